@@ -1,0 +1,22 @@
+package model
+
+import "time"
+
+// Role is what an account may do. An administrator may do what a user may.
+type Role string
+
+// The roles.
+const (
+	RoleUser  Role = "user"
+	RoleAdmin Role = "admin"
+)
+
+// Account is somebody who can log in. Buyers need none: their tokens may come
+// from another issuer.
+type Account struct {
+	ID           string    `json:"id"`
+	Username     string    `json:"username"`
+	Role         Role      `json:"role"`
+	PasswordHash string    `json:"-"`
+	CreatedAt    time.Time `json:"-" gorm:"autoCreateTime:false"`
+}

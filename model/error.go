@@ -1,0 +1,114 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is the word programs switch on: the `code` member of a problem
+// document. The set is fixed by the public contract.
+type Code string
+
+// The codes of the contract, in its order.
+const (
+	CodeValidation           Code = "VALIDATION"
+	CodeUnauthenticated      Code = "UNAUTHENTICATED"
+	CodeForbidden            Code = "FORBIDDEN"
+	CodeNotFound             Code = "NOT_FOUND"
+	CodeMethodNotAllowed     Code = "METHOD_NOT_ALLOWED"
+	CodePayloadTooLarge      Code = "PAYLOAD_TOO_LARGE"
+	CodeUnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE"
+	CodeEnded                Code = "ENDED"
+	CodePaused               Code = "PAUSED"
+	CodeNotStarted           Code = "NOT_STARTED"
+	CodeAlreadyOrdered       Code = "ALREADY_ORDERED"
+	CodeSoldOut              Code = "SOLD_OUT"
+	CodeConflict             Code = "CONFLICT"
+	CodeIllegalState         Code = "ILLEGAL_STATE"
+	CodeLockBusy             Code = "LOCK_BUSY"
+	CodeRateLimited          Code = "RATE_LIMITED"
+	CodeUnavailable          Code = "UNAVAILABLE"
+	CodeInternal             Code = "INTERNAL"
+)
+
+// ErrUnknownOutcome marks an operation that was sent and not answered: it may
+// or may not have happened, and only repeating it with the same ids decides.
+// It is never a reason to undo anything.
+var ErrUnknownOutcome = errors.New("outcome unknown")
+
+// FieldError names one wrong field of a request: where it stands
+// (`body.title`, `query.limit`) and what is wrong with it.
+type FieldError struct {
+	Location string `json:"location"`
+	Message  string `json:"message"`
+}
+
+// Error is an answer the domain gives instead of a result. It is born here
+// with its code, and becomes HTTP in one switch of the handler.
+type Error struct {
+	Code   Code
+	Detail string // for people; never internals of a server
+
+	// RetryAfter is how long a client should wait before it asks again; zero
+	// when waiting is of no use.
+	RetryAfter time.Duration
+
+	OrderID     string       // ALREADY_ORDERED: the live order
+	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
+	BeginAt     time.Time    // NOT_STARTED
+	Fields      []FieldError // VALIDATION
+
+	// Cause is what went wrong underneath, for the log; clients never see it.
+	Cause error
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	text := string(e.Code)
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap gives the cause to errors.Is and errors.As.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// CodeOf tells the code of an error; an error that is none of ours is a bug,
+// hence INTERNAL.
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return CodeInternal
+}
+
+// Invalid is the VALIDATION error of one field.
+func Invalid(location, format string, args ...any) *Error {
+	message := fmt.Sprintf(format, args...)
+	return &Error{
+		Code:   CodeValidation,
+		Detail: "The request is not valid.",
+		Fields: []FieldError{{Location: location, Message: message}},
+	}
+}
+
+// NotFound says that there is no such thing, or that it is not the caller's.
+func NotFound(what string) *Error {
+	return &Error{Code: CodeNotFound, Detail: "There is no such " + what + "."}
+}
+
+// Conflict refuses a change that is impossible now.
+func Conflict(detail string) *Error {
+	return &Error{Code: CodeConflict, Detail: detail}
+}
+
+// Unavailable says that the truth could not be learnt in time. One second is
+// what a restarting dependency or a closing instance needs at the least.
+func Unavailable(detail string, cause error) *Error {
+	return &Error{Code: CodeUnavailable, Detail: detail, RetryAfter: time.Second, Cause: cause}
+}

@@ -1,0 +1,101 @@
+package model
+
+import "time"
+
+// OrderStatus is where an order stands in its life.
+type OrderStatus string
+
+// The statuses. See the contract for the legal moves.
+const (
+	OrderProcessing OrderStatus = "processing"
+	OrderUnpaid     OrderStatus = "unpaid"
+	OrderPaid       OrderStatus = "paid"
+	OrderCanceled   OrderStatus = "canceled"
+	OrderExpired    OrderStatus = "expired"
+	OrderFailed     OrderStatus = "failed"
+	OrderRefunded   OrderStatus = "refunded"
+)
+
+// OrderStatuses lists every status.
+func OrderStatuses() []OrderStatus {
+	return []OrderStatus{
+		OrderProcessing, OrderUnpaid, OrderPaid, OrderCanceled, OrderExpired, OrderFailed, OrderRefunded,
+	}
+}
+
+// Order is one user's purchase of one unit of one voucher.
+type Order struct {
+	ID        string      `json:"id"`
+	VoucherID string      `json:"voucher_id"`
+	UserID    string      `json:"user_id"`
+	Status    OrderStatus `json:"status"`
+	Reason    string      `json:"reason,omitempty"`
+	Price     int64       `json:"price"`    // minor units of Currency, as it was when ordered
+	Currency  string      `json:"currency"` // ISO 4217
+
+	// CreatedAt is when the order passed admission. Zero in an order to be
+	// created: nobody has admitted it yet, the database's clock decides.
+	CreatedAt time.Time  `json:"created_at" gorm:"autoCreateTime:false"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty"` // unpaid orders lapse then
+	PaidAt    *time.Time `json:"paid_at,omitempty"`
+	ClosedAt  *time.Time `json:"closed_at,omitempty"`
+}
+
+// Live reports whether the order holds a unit in the database.
+func (o Order) Live() bool {
+	return o.Status == OrderUnpaid || o.Status == OrderPaid
+}
+
+// Outcome says what became of one order to be created. Err is nil when a row
+// with this id is committed, and Order is that row; otherwise Err is the
+// refusal: ALREADY_ORDERED (with the other order), SOLD_OUT, NOT_STARTED,
+// PAUSED, ENDED or NOT_FOUND.
+type Outcome struct {
+	Order   Order
+	Created bool // by this call; false when the id had been there already
+	Err     error
+}
+
+// AlreadyOrdered refuses a second live order of one user for one voucher.
+func AlreadyOrdered(existing Order) *Error {
+	return &Error{
+		Code:        CodeAlreadyOrdered,
+		Detail:      "You have an order for this voucher already.",
+		OrderID:     existing.ID,
+		OrderStatus: existing.Status,
+	}
+}
+
+// SoldOut refuses somebody who has no order when nothing is left.
+func SoldOut() *Error {
+	return &Error{Code: CodeSoldOut, Detail: "Nothing is left of this voucher."}
+}
+
+// OrderQuery selects orders, newest first. Empty fields select all.
+type OrderQuery struct {
+	UserID    string
+	VoucherID string
+	Status    OrderStatus
+	Cursor    string
+	Limit     int
+}
+
+// OrderPage is one page of orders; NextCursor is empty on the last one.
+type OrderPage struct {
+	Items      []Order `json:"items"`
+	NextCursor string  `json:"next_cursor,omitempty"`
+}
+
+// OrderMove is one change of an order's status.
+type OrderMove struct {
+	At   time.Time    `json:"at"`
+	From *OrderStatus `json:"from"` // nil: the order's creation
+	To   OrderStatus  `json:"to"`
+	By   string       `json:"by"`
+}
+
+// OrderDetail is an order with everything that happened to it, oldest first.
+type OrderDetail struct {
+	Order
+	History []OrderMove `json:"history"`
+}

@@ -1,0 +1,165 @@
+package model
+
+import "time"
+
+// MaxAmount bounds stock (units) and money (minor units of the currency): far
+// above any sale, far below what JavaScript or SQL would round.
+const MaxAmount = 1_000_000_000_000
+
+// VoucherState is what administrators decide about a voucher.
+type VoucherState string
+
+// The states. Drafts and archived vouchers are absent for everybody but
+// administrators.
+const (
+	VoucherDraft     VoucherState = "draft"
+	VoucherPublished VoucherState = "published"
+	VoucherPaused    VoucherState = "paused"
+	VoucherArchived  VoucherState = "archived"
+)
+
+// VoucherStates lists every state.
+func VoucherStates() []VoucherState {
+	return []VoucherState{VoucherDraft, VoucherPublished, VoucherPaused, VoucherArchived}
+}
+
+// Phase is where a voucher stands in its sale at one instant.
+type Phase string
+
+// The phases.
+const (
+	PhaseUpcoming Phase = "upcoming"
+	PhaseLive     Phase = "live"
+	PhaseSoldOut  Phase = "sold_out"
+	PhaseEnded    Phase = "ended"
+	PhasePaused   Phase = "paused"
+)
+
+// Phases lists every phase.
+func Phases() []Phase {
+	return []Phase{PhaseUpcoming, PhaseLive, PhaseSoldOut, PhaseEnded, PhasePaused}
+}
+
+// Voucher is what is sold: a stock of units, offered from BeginAt until
+// (excluding) EndAt.
+type Voucher struct {
+	ID          string       `json:"id"`
+	Title       string       `json:"title"`
+	Description string       `json:"description"`
+	Price       int64        `json:"price"`      // minor units of Currency
+	FaceValue   int64        `json:"face_value"` // minor units of Currency
+	Currency    string       `json:"currency"`   // ISO 4217
+	Stock       int64        `json:"stock"`      // units ever offered
+	Remaining   int64        `json:"remaining"`  // units left to take
+	BeginAt     time.Time    `json:"begin_at"`
+	EndAt       time.Time    `json:"end_at"`
+	State       VoucherState `json:"state"`
+
+	// Phase and ServerTime are the view of the instant at which the voucher
+	// was read, on the clock that decides the window; they are not stored.
+	Phase      Phase     `json:"phase" gorm:"-"`
+	ServerTime time.Time `json:"server_time" gorm:"-"`
+
+	// Version grows with every change of the row, a sold unit included, so
+	// that two reads with one version saw the same voucher.
+	Version   int64     `json:"-"`
+	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
+}
+
+// Buyable reports whether the voucher exists for the people who buy.
+func (v Voucher) Buyable() bool {
+	return v.State == VoucherPublished || v.State == VoucherPaused
+}
+
+// PhaseAt tells the phase at an instant. Its order is the order in which the
+// contract lists the refusals of a purchase.
+func (v Voucher) PhaseAt(now time.Time) Phase {
+	switch {
+	case !now.Before(v.EndAt):
+		return PhaseEnded
+	case v.State == VoucherPaused:
+		return PhasePaused
+	case now.Before(v.BeginAt):
+		return PhaseUpcoming
+	case v.Remaining <= 0:
+		return PhaseSoldOut
+	default:
+		return PhaseLive
+	}
+}
+
+// At completes the voucher with the view of one instant.
+func (v Voucher) At(now time.Time) Voucher {
+	v.Phase = v.PhaseAt(now)
+	v.ServerTime = now.UTC()
+	return v
+}
+
+// Refusal tells why nobody can buy at an instant whatever is left of the
+// stock: nil while the window is open.
+func (v Voucher) Refusal(now time.Time) *Error {
+	if !v.Buyable() {
+		return NotFound("voucher")
+	}
+	switch v.PhaseAt(now) {
+	case PhaseEnded:
+		return &Error{Code: CodeEnded, Detail: "The sale has ended."}
+	case PhasePaused:
+		return &Error{Code: CodePaused, Detail: "The sale is paused."}
+	case PhaseUpcoming:
+		return &Error{
+			Code:       CodeNotStarted,
+			Detail:     "The sale has not started yet.",
+			BeginAt:    v.BeginAt.UTC(),
+			RetryAfter: v.BeginAt.Sub(now),
+		}
+	case PhaseLive, PhaseSoldOut:
+		return nil
+	default:
+		return nil
+	}
+}
+
+// NewVoucher is what an administrator says of a voucher to be.
+type NewVoucher struct {
+	Title       string
+	Description string
+	Price       int64
+	FaceValue   int64
+	Stock       int64
+	BeginAt     time.Time
+	EndAt       time.Time
+	State       VoucherState // empty: published
+}
+
+// VoucherPatch changes the fields that are not nil.
+type VoucherPatch struct {
+	Title       *string
+	Description *string
+	Price       *int64
+	FaceValue   *int64
+	BeginAt     *time.Time
+	EndAt       *time.Time
+	State       *VoucherState
+}
+
+// StockChange is a change by Delta or to an absolute Stock; exactly one of
+// them is set.
+type StockChange struct {
+	Delta *int64
+	Stock *int64
+}
+
+// VoucherQuery selects vouchers, newest first.
+type VoucherQuery struct {
+	Phase  Phase // empty: any
+	All    bool  // drafts and archived ones too
+	Cursor string
+	Limit  int
+}
+
+// VoucherPage is one page of vouchers; NextCursor is empty on the last one.
+type VoucherPage struct {
+	Items      []Voucher `json:"items"`
+	NextCursor string    `json:"next_cursor,omitempty"`
+}
