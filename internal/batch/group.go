@@ -1,0 +1,164 @@
+// Package batch lets concurrent callers share one expensive call: a group
+// commit. Callers submit one item each; a few writers take whatever has
+// gathered meanwhile and run it as one batch. There is no waiting for a batch
+// to fill: while one runs, the next one gathers by itself.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrFull refuses an item because the queue is at its bound. Nothing was done.
+	ErrFull = errors.New("batch: the queue is full")
+	// ErrClosed refuses an item after Close. Nothing was done.
+	ErrClosed = errors.New("batch: the group is closed")
+	// ErrNotRun says that the submitter's context ended while its item was
+	// still queued, and that the item was dropped. Nothing was done.
+	ErrNotRun = errors.New("batch: the item was dropped before it ran")
+)
+
+// Run handles one batch and answers every item, in order. A whole batch that
+// fails answers with an error instead.
+type Run[In, Out any] func(ctx context.Context, items []In) ([]Out, error)
+
+// Options bound a group.
+type Options struct {
+	Writers  int           // batches that run at once
+	MaxBatch int           // items in one batch
+	MaxQueue int           // items that wait; more are refused with ErrFull
+	Timeout  time.Duration // for one run
+	Observe  func(items int)
+}
+
+// Group shares runs between callers. It is safe for concurrent use.
+type Group[In, Out any] struct {
+	run     Run[In, Out]
+	opts    Options
+	queue   chan *Ticket[In, Out]
+	writers sync.WaitGroup
+
+	mu     sync.RWMutex // held for reading while an item is being queued
+	closed bool
+}
+
+// New starts the writers of a group; Close ends them.
+func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
+	if opts.Observe == nil {
+		opts.Observe = func(int) {}
+	}
+	g := &Group[In, Out]{run: run, opts: opts, queue: make(chan *Ticket[In, Out], opts.MaxQueue)}
+	for range opts.Writers {
+		g.writers.Go(g.write)
+	}
+	return g
+}
+
+// Submit queues one item. When ctx ends before a writer takes the item, the
+// item is dropped; once taken it runs to its end whatever becomes of ctx.
+func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
+	ticket := &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return nil, ErrClosed
+	}
+	select {
+	case g.queue <- ticket:
+		return ticket, nil
+	default:
+		return nil, ErrFull
+	}
+}
+
+// Do submits one item and waits for its answer.
+func (g *Group[In, Out]) Do(ctx context.Context, item In) (Out, error) {
+	ticket, err := g.Submit(ctx, item)
+	if err != nil {
+		var none Out
+		return none, err
+	}
+	return ticket.Wait(ctx)
+}
+
+// Close refuses further items, lets the queued ones run, and returns when the
+// writers have ended. It is safe to call twice.
+func (g *Group[In, Out]) Close() {
+	g.mu.Lock()
+	if !g.closed {
+		g.closed = true
+		close(g.queue)
+	}
+	g.mu.Unlock()
+	g.writers.Wait()
+}
+
+func (g *Group[In, Out]) write() {
+	for first := range g.queue {
+		g.runBatch(g.gather(first))
+	}
+}
+
+// gather takes what has queued up behind the first ticket, without waiting,
+// and drops the tickets whose submitters have left.
+func (g *Group[In, Out]) gather(first *Ticket[In, Out]) []*Ticket[In, Out] {
+	var batch []*Ticket[In, Out]
+	for ticket, ok := first, true; ok && ticket != nil; {
+		select {
+		case <-ticket.abandoned:
+			ticket.finish(*new(Out), ErrNotRun)
+		default:
+			batch = append(batch, ticket)
+		}
+		if len(batch) >= g.opts.MaxBatch {
+			break
+		}
+		select {
+		case ticket, ok = <-g.queue:
+		default:
+			ok = false
+		}
+	}
+	return batch
+}
+
+func (g *Group[In, Out]) runBatch(batch []*Ticket[In, Out]) {
+	if len(batch) == 0 {
+		return
+	}
+	g.opts.Observe(len(batch))
+	items := make([]In, len(batch))
+	for i, ticket := range batch {
+		items[i] = ticket.item
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)
+	defer cancel()
+	answers, err := g.runSafely(ctx, items)
+	for i, ticket := range batch {
+		if err != nil {
+			ticket.finish(*new(Out), err)
+			continue
+		}
+		ticket.finish(answers[i], nil)
+	}
+}
+
+// runSafely turns a panic into the error of this one batch: the writers serve
+// everybody, and one bad batch must not end them.
+func (g *Group[In, Out]) runSafely(ctx context.Context, items []In) (answers []Out, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("batch: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	answers, err = g.run(ctx, items)
+	if err == nil && len(answers) != len(items) {
+		err = fmt.Errorf("batch: %d answers for %d items", len(answers), len(items))
+	}
+	return answers, err
+}

@@ -1,0 +1,52 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// changeChannel carries the ids of vouchers that were changed.
+const changeChannel = "seckill:v1:voucher-changes"
+
+// VoucherChanges tells every instance which vouchers were changed. Messages
+// may be lost: they make copies younger, and their age bounds the harm.
+type VoucherChanges struct{ client redis.UniversalClient }
+
+// NewVoucherChanges announces and watches over the client given.
+func NewVoucherChanges(client redis.UniversalClient) *VoucherChanges {
+	return &VoucherChanges{client: client}
+}
+
+// Announce tells every instance that a voucher was changed.
+func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
+	if err := c.client.Publish(ctx, changeChannel, voucherID).Err(); err != nil {
+		return fmt.Errorf("announce a change of voucher %s: %w", voucherID, err)
+	}
+	return nil
+}
+
+// Watch calls changed for every announced voucher, and missed whenever the
+// subscription was made anew, because messages may have been lost before. It
+// returns when ctx ends; a lost connection is made again by the client.
+func (c *VoucherChanges) Watch(ctx context.Context, changed func(voucherID string), missed func()) error {
+	subscription := c.client.Subscribe(ctx, changeChannel)
+	messages := subscription.ChannelWithSubscriptions()
+	for {
+		select {
+		case <-ctx.Done():
+			return subscription.Close()
+		case message, ok := <-messages:
+			if !ok {
+				return nil
+			}
+			switch message := message.(type) {
+			case *redis.Subscription:
+				missed()
+			case *redis.Message:
+				changed(message.Payload)
+			}
+		}
+	}
+}

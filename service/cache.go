@@ -1,0 +1,239 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"seckill/internal/batch"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// copyMaxAge is how old a copy may get before it is no longer answered
+	// from: a restock, a pause or a moved window is obeyed within one second
+	// even when every message about it was lost, so an answer must be on its
+	// way a little earlier than that.
+	copyMaxAge = 900 * time.Millisecond
+	// copyRefreshAge is when a copy that is in use is read anew behind the
+	// requests' backs, so that none of them waits for the database.
+	copyRefreshAge = 300 * time.Millisecond
+	// maxCopies bounds the memory; far more vouchers than are on sale at once.
+	maxCopies = 10_000
+	// readTimeout bounds one reading, buyers included: the longest answer is
+	// the lock's wait and five seconds, of which a reading may take its part.
+	readTimeout = 2 * time.Second
+	// maxReadBatch vouchers are read by one query.
+	maxReadBatch = 500
+	// readers query at once; further reads gather behind them.
+	readers = 2
+	// maxReadings is how often a reading that was overtaken by a change is
+	// repeated before the request is told to come again.
+	maxReadings = 3
+)
+
+// VoucherReader reads vouchers as they are now.
+type VoucherReader interface {
+	// GetMany returns those that exist, with the database's clock as their
+	// ServerTime.
+	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
+}
+
+// VoucherCache keeps this instance's copies of vouchers: most of a flash
+// sale's traffic is answered from them. Concurrent reads share one query.
+type VoucherCache struct {
+	buyers  BuyerStore
+	reader  *batch.Group[string, *model.Voucher]
+	slots   *lru.Cache[string, *slot]
+	loading singleflight.Group
+	jobs    sync.WaitGroup
+	metrics *telemetry.Metrics
+}
+
+// slot holds the copy of one voucher.
+type slot struct {
+	held       atomic.Pointer[copyOf]
+	dropped    atomic.Pointer[time.Time] // copies asked for before then are void
+	refreshing atomic.Bool
+}
+
+// NewVoucherCache makes an empty cache; Close ends its readers.
+func NewVoucherCache(vouchers VoucherReader, buyers BuyerStore, metrics *telemetry.Metrics) (*VoucherCache, error) {
+	slots, err := lru.New[string, *slot](maxCopies)
+	if err != nil {
+		return nil, fmt.Errorf("make the voucher cache: %w", err)
+	}
+	readMany := func(ctx context.Context, ids []string) ([]*model.Voucher, error) {
+		found, err := vouchers.GetMany(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		answers := make([]*model.Voucher, len(ids))
+		for i, id := range ids {
+			if v, ok := found[id]; ok {
+				answers[i] = &v
+			}
+		}
+		return answers, nil
+	}
+	return &VoucherCache{
+		buyers:  buyers,
+		slots:   slots,
+		metrics: metrics,
+		reader: batch.New(readMany, batch.Options{
+			Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxCopies, Timeout: readTimeout,
+		}),
+	}, nil
+}
+
+// Close waits for the readings under way, which bound their own time.
+func (c *VoucherCache) Close() {
+	c.jobs.Wait()
+	c.reader.Close()
+}
+
+// Read returns a voucher as it is now, never a copy: the query was sent after
+// Read was called, but is shared with others who asked meanwhile.
+func (c *VoucherCache) Read(ctx context.Context, id string) (model.Voucher, error) {
+	v, err := c.reader.Do(ctx, id)
+	if err != nil {
+		return model.Voucher{}, undone("The voucher could not be read in time.", err)
+	}
+	if v == nil {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	return *v, nil
+}
+
+// Drop voids the copy of a voucher: whoever asks from now on gets a reading
+// that began after now.
+func (c *VoucherCache) Drop(id string) {
+	if s, ok := c.slots.Get(id); ok {
+		now := time.Now()
+		s.dropped.Store(&now)
+	}
+}
+
+// DropAll voids every copy: messages about changes may have been missed.
+func (c *VoucherCache) DropAll() {
+	for _, id := range c.slots.Keys() {
+		c.Drop(id)
+	}
+}
+
+// soldOut voids a copy that does not know yet that nothing is left, so that
+// whoever asks next is told from memory.
+func (c *VoucherCache) soldOut(id string) {
+	if s, ok := c.slots.Peek(id); ok {
+		if held := s.held.Load(); held != nil && held.voucher.Remaining > 0 {
+			c.Drop(id)
+		}
+	}
+}
+
+// copy returns a copy that is fresh enough to answer from.
+func (c *VoucherCache) copy(ctx context.Context, id string) (*copyOf, error) {
+	s := c.slot(id)
+	now := time.Now()
+	if held := s.fresh(now); held != nil {
+		c.metrics.CacheRead(true)
+		if now.Sub(held.asked) > copyRefreshAge {
+			c.refresh(id, s)
+		}
+		return held, nil
+	}
+	c.metrics.CacheRead(false)
+	for range maxReadings {
+		select {
+		case result := <-c.load(id, s):
+			if result.Err != nil {
+				return nil, undone("The voucher could not be read in time.", result.Err)
+			}
+		case <-ctx.Done():
+			return nil, undone("The voucher could not be read in time.", ctx.Err())
+		}
+		if held := s.fresh(time.Now()); held != nil {
+			return held, nil
+		}
+	}
+	return nil, model.Unavailable("The voucher is changing.", nil)
+}
+
+func (c *VoucherCache) slot(id string) *slot {
+	if s, ok := c.slots.Get(id); ok {
+		return s
+	}
+	s := &slot{}
+	if before, ok, _ := c.slots.PeekOrAdd(id, s); ok {
+		return before
+	}
+	return s
+}
+
+// fresh returns the held copy unless it is void or too old.
+func (s *slot) fresh(now time.Time) *copyOf {
+	held := s.held.Load()
+	if held == nil || now.Sub(held.asked) >= copyMaxAge {
+		return nil
+	}
+	if dropped := s.dropped.Load(); dropped != nil && !held.asked.After(*dropped) {
+		return nil
+	}
+	return held
+}
+
+// refresh reads anew without letting anybody wait.
+func (c *VoucherCache) refresh(id string, s *slot) {
+	if !s.refreshing.CompareAndSwap(false, true) {
+		return
+	}
+	c.jobs.Go(func() {
+		defer s.refreshing.Store(false)
+		<-c.load(id, s)
+	})
+}
+
+// load reads one voucher for all who wait for it.
+func (c *VoucherCache) load(id string, s *slot) <-chan singleflight.Result {
+	return c.loading.DoChan(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		defer cancel()
+		fetched, err := c.fetch(ctx, id, s.held.Load())
+		if err != nil {
+			return nil, err
+		}
+		s.held.Store(fetched)
+		return nil, nil //nolint:nilnil // the copy is in the slot
+	})
+}
+
+func (c *VoucherCache) fetch(ctx context.Context, id string, before *copyOf) (*copyOf, error) {
+	asked := time.Now()
+	v, err := c.reader.Do(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	fetched := &copyOf{asked: asked, told: time.Now()}
+	if v == nil {
+		fetched.missing = model.NotFound("voucher")
+		return fetched, nil
+	}
+	fetched.voucher = *v
+	switch {
+	case v.Remaining > 0 || v.Refusal(v.ServerTime) != nil:
+	case before != nil && before.buyers != nil && before.voucher.Version == v.Version:
+		// Nothing was sold or given back since: the same people have orders.
+		fetched.buyers = before.buyers
+	default:
+		if fetched.buyers, err = readBuyers(ctx, c.buyers, *v); err != nil {
+			return nil, err
+		}
+	}
+	return fetched, nil
+}

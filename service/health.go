@@ -1,0 +1,55 @@
+package service
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// checkTimeout bounds one readiness check: a load balancer asks every second
+// or so, and a dependency that needs longer is not ready.
+const checkTimeout = time.Second
+
+// Probe asks one dependency whether it can be used.
+type Probe struct {
+	Name string
+	Ask  func(ctx context.Context) error
+}
+
+// Check is the answer of one probe; Err is nil when all is well.
+type Check struct {
+	Name string
+	Err  error
+}
+
+// Health tells whether this instance can serve.
+type Health struct {
+	probes   []Probe
+	draining atomic.Bool
+}
+
+// NewHealth makes a Health that asks the probes given.
+func NewHealth(probes ...Probe) *Health {
+	return &Health{probes: probes}
+}
+
+// Check asks every probe at once, each for a second at the most, and answers
+// in the order in which they were given.
+func (h *Health) Check(ctx context.Context) []Check {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	checks := make([]Check, len(h.probes))
+	var wg sync.WaitGroup
+	for i, probe := range h.probes {
+		wg.Go(func() { checks[i] = Check{Name: probe.Name, Err: probe.Ask(ctx)} })
+	}
+	wg.Wait()
+	return checks
+}
+
+// StartDraining makes the instance not ready for good: it is about to stop.
+func (h *Health) StartDraining() { h.draining.Store(true) }
+
+// Draining reports whether StartDraining was called.
+func (h *Health) Draining() bool { return h.draining.Load() }

@@ -1,0 +1,28 @@
+package service
+
+import (
+	"context"
+	"time"
+)
+
+// Locker takes the lock of one user, in whatever mode the service runs.
+type Locker interface {
+	// Lock waits for the named lock, at most for the wait budget (zero: one
+	// try). It MUST return ErrLockBusy when somebody else kept the lock for
+	// that long, ctx's error when ctx ended, and any other error when the
+	// truth could not be learnt; in all three cases nothing is left held.
+	Lock(ctx context.Context, name string, wait time.Duration) (Lease, error)
+}
+
+// Lease is a lock that is held.
+type Lease interface {
+	// Context ends when the lock is lost.
+	Context() context.Context
+	// Unlock gives the lock back. It MUST bound its own time, because it is
+	// also called when the request's context has ended.
+	Unlock() error
+}
+
+// userLock is the name under which other programs find a user's lock; it is
+// part of the public contract.
+func userLock(userID string) string { return "lock:order:" + userID }

@@ -1,0 +1,62 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"seckill/model"
+)
+
+// Get returns a user's own order. With wait it answers as soon as the order
+// is not processing any more, at most that long; committed orders never are.
+func (s *Orders) Get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	order, err := s.store.Get(ctx, orderID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	if order.UserID != userID {
+		return model.Order{}, model.NotFound("order")
+	}
+	return order, nil
+}
+
+// List returns one page of orders, newest first.
+func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	return s.store.List(ctx, q)
+}
+
+// ListOf returns one page of a voucher's orders, for administrators.
+func (s *Orders) ListOf(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	if err := s.voucherExists(ctx, q.VoucherID); err != nil {
+		return model.OrderPage{}, err
+	}
+	return s.store.List(ctx, q)
+}
+
+// Each calls yield with every order of a voucher, newest first, for
+// administrators. NOT_FOUND comes before the first call.
+func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	if err := s.voucherExists(ctx, q.VoucherID); err != nil {
+		return err
+	}
+	return s.store.Each(ctx, q, yield)
+}
+
+// Detail returns anybody's order with its history, for administrators.
+func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.OrderDetail{}, model.NotFound("order")
+	}
+	return s.store.Detail(ctx, orderID)
+}
+
+func (s *Orders) voucherExists(ctx context.Context, id string) error {
+	if !model.ValidID(id) {
+		return model.NotFound("voucher")
+	}
+	_, err := s.copies.Read(ctx, id)
+	return err
+}

@@ -1,0 +1,180 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+// Bounds of a voucher's texts, in characters: a heading, and a page of terms.
+const (
+	maxTitle       = 200
+	maxDescription = 4000
+)
+
+// announceTimeout bounds the message that tells other instances of a change;
+// without it they still learn of it by the age of their copies.
+const announceTimeout = 500 * time.Millisecond
+
+// VoucherStore keeps vouchers. All times are on its clock.
+type VoucherStore interface {
+	Create(ctx context.Context, id string, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	Get(ctx context.Context, id string) (model.Voucher, error)
+	List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error)
+	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
+	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	Stats(ctx context.Context, id string) (model.Stats, error)
+	Audit(ctx context.Context, id string) (model.Audit, error)
+}
+
+// Announcer tells every instance that its copy of a voucher is out of date.
+type Announcer interface {
+	Announce(ctx context.Context, voucherID string) error
+}
+
+// Vouchers looks after what is sold.
+type Vouchers struct {
+	store     VoucherStore
+	copies    *VoucherCache
+	announcer Announcer
+	log       *slog.Logger
+}
+
+// NewVouchers makes the service; copies is this instance's cache.
+func NewVouchers(store VoucherStore, copies *VoucherCache, announcer Announcer, log *slog.Logger) *Vouchers {
+	return &Vouchers{store: store, copies: copies, announcer: announcer, log: log}
+}
+
+// Get returns a voucher as it is now. Drafts and archived ones exist for
+// administrators only.
+func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
+	if !model.ValidID(id) {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	v, err := s.copies.Read(ctx, id)
+	if err != nil {
+		return model.Voucher{}, err
+	}
+	if !admin && !v.Buyable() {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	return v, nil
+}
+
+// List returns one page of vouchers, newest first.
+func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
+	return s.store.List(ctx, q)
+}
+
+// Create puts a voucher up; it is on sale at its BeginAt with nothing else to do.
+func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+	if v.State == "" {
+		v.State = model.VoucherPublished
+	}
+	if err := validNewVoucher(v); err != nil {
+		return model.Voucher{}, err
+	}
+	id, err := ids.New()
+	if err != nil {
+		return model.Voucher{}, err
+	}
+	return s.store.Create(ctx, id, v, once)
+}
+
+// Patch changes the fields given; every instance obeys within a second.
+func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+	if !model.ValidID(id) {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	if err := validPatch(patch); err != nil {
+		return model.Voucher{}, err
+	}
+	v, err := s.store.Patch(ctx, id, patch)
+	s.changed(ctx, id)
+	return v, err
+}
+
+// ChangeStock changes the total ever offered, also in the middle of a sale.
+func (s *Vouchers) ChangeStock(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
+	if !model.ValidID(id) {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	if (change.Delta == nil) == (change.Stock == nil) {
+		return model.Voucher{}, model.Invalid("body", "Give either delta or stock.")
+	}
+	v, err := s.store.ChangeStock(ctx, id, change, once)
+	s.changed(ctx, id)
+	return v, err
+}
+
+// Stats counts a voucher's units and orders.
+func (s *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
+	if !model.ValidID(id) {
+		return model.Stats{}, model.NotFound("voucher")
+	}
+	return s.store.Stats(ctx, id)
+}
+
+// Audit checks that a voucher's units and orders add up.
+func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
+	if !model.ValidID(id) {
+		return model.Audit{}, model.NotFound("voucher")
+	}
+	return s.store.Audit(ctx, id)
+}
+
+// changed drops the copies of a voucher here and everywhere. It is called
+// after failed changes too: their COMMIT may have happened all the same.
+func (s *Vouchers) changed(ctx context.Context, id string) {
+	s.copies.Drop(id)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	if err := s.announcer.Announce(ctx, id); err != nil {
+		s.log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
+			slog.String("voucher_id", id), slog.Any("error", err))
+	}
+}
+
+func validNewVoucher(v model.NewVoucher) error {
+	err := validPatch(model.VoucherPatch{
+		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt, State: &v.State,
+	})
+	if err != nil {
+		return err
+	}
+	return validAmount("stock", &v.Stock)
+}
+
+func validPatch(p model.VoucherPatch) error {
+	if p.Title != nil && (strings.TrimSpace(*p.Title) == "" || utf8.RuneCountInString(*p.Title) > maxTitle) {
+		return model.Invalid("body.title", "The title must have 1 to %d characters and not be blank.", maxTitle)
+	}
+	if p.Description != nil && utf8.RuneCountInString(*p.Description) > maxDescription {
+		return model.Invalid("body.description", "The description must have at most %d characters.", maxDescription)
+	}
+	if err := validAmount("price", p.Price); err != nil {
+		return err
+	}
+	if err := validAmount("face_value", p.FaceValue); err != nil {
+		return err
+	}
+	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
+		return model.Invalid("body.end_at", "end_at must be after begin_at.")
+	}
+	return nil
+}
+
+func validAmount(field string, amount *int64) error {
+	if amount != nil && (*amount < 0 || *amount > model.MaxAmount) {
+		return model.Invalid("body."+field, "%s must be from 0 to %d.", field, int64(model.MaxAmount))
+	}
+	return nil
+}
