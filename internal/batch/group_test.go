@@ -1,0 +1,200 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"seckill/internal/batch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func options() batch.Options {
+	return batch.Options{Writers: 2, MaxBatch: 100, MaxQueue: 1000, Timeout: time.Minute}
+}
+
+func TestConcurrentCallersShareRunsAndGetTheirOwnAnswers(t *testing.T) {
+	t.Parallel()
+	var runs atomic.Int64
+	group := batch.New(func(_ context.Context, items []int) ([]int, error) {
+		runs.Add(1)
+		answers := make([]int, len(items))
+		for i, item := range items {
+			answers[i] = item * item
+		}
+		return answers, nil
+	}, options())
+	defer group.Close()
+
+	const callers = 500
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			answer, err := group.Do(t.Context(), i)
+			if err != nil || answer != i*i {
+				t.Errorf("Do(%d) = %d, %v; want %d", i, answer, err, i*i)
+			}
+		})
+	}
+	wg.Wait()
+	if n := runs.Load(); n < 1 || n > callers {
+		t.Errorf("%d runs for %d callers", n, callers)
+	}
+}
+
+func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sizes []int
+		opts := options()
+		opts.Writers, opts.MaxBatch = 1, 10
+		opts.Observe = func(items int) { sizes = append(sizes, items) }
+		group := batch.New(func(_ context.Context, items []int) ([]int, error) {
+			<-time.After(time.Second) // on the bubble's own clock
+			return items, nil
+		}, opts)
+		var wg sync.WaitGroup
+		for i := range 26 {
+			wg.Go(func() { _, _ = group.Do(t.Context(), i) })
+			if i == 0 {
+				synctest.Wait() // the first one runs alone
+			}
+		}
+		wg.Wait()
+		group.Close()
+		want := []int{1, 10, 10, 5}
+		if len(sizes) != len(want) {
+			t.Fatalf("batch sizes %v, want %v", sizes, want)
+		}
+		for i := range want {
+			if sizes[i] != want[i] {
+				t.Fatalf("batch sizes %v, want %v", sizes, want)
+			}
+		}
+	})
+}
+
+func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		opts := options()
+		opts.Writers = 1
+		group := batch.New(func(_ context.Context, items []string) ([]string, error) {
+			seen = append(seen, items...)
+			<-time.After(time.Second)
+			return items, nil
+		}, opts)
+		first, err := group.Submit(t.Context(), "first")
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		leaving, cancel := context.WithCancel(t.Context())
+		second, err := group.Submit(leaving, "second")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if _, err := second.Wait(leaving); !errors.Is(err, context.Canceled) {
+			t.Errorf("Wait after leaving = %v, want context.Canceled", err)
+		}
+		if answer, err := first.Wait(t.Context()); err != nil || answer != "first" {
+			t.Errorf("first = %q, %v", answer, err)
+		}
+		if _, err := second.Wait(t.Context()); !errors.Is(err, batch.ErrNotRun) {
+			t.Errorf("second = %v, want ErrNotRun", err)
+		}
+		group.Close()
+		if len(seen) != 1 {
+			t.Errorf("ran %v, want the first only", seen)
+		}
+	})
+}
+
+func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		group := batch.New(func(ctx context.Context, items []string) ([]string, error) {
+			<-time.After(time.Second)
+			return items, ctx.Err()
+		}, options())
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		ticket, err := group.Submit(ctx, "late")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait = %v, want the deadline", err)
+		}
+		if answer, err := ticket.Wait(t.Context()); err != nil || answer != "late" {
+			t.Errorf("Wait again = %q, %v; want the answer", answer, err)
+		}
+		group.Close()
+	})
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	started := make(chan struct{}, 1)
+	opts := options()
+	opts.Writers, opts.MaxBatch, opts.MaxQueue = 1, 1, 2
+	group := batch.New(func(_ context.Context, items []int) ([]int, error) {
+		started <- struct{}{}
+		<-release
+		return items, nil
+	}, opts)
+	if _, err := group.Submit(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	<-started
+	for i := range 2 {
+		if _, err := group.Submit(t.Context(), i); err != nil {
+			t.Fatalf("item %d: %v", i, err)
+		}
+	}
+	if _, err := group.Submit(t.Context(), 3); !errors.Is(err, batch.ErrFull) {
+		t.Errorf("Submit beyond the bound = %v, want ErrFull", err)
+	}
+	go func() {
+		for range started { // let the rest run
+		}
+	}()
+	close(release)
+	group.Close()
+	group.Close()
+	close(started)
+	if _, err := group.Submit(t.Context(), 4); !errors.Is(err, batch.ErrClosed) {
+		t.Errorf("Submit after Close = %v, want ErrClosed", err)
+	}
+}
+
+func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, run := range map[string]batch.Run[int, int]{
+		"error":       func(context.Context, []int) ([]int, error) { return nil, broken },
+		"panic":       func(context.Context, []int) ([]int, error) { panic("broken") },
+		"few answers": func(context.Context, []int) ([]int, error) { return []int{}, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			group := batch.New(run, options())
+			defer group.Close()
+			for range 3 { // the writers survive
+				if _, err := group.Do(t.Context(), 1); err == nil {
+					t.Error("Do succeeded")
+				}
+			}
+		})
+	}
+}
