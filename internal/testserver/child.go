@@ -32,10 +32,7 @@ func spawn(program string, args []string, dir, log string) (*child, error) {
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL,
-		Setpgid:   true, // Ctrl-C reaches the test first, which then stops its servers in order
-	}
+	cmd.SysProcAttr = attributes()
 
 	c := &child{done: make(chan struct{})}
 	started := make(chan error)

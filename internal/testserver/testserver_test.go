@@ -14,8 +14,6 @@ import (
 	"seckill/internal/testserver"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m) }
-
 func openRedis(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -45,7 +43,7 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, statements ...string) {
+func run(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
@@ -156,7 +154,7 @@ func TestMariaDBLives(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)
 	db := openDB(t, server.DSN(testserver.DefaultSchema))
-	exec(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
+	run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
 
 	server.Kill()
 	if err := db.PingContext(t.Context()); err == nil {
@@ -206,15 +204,15 @@ func TestReadOnlyBindsTheServiceButNotTheAdministrator(t *testing.T) {
 	server := testserver.MariaDB(t)
 	admin := openDB(t, server.AdminDSN(testserver.DefaultSchema))
 	service := openDB(t, server.DSN(testserver.DefaultSchema))
-	exec(t, admin, "CREATE TABLE things (id INT PRIMARY KEY)", "SET GLOBAL read_only = 1", "INSERT INTO things VALUES (1)")
+	run(t, admin, "CREATE TABLE things (id INT PRIMARY KEY)", "SET GLOBAL read_only = 1", "INSERT INTO things VALUES (1)")
 
 	_, err := service.ExecContext(t.Context(), "INSERT INTO things VALUES (2)")
 	const optionPreventsStatement = 1290
 	if refused, ok := errors.AsType[*mysql.MySQLError](err); !ok || refused.Number != optionPreventsStatement {
 		t.Fatalf("insert into a read-only server = %v, want error %d", err, optionPreventsStatement)
 	}
-	exec(t, admin, "SET GLOBAL read_only = 0")
-	exec(t, service, "INSERT INTO things VALUES (2)")
+	run(t, admin, "SET GLOBAL read_only = 0")
+	run(t, service, "INSERT INTO things VALUES (2)")
 }
 
 func TestSchemasAreApart(t *testing.T) {
@@ -224,7 +222,7 @@ func TestSchemasAreApart(t *testing.T) {
 			t.Parallel()
 			db := openDB(t, testserver.Schema(t))
 			// Fails if two tests shared a schema.
-			exec(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
+			run(t, db, "CREATE TABLE things (id INT PRIMARY KEY)", "INSERT INTO things VALUES (1)")
 		})
 	}
 }
