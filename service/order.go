@@ -22,7 +22,7 @@ const (
 	// commitTimeout bounds one shared transaction with all its repetitions.
 	// It outlives its requests so that most unknown outcomes are decided
 	// while the users' locks are still held, and is shorter than a stop may take.
-	commitTimeout = 8 * time.Second
+	commitTimeout = 6 * time.Second
 	// maxCommitBatch orders share one transaction: beyond a hundred nothing is
 	// gained per order (measured), and one transaction must stay short.
 	maxCommitBatch = 500
@@ -51,7 +51,6 @@ type OrderStore interface {
 // Orders sells.
 type Orders struct {
 	store    OrderStore
-	vouchers VoucherStore
 	copies   *VoucherCache
 	locks    Locker
 	lockWait time.Duration
@@ -64,7 +63,6 @@ type Orders struct {
 // OrderDeps is what Orders works with.
 type OrderDeps struct {
 	Store    OrderStore
-	Vouchers VoucherStore
 	Copies   *VoucherCache
 	Locks    Locker
 	LockWait time.Duration // zero: one try
@@ -76,7 +74,6 @@ type OrderDeps struct {
 func NewOrders(deps OrderDeps) *Orders {
 	return &Orders{
 		store:    deps.Store,
-		vouchers: deps.Vouchers,
 		copies:   deps.Copies,
 		locks:    deps.Locks,
 		lockWait: deps.LockWait,

@@ -1,0 +1,107 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// answer is one HTTP answer, read to its end.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// problem is the error document of the contract.
+type problem struct {
+	Type        string             `json:"type"`
+	Title       string             `json:"title"`
+	Status      int                `json:"status"`
+	Detail      string             `json:"detail"`
+	Code        model.Code         `json:"code"`
+	OrderID     string             `json:"order_id"`
+	OrderStatus model.OrderStatus  `json:"order_status"`
+	BeginAt     time.Time          `json:"begin_at"`
+	Errors      []model.FieldError `json:"errors"`
+}
+
+// decode reads the body as T and fails the test when it is none.
+func decode[T any](t testing.TB, a answer) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		t.Fatalf("body of %d is not a %T: %v\n%s", a.status, v, err, a.body)
+	}
+	return v
+}
+
+// code is the problem's code, or empty when the answer is none.
+func (a answer) code() model.Code {
+	var p problem
+	if !strings.HasPrefix(a.header.Get("Content-Type"), "application/problem+json") || json.Unmarshal(a.body, &p) != nil {
+		return ""
+	}
+	return p.Code
+}
+
+// newClient makes a client with room for many connections, and closes them at
+// the end of the test.
+func newClient(t testing.TB) *http.Client {
+	t.Helper()
+	transport := &http.Transport{MaxIdleConns: 2000, MaxIdleConnsPerHost: 2000}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{
+		Transport:     transport,
+		Timeout:       30 * time.Second,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// send makes one request; body may be nil, a string, or anything that is JSON.
+// An empty token sends none. Headers are "Name: value".
+func send(client *http.Client, method, url, token string, body any, headers ...string) (answer, error) {
+	var reader io.Reader
+	switch body := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(body)
+	default:
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return answer{}, err
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequest(method, url, reader)
+	if err != nil {
+		return answer{}, err
+	}
+	if reader != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, header := range headers {
+		name, value, found := strings.Cut(header, ": ")
+		if !found {
+			return answer{}, fmt.Errorf("header %q", header)
+		}
+		request.Header.Set(name, value)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	return answer{status: response.StatusCode, header: response.Header, body: read}, err
+}
