@@ -1,0 +1,120 @@
+// Package password turns passwords into what may be stored, and compares. It
+// uses argon2id (RFC 9106) and bounds how many run at once, because each of
+// them takes 19 MiB: a storm of logins must not eat the memory of a server
+// that is in the middle of a sale.
+package password
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/crypto/argon2"
+
+	"seckill/model"
+)
+
+// Parameters of new hashes: one of the equivalent settings that the OWASP
+// Password Storage Cheat Sheet recommends as a minimum for argon2id
+// (m=19456 (19 MiB), t=2, p=1).
+const (
+	memory     = 19 * 1024 // KiB
+	iterations = 2
+	lanes      = 1
+	saltLength = 16 // bytes, RFC 9106, section 3.1
+	keyLength  = 32 // bytes
+)
+
+// patience is how long a caller waits for its turn: well within the 5 s in
+// which every request is answered, and long enough for some 100 hashes.
+const patience = 3 * time.Second
+
+// Hasher hashes and verifies. It is safe for concurrent use.
+type Hasher struct {
+	turns    chan struct{}
+	patience time.Duration
+	nobody   encoded // what a password of an unknown user is compared with
+}
+
+// Option changes how a Hasher works.
+type Option func(*Hasher)
+
+// Patience replaces how long a caller waits for its turn.
+func Patience(d time.Duration) Option {
+	return func(h *Hasher) { h.patience = d }
+}
+
+// New makes a Hasher that runs at most concurrency hashes at once (at least
+// one), and so uses at most 19 MiB times that.
+func New(concurrency int, options ...Option) *Hasher {
+	h := &Hasher{
+		turns:    make(chan struct{}, max(concurrency, 1)),
+		patience: patience,
+		nobody: encoded{
+			memory: memory, iterations: iterations, lanes: lanes,
+			salt: make([]byte, saltLength), key: make([]byte, keyLength),
+		},
+	}
+	for _, option := range options {
+		option(h)
+	}
+	return h
+}
+
+// Hash returns the PHC string of a password, with a salt of its own. It
+// answers UNAVAILABLE when its turn does not come in time.
+func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
+	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
+	if _, err := rand.Read(e.salt); err != nil {
+		return "", fmt.Errorf("make a salt: %w", err)
+	}
+	key, err := h.derive(ctx, password, e, keyLength)
+	if err != nil {
+		return "", fmt.Errorf("hash a password: %w", err)
+	}
+	e.key = key
+	return e.String(), nil
+}
+
+// Verify compares a password with a PHC string. An empty string, which is what
+// an unknown user has, matches nothing and takes as long as a real one, so
+// that time does not tell who has an account. It answers UNAVAILABLE when its
+// turn does not come in time.
+func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error) {
+	known := phc != ""
+	e := h.nobody
+	if known {
+		var err error
+		if e, err = parse(phc); err != nil {
+			return false, fmt.Errorf("read a stored password: %w", err)
+		}
+	}
+	key, err := h.derive(ctx, password, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
+	if err != nil {
+		return false, fmt.Errorf("verify a password: %w", err)
+	}
+	return subtle.ConstantTimeCompare(key, e.key) == 1 && known, nil
+}
+
+// derive waits for a turn and computes. The computation itself cannot be
+// interrupted; it takes some 20 ms.
+func (h *Hasher) derive(ctx context.Context, password string, e encoded, length uint32) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(h.patience)
+	defer timer.Stop()
+	select {
+	case h.turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		return nil, model.Unavailable("Too many people log in at this moment.",
+			errors.New("no turn to hash a password in time"))
+	}
+	defer func() { <-h.turns }()
+	return argon2.IDKey([]byte(password), e.salt, e.iterations, e.memory, e.lanes, length), nil
+}

@@ -1,0 +1,286 @@
+package token_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"go.uber.org/goleak"
+
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	secret = "0123456789abcdef0123456789abcdef"
+	other  = "another secret of 32 bytes or more"
+)
+
+func authority(t testing.TB, options ...token.Option) *token.Authority {
+	t.Helper()
+	a, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestIssuedTokensVerify(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	for _, want := range []token.Claims{
+		{Subject: "1", Role: model.RoleUser},
+		{Subject: "auth0:Some.User_1-x", Role: model.RoleAdmin, Username: "root"},
+		{Subject: strings.Repeat("x", 64), Role: model.RoleUser, Username: `quote " and ü`},
+	} {
+		signed, err := a.Issue(want, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.Verify(signed)
+		if err != nil || got != want {
+			t.Errorf("Verify = %+v, %v; want %+v", got, err, want)
+		}
+	}
+}
+
+func TestIssueRefusesWhatVerifyWouldRefuse(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	for name, claims := range map[string]token.Claims{
+		"no subject":  {Role: model.RoleUser},
+		"bad subject": {Subject: "a b", Role: model.RoleUser},
+		"no role":     {Subject: "1"},
+		"bad role":    {Subject: "1", Role: "root"},
+	} {
+		if _, err := a.Issue(claims, time.Minute); err == nil {
+			t.Errorf("%s: issued", name)
+		}
+	}
+	if _, err := a.Issue(token.Claims{Subject: "1", Role: model.RoleUser}, 0); err == nil {
+		t.Error("a token without a lifetime was issued")
+	}
+}
+
+// forge signs any header and claims; an absent member is one set to nil.
+func forge(t testing.TB, method jwt.SigningMethod, key any, header, claims map[string]any) string {
+	t.Helper()
+	all := jwt.MapClaims{
+		"sub": "1", "role": "user", "iss": "seckill", "aud": "seckill",
+		"exp": time.Now().Add(time.Hour).Unix(),
+	}
+	merge(all, claims)
+	unsigned := jwt.NewWithClaims(method, all)
+	unsigned.Header["kid"] = "1"
+	merge(unsigned.Header, header)
+	signed, err := unsigned.SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+func merge(into, from map[string]any) {
+	for name, value := range from {
+		if value == nil {
+			delete(into, name)
+		} else {
+			into[name] = value
+		}
+	}
+}
+
+type members = map[string]any
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	hs256, key := jwt.SigningMethodHS256, []byte(secret)
+	claims := func(m members) string { return forge(t, hs256, key, nil, m) }
+	header := func(m members) string { return forge(t, hs256, key, m, nil) }
+	good := claims(nil)
+	parts := strings.Split(good, ".")
+	b64 := base64.RawURLEncoding.EncodeToString
+
+	tests := map[string]struct {
+		token string
+		valid bool
+	}{
+		"good":                        {good, true},
+		"admin":                       {claims(members{"role": "admin"}), true},
+		"several audiences":           {claims(members{"aud": []string{"shop", "seckill"}}), true},
+		"issued in the future":        {claims(members{"iat": time.Now().Add(time.Hour).Unix()}), true},
+		"iat of another type":         {claims(members{"iat": "yesterday"}), true},
+		"unknown claims":              {claims(members{"scope": "all", "nested": members{"a": 1}}), true},
+		"no typ":                      {header(members{"typ": nil}), true},
+		"fractional expiry":           {claims(members{"exp": float64(time.Now().Unix()) + 60.5}), true},
+		"alg none":                    {forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), false},
+		"alg none in another case":    {b64([]byte(`{"alg":"nOnE","kid":"1"}`)) + "." + parts[1] + ".", false},
+		"HS512":                       {forge(t, jwt.SigningMethodHS512, key, nil, nil), false},
+		"HS384":                       {forge(t, jwt.SigningMethodHS384, key, nil, nil), false},
+		"header lies about algorithm": {header(members{"alg": "HS512"}), false},
+		"no algorithm":                {header(members{"alg": nil}), false},
+		"other key":                   {forge(t, hs256, []byte(other), nil, nil), false},
+		"unknown kid":                 {header(members{"kid": "2"}), false},
+		"missing kid":                 {header(members{"kid": nil}), false},
+		"empty kid":                   {header(members{"kid": ""}), false},
+		"kid of another type":         {header(members{"kid": 1}), false},
+		"critical extension":          {header(members{"crit": []string{"b64"}, "b64": false}), false},
+		"no exp":                      {claims(members{"exp": nil}), false},
+		"expired":                     {claims(members{"exp": time.Now().Add(-time.Second).Unix()}), false},
+		"exp is text":                 {claims(members{"exp": "tomorrow"}), false},
+		"not yet valid":               {claims(members{"nbf": time.Now().Add(time.Hour).Unix()}), false},
+		"no issuer":                   {claims(members{"iss": nil}), false},
+		"wrong issuer":                {claims(members{"iss": "Seckill"}), false},
+		"no audience":                 {claims(members{"aud": nil}), false},
+		"empty audience":              {claims(members{"aud": []string{}}), false},
+		"wrong audience":              {claims(members{"aud": "shop"}), false},
+		"no subject":                  {claims(members{"sub": nil}), false},
+		"subject with a space":        {claims(members{"sub": "a b"}), false},
+		"subject too long":            {claims(members{"sub": strings.Repeat("x", 65)}), false},
+		"subject is a number":         {claims(members{"sub": 1}), false},
+		"no role":                     {claims(members{"role": nil}), false},
+		"unknown role":                {claims(members{"role": "root"}), false},
+		"role in another case":        {claims(members{"role": "Admin"}), false},
+		"role is a list":              {claims(members{"role": []string{"admin"}}), false},
+		"no signature":                {parts[0] + "." + parts[1] + ".", false},
+		"signature cut":               {good[:len(good)-4], false},
+		"claims exchanged":            {parts[0] + "." + b64([]byte(`{"sub":"2"}`)) + "." + parts[2], false},
+		"padding added":               {good + "=", false},
+		"line break in the signature": {good[:len(good)-4] + "\n" + good[len(good)-4:], false},
+		"fourth part":                 {good + ".x", false},
+		"two parts":                   {parts[0] + "." + parts[1], false},
+		"header is no JSON":           {b64([]byte("x")) + "." + parts[1] + "." + parts[2], false},
+		"header is no base64":         {"!." + parts[1] + "." + parts[2], false},
+		"garbage":                     {"garbage", false},
+		"only dots":                   {"..", false},
+		"empty":                       {"", false},
+	}
+	a := authority(t)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := a.Verify(test.token)
+			switch {
+			case test.valid && (err != nil || got.Subject != "1"):
+				t.Errorf("Verify = %+v, %v; want it accepted", got, err)
+			case !test.valid && !errors.Is(err, token.ErrInvalid):
+				t.Errorf("Verify = %+v, %v; want ErrInvalid", got, err)
+			case !test.valid && got != token.Claims{}:
+				t.Errorf("claims %+v came with an error", got)
+			}
+		})
+	}
+}
+
+func TestExpiryIsExclusiveOfItsInstant(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	signed, err := authority(t, token.Clock(func() time.Time { return start })).
+		Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for age, valid := range map[time.Duration]bool{
+		0: true, time.Minute - time.Nanosecond: true, time.Minute: false, time.Hour: false,
+	} {
+		a := authority(t, token.Clock(func() time.Time { return start.Add(age) }))
+		if _, err := a.Verify(signed); (err == nil) != valid {
+			t.Errorf("after %s: %v", age, err)
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	before := authority(t)
+	after, err := token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill", "seckill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := token.Claims{Subject: "1", Role: model.RoleUser}
+	old, err := before.Issue(claims, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := after.Verify(old); err != nil {
+		t.Errorf("a token of the old key: %v", err)
+	}
+	fresh, err := after.Issue(claims, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := after.Verify(fresh); err != nil {
+		t.Errorf("a token of the new key: %v", err)
+	}
+	if _, err := before.Verify(fresh); !errors.Is(err, token.ErrInvalid) {
+		t.Errorf("the new key is unknown to the old authority: %v", err)
+	}
+	// The secret of one key does not sign for the id of another.
+	mixed := forge(t, jwt.SigningMethodHS256, []byte(secret), members{"kid": "2026-11"}, nil)
+	if _, err := after.Verify(mixed); !errors.Is(err, token.ErrInvalid) {
+		t.Errorf("a key signed for the id of another: %v", err)
+	}
+}
+
+func TestNewRefusesWhatIsNoAuthority(t *testing.T) {
+	t.Parallel()
+	good := token.Key{ID: "1", Secret: secret}
+	for name, test := range map[string]struct {
+		keys             []token.Key
+		issuer, audience string
+	}{
+		"no keys":      {nil, "i", "a"},
+		"no id":        {[]token.Key{{Secret: secret}}, "i", "a"},
+		"short secret": {[]token.Key{{ID: "1", Secret: secret[1:]}}, "i", "a"},
+		"same id":      {[]token.Key{good, {ID: "1", Secret: other}}, "i", "a"},
+		"no issuer":    {[]token.Key{good}, "", "a"},
+		"no audience":  {[]token.Key{good}, "i", ""},
+	} {
+		if _, err := token.New(test.keys, test.issuer, test.audience); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else if strings.Contains(err.Error(), secret[1:]) {
+			t.Errorf("%s: the error tells the secret", name)
+		}
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	a := authority(b)
+	signed, err := a.Issue(token.Claims{Subject: "user-12345", Role: model.RoleUser}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := a.Verify(signed); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkParser is what the same check costs with the library's own parser.
+func BenchmarkParser(b *testing.B) {
+	signed, err := authority(b).Issue(token.Claims{Subject: "user-12345", Role: model.RoleUser}, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	type payload struct {
+		Role string `json:"role"`
+		jwt.RegisteredClaims
+	}
+	parser := jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithIssuer("seckill"),
+		jwt.WithAudience("seckill"), jwt.WithExpirationRequired())
+	key := []byte(secret)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := parser.ParseWithClaims(signed, &payload{}, func(*jwt.Token) (any, error) { return key, nil })
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
