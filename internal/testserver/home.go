@@ -65,7 +65,8 @@ func (h *home) open() {
 
 // close stops the shared servers and removes everything.
 func (h *home) close() error {
-	errs := []error{h.database.close(), h.redis.close()}
+	h.redis.close()
+	errs := []error{h.database.close()}
 	if h.claim != nil {
 		errs = append(errs, h.claim.Close(), os.RemoveAll(h.path))
 	}

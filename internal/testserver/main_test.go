@@ -50,7 +50,7 @@ func TestOneServer(t *testing.T) {
 	if os.Args[len(os.Args)-1] != roleVictim {
 		return
 	}
-	fmt.Printf("\npid %d\n", server.PID())
+	fmt.Fprintf(os.Stdout, "\npid %d\n", server.PID())
 	<-t.Context().Done() // never: the test is killed here
 }
 

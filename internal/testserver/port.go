@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -55,7 +56,8 @@ func (p port) release() {
 }
 
 func bindable(number int) bool {
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(number)))
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(loopback, strconv.Itoa(number)))
 	if err != nil {
 		return false
 	}

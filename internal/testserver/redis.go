@@ -87,9 +87,8 @@ func (r *sharedRedis) get() (string, error) {
 	return r.server.URL(), nil
 }
 
-func (r *sharedRedis) close() error {
+func (r *sharedRedis) close() {
 	if r.server != nil {
 		r.server.discard()
 	}
-	return nil
 }

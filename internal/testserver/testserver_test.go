@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
+
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
-
-	"seckill/internal/testserver"
 )
 
 func openRedis(t *testing.T, url string) *redis.Client {
@@ -227,10 +227,11 @@ func TestSchemasAreApart(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the subtest is over, with its cleanup, before the rest looks
 func TestSchemaIsDropped(t *testing.T) {
 	t.Parallel()
 	var name string
-	t.Run("user", func(t *testing.T) { //nolint:paralleltest // its cleanup is looked at below
+	t.Run("user", func(t *testing.T) {
 		name = query(t, openDB(t, testserver.Schema(t)), "SELECT DATABASE()")
 	})
 	db := openDB(t, testserver.Schema(t))

@@ -1,0 +1,88 @@
+# `make` lists the targets. Everything runs as root or as any user, without a terminal, and needs only Go and
+# make; what else is missing on a Debian or Ubuntu is installed by `deps`.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := $(CURDIR)/bin
+PKG ?= ./...
+
+# One package may take this long before go test prints its goroutines. The slowest needs about two minutes
+# under the race detector on two cores.
+TEST_TIMEOUT ?= 8m
+# Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## serve embedded: SQLite, Redis and everything else in one process
+	go run . serve
+
+.PHONY: demo
+demo: ## one flash sale from beginning to end, with its audit
+	go run . demo
+
+.PHONY: build
+build: ## the static binary, bin/seckill
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/seckill .
+
+.PHONY: test
+test: deps ## all tests against real servers, with the race detector (PKG=./lock ARGS='-run X')
+	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
+
+.PHONY: cover
+cover: deps ## test coverage over all packages, bin/cover.html
+	@mkdir -p $(BIN)
+	go test -count=1 -timeout=$(TEST_TIMEOUT) -coverpkg=./... -coverprofile=$(BIN)/cover.out $(PKG)
+	go tool cover -html=$(BIN)/cover.out -o $(BIN)/cover.html
+	go tool cover -func=$(BIN)/cover.out | tail -1
+
+.PHONY: bench
+bench: deps ## benchmarks (PKG=./lock)
+	go test -run='^$$' -bench=. -benchmem -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
+	$(BIN)/golangci-lint run $(PKG)
+
+.PHONY: fmt
+fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
+	$(BIN)/golangci-lint fmt $(PKG)
+
+.PHONY: load
+load: $(BIN)/k6 ## load test of the running server at BASE_URL (ADMIN_TOKEN or SECKILL_JWT_SECRET)
+	$(BIN)/k6 run deployments/k6/seckill.js
+
+.PHONY: load-local
+load-local: deps build $(BIN)/k6 ## the same against real MariaDB, Redis and two instances, started for it
+	deployments/k6/local
+
+.PHONY: ci
+ci: ## what continuous integration runs
+	.ci/run
+
+.PHONY: clean-clone
+clean-clone: ## .ci/run of the last commit in a fresh clone, as a stranger would see it
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+		git clone -q . "$$dir/seckill" && cd "$$dir/seckill" && git log -1 --oneline && .ci/run
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BIN)
+
+# Tools have a module of their own, deployments/tools, so that their requirements stay out of the service's.
+$(BIN)/golangci-lint: deployments/tools/go.mod deployments/tools/go.sum
+	cd deployments/tools && GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+# k6 is a program to run beside the service, not a part of its build: the one version is pinned here.
+$(BIN)/k6:
+	GOBIN=$(BIN) go install go.k6.io/k6@v1.8.1
+
+.PHONY: deps
+deps: # what the tests need beside Go: a C compiler for the race detector, and the servers
+	@deployments/tools/install-servers
