@@ -1,0 +1,88 @@
+package embedded_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"seckill/internal/embedded"
+)
+
+func TestOneServerPerDataDir(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "deep", "data")
+	first, err := embedded.OpenDataDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v; want it private", info, err)
+	}
+	if _, err := embedded.OpenDataDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a second server: %v; want a refusal that names the directory", err)
+	}
+	for range 2 {
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := embedded.OpenDataDir(dir)
+	if err != nil {
+		t.Fatalf("after the first ended: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSecretIsMadeOnceAndKept(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	const starters = 16
+	secrets := make([]string, starters)
+	var start sync.WaitGroup
+	for i := range starters {
+		start.Go(func() {
+			secret, err := embedded.Secret(t.Context(), dir)
+			if err != nil {
+				t.Error(err)
+			}
+			secrets[i] = secret
+		})
+	}
+	start.Wait()
+	for _, secret := range secrets {
+		if secret != secrets[0] || len(secret) < 32 {
+			t.Fatalf("the secrets differ or are short: %q", secrets)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, "jwt.secret"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v; want mode 0600", info, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "jwt.secret.*"))
+	if err != nil || len(left) != 1 { // the lock file
+		t.Errorf("files left over: %v, %v", left, err)
+	}
+	if other, err := embedded.Secret(t.Context(), t.TempDir()); err != nil || other == secrets[0] {
+		t.Errorf("another directory has the secret %q, %v", other, err)
+	}
+}
+
+func TestDamagedSecretIsRefusedAndNotReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "jwt.secret")
+	if err := os.WriteFile(file, []byte("short\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := embedded.Secret(t.Context(), dir)
+	if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "short\n") {
+		t.Errorf("Secret: %v; want an error that names the file", err)
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != "short\n" {
+		t.Errorf("the file now holds %q, %v", text, err)
+	}
+}
