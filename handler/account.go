@@ -1,0 +1,82 @@
+package handler
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"seckill/model"
+)
+
+const tagAccounts = "Accounts"
+
+type registerInput struct {
+	Body Registration
+}
+
+// Registration is a new account to be.
+type Registration struct {
+	Username string `json:"username" pattern:"^[A-Za-z0-9._-]{3,32}$" patternDescription:"3 to 32 of A-Z a-z 0-9 . _ -" doc:"Unique without regard to case."`
+	Password string `json:"password" minLength:"10" maxLength:"128" format:"password"`
+}
+
+type loginInput struct {
+	Body Credentials
+}
+
+// Credentials are somebody's name and password. They have no limits: an
+// ill-formed password is a wrong one, and says 401 like all the others.
+type Credentials struct {
+	Username string `json:"username"`
+	Password string `json:"password" format:"password"`
+}
+
+// Session is a login.
+type Session struct {
+	AccessToken string `json:"access_token" doc:"A JWT for the header Authorization: Bearer."`
+	TokenType   string `json:"token_type" example:"Bearer"`
+	ExpiresIn   int64  `json:"expires_in" doc:"How long the token is good for, in seconds."`
+}
+
+// Me is who a token says one is.
+type Me struct {
+	ID       string     `json:"id"`
+	Username string     `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`
+	Role     model.Role `json:"role"`
+}
+
+// output is an answer that is nothing but its body.
+type output[T any] struct {
+	Body T
+}
+
+func (a *api) accountRoutes() {
+	register(a, route{
+		id: "register", method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
+		summary: "Register", status: http.StatusCreated,
+		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+	}, func(ctx context.Context, in *registerInput) (*output[model.Account], error) {
+		account, err := a.options.Accounts.Register(ctx, in.Body.Username, in.Body.Password)
+		return &output[model.Account]{Body: account}, err
+	})
+	register(a, route{
+		id: "login", method: http.MethodPost, path: basePath + "/auth/login", tag: tagAccounts,
+		summary: "Log in", status: http.StatusOK,
+		codes: []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
+	}, func(ctx context.Context, in *loginInput) (*output[Session], error) {
+		session, err := a.options.Accounts.Login(ctx, in.Body.Username, in.Body.Password)
+		return &output[Session]{Body: Session{
+			AccessToken: session.AccessToken,
+			TokenType:   "Bearer",
+			ExpiresIn:   int64(session.ExpiresIn / time.Second),
+		}}, err
+	})
+	register(a, route{
+		id: "me", method: http.MethodGet, path: basePath + "/auth/me", tag: tagAccounts,
+		summary: "Who am I", description: "What the token says; no account is looked up, buyers need none.",
+		access: users, status: http.StatusOK,
+	}, func(ctx context.Context, _ *struct{}) (*output[Me], error) {
+		claims := callOf(ctx).claims
+		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role}}, nil
+	})
+}

@@ -1,0 +1,166 @@
+package handler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service"
+)
+
+// warningsPerSecond bounds the log lines about a dependency that is down:
+// enough to see it, few enough to read on.
+const warningsPerSecond = 10
+
+// orders is what the routes of orders need of service.Orders.
+type orders interface {
+	Place(ctx context.Context, userID, voucherID string) (model.Order, error)
+	Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
+	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+}
+
+// vouchers is what the routes of vouchers need of service.Vouchers.
+type vouchers interface {
+	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
+	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
+	Create(ctx context.Context, voucher model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
+	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	Stats(ctx context.Context, id string) (model.Stats, error)
+	Audit(ctx context.Context, id string) (model.Audit, error)
+}
+
+// accounts is what the routes of accounts need of service.Accounts.
+type accounts interface {
+	Register(ctx context.Context, username, password string) (model.Account, error)
+	Login(ctx context.Context, username, password string) (service.Session, error)
+}
+
+// health is what the probes and the drain need of service.Health.
+type health interface {
+	Check(ctx context.Context) []service.Check
+	Draining() bool
+}
+
+// Options are what the handler works with. All but the limits and the proxies
+// are required.
+type Options struct {
+	Orders   orders   // *service.Orders
+	Vouchers vouchers // *service.Vouchers
+	Accounts accounts // *service.Accounts
+	Health   health   // *service.Health
+	Tokens   *token.Authority
+
+	// RateUser and RateAddr limit purchases, on this instance.
+	RateUser Rate
+	RateAddr Rate
+
+	// TrustedProxies are the networks whose forwarding headers tell the
+	// client's address; none by default, because anybody can write a header.
+	TrustedProxies []netip.Prefix
+
+	Currency string // ISO 4217
+	Log      *slog.Logger
+	Metrics  prometheus.Registerer
+}
+
+// api is the handler while it is put together, and what its routes share.
+type api struct {
+	options   Options
+	engine    *gin.Engine
+	huma      huma.API
+	requestID *regexp.Regexp
+	durations *prometheus.HistogramVec
+	warnings  *rate.Limiter
+	byUser    *limiter
+	byAddress *limiter
+}
+
+// strictNames makes huma tell Title from title. Its switch is a variable of
+// its package, read by every validation: it is set once, before the first API
+// exists, so that two APIs built at once do not race.
+//
+//nolint:gochecknoglobals // guards a variable of another package
+var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
+
+// New makes the main listener's handler.
+func New(options Options) (http.Handler, error) {
+	strictNames()
+	gin.SetMode(gin.ReleaseMode) // else Gin prints its routes to standard output
+	a := &api{
+		options:   options,
+		engine:    gin.New(),
+		requestID: requestIDs(),
+		durations: requestDurations(),
+		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
+	}
+	if err := a.configure(); err != nil {
+		return nil, err
+	}
+	a.engine.Use(a.identify, a.observe)
+	a.engine.NoRoute(a.noRoute)
+	a.engine.NoMethod(a.noMethod)
+	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})
+	a.accountRoutes()
+	a.voucherRoutes()
+	a.orderRoutes()
+	a.adminVoucherRoutes()
+	a.adminOrderRoutes()
+	a.healthRoutes()
+	if err := a.documentRoutes(); err != nil {
+		return nil, err
+	}
+	return a.engine, nil
+}
+
+func (a *api) configure() error {
+	var err error
+	if a.byUser, err = newLimiter(a.options.RateUser); err != nil {
+		return err
+	}
+	if a.byAddress, err = newLimiter(a.options.RateAddr); err != nil {
+		return err
+	}
+	proxies := make([]string, 0, len(a.options.TrustedProxies))
+	for _, network := range a.options.TrustedProxies {
+		proxies = append(proxies, network.String())
+	}
+	if err := a.engine.SetTrustedProxies(proxies); err != nil {
+		return fmt.Errorf("set trusted proxies: %w", err)
+	}
+	if err := a.options.Metrics.Register(a.durations); err != nil {
+		return fmt.Errorf("register the metrics of HTTP: %w", err)
+	}
+	// A path either is one of ours or it is not: no redirects to a similar one.
+	a.engine.RedirectTrailingSlash = false
+	a.engine.HandleMethodNotAllowed = true
+	return nil
+}
+
+func (a *api) noRoute(c *gin.Context) {
+	a.abort(c, &model.Error{Code: model.CodeNotFound, Detail: "There is nothing at this path."})
+}
+
+// noMethod refuses a method. Gin has set Allow to those that the path knows.
+func (a *api) noMethod(c *gin.Context) {
+	if c.Request.Method == http.MethodOptions {
+		c.Status(http.StatusNoContent)
+		c.Writer.WriteHeaderNow()
+		return
+	}
+	a.abort(c, &model.Error{Code: model.CodeMethodNotAllowed, Detail: "This path knows other methods: see the header Allow."})
+}

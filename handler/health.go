@@ -1,0 +1,89 @@
+package handler
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"seckill/model"
+)
+
+const tagOperations = "Operations"
+
+// Liveness is the answer of /livez.
+type Liveness struct {
+	Status string `json:"status" example:"ok"`
+}
+
+// Readiness is the answer of /readyz when all is well.
+type Readiness struct {
+	Status string            `json:"status" example:"ready"`
+	Checks map[string]string `json:"checks" doc:"One line per dependency."`
+}
+
+func (a *api) healthRoutes() {
+	a.registerPlain(route{
+		id: "livez", method: http.MethodGet, path: "/livez", tag: tagOperations,
+		summary: "Is the process alive", description: "Asks no dependency.", status: http.StatusOK,
+		response: map[string]any{"application/json": Liveness{}},
+	}, func(c *gin.Context) {
+		a.send(c, http.StatusOK, "application/json", Liveness{Status: "ok"})
+	})
+	a.registerPlain(route{
+		id: "readyz", method: http.MethodGet, path: "/readyz", tag: tagOperations,
+		summary:     "Can this instance serve",
+		description: "503 while a dependency cannot be reached or the server is about to stop, with a line per check.",
+		status:      http.StatusOK, codes: []model.Code{model.CodeUnavailable},
+		response: map[string]any{"application/json": Readiness{}},
+	}, a.ready)
+}
+
+// ready answers with one line per check, so that it can be read with curl.
+func (a *api) ready(c *gin.Context) {
+	checks := map[string]string{}
+	ready := true
+	if a.options.Health.Draining() {
+		ready = false
+		checks["server"] = "about to stop"
+	}
+	for _, check := range a.options.Health.Check(c.Request.Context()) {
+		checks[check.Name] = "ok"
+		if check.Err != nil {
+			ready = false
+			checks[check.Name] = a.complaint(c, check.Name, check.Err)
+		}
+	}
+	status, contentType := http.StatusOK, "application/json"
+	var document any = Readiness{Status: "ready", Checks: checks}
+	if !ready {
+		p := problemOf(model.Unavailable("This instance is not ready.", nil))
+		p.Checks = checks
+		for name, values := range p.GetHeaders() {
+			c.Writer.Header()[name] = values
+		}
+		status, contentType, document = p.Status, problemType, p
+	}
+	lines, err := json.MarshalIndent(document, "", "  ")
+	if err != nil {
+		a.abort(c, err)
+		return
+	}
+	c.Data(status, contentType, append(lines, '\n'))
+}
+
+// complaint is what may be said of a failed check: what the domain says of it.
+// Addresses and drivers' words go to the log.
+func (a *api) complaint(c *gin.Context, name string, err error) string {
+	ctx := c.Request.Context()
+	if a.warnings.Allow() {
+		a.options.Log.LogAttrs(ctx, slog.LevelWarn, "not ready",
+			slog.String("request_id", callOf(ctx).id), slog.String("check", name), slog.Any("error", err))
+	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Detail != "" {
+		return refusal.Detail
+	}
+	return "cannot be reached"
+}

@@ -1,0 +1,143 @@
+package handler
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// What stands in a decoded document where JSON has something that no field of
+// ours accepts. encoding/json alone would take both for an absent field or
+// let the last one win, and two programs that read one request differently
+// are how things go wrong.
+type (
+	nullValue      struct{}
+	repeatedMember struct{}
+)
+
+// maxExactInteger is the largest integer that a float64 holds exactly; all
+// amounts are bounded far below it.
+const maxExactInteger = 1 << 53
+
+// jsonFormat is how huma reads and writes bodies.
+func jsonFormat() huma.Format {
+	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
+}
+
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// readJSON decodes one JSON document. A pointer to any gets it with the marks
+// above for huma's validation; anything else gets its typed value.
+func readJSON(data []byte, v any) error {
+	document, err := parseJSON(data)
+	if err != nil {
+		return err
+	}
+	if target, ok := v.(*any); ok {
+		*target = document
+		return nil
+	}
+	canonical, err := json.Marshal(document)
+	if err != nil {
+		return fmt.Errorf("write the body again: %w", err)
+	}
+	return json.Unmarshal(canonical, v)
+}
+
+// parseJSON reads exactly one document of valid UTF-8.
+func parseJSON(data []byte) (any, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("The body is not valid UTF-8.") //nolint:revive,staticcheck // shown to clients as it is
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	document, err := parseValue(decoder)
+	if err == nil {
+		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
+			return document, nil
+		}
+		err = errors.New("something follows the document")
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return nil, fmt.Errorf("The body is not one JSON document: %w.", err) //nolint:revive,staticcheck // shown to clients as it is
+}
+
+func parseValue(decoder *json.Decoder) (any, error) {
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '{' {
+			return parseObject(decoder)
+		}
+		return parseArray(decoder)
+	case json.Number:
+		return plainInteger(token), nil
+	case nil:
+		return nullValue{}, nil
+	default:
+		return token, nil
+	}
+}
+
+func parseObject(decoder *json.Decoder) (any, error) {
+	object := map[string]any{}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		value, err := parseValue(decoder)
+		if err != nil {
+			return nil, err
+		}
+		key, _ := name.(string) // the decoder lets nothing else be a name
+		if _, there := object[key]; there {
+			value = repeatedMember{}
+		}
+		object[key] = value
+	}
+	_, err := decoder.Token()
+	return object, err
+}
+
+func parseArray(decoder *json.Decoder) (any, error) {
+	array := []any{}
+	for decoder.More() {
+		value, err := parseValue(decoder)
+		if err != nil {
+			return nil, err
+		}
+		array = append(array, value)
+	}
+	_, err := decoder.Token()
+	return array, err
+}
+
+// plainInteger rewrites 1e3 and 1000.0, which are integers in JSON and what
+// some languages write for them, as the 1000 that Go decodes into an int64.
+func plainInteger(number json.Number) json.Number {
+	if !strings.ContainsAny(number.String(), ".eE") {
+		return number
+	}
+	f, err := number.Float64()
+	if err != nil || f < -maxExactInteger || f > maxExactInteger || f != float64(int64(f)) {
+		return number
+	}
+	return json.Number(strconv.FormatInt(int64(f), 10))
+}

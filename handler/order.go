@@ -1,0 +1,160 @@
+package handler
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
+
+	"seckill/model"
+)
+
+const tagOrders = "Orders"
+
+// waitMargin is added to a client's wait for the deadline of its answer, to
+// cover the look-up itself and a slow line.
+const waitMargin = 10 * time.Second
+
+// Nothing is the body of a purchase: none, or an object without members.
+type Nothing struct{}
+
+type ordersInput struct {
+	paging
+	Status    string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	VoucherID string `query:"voucher_id" doc:"Only orders of this voucher."`
+}
+
+type orderInput struct {
+	inPath
+	Wait string `query:"wait" example:"10s" doc:"Answer as soon as the order is not processing, at most after this long: a Go duration, 30s at the most."`
+}
+
+// Resolve implements huma.Resolver: a client that waits may be answered later
+// than others.
+func (in *orderInput) Resolve(ctx huma.Context) []error {
+	if wait, err := parseWait(in.Wait); err == nil && wait > 0 {
+		extendWrite(humagin.Unwrap(ctx), wait+waitMargin)
+	}
+	return nil
+}
+
+// extendWrite moves the deadline of an answer. Connections that have none, as
+// in tests without a server, say so; that is as good.
+func extendWrite(c *gin.Context, by time.Duration) {
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(by))
+}
+
+func (a *api) orderRoutes() {
+	a.registerPlain(route{
+		id: "seckill", method: http.MethodPost, path: basePath + "/vouchers/{id}/seckill", tag: tagOrders,
+		summary: "Buy one", access: users, status: http.StatusCreated, headers: []string{"Location"},
+		description: "201: committed in the database. Where several refusals apply, the first of: 401, 413, 415, " +
+			"422, RATE_LIMITED, 404, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, SOLD_OUT. After a " +
+			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
+		codes: []model.Code{
+			model.CodeNotFound, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
+			model.CodeSoldOut, model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable,
+		},
+		response: map[string]any{"application/json": model.Order{}},
+		request:  &huma.MediaType{Schema: a.schema(typeOf[Nothing]())},
+	}, a.place)
+	register(a, route{
+		id: "list-orders", method: http.MethodGet, path: basePath + "/orders", tag: tagOrders,
+		summary: "List my orders, newest first", access: users, status: http.StatusOK,
+		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, a.listOrders)
+	register(a, route{
+		id: "get-order", method: http.MethodGet, path: basePath + "/orders/{id}", tag: tagOrders,
+		summary: "Get my order", description: "The orders of others are not found.",
+		access: users, status: http.StatusOK,
+		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *orderInput) (*output[model.Order], error) {
+		wait, err := parseWait(in.Wait)
+		if err != nil {
+			return nil, err
+		}
+		if !model.ValidID(in.ID) {
+			return nil, model.NotFound("order")
+		}
+		order, err := a.options.Orders.Get(ctx, subject(ctx), in.ID, wait)
+		return &output[model.Order]{Body: order}, err
+	})
+}
+
+// place is the hot path: token, size and type of the body are checked when it
+// runs.
+func (a *api) place(c *gin.Context) {
+	ctx := c.Request.Context()
+	user := subject(ctx)
+	if p := emptyBody(c.Request); p != nil {
+		a.write(c, p)
+		return
+	}
+	if err := a.limitPlacing(c, user); err != nil {
+		a.abort(c, err)
+		return
+	}
+	voucherID := c.Param("id")
+	if !model.ValidID(voucherID) {
+		a.abort(c, model.NotFound("voucher"))
+		return
+	}
+	order, err := a.options.Orders.Place(ctx, user, voucherID)
+	if err != nil {
+		a.abort(c, err)
+		return
+	}
+	status := http.StatusCreated
+	if order.Status == model.OrderProcessing {
+		status = http.StatusAccepted
+	}
+	c.Writer.Header()["Location"] = []string{basePath + "/orders/" + order.ID}
+	a.send(c, status, "application/json", order)
+}
+
+// emptyBody refuses a purchase whose body says anything. It may be missing.
+func emptyBody(r *http.Request) *Problem {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil || len(body) == 0 || bytes.Equal(body, []byte("{}")) {
+		return nil
+	}
+	document, err := parseJSON(body)
+	if err != nil {
+		p := problemOf(model.Invalid("body", "%s", err.Error()))
+		p.Status = http.StatusBadRequest
+		return p
+	}
+	members, ok := document.(map[string]any)
+	if !ok {
+		return problemOf(model.Invalid("body", "expected object"))
+	}
+	refusal := &huma.ErrorModel{Status: http.StatusUnprocessableEntity}
+	for name := range members {
+		refusal.Errors = append(refusal.Errors, &huma.ErrorDetail{Location: "body." + name, Message: "unexpected property"})
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	return problemOf(&model.Error{
+		Code: model.CodeValidation, Detail: "The request is not valid.", Fields: fieldErrors(refusal),
+	})
+}
+
+func (a *api) listOrders(ctx context.Context, in *ordersInput) (*output[model.OrderPage], error) {
+	if in.VoucherID != "" && !model.ValidID(in.VoucherID) {
+		return orderPage(model.OrderPage{}), nil // no order can be of a voucher that cannot exist
+	}
+	page, err := a.options.Orders.List(ctx, model.OrderQuery{
+		UserID: subject(ctx), VoucherID: in.VoucherID, Status: model.OrderStatus(in.Status),
+		Cursor: in.Cursor, Limit: in.Limit,
+	})
+	return orderPage(page), err
+}

@@ -1,0 +1,67 @@
+package handler
+
+import (
+	"time"
+
+	"seckill/model"
+)
+
+// paging are the query parameters of every list. A parameter that is repeated
+// counts the first time.
+type paging struct {
+	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
+	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
+}
+
+// inPath is the id in a path. It has no rules here: one that cannot exist is
+// not found, never not valid.
+type inPath struct {
+	ID string `path:"id"`
+}
+
+// maxWait is the longest a client may wait for an order, because proxies cut
+// connections that are silent for a minute.
+const maxWait = 30 * time.Second
+
+// parseWait reads how long to wait. More than the most is the most: a client
+// that is patient does nothing wrong.
+func parseWait(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return 0, model.Invalid("query.wait", "must be a duration like 10s, and not negative")
+	}
+	return min(wait, maxWait), nil
+}
+
+// parseTime reads an RFC 3339 time. Microseconds and these years are what
+// databases hold (MySQL 8 manual, 13.2.2, "The DATETIME type").
+func parseTime(location, text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, model.Invalid(location, "must be an RFC 3339 time like 2030-11-11T20:00:00+08:00")
+	}
+	at = at.UTC().Truncate(time.Microsecond)
+	if at.Year() < 1000 || at.Year() > 9999 {
+		return time.Time{}, model.Invalid(location, "must be in the years 1000 to 9999")
+	}
+	return at, nil
+}
+
+// orderPage makes an empty page an empty list, not null.
+func orderPage(page model.OrderPage) *output[model.OrderPage] {
+	if page.Items == nil {
+		page.Items = []model.Order{}
+	}
+	return &output[model.OrderPage]{Body: page}
+}
+
+// voucherPage makes an empty page an empty list, not null.
+func voucherPage(page model.VoucherPage) *output[model.VoucherPage] {
+	if page.Items == nil {
+		page.Items = []model.Voucher{}
+	}
+	return &output[model.VoucherPage]{Body: page}
+}
