@@ -1,0 +1,43 @@
+package archtest
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRulesFindWhatTheyAreFor is the negative control of the rules: each is shown one file that breaks it
+// and one that does not.
+func TestRulesFindWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("// line\n", maxLines+1)
+	tests := []struct {
+		name, path      string
+		check           func([]file) []string
+		broken, correct string
+	}{
+		{"no doc comment", "p/p.go", undocumented, "// Something.\npackage p\n", "// Package p is documented.\npackage p\n"},
+		{"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n", "package p\nfunc f() { clock.Sleep(1) }\n"},
+		{"sleep passed on", "p/p.go", sleeping, "package p\nvar f = time.Sleep\n", "package p\nvar f = time.Now\n"},
+		{"skip", "p/p_test.go", skipping, "package p\nfunc f() { t.Skipf(\"no server\") }\n", "package p\nfunc f() { t.Fatalf(\"no server\") }\n"},
+		{"skip in a harness", "p/ptest/p.go", skipping, "package p\nfunc f() { t.Skip() }\n", "package p\nfunc f() { rows.Skip() }\n"},
+		{"short", "p/p_test.go", skipping, "package p\nvar f = testing.Short()\n", "package p\nvar f = testing.Verbose()\n"},
+		{"path", "README.md", machinePaths, "see /roo" + "t/notes", "see deployments/notes, /var/lib/mysql"},
+		{"unfinished", "Makefile", unfinished, "# TO" + "DO later", "# the todos of a user"},
+		{"silent sql", "p/x.sql", silentScripts, "-- +goose Up\nCREATE TABLE t (i INT);\n", "-- The table of things.\n-- +goose Up\n"},
+		{"silent lua", "p/x.lua", silentScripts, "-- releases the named lock\nreturn 1\n", "-- releases the lock KEYS[1]\nreturn 1\n"},
+		{"long", "p/p.go", longFiles, "package p\n" + long, "package p\n// Longer than 300 lines because of its table.\n" + long},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			source := func(text string) []file {
+				if strings.HasSuffix(test.path, ".go") {
+					return []file{parse(t, test.path, text)}
+				}
+				return []file{{path: test.path, text: text}}
+			}
+			wantOne(t, test.check(source(test.broken)), "")
+			report(t, test.check(source(test.correct)))
+		})
+	}
+}

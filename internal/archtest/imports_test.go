@@ -1,0 +1,177 @@
+package archtest
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "seckill"
+
+// Where a package stands: the first element of its path, but for what is below internal/.
+const (
+	root    = "."                // package main
+	command = "internal/command" // the wiring: knows everybody
+	helpers = "internal"         // the rest of internal/: no business of its own
+)
+
+// importMap says which of our own packages a layer may import (its own subpackages always). A layer that is
+// not listed is unknown and thus an error: a new directory at the top is a decision to be made here.
+var importMap = map[string][]string{
+	root:         {command},
+	command:      {"config", "handler", "service", "repository", "queue", "lock", "model", helpers},
+	"handler":    {"service", "model", helpers},
+	"service":    {"repository", "lock", "queue", "model", helpers},
+	"repository": {"model", helpers},
+	"queue":      {"model", helpers},
+	helpers:      {"model"},
+	"lock":       {}, // a library: usable without us
+	"model":      {},
+	"config":     {},
+}
+
+// libraries are the foreign modules of the layers that promise to need few; "" alone is the standard
+// library only. The other layers' libraries are in .golangci.yml.
+var libraries = map[string][]string{
+	"model":  {},
+	"config": {"github.com/caarlos0/env/v11"},
+	"lock":   {"github.com/redis/go-redis/v9"},
+}
+
+// testOnly are packages that no program may contain.
+var testOnly = []string{
+	module + "/internal/testserver",
+	module + "/internal/archtest",
+	module + "/internal/e2e",
+	"testing",
+	"go.uber.org/goleak",
+}
+
+func layer(dir string) string {
+	first, rest, _ := strings.Cut(dir, "/")
+	if first != helpers {
+		return first
+	}
+	if second, _, _ := strings.Cut(rest, "/"); second == "command" {
+		return command
+	}
+	return helpers
+}
+
+// harness says whether a package is there for tests alone, and so is held to no layer.
+func harness(dir string) bool {
+	return slices.Contains(testOnly, module+"/"+dir) || strings.HasSuffix(path.Base(dir), "test")
+}
+
+// importViolations holds every file that ends up in a program to the map. Test files may import what they
+// like: they stand outside and look in.
+func importViolations(files []file) []string {
+	var found []string
+	for _, f := range goFiles(files) {
+		if f.test() || harness(f.dir()) {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if why := forbidden(f.dir(), imported); why != "" {
+				found = append(found, fmt.Sprintf("%s imports %s: %s", f.path, imported, why))
+			}
+		}
+	}
+	return found
+}
+
+// forbidden is the reason why a package in dir may not import another, or empty.
+func forbidden(dir, imported string) string {
+	from := layer(dir)
+	allowed, known := importMap[from]
+	if !known {
+		return "the layer " + from + " is not in the import map"
+	}
+	if slices.Contains(testOnly, imported) {
+		return "it is for tests only"
+	}
+	if imported != module && !strings.HasPrefix(imported, module+"/") {
+		return foreign(from, imported)
+	}
+	to := layer(strings.TrimPrefix(imported, module+"/"))
+	if to == from || slices.Contains(allowed, to) {
+		return ""
+	}
+	return fmt.Sprintf("%s may import %v of ours", from, allowed)
+}
+
+func foreign(from, imported string) string {
+	allowed, limited := libraries[from]
+	first, _, _ := strings.Cut(imported, "/")
+	if !limited || !strings.Contains(first, ".") { // no dot: the standard library
+		return ""
+	}
+	for _, library := range allowed {
+		if imported == library || strings.HasPrefix(imported, library+"/") {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s may import the standard library and %v", from, allowed)
+}
+
+func TestImports(t *testing.T) {
+	t.Parallel()
+	report(t, importViolations(repository(t)))
+}
+
+// TestImportRules is the negative control: the rules find what they are there for.
+func TestImportRules(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		file, imported string
+		legal          bool
+	}{
+		{"main.go", "seckill/internal/command", true},
+		{"main.go", "seckill/handler", false},
+		{"internal/command/serve.go", "seckill/repository", true},
+		{"internal/command/serve.go", "seckill/internal/testserver", false},
+		{"handler/order.go", "seckill/service", true},
+		{"handler/order.go", "seckill/model", true},
+		{"handler/order.go", "seckill/internal/token", true},
+		{"handler/order.go", "github.com/gin-gonic/gin", true},
+		{"handler/order.go", "seckill/repository", false},
+		{"handler/order.go", "seckill/lock", false},
+		{"handler/order.go", "seckill/config", false},
+		{"handler/order.go", "seckill/internal/command", false},
+		{"handler/order_test.go", "seckill/repository", true},
+		{"service/order.go", "seckill/repository", true},
+		{"service/order.go", "seckill/handler", false},
+		{"repository/order.go", "seckill/model", true},
+		{"repository/order.go", "seckill/service", false},
+		{"repository/order.go", "seckill/lock", false},
+		{"repository/repotest/suite.go", "testing", true},
+		{"repository/order.go", "testing", false},
+		{"queue/publish.go", "seckill/repository", false},
+		{"lock/lock.go", "github.com/redis/go-redis/v9", true},
+		{"lock/lock.go", "github.com/google/uuid", false},
+		{"lock/lock.go", "seckill/model", false},
+		{"lock/lock.go", "seckill/internal/ids", false},
+		{"model/order.go", "time", true},
+		{"model/order.go", "gorm.io/gorm", false},
+		{"model/order.go", "seckill/internal/ids", false},
+		{"config/config.go", "github.com/caarlos0/env/v11", true},
+		{"config/config.go", "github.com/caarlos0/environment", false},
+		{"config/config.go", "seckill/model", false},
+		{"internal/token/token.go", "seckill/model", true},
+		{"internal/token/token.go", "seckill/service", false},
+		{"utils/strings.go", "strings", false},
+	}
+	for _, test := range tests {
+		t.Run(test.file+" "+test.imported, func(t *testing.T) {
+			t.Parallel()
+			found := importViolations([]file{parse(t, test.file, "package p\n\nimport _ \""+test.imported+"\"\n")})
+			if test.legal {
+				report(t, found)
+				return
+			}
+			wantOne(t, found, test.file+" imports "+test.imported)
+		})
+	}
+}

@@ -1,0 +1,162 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// rule looks at the whole repository and names what is wrong, one line each.
+type rule struct {
+	name  string
+	check func([]file) []string
+}
+
+var rules = []rule{
+	{"every package says what it is", undocumented},
+	{"no sleeping", sleeping},
+	{"no skipping", skipping},
+	{"no machine's own paths", machinePaths},
+	{"nothing is left to do", unfinished},
+	{"SQL and Lua open with a comment", silentScripts},
+	{"files stay small", longFiles},
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	files := repository(t)
+	for _, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			report(t, r.check(files))
+		})
+	}
+}
+
+// undocumented finds packages without a doc comment. One of nothing but tests needs none.
+func undocumented(files []file) []string {
+	documented := map[string]bool{}
+	for _, f := range goFiles(files) {
+		if f.test() {
+			continue
+		}
+		// A sentence about the package, or about the command when it is one.
+		says := f.tree.Doc != nil && regexp.MustCompile(`^(Package `+f.tree.Name.Name+`|Command \w+|Seckill) `).MatchString(f.tree.Doc.Text())
+		documented[f.dir()] = documented[f.dir()] || says
+	}
+	var found []string
+	for dir, ok := range documented {
+		if !ok {
+			found = append(found, dir+": no file has a comment that begins with \"Package\" and the package's name")
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// sleeping finds time.Sleep: who waits for an event waits for the event.
+func sleeping(files []file) []string {
+	return calls(goFiles(files), func(f *ast.SelectorExpr) bool {
+		from, ok := f.X.(*ast.Ident)
+		return ok && from.Name == "time" && f.Sel.Name == "Sleep"
+	}, "waits for time instead of an event")
+}
+
+// skipping finds tests that give up: a missing server is a failure, or nobody would notice.
+func skipping(files []file) []string {
+	tests := slices.DeleteFunc(goFiles(files), func(f file) bool { return !f.test() && !harness(f.dir()) })
+	return calls(tests, func(f *ast.SelectorExpr) bool {
+		from, ok := f.X.(*ast.Ident)
+		if !ok {
+			return false
+		}
+		return slices.Contains([]string{"t", "tb", "b", "f"}, from.Name) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, f.Sel.Name) ||
+			from.Name == "testing" && f.Sel.Name == "Short"
+	}, "skips a test")
+}
+
+// calls finds selectors, called or passed on.
+func calls(files []file, match func(*ast.SelectorExpr) bool, what string) []string {
+	var found []string
+	for _, f := range files {
+		ast.Inspect(f.tree, func(node ast.Node) bool {
+			if selector, ok := node.(*ast.SelectorExpr); ok && match(selector) {
+				found = append(found, f.at(selector)+": "+what)
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// machinePaths finds absolute paths of somebody's home: they exist on one machine only. (The names are in
+// brackets here so that this line does not find itself.)
+func machinePaths(files []file) []string {
+	return lines(files, regexp.MustCompile(`(^|[\s"'`+"`"+`(=:])/(work|roo[t]|Users|hom[e]/[a-z])/`), "names a path of one machine")
+}
+
+// unfinished finds notes to self: what is left to do belongs into an issue. (Brackets: as above.)
+func unfinished(files []file) []string {
+	return lines(files, regexp.MustCompile(`\b(TOD[O]|FIXM[E]|XX[X]|HAC[K])\b`), "is a note that something is unfinished")
+}
+
+func lines(files []file, pattern *regexp.Regexp, what string) []string {
+	var found []string
+	for _, f := range files {
+		if strings.HasSuffix(f.path, "go.sum") {
+			continue // hashes
+		}
+		for number, line := range strings.Split(f.text, "\n") {
+			if match := pattern.FindString(line); match != "" {
+				found = append(found, fmt.Sprintf("%s:%d: %q %s", f.path, number+1, strings.TrimSpace(match), what))
+			}
+		}
+	}
+	return found
+}
+
+// silentScripts finds SQL and Lua files that do not open by saying what they are for; Lua has to name its
+// KEYS or ARGV too, because nothing else does.
+func silentScripts(files []file) []string {
+	var found []string
+	for _, f := range files {
+		kind := path.Ext(f.path)
+		if kind != ".sql" && kind != ".lua" {
+			continue
+		}
+		var comment strings.Builder
+		for line := range strings.SplitSeq(f.text, "\n") {
+			text, ok := strings.CutPrefix(line, "--")
+			if !ok {
+				break
+			}
+			if !strings.HasPrefix(strings.TrimSpace(text), "+goose") { // an instruction to the migrator
+				comment.WriteString(text)
+			}
+		}
+		switch {
+		case len(strings.Fields(comment.String())) < 3:
+			found = append(found, f.path+": does not open with a comment that says what it does")
+		case kind == ".lua" && !strings.Contains(comment.String(), "KEYS") && !strings.Contains(comment.String(), "ARGV"):
+			found = append(found, f.path+": its opening comment names neither KEYS nor ARGV")
+		}
+	}
+	return found
+}
+
+// maxLines bounds a Go file that is no test: above it, it does more than one thing, or says why not.
+const maxLines = 300
+
+func longFiles(files []file) []string {
+	var found []string
+	for _, f := range goFiles(files) {
+		if count := strings.Count(f.text, "\n"); count > maxLines && !f.test() && !strings.Contains(f.text, "Longer than 300 lines because") {
+			found = append(found, fmt.Sprintf("%s: %d lines; split it, or say in it \"Longer than 300 lines because …\"", f.path, count))
+		}
+	}
+	return found
+}
