@@ -47,7 +47,6 @@ func (a *api) send(c *gin.Context, status int, contentType string, document any)
 	c.Writer.Header()["Content-Type"] = []string{contentType}
 	c.Status(status)
 	if err := writeJSON(c.Writer, document); err != nil {
-		a.options.Log.LogAttrs(c.Request.Context(), slog.LevelDebug, "answer not sent",
-			slog.String("request_id", callOf(c.Request.Context()).id), slog.Any("error", err))
+		panic(err) // nothing is written yet: the client gets a 500
 	}
 }

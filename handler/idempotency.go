@@ -15,14 +15,14 @@ import (
 
 const idempotencyHeader = "Idempotency-Key"
 
-// idempotent is the input of a call that can be made to happen once.
-type idempotent struct {
+// Idempotent is the input of a call that can be made to happen once.
+type Idempotent struct {
 	Key string `header:"Idempotency-Key" maxLength:"255" pattern:"^[ -~]+$" patternDescription:"printable ASCII" doc:"The same key with the same body gets the first answer again; with another body it is a CONFLICT."`
 }
 
 // Resolve implements huma.Resolver. huma takes an empty header for none; but
 // who sends the header expects protection, and must not go without unawares.
-func (i *idempotent) Resolve(ctx huma.Context) []error {
+func (i *Idempotent) Resolve(ctx huma.Context) []error {
 	values := humagin.Unwrap(ctx).Request.Header.Values(idempotencyHeader)
 	if len(values) == 0 || len(values) == 1 && values[0] != "" {
 		return nil
@@ -35,7 +35,7 @@ func (i *idempotent) Resolve(ctx huma.Context) []error {
 
 // once describes the call. What it asked for is compared as it was understood,
 // so that spaces or the order of members make no other request of it.
-func (i *idempotent) once(ctx context.Context, method, path, id string, asked any) (model.Idempotency, error) {
+func (i *Idempotent) once(ctx context.Context, method, path, id string, asked any) (model.Idempotency, error) {
 	if i.Key == "" {
 		return model.Idempotency{}, nil
 	}

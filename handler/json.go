@@ -31,10 +31,18 @@ func jsonFormat() huma.Format {
 	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
 }
 
+// writeJSON fails when a value cannot be written as JSON, which is a bug. That
+// nobody is there to read it is none: such an error of w is dropped, because
+// huma would make a panic of it.
 func writeJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
+	var document bytes.Buffer
+	encoder := json.NewEncoder(&document)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	_, _ = w.Write(document.Bytes())
+	return nil
 }
 
 // readJSON decodes one JSON document. A pointer to any gets it with the marks

@@ -49,7 +49,8 @@ func (a *api) humaConfig() huma.Config {
 				},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": jsonFormat()},
+		// "json" is how huma looks up application/problem+json.
+		Formats:       map[string]huma.Format{"application/json": jsonFormat(), "json": jsonFormat()},
 		DefaultFormat: "application/json",
 		Transformers:  []huma.Transformer{a.translate},
 	}
@@ -69,7 +70,7 @@ func (a *api) documentRoutes() error {
 	}
 	a.registerPlain(docs, a.serveDocs(assets))
 	files := docs
-	files.path = basePath + "/docs/{file}"
+	files.path = basePath + "/docs/*file"
 	a.mount(files, a.serveDocs(assets))
 
 	var document []byte

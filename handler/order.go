@@ -24,13 +24,13 @@ const waitMargin = 10 * time.Second
 type Nothing struct{}
 
 type ordersInput struct {
-	paging
+	Paging
 	Status    string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
 	VoucherID string `query:"voucher_id" doc:"Only orders of this voucher."`
 }
 
 type orderInput struct {
-	inPath
+	InPath
 	Wait string `query:"wait" example:"10s" doc:"Answer as soon as the order is not processing, at most after this long: a Go duration, 30s at the most."`
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 type voucherOrdersInput struct {
-	inPath
-	paging
+	InPath
+	Paging
 	Status string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
 	Format string `query:"format" enum:"json,csv" default:"json" doc:"csv streams all of them, whatever cursor and limit say."`
 }
@@ -29,7 +29,7 @@ func (a *api) adminOrderRoutes() {
 		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
 		summary: "Get anybody's order and what happened to it", access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *inPath) (*output[model.OrderDetail], error) {
+	}, func(ctx context.Context, in *InPath) (*output[model.OrderDetail], error) {
 		if !model.ValidID(in.ID) {
 			return nil, model.NotFound("order")
 		}

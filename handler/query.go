@@ -6,16 +6,17 @@ import (
 	"seckill/model"
 )
 
-// paging are the query parameters of every list. A parameter that is repeated
+// Paging is the query parameters of every list. A parameter that is repeated
 // counts the first time.
-type paging struct {
+type Paging struct {
 	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
 }
 
-// inPath is the id in a path. It has no rules here: one that cannot exist is
+// InPath is the id in a path. (Exported like the other parts of inputs, because
+// huma does not look into embedded structs that are not.) It has no rules here: one that cannot exist is
 // not found, never not valid.
-type inPath struct {
+type InPath struct {
 	ID string `path:"id"`
 }
 

@@ -62,7 +62,12 @@ type adapter struct {
 // Handle implements huma.Adapter.
 func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	r, _ := op.Metadata[routeKey].(route)
-	d.api.mount(r, func(c *gin.Context) { handle(humagin.NewContext(op, c)) })
+	d.api.mount(r, func(c *gin.Context) {
+		// There is one representation of everything. Without this, huma would
+		// label it with whatever name of its formats a client asks for.
+		c.Request.Header.Del("Accept")
+		handle(humagin.NewContext(op, c))
+	})
 }
 
 // mount puts a route behind its checks, in the order in which the contract

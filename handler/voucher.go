@@ -10,7 +10,7 @@ import (
 const tagVouchers = "Vouchers"
 
 type vouchersInput struct {
-	paging
+	Paging
 	Phase string `query:"phase" enum:"upcoming,live,sold_out,ended,paused" doc:"Only vouchers in this phase."`
 }
 
@@ -28,7 +28,7 @@ func (a *api) voucherRoutes() {
 		description: "A draft or an archived voucher is not found, but by administrators.",
 		access:      recognised, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *inPath) (*output[model.Voucher], error) {
+	}, func(ctx context.Context, in *InPath) (*output[model.Voucher], error) {
 		return a.getVoucher(ctx, in.ID, isAdmin(ctx))
 	})
 }

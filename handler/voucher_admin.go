@@ -42,18 +42,18 @@ type StockChange struct {
 }
 
 type createVoucherInput struct {
-	idempotent
+	Idempotent
 	Body VoucherDraft
 }
 
 type patchVoucherInput struct {
-	inPath
+	InPath
 	Body VoucherChange
 }
 
 type stockInput struct {
-	inPath
-	idempotent
+	InPath
+	Idempotent
 	Body StockChange
 }
 
@@ -80,11 +80,11 @@ func (a *api) adminVoucherRoutes() {
 		}
 	}
 	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state"),
-		func(ctx context.Context, in *inPath) (*output[model.Voucher], error) {
+		func(ctx context.Context, in *InPath) (*output[model.Voucher], error) {
 			return a.getVoucher(ctx, in.ID, true)
 		})
 	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders"),
-		func(ctx context.Context, in *inPath) (*output[model.Stats], error) {
+		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
 			stats, err := a.options.Vouchers.Stats(ctx, in.ID)
 			if stats.OrdersByStatus == nil {
 				stats.OrdersByStatus = map[model.OrderStatus]int64{}
@@ -92,7 +92,7 @@ func (a *api) adminVoucherRoutes() {
 			return &output[model.Stats]{Body: stats}, err
 		})
 	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up"),
-		func(ctx context.Context, in *inPath) (*output[model.Audit], error) {
+		func(ctx context.Context, in *InPath) (*output[model.Audit], error) {
 			audit, err := a.options.Vouchers.Audit(ctx, in.ID)
 			if audit.Drift == nil {
 				audit.Drift = []model.DriftedOrder{}

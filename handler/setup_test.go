@@ -1,0 +1,280 @@
+package handler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/handler"
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service"
+)
+
+const secret = "a secret of at least 32 bytes, for tests"
+
+// fakes stand for the services. Each function may be replaced before the
+// server gets its first request.
+type fakes struct {
+	place       func(ctx context.Context, userID, voucherID string) (model.Order, error)
+	getOrder    func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	listOrders  func(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
+	each        func(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+	getVoucher  func(ctx context.Context, id string, admin bool) (model.Voucher, error)
+	create      func(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	patch       func(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
+	changeStock func(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	login       func(ctx context.Context, username, password string) (service.Session, error)
+	checks      []service.Check
+	draining    bool
+}
+
+type (
+	fakeOrders   struct{ *fakes }
+	fakeVouchers struct{ *fakes }
+	fakeAccounts struct{ *fakes }
+	fakeHealth   struct{ *fakes }
+)
+
+func (f fakeOrders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
+	return f.place(ctx, userID, voucherID)
+}
+
+func (f fakeOrders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	return f.getOrder(ctx, userID, orderID, wait)
+}
+
+func (f fakeOrders) List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error) {
+	if f.listOrders == nil {
+		return model.OrderPage{}, nil
+	}
+	return f.listOrders(ctx, query)
+}
+
+func (f fakeOrders) Detail(context.Context, string) (model.OrderDetail, error) {
+	return model.OrderDetail{}, model.NotFound("order")
+}
+
+func (f fakeOrders) Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
+	return f.each(ctx, query, row)
+}
+
+func (f fakeVouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
+	if f.getVoucher == nil {
+		return voucher(id), nil
+	}
+	return f.getVoucher(ctx, id, admin)
+}
+
+func (f fakeVouchers) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
+	return model.VoucherPage{}, nil
+}
+
+func (f fakeVouchers) Create(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+	if f.create == nil {
+		return voucher("v1"), nil
+	}
+	return f.create(ctx, v, once)
+}
+
+func (f fakeVouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+	if f.patch == nil {
+		return voucher(id), nil
+	}
+	return f.patch(ctx, id, patch)
+}
+
+func (f fakeVouchers) ChangeStock(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
+	if f.changeStock == nil {
+		return voucher(id), nil
+	}
+	return f.changeStock(ctx, id, change, once)
+}
+
+func (f fakeVouchers) Stats(context.Context, string) (model.Stats, error) {
+	return model.Stats{}, nil
+}
+
+func (f fakeVouchers) Audit(_ context.Context, id string) (model.Audit, error) {
+	return model.Audit{VoucherID: id, Mode: model.ModeSync, Balanced: true}, nil
+}
+
+func (f fakeAccounts) Register(_ context.Context, username, _ string) (model.Account, error) {
+	return model.Account{ID: "a1", Username: username, Role: model.RoleUser}, nil
+}
+
+func (f fakeAccounts) Login(ctx context.Context, username, password string) (service.Session, error) {
+	return f.login(ctx, username, password)
+}
+
+func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
+
+func (f fakeHealth) Draining() bool { return f.draining }
+
+func voucher(id string) model.Voucher {
+	return model.Voucher{ID: id, Title: "A voucher", Currency: "CNY", State: model.VoucherPublished, Phase: model.PhaseLive}
+}
+
+// server is one handler behind a real listener.
+type server struct {
+	fakes    *fakes
+	url      string
+	tokens   *token.Authority
+	registry *prometheus.Registry
+	log      *lines
+}
+
+// lines keeps a log.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// setup starts a server; change may alter its options.
+func setup(t *testing.T, change ...func(*handler.Options)) *server {
+	t.Helper()
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{fakes: &fakes{}, tokens: tokens, registry: prometheus.NewRegistry(), log: &lines{}}
+	options := handler.Options{
+		Orders:   fakeOrders{s.fakes},
+		Vouchers: fakeVouchers{s.fakes},
+		Accounts: fakeAccounts{s.fakes},
+		Health:   fakeHealth{s.fakes},
+		Tokens:   tokens,
+		Currency: "CNY",
+		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics:  s.registry,
+	}
+	for _, alter := range change {
+		alter(&options)
+	}
+	h, err := handler.New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := httptest.NewServer(h)
+	t.Cleanup(listener.Close)
+	s.url = listener.URL
+	return s
+}
+
+func (s *server) token(t *testing.T, user string, role model.Role) string {
+	t.Helper()
+	signed, err := s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signed
+}
+
+// answer is a response that was read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// problem is what a problem document says.
+type problem struct {
+	Type, Title, Detail, Code string
+	Status                    int
+	OrderID                   string `json:"order_id"`
+	OrderStatus               string `json:"order_status"`
+	BeginAt                   string `json:"begin_at"`
+	Checks                    map[string]string
+	Errors                    []model.FieldError
+}
+
+// do sends a request; headers are pairs of name and value.
+func (s *server) do(t *testing.T, method, path, body string, headers ...string) answer {
+	t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	return s.send(t, method, path, reader, headers...)
+}
+
+func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i+1] == "" {
+			request.Header.Del(headers[i])
+			continue
+		}
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
+}
+
+// as is the header of somebody's token.
+func (s *server) as(t *testing.T, user string, role model.Role) []string {
+	t.Helper()
+	return []string{"Authorization", "Bearer " + s.token(t, user, role)}
+}
+
+// wantProblem checks everything that every problem document promises.
+func wantProblem(t *testing.T, got answer, status int, code model.Code) problem {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal([]byte(got.body), &p); err != nil {
+		t.Fatalf("%d %s: not a problem document: %q", got.status, got.header.Get("Content-Type"), got.body)
+	}
+	kebab := "/problems/" + strings.ToLower(strings.ReplaceAll(string(code), "_", "-"))
+	if got.status != status || p.Status != status || p.Code != string(code) || p.Type != kebab {
+		t.Errorf("got %d %s, want %d %s", got.status, got.body, status, code)
+	}
+	if contentType := got.header.Get("Content-Type"); contentType != "application/problem+json" {
+		t.Errorf("Content-Type = %q", contentType)
+	}
+	if got.header.Get("X-Request-Id") == "" {
+		t.Error("no X-Request-Id")
+	}
+	if p.Title == "" || p.Detail == "" {
+		t.Errorf("title or detail is missing: %s", got.body)
+	}
+	return p
+}
