@@ -1,0 +1,217 @@
+// Package deployments has no code. Its test holds the files of the deployment together: what the compose
+// file mounts exists, what it sets is a setting, and the proxy and the service mean each other.
+package deployments
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"seckill/config"
+)
+
+// composition is the part of docker-compose.yml that is looked at.
+type composition struct {
+	Services map[string]service
+	Networks map[string]any
+	Volumes  map[string]any
+	Secrets  map[string]struct{ File string }
+}
+
+type service struct {
+	Image       string
+	Profiles    []string
+	Ports       []string
+	Environment map[string]string
+	Secrets     []string
+	Volumes     []string
+	Healthcheck map[string]any
+	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	// Networks is a list of names or a map with an address for each.
+	Networks any
+}
+
+// address is the fixed address of the service in a network, or empty.
+func (s service) address(network string) string {
+	networks, _ := s.Networks.(map[string]any)
+	settings, _ := networks[network].(map[string]any)
+	address, _ := settings["ipv4_address"].(string)
+	return address
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func compose(t *testing.T) composition {
+	t.Helper()
+	var c composition
+	if err := yaml.UnmarshalWithOptions([]byte(read(t, "docker-compose.yml")), &c, yaml.AllowDuplicateMapKey()); err != nil {
+		t.Fatalf("parse docker-compose.yml: %v", err)
+	}
+	return c
+}
+
+// secrets runs secrets.sh in a directory of its own and returns where the files are.
+func secrets(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := filepath.Join(dir, "secrets.sh")
+	if err := os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "bash", script).CombinedOutput(); err != nil {
+		t.Fatalf("secrets.sh: %v\n%s", err, out)
+	}
+	return filepath.Join(dir, "secrets")
+}
+
+func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	made := secrets(t)
+	want := []string{"proxy", "seckill-1", "seckill-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats"}
+	for _, name := range want {
+		if _, ok := c.Services[name]; !ok {
+			t.Errorf("service %s is missing", name)
+		}
+	}
+	for name, s := range c.Services {
+		if !regexp.MustCompile(`^seckill:latest$|^[a-z/.-]+:\d+\.\d+`).MatchString(s.Image) {
+			t.Errorf("%s: image %q names no version", name, s.Image)
+		}
+		if s.Healthcheck == nil && !strings.HasPrefix(name, "seckill") { // whose image brings its own
+			t.Errorf("%s has no health check", name)
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if _, declared := c.Volumes[source]; declared {
+				continue
+			}
+			if _, err := os.Stat(source); err != nil {
+				t.Errorf("%s mounts what is not there: %v", name, err)
+			}
+		}
+		for _, secret := range s.Secrets {
+			if _, err := os.Stat(filepath.Join(made, filepath.Base(c.Secrets[secret].File))); err != nil {
+				t.Errorf("%s: secret %s is not made by secrets.sh: %v", name, secret, err)
+			}
+		}
+		for needed, how := range s.DependsOn {
+			other, ok := c.Services[needed]
+			if !ok {
+				t.Errorf("%s depends on %s, which is missing", name, needed)
+			}
+			if how.Condition == "service_healthy" && other.Healthcheck == nil && !strings.HasPrefix(needed, "seckill") {
+				t.Errorf("%s waits for the health of %s, which has no check", name, needed)
+			}
+		}
+	}
+}
+
+// interpolated is the environment of an instance as compose would pass it, with an env file's values and
+// the secrets at another place.
+func interpolated(t *testing.T, s service, envFile, secrets string) []string {
+	t.Helper()
+	values := map[string]string{}
+	if envFile != "" {
+		for line := range strings.Lines(read(t, envFile)) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(name, "#") {
+				values[name] = value
+			}
+		}
+	}
+	var environ []string
+	for name, value := range s.Environment {
+		value = regexp.MustCompile(`\$\{(\w+):-\}`).ReplaceAllStringFunc(value, func(reference string) string {
+			return values[strings.TrimSuffix(strings.TrimPrefix(reference, "${"), ":-}")]
+		})
+		environ = append(environ, name+"="+strings.ReplaceAll(value, "/run/secrets", secrets))
+	}
+	return environ
+}
+
+func TestComposeSettingsAreAccepted(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	made := secrets(t)
+	for _, instance := range []string{"seckill-1", "seckill-2"} {
+		cfg, err := config.Load(interpolated(t, c.Services[instance], "", made))
+		if err != nil {
+			t.Fatalf("%s: %v", instance, err)
+		}
+		if cfg.Embedded() || cfg.RedisURL == "" {
+			t.Errorf("%s runs embedded: %q", instance, interpolated(t, c.Services[instance], "", made))
+		}
+	}
+	// A mode that is not built yet is refused; a name that is no setting must not be among the reasons.
+	for _, envFile := range []string{"async.env", "multilock.env"} {
+		_, err := config.Load(interpolated(t, c.Services["seckill-1"], envFile, made))
+		if err != nil && strings.Contains(err.Error(), "is not a setting") {
+			t.Errorf("%s: %v", envFile, err)
+		}
+	}
+	// The negative control: a typo is found this way.
+	_, err := config.Load(append(interpolated(t, c.Services["seckill-1"], "", made), "SECKILL_LOCK_MOOD=redis"))
+	if err == nil || !strings.Contains(err.Error(), "is not a setting") {
+		t.Errorf("a typo among the settings = %v, want an error", err)
+	}
+}
+
+func TestProxyAndInstancesMeanEachOther(t *testing.T) {
+	t.Parallel()
+	c, nginx := compose(t), read(t, "nginx.conf")
+	proxy := c.Services["proxy"].address("inside")
+	if proxy == "" {
+		t.Fatal("the proxy has no fixed address")
+	}
+	for _, instance := range []string{"seckill-1", "seckill-2"} {
+		s := c.Services[instance]
+		if got := s.Environment["SECKILL_TRUSTED_PROXIES"]; got != proxy+"/32" {
+			t.Errorf("%s trusts %q, want the proxy alone, %s/32", instance, got, proxy)
+		}
+		upstream := "server " + s.address("inside") + s.Environment["SECKILL_HTTP_ADDR"] + " "
+		if s.address("inside") == "" || !strings.Contains(nginx, upstream) {
+			t.Errorf("nginx.conf lacks %q", upstream)
+		}
+		if len(s.Ports) > 0 {
+			t.Errorf("%s publishes %v past the proxy", instance, s.Ports)
+		}
+	}
+	for _, want := range []string{"proxy_set_header X-Forwarded-For $remote_addr;", "listen 8080 "} {
+		if !strings.Contains(nginx, want) {
+			t.Errorf("nginx.conf lacks %q", want)
+		}
+	}
+}
+
+func TestEveryMessageIsFlushed(t *testing.T) {
+	t.Parallel()
+	if !regexp.MustCompile(`(?m)^\s*sync_interval: always$`).MatchString(read(t, "nats.conf")) {
+		t.Error("nats.conf does not flush every message: a 202 would be an empty promise")
+	}
+}
+
+func TestImageIsStaticAndRunByNobody(t *testing.T) {
+	t.Parallel()
+	dockerfile := read(t, "Dockerfile")
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))
+	if version == nil {
+		t.Fatal("go.mod names no Go version")
+	}
+	for _, want := range []string{"CGO_ENABLED=0", "FROM golang:" + version[1] + "-", "USER 65532:65532", "HEALTHCHECK ", `ENTRYPOINT ["/usr/local/bin/seckill"]`} {
+		if !strings.Contains(dockerfile, want) {
+			t.Errorf("Dockerfile lacks %q", want)
+		}
+	}
+}
