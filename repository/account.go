@@ -1,0 +1,64 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Accounts keeps the accounts of those who log in here.
+type Accounts struct{ db *Database }
+
+// NewAccounts keeps accounts in a database.
+func NewAccounts(db *Database) *Accounts { return &Accounts{db: db} }
+
+// accountRow is a row of accounts. Usernames are ASCII, so that lower case is
+// all it takes to compare them without regard to case.
+type accountRow struct {
+	model.Account `gorm:"embedded"`
+	UsernameKey   string
+}
+
+// TableName implements gorm's Tabler.
+func (accountRow) TableName() string { return "accounts" }
+
+func usernameKey(username string) string { return strings.ToLower(username) }
+
+// Create makes an account; CONFLICT when the username is taken, whatever its
+// case. A zero CreatedAt becomes the database's now.
+func (a *Accounts) Create(ctx context.Context, account model.Account) error {
+	action := "create account " + account.ID
+	err := a.db.write(ctx, action, func(tx *gorm.DB) error {
+		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
+		if row.CreatedAt.IsZero() {
+			var now clock
+			if err := tx.Raw("SELECT " + a.db.dialect.now).Row().Scan(&now); err != nil {
+				return fmt.Errorf("read the database's clock: %w", err)
+			}
+			row.CreatedAt = now.Time
+		}
+		row.CreatedAt = stored(row.CreatedAt)
+		err := tx.Create(&row).Error
+		if err != nil && classify(err) == faultDuplicate {
+			return model.Conflict("The username is taken.")
+		}
+		return err
+	})
+	return err
+}
+
+// ByUsername finds an account without regard to case; NOT_FOUND when there is none.
+func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Account, error) {
+	var row accountRow
+	err := a.db.read(ctx, "get the account of a username", func(db *gorm.DB) error {
+		if strings.TrimRight(username, " ") != username { // SQL would ignore blanks at its end
+			return model.NotFound("account")
+		}
+		return notFound(db.Where("username_key = ?", usernameKey(username)).Take(&row).Error, "account")
+	})
+	return row.Account, err
+}

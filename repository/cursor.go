@@ -1,0 +1,71 @@
+package repository
+
+import (
+	"encoding/base64"
+	"strconv"
+	"strings"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+const (
+	// defaultPage and longestPage are the contract's page sizes.
+	defaultPage = 20
+	longestPage = 100
+	// streamRows are read at once for streams: a fraction of a megabyte, and few
+	// enough questions that their number does not matter.
+	streamRows = 500
+)
+
+// pageSize keeps a limit within the contract's bounds.
+func pageSize(limit int) int {
+	if limit <= 0 {
+		return defaultPage
+	}
+	return min(limit, longestPage)
+}
+
+// cursor is the last row of a page, newest first. Zero: the beginning.
+type cursor struct {
+	at time.Time
+	id string
+}
+
+// String is the opaque form clients see: base64url of microseconds and id.
+func (c cursor) String() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.at.UnixMicro(), 10) + " " + c.id))
+}
+
+// parseCursor reads what String has written; empty is the zero cursor.
+func parseCursor(text string) (cursor, error) {
+	if text == "" {
+		return cursor{}, nil
+	}
+	refused := model.Invalid("query.cursor", "is not a cursor of this list")
+	plain, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return cursor{}, refused
+	}
+	at, id, found := strings.Cut(string(plain), " ")
+	micros, err := strconv.ParseInt(at, 10, 64)
+	c := cursor{time.UnixMicro(micros).UTC(), id}
+	// A year beyond 9999 is none that DATETIME knows.
+	if err != nil || !found || !model.ValidID(id) || c.at.Year() < 1000 || c.at.Year() > 9999 || c.String() != text {
+		return cursor{}, refused
+	}
+	return c, nil
+}
+
+// newestFirst limits a query to what follows a cursor. The first condition is
+// implied by the second; it is what the index on (…, created_at, id) can use.
+func newestFirst(db *gorm.DB, after cursor, limit int) *gorm.DB {
+	db = db.Order("created_at DESC, id DESC").Limit(limit)
+	if after.id == "" {
+		return db
+	}
+	return db.Where("created_at <= ?", after.at).
+		Where("(created_at < ? OR id < ?)", after.at, after.id)
+}

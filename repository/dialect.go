@@ -1,0 +1,41 @@
+package repository
+
+import (
+	"strings"
+	"time"
+)
+
+// dialect is what differs between the databases in the SQL of this package,
+// which is written for MySQL.
+type dialect struct {
+	name string
+	// now is the database's clock, in the type of the DATETIME columns.
+	now string
+}
+
+func mysqlDialect() dialect { return dialect{name: dialectMySQL, now: "NOW(6)"} }
+
+// sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts
+// milliseconds; its result is rounded because it is a floating point number.
+func sqliteDialect() dialect {
+	return dialect{name: dialectSQLite, now: "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"}
+}
+
+// sql makes a statement of an embedded file: without its comments, and with
+// the dialect's clock in place of NOW(6).
+func (d dialect) sql(file string) string {
+	var lines []string
+	for line := range strings.Lines(file) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(lines, " "), "NOW(6)", d.now)
+}
+
+// resolution is what the DATETIME columns keep; times are cut to it before
+// they are compared with what the database gives back.
+const resolution = time.Microsecond
+
+// stored is an instant as the database keeps it.
+func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }

@@ -1,0 +1,10 @@
+// Package repository keeps vouchers, orders and accounts in the database, the
+// only truth of the service, and speaks to Redis about changes of them. MySQL
+// 8, MariaDB 10.6 and newer, and SQLite (embedded) run the same code; where
+// their SQL differs, dialect says how.
+//
+// Every transaction locks vouchers by id first, then orders by voucher and
+// user: with one order of locks there are no deadlocks between buyers. Its
+// isolation is READ COMMITTED: a read sees what was committed while the
+// transaction waited, and no gap is locked.
+package repository

@@ -1,0 +1,145 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// exclusiveInterval is how often a claim is checked and, if lost, taken again:
+// the time for which two could believe they are alone after a connection broke.
+const exclusiveInterval = time.Second
+
+// Exclusive is a claim to be the only one of a name on a database.
+type Exclusive struct {
+	claim claim
+	stop  context.CancelFunc
+	done  chan struct{}
+	turn  sync.Mutex
+}
+
+// claim is how a database keeps a named lock for one process.
+type claim interface {
+	// hold takes the lock if it is free, and reports whether it is ours.
+	hold(ctx context.Context) (bool, error)
+	release() error
+}
+
+// Exclusive claims a name for as long as this process lives, and goes on trying
+// while another process has it. In MySQL it is a named lock, held by a
+// connection of its own and thus gone with the process; it is taken again when
+// that connection was lost. In SQLite it is a lock on a file beside the database.
+func (d *Database) Exclusive(name string) *Exclusive {
+	ctx, stop := context.WithCancel(context.Background())
+	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name)}
+	go e.keep(ctx)
+	return e
+}
+
+func (d *Database) newClaim(name string) claim {
+	if d.dialect.name == dialectSQLite {
+		return &fileClaim{flock.New(d.file + "." + name + ".lock")}
+	}
+	return &namedClaim{pool: d.sql, name: lockName(d.schema, name)}
+}
+
+func (e *Exclusive) keep(ctx context.Context) {
+	defer close(e.done)
+	ticker := time.NewTicker(exclusiveInterval)
+	defer ticker.Stop()
+	for {
+		_, _ = e.Held(ctx) // who wants to know asks Held
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Held reports whether the claim is ours, taking it if it is free; false
+// without an error means that another process has it.
+func (e *Exclusive) Held(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	return e.claim.hold(ctx)
+}
+
+// Close gives the claim up.
+func (e *Exclusive) Close() error {
+	e.stop()
+	<-e.done
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	return e.claim.release()
+}
+
+// fileClaim is a lock on a file.
+type fileClaim struct{ file *flock.Flock }
+
+func (c *fileClaim) hold(context.Context) (bool, error) {
+	if c.file.Locked() {
+		return true, nil
+	}
+	held, err := c.file.TryLock()
+	if err != nil {
+		return false, fmt.Errorf("lock %s: %w", c.file.Path(), err)
+	}
+	return held, nil
+}
+
+func (c *fileClaim) release() error { return c.file.Unlock() }
+
+// namedClaim is a named lock of MySQL, see
+// https://mariadb.com/kb/en/get_lock/.
+type namedClaim struct {
+	pool *sql.DB
+	name string
+	conn *sql.Conn
+}
+
+func (c *namedClaim) hold(ctx context.Context) (bool, error) {
+	if c.conn != nil {
+		var ours sql.NullBool
+		err := c.conn.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?) = CONNECTION_ID()", c.name).Scan(&ours)
+		if err == nil && ours.Bool {
+			return true, nil
+		}
+		c.drop() // lost, or not to be told: a new connection finds out
+	}
+	conn, err := c.pool.Conn(ctx)
+	if err != nil {
+		return false, fmt.Errorf("connect to claim %s: %w", c.name, err)
+	}
+	c.conn = conn
+	held, err := getLock(ctx, conn, c.name)
+	if err != nil || !held {
+		c.drop()
+	}
+	return held, err
+}
+
+// drop ends the connection itself and does not return it to the pool, where it
+// would keep the lock.
+func (c *namedClaim) drop() {
+	if c.conn == nil {
+		return
+	}
+	_ = c.conn.Raw(func(any) error { return errDropped })
+	_ = c.conn.Close()
+	c.conn = nil
+}
+
+func (c *namedClaim) release() error {
+	c.drop()
+	return nil
+}
+
+var errDropped = errors.New("dropped")

@@ -1,0 +1,117 @@
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// idempotencyKey is a row of idempotency_keys.
+type idempotencyKey struct {
+	Scope          []byte
+	IdempotencyKey []byte
+	Fingerprint    string
+	Answer         string
+	CreatedAt      time.Time `gorm:"autoCreateTime:false"`
+}
+
+// TableName implements gorm's Tabler.
+func (idempotencyKey) TableName() string { return "idempotency_keys" }
+
+// answer is what a call was answered: a voucher, or a CONFLICT.
+type answer struct {
+	Voucher   model.Voucher `json:"voucher"`
+	Version   int64         `json:"version"` // of the voucher; its JSON leaves them out
+	CreatedAt time.Time     `json:"created_at"`
+	Conflict  string        `json:"conflict,omitempty"`
+}
+
+func answerOf(v model.Voucher) answer {
+	return answer{Voucher: v, Version: v.Version, CreatedAt: v.CreatedAt}
+}
+
+// result is what the caller hears.
+func (a answer) result() (model.Voucher, error) {
+	if a.Conflict != "" {
+		return model.Voucher{}, model.Conflict(a.Conflict)
+	}
+	a.Voucher.Version, a.Voucher.CreatedAt = a.Version, a.CreatedAt
+	return a.Voucher, nil
+}
+
+// once runs work in a transaction. Work locks what it must, then asks first for
+// an answer given already under this key and repeats that; otherwise its own is
+// stored beside its change. Errors are not stored: they changed nothing.
+func (v *Vouchers) once(ctx context.Context, action string, key model.Idempotency,
+	work func(tx *gorm.DB, first func() (*answer, error)) (answer, error),
+) (model.Voucher, error) {
+	var given answer
+	err := v.db.write(ctx, action, func(tx *gorm.DB) error {
+		repeated := false
+		first := func() (*answer, error) {
+			earlier, err := firstAnswer(tx, key)
+			repeated = earlier != nil
+			return earlier, err
+		}
+		var err error
+		if given, err = work(tx, first); err != nil {
+			return err
+		}
+		if repeated || key.Key == "" {
+			return nil
+		}
+		return v.keepAnswer(tx, key, given)
+	})
+	if err != nil {
+		return model.Voucher{}, err
+	}
+	voucher, err := given.result()
+	return voucher, v.db.fail(action, err)
+}
+
+// firstAnswer is nil when the key was never used. Used for something else it
+// is a CONFLICT.
+func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
+	if key.Key == "" {
+		return nil, nil //nolint:nilnil // no key, no answer: both are fine
+	}
+	var row idempotencyKey
+	err := tx.Where("scope = ? AND idempotency_key = ?", []byte(key.Scope), []byte(key.Key)).Take(&row).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return nil, nil //nolint:nilnil // not used yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read idempotency key: %w", err)
+	}
+	if row.Fingerprint != key.Fingerprint {
+		return nil, model.Conflict("The Idempotency-Key was used for another request.")
+	}
+	var earlier answer
+	if err := json.Unmarshal([]byte(row.Answer), &earlier); err != nil {
+		return nil, fmt.Errorf("read the answer of idempotency key: %w", err)
+	}
+	return &earlier, nil
+}
+
+// keepAnswer stores an answer. Who loses the race for the key begins anew, and
+// then finds the winner's answer.
+func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) error {
+	text, err := json.Marshal(given)
+	if err != nil {
+		return fmt.Errorf("write the answer of idempotency key: %w", err)
+	}
+	err = tx.Create(&idempotencyKey{
+		Scope: []byte(key.Scope), IdempotencyKey: []byte(key.Key), Fingerprint: key.Fingerprint,
+		Answer: string(text), CreatedAt: stored(given.Voucher.ServerTime),
+	}).Error
+	if classify(err) == faultDuplicate && err != nil {
+		return fmt.Errorf("keep idempotency key: %w", errContended)
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/lock"
+)
+
+const (
+	// migrationTable remembers which migrations were applied.
+	migrationTable = "schema_migrations"
+	// migrationPoll is the pause between two tries for the lock: instances that
+	// start together notice within it that the first is done.
+	migrationPoll = 50 * time.Millisecond
+)
+
+// MigrationStatus is one migration this program knows.
+type MigrationStatus struct {
+	Version   int64
+	Name      string // of its file
+	Applied   bool
+	AppliedAt time.Time // zero when not applied
+}
+
+// Migrate brings the schema up to date. Of several processes that do so at once,
+// one works and the others wait, for as long as ctx allows.
+func (d *Database) Migrate(ctx context.Context) error {
+	err := d.withGoose(func(provider *goose.Provider) error {
+		applied, err := provider.Up(ctx)
+		for _, migration := range applied {
+			d.log.Info("schema migration applied",
+				slog.Int64("version", migration.Source.Version),
+				slog.String("file", path.Base(migration.Source.Path)),
+				slog.Duration("took", migration.Duration))
+		}
+		return err
+	})
+	return d.fail("migrate the database", err)
+}
+
+// MigrationStatus tells of every migration whether it was applied, oldest first.
+func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, error) {
+	var list []MigrationStatus
+	err := d.withGoose(func(provider *goose.Provider) error {
+		known, err := provider.Status(ctx)
+		for _, migration := range known {
+			list = append(list, MigrationStatus{
+				Version: migration.Source.Version, Name: path.Base(migration.Source.Path),
+				Applied: migration.State == goose.StateApplied, AppliedAt: migration.AppliedAt.UTC(),
+			})
+		}
+		return err
+	})
+	return list, d.fail("read the state of migrations", err)
+}
+
+// withGoose works on connections without the short timeouts of requests.
+func (d *Database) withGoose(work func(*goose.Provider) error) (err error) {
+	pool, err := d.maintenance()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pool.Close()) }()
+	pool.SetMaxOpenConns(2) // the one that holds the lock, and one to spare
+
+	files, err := fs.Sub(migrationFiles, path.Join("migrations", d.dialect.name))
+	if err != nil {
+		return fmt.Errorf("find the migrations: %w", err)
+	}
+	dialect := goose.DialectMySQL
+	var locker lock.SessionLocker = namedLocker{lockName(d.schema, "migrate")}
+	if d.dialect.name == dialectSQLite {
+		dialect = goose.DialectSQLite3
+		locker = &fileLocker{flock.New(d.file + ".migrate.lock")}
+	}
+	provider, err := goose.NewProvider(dialect, pool, files,
+		goose.WithSessionLocker(locker), goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("read the migrations: %w", err)
+	}
+	return work(provider)
+}
+
+// namedLocker is the lock of migrations in MySQL: gone with its connection, so
+// a process that dies leaves nothing behind.
+type namedLocker struct{ name string }
+
+// SessionLock implements lock.SessionLocker.
+func (l namedLocker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	return pollLock(ctx, func() (bool, error) { return getLock(ctx, conn, l.name) })
+}
+
+// SessionUnlock implements lock.SessionLocker.
+func (l namedLocker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	if _, err := conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", l.name); err != nil {
+		return fmt.Errorf("release the lock %s: %w", l.name, err)
+	}
+	return nil
+}
+
+// fileLocker is the lock of migrations in SQLite, whose own locks end with each
+// transaction.
+type fileLocker struct{ file *flock.Flock }
+
+// SessionLock implements lock.SessionLocker.
+func (l *fileLocker) SessionLock(ctx context.Context, _ *sql.Conn) error {
+	return pollLock(ctx, l.file.TryLock)
+}
+
+// SessionUnlock implements lock.SessionLocker.
+func (l *fileLocker) SessionUnlock(context.Context, *sql.Conn) error { return l.file.Unlock() }
+
+func pollLock(ctx context.Context, try func() (bool, error)) error {
+	ticker := time.NewTicker(migrationPoll)
+	defer ticker.Stop()
+	for {
+		if held, err := try(); err != nil || held {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for another process to migrate: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Orders keeps orders.
+type Orders struct {
+	db             *Database
+	stock          stockStrategy
+	window         time.Duration
+	selectExisting string
+}
+
+// OrderOptions is how orders are made.
+type OrderOptions struct {
+	Strategy StockStrategy // empty: conditional
+	// PaymentWindow is how long an order stays unpaid before it expires.
+	PaymentWindow time.Duration
+}
+
+// NewOrders fails when the database cannot do what the options ask for.
+func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
+	if options.Strategy == "" {
+		options.Strategy = StockConditional
+	}
+	if options.PaymentWindow <= 0 {
+		return nil, fmt.Errorf("the payment window is %s; it must be positive", options.PaymentWindow)
+	}
+	stock, err := db.stockStrategy(options.Strategy)
+	if err != nil {
+		return nil, err
+	}
+	return &Orders{
+		db: db, stock: stock, window: options.PaymentWindow,
+		selectExisting: db.dialect.sql(orderExisting),
+	}, nil
+}
+
+// Get reads one order; NOT_FOUND when there is none.
+func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
+	var order model.Order
+	if !model.ValidID(id) { // SQL would ignore blanks at its end
+		return order, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
+	}
+	err := o.db.read(ctx, "get order "+id, func(db *gorm.DB) error {
+		return notFound(db.Where("id = ?", id).Take(&order).Error, "order")
+	})
+	return order, err
+}
+
+// Detail is Get with everything that happened to the order.
+func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
+	order, err := o.Get(ctx, id)
+	if err != nil {
+		return model.OrderDetail{}, err
+	}
+	born := model.OrderUnpaid
+	if order.Status == model.OrderFailed {
+		born = model.OrderFailed // nothing ever becomes failed that has a row
+	}
+	return model.OrderDetail{Order: order, History: []model.OrderMove{
+		{At: order.CreatedAt, To: born, By: order.UserID},
+	}}, nil
+}
+
+// List reads one page of orders, newest first. A cursor that is none of ours
+// is VALIDATION.
+func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	after, err := parseCursor(q.Cursor)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	limit := pageSize(q.Limit)
+	orders, err := o.page(ctx, q, after, limit+1)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	page := model.OrderPage{Items: orders}
+	if len(orders) > limit {
+		page.Items = orders[:limit]
+		last := page.Items[limit-1]
+		page.NextCursor = cursor{last.CreatedAt, last.ID}.String()
+	}
+	return page, nil
+}
+
+// Each calls yield for every order of the query, newest first, whatever the
+// query's Limit says. It reads page by page, so that a slow reader of its
+// results keeps no connection; an order made meanwhile is left out. An error of
+// yield ends it and is returned.
+func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	after, err := parseCursor(q.Cursor)
+	if err != nil {
+		return err
+	}
+	for {
+		orders, err := o.page(ctx, q, after, streamRows)
+		if err != nil {
+			return err
+		}
+		for _, order := range orders {
+			if err := yield(order); err != nil {
+				return err
+			}
+		}
+		if len(orders) < streamRows {
+			return nil
+		}
+		last := orders[len(orders)-1]
+		after = cursor{last.CreatedAt, last.ID}
+	}
+}
+
+// page reads orders after a cursor.
+func (o *Orders) page(ctx context.Context, q model.OrderQuery, after cursor, limit int) ([]model.Order, error) {
+	orders := []model.Order{}
+	err := o.db.read(ctx, "list orders", func(db *gorm.DB) error {
+		query := newestFirst(db, after, limit)
+		if q.UserID != "" {
+			query = query.Where("user_id = ?", q.UserID)
+		}
+		if q.VoucherID != "" {
+			query = query.Where("voucher_id = ?", q.VoucherID)
+		}
+		if q.Status != "" {
+			query = query.Where("status = ?", q.Status)
+		}
+		return query.Find(&orders).Error
+	})
+	return orders, err
+}
+
+// Buyers calls yield for every user who has a live order of a voucher. It reads
+// page by page: who had one when it was called, and still has, is among them.
+func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+	for last := ""; ; {
+		var users []string
+		err := o.db.read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
+			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last).
+				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
+		})
+		if err != nil {
+			return err
+		}
+		for _, user := range users {
+			if err := yield(user); err != nil {
+				return err
+			}
+		}
+		if len(users) < streamRows {
+			return nil
+		}
+		last = users[len(users)-1]
+	}
+}

@@ -1,0 +1,190 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+const (
+	// rereads bounds how often one transaction reads a voucher again that was
+	// changed under its eyes; then it begins anew, after a pause.
+	rereads = 5
+	// insertRows is how many rows one INSERT carries: 500 rows are about 100 KiB,
+	// far below max_allowed_packet (16 MiB) and SQLite's limit on parameters.
+	insertRows = 500
+)
+
+// errNothingToWrite ends a transaction that has only read.
+var errNothingToWrite = errors.New("nothing to write")
+
+// CreateOrders makes orders unpaid in one transaction that takes as many units
+// as there are new orders, and says of each what became of it, in their order.
+// Earlier orders of the slice are served first; of several orders with one id,
+// or of one user for one voucher, the first counts.
+//
+// An order with a zero CreatedAt is admitted or refused here, by the database's
+// clock and the voucher's state; one with a CreatedAt was admitted then, and is
+// not asked again.
+//
+// Victims of other transactions run again while operationBudget lasts. A COMMIT
+// without an answer is decided by inserting the same ids again until ctx ends,
+// which must therefore have an end; the error then wraps model.ErrUnknownOutcome.
+// Any other error means that nothing has happened.
+func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
+	if len(orders) == 0 {
+		return nil, nil
+	}
+	b := newBatch(orders)
+	outcomes, err := o.decide(ctx, b)
+	if err != nil {
+		return nil, o.db.fail(fmt.Sprintf("create %d orders, the first %s", len(orders), orders[0].ID), err)
+	}
+	return outcomes, nil
+}
+
+// decide repeats the transaction until it has an answer.
+func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
+	deadline := time.Now().Add(operationBudget)
+	var lost error // once a COMMIT got no answer
+	for n := 0; ; n++ {
+		outcomes, rows, err := o.attempt(ctx, deadline, b)
+		if err == nil {
+			return outcomes, nil
+		}
+		if errors.Is(err, errLost) {
+			b.doubt(rows)
+			lost = err
+		}
+		if lost == nil && !repeatable(err) {
+			return nil, err
+		}
+		if lost != nil {
+			// From here on only the caller's patience counts: giving up leaves
+			// somebody not knowing whether he has bought.
+			deadline = time.Now().Add(operationBudget)
+		}
+		if pause(ctx, n) != nil || !time.Now().Before(deadline) {
+			if lost != nil {
+				return nil, fmt.Errorf("%w; last tried: %w", lost, err)
+			}
+			return nil, err
+		}
+	}
+}
+
+// repeatable says that a transaction did nothing and may fare better next time.
+// After a duplicate it reads what it had not seen.
+func repeatable(err error) bool {
+	if errors.Is(err, errContended) {
+		return true
+	}
+	kind := classify(err)
+	return kind == faultRetry || kind == faultDuplicate
+}
+
+// attempt is one transaction. With errLost it also returns the rows that may
+// have been committed.
+func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]model.Outcome, []model.Order, error) {
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	var outcomes []model.Outcome
+	var rows []model.Order
+	err := o.db.transaction(ctx, func(tx *gorm.DB) error {
+		outcomes, rows = make([]model.Outcome, len(b.orders)), nil
+		for i, refusal := range b.refused {
+			outcomes[i].Err = refusal
+		}
+		vouchers, err := o.stock.read(tx, b.vouchers)
+		if err != nil {
+			return err
+		}
+		for _, id := range b.vouchers {
+			ruling, err := o.serve(tx, b.of(id), id, vouchers)
+			if err != nil {
+				return err
+			}
+			for j, i := range b.members[id] {
+				outcomes[i] = b.acknowledge(ruling.outcomes[j])
+			}
+			rows = append(rows, ruling.rows...)
+		}
+		if len(rows) == 0 {
+			return errNothingToWrite
+		}
+		slices.SortFunc(rows, byVoucherAndUser)
+		return insertOrders(tx, rows)
+	})
+	if errors.Is(err, errNothingToWrite) {
+		err = nil
+	}
+	return outcomes, rows, err
+}
+
+// acknowledge calls an order created that an earlier attempt has committed
+// without hearing so.
+func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
+	if _, ours := b.doubtful[outcome.Order.ID]; ours && outcome.Err == nil {
+		outcome.Created = true
+	}
+	return outcome
+}
+
+// serve decides about the orders of one voucher and takes their units.
+func (o *Orders) serve(tx *gorm.DB, orders []model.Order, id string, vouchers map[string]voucherRow) (ruling, error) {
+	for range rereads {
+		var voucher *voucherRow
+		if row, ok := vouchers[id]; ok {
+			voucher = &row
+		}
+		existing, err := o.existing(tx, orders, id)
+		if err != nil {
+			return ruling{}, err
+		}
+		r := rule(orders, voucher, existing, o.window)
+		if len(r.rows) == 0 {
+			return r, nil
+		}
+		taken, err := o.stock.take(tx, *voucher, int64(len(r.rows)), r.exhausted)
+		if err != nil {
+			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", len(r.rows), id, err)
+		}
+		if taken {
+			return r, nil
+		}
+		// READ COMMITTED: the next reading sees what got in between.
+		if vouchers, err = o.stock.read(tx, []string{id}); err != nil {
+			return ruling{}, err
+		}
+	}
+	return ruling{}, fmt.Errorf("take of voucher %s: %w", id, errContended)
+}
+
+// existing reads what there is already: ids before (voucher, user).
+func (o *Orders) existing(tx *gorm.DB, orders []model.Order, voucherID string) ([]model.Order, error) {
+	ids := make([]string, len(orders))
+	users := make([]string, len(orders))
+	for i, order := range orders {
+		ids[i], users[i] = order.ID, order.UserID
+	}
+	var rows []model.Order
+	if err := tx.Raw(o.selectExisting, ids, voucherID, users).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read existing orders of voucher %s: %w", voucherID, err)
+	}
+	return rows, nil
+}
+
+// insertOrders is a plain INSERT: what the schema refuses is an error, never
+// dropped, cut or merged.
+func insertOrders(tx *gorm.DB, rows []model.Order) error {
+	if err := tx.Table("orders").CreateInBatches(rows, insertRows).Error; err != nil {
+		return fmt.Errorf("insert %d orders: %w", len(rows), err)
+	}
+	return nil
+}

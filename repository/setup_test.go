@@ -1,0 +1,205 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/internal/ids"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// store is one way to keep the data; the suite runs over all of them.
+type store struct {
+	dialect  string
+	strategy repository.StockStrategy
+}
+
+func (s store) String() string { return s.dialect + "/" + string(s.strategy) }
+
+func stores() []store {
+	return []store{
+		{"mysql", repository.StockConditional},
+		{"mysql", repository.StockPessimistic},
+		{"mysql", repository.StockOptimistic},
+		{"sqlite", repository.StockConditional},
+		{"sqlite", repository.StockOptimistic},
+	}
+}
+
+// overStores runs a test over every database and strategy.
+func overStores(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	for _, s := range stores() {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newFixture(t, s))
+		})
+	}
+}
+
+// overDialects runs a test over every database.
+func overDialects(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	for _, s := range []store{stores()[0], stores()[3]} {
+		t.Run(s.dialect, func(t *testing.T) {
+			t.Parallel()
+			test(t, newFixture(t, s))
+		})
+	}
+}
+
+// fixture is a migrated database with what works on it.
+type fixture struct {
+	store    store
+	options  repository.Options
+	db       *repository.Database
+	orders   *repository.Orders
+	vouchers *repository.Vouchers
+	accounts *repository.Accounts
+}
+
+const paymentWindow = 15 * time.Minute
+
+func newFixture(t testing.TB, s store) *fixture {
+	t.Helper()
+	options := repository.Options{}
+	if s.dialect == "sqlite" {
+		options.SQLiteFile = filepath.Join(t.TempDir(), "seckill test.db")
+	} else {
+		options.DSN = testserver.Schema(t)
+	}
+	f := openFixture(t, s, options)
+	must(t, f.db.Migrate(t.Context()))
+	return f
+}
+
+// openFixture opens a database as one more instance would.
+func openFixture(t testing.TB, s store, options repository.Options) *fixture {
+	t.Helper()
+	f := &fixture{store: s, options: options}
+	var err error
+	f.db, err = repository.Open(t.Context(), options)
+	must(t, err)
+	t.Cleanup(func() { must(t, f.db.Close()) })
+	f.orders, err = repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow})
+	must(t, err)
+	f.vouchers = repository.NewVouchers(f.db, "CNY")
+	f.accounts = repository.NewAccounts(f.db)
+	return f
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onSale makes a published voucher whose window is open.
+func (f *fixture) onSale(t testing.TB, stock int64) model.Voucher {
+	t.Helper()
+	return f.voucher(t, model.NewVoucher{Stock: stock, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+}
+
+func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
+	t.Helper()
+	if asked.Title == "" {
+		asked.Title, asked.Price, asked.FaceValue = "Tea for two 茶", 1000, 5000
+	}
+	v, err := f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{})
+	must(t, err)
+	return v
+}
+
+func newID(t testing.TB) string {
+	t.Helper()
+	id, err := ids.New()
+	must(t, err)
+	return id
+}
+
+// order is an order to be created.
+func order(t testing.TB, voucherID, userID string) model.Order {
+	t.Helper()
+	return model.Order{ID: model.OrderID(newID(t), voucherID), VoucherID: voucherID, UserID: userID}
+}
+
+// place creates one order.
+func (f *fixture) place(t testing.TB, o model.Order) model.Outcome {
+	t.Helper()
+	return f.create(t, o)[0]
+}
+
+func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
+	t.Helper()
+	outcomes, err := f.orders.CreateOrders(t.Context(), orders)
+	must(t, err)
+	if len(outcomes) != len(orders) {
+		t.Fatalf("%d outcomes for %d orders", len(outcomes), len(orders))
+	}
+	return outcomes
+}
+
+func (f *fixture) exec(t testing.TB, statement string, args ...any) {
+	t.Helper()
+	_, err := f.db.SQL().ExecContext(t.Context(), statement, args...)
+	must(t, err)
+}
+
+func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
+	t.Helper()
+	var n int64
+	must(t, f.db.SQL().QueryRowContext(t.Context(), question, args...).Scan(&n))
+	return n
+}
+
+// balanced checks the conservation of a voucher's units, by what the audit says
+// and by counting rows.
+func (f *fixture) balanced(t testing.TB, id string, live int64) {
+	t.Helper()
+	audit, err := f.vouchers.Audit(t.Context(), id)
+	must(t, err)
+	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid')", id)
+	if !audit.Balanced || audit.Database.LiveOrders != live || rows != live {
+		t.Errorf("voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)
+	}
+}
+
+// volley runs n calls at the same instant.
+func volley(n int, call func(i int)) {
+	gun := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-gun
+			call(i)
+		})
+	}
+	close(gun)
+	wg.Wait()
+}
+
+func wantCode(t testing.TB, err error, code model.Code) {
+	t.Helper()
+	if err == nil || model.CodeOf(err) != code {
+		t.Errorf("error %v, want %s", err, code)
+	}
+}
+
+func user(i int) string { return fmt.Sprintf("user:%04d", i) }
+
+// within bounds a call that must not take longer.
+func within(t testing.TB, limit time.Duration, call func(context.Context)) {
+	t.Helper()
+	began := time.Now()
+	call(t.Context())
+	if took := time.Since(began); took > limit {
+		t.Errorf("took %s, want at most %s", took, limit)
+	}
+}

@@ -1,0 +1,19 @@
+package repository
+
+import "embed"
+
+// The statements that are files, see their comments.
+var (
+	//go:embed sql/stock_conditional.sql
+	stockConditional string
+	//go:embed sql/stock_pessimistic.sql
+	stockPessimistic string
+	//go:embed sql/stock_optimistic.sql
+	stockOptimistic string
+	//go:embed sql/order_existing.sql
+	orderExisting string
+	//go:embed sql/voucher_count.sql
+	voucherCount string
+	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
+	migrationFiles embed.FS
+)

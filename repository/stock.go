@@ -1,0 +1,161 @@
+package repository
+
+import (
+	"fmt"
+	"math"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"seckill/model"
+)
+
+// StockStrategy is how concurrent transactions are kept from taking the same
+// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
+type StockStrategy string
+
+// The strategies.
+const (
+	// StockConditional reads without a lock and lets the UPDATE state what it
+	// relies on. The row is locked from the UPDATE to COMMIT, the shortest of
+	// the three.
+	StockConditional StockStrategy = "conditional"
+	// StockPessimistic locks the row with SELECT … FOR UPDATE before it reads.
+	StockPessimistic StockStrategy = "pessimistic"
+	// StockOptimistic reads without a lock and begins anew when the row's
+	// version is another one by the time of the UPDATE.
+	StockOptimistic StockStrategy = "optimistic"
+)
+
+// voucherRow is a voucher and the database's clock when it was read.
+type voucherRow struct {
+	model.Voucher `gorm:"embedded"`
+	Now           clock `gorm:"column:server_time"`
+}
+
+// view is the voucher as of the instant at which it was read.
+func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
+
+// stockStrategy is one way to take units.
+type stockStrategy interface {
+	// read gives the rows of vouchers by id; absent ones are left out. If it
+	// locks, it locks in the order of ids.
+	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
+	// take takes units of a voucher that read has shown; exhausting says that
+	// somebody was refused because nothing else remains. It reports false when
+	// the voucher has to be read again, and errContended when the transaction
+	// has to begin anew.
+	take(tx *gorm.DB, voucher voucherRow, units int64, exhausting bool) (bool, error)
+}
+
+func (d *Database) stockStrategy(name StockStrategy) (stockStrategy, error) {
+	switch name {
+	case StockConditional:
+		return conditionalStock{d.dialect, d.dialect.sql(stockConditional)}, nil
+	case StockOptimistic:
+		return optimisticStock{d.dialect, d.dialect.sql(stockOptimistic)}, nil
+	case StockPessimistic:
+		if d.dialect.name == dialectSQLite {
+			return nil, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", name, StockConditional, StockOptimistic)
+		}
+		return pessimisticStock{d.dialect, d.dialect.sql(stockPessimistic)}, nil
+	default:
+		return nil, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", name, StockConditional, StockPessimistic, StockOptimistic)
+	}
+}
+
+// readVouchers reads rows without a lock.
+func readVouchers(tx *gorm.DB, d dialect, ids []string) (map[string]voucherRow, error) {
+	var rows []voucherRow
+	if err := selectVouchers(tx, d).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read vouchers: %w", err)
+	}
+	found := make(map[string]voucherRow, len(rows))
+	for _, row := range rows {
+		found[row.ID] = row
+	}
+	return found, nil
+}
+
+// selectVouchers begins a query of voucherRows.
+func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
+	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time")
+}
+
+// lockVoucher reads one row and keeps it locked until the transaction ends. In
+// SQLite the whole transaction has been alone from its BEGIN IMMEDIATE on, and
+// GORM leaves FOR UPDATE out.
+func lockVoucher(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
+	var row voucherRow
+	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("id = ?", id).Take(&row).Error
+	return row, err
+}
+
+// conditionalStock is StockConditional.
+type conditionalStock struct {
+	dialect dialect
+	update  string
+}
+
+func (s conditionalStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	return readVouchers(tx, s.dialect, ids)
+}
+
+func (s conditionalStock) take(tx *gorm.DB, v voucherRow, units int64, exhausting bool) (bool, error) {
+	most := int64(math.MaxInt64)
+	if exhausting {
+		// Somebody hears SOLD_OUT, which must be true: nothing may remain, also
+		// when an administrator adds units between our reading and our UPDATE.
+		most = units
+	}
+	done := tx.Exec(s.update, units, v.ID, units, most, v.State, v.BeginAt, v.EndAt, v.Price)
+	return done.RowsAffected == 1, done.Error
+}
+
+// pessimisticStock is StockPessimistic.
+type pessimisticStock struct {
+	dialect dialect
+	update  string
+}
+
+func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	found := make(map[string]voucherRow, len(ids))
+	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
+		row, err := lockVoucher(tx, s.dialect, id)
+		if notFound(err, "") != err {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lock voucher %s: %w", id, err)
+		}
+		found[id] = row
+	}
+	return found, nil
+}
+
+func (s pessimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
+	done := tx.Exec(s.update, units, v.ID, units)
+	if done.Error == nil && done.RowsAffected != 1 {
+		return false, fmt.Errorf("take %d of voucher %s: the locked row has changed", units, v.ID)
+	}
+	return true, done.Error
+}
+
+// optimisticStock is StockOptimistic.
+type optimisticStock struct {
+	dialect dialect
+	update  string
+}
+
+func (s optimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	return readVouchers(tx, s.dialect, ids)
+}
+
+func (s optimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
+	done := tx.Exec(s.update, units, v.ID, v.Version, units)
+	if done.Error == nil && done.RowsAffected != 1 {
+		return false, fmt.Errorf("take %d of voucher %s: %w", units, v.ID, errContended)
+	}
+	return true, done.Error
+}

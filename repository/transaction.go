@@ -1,0 +1,115 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+const (
+	// firstPause and longestPause, before a transaction runs again: as long as
+	// a short transaction takes, and a fraction of what a call may take.
+	firstPause   = 2 * time.Millisecond
+	longestPause = 100 * time.Millisecond
+)
+
+// errContended sends a transaction back to its beginning: what it had read was
+// changed by others before it could act on it.
+var errContended = errors.New("changed by others meanwhile")
+
+// pause waits before attempt n (from 0) is repeated: exponentially longer and
+// at random, so that those who collided do not collide again.
+func pause(ctx context.Context, n int) error {
+	longest := min(firstPause<<min(n, 10), longestPause)
+	timer := time.NewTimer(rand.N(longest) + longest/4)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// read runs queries outside a transaction.
+func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	return d.fail(action, query(d.gorm.WithContext(ctx)))
+}
+
+// write runs a transaction, again when it was the victim of another one, and
+// within operationBudget. An error that wraps model.ErrUnknownOutcome says that
+// it may have happened.
+func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	for n := 0; ; n++ {
+		err := d.transaction(ctx, work)
+		again := classify(err) == faultRetry || errors.Is(err, errContended)
+		if err == nil || !again || pause(ctx, n) != nil {
+			return d.fail(action, err)
+		}
+	}
+}
+
+// transaction runs work between BEGIN and COMMIT. Its errors are the driver's,
+// or errLost when COMMIT was not answered.
+func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
+	leave, err := d.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	tx := d.gorm.WithContext(ctx).Begin()
+	if tx.Error != nil {
+		return tx.Error
+	}
+	ended := false
+	defer func() {
+		if !ended { // an error, or a panic on its way up
+			tx.Rollback() // a connection whose ROLLBACK fails is thrown away, which rolls back
+		}
+	}()
+	if err := work(tx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err // not sent, so it did not happen
+	}
+	ended = true
+	return d.commit(ctx, tx)
+}
+
+// enter waits for this process's turn to write to SQLite.
+func (d *Database) enter(ctx context.Context) (leave func(), err error) {
+	if d.turn == nil {
+		return func() {}, nil
+	}
+	select {
+	case d.turn <- struct{}{}:
+		return func() { <-d.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the turn to write: %w", ctx.Err())
+	}
+}
+
+// commit sends COMMIT. The driver waits for its answer without regard to ctx;
+// the caller does not have that time, so it leaves with "unknown" when ctx ends.
+func (d *Database) commit(ctx context.Context, tx *gorm.DB) error {
+	if d.turn != nil { // a local file: neither slow nor lost on the way
+		return commitError(tx.Commit().Error)
+	}
+	answer := make(chan error, 1)
+	d.commits.Go(func() { answer <- tx.Commit().Error })
+	select {
+	case err := <-answer:
+		return commitError(err)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errLost, ctx.Err())
+	}
+}
