@@ -1,0 +1,141 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// acquire takes a lock that its owner does not hold yet.
+func (c *Client) acquire(ctx context.Context, name string, a attempt) (*holding, error) {
+	h := c.newHolding(name, a.lease)
+	var busy time.Duration
+	if once := !a.forever && a.wait == 0; once || !c.waitedFor(name) {
+		ok, left, err := c.try(ctx, h)
+		switch {
+		case err != nil:
+			return nil, err
+		case ok:
+			return h, nil
+		case a.try:
+			return nil, fmt.Errorf("lock %s: %w", name, ErrHeld)
+		case once:
+			return nil, fmt.Errorf("lock %s: %w", name, ErrTimeout)
+		}
+		busy = left
+	}
+	return c.await(ctx, h, a, busy)
+}
+
+// try makes one attempt and, if it fails for another reason than the lock being
+// held, sees to it that nothing is left. It answers how long the lease in the
+// way still runs.
+func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Duration, err error) {
+	grant, sent, err := h.ask(ctx, h.request(1, h.first))
+	if err != nil {
+		h.undo(err)
+		return false, 0, err
+	}
+	switch grant.State {
+	case StateBusy:
+		return false, grant.Remaining, nil
+	case StateLost:
+		// Only a holding that is being undone is refused like this.
+		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
+	case StateHeld:
+	}
+	return c.got(ctx, h, sent, grant.Token)
+}
+
+// got turns a granted request into a holding, unless its caller is gone or the
+// answer took longer than the lease.
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64) (bool, time.Duration, error) {
+	switch {
+	case ctx.Err() != nil:
+		h.undo(nil)
+		return false, 0, fmt.Errorf("lock %s: %w", h.name, context.Cause(ctx))
+	case c.isClosed():
+		h.undo(nil)
+		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrClosed)
+	case !h.begin(sent, h.first, token):
+		h.undo(nil)
+		return false, 0, fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
+	}
+	return true, 0, nil
+}
+
+// setHolds tells the store how many holds are left after an inner Unlock.
+func (c *Client) setHolds(ctx context.Context, h *holding, left int) error {
+	was, err := c.release(ctx, h.request(left, 0))
+	if err == nil && !was {
+		h.lose("found gone at an unlock")
+		return ErrLost
+	}
+	return err
+}
+
+// free gives a lock back: to the first waiter of this process if nobody waits
+// elsewhere, to whoever comes first otherwise. It reports whether the lock was
+// still held.
+func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
+	w := c.offer(h.name)
+	if w == nil {
+		was, err := c.release(ctx, h.request(0, 0))
+		c.nudge(h.name)
+		return was, err
+	}
+	var passed Passed
+	var sent time.Time
+	err := c.insist(ctx, func(ctx context.Context) (err error) {
+		sent = time.Now()
+		passed, err = c.passer.Pass(ctx, h.request(0, 0), w.h.request(1, w.h.first))
+		return err
+	})
+	c.settle(w, passed, sent, err)
+	return passed.Was, err
+}
+
+func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
+	err = c.insist(ctx, func(ctx context.Context) (err error) {
+		was, err = c.store.Release(ctx, r)
+		return err
+	})
+	return was, err
+}
+
+// insist repeats a call until it is answered, with a pause that doubles, as
+// long as ctx lasts. It is for calls that may be repeated, as the store's are.
+func (c *Client) insist(ctx context.Context, call func(context.Context) error) error {
+	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
+		callCtx, cancel := context.WithTimeout(ctx, c.set.callTimeout)
+		err := call(callCtx)
+		cancel()
+		if err == nil || errors.Is(err, ErrRefused) || ctx.Err() != nil {
+			return err
+		}
+		if !sleep(ctx, pause) {
+			return err
+		}
+	}
+}
+
+const (
+	// retryPause is about what a Redis needs to take new connections after
+	// one broke; it doubles up to maxRetryPause, which keeps a store that
+	// comes back from being met by everybody at once.
+	retryPause    = 10 * time.Millisecond
+	maxRetryPause = 500 * time.Millisecond
+)
+
+// sleep waits for d, or until ctx ends: false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

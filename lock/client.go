@@ -1,0 +1,158 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Client takes locks from one store. It is safe for concurrent use and is meant
+// to be made once per process and store: the waiters of one Client are served
+// in the order they came, and share one subscription and one watchdog.
+type Client struct {
+	store  Store
+	passer Passer // nil when the store cannot hand over
+	set    settings
+	id     string        // first half of every holder
+	last   atomic.Uint64 // second half: never used twice
+
+	base context.Context //nolint:containedctx // the life of the background work, ended by Close
+	stop context.CancelFunc
+
+	mu     sync.Mutex // guards what follows
+	queues map[string]*queue
+	live   map[*holding]struct{} // held now; for Close
+	closed bool
+
+	keeper *keeper
+	undoer *undoer
+
+	workMu  sync.Mutex // guards stopped, and that nothing starts after it
+	stopped bool
+	work    sync.WaitGroup // goroutines of keeper and undoer
+}
+
+// New makes a client of a store. The client owns the store from then on: Close
+// closes both.
+func New(store Store, opts ...ClientOption) *Client {
+	set := defaultSettings()
+	for _, o := range opts {
+		o(&set)
+	}
+	base, stop := context.WithCancel(context.Background())
+	c := &Client{
+		store: store, set: set, id: newUUID(),
+		base: base, stop: stop,
+		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
+	}
+	c.passer, _ = store.(Passer)
+	c.keeper = newKeeper(c)
+	c.undoer = newUndoer(c)
+	return c
+}
+
+// Mutex returns the lock of that name. It costs nothing and needs no closing;
+// two Mutexes of one name are the same lock.
+func (c *Client) Mutex(name string) *Mutex {
+	return &Mutex{client: c, name: name}
+}
+
+// ForceUnlock frees a lock whoever holds it and wakes who waits for it: for
+// operators, after a holder has been found dead or stuck. A holder that lives
+// learns of it at its next renewal (a third of its lease), Extend or Unlock, so
+// for that time two may hold the lock. It answers whether anybody held it.
+func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.set.callTimeout)
+	defer cancel()
+	was, err := c.store.ForceRelease(ctx, name)
+	if err != nil {
+		return false, fmt.Errorf("force the lock %s open: %w", name, err)
+	}
+	return was, nil
+}
+
+// Close ends the client: no lock is given any more, waiters get ErrClosed, the
+// contexts of the leases still held end with the cause ErrClosed and their
+// locks are released. It waits for that, and for acquisitions still being
+// undone, until ctx ends; what is left then ends with its lease. It is safe to
+// call twice.
+func (c *Client) Close(ctx context.Context) error {
+	c.mu.Lock()
+	first := !c.closed
+	c.closed = true
+	held := make([]*holding, 0, len(c.live))
+	for h := range c.live {
+		held = append(held, h)
+	}
+	for _, q := range c.queues {
+		for w := q.head; w != nil; w = w.next {
+			w.signal()
+		}
+	}
+	c.mu.Unlock()
+	if !first {
+		return nil
+	}
+
+	for _, h := range held {
+		h.end(ErrClosed)
+		c.undoer.add(h)
+	}
+	idle := c.undoer.idle()
+	var err error
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		err = fmt.Errorf("close the lock client: %w", context.Cause(ctx))
+	}
+	c.stop()
+	c.workMu.Lock()
+	c.stopped = true
+	c.workMu.Unlock()
+	c.work.Wait()
+	if e := c.store.Close(); err == nil && e != nil {
+		err = fmt.Errorf("close the lock store: %w", e)
+	}
+	return err
+}
+
+// spawn starts a goroutine that ends soon after base does, unless Close has
+// come so far that nobody would wait for it.
+func (c *Client) spawn(work func()) bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	if c.stopped {
+		return false
+	}
+	c.work.Go(work)
+	return true
+}
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// holder makes the name under which the next acquisition is known to the
+// store. A new one each time: a request that arrives late can then never be
+// taken for one of a later acquisition.
+func (c *Client) holder() string {
+	return c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
+}
+
+// drift is what a lease is shortened by before it counts as safe: one percent
+// for clocks that run at different speeds, 2 ms for the granularity of expiry
+// in Redis and of timers here (the Redlock algorithm's allowance).
+func drift(lease time.Duration) time.Duration {
+	return lease/100 + 2*time.Millisecond
+}
+
+// validUntil is when a lease asked for at sent can no longer be relied on.
+// sent is read before the request leaves, so the store starts counting later.
+func validUntil(sent time.Time, lease time.Duration) time.Time {
+	return sent.Add(lease - drift(lease))
+}

@@ -1,0 +1,196 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// holding is one outermost acquisition: what the store knows under one holder.
+// Re-entry adds leases to it.
+type holding struct {
+	client *Client
+	name   string
+	id     string // the holder in the store
+	first  time.Duration
+
+	mu       sync.Mutex
+	held     bool // the store said so, and end has not been called
+	cause    error
+	token    int64
+	until    time.Time // by the monotonic clock: not to be relied on after this
+	timer    *time.Timer
+	leases   map[*Lease]struct{}
+	watchdog int           // how many of the leases want to be renewed
+	lease    time.Duration // what a renewal asks for
+
+	renewAt time.Time // guarded by keeper.mu, as is index
+	index   int
+}
+
+func (c *Client) newHolding(name string, lease time.Duration) *holding {
+	return &holding{client: c, name: name, id: c.holder(), first: lease, index: -1}
+}
+
+func (h *holding) request(holds int, lease time.Duration) Request {
+	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
+}
+
+// ask makes one attempt to take the lock. An error leaves the attempt to be
+// undone by the caller, unless it is ErrRefused.
+func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
+	callCtx, cancel := context.WithTimeout(ctx, h.client.set.callTimeout)
+	defer cancel()
+	sent := time.Now()
+	grant, err := h.client.store.Acquire(callCtx, r)
+	if err != nil {
+		return grant, sent, fmt.Errorf("acquire the lock %s: %w", h.name, err)
+	}
+	return grant, sent, nil
+}
+
+// begin makes the holding count as held until the lease asked for at sent runs
+// out; false when it has run out already.
+func (h *holding) begin(sent time.Time, lease time.Duration, token int64) bool {
+	until := validUntil(sent, lease)
+	left := time.Until(until)
+	if left <= 0 {
+		return false
+	}
+	c := h.client
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return false
+	}
+	c.live[h] = struct{}{}
+	c.mu.Unlock()
+
+	h.mu.Lock()
+	h.held, h.token, h.until = true, token, until
+	h.timer = time.AfterFunc(left, h.expire)
+	h.mu.Unlock()
+	return true
+}
+
+// expire runs on a timer of this process, on the monotonic clock. It is what
+// ends a lease before the store lets anybody else have the lock, whether or not
+// the store can be reached.
+func (h *holding) expire() {
+	h.mu.Lock()
+	left := time.Until(h.until)
+	if h.held && left > 0 { // extended while the timer was on its way
+		h.timer.Reset(left)
+		h.mu.Unlock()
+		return
+	}
+	h.mu.Unlock()
+	h.lose("the lease ran out")
+}
+
+// extend takes note of a lease that was renewed by a request sent then. A lease
+// is never shortened, here as in the stores.
+func (h *holding) extend(sent time.Time, lease time.Duration) {
+	until := validUntil(sent, lease)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.held || !until.After(h.until) {
+		return
+	}
+	h.until = until
+	h.timer.Reset(time.Until(until))
+}
+
+func (h *holding) lose(why string) {
+	if h.end(ErrLost) {
+		h.client.set.log.Warn("a lock was lost", logName(h.name), logHolder(h.id), logWhy(why))
+	}
+}
+
+// end makes the holding count as not held, stops its renewal and ends the
+// contexts of its leases. It reports whether it was held until now.
+func (h *holding) end(cause error) bool {
+	h.mu.Lock()
+	if !h.held {
+		h.mu.Unlock()
+		return false
+	}
+	h.held, h.cause = false, cause
+	h.timer.Stop()
+	for l := range h.leases {
+		l.end(cause)
+	}
+	h.mu.Unlock()
+
+	h.client.keeper.remove(h)
+	c := h.client
+	c.mu.Lock()
+	delete(c.live, h)
+	c.mu.Unlock()
+	return true
+}
+
+// state tells whether the holding counts as held, and what ended it if not.
+func (h *holding) state() (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held, h.cause
+}
+
+// add puts one more lease on the holding; false when it has ended.
+func (h *holding) add(l *Lease) bool {
+	h.mu.Lock()
+	if !h.held {
+		h.mu.Unlock()
+		return false
+	}
+	if h.leases == nil {
+		h.leases = make(map[*Lease]struct{}, 1)
+	}
+	h.leases[l] = struct{}{}
+	keep := false
+	if l.watchdog {
+		h.lease = max(h.lease, l.term)
+		h.watchdog++
+		keep = h.watchdog == 1
+	}
+	h.mu.Unlock()
+	if keep {
+		h.client.keeper.add(h)
+	}
+	return true
+}
+
+// remove takes a lease off the holding and returns how many are left, and
+// whether the holding is still held.
+func (h *holding) remove(l *Lease) (left int, held bool) {
+	h.mu.Lock()
+	delete(h.leases, l)
+	left, held = len(h.leases), h.held
+	drop := false
+	if l.watchdog {
+		h.watchdog--
+		drop = h.watchdog == 0
+	}
+	h.mu.Unlock()
+	if drop {
+		h.client.keeper.remove(h)
+	}
+	return left, held
+}
+
+func (h *holding) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.leases)
+}
+
+// undo gives back what may have been taken, in the background: its caller is
+// not to wait for a store that does not answer.
+func (h *holding) undo(err error) {
+	if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotSent) {
+		h.client.undoer.add(h)
+	}
+}

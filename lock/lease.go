@@ -1,0 +1,122 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lease is a lock that is held. It is safe for concurrent use.
+type Lease struct {
+	hold     held
+	parent   context.Context //nolint:containedctx // what Context derives from, when it is asked for
+	term     time.Duration
+	watchdog bool
+	unlockIn time.Duration
+
+	mu       sync.Mutex
+	ctx      context.Context //nolint:containedctx // made at the first call of Context, which is what leases are for
+	cancel   context.CancelCauseFunc
+	ended    error
+	unlocked bool
+}
+
+// held is what a lease stands on: one store's holding, or several leases.
+type held interface {
+	unlock(ctx context.Context, l *Lease) error
+	extend(ctx context.Context, d time.Duration) error
+	token() int64
+	validUntil() time.Time
+	name() string
+}
+
+// Context returns the context for the work the lock protects. It is derived
+// from the one given to Lock and carries the owner, so that locking the same
+// name with it re-enters. It ends with the cause ErrLost when the lock is lost,
+// at the latest a drift (1 % of the lease + 2 ms) before anybody else can hold
+// it; with ErrUnlocked after Unlock.
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(l.parent)
+		if l.ended != nil {
+			l.cancel(l.ended)
+		}
+	}
+	return l.ctx
+}
+
+// Token returns the fencing token: greater than that of every earlier
+// acquisition of this lock, the same for a re-entry. What the lock protects
+// should refuse a token smaller than the greatest it has seen, in the same
+// transaction as the write. 0 when the store keeps none.
+func (l *Lease) Token() int64 { return l.hold.token() }
+
+// Name returns the name of the lock.
+func (l *Lease) Name() string { return l.hold.name() }
+
+// ValidUntil returns until when the lock can be relied on if it is not renewed,
+// by the monotonic clock of this process.
+func (l *Lease) ValidUntil() time.Time { return l.hold.validUntil() }
+
+// Extend makes the lock last at least d from now. It never shortens a lease. It
+// answers ErrLost when the lock has been lost, ErrNotHeld after Unlock, and
+// otherwise the store's own error, upon which the lease runs on as it was.
+func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
+	l.mu.Lock()
+	done, ended := l.unlocked, l.ended
+	l.mu.Unlock()
+	switch {
+	case done:
+		return fmt.Errorf("extend the lock %s: %w", l.Name(), ErrNotHeld)
+	case ended != nil:
+		return fmt.Errorf("extend the lock %s: %w", l.Name(), ended)
+	}
+	return l.hold.extend(ctx, max(d, minLease))
+}
+
+// Unlock gives the lock back, or one hold of it after a re-entry, and wakes the
+// next waiter. It uses a context of its own, because a lock must be given back
+// also when the work's context has ended, and takes 3 s at most (UnlockTimeout).
+//
+// It answers ErrLost when the lock had been lost before, so that the work may
+// not have been alone; ErrNotHeld when this lease was unlocked already; and the
+// store's error when that could not be reached: the lock is then no longer
+// renewed and ends with its lease.
+func (l *Lease) Unlock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.unlockIn)
+	defer cancel()
+	return l.UnlockContext(ctx)
+}
+
+// UnlockContext is Unlock under a context of the caller's. When it ends first,
+// the lock is given back in the background.
+func (l *Lease) UnlockContext(ctx context.Context) error {
+	l.mu.Lock()
+	if l.unlocked {
+		l.mu.Unlock()
+		return fmt.Errorf("unlock %s: %w", l.Name(), ErrNotHeld)
+	}
+	l.unlocked = true
+	l.mu.Unlock()
+	err := l.hold.unlock(ctx, l)
+	if err != nil {
+		return fmt.Errorf("unlock %s: %w", l.Name(), err)
+	}
+	return nil
+}
+
+// end ends the lease's context, at once or when it is made. The first cause counts.
+func (l *Lease) end(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		return
+	}
+	l.ended = cause
+	if l.cancel != nil {
+		l.cancel(cause)
+	}
+}

@@ -1,0 +1,52 @@
+-- Takes the lock, or sets the hold count of a holder that has it. Carried out
+-- twice it changes nothing more: the count is absolute.
+--
+-- KEYS[1] the lock: hash {holder: hold count}
+-- KEYS[2] the token counter
+-- KEYS[3] the latch of this holder: there once its acquisition is over
+-- ARGV[1] holder
+-- ARGV[2] hold count afterwards
+-- ARGV[3] lease, ms
+-- ARGV[4] how long the token counter outlives this, ms; 0 for ever; -1 no tokens
+-- ARGV[5] the token is to be at least this
+-- Replies {1, token} held; {0, ms left or -1} held by another; {-1, 0} lost:
+--   the acquisition is over, or it is a re-entry and the lock is gone.
+
+-- A token is greater than the one before it and not below the server's clock in
+-- microseconds: so it still grows after the counter expired, was flushed, or
+-- stayed behind on a primary that was replaced.
+local function token()
+  if ARGV[4] == '-1' then return 0 end
+  local last = tonumber(redis.call('get', KEYS[2]) or 0)
+  local t = redis.call('time')
+  local next = math.max(last + 1, t[1] * 1000000 + t[2], tonumber(ARGV[5]))
+  local text = string.format('%.0f', next)
+  -- A counter without expiry is Redisson's and stays so.
+  if ARGV[4] == '0' or last > 0 and redis.call('pttl', KEYS[2]) == -1 then
+    redis.call('set', KEYS[2], text)
+  else
+    redis.call('set', KEYS[2], text, 'PX', ARGV[4])
+  end
+  return next
+end
+
+if redis.call('exists', KEYS[1], KEYS[3]) == 0 then
+  if ARGV[2] ~= '1' then return {-1, 0} end
+  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('pexpire', KEYS[1], ARGV[3])
+  return {1, token()}
+end
+
+if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('pexpire', KEYS[1], ARGV[3])
+  end
+  local mine = ARGV[4] ~= '-1' and tonumber(redis.call('get', KEYS[2]) or 0) or 0
+  if mine < tonumber(ARGV[5]) then mine = token() end
+  return {1, mine}
+end
+
+local left = redis.call('pttl', KEYS[1])
+if ARGV[2] ~= '1' or left == -2 then return {-1, 0} end
+return {0, left}

@@ -1,0 +1,9 @@
+package lock_test
+
+import (
+	"testing"
+
+	"seckill/internal/testserver"
+)
+
+func TestMain(m *testing.M) { testserver.Main(m) }

@@ -1,0 +1,120 @@
+package lock
+
+import (
+	"log/slog"
+	"time"
+)
+
+const (
+	// defaultLease is Redisson's lockWatchdogTimeout: long enough for three
+	// renewals, short enough to wait for after a crash.
+	defaultLease = 30 * time.Second
+	// defaultCallTimeout bounds one call to the store: a lock that takes
+	// longer to be asked for is of no use to an interactive caller.
+	defaultCallTimeout = 2 * time.Second
+	// defaultUnlockTimeout bounds Unlock with all its repetitions; the
+	// longest a deferred call may hold up its function.
+	defaultUnlockTimeout = 3 * time.Second
+	// minLease leaves a usable lease after the drift has been taken off.
+	minLease = 10 * time.Millisecond
+)
+
+// ClientOption changes a Client.
+type ClientOption func(*settings)
+
+type settings struct {
+	lease         time.Duration
+	callTimeout   time.Duration
+	unlockTimeout time.Duration
+	poll          time.Duration
+	probe         time.Duration
+	log           *slog.Logger
+}
+
+func defaultSettings() settings {
+	return settings{
+		lease:         defaultLease,
+		callTimeout:   defaultCallTimeout,
+		unlockTimeout: defaultUnlockTimeout,
+		poll:          defaultPoll,
+		probe:         defaultProbe,
+		log:           slog.New(slog.DiscardHandler),
+	}
+}
+
+// WatchdogLease sets the lease of locks that are renewed while they are held
+// (default 30 s, as Redisson's): how long others wait after a holder crashed.
+// It is renewed each third of it. Less than 10 ms is taken as 10 ms.
+func WatchdogLease(d time.Duration) ClientOption {
+	return func(s *settings) { s.lease = max(d, minLease) }
+}
+
+// CallTimeout bounds each call to the store (default 2 s).
+func CallTimeout(d time.Duration) ClientOption {
+	return func(s *settings) { s.callTimeout = d }
+}
+
+// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s).
+func UnlockTimeout(d time.Duration) ClientOption {
+	return func(s *settings) { s.unlockTimeout = d }
+}
+
+// PollEvery sets how often a waiter asks while no messages arrive (default
+// 50 ms, as the time a waiter may lose when the subscription is down).
+func PollEvery(d time.Duration) ClientOption {
+	return func(s *settings) { s.poll = d }
+}
+
+// ProbeEvery sets how often the first waiter of a process asks although its
+// subscription is live (default 500 ms): a key that was deleted or flushed, and
+// a message that was lost, announce themselves in no other way.
+func ProbeEvery(d time.Duration) ClientOption {
+	return func(s *settings) { s.probe = d }
+}
+
+// Logger is told about lost locks and failed renewals. Default: nobody.
+func Logger(l *slog.Logger) ClientOption {
+	return func(s *settings) { s.log = l }
+}
+
+// Option changes one Lock.
+type Option func(*attempt)
+
+// attempt is what the options of one Lock add up to.
+type attempt struct {
+	wait     time.Duration
+	forever  bool
+	try      bool
+	lease    time.Duration
+	watchdog bool
+	fenced   bool
+}
+
+// Wait sets how long the lock may be waited for while somebody else holds it;
+// 0 means try once. Without it Lock waits until its context ends. It bounds
+// waiting only: a store that does not answer is bounded by CallTimeout and the
+// context.
+func Wait(d time.Duration) Option {
+	return func(a *attempt) { a.wait, a.forever = max(d, 0), false }
+}
+
+// LeaseTime makes the lock last d and not be renewed: it ends by itself even
+// if its holder lives on. Without it the watchdog renews the lock until it is
+// unlocked. Less than 10 ms is taken as 10 ms.
+func LeaseTime(d time.Duration) Option {
+	return func(a *attempt) { a.lease, a.watchdog = max(d, minLease), false }
+}
+
+// Fenced makes a lock of several parts (All, Majority) spend one more round on
+// a token that grows from holder to holder. Single locks always have one.
+func Fenced() Option {
+	return func(a *attempt) { a.fenced = true }
+}
+
+func newAttempt(s settings, opts []Option) attempt {
+	a := attempt{forever: true, lease: s.lease, watchdog: true}
+	for _, o := range opts {
+		o(&a)
+	}
+	return a
+}

@@ -1,0 +1,78 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+)
+
+// ownerKey is under which the owner travels in a context.
+type ownerKey struct{}
+
+// owner is who holds locks: whoever was handed the context of a lease. It is
+// never a goroutine, because Go's goroutines have no identity and work is
+// handed from one to the other.
+type owner struct {
+	mu    sync.Mutex
+	slots map[slotKey]*slot
+}
+
+// slotKey: the same name in two clients is two locks.
+type slotKey struct {
+	client *Client
+	name   string
+}
+
+// slot is what one owner has to do with one lock. Its turn is taken for every
+// change, so that two goroutines of one owner do not acquire side by side.
+type slot struct {
+	turn chan struct{} // a mutex that can be waited for with a context
+	held *holding      // nil when the owner does not hold the lock
+	refs int           // guarded by owner.mu
+}
+
+func ownerOf(ctx context.Context) (*owner, bool) {
+	o, ok := ctx.Value(ownerKey{}).(*owner)
+	return o, ok && o != nil
+}
+
+// Detach returns a context that is nobody's: a goroutine that is to compete for
+// the locks its parent holds, rather than to share them, is started with it.
+// Cancellation, deadline and values stay as they are.
+func Detach(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ownerKey{}, (*owner)(nil))
+}
+
+// slot returns the owner's slot for a lock. Each call needs a drop.
+func (o *owner) slot(key slotKey) *slot {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.slots[key]
+	if s == nil {
+		s = &slot{turn: make(chan struct{}, 1)}
+		if o.slots == nil {
+			o.slots = make(map[slotKey]*slot, 1)
+		}
+		o.slots[key] = s
+	}
+	s.refs++
+	return s
+}
+
+func (o *owner) drop(key slotKey, s *slot) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.refs--; s.refs == 0 {
+		delete(o.slots, key)
+	}
+}
+
+// newUUID returns a random (version 4) UUID, as Redisson's client ids are.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}

@@ -1,0 +1,182 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/lock"
+)
+
+func dial(t testing.TB, url string) *redis.Client {
+	t.Helper()
+	opt, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOption) *lock.Client {
+	t.Helper()
+	return newLocks(t, lock.NewRedisStore(client), opts...)
+}
+
+func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
+	t.Helper()
+	locks := lock.New(store, opts...)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Errorf("close the locks: %v", err)
+		}
+	})
+	return locks
+}
+
+// eventually waits for a condition; it is the only way tests here wait for time.
+func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", within, what)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestRedisLayout(t *testing.T) {
+	t.Parallel()
+	mini := miniredis.RunT(t)
+	for name, client := range map[string]*redis.Client{
+		"redis":     dial(t, testserver.Redis(t).URL()),
+		"miniredis": dial(t, "redis://"+mini.Addr()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := t.Context()
+			locks := locksOn(t, client)
+			lease, err := locks.Mutex("lock:order:42").Lock(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inner, err := locks.Mutex("lock:order:42").Lock(lease.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if inner.Token() != lease.Token() || lease.Token() == 0 {
+				t.Errorf("tokens %d, %d", lease.Token(), inner.Token())
+			}
+			hash := client.HGetAll(ctx, "lock:order:42").Val()
+			if len(hash) != 1 {
+				t.Fatalf("hash %v", hash)
+			}
+			for k, v := range hash {
+				if v != "2" || len(k) < 38 {
+					t.Errorf("field %s = %s", k, v)
+				}
+			}
+			if _, err := locks.Mutex("lock:order:42").TryLock(lock.Detach(lease.Context())); !errors.Is(err, lock.ErrHeld) {
+				t.Errorf("a detached owner got %v", err)
+			}
+			if err := inner.Unlock(); err != nil {
+				t.Error(err)
+			}
+			if ttl := client.PTTL(ctx, "lock:order:42").Val(); ttl < 29*time.Second || ttl > 30*time.Second {
+				t.Errorf("ttl %s", ttl)
+			}
+
+			got := make(chan error, 1)
+			go func() {
+				l, err := locks.Mutex("lock:order:42").Lock(ctx, lock.Wait(5*time.Second))
+				if err == nil {
+					if l.Token() <= lease.Token() {
+						err = errors.New("the token did not grow")
+					} else {
+						err = l.Unlock()
+					}
+				}
+				got <- err
+			}()
+			eventually(t, 5*time.Second, "a subscription", func() bool {
+				return len(client.PubSubChannels(ctx, "*").Val()) == 1
+			})
+			if ch := client.PubSubChannels(ctx, "*").Val(); ch[0] != "redisson_lock__channel:{lock:order:42}" {
+				t.Errorf("channels %v", ch)
+			}
+			start := time.Now()
+			if err := lease.Unlock(); err != nil {
+				t.Error(err)
+			}
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(start); d > 100*time.Millisecond {
+				t.Errorf("woken after %s", d)
+			}
+			if err := lease.Unlock(); !errors.Is(err, lock.ErrNotHeld) {
+				t.Errorf("second unlock: %v", err)
+			}
+			eventually(t, 5*time.Second, "no subscription left", func() bool {
+				return len(client.PubSubChannels(ctx, "*").Val()) == 0
+			})
+			eventually(t, 5*time.Second, "no key left", func() bool {
+				for _, k := range client.Keys(ctx, "*").Val() {
+					if !strings.HasPrefix(k, "redisson_lock_token:{lock:order:42}") {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+func TestExclusion(t *testing.T) {
+	t.Parallel()
+	client := dial(t, testserver.Redis(t).URL())
+	var locks []*lock.Client
+	for range 3 {
+		locks = append(locks, locksOn(t, client))
+	}
+	var wg sync.WaitGroup
+	n, last := 0, int64(0) // unguarded but for the lock: the race detector watches
+	for i := range 30 {
+		wg.Go(func() {
+			for range 20 {
+				lease, err := locks[i%3].Mutex("x").Lock(t.Context(), lock.Wait(20*time.Second))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n++
+				if lease.Token() <= last {
+					t.Errorf("token %d after %d", lease.Token(), last)
+				}
+				last = lease.Token()
+				if err := lease.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n != 600 {
+		t.Errorf("%d of 600", n)
+	}
+}

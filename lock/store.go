@@ -1,0 +1,97 @@
+package lock
+
+import (
+	"context"
+	"time"
+)
+
+// Store takes, renews and gives back named locks. It makes one attempt per
+// call; waiting, renewing and giving up are the Client's.
+//
+// Every method MUST return when its context ends, with an error that wraps
+// ErrUnknown if the request may have been carried out. Every method MUST be
+// idempotent: a request that is carried out twice leaves the store as if it
+// had been carried out once, and is answered the same.
+type Store interface {
+	// Acquire takes the lock for r.Holder, or sets the hold count of a
+	// holder that has it already. It never shortens a lease that runs. A
+	// count above one for a holder that is not there any more MUST NOT take
+	// the lock: it answers Lost.
+	Acquire(ctx context.Context, r Request) (Grant, error)
+
+	// Renew makes the leases of all the requests last r.Lease from now, at
+	// least. The answer is, request by request, whether the holder was
+	// still there; false means lost.
+	Renew(ctx context.Context, rs []Request) ([]bool, error)
+
+	// Release sets the hold count; at zero it frees the lock and wakes who
+	// waits for it. It answers false when the holder was not there. With
+	// r.Abandon the store MUST also see to it that an Acquire of the same
+	// holder that arrives later is refused.
+	Release(ctx context.Context, r Request) (bool, error)
+
+	// ForceRelease frees the lock whoever holds it, wakes who waits for it,
+	// and answers whether it was held.
+	ForceRelease(ctx context.Context, name string) (bool, error)
+
+	// Watch calls wake, which does not block, each time the lock may have
+	// become free and each time the watch starts or stops to be live. A
+	// store without messages returns nil, and the client asks at intervals.
+	Watch(name string, wake func()) Watch
+
+	// Close frees what the store itself holds (not the client or database
+	// it was made from). It is safe to call twice.
+	Close() error
+}
+
+// Passer is a Store that can hand a lock from one holder to another one in one
+// step. The client uses it between waiters of its own process; a store MUST
+// answer Free instead (having released) when a process elsewhere waits too.
+type Passer interface {
+	Pass(ctx context.Context, from, to Request) (Passed, error)
+}
+
+// Watch is a subscription to one lock.
+type Watch interface {
+	// Live tells whether messages arrive at present.
+	Live() bool
+	// Stop ends the watch; wake is not called after it returned, except by
+	// a call that had begun before.
+	Stop()
+}
+
+// Request names a lock and a holder.
+type Request struct {
+	Name   string        // of the lock
+	Holder string        // unique for each outermost acquisition: "<uuid>:<integer>"
+	Holds  int           // Acquire, Release: the hold count afterwards
+	Lease  time.Duration // Acquire, Renew: how long the lock lasts unless it is renewed
+	Token  int64         // Acquire: the token is to be at least this; 0 for no matter
+
+	// Abandon is set on the Release of an acquisition whose outcome is unknown.
+	Abandon bool
+}
+
+// State is what an Acquire found.
+type State int
+
+// The answers to an Acquire.
+const (
+	StateBusy State = iota // somebody else holds it
+	StateHeld              // the holder of the request holds it
+	StateLost              // the holder of the request had it, and has it no more
+)
+
+// Grant is the answer to an Acquire.
+type Grant struct {
+	State     State
+	Token     int64         // StateHeld: the fencing token, 0 if the store keeps none
+	Remaining time.Duration // StateBusy: of the lease in the way; 0 when not known
+}
+
+// Passed is the answer to a Pass.
+type Passed struct {
+	Was   bool  // the first holder was still there
+	Held  bool  // the second one holds the lock now; else it is free
+	Token int64 // of the second holder
+}

@@ -1,0 +1,126 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	// undoWorkers bounds the goroutines that undo; their requests share
+	// pipelines, so this is no limit of speed while the store answers.
+	undoWorkers = 32
+	// maxUndos bounds what is remembered while the store does not answer.
+	// What is dropped beyond it ends with its lease.
+	maxUndos = 10_000
+	// minUndoTime is how long at least an undo is tried: a stopped store may
+	// carry out a request only once it runs again, and starts its lease then.
+	minUndoTime = 10 * time.Second
+)
+
+// undoer gives back what acquisitions with an unknown outcome may have taken.
+// It works on contexts of its own, since that of the caller has often ended.
+type undoer struct {
+	c *Client
+
+	mu      sync.Mutex
+	pending []undo
+	busy    int // workers
+	empty   chan struct{}
+}
+
+type undo struct {
+	h     *holding
+	until time.Time
+}
+
+func newUndoer(c *Client) *undoer { return &undoer{c: c} }
+
+// add takes over a holding that nobody holds on to.
+func (u *undoer) add(h *holding) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.c.base.Err() != nil || len(u.pending) >= maxUndos {
+		u.c.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id))
+		return
+	}
+	u.pending = append(u.pending, undo{h, time.Now().Add(max(h.first, minUndoTime))})
+	if u.busy < undoWorkers && u.c.spawn(u.run) {
+		u.busy++
+	}
+}
+
+// later runs a piece of settling work in the background, bounded like an Unlock.
+func (c *Client) later(work func(context.Context)) {
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
+		defer cancel()
+		work(ctx)
+	})
+}
+
+func (u *undoer) run() {
+	pause := retryPause
+	for {
+		u.mu.Lock()
+		if len(u.pending) == 0 {
+			u.busy--
+			if u.busy == 0 && u.empty != nil {
+				close(u.empty)
+				u.empty = nil
+			}
+			u.mu.Unlock()
+			return
+		}
+		next := u.pending[0]
+		u.pending = u.pending[1:]
+		u.mu.Unlock()
+
+		if u.once(next) {
+			pause = retryPause
+			continue
+		}
+		sleep(u.c.base, pause)
+		pause = min(2*pause, maxRetryPause)
+	}
+}
+
+// once makes one attempt; false when it is to be repeated.
+func (u *undoer) once(next undo) bool {
+	h := next.h
+	ctx, cancel := context.WithTimeout(u.c.base, u.c.set.callTimeout)
+	defer cancel()
+	r := h.request(0, 0)
+	r.Abandon = true
+	_, err := u.c.store.Release(ctx, r)
+	switch {
+	case err == nil:
+		u.c.nudge(h.name)
+		return true
+	case errors.Is(err, ErrRefused):
+		return true
+	case u.c.base.Err() != nil || time.Now().After(next.until):
+		u.c.set.log.Warn("a lock of unknown state is left to its lease", logName(h.name), logHolder(h.id), logError(err))
+		return true
+	}
+	u.mu.Lock()
+	u.pending = append(u.pending, next)
+	u.mu.Unlock()
+	return false
+}
+
+// idle returns a channel that is closed once nothing is left to undo.
+func (u *undoer) idle() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.busy == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if u.empty == nil {
+		u.empty = make(chan struct{})
+	}
+	return u.empty
+}
