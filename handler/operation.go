@@ -108,6 +108,9 @@ func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 		example := exampleOf(code)
 		example.Status = status
 		for name := range example.GetHeaders() {
+			if name == "Www-Authenticate" {
+				name = "WWW-Authenticate" // Go's spelling is not the one that people know
+			}
 			headers = append(headers, name)
 		}
 		words = append(words, "`"+string(code)+"`")

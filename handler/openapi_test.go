@@ -1,0 +1,280 @@
+package handler_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"seckill/handler"
+	"seckill/model"
+)
+
+// document is what the tests read of the OpenAPI document.
+type document struct {
+	OpenAPI    string
+	Paths      map[string]map[string]operation
+	Components struct {
+		Schemas   map[string]json.RawMessage
+		Responses map[string]response
+	}
+}
+
+type operation struct {
+	OperationID string
+	Parameters  []struct {
+		Name, In string
+		Schema   struct{ Enum []string }
+	}
+	Responses map[string]response
+	Security  []map[string][]string
+}
+
+type response struct {
+	Headers map[string]any
+	Content map[string]struct{ Examples map[string]any }
+}
+
+func readDocument(t *testing.T, s *server) (document, []byte) {
+	t.Helper()
+	got := s.do(t, http.MethodGet, "/api/v1/openapi.json", "")
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("%d %v", got.status, got.header)
+	}
+	var doc document
+	if err := json.Unmarshal([]byte(got.body), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc, []byte(got.body)
+}
+
+// TestOpenAPIIsValid checks the document against the schema that the OpenAPI
+// Initiative publishes for 3.1, and its schemas as JSON Schema 2020-12.
+func TestOpenAPIIsValid(t *testing.T) {
+	t.Parallel()
+	doc, text := readDocument(t, setup(t))
+	if doc.OpenAPI != "3.1.0" {
+		t.Errorf("openapi = %q", doc.OpenAPI)
+	}
+	file, err := os.Open("testdata/openapi-3.1.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	published, err := jsonschema.UnmarshalJSON(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("published.json", published); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := compiler.Compile("published.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(instance); err != nil {
+		t.Errorf("%v", err)
+	}
+	if err := compiler.AddResource("api.json", instance); err != nil {
+		t.Fatal(err)
+	}
+	for name := range doc.Components.Schemas {
+		if _, err := compiler.Compile("api.json#/components/schemas/" + name); err != nil {
+			t.Errorf("schema %s: %v", name, err)
+		}
+	}
+	references := regexp.MustCompile(`"\$ref":"#/components/schemas/([^"]+)"`).FindAllSubmatch(text, -1)
+	for _, reference := range references {
+		if _, ok := doc.Components.Schemas[string(reference[1])]; !ok {
+			t.Errorf("%s leads nowhere", reference[0])
+		}
+	}
+}
+
+// TestOpenAPITellsAll compares the document with the router.
+func TestOpenAPITellsAll(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	doc, _ := readDocument(t, s)
+	h, err := handler.New(handler.Options{
+		Health: fakeHealth{s.fakes}, Tokens: s.tokens,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, ok := h.(interface{ Routes() gin.RoutesInfo })
+	if !ok {
+		t.Fatal("the handler is no Gin engine")
+	}
+	parameter := regexp.MustCompile(`:(\w+)`)
+	routes := 0
+	for _, route := range router.Routes() {
+		if route.Method == http.MethodHead || strings.Contains(route.Path, "*") {
+			continue
+		}
+		routes++
+		path := parameter.ReplaceAllString(route.Path, "{$1}")
+		if _, ok := doc.Paths[path][strings.ToLower(route.Method)]; !ok {
+			t.Errorf("%s %s is not documented", route.Method, path)
+		}
+	}
+	documented := 0
+	for _, methods := range doc.Paths {
+		documented += len(methods)
+	}
+	if documented != routes {
+		t.Errorf("%d operations are documented, %d routes exist", documented, routes)
+	}
+}
+
+func TestOpenAPIErrors(t *testing.T) {
+	t.Parallel()
+	doc, _ := readDocument(t, setup(t))
+	var codes []string
+	count := func(r response) {
+		for mediaType, content := range r.Content {
+			if mediaType == "application/problem+json" {
+				for code := range content.Examples {
+					codes = append(codes, code)
+				}
+			}
+		}
+	}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			where := method + " " + path
+			if _, ok := op.Responses["default"]; ok {
+				t.Errorf("%s has a vague default", where)
+			}
+			for status, r := range op.Responses {
+				count(r)
+				_, problem := r.Content["application/problem+json"]
+				if problem != (status >= "400") {
+					t.Errorf("%s %s: %v", where, status, r.Content)
+				}
+				want := map[string]string{
+					"201": "", "401": "WWW-Authenticate", "429": "Retry-After", "503": "Retry-After",
+				}[status]
+				if want != "" && r.Headers[want] == nil {
+					t.Errorf("%s %s lacks the header %s", where, status, want)
+				}
+				if r.Headers["X-Request-Id"] == nil {
+					t.Errorf("%s %s lacks X-Request-Id", where, status)
+				}
+			}
+			if len(op.Security) > 0 && len(op.Security[0]) > 0 {
+				if _, ok := op.Responses["401"]; !ok {
+					t.Errorf("%s is protected but never 401", where)
+				}
+			}
+			if strings.Contains(path, "/admin/") {
+				if _, ok := op.Responses["403"]; !ok {
+					t.Errorf("%s is never 403", where)
+				}
+			}
+		}
+	}
+	notAllowed := doc.Components.Responses["MethodNotAllowed"]
+	count(notAllowed)
+	if notAllowed.Headers["Allow"] == nil {
+		t.Error("Allow is not documented")
+	}
+	for _, code := range []model.Code{
+		model.CodeValidation, model.CodeUnauthenticated, model.CodeForbidden, model.CodeNotFound,
+		model.CodeMethodNotAllowed, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded,
+		model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered, model.CodeSoldOut, model.CodeConflict,
+		model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable, model.CodeInternal,
+	} {
+		if !slices.Contains(codes, string(code)) {
+			t.Errorf("%s is nowhere in the document", code)
+		}
+	}
+}
+
+// TestEnumsAreTheModels compares what tags say with what the model knows.
+func TestEnumsAreTheModels(t *testing.T) {
+	t.Parallel()
+	doc, _ := readDocument(t, setup(t))
+	words := func(n int, at func(int) string) []string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = at(i)
+		}
+		return list
+	}
+	states, statuses, phases := model.VoucherStates(), model.OrderStatuses(), model.Phases()
+	want := map[string][]string{
+		"status": words(len(statuses), func(i int) string { return string(statuses[i]) }),
+		"phase":  words(len(phases), func(i int) string { return string(phases[i]) }),
+		"format": {"json", "csv"},
+	}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			for _, parameter := range op.Parameters {
+				if !slices.Equal(parameter.Schema.Enum, want[parameter.Name]) {
+					t.Errorf("%s %s: %s is one of %v, want %v", method, path, parameter.Name, parameter.Schema.Enum, want[parameter.Name])
+				}
+			}
+		}
+	}
+	for _, name := range []string{"VoucherDraft", "VoucherChange"} {
+		var schema struct {
+			Properties struct{ State struct{ Enum []string } }
+		}
+		if err := json.Unmarshal(doc.Components.Schemas[name], &schema); err != nil {
+			t.Fatal(err)
+		}
+		if want := words(len(states), func(i int) string { return string(states[i]) }); !slices.Equal(schema.Properties.State.Enum, want) {
+			t.Errorf("%s.state is one of %v, want %v", name, schema.Properties.State.Enum, want)
+		}
+	}
+}
+
+// TestDocsNeedNoInternet follows every reference of the page.
+func TestDocsNeedNoInternet(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, path := range []string{"/api/v1/docs", "/api/v1/docs/"} {
+		page := s.do(t, http.MethodGet, path, "")
+		if page.status != http.StatusOK || page.header.Get("Content-Type") != "text/html; charset=utf-8" ||
+			!strings.HasPrefix(page.header.Get("Content-Security-Policy"), "default-src 'none'") {
+			t.Fatalf("%d %v", page.status, page.header)
+		}
+		references := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.body, -1)
+		if len(references) < 5 {
+			t.Errorf("only %d references", len(references))
+		}
+		for _, reference := range references {
+			if !strings.HasPrefix(reference[1], "/api/v1/") {
+				t.Errorf("%s is not ours", reference[1])
+				continue
+			}
+			for _, coding := range []string{"gzip", "identity"} {
+				file := s.do(t, http.MethodGet, reference[1], "", "Accept-Encoding", coding)
+				if file.status != http.StatusOK || file.body == "" {
+					t.Errorf("%s: %d", reference[1], file.status)
+				}
+				if compressed := strings.HasPrefix(file.body, "\x1f\x8b"); compressed != (file.header.Get("Content-Encoding") == "gzip") || compressed && coding != "gzip" {
+					t.Errorf("%s as %s: %v", reference[1], coding, file.header)
+				}
+			}
+		}
+	}
+	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/docs/no-such-file", ""), http.StatusNotFound, model.CodeNotFound)
+	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/docs/../index.html", ""), http.StatusNotFound, model.CodeNotFound)
+}
