@@ -54,8 +54,8 @@ fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
 	$(BIN)/golangci-lint fmt $(PKG)
 
 .PHONY: load
-load: $(BIN)/k6 ## load test of the running server at BASE_URL (ADMIN_TOKEN or SECKILL_JWT_SECRET)
-	$(BIN)/k6 run deployments/k6/seckill.js
+load: build $(BIN)/k6 ## load test of the running server at BASE_URL (RATE=1000 DURATION=20 STOCK=5000)
+	deployments/k6/run
 
 .PHONY: load-local
 load-local: deps build $(BIN)/k6 ## the same against real MariaDB, Redis and two instances, started for it
