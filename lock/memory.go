@@ -1,0 +1,204 @@
+package lock
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// MemoryStore keeps locks in the memory of this process: for a service that
+// runs alone, and for tests. It excludes nobody outside the process.
+type MemoryStore struct {
+	mu      sync.Mutex
+	locks   map[string]*memoryLock
+	watches map[string]map[*memoryWatch]struct{}
+	token   int64 // one counter for all names: it grows from holder to holder of each
+	sweepAt int   // locks in the map at which the expired ones are dropped
+}
+
+var (
+	_ Store  = (*MemoryStore)(nil)
+	_ Passer = (*MemoryStore)(nil)
+)
+
+type memoryLock struct {
+	holder string
+	token  int64
+	until  time.Time // on the monotonic clock
+}
+
+// firstSweep is the number of locks from which on expired ones are looked for.
+const firstSweep = 1024
+
+// NewMemoryStore makes a store that holds nothing.
+func NewMemoryStore() *MemoryStore {
+	return &MemoryStore{
+		locks:   map[string]*memoryLock{},
+		watches: map[string]map[*memoryWatch]struct{}{},
+		sweepAt: firstSweep,
+	}
+}
+
+// Acquire is Store's.
+func (s *MemoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
+	if err := ctx.Err(); err != nil {
+		return Grant{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	held := s.live(r.Name, now)
+	switch {
+	case held != nil && held.holder == r.Holder:
+		held.extend(now, r.Lease)
+		return Grant{State: StateHeld, Token: held.token}, nil
+	case r.Holds > 1:
+		return Grant{State: StateLost}, nil
+	case held != nil:
+		return Grant{State: StateBusy, Remaining: held.until.Sub(now)}, nil
+	default:
+		return Grant{State: StateHeld, Token: s.grant(r, now)}, nil
+	}
+}
+
+// Renew is Store's.
+func (s *MemoryStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	there := make([]bool, len(rs))
+	for i, r := range rs {
+		if held := s.live(r.Name, now); held != nil && held.holder == r.Holder {
+			held.extend(now, r.Lease)
+			there[i] = true
+		}
+	}
+	return there, nil
+}
+
+// Release is Store's. Nothing arrives late in one process, so an abandoned
+// acquisition needs no more than any other.
+func (s *MemoryStore) Release(ctx context.Context, r Request) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.live(r.Name, time.Now())
+	if held == nil || held.holder != r.Holder {
+		return false, nil
+	}
+	if r.Holds == 0 {
+		s.free(r.Name)
+	}
+	return true, nil
+}
+
+// ForceRelease is Store's.
+func (s *MemoryStore) ForceRelease(ctx context.Context, name string) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live(name, time.Now()) == nil {
+		return false, nil
+	}
+	s.free(name)
+	return true, nil
+}
+
+// Pass is Passer's. All who wait are clients of this process; another client
+// than the one that passes is woken instead, so that none is starved.
+func (s *MemoryStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
+	if err := ctx.Err(); err != nil {
+		return Passed{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	held := s.live(from.Name, now)
+	if held == nil || held.holder != from.Holder {
+		return Passed{}, nil
+	}
+	if len(s.watches[from.Name]) > 1 {
+		s.free(from.Name)
+		return Passed{Was: true}, nil
+	}
+	return Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
+}
+
+// Watch is Store's.
+func (s *MemoryStore) Watch(name string, wake func()) Watch {
+	w := &memoryWatch{store: s, name: name, wake: wake}
+	s.mu.Lock()
+	if s.watches[name] == nil {
+		s.watches[name] = map[*memoryWatch]struct{}{}
+	}
+	s.watches[name][w] = struct{}{}
+	s.mu.Unlock()
+	return w
+}
+
+// Close is Store's; the memory goes with the store.
+func (s *MemoryStore) Close() error { return nil }
+
+// live returns a lock whose lease has not ended.
+func (s *MemoryStore) live(name string, now time.Time) *memoryLock {
+	held := s.locks[name]
+	if held == nil || !now.Before(held.until) {
+		return nil
+	}
+	return held
+}
+
+func (s *MemoryStore) grant(r Request, now time.Time) int64 {
+	if len(s.locks) >= s.sweepAt {
+		for name := range s.locks {
+			if s.live(name, now) == nil {
+				delete(s.locks, name)
+			}
+		}
+		s.sweepAt = max(firstSweep, 2*len(s.locks))
+	}
+	s.token = max(s.token+1, r.Token)
+	s.locks[r.Name] = &memoryLock{holder: r.Holder, token: s.token, until: now.Add(r.Lease)}
+	return s.token
+}
+
+func (s *MemoryStore) free(name string) {
+	delete(s.locks, name)
+	for w := range s.watches[name] {
+		w.wake()
+	}
+}
+
+// extend never shortens a lease that runs.
+func (l *memoryLock) extend(now time.Time, lease time.Duration) {
+	if until := now.Add(lease); until.After(l.until) {
+		l.until = until
+	}
+}
+
+// memoryWatch is a Watch.
+type memoryWatch struct {
+	store *MemoryStore
+	name  string
+	wake  func()
+}
+
+// Live is Watch's: nothing can come between the store and those who watch it.
+func (w *memoryWatch) Live() bool { return true }
+
+// Stop is Watch's.
+func (w *memoryWatch) Stop() {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	delete(w.store.watches[w.name], w)
+	if len(w.store.watches[w.name]) == 0 {
+		delete(w.store.watches, w.name)
+	}
+}
