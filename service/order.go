@@ -17,8 +17,8 @@ import (
 const (
 	// placeBudget is what an attempt to buy may take beside the wait for the
 	// lock. The contract's longest answer is the wait and 5 s; the rest is
-	// left to the wire.
-	placeBudget = 4500 * time.Millisecond
+	// left to giving the lock back, and to the wire.
+	placeBudget = 4 * time.Second
 	// commitTimeout bounds one shared transaction with all its repetitions.
 	// It outlives its requests so that most unknown outcomes are decided
 	// while the users' locks are still held, and is shorter than a stop may take.

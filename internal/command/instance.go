@@ -1,0 +1,174 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"seckill/config"
+	"seckill/handler"
+	"seckill/internal/telemetry"
+	"seckill/repository"
+	"seckill/service"
+)
+
+// Limits of a stop; together they stay below the 10 s that orchestrators give.
+const (
+	// drainGrace is how long the instance still serves after it said that it
+	// is not ready, so that load balancers notice before it refuses.
+	drainGrace = time.Second
+	// shutdownTimeout bounds the requests under way.
+	shutdownTimeout = 6 * time.Second
+)
+
+// Instance is one running service.
+type Instance struct {
+	main, ops *listener
+	health    *service.Health
+	log       *slog.Logger
+
+	closers  []closer // closed last first
+	failed   chan error
+	stopOnce sync.Once
+	stopErr  error
+}
+
+type closer struct {
+	name  string
+	close func() error
+}
+
+// Start brings an instance up, dependencies first, and returns when it
+// listens. When something is missing it says what, and leaves nothing behind.
+func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
+	i := &Instance{log: log, failed: make(chan error, 2)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, i.close())
+		}
+	}()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics := telemetry.New(registry)
+
+	if err := i.claimDataDir(cfg); err != nil {
+		return nil, err
+	}
+	tokens, err := openTokens(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	db, err := i.openDatabase(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	client, err := i.openRedis(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	probes := []service.Probe{
+		{Name: "database", Ask: db.Ping},
+		{Name: "redis", Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }},
+	}
+	if probe, needed := i.claimDatabase(cfg, db); needed {
+		probes = append(probes, probe)
+	}
+
+	vouchers := repository.NewVouchers(db, cfg.Currency)
+	orders, err := repository.NewOrders(db, repository.OrderOptions{
+		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow,
+	})
+	if err != nil {
+		return nil, err
+	}
+	copies, err := service.NewVoucherCache(vouchers, orders, metrics)
+	if err != nil {
+		return nil, err
+	}
+	i.onClose("voucher copies", func() error { copies.Close(); return nil })
+	changes := repository.NewVoucherChanges(client)
+	i.watch(changes, copies)
+
+	selling := service.NewOrders(service.OrderDeps{
+		Store: orders, Copies: copies, Locks: i.openLocks(cfg, client), LockWait: cfg.LockWait, Metrics: metrics, Log: log,
+	})
+	i.onClose("orders", func() error { selling.Close(); return nil })
+
+	i.health = service.NewHealth(probes...)
+	api, err := handler.New(handler.Options{
+		Orders:         selling,
+		Vouchers:       service.NewVouchers(vouchers, copies, changes, log),
+		Accounts:       service.NewAccounts(repository.NewAccounts(db), newHasher(), tokens),
+		Health:         i.health,
+		Tokens:         tokens,
+		RateUser:       handler.Rate(cfg.RateUser),
+		RateAddr:       handler.Rate(cfg.RateAddr),
+		TrustedProxies: cfg.TrustedProxies,
+		Currency:       cfg.Currency,
+		Log:            log,
+		Metrics:        registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if i.ops, err = i.listen(ctx, "operations", cfg.OpsAddr, handler.NewOperations(registry)); err != nil {
+		return nil, err
+	}
+	if i.main, err = i.listen(ctx, "main", cfg.HTTPAddr, api); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// BaseURL is where the main listener is reached on this machine.
+func (i *Instance) BaseURL() string { return i.main.url() }
+
+// OpsURL is where the operations listener is reached on this machine.
+func (i *Instance) OpsURL() string { return i.ops.url() }
+
+// Failed reports that a listener ended by itself, which calls for Stop.
+func (i *Instance) Failed() <-chan error { return i.failed }
+
+// Stop ends the instance in order: not ready, then, after a moment in which
+// load balancers notice, no new requests, then everything behind them. Orders
+// under way are decided. It takes 10 s at the most and is safe to call twice;
+// when ctx ends first, the moment is cut short, nothing else.
+func (i *Instance) Stop(ctx context.Context) error {
+	i.stopOnce.Do(func() {
+		i.health.StartDraining()
+		i.log.InfoContext(ctx, "stopping: not ready any more")
+		grace := time.NewTimer(drainGrace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+		case <-ctx.Done():
+		}
+		i.stopErr = i.close()
+		i.log.InfoContext(ctx, "stopped", slog.Any("error", i.stopErr))
+	})
+	return i.stopErr
+}
+
+// onClose remembers what must be closed, last first.
+func (i *Instance) onClose(name string, f func() error) {
+	i.closers = append(i.closers, closer{name: name, close: f})
+}
+
+func (i *Instance) close() error {
+	var errs []error
+	for _, c := range slices.Backward(i.closers) {
+		if err := c.close(); err != nil {
+			errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+		}
+	}
+	i.closers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,113 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/config"
+	"seckill/internal/embedded"
+	"seckill/repository"
+	"seckill/service"
+)
+
+// startTimeout bounds each check of a dependency at the start.
+const startTimeout = 10 * time.Second
+
+// openDatabase opens the database, which also proves that it answers, and
+// brings its schema up to date unless that is turned off.
+func (i *Instance) openDatabase(ctx context.Context, cfg config.Config) (*repository.Database, error) {
+	db, err := openDatabase(ctx, cfg, i.log)
+	if err != nil {
+		return nil, err
+	}
+	i.onClose("database", db.Close)
+	if cfg.Migrate {
+		if err := db.Migrate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return db, nil
+}
+
+// openDatabase opens the database of the settings: the real one, or the file
+// in the data directory.
+func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*repository.Database, error) {
+	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log}
+	if cfg.Embedded() {
+		options.SQLiteFile = embedded.SQLiteFile(cfg.DataDir)
+	}
+	return repository.Open(ctx, options)
+}
+
+// openRedis connects to Redis, or starts the one inside this process.
+func (i *Instance) openRedis(ctx context.Context, cfg config.Config) (redis.UniversalClient, error) {
+	url := cfg.RedisURL
+	if url == "" {
+		inside, err := embedded.StartRedis()
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded Redis: %w", err)
+		}
+		i.onClose("embedded Redis", func() error { inside.Close(); return nil })
+		url = inside.URL()
+	}
+	client, err := repository.OpenRedis(url)
+	if err != nil {
+		return nil, err
+	}
+	i.onClose("Redis client", client.Close)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, fmt.Errorf("reach Redis (SECKILL_REDIS_URL): %w", err)
+	}
+	return client, nil
+}
+
+// claimDataDir makes sure that no other process serves from the same data
+// directory: the embedded Redis of the one would not know the locks of the other.
+func (i *Instance) claimDataDir(cfg config.Config) error {
+	if !cfg.Embedded() {
+		return nil
+	}
+	claim, err := embedded.ClaimDataDir(cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	i.onClose("data directory", claim.Close)
+	return nil
+}
+
+// claimDatabase makes this instance the only one on a real database when its
+// Redis is inside this process, where no other instance sees its locks. A
+// second instance runs, but is not ready.
+func (i *Instance) claimDatabase(cfg config.Config, db *repository.Database) (probe service.Probe, needed bool) {
+	if cfg.Embedded() || cfg.RedisURL != "" {
+		return service.Probe{}, false
+	}
+	claim := db.Exclusive("embedded")
+	i.onClose("claim on the database", claim.Close)
+	return service.Probe{Name: "instance", Ask: func(ctx context.Context) error {
+		held, err := claim.Held(ctx)
+		if err == nil && !held {
+			err = errors.New("another instance with an embedded Redis uses this database; set SECKILL_REDIS_URL to run several")
+		}
+		return err
+	}}, true
+}
+
+// watch keeps this instance's copies of vouchers in step with the changes
+// other instances announce.
+func (i *Instance) watch(changes *repository.VoucherChanges, copies *service.VoucherCache) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- changes.Watch(ctx, copies.Drop, copies.DropAll) }()
+	i.onClose("voucher changes", func() error {
+		cancel()
+		return <-done
+	})
+}

@@ -1,0 +1,223 @@
+package e2e_test
+
+import (
+	"net/http"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// longestAnswer is the contract's: the lock's wait budget and five seconds;
+// one more is for a machine that is busy with the rest of the tests.
+const longestAnswer = time.Second + 5*time.Second + time.Second
+
+// crowd is a load of users who behave as the contract tells clients: whoever
+// gets a 429, a 503 or no answer asks again, until he is told for good.
+type crowd struct {
+	instance *app
+	voucher  string
+
+	mu      sync.Mutex
+	told    map[string]model.Order // 201 or ALREADY_ORDERED with its order
+	yes     int                    // 201
+	refused int                    // 503
+	failed  int                    // no answer at all
+	signal  chan struct{}          // a message per 201, for a test that waits for the middle of the sale
+}
+
+func newCrowd(a *app, voucher string) *crowd {
+	return &crowd{instance: a, voucher: voucher, told: map[string]model.Order{}, signal: make(chan struct{}, 10_000)}
+}
+
+// buy lets every user buy, `parallel` at a time, until all have been told.
+func (c *crowd) buy(t *testing.T, names []string, parallel int) {
+	t.Helper()
+	queue := make(chan string, len(names))
+	for _, name := range names {
+		queue <- name
+	}
+	close(queue)
+	var buyers sync.WaitGroup
+	for range parallel {
+		buyers.Go(func() {
+			for user := range queue {
+				c.insist(t, user)
+			}
+		})
+	}
+	buyers.Wait()
+}
+
+// insist repeats one user's request until the answer is final.
+func (c *crowd) insist(t *testing.T, user string) {
+	token := c.instance.token(t, user, model.RoleUser)
+	deadline := time.Now().Add(90 * time.Second)
+	for time.Now().Before(deadline) {
+		began := time.Now()
+		got, err := send(c.instance.client, http.MethodPost, c.instance.url+"/api/v1/vouchers/"+c.voucher+"/seckill", token, nil)
+		if took := time.Since(began); took > longestAnswer {
+			t.Errorf("%s waited %v for an answer (%d)", user, took, got.status)
+		}
+		if err == nil && c.note(t, user, got) {
+			return
+		}
+		if err != nil {
+			c.mu.Lock()
+			c.failed++
+			c.mu.Unlock()
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	t.Errorf("%s was never told", user)
+}
+
+// note keeps an answer, and tells whether it is final.
+func (c *crowd) note(t *testing.T, user string, got answer) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case got.status == http.StatusCreated:
+		c.yes++
+		c.told[user] = decode[model.Order](t, got)
+		c.signal <- struct{}{}
+		return true
+	case got.code() == model.CodeAlreadyOrdered: // an answer was lost before
+		c.told[user] = model.Order{ID: decode[problem](t, got).OrderID, UserID: user}
+		return true
+	case got.code() == model.CodeSoldOut:
+		return true
+	case got.code() == model.CodeUnavailable:
+		c.refused++
+		if got.header.Get("Retry-After") == "" {
+			t.Errorf("UNAVAILABLE without Retry-After: %s", got.body)
+		}
+		return false
+	case got.code() == model.CodeLockBusy: // an order of his is being settled
+		return false
+	default:
+		t.Errorf("%s: %d %s", user, got.status, got.body)
+		return true
+	}
+}
+
+// afterSales waits until so many were told yes.
+func (c *crowd) afterSales(t *testing.T, count int) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for range count {
+		select {
+		case <-c.signal:
+		case <-deadline:
+			t.Fatal("the sale did not get going")
+		}
+	}
+}
+
+func TestServerKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"MariaDB", "Redis"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database, redis := testserver.MariaDB(t), testserver.Redis(t)
+			victim := map[string]*testserver.Server{"MariaDB": database, "Redis": redis}[name]
+			a := launch(t, onServers(t).with(settings{
+				"SECKILL_DATABASE_DSN": database.DSN("seckill"),
+				"SECKILL_REDIS_URL":    redis.URL(),
+			}))
+			const stock = 400
+			voucher := a.onSale(t, stock)
+			c := newCrowd(a.app, voucher.ID)
+			var load sync.WaitGroup
+			load.Go(func() { c.buy(t, users(a.app, 0, 1200), 32) })
+
+			c.afterSales(t, 50)
+			victim.Kill()
+			until(t, 10*time.Second, "readyz tells", func() bool {
+				return a.status(t, "/readyz") == http.StatusServiceUnavailable
+			})
+			if got := a.status(t, "/livez"); got != http.StatusOK {
+				t.Errorf("livez %d while %s is down", got, name)
+			}
+			until(t, 10*time.Second, "clients hear 503", func() bool {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return c.refused > 32
+			})
+			victim.Start()
+			until(t, 30*time.Second, "readyz recovers", func() bool { return a.status(t, "/readyz") == http.StatusOK })
+			load.Wait()
+			sold(t, a.app, voucher.ID, c.told, stock)
+			t.Logf("%d × 201, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
+		})
+	}
+}
+
+func TestTerminatedUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	leaving, staying := launch(t, s), launch(t, s)
+	const stock = 100_000 // never sold out: every request is at work when the signal comes
+	voucher := leaving.onSale(t, stock)
+	c := newCrowd(leaving.app, voucher.ID)
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for buyer := range 32 {
+		load.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				user := leaving.user(buyer*1_000_000 + n)
+				got, err := send(leaving.client, http.MethodPost, leaving.url+"/api/v1/vouchers/"+voucher.ID+"/seckill", leaving.token(t, user, model.RoleUser), nil)
+				if err == nil {
+					c.note(t, user, got)
+				}
+			}
+		})
+	}
+	c.afterSales(t, 200)
+	began := time.Now()
+	if err := leaving.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 2*time.Second, "readiness is off", func() bool { return leaving.status(t, "/readyz") == http.StatusServiceUnavailable })
+	user := leaving.user(-1)
+	if got := leaving.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", leaving.token(t, user, model.RoleUser), nil); got.status != http.StatusCreated {
+		t.Errorf("an order right after readiness went off: %d %s", got.status, got.body)
+	}
+	<-leaving.exited
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+	if code := leaving.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	close(stop)
+	load.Wait()
+	rows := staying.rows(t, voucher.ID)
+	for user, order := range c.told {
+		if rows[user].ID != order.ID {
+			t.Errorf("%s was told %q, the row says %q", user, order.ID, rows[user].ID)
+		}
+	}
+	if audit := staying.audit(t, voucher.ID); !audit.Balanced {
+		t.Errorf("audit %+v", audit)
+	}
+	t.Logf("%d × 201, %d rows", c.yes, len(rows))
+}
+
+// status asks for a path of the main listener; 0 is no answer.
+func (a *app) status(t *testing.T, path string) int {
+	t.Helper()
+	got, err := send(a.client, http.MethodGet, a.url+path, "", nil)
+	if err != nil {
+		return 0
+	}
+	return got.status
+}
