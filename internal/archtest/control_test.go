@@ -17,6 +17,7 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 	}{
 		{"no doc comment", "p/p.go", undocumented, "// Something.\npackage p\n", "// Package p is documented.\npackage p\n"},
 		{"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n", "package p\nfunc f() { clock.Sleep(1) }\n"},
+		{"sleep with a reason", "p/p.go", sleeping, "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo\n", "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo // the work\n"},
 		{"sleep passed on", "p/p.go", sleeping, "package p\nvar f = time.Sleep\n", "package p\nvar f = time.Now\n"},
 		{"skip", "p/p_test.go", skipping, "package p\nfunc f() { t.Skipf(\"no server\") }\n", "package p\nfunc f() { t.Fatalf(\"no server\") }\n"},
 		{"skip in a harness", "p/ptest/p.go", skipping, "package p\nfunc f() { t.Skip() }\n", "package p\nfunc f() { rows.Skip() }\n"},

@@ -58,7 +58,8 @@ func undocumented(files []file) []string {
 	return found
 }
 
-// sleeping finds time.Sleep: who waits for an event waits for the event.
+// sleeping finds time.Sleep: who waits for an event waits for the event. A line that takes time on purpose,
+// as the work under a lock in a benchmark, says so to the linter, which demands the reason.
 func sleeping(files []file) []string {
 	return calls(goFiles(files), func(f *ast.SelectorExpr) bool {
 		from, ok := f.X.(*ast.Ident)
@@ -84,7 +85,7 @@ func calls(files []file, match func(*ast.SelectorExpr) bool, what string) []stri
 	var found []string
 	for _, f := range files {
 		ast.Inspect(f.tree, func(node ast.Node) bool {
-			if selector, ok := node.(*ast.SelectorExpr); ok && match(selector) {
+			if selector, ok := node.(*ast.SelectorExpr); ok && match(selector) && !f.excused(selector) {
 				found = append(found, f.at(selector)+": "+what)
 			}
 			return true
