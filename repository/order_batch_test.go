@@ -1,0 +1,105 @@
+package repository
+
+import (
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// TestRule steps through the edges of the window and the precedence of refusals.
+func TestRule(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+	end := begin.Add(time.Hour)
+	live := model.Order{ID: "1.v", VoucherID: "v", UserID: "u", Status: model.OrderPaid}
+	for name, test := range map[string]struct {
+		now      time.Time
+		state    model.VoucherState
+		left     int64
+		absent   bool
+		existing []model.Order
+		admitted bool
+		want     model.Code
+	}{
+		"a microsecond early":                 {now: begin.Add(-resolution), left: 1, want: model.CodeNotStarted},
+		"at the beginning":                    {now: begin, left: 1},
+		"a microsecond before the end":        {now: end.Add(-resolution), left: 1},
+		"at the end":                          {now: end, left: 1, want: model.CodeEnded},
+		"paused":                              {now: begin, state: model.VoucherPaused, left: 1, want: model.CodePaused},
+		"paused before the beginning":         {now: begin.Add(-resolution), state: model.VoucherPaused, left: 1, want: model.CodePaused},
+		"paused and ended":                    {now: end, state: model.VoucherPaused, left: 1, want: model.CodeEnded},
+		"draft":                               {now: begin, state: model.VoucherDraft, left: 1, want: model.CodeNotFound},
+		"archived and ended":                  {now: end, state: model.VoucherArchived, left: 1, want: model.CodeNotFound},
+		"absent":                              {now: begin, absent: true, want: model.CodeNotFound},
+		"nothing left":                        {now: begin, want: model.CodeSoldOut},
+		"nothing left before the beginning":   {now: begin.Add(-resolution), want: model.CodeNotStarted},
+		"has one":                             {now: begin, left: 1, existing: []model.Order{live}, want: model.CodeAlreadyOrdered},
+		"has one, nothing left":               {now: begin, existing: []model.Order{live}, want: model.CodeAlreadyOrdered},
+		"has one, ended":                      {now: end, existing: []model.Order{live}, want: model.CodeEnded},
+		"admitted, ended":                     {now: end, left: 1, admitted: true},
+		"admitted, paused":                    {now: begin, state: model.VoucherPaused, left: 1, admitted: true},
+		"admitted, nothing left":              {now: end, admitted: true, want: model.CodeSoldOut},
+		"admitted, has one":                   {now: end, admitted: true, left: 1, existing: []model.Order{live}, want: model.CodeAlreadyOrdered},
+		"admitted, absent":                    {now: begin, absent: true, admitted: true, want: model.CodeNotFound},
+		"somebody else's closed one":          {now: begin, left: 1, existing: []model.Order{{ID: "1.v", VoucherID: "v", UserID: "u", Status: model.OrderCanceled}}},
+		"this id, whatever the window":        {now: end, existing: []model.Order{{ID: "2.v", VoucherID: "v", UserID: "u", Status: model.OrderExpired}}},
+		"this id, of somebody else":           {now: begin, left: 1, existing: []model.Order{{ID: "2.v", VoucherID: "v", UserID: "x"}}, want: model.CodeConflict},
+		"another voucher's order of the user": {now: begin, left: 1, existing: []model.Order{{ID: "1.w", VoucherID: "w", UserID: "u", Status: model.OrderUnpaid}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			voucher := &voucherRow{
+				Voucher: model.Voucher{ID: "v", State: test.state, Stock: 9, Remaining: test.left, BeginAt: begin, EndAt: end},
+				Now:     clock{test.now},
+			}
+			if test.state == "" {
+				voucher.State = model.VoucherPublished
+			}
+			if test.absent {
+				voucher = nil
+			}
+			order := model.Order{ID: "2.v", VoucherID: "v", UserID: "u"}
+			if test.admitted {
+				order.CreatedAt = begin.Add(time.Minute)
+			}
+			got := rule([]model.Order{order}, voucher, test.existing, time.Minute)
+			if test.want == "" {
+				if got.outcomes[0].Err != nil {
+					t.Errorf("refused: %v", got.outcomes[0].Err)
+				}
+				return
+			}
+			if model.CodeOf(got.outcomes[0].Err) != test.want || len(got.rows) != 0 {
+				t.Errorf("outcome %+v with %d rows, want %s", got.outcomes[0], len(got.rows), test.want)
+			}
+		})
+	}
+}
+
+// TestRuleWithinABatch: the first of each kind counts.
+func TestRuleWithinABatch(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+	voucher := &voucherRow{
+		Voucher: model.Voucher{ID: "v", State: model.VoucherPublished, Stock: 2, Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour)},
+		Now:     clock{now},
+	}
+	order := func(id, user string) model.Order { return model.Order{ID: id + ".v", VoucherID: "v", UserID: user} }
+	got := rule([]model.Order{
+		order("1", "a"), order("1", "a"), order("2", "a"), order("3", "b"), order("4", "c"), order("4", "c"), order("1", "x"),
+	}, voucher, nil, time.Minute)
+	want := []model.Code{"", "", model.CodeAlreadyOrdered, "", model.CodeSoldOut, model.CodeSoldOut, model.CodeConflict}
+	for i, outcome := range got.outcomes {
+		code := model.Code("")
+		if outcome.Err != nil {
+			code = model.CodeOf(outcome.Err)
+		}
+		if code != want[i] || outcome.Created != (i == 0 || i == 3) {
+			t.Errorf("%d: %+v, want %q", i, outcome, want[i])
+		}
+	}
+	if len(got.rows) != 2 || !got.exhausted || got.outcomes[1].Order.ID != "1.v" {
+		t.Errorf("ruling %+v", got)
+	}
+}
