@@ -14,12 +14,12 @@ type DataDir struct {
 	guard *flock.Flock
 }
 
-// OpenDataDir makes the directory if it is missing and keeps every other
+// ClaimDataDir makes the directory if it is missing and keeps every other
 // process from opening it until Close or the end of this process: two servers
 // on one SQLite file, each with a Redis of its own, would not exclude each
 // other's buyers. Reading and changing the database from another command
 // (`audit`, `admin create`) needs no DataDir.
-func OpenDataDir(path string) (*DataDir, error) {
+func ClaimDataDir(path string) (*DataDir, error) {
 	if err := makeDir(path); err != nil {
 		return nil, err
 	}

@@ -13,14 +13,14 @@ import (
 func TestOneServerPerDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data")
-	first, err := embedded.OpenDataDir(dir)
+	first, err := embedded.ClaimDataDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
-	if _, err := embedded.OpenDataDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+	if _, err := embedded.ClaimDataDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v; want a refusal that names the directory", err)
 	}
 	for range 2 {
@@ -28,7 +28,7 @@ func TestOneServerPerDataDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again, err := embedded.OpenDataDir(dir)
+	again, err := embedded.ClaimDataDir(dir)
 	if err != nil {
 		t.Fatalf("after the first ended: %v", err)
 	}

@@ -1,0 +1,135 @@
+// Package config reads the settings of the service from the environment. It is
+// the only package that does, and what it reads is handed to it, so that a test
+// can hand it anything. One table (table.go) says of every setting its
+// variable, default, unit and meaning; the command line's flags, the output of
+// `seckill config` and the README are made from it.
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// Config holds the settings, checked. Its String and LogValue show no secret.
+type Config struct {
+	HTTPAddr       string // main listener, host:port
+	OpsAddr        string // operations listener, host:port
+	TrustedProxies []netip.Prefix
+	DataDir        string
+
+	DatabaseDSN string // of go-sql-driver; empty: SQLite in DataDir
+	RedisURL    string // one URL, or a comma-separated list for a Cluster; empty: embedded
+	Migrate     bool
+
+	OrderMode     string // sync or async
+	Role          string // all, api or worker
+	NATSURL       string // comma-separated; empty: embedded; used in async
+	NATSReplicas  int
+	BacklogMaxAge time.Duration
+
+	LockMode      string // redis, multilock, redlock, setnx, mysql or none
+	LockRedisURLs []string
+	LockWait      time.Duration // zero: try once
+	LockLease     time.Duration
+	StockStrategy string // conditional, pessimistic or optimistic
+
+	PaymentWindow    time.Duration
+	PaymentSimulator bool
+	WebhookSecrets   []string
+	Currency         string // ISO 4217
+
+	JWTKeys     []Key // empty: generated and kept in DataDir
+	JWTIssuer   string
+	JWTAudience string
+
+	RateUser Rate // on the seckill endpoint, per user
+	RateAddr Rate // on the seckill endpoint, per client address
+
+	LogLevel  slog.Level
+	LogFormat string // text or json; empty: text on a terminal, else json
+
+	origins map[string]origin // by variable
+}
+
+// origin is where the value of a setting came from, and how it was written.
+type origin struct {
+	text   string
+	source Source
+}
+
+// Embedded reports whether the service runs on its own SQLite file instead of
+// a real database.
+func (c Config) Embedded() bool { return c.DatabaseDSN == "" }
+
+// String shows that there are settings and nothing of what they are: they
+// contain secrets. See Settings for what may be shown.
+func (Config) String() string { return "config.Config (not shown, it contains secrets)" }
+
+// GoString keeps %#v from showing secrets.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue keeps a log from showing secrets.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// Key is one secret that signs or verifies tokens, and the id by which tokens
+// name it.
+type Key struct {
+	ID     string
+	Secret string
+}
+
+// String shows the id and not the secret.
+func (k Key) String() string { return k.ID + "=" + redacted }
+
+// GoString keeps %#v from showing the secret.
+func (k Key) GoString() string { return k.String() }
+
+// Rate is a number of events in a time; the zero Rate limits nothing.
+type Rate struct {
+	Events int
+	Per    time.Duration
+}
+
+// Option changes how settings are read.
+type Option func(*reader)
+
+// Flags gives values that were named on the command line, by variable. They
+// win over the environment; an empty one counts as absent.
+func Flags(values map[string]string) Option {
+	return func(r *reader) { r.flags = values }
+}
+
+// WithoutTokens is for commands that neither sign nor verify tokens, such as a
+// migration: SECKILL_JWT_SECRET may be absent on a real database.
+func WithoutTokens() Option {
+	return func(r *reader) { r.withoutTokens = true }
+}
+
+// Load reads the settings from an environment in the form of os.Environ. When
+// something is wrong, the *Error names every problem and not just the first.
+func Load(environ []string, options ...Option) (Config, error) {
+	r := newReader(environ)
+	for _, option := range options {
+		option(r)
+	}
+	var c Config
+	c.origins = make(map[string]origin)
+	for _, s := range table(&c) {
+		o := r.lookUp(s)
+		c.origins[s.variable] = o
+		if o.text == "" {
+			continue
+		}
+		if err := s.read(o.text); err != nil {
+			r.problem(o.source.variable(s), err.Error())
+		}
+	}
+	r.refuseUnknown()
+	r.refuseUnbuilt(c)
+	r.refuseContradictions(c)
+	if len(r.problems) > 0 {
+		return Config{}, r.failure()
+	}
+	return c, nil
+}

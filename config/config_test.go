@@ -1,0 +1,333 @@
+package config_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"seckill/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	secret = "0123456789abcdef0123456789abcdef"
+	dsn    = "root:hunter2@tcp(127.0.0.1:3306)/seckill"
+)
+
+func load(t *testing.T, environ ...string) config.Config {
+	t.Helper()
+	c, err := config.Load(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// refused loads settings that are wrong and returns the problems' variables.
+func refused(t *testing.T, environ ...string) (variables []string, message string) {
+	t.Helper()
+	_, err := config.Load(environ)
+	wrong, ok := errors.AsType[*config.Error](err)
+	if !ok {
+		t.Fatalf("Load(%q) = %v; want a *config.Error", environ, err)
+	}
+	for _, p := range wrong.Problems {
+		variables = append(variables, p.Variable)
+	}
+	return variables, err.Error()
+}
+
+func TestDefaultsAreTheContracts(t *testing.T) {
+	t.Parallel()
+	c := load(t, "PATH=/bin", "HOME=/root", "SECKILL_LOG_LEVEL=")
+	if !c.Embedded() {
+		t.Error("no setting at all means embedded")
+	}
+	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
+		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
+		c.LockLease, c.StockStrategy, c.PaymentWindow, c.WebhookSecrets, c.Currency, c.JWTKeys, c.JWTIssuer,
+		c.JWTAudience, c.RateUser, c.RateAddr, c.LogLevel, c.LogFormat)
+	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
+		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
+		"30s", "conditional", "15m0s", "[]", "CNY", "[]", "seckill",
+		"seckill", "{20 1s}", "{0 0s}", "INFO", "")
+	if got != want {
+		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		set  string
+		got  func(config.Config) any
+		want any
+	}{
+		{"HTTP_ADDR=[::1]:0", func(c config.Config) any { return c.HTTPAddr }, "[::1]:0"},
+		{
+			"TRUSTED_PROXIES=10.1.2.3/8, 192.0.2.1", func(c config.Config) any { return c.TrustedProxies },
+			[]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32")},
+		},
+		{"MIGRATE=off", func(c config.Config) any { return c.Migrate }, false},
+		{"MIGRATE=0", func(c config.Config) any { return c.Migrate }, false},
+		{"MIGRATE=false", func(c config.Config) any { return c.Migrate }, false},
+		{"MIGRATE=on", func(c config.Config) any { return c.Migrate }, true},
+		{"MIGRATE=TRUE", func(c config.Config) any { return c.Migrate }, true},
+		{"MIGRATE=1", func(c config.Config) any { return c.Migrate }, true},
+		{"PAYMENT_SIMULATOR=off", func(c config.Config) any { return c.PaymentSimulator }, false},
+		{"LOCK_WAIT=0s", func(c config.Config) any { return c.LockWait }, time.Duration(0)},
+		{"LOCK_WAIT=250ms", func(c config.Config) any { return c.LockWait }, 250 * time.Millisecond},
+		{"LOCK_LEASE=1ms", func(c config.Config) any { return c.LockLease }, time.Millisecond},
+		{"PAYMENT_WINDOW=1h30m", func(c config.Config) any { return c.PaymentWindow }, 90 * time.Minute},
+		{"STOCK_STRATEGY=optimistic", func(c config.Config) any { return c.StockStrategy }, "optimistic"},
+		{"CURRENCY=EUR", func(c config.Config) any { return c.Currency }, "EUR"},
+		{"RATE_USER=0", func(c config.Config) any { return c.RateUser }, config.Rate{}},
+		{"RATE_USER=0/s", func(c config.Config) any { return c.RateUser }, config.Rate{}},
+		{"RATE_ADDR=5/m", func(c config.Config) any { return c.RateAddr }, config.Rate{Events: 5, Per: time.Minute}},
+		{"RATE_ADDR=7/h", func(c config.Config) any { return c.RateAddr }, config.Rate{Events: 7, Per: time.Hour}},
+		{"LOG_LEVEL=debug", func(c config.Config) any { return c.LogLevel }, slog.LevelDebug},
+		{"LOG_LEVEL=error", func(c config.Config) any { return c.LogLevel }, slog.LevelError},
+		{"LOG_FORMAT=json", func(c config.Config) any { return c.LogFormat }, "json"},
+		{"REDIS_URL=redis://a:1, rediss://b:2/0", func(c config.Config) any { return c.RedisURL }, "redis://a:1,rediss://b:2/0"},
+		{"NATS_URL=nats://a:4222", func(c config.Config) any { return c.NATSURL }, "nats://a:4222"},
+		{"NATS_REPLICAS=3", func(c config.Config) any { return c.NATSReplicas }, 3},
+		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []config.Key{{ID: "1", Secret: secret}}},
+	}
+	for _, test := range tests {
+		t.Run(test.set, func(t *testing.T) {
+			t.Parallel()
+			if got := test.got(load(t, "SECKILL_"+test.set)); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWrongValues(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{
+		"HTTP_ADDR=8080", "HTTP_ADDR=:http", "HTTP_ADDR=:70000", "OPS_ADDR=:8080", "OPS_ADDR=0.0.0.0:8080",
+		"TRUSTED_PROXIES=10.0.0.0/99", "TRUSTED_PROXIES=10.0.0.1,,10.0.0.2", "TRUSTED_PROXIES=all",
+		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_REPLICAS=0",
+		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
+		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
+		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
+		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
+		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
+		"REDIS_URL=127.0.0.1:6379", "REDIS_URL=http://a", "REDIS_URL=redis://a:1/zero", "REDIS_URL=redis://",
+		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ",
+	} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			name, _, _ := strings.Cut(set, "=")
+			if variables, message := refused(t, "SECKILL_"+set); !slices.Equal(variables, []string{"SECKILL_" + name}) {
+				t.Errorf("problems: %s", message)
+			}
+		})
+	}
+	for _, wrong := range []string{"root@tcp(db)", "mysql://root@db/x", "root@tcp(db)/", "root@tcp(db)/?a=b"} {
+		variables, message := refused(t, "SECKILL_DATABASE_DSN="+wrong, "SECKILL_JWT_SECRET="+secret)
+		if !slices.Equal(variables, []string{"SECKILL_DATABASE_DSN"}) {
+			t.Errorf("%s: %s", wrong, message)
+		}
+	}
+}
+
+func TestEveryProblemIsInOneMessage(t *testing.T) {
+	t.Parallel()
+	variables, message := refused(t,
+		"SECKILL_ORDER_MODE=maybe", "SECKILL_LOCK_WAIT=soon", "SECKILL_DATABASE_DSN="+dsn, "SECKILL_CURENCY=EUR")
+	want := []string{"SECKILL_CURENCY", "SECKILL_JWT_SECRET", "SECKILL_LOCK_WAIT", "SECKILL_ORDER_MODE"}
+	if !slices.Equal(variables, want) {
+		t.Errorf("problems of %q, want %q, sorted:\n%s", variables, want, message)
+	}
+	for _, part := range append(want, `"maybe"`, `"soon"`, "did you mean SECKILL_CURRENCY?") {
+		if !strings.Contains(message, part) {
+			t.Errorf("the message lacks %s:\n%s", part, message)
+		}
+	}
+	if strings.Contains(message, "hunter2") {
+		t.Error("the message tells the password")
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
+	for name, suggestion := range map[string]string{
+		"SECKILL_LOCKWAIT":       "did you mean SECKILL_LOCK_WAIT?",
+		"SECKILL_REDIS_URLS":     "did you mean SECKILL_REDIS_URL?",
+		"SECKILL_JWT_SECRET_FLE": "did you mean SECKILL_JWT_SECRET_FILE?",
+		"SECKILL_CURRENCY_FILE":  "only secrets are read from files",
+		"SECKILL_COFFEE_MACHINE": "is not a setting",
+		"SECKILL_PORT":           "is not a setting",
+	} {
+		variables, message := refused(t, name+"=8080")
+		if !slices.Equal(variables, []string{name}) || !strings.Contains(message, suggestion) {
+			t.Errorf("%s: %s", name, message)
+		}
+	}
+	if _, message := refused(t, "SECKILL_COFFEE_MACHINE=on"); strings.Contains(message, "mean") {
+		t.Errorf("a suggestion from nowhere: %s", message)
+	}
+	// Empty is unset; other programs' variables are theirs; and what
+	// Kubernetes injects for a Service named seckill is no typo.
+	load(t, "SECKILL_TYPO=", "SECKIL_ORDER_MODE=async", "SECKILL_SERVICE_HOST=10.0.0.1", "SECKILL_SERVICE_PORT=80",
+		"SECKILL_SERVICE_PORT_HTTP=80", "SECKILL_PORT=tcp://10.0.0.1:80", "SECKILL_PORT_80_TCP=tcp://10.0.0.1:80",
+		"SECKILL_PORT_80_TCP_ADDR=10.0.0.1", "SECKILL_API_SERVICE_HOST=10.0.0.2")
+}
+
+func TestWhatIsNotBuiltStopsTheStart(t *testing.T) {
+	t.Parallel()
+	for _, set := range []string{
+		"ORDER_MODE=async", "ROLE=api", "ROLE=worker", "LOCK_MODE=setnx", "LOCK_MODE=none",
+		"PAYMENT_SIMULATOR=on", "WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+	} {
+		name, _, _ := strings.Cut(set, "=")
+		variables, message := refused(t, "SECKILL_"+set)
+		if !slices.Equal(variables, []string{"SECKILL_" + name}) || !strings.Contains(message, "not built yet") {
+			t.Errorf("%s: %s", set, message)
+		}
+	}
+}
+
+func TestContradictions(t *testing.T) {
+	t.Parallel()
+	three := "SECKILL_LOCK_REDIS_URLS=redis://a:1,redis://b:1,redis://c:1"
+	tests := map[string]struct {
+		environ []string
+		want    string // part of the message
+		not     string // no part of it
+	}{
+		"pessimistic on SQLite": {[]string{"SECKILL_STOCK_STRATEGY=pessimistic"}, "SECKILL_STOCK_STRATEGY", ""},
+		"mysql lock on SQLite":  {[]string{"SECKILL_LOCK_MODE=mysql"}, "needs SECKILL_DATABASE_DSN", ""},
+		"multilock of none":     {[]string{"SECKILL_LOCK_MODE=multilock"}, "exactly three", ""},
+		"multilock of four": {
+			[]string{"SECKILL_LOCK_MODE=multilock", three + ",redis://d:1"}, "exactly three", "",
+		},
+		"multilock of three": {[]string{"SECKILL_LOCK_MODE=multilock", three}, "not built", "LOCK_REDIS_URLS"},
+		"redlock of one":     {[]string{"SECKILL_LOCK_MODE=redlock", "SECKILL_LOCK_REDIS_URLS=redis://a:1"}, "odd number", ""},
+		"redlock of four":    {[]string{"SECKILL_LOCK_MODE=redlock", three + ",redis://d:1"}, "odd number", ""},
+		"redlock of five":    {[]string{"SECKILL_LOCK_MODE=redlock", three + ",redis://d:1,redis://e:1"}, "not built", "odd"},
+		"one instance twice": {
+			[]string{"SECKILL_LOCK_REDIS_URLS=redis://a:1,redis://b:1,redis://a:1"}, "one instance twice", "",
+		},
+		"unreadable quorum is reported once": {
+			[]string{"SECKILL_LOCK_MODE=redlock", "SECKILL_LOCK_REDIS_URLS=a"}, "is not a URL", "odd number",
+		},
+		"no secret on a real database": {[]string{"SECKILL_DATABASE_DSN=" + dsn}, "SECKILL_JWT_SECRET is required", ""},
+		"one port twice":               {[]string{"SECKILL_HTTP_ADDR=:8081"}, "same listener", ""},
+		"broken secret is not a missing one": {
+			[]string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=x"}, "at least 32", "required",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, message := refused(t, test.environ...)
+			if !strings.Contains(message, test.want) || test.not != "" && strings.Contains(message, test.not) {
+				t.Errorf("want %q and not %q in:\n%s", test.want, test.not, message)
+			}
+		})
+	}
+	real := []string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=" + secret}
+	load(t, append(real, "SECKILL_STOCK_STRATEGY=pessimistic")...)
+	load(t, "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0")
+	load(t, "SECKILL_HTTP_ADDR=127.0.0.2:8081")
+	if _, err := config.Load(real[:1], config.WithoutTokens()); err != nil {
+		t.Errorf("a migration needs no secret for tokens: %v", err)
+	}
+}
+
+func TestJWTSecrets(t *testing.T) {
+	t.Parallel()
+	other := "fedcba9876543210fedcba9876543210"
+	base64 := "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=" // of 32 bytes
+	double := "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWYwMTIz0w=="
+	for text, want := range map[string][]config.Key{
+		secret:                            {{ID: "1", Secret: secret}},
+		base64:                            {{ID: "1", Secret: base64}},
+		double:                            {{ID: "1", Secret: double}},
+		"with space, and comma " + secret: {{ID: "1", Secret: "with space, and comma " + secret}},
+		"new=" + secret:                   {{ID: "new", Secret: secret}},
+		"1=" + base64:                     {{ID: "1", Secret: base64}},
+		"2=" + secret + ",1=" + other:     {{ID: "2", Secret: secret}, {ID: "1", Secret: other}},
+		"2=" + base64 + ", 1=" + double:   {{ID: "2", Secret: base64}, {ID: "1", Secret: double}},
+	} {
+		if got := load(t, "SECKILL_JWT_SECRET="+text).JWTKeys; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s was read as %d keys: %v", text, len(got), got)
+		}
+	}
+	for _, text := range []string{
+		secret[1:], "1=" + secret[1:], "2=" + secret + ",1=x", "2=" + secret + ",2=" + other,
+		"2=" + secret + "," + other, "c2hvcnQ=", "1=", ",", "2=" + secret + ",",
+	} {
+		_, message := refused(t, "SECKILL_JWT_SECRET="+text)
+		if strings.Contains(message, secret[1:]) || strings.Contains(message, other) {
+			t.Errorf("the message tells the secret: %s", message)
+		}
+	}
+}
+
+func TestSecretsFromFiles(t *testing.T) {
+	t.Parallel()
+	file := func(content string) string {
+		name := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	c := load(t, "SECKILL_JWT_SECRET_FILE="+file(secret+"\n"), "SECKILL_DATABASE_DSN_FILE="+file(dsn+"\r\n"),
+		"SECKILL_REDIS_URL_FILE="+file("redis://a:1"))
+	if c.DatabaseDSN != dsn || c.RedisURL != "redis://a:1" || c.JWTKeys[0].Secret != secret {
+		t.Error("the files were not read as they are")
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, environ := range map[string][]string{
+		"missing":  {"SECKILL_JWT_SECRET_FILE=" + missing},
+		"empty":    {"SECKILL_JWT_SECRET_FILE=" + file("\n")},
+		"too long": {"SECKILL_JWT_SECRET_FILE=" + file(strings.Repeat("x", 70_000))},
+		"wrong":    {"SECKILL_JWT_SECRET_FILE=" + file("short")},
+		"a folder": {"SECKILL_JWT_SECRET_FILE=" + t.TempDir()},
+	} {
+		if variables, message := refused(t, environ...); !slices.Equal(variables, []string{"SECKILL_JWT_SECRET_FILE"}) {
+			t.Errorf("%s: %s", name, message)
+		}
+	}
+	_, message := refused(t, "SECKILL_REDIS_URL=redis://a:1", "SECKILL_REDIS_URL_FILE="+missing)
+	if !strings.Contains(message, "set one of them") {
+		t.Errorf("both: %s", message)
+	}
+	load(t, "SECKILL_REDIS_URL=redis://a:1", "SECKILL_REDIS_URL_FILE=")
+}
+
+func TestFlagsWin(t *testing.T) {
+	t.Parallel()
+	c, err := config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
+		config.Flags(map[string]string{"SECKILL_HTTP_ADDR": ":2", "SECKILL_DATA_DIR": ""}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.HTTPAddr != ":2" || c.DataDir != "/env" {
+		t.Errorf("address %s, data dir %s", c.HTTPAddr, c.DataDir)
+	}
+	sources := make(map[string]config.Source)
+	for _, s := range c.Settings() {
+		sources[s.Variable] = s.Source
+	}
+	if sources["SECKILL_HTTP_ADDR"] != config.SourceFlag || sources["SECKILL_CURRENCY"] != config.SourceEnv ||
+		sources["SECKILL_OPS_ADDR"] != config.SourceDefault {
+		t.Errorf("sources: %v", sources)
+	}
+}

@@ -1,0 +1,187 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+const (
+	// prefixAll opens the name of every variable of the service.
+	prefixAll = "SECKILL_"
+	// suffixFile names the variable that names the file with a secret.
+	suffixFile = "_FILE"
+	// maxFile bounds a file with a secret, in bytes: larger than any secret,
+	// and not a log that somebody named by mistake.
+	maxFile = 64 << 10
+)
+
+// Source says where a value came from.
+type Source string
+
+// The sources.
+const (
+	SourceDefault Source = "default"
+	SourceEnv     Source = "env"
+	SourceFile    Source = "file"
+	SourceFlag    Source = "flag"
+)
+
+// variable names what the operator wrote, so that a message points there.
+func (s Source) variable(of setting) string {
+	if s == SourceFile {
+		return of.variable + suffixFile
+	}
+	return of.variable
+}
+
+// reader collects values, and what is wrong with them.
+type reader struct {
+	environment   map[string]string // set and not empty
+	flags         map[string]string
+	withoutTokens bool
+	problems      []Problem
+}
+
+func newReader(environ []string) *reader {
+	r := &reader{environment: make(map[string]string)}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if strings.HasPrefix(name, prefixAll) {
+			r.environment[name] = value // of two with one name the last counts, as everywhere
+		}
+	}
+	for name, value := range r.environment {
+		if value == "" {
+			delete(r.environment, name)
+		}
+	}
+	return r
+}
+
+// lookUp finds how a setting is written: by a flag, in the environment, in the
+// file that the environment names, or by default.
+func (r *reader) lookUp(s setting) origin {
+	if text := r.flags[s.variable]; text != "" {
+		return origin{text: text, source: SourceFlag}
+	}
+	text, named := r.environment[s.variable], ""
+	if s.secret != nil {
+		named = r.environment[s.variable+suffixFile]
+	}
+	switch {
+	case text != "" && named != "":
+		r.problem(s.variable, "is set, and "+s.variable+suffixFile+" too: set one of them")
+		return origin{source: SourceEnv}
+	case text != "":
+		return origin{text: text, source: SourceEnv}
+	case named != "":
+		text, err := readFile(named)
+		if err != nil {
+			r.problem(s.variable+suffixFile, err.Error())
+		}
+		return origin{text: text, source: SourceFile}
+	default:
+		return origin{text: s.fallback, source: SourceDefault}
+	}
+}
+
+// readFile reads a secret; the line break that editors put at its end is no
+// part of it.
+func readFile(name string) (string, error) {
+	file, err := os.Open(name) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", err // names the file
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return "", err
+	}
+	if len(content) > maxFile {
+		return "", fmt.Errorf("%s is larger than %d bytes, which no secret is", name, maxFile)
+	}
+	text := strings.TrimRight(string(content), "\r\n")
+	if text == "" {
+		return "", errors.New(name + " is empty")
+	}
+	return text, nil
+}
+
+// refuseUnknown finds variables that look like ours and are not: a typo must
+// not be a setting that silently does nothing.
+func (r *reader) refuseUnknown() {
+	known := make(map[string]bool)
+	for _, s := range table(new(Config)) {
+		known[s.variable] = true
+		if s.secret != nil {
+			known[s.variable+suffixFile] = true
+		}
+	}
+	for name, value := range r.environment {
+		if known[name] || fromKubernetes(name, value) {
+			continue
+		}
+		text := "is not a setting"
+		if base, isFile := strings.CutSuffix(name, suffixFile); isFile && known[base] {
+			text += ": only secrets are read from files; set " + base
+		} else if like := nearest(name, known); like != "" {
+			text += ": did you mean " + like + "?"
+		}
+		r.problem(name, text)
+	}
+}
+
+// fromKubernetes recognises the variables that Kubernetes sets in every
+// container for a Service whose name begins with "seckill", such as
+// SECKILL_SERVICE_HOST or SECKILL_API_PORT_8080_TCP_ADDR.
+func fromKubernetes(name, value string) bool {
+	return strings.HasSuffix(name, "_SERVICE_HOST") ||
+		strings.HasSuffix(name, "_SERVICE_PORT") || strings.Contains(name, "_SERVICE_PORT_") ||
+		strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://") ||
+		strings.Contains(name, "_PORT_") && (strings.Contains(name, "_TCP") || strings.Contains(name, "_UDP"))
+}
+
+// nearest finds the name that a typo was meant to be, or nothing when none is
+// near: a third of the letters after the prefix may be wrong.
+func nearest(name string, known map[string]bool) string {
+	best, distance := "", max(2, (len(name)-len(prefixAll))/3)+1
+	for candidate := range known {
+		d := edits(name, candidate)
+		if d < distance || d == distance && best != "" && candidate < best {
+			best, distance = candidate, d
+		}
+	}
+	return best
+}
+
+// edits counts the letters to insert, remove or replace (Levenshtein).
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+func (r *reader) problem(variable, text string) {
+	p := Problem{Variable: variable, Text: text}
+	if !slices.Contains(r.problems, p) {
+		r.problems = append(r.problems, p)
+	}
+}

@@ -1,0 +1,96 @@
+package config
+
+import (
+	"net"
+	"slices"
+	"strings"
+)
+
+// unbuilt is a value that the contract has and this version has not.
+type unbuilt struct {
+	variable string
+	used     func(Config) bool
+	what     string
+}
+
+// notBuilt lists them. Whoever builds one deletes its line.
+func notBuilt() []unbuilt {
+	lockMode := func(mode string) func(Config) bool {
+		return func(c Config) bool { return c.LockMode == mode }
+	}
+	return []unbuilt{
+		{"SECKILL_ORDER_MODE", func(c Config) bool { return c.OrderMode == "async" }, "async"},
+		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "api" }, "api"},
+		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "worker" }, "worker"},
+		{"SECKILL_LOCK_MODE", lockMode("multilock"), "multilock"},
+		{"SECKILL_LOCK_MODE", lockMode("redlock"), "redlock"},
+		{"SECKILL_LOCK_MODE", lockMode("setnx"), "setnx"},
+		{"SECKILL_LOCK_MODE", lockMode("mysql"), "mysql"},
+		{"SECKILL_LOCK_MODE", lockMode("none"), "none"},
+		{"SECKILL_PAYMENT_SIMULATOR", func(c Config) bool { return c.PaymentSimulator }, "on"},
+		{"SECKILL_WEBHOOK_SECRETS", func(c Config) bool { return len(c.WebhookSecrets) > 0 }, "payments"},
+	}
+}
+
+func (r *reader) refuseUnbuilt(c Config) {
+	for _, u := range notBuilt() {
+		if u.used(c) {
+			r.problem(u.variable, "asks for "+u.what+", which is not built yet")
+		}
+	}
+}
+
+// refuseContradictions finds settings that are right alone and wrong together.
+// A setting that could not be read counts as absent here; it was reported.
+func (r *reader) refuseContradictions(c Config) {
+	realDatabase := c.origins["SECKILL_DATABASE_DSN"].source != SourceDefault // even a broken one is meant
+	if realDatabase && c.origins["SECKILL_JWT_SECRET"].source == SourceDefault && !r.withoutTokens {
+		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
+			"for example from openssl rand -base64 32")
+	}
+	if !realDatabase && c.StockStrategy == "pessimistic" {
+		r.problem("SECKILL_STOCK_STRATEGY", "is pessimistic, and the embedded SQLite has no row locks: "+
+			"choose conditional or optimistic, or set SECKILL_DATABASE_DSN")
+	}
+	if !realDatabase && c.LockMode == "mysql" {
+		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
+	}
+	r.refuseQuorum(c)
+	if overlap(c.HTTPAddr, c.OpsAddr) {
+		r.problem("SECKILL_OPS_ADDR", "("+c.OpsAddr+") is the same listener as SECKILL_HTTP_ADDR ("+c.HTTPAddr+")")
+	}
+}
+
+// refuseQuorum holds the locks that need several independent instances to the
+// numbers for which their promises hold.
+func (r *reader) refuseQuorum(c Config) {
+	const variable = "SECKILL_LOCK_REDIS_URLS"
+	if c.origins[variable].source != SourceDefault && c.LockRedisURLs == nil {
+		return // it could not be read
+	}
+	n := len(c.LockRedisURLs)
+	switch {
+	case c.LockMode == "multilock" && n != 3:
+		r.problem(variable, "must name exactly three instances for the lock mode multilock")
+	case c.LockMode == "redlock" && (n < 3 || n%2 == 0):
+		r.problem(variable, "must name an odd number of instances, at least three, for the lock mode redlock")
+	}
+	sorted := slices.Sorted(slices.Values(c.LockRedisURLs))
+	if len(slices.Compact(sorted)) != n {
+		r.problem(variable, "names one instance twice: they must be independent")
+	}
+}
+
+// overlap reports whether two addresses cannot both be listened on.
+func overlap(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil || portA != portB || strings.Trim(portA, "0") == "" {
+		return false
+	}
+	wildcard := func(host string) bool {
+		ip := net.ParseIP(host)
+		return host == "" || ip != nil && ip.IsUnspecified()
+	}
+	return hostA == hostB || wildcard(hostA) || wildcard(hostB)
+}

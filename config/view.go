@@ -1,0 +1,76 @@
+package config
+
+import (
+	"strings"
+)
+
+// Setting is one setting as people may see it.
+type Setting struct {
+	Variable string
+	Flag     string // of the same name, without the dashes; empty for secrets
+	Value    string // effective; secrets redacted
+	Default  string
+	Unit     string
+	Meaning  string
+	Secret   bool
+	Source   Source
+}
+
+// Settings lists the effective settings, secrets redacted.
+func (c Config) Settings() []Setting {
+	var all []Setting
+	for _, s := range table(new(Config)) {
+		o := c.origins[s.variable]
+		shown := Setting{
+			Variable: s.variable,
+			Value:    o.text,
+			Default:  s.fallback,
+			Unit:     s.unit,
+			Meaning:  s.meaning,
+			Secret:   s.secret != nil,
+			Source:   o.source,
+		}
+		if shown.Default == "" {
+			shown.Default = s.otherwise
+		}
+		switch {
+		case o.text == "":
+			shown.Value = s.otherwise
+		case s.secret != nil:
+			shown.Value = s.secret(o.text)
+		}
+		if s.secret == nil {
+			// Not for secrets: everybody on the machine sees a command line.
+			name := strings.ToLower(strings.TrimPrefix(s.variable, prefixAll))
+			shown.Flag = strings.ReplaceAll(name, "_", "-")
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+// Table lists every setting with its default and no value.
+func Table() []Setting { return Config{}.Settings() }
+
+// Markdown is the table of settings for documents.
+func Markdown() string {
+	var text strings.Builder
+	text.WriteString("| variable | default | unit | meaning |\n|---|---|---|---|\n")
+	for _, s := range table(new(Config)) {
+		name, value := "`"+s.variable+"`", s.otherwise
+		if s.fallback != "" {
+			value = "`" + s.fallback + "`"
+		}
+		if s.secret != nil {
+			name += " (or `…" + suffixFile + "`)"
+		}
+		for i, cell := range []string{name, value, s.unit, s.meaning} {
+			if i == 0 {
+				text.WriteByte('|')
+			}
+			text.WriteString(" " + strings.ReplaceAll(cell, "|", `\|`) + " |")
+		}
+		text.WriteByte('\n')
+	}
+	return text.String()
+}
