@@ -1,0 +1,190 @@
+//go:build interop
+
+package interop_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const jar = "target/interop.jar"
+
+// java is a JVM that runs Redisson.
+type java struct {
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer // read after the end only
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	stdin   io.WriteCloser
+	last    int
+	waiting map[string]chan answer
+}
+
+type answer struct {
+	value string
+	err   string
+	at    time.Time
+}
+
+// startJava starts a JVM whose watchdog keeps locks for lease, on one Redis or more.
+func startJava(t *testing.T, lease time.Duration, urls ...string) *java {
+	t.Helper()
+	args := append([]string{
+		// A quick start is worth more here than a quick program.
+		"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-jar", jar, strconv.FormatInt(lease.Milliseconds(), 10),
+	}, urls...)
+	cmd := exec.Command("java", args...)
+	j := &java{cmd: cmd, stderr: new(bytes.Buffer), ended: make(chan struct{}), waiting: make(map[string]chan answer)}
+	cmd.Stderr = j.stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.stdin = stdin
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start Java (install a JDK of version 17 or newer): %v", err)
+	}
+	ready := make(chan struct{})
+	go func() {
+		defer close(j.ended)
+		j.read(stdout, ready)
+		_ = cmd.Wait() // how it ended is in stderr
+	}()
+	t.Cleanup(func() {
+		j.kill()
+		if t.Failed() {
+			t.Logf("stderr of Java:\n%s", j.stderr)
+		}
+	})
+	select {
+	case <-ready:
+	case <-j.ended:
+		t.Fatalf("Java ended at once (was %s built? `make interop` does):\n%s", jar, j.stderr)
+	case <-time.After(patience):
+		t.Fatalf("Java was not ready within %v", patience)
+	}
+	return j
+}
+
+// read hands the answers to those who wait for them, until the JVM ends.
+func (j *java) read(stdout io.Reader, ready chan<- struct{}) {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if lines.Text() == "ready" {
+			close(ready)
+			continue
+		}
+		id, rest, _ := strings.Cut(lines.Text(), " ")
+		kind, value, _ := strings.Cut(rest, " ")
+		a := answer{value: value, at: time.Now()}
+		if kind != "ok" {
+			a = answer{err: value, at: a.at}
+		}
+		j.mu.Lock()
+		if to := j.waiting[id]; to != nil {
+			to <- a
+		}
+		delete(j.waiting, id)
+		j.mu.Unlock()
+	}
+}
+
+// kill ends the JVM with SIGKILL and waits until it is gone.
+func (j *java) kill() {
+	_ = j.cmd.Process.Kill() // an error means that it has ended
+	<-j.ended
+}
+
+// thread is one thread of the JVM, which is what owns locks there. It obeys one order at a time.
+type thread struct {
+	java *java
+	name string
+}
+
+func (j *java) thread(name string) thread { return thread{j, name} }
+
+// order is one that the JVM may still be busy with.
+type order struct {
+	text   string
+	answer chan answer
+}
+
+// begin gives an order; it does not wait for the answer.
+func (th thread) begin(t *testing.T, verb, kind, lock string, args ...any) order {
+	t.Helper()
+	j := th.java
+	words := []string{th.name, verb, kind, lock}
+	for _, arg := range args {
+		words = append(words, fmt.Sprint(arg))
+	}
+	o := order{strings.Join(words, " "), make(chan answer, 1)}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.last++
+	id := strconv.Itoa(j.last)
+	j.waiting[id] = o.answer
+	if _, err := io.WriteString(j.stdin, id+" "+o.text+"\n"); err != nil {
+		t.Fatalf("order %q of Java: %v", o.text, err)
+	}
+	return o
+}
+
+// wait waits for the answer.
+func (o order) wait(t *testing.T) answer {
+	t.Helper()
+	select {
+	case a := <-o.answer:
+		return a
+	case <-time.After(patience):
+		t.Fatalf("Java did not answer %q within %v", o.text, patience)
+	}
+	return answer{}
+}
+
+// want waits for an answer that must be this one, and says when it came.
+func (o order) want(t *testing.T, value string) time.Time {
+	t.Helper()
+	a := o.wait(t)
+	if a.err != "" || a.value != value {
+		t.Fatalf("Java answered %q with %q, error %q; want %q", o.text, a.value, a.err, value)
+	}
+	return a.at
+}
+
+// Orders to plain locks, obeyed at once.
+
+func (th thread) lock(t *testing.T, name string) {
+	t.Helper()
+	th.begin(t, "lock", "plain", name, -1).want(t, "")
+}
+
+func (th thread) unlock(t *testing.T, name string) {
+	t.Helper()
+	th.begin(t, "unlock", "plain", name).want(t, "")
+}
+
+// wantBusy checks that the thread cannot take a lock.
+func (th thread) wantBusy(t *testing.T, name string) {
+	t.Helper()
+	th.begin(t, "try", "plain", name, 0, -1).want(t, "false")
+}
+
+func (th thread) wantRefused(t *testing.T, verb, kind, name string) {
+	t.Helper()
+	if a := th.begin(t, verb, kind, name).wait(t); !strings.HasPrefix(a.err, "java.lang.IllegalMonitorStateException") {
+		t.Fatalf("Java's %s of %s gave %q, error %q; want an IllegalMonitorStateException", verb, name, a.value, a.err)
+	}
+}
