@@ -28,14 +28,6 @@ func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 	return s.store.List(ctx, q)
 }
 
-// ListOf returns one page of a voucher's orders, for administrators.
-func (s *Orders) ListOf(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	if err := s.voucherExists(ctx, q.VoucherID); err != nil {
-		return model.OrderPage{}, err
-	}
-	return s.store.List(ctx, q)
-}
-
 // Each calls yield with every order of a voucher, newest first, for
 // administrators. NOT_FOUND comes before the first call.
 func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {

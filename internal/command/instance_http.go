@@ -11,11 +11,12 @@ import (
 )
 
 // Limits of the HTTP servers. The slowest honest client has a phone on a bad
-// network; there is no limit for writing, because a large CSV may take long:
-// the handlers bound their answers themselves.
+// network. An answer is written within the longest wait for a lock and some;
+// the handlers of those that take longer move the deadline.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
+	writeTimeout      = 20 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
 )
@@ -42,6 +43,7 @@ func (i *Instance) listen(ctx context.Context, name, address string, h http.Hand
 			Handler:           h,
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
+			WriteTimeout:      writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),
