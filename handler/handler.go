@@ -99,6 +99,14 @@ var strictNames = sync.OnceFunc(func() { huma.ValidateStrictCasing = true })
 
 // New makes the main listener's handler.
 func New(options Options) (http.Handler, error) {
+	a, err := build(options)
+	if err != nil {
+		return nil, err
+	}
+	return a.engine, nil
+}
+
+func build(options Options) (*api, error) {
 	strictNames()
 	gin.SetMode(gin.ReleaseMode) // else Gin prints its routes to standard output
 	a := &api{
@@ -124,7 +132,7 @@ func New(options Options) (http.Handler, error) {
 	if err := a.documentRoutes(); err != nil {
 		return nil, err
 	}
-	return a.engine, nil
+	return a, nil
 }
 
 func (a *api) configure() error {

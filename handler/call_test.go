@@ -1,0 +1,390 @@
+package handler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/handler"
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service"
+)
+
+func TestRequestID(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = func(context.Context, string, string) (model.Order, error) { panic("boom") }
+	for _, call := range []struct{ method, path, body string }{
+		{"GET", "/livez", ""},
+		{"GET", "/api/v1/vouchers", ""},
+		{"GET", "/nowhere", ""},
+		{"PUT", "/api/v1/vouchers", ""},
+		{"OPTIONS", "/api/v1/vouchers", ""},
+		{"HEAD", "/api/v1/vouchers", ""},
+		{"GET", "/api/v1/orders", ""},
+		{"POST", "/api/v1/auth/login", strings.Repeat("x", 20<<10)},
+		{"POST", seckill, ""},
+		{"GET", "/api/v1/docs", ""},
+	} {
+		headers := s.as(t, "u", model.RoleUser)
+		if call.path == "/api/v1/orders" {
+			headers = nil
+		}
+		with := func(id string) string {
+			return s.do(t, call.method, call.path, call.body, append([]string{"X-Request-Id", id}, headers...)...).header.Get("X-Request-Id")
+		}
+		for _, id := range []string{"a", "Az09._-", strings.Repeat("x", 128)} {
+			if got := with(id); got != id {
+				t.Errorf("%s %s: %q became %q", call.method, call.path, id, got)
+			}
+		}
+		seen := map[string]bool{}
+		for _, id := range []string{"", "a b", "a:b", "ä", strings.Repeat("x", 129), `"`} {
+			got := with(id)
+			if got == id || got == "" || seen[got] {
+				t.Errorf("%s %s: %q became %q", call.method, call.path, id, got)
+			}
+			seen[got] = true
+		}
+	}
+}
+
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = func(context.Context, string, string) (model.Order, error) { panic("the vault's number is 1234") }
+	s.fakes.login = func(context.Context, string, string) (service.Session, error) {
+		panic(errors.New("the vault's number is 1234"))
+	}
+	for _, call := range []struct{ path, body string }{{seckill, ""}, {"/api/v1/auth/login", `{"username":"u","password":"p"}`}} {
+		got := s.do(t, http.MethodPost, call.path, call.body,
+			append(s.as(t, "u", model.RoleUser), "X-Request-Id", "find-me-"+strconv.Itoa(len(call.path)))...)
+		wantProblem(t, got, http.StatusInternalServerError, model.CodeInternal)
+		if strings.Contains(got.body, "1234") || strings.Contains(got.body, ".go") {
+			t.Errorf("internals in %s", got.body)
+		}
+		log := s.log.String()
+		for _, want := range []string{"find-me-" + strconv.Itoa(len(call.path)), "1234", "call_test.go"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("%q is not in the log", want)
+			}
+		}
+	}
+}
+
+func TestUnknownPathsAndMethods(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, path := range []string{"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v1/vouchers/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics", "/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x/cancel", "/api/v1/admin/refunds"} {
+		wantProblem(t, s.do(t, http.MethodGet, path, ""), http.StatusNotFound, model.CodeNotFound)
+	}
+	for _, call := range []struct{ method, path, allow string }{
+		{"GET", seckill, "POST"},
+		{"HEAD", "/api/v1/auth/login", "POST"},
+		{"DELETE", "/api/v1/vouchers", "GET, HEAD"},
+		{"PUT", "/api/v1/admin/vouchers/v1", "GET, HEAD, PATCH"},
+		{"BREW", "/api/v1/orders", "GET, HEAD"},
+		{"POST", "/livez", "GET, HEAD"},
+		{"POST", "/api/v1/openapi.json", "GET, HEAD"},
+	} {
+		got := s.do(t, call.method, call.path, "")
+		if call.method != http.MethodHead {
+			wantProblem(t, got, http.StatusMethodNotAllowed, model.CodeMethodNotAllowed)
+		}
+		if got.status != http.StatusMethodNotAllowed || !sameMethods(got.header.Get("Allow"), call.allow) {
+			t.Errorf("%s %s: %d, Allow: %s", call.method, call.path, got.status, got.header.Get("Allow"))
+		}
+		options := s.do(t, http.MethodOptions, call.path, "")
+		if options.status != http.StatusNoContent || !sameMethods(options.header.Get("Allow"), call.allow) || options.body != "" {
+			t.Errorf("OPTIONS %s: %d %v", call.path, options.status, options.header)
+		}
+	}
+}
+
+func sameMethods(got, want string) bool {
+	seen := map[string]bool{}
+	for method := range strings.SplitSeq(got, ", ") {
+		seen[method] = true
+	}
+	methods := strings.Split(want, ", ")
+	for _, method := range methods {
+		if !seen[method] {
+			return false
+		}
+	}
+	return len(seen) == len(methods)
+}
+
+func TestHead(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	for _, path := range []string{"/livez", "/readyz", "/api/v1/vouchers", "/api/v1/vouchers/v1", "/api/v1/auth/me", "/api/v1/docs", "/api/v1/openapi.json"} {
+		get, head := s.do(t, http.MethodGet, path, "", headers...), s.do(t, http.MethodHead, path, "", headers...)
+		if head.status != get.status || head.body != "" || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
+			t.Errorf("%s: %d %v %q", path, head.status, head.header, head.body)
+		}
+	}
+}
+
+// unread is a body that fails the test when anybody reads it.
+type unread struct{ t *testing.T }
+
+func (u unread) Read([]byte) (int, error) {
+	u.t.Error("the body was asked for")
+	return 0, io.EOF
+}
+
+// TestTokenBeforeBody: a stranger's body is not even asked for.
+func TestTokenBeforeBody(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	t.Cleanup(client.CloseIdleConnections)
+	for _, call := range []struct {
+		role   model.Role
+		status int
+		code   model.Code
+	}{{"", 401, model.CodeUnauthenticated}, {model.RoleUser, 403, model.CodeForbidden}} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/admin/vouchers", unread{t})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Expect", "100-continue")
+		if call.role != "" {
+			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		wantProblem(t, answer{response.StatusCode, response.Header, string(body)}, call.status, call.code)
+	}
+}
+
+func TestAuthorizationHeader(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	good := s.token(t, "u", model.RoleUser)
+	other, err := token.New([]token.Key{{ID: "2", Secret: secret}}, "seckill", "seckill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknownKey, err := other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"", "Bearer", "Bearer ", "Basic " + good, good, "Bearer " + good + "x", "Bearer " + unknownKey, "Bearer " + good + " " + good} {
+		got := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value)
+		wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
+		if got.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("WWW-Authenticate = %q", got.header.Get("WWW-Authenticate"))
+		}
+	}
+	for _, value := range []string{"Bearer " + good, "bearer " + good, "Bearer  " + good} {
+		got := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value)
+		if want := `{"id":"u","username":"name-of-u","role":"user"}` + "\n"; got.status != http.StatusOK || got.body != want {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+}
+
+// TestBadTokenTakesNothingAway from what strangers may see.
+func TestBadTokenTakesNothingAway(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var admins []bool
+	s.fakes.getVoucher = func(_ context.Context, id string, admin bool) (model.Voucher, error) {
+		admins = append(admins, admin)
+		return voucher(id), nil
+	}
+	for _, value := range []string{"", "Bearer nonsense", "Bearer " + s.token(t, "u", model.RoleUser), "Bearer " + s.token(t, "a", model.RoleAdmin)} {
+		if got := s.do(t, http.MethodGet, "/api/v1/vouchers/v1", "", "Authorization", value); got.status != http.StatusOK {
+			t.Errorf("%q: %d", value, got.status)
+		}
+	}
+	if len(admins) != 4 || admins[0] || admins[1] || admins[2] || !admins[3] {
+		t.Errorf("who is an administrator: %v", admins)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.checks = []service.Check{{Name: "database"}, {Name: "redis"}}
+	got := s.do(t, http.MethodGet, "/readyz", "")
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" ||
+		!strings.Contains(got.body, "\n    \"database\": \"ok\",\n    \"redis\": \"ok\"\n") {
+		t.Errorf("%d %v %s", got.status, got.header, got.body)
+	}
+	s.fakes.checks = []service.Check{
+		{Name: "database", Err: errors.New("dial tcp 10.1.2.3:3306")},
+		{Name: "mode", Err: model.Unavailable("This instance is sync, the database async.", nil)},
+		{Name: "redis"},
+	}
+	got = s.do(t, http.MethodGet, "/readyz", "")
+	p := wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+	if p.Checks["database"] != "cannot be reached" || p.Checks["mode"] != "This instance is sync, the database async." || p.Checks["redis"] != "ok" || got.header.Get("Retry-After") != "1" {
+		t.Errorf("%v %s", got.header, got.body)
+	}
+	if live := s.do(t, http.MethodGet, "/livez", ""); live.status != http.StatusOK {
+		t.Errorf("livez: %d", live.status)
+	}
+}
+
+func TestDraining(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.draining = true
+	p := wantProblem(t, s.do(t, http.MethodGet, "/readyz", ""), http.StatusServiceUnavailable, model.CodeUnavailable)
+	if p.Checks["server"] == "" {
+		t.Errorf("checks = %v", p.Checks)
+	}
+	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	if got := s.do(t, http.MethodGet, "/api/v1/vouchers", ""); got.status != http.StatusOK {
+		t.Errorf("a read is refused: %d", got.status)
+	}
+	if got := s.do(t, http.MethodGet, "/livez", ""); got.status != http.StatusOK {
+		t.Errorf("livez: %d", got.status)
+	}
+}
+
+// TestClientGone: nobody waits for the answer, so it is nobody's 500.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	arrived, left := make(chan struct{}), make(chan struct{})
+	s.fakes.place = func(ctx context.Context, _, _ string) (model.Order, error) {
+		close(arrived)
+		<-ctx.Done()
+		close(left)
+		return model.Order{}, ctx.Err()
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		hangUp()
+	}()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+seckill, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token(t, "u", model.RoleUser))
+	if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
+		response.Body.Close()
+		t.Fatal("an answer arrived")
+	}
+	<-left
+	eventually(t, func() bool {
+		return strings.Contains(s.metrics(t), `code="499",method="POST",route="/api/v1/vouchers/:id/seckill"`)
+	})
+	if strings.Contains(s.metrics(t), `code="5`) || strings.Contains(s.log.String(), `"level":"ERROR"`) {
+		t.Error("a client that hung up counts as a failure of ours")
+	}
+}
+
+// eventually polls for what another goroutine does soon after an answer.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it did not happen within 10 s")
+		}
+	}
+}
+
+func (s *server) metrics(t *testing.T) string {
+	t.Helper()
+	var text bytes.Buffer
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for i, label := range metric.GetLabel() {
+				if i > 0 {
+					text.WriteByte(',')
+				}
+				text.WriteString(label.GetName() + `="` + label.GetValue() + `"`)
+			}
+			text.WriteByte('\n')
+		}
+	}
+	return text.String()
+}
+
+// TestMetricsStayFew: labels never hold what a client makes up.
+func TestMetricsStayFew(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for i := range 20 {
+		n := strconv.Itoa(i)
+		s.do(t, http.MethodGet, "/api/v1/vouchers/v"+n, "")
+		s.do(t, http.MethodGet, "/nowhere/"+n, "")
+		s.do(t, "BREW"+n, "/api/v1/vouchers/v"+n, "")
+	}
+	if series := s.metrics(t); strings.Count(series, "\n") != 3 {
+		t.Errorf("series:\n%s", series)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = sold
+	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
+	eventually(t, func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
+	var line map[string]any
+	if err := json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["request_id"] != got.header.Get("X-Request-Id") || line["code"] != "201" || line["user_id"] != "u7" ||
+		line["method"] != "POST" || line["path"] != seckill || line["level"] != "DEBUG" || line["took"] == nil {
+		t.Errorf("%v", line)
+	}
+	if strings.Contains(s.log.String(), "Bearer") {
+		t.Error("a token is in the log")
+	}
+}
+
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.do(t, http.MethodGet, "/livez", "")
+	operations := handler.NewOperations(s.registry)
+	for _, test := range []struct {
+		path, want string
+		status     int
+	}{
+		{"/metrics", "seckill_http_request_duration_seconds", http.StatusOK},
+		{"/debug/pprof/", "goroutine", http.StatusOK},
+		{"/debug/pprof/goroutine?debug=1", "goroutine profile", http.StatusOK},
+		{"/debug/pprof/cmdline", "", http.StatusOK},
+		{"/api/v1/vouchers", "", http.StatusNotFound},
+	} {
+		got := record(t, operations, test.path)
+		if got.status != test.status || !strings.Contains(got.body, test.want) {
+			t.Errorf("%s: %d", test.path, got.status)
+		}
+	}
+}
