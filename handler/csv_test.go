@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,15 +89,17 @@ func TestCSVOfNothingIsAProblem(t *testing.T) {
 func TestCSVCutShort(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, rows := range []int{1, 499, 500, 501, 20_000} {
-		s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
-			for i := range rows {
-				if err := row(model.Order{ID: "o" + strconv.Itoa(i), VoucherID: "v1"}); err != nil {
-					return err
-				}
+	var next atomic.Int64
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		for i := range next.Load() {
+			if err := row(model.Order{ID: "o" + strconv.FormatInt(i, 10), VoucherID: "v1"}); err != nil {
+				return err
 			}
-			return errors.New("connection lost at 10.1.2.3")
 		}
+		return errors.New("connection lost at 10.1.2.3")
+	}
+	for _, rows := range []int64{1, 499, 500, 501, 20_000} {
+		next.Store(rows)
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+exported, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -38,8 +38,11 @@ func (a *api) humaConfig() huma.Config {
 			},
 			Servers: []*huma.Server{{URL: "/"}},
 			Tags: []*huma.Tag{
-				{Name: tagAccounts}, {Name: tagVouchers}, {Name: tagOrders},
-				{Name: tagAdmin, Description: "For tokens with the role admin."}, {Name: tagOperations},
+				{Name: tagAccounts},
+				{Name: tagVouchers},
+				{Name: tagOrders},
+				{Name: tagAdmin, Description: "For tokens with the role admin."},
+				{Name: tagOperations},
 			},
 			Components: &huma.Components{
 				Schemas:   huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
