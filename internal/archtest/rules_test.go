@@ -24,6 +24,7 @@ var rules = []rule{
 	{"nothing is left to do", unfinished},
 	{"SQL and Lua open with a comment", silentScripts},
 	{"files stay small", longFiles},
+	{"only real settings are named", unknownSettings},
 }
 
 func TestRules(t *testing.T) {
@@ -157,6 +158,34 @@ func longFiles(files []file) []string {
 	for _, f := range goFiles(files) {
 		if count := strings.Count(f.text, "\n"); count > maxLines && !f.test() && !strings.Contains(f.text, "Longer than 300 lines because") {
 			found = append(found, fmt.Sprintf("%s: %d lines; split it, or say in it \"Longer than 300 lines because …\"", f.path, count))
+		}
+	}
+	return found
+}
+
+// unknownSettings finds variables in documents, scripts and configurations that config does not know: a
+// renamed setting must not live on in a compose file, where it would stop the start, or in the README.
+func unknownSettings(files []file) []string {
+	name := regexp.MustCompile(`\bSECKILL_[A-Z][A-Z_]*[A-Z]\b`)
+	known := map[string]bool{}
+	for _, f := range files {
+		if f.dir() == "config" && f.syntax != nil && !f.test() {
+			for _, variable := range name.FindAllString(f.text, -1) {
+				known[variable] = true
+			}
+		}
+	}
+	var found []string
+	for _, f := range files {
+		if f.syntax != nil {
+			continue // code goes through config
+		}
+		for number, line := range strings.Split(f.text, "\n") {
+			for _, variable := range name.FindAllString(line, -1) {
+				if !known[variable] && !known[strings.TrimSuffix(variable, "_FILE")] {
+					found = append(found, fmt.Sprintf("%s:%d: %s is no setting", f.path, number+1, variable))
+				}
+			}
 		}
 	}
 	return found
