@@ -5,6 +5,7 @@ package interop_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,9 +27,10 @@ var names = []struct{ lock, channel string }{
 func TestJavaHoldsGoWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, longLease)
-	holder := b.java.thread("holder")
 	for _, n := range names {
 		t.Run(n.lock, func(t *testing.T) {
+			t.Parallel()
+			holder := b.java.thread(n.lock)
 			var took []time.Duration
 			for range rounds {
 				holder.lock(t, n.lock)
@@ -58,14 +60,12 @@ func TestJavaHoldsGoWaits(t *testing.T) {
 func TestGoHoldsJavaWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, longLease)
-	waiter := b.java.thread("waiter")
 	for _, n := range names {
 		t.Run(n.lock, func(t *testing.T) {
-			// Locks of the other test's names are shared with it on purpose, but not at the same time.
-			name, channel := n.lock+":go", "redisson_lock__channel:{"+n.lock+":go}"
-			if n.channel == "redisson_lock__channel:"+n.lock {
-				channel = n.channel + ":go"
-			}
+			t.Parallel()
+			waiter := b.java.thread(n.lock)
+			// The names are in use by the test above.
+			name, channel := n.lock+"-", strings.Replace(n.channel, n.lock, n.lock+"-", 1)
 			var took []time.Duration
 			for range rounds {
 				lease := mustLock(t, b.locks.Mutex(name))
@@ -175,4 +175,35 @@ func TestTurns(t *testing.T) {
 	}
 	t.Logf("Java had its turn after %v; Go had %d turns", at.Sub(start), turns)
 	b.wantHolds(t, name, 0)
+}
+
+// TestMessages: both sides say the same word on the same channel when they free a lock, and nothing before.
+func TestMessages(t *testing.T) {
+	t.Parallel()
+	b := setup(t, longLease)
+	name := name(t)
+	channel := "redisson_lock__channel:{" + name + "}"
+	listener := b.redis.Subscribe(t.Context(), channel)
+	t.Cleanup(func() { _ = listener.Close() })
+	b.waitForWaiters(t, channel, 1)
+
+	owner := b.java.thread("owner")
+	owner.lock(t, name)
+	owner.lock(t, name)
+	owner.unlock(t, name)
+	owner.unlock(t, name)
+	mustUnlock(t, mustLock(t, b.locks.Mutex(name)))
+	if err := b.redis.Publish(t.Context(), channel, "end").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"0", "0", "end"} {
+		select {
+		case message := <-listener.Channel():
+			if message.Payload != want {
+				t.Fatalf("the message is %q, want %q", message.Payload, want)
+			}
+		case <-time.After(patience):
+			t.Fatalf("no message within %v, want %q", patience, want)
+		}
+	}
 }
