@@ -108,8 +108,8 @@ func table(c *Config) []setting {
 			read:    into(&c.PaymentWindow, durationFrom(minWindow)),
 		},
 		{
-			variable: "SECKILL_PAYMENT_SIMULATOR", otherwise: "on when embedded, else off", unit: "`on` or `off`",
-			meaning: "the built-in payment provider for trying out",
+			variable: "SECKILL_PAYMENT_SIMULATOR", fallback: "off", unit: "`on` or `off`",
+			meaning: "the built-in payment provider for trying out; on when embedded, once it is built",
 			read:    into(&c.PaymentSimulator, boolean),
 		},
 		{

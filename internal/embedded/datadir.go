@@ -20,7 +20,7 @@ type DataDir struct {
 // other's buyers. Reading and changing the database from another command
 // (`audit`, `admin create`) needs no DataDir.
 func ClaimDataDir(path string) (*DataDir, error) {
-	if err := makeDir(path); err != nil {
+	if err := MakeDir(path); err != nil {
 		return nil, err
 	}
 	guard := flock.New(filepath.Join(path, "serve.lock"), flock.SetPermissions(0o600))
@@ -49,9 +49,9 @@ func (d *DataDir) Close() error {
 // SQLiteFile is where the embedded database of a data directory lies.
 func SQLiteFile(dir string) string { return filepath.Join(dir, "seckill.db") }
 
-// makeDir makes a directory that nobody else on the machine may read: it holds
+// MakeDir makes a directory that nobody else on the machine may read: it holds
 // password hashes and the secret that makes administrators.
-func makeDir(path string) error {
+func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}

@@ -36,7 +36,7 @@ func Secret(ctx context.Context, dir string) (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
-	if err := makeDir(dir); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, secretWait)

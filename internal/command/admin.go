@@ -1,0 +1,110 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"seckill/config"
+	"seckill/repository"
+	"seckill/service"
+)
+
+// maxPasswordInput bounds what is read for a password, in bytes: 128
+// characters of UTF-8, and enough beyond them to see that there are more.
+const maxPasswordInput = 1024
+
+func (p Process) adminCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "admin",
+		Short: "Manage administrators",
+		Args:  noArgs,
+		RunE:  func(*cobra.Command, []string) error { return misused("admin needs a command: create") },
+	}
+	cmd.AddCommand(p.adminCreateCommand())
+	return cmd
+}
+
+func (p Process) adminCreateCommand() *cobra.Command {
+	var username string
+	cmd := &cobra.Command{
+		Use:   "create --username U",
+		Short: "Create an administrator; the password is read from the terminal or stdin",
+		Long: "Creates an administrator. The password (10 to 128 characters) is asked for on a terminal, without\n" +
+			"showing it, and is otherwise the first line of stdin.",
+		Example: "  seckill admin create --username root < password.txt",
+		Args:    noArgs,
+	}
+	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
+	flags := settingFlags(cmd, "SECKILL_DATA_DIR", "SECKILL_MIGRATE")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if username == "" {
+			return misused("--username is required")
+		}
+		cfg, err := config.Load(p.Environ, config.Flags(flags()), config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		return p.createAdmin(cmd.Context(), cfg, username)
+	}
+	return cmd
+}
+
+func (p Process) createAdmin(ctx context.Context, cfg config.Config, username string) error {
+	secret, err := p.readPassword()
+	if err != nil {
+		return err
+	}
+	return p.withDatabase(ctx, cfg, func(db *repository.Database) error {
+		if cfg.Migrate {
+			if err := db.Migrate(ctx); err != nil {
+				return err
+			}
+		}
+		// Nobody logs in here, so no tokens are needed.
+		accounts := service.NewAccounts(repository.NewAccounts(db), newHasher(), nil)
+		admin, err := accounts.CreateAdmin(ctx, username, secret)
+		if err != nil {
+			return err // it says what was tried
+		}
+		_, err = fmt.Fprintf(p.Stdout, "created the administrator %s (id %s)\n", admin.Username, admin.ID)
+		return err
+	})
+}
+
+// readPassword asks for a password on a terminal, twice because nobody sees
+// what is typed, and otherwise reads a line.
+func (p Process) readPassword() (string, error) {
+	file, ok := p.Stdin.(interface{ Fd() uintptr })
+	if !ok || !term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
+		line, err := bufio.NewReader(io.LimitReader(p.Stdin, maxPasswordInput)).ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read the password: %w", err)
+		}
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			return "", errors.New("there is no password: its first line on stdin is empty")
+		}
+		return line, nil
+	}
+	var typed [2]string
+	for i, prompt := range []string{"Password: ", "Again: "} {
+		fmt.Fprint(p.Stderr, prompt)
+		text, err := term.ReadPassword(int(file.Fd())) //nolint:gosec // a file descriptor fits
+		fmt.Fprintln(p.Stderr)
+		if err != nil {
+			return "", fmt.Errorf("read the password: %w", err)
+		}
+		typed[i] = string(text)
+	}
+	if typed[0] != typed[1] {
+		return "", errors.New("the two passwords differ")
+	}
+	return typed[0], nil
+}

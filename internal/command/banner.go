@@ -1,0 +1,78 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"seckill/config"
+	"seckill/internal/embedded"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+const (
+	// welcomeToken is how long the tokens of the welcome are good: a day of
+	// trying out; the next start prints new ones.
+	welcomeToken = 24 * time.Hour
+	// welcomeSale is how long the welcome's voucher is on sale.
+	welcomeSale = 30 * 24 * time.Hour
+)
+
+// welcome tells whoever started the embedded server what it is, where it is,
+// and how to buy something at once.
+func (p Process) welcome(ctx context.Context, cfg config.Config, instance *Instance) error {
+	tokens, err := openTokens(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	admin, err := tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, welcomeToken)
+	if err != nil {
+		return err
+	}
+	buyer, err := tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, welcomeToken)
+	if err != nil {
+		return err
+	}
+	redis := "inside this process"
+	if cfg.RedisURL != "" {
+		redis = "as SECKILL_REDIS_URL says"
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	api := instance.BaseURL() + "/api/v1"
+	_, err = fmt.Fprint(p.Stdout, strings.NewReplacer(
+		"{base}", instance.BaseURL(),
+		"{ops}", instance.OpsURL(),
+		"{api}", api,
+		"{file}", embedded.SQLiteFile(cfg.DataDir),
+		"{redis}", redis,
+		"{admin}", admin,
+		"{buyer}", buyer,
+		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
+		"{end}", now.Add(welcomeSale).Format(time.RFC3339),
+	).Replace(welcomeText))
+	if err != nil {
+		return fmt.Errorf("print the welcome: %w", err)
+	}
+	return nil
+}
+
+const welcomeText = `
+  seckill is running, embedded: for trying out, not for real sales.
+
+    API          {base}     documentation: {api}/docs
+    operations   {ops}     /metrics, /debug/pprof
+    database     SQLite in {file}; orders survive a restart
+    Redis        {redis}
+
+  Put 100 vouchers up, buy one as "alice", and look at her order (paste line by line, or all three):
+
+VOUCHER=$(curl -sS {api}/admin/vouchers -H 'Authorization: Bearer {admin}' -H 'Content-Type: application/json' -d '{"title":"Coffee for two","price":1000,"face_value":2500,"stock":100,"begin_at":"{begin}","end_at":"{end}"}' | grep -o '"id":"[^"]*' | cut -d'"' -f4)
+curl -sS -X POST {api}/vouchers/$VOUCHER/seckill -H 'Authorization: Bearer {buyer}'
+curl -sS "{api}/orders?voucher_id=$VOUCHER" -H 'Authorization: Bearer {buyer}'
+
+  More buyers: seckill token --users 10. A whole sale: seckill demo. For real sales set SECKILL_DATABASE_DSN,
+  SECKILL_REDIS_URL and SECKILL_JWT_SECRET; seckill config lists all settings. Stop with Ctrl-C.
+
+`

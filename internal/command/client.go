@@ -1,0 +1,124 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"seckill/model"
+)
+
+// callTimeout bounds one call of an administrator: the contract's longest
+// answer is the lock's wait budget plus five seconds, and an audit needs none.
+const callTimeout = 15 * time.Second
+
+// apiClient calls a running server as one bearer of a token.
+type apiClient struct {
+	base  string // without the path
+	token string
+	http  *http.Client
+}
+
+// newTransport connects straight: settings of a proxy would come from the
+// environment, which is config's to read.
+func newTransport(connections int) *http.Transport {
+	return &http.Transport{
+		MaxConnsPerHost:       connections,
+		MaxIdleConns:          connections,
+		MaxIdleConnsPerHost:   connections,
+		ResponseHeaderTimeout: callTimeout,
+	}
+}
+
+// problem is an answer that is none: the code, and what people are told.
+type problem struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// Error implements error.
+func (p *problem) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail))
+}
+
+// request sends one request and hands the body of a 2xx answer to read. Any
+// other answer is a *problem.
+func (c apiClient) request(ctx context.Context, method, path string, body any, read func(io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var sent io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode the request: %w", err)
+		}
+		sent = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, c.base+"/api/v1"+path, sent)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }() // it was only read
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		p := &problem{Status: response.StatusCode}
+		if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(p); err != nil {
+			p.Detail = "the answer is no problem document; is this a seckill server?"
+		}
+		p.Status = response.StatusCode
+		return p
+	}
+	return read(response.Body)
+}
+
+// decode reads JSON into a value.
+func decode(into any) func(io.Reader) error {
+	return func(r io.Reader) error {
+		if err := json.NewDecoder(r).Decode(into); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		return nil
+	}
+}
+
+func (c apiClient) audit(ctx context.Context, voucherID string) (audit model.Audit, err error) {
+	err = c.request(ctx, http.MethodGet, "/admin/vouchers/"+url.PathEscape(voucherID)+"/audit", nil, decode(&audit))
+	if err != nil {
+		return audit, fmt.Errorf("audit voucher %s: %w", voucherID, err)
+	}
+	return audit, nil
+}
+
+// voucherIDs lists every voucher, whatever its state.
+func (c apiClient) voucherIDs(ctx context.Context) ([]string, error) {
+	var ids []string
+	query := url.Values{"limit": {"100"}}
+	for {
+		var page model.VoucherPage
+		err := c.request(ctx, http.MethodGet, "/admin/vouchers?"+query.Encode(), nil, decode(&page))
+		if err != nil {
+			return nil, err
+		}
+		for _, voucher := range page.Items {
+			ids = append(ids, voucher.ID)
+		}
+		if page.NextCursor == "" {
+			return ids, nil
+		}
+		query.Set("cursor", page.NextCursor)
+	}
+}

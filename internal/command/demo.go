@@ -1,0 +1,147 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"seckill/config"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+const (
+	// demoToken is how long the demo's tokens are good: longer than it runs.
+	demoToken = time.Hour
+	// demoConnections is how many connections the buyers share: what a proxy
+	// in front of the service would keep open, and few enough for the limits
+	// on open files that machines come with.
+	demoConnections = 200
+	// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine
+	// with a token and an answer, some 20 kB.
+	maxDemoBuyers = 100_000
+)
+
+// sale is the demo's flash sale.
+type sale struct {
+	buyers  int
+	stock   int64
+	base    string
+	voucher string
+	tokens  *token.Authority
+	http    *http.Client
+}
+
+func (p Process) demoCommand() *cobra.Command {
+	var s sale
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run one flash sale, start to finish, against an embedded server",
+		Long: "Starts an embedded server on free ports, with its data in a temporary directory, puts one voucher up\n" +
+			"and lets all buyers press the button at the same instant, over real HTTP. Then three independent counts\n" +
+			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is\n" +
+			"off by one. Settings of the environment do not count.",
+		Args: noArgs,
+	}
+	cmd.Flags().IntVar(&s.buyers, "buyers", 2000, "how many buyers")
+	cmd.Flags().Int64Var(&s.stock, "stock", 100, "how many vouchers")
+	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if s.buyers < 1 || s.buyers > maxDemoBuyers {
+			return misused("--buyers must be from 1 to %d", maxDemoBuyers)
+		}
+		if s.stock < 0 || s.stock > model.MaxAmount {
+			return misused("--stock must be from 0 to %d", int64(model.MaxAmount))
+		}
+		return p.demo(cmd.Context(), s, flags())
+	}
+	return cmd
+}
+
+// demo starts the server, runs the sale and reports.
+func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err error) {
+	dir, err := os.MkdirTemp("", "seckill-demo-")
+	if err != nil {
+		return fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer func() {
+		if removed := os.RemoveAll(dir); removed != nil {
+			err = errors.Join(err, fmt.Errorf("remove the temporary directory: %w", removed))
+		}
+	}()
+	flags["SECKILL_DATA_DIR"] = dir
+	flags["SECKILL_HTTP_ADDR"] = "127.0.0.1:0"
+	flags["SECKILL_OPS_ADDR"] = "127.0.0.1:0"
+	flags["SECKILL_RATE_USER"] = "0"
+	flags["SECKILL_RATE_ADDR"] = "0"
+	flags["SECKILL_LOG_LEVEL"] = "warn"
+	cfg, err := config.Load(nil, config.Flags(flags))
+	if err != nil {
+		return err
+	}
+	if s.tokens, err = openTokens(ctx, cfg); err != nil {
+		return err
+	}
+	instance, err := Start(ctx, cfg, newLogger(cfg, p.Stderr))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// No load balancer must be given time to notice: stop at once.
+		done, cancel := context.WithCancel(ctx)
+		cancel()
+		err = errors.Join(err, instance.Stop(done))
+	}()
+	transport := newTransport(demoConnections)
+	defer transport.CloseIdleConnections()
+	s.base, s.http = instance.BaseURL(), &http.Client{Transport: transport}
+	return p.runSale(ctx, s)
+}
+
+func (p Process) runSale(ctx context.Context, s sale) error {
+	adminToken, err := s.tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, demoToken)
+	if err != nil {
+		return err
+	}
+	admin := apiClient{base: s.base, token: adminToken, http: s.http}
+	if s.voucher, err = createVoucher(ctx, admin, s.stock); err != nil {
+		return fmt.Errorf("put the voucher up: %w", err)
+	}
+	fmt.Fprintf(p.Stdout, "%d buyers, %d vouchers, one server at %s\n", s.buyers, s.stock, s.base)
+	answers, took, err := p.openTheSale(ctx, s)
+	if err != nil {
+		return err
+	}
+	printAnswers(p.Stdout, answers, took)
+	count, err := countSale(ctx, admin, s, answers)
+	if err != nil {
+		return fmt.Errorf("count what was sold: %w", err)
+	}
+	count.print(p.Stdout)
+	if wrong := count.wrong(s); len(wrong) > 0 {
+		return fmt.Errorf("the sale does not add up: %w", errors.Join(wrong...))
+	}
+	fmt.Fprintf(p.Stdout, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n",
+		count.answers, s.stock)
+	return nil
+}
+
+// createVoucher puts the voucher up that is sold, as an administrator would.
+func createVoucher(ctx context.Context, admin apiClient, stock int64) (id string, err error) {
+	now := time.Now().UTC()
+	var voucher model.Voucher
+	err = admin.request(ctx, http.MethodPost, "/admin/vouchers", map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
+		"begin_at": now.Add(-time.Minute), "end_at": now.Add(demoToken),
+	}, decode(&voucher))
+	return voucher.ID, err
+}
+
+// userID is the user id of a buyer, from 0.
+func userID(buyer int) string { return strconv.Itoa(buyer + 1) }

@@ -1,0 +1,173 @@
+package command
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"seckill/model"
+)
+
+// printAnswers prints what the buyers heard, and how fast.
+func printAnswers(out io.Writer, answers []answer, took time.Duration) {
+	latencies := make(map[string][]time.Duration)
+	repeats := 0
+	for _, a := range answers {
+		latencies[a.name()] = append(latencies[a.name()], a.latency)
+		repeats += a.repeats
+	}
+	names := make([]string, 0, len(latencies))
+	for name := range latencies {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(out, "\n%d answers in %s (%.0f a second); latencies count from the start gun\n\n",
+		len(answers), round(took), float64(len(answers))/took.Seconds())
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "ANSWER\tCOUNT\tMEDIAN\tP99\t")
+	for _, name := range names {
+		all := latencies[name]
+		slices.Sort(all)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t\n", name, len(all), round(quantile(all, 0.5)), round(quantile(all, 0.99)))
+	}
+	_ = table.Flush() // the exit code does not depend on whether it was read
+	if repeats > 0 {
+		fmt.Fprintf(out, "%d calls were repeated after a 429, a 503 or no answer\n", repeats)
+	}
+}
+
+// quantile is the smallest of the sorted values that a share of them does not
+// exceed (nearest rank).
+func quantile(sorted []time.Duration, share float64) time.Duration {
+	rank := int(math.Ceil(share * float64(len(sorted))))
+	return sorted[max(rank, 1)-1]
+}
+
+func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// saleCount is what was sold, counted three times.
+type saleCount struct {
+	answers int64 // the 201 that buyers heard
+	rows    int64 // live orders that the server exports
+	audit   model.Audit
+
+	faults []error // found while counting
+}
+
+// countSale counts, and looks at every order by its id and its user.
+func countSale(ctx context.Context, admin apiClient, s sale, answers []answer) (saleCount, error) {
+	var c saleCount
+	told := make(map[string]string) // order id → user
+	for _, a := range answers {
+		switch {
+		case a.err != nil:
+			c.fault("user %s got no answer: %w", a.user, a.err)
+		case a.status == http.StatusCreated:
+			c.answers++
+			if other, again := told[a.order.ID]; again {
+				c.fault("users %s and %s were told of the same order %s", other, a.user, a.order.ID)
+			}
+			told[a.order.ID] = a.user
+			if a.order.UserID != a.user || a.order.VoucherID != s.voucher || a.order.Status != model.OrderUnpaid {
+				c.fault("user %s was told of an order that is not his: %+v", a.user, a.order)
+			}
+		case a.code == string(model.CodeSoldOut):
+		case a.code == string(model.CodeAlreadyOrdered) && a.repeats > 0:
+			// The first answer was lost; the order is counted by its row.
+			c.answers++
+		default:
+			c.fault("user %s got an answer that nobody expected: %s", a.user, a.name())
+		}
+	}
+	err := admin.request(ctx, http.MethodGet, "/admin/vouchers/"+s.voucher+"/orders?format=csv", nil,
+		func(body io.Reader) error { return c.countRows(body, told) })
+	if err != nil {
+		return c, err
+	}
+	c.audit, err = admin.audit(ctx, s.voucher)
+	return c, err
+}
+
+// countRows reads the export of orders; told are the orders that buyers know.
+func (c *saleCount) countRows(body io.Reader, told map[string]string) error {
+	rows, err := csv.NewReader(body).ReadAll()
+	if err != nil {
+		return fmt.Errorf("read the export: %w", err)
+	}
+	if len(rows) == 0 {
+		return errors.New("the export has no heading")
+	}
+	id, user, status := slices.Index(rows[0], "id"), slices.Index(rows[0], "user_id"), slices.Index(rows[0], "status")
+	if id < 0 || user < 0 || status < 0 {
+		return fmt.Errorf("the export has the columns %q", rows[0])
+	}
+	owner := make(map[string]bool)
+	exported := make(map[string]bool)
+	for _, row := range rows[1:] {
+		if !(model.Order{Status: model.OrderStatus(row[status])}).Live() {
+			c.fault("order %s is %s", row[id], row[status])
+			continue
+		}
+		c.rows++
+		exported[row[id]] = true
+		if owner[row[user]] {
+			c.fault("user %s has two orders", row[user])
+		}
+		owner[row[user]] = true
+	}
+	for order, user := range told {
+		if !exported[order] {
+			c.fault("user %s was told of order %s, which does not exist", user, order)
+		}
+	}
+	return nil
+}
+
+func (c *saleCount) fault(format string, args ...any) {
+	c.faults = append(c.faults, fmt.Errorf(format, args...))
+}
+
+func (c *saleCount) print(out io.Writer) {
+	verdict := "balanced"
+	if !c.audit.Balanced {
+		verdict = "NOT balanced"
+	}
+	d := c.audit.Database
+	fmt.Fprintf(out, "\nsold, counted three times:\n"+
+		"  by the buyers' answers   %d\n"+
+		"  by the orders exported   %d\n"+
+		"  by the audit             %d   (stock %d, remaining %d, %s)\n",
+		c.answers, c.rows, d.LiveOrders, d.Stock, d.Remaining, verdict)
+}
+
+// maxFaults is how many faults are listed: more say nothing new.
+const maxFaults = 10
+
+// wrong lists everything that does not add up.
+func (c *saleCount) wrong(s sale) []error {
+	wrong := slices.Clone(c.faults)
+	if n := len(wrong); n > maxFaults {
+		wrong = append(wrong[:maxFaults], fmt.Errorf("and %d more of that kind", n-maxFaults))
+	}
+	expected := min(int64(s.buyers), s.stock)
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	d := c.audit.Database
+	check(c.answers == expected, "%d buyers won and %d should have", c.answers, expected)
+	check(c.rows == expected, "%d orders exist and %d should", c.rows, expected)
+	check(d.LiveOrders == expected, "the audit counts %d orders and should count %d", d.LiveOrders, expected)
+	check(d.Stock == s.stock, "the stock is %d and was %d", d.Stock, s.stock)
+	check(d.Remaining == s.stock-expected, "%d units remain and %d should", d.Remaining, s.stock-expected)
+	check(c.audit.Balanced, "the audit does not balance")
+	return wrong
+}

@@ -1,0 +1,72 @@
+package command
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"seckill/config"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+func (p Process) tokenCommand() *cobra.Command {
+	var (
+		users, first int64
+		role         string
+		ttl          time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "token --users N",
+		Short: "Print signed tokens, one a line, for the users first, first+1, …",
+		Example: "  seckill token --users 2000 > tokens.txt\n" +
+			"  ADMIN=$(seckill token --users 1 --role admin)",
+		Args: noArgs,
+	}
+	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
+	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
+	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin")
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
+	flags := settingFlags(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case users < 1:
+			return misused("--users must be at least 1")
+		case first < 0 || first > math.MaxInt64-users:
+			return misused("--first must be at least 0, and the last user's number an int64")
+		case role != string(model.RoleUser) && role != string(model.RoleAdmin):
+			return misused("--role is user or admin, not %q", role)
+		case ttl < time.Second:
+			return misused("--ttl must be at least 1s")
+		}
+		cfg, err := config.Load(p.Environ, config.Flags(flags()))
+		if err != nil {
+			return err
+		}
+		tokens, err := openTokens(cmd.Context(), cfg)
+		if err != nil {
+			return err
+		}
+		out := bufio.NewWriter(p.Stdout)
+		for user := first; user < first+users; user++ {
+			signed, err := tokens.Issue(token.Claims{
+				Subject: strconv.FormatInt(user, 10), Role: model.Role(role),
+			}, ttl)
+			if err != nil {
+				return err
+			}
+			if _, err := out.WriteString(signed + "\n"); err != nil {
+				return fmt.Errorf("print a token: %w", err)
+			}
+		}
+		if err := out.Flush(); err != nil {
+			return fmt.Errorf("print the tokens: %w", err)
+		}
+		return nil
+	}
+	return cmd
+}

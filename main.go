@@ -1,0 +1,26 @@
+// Command seckill is a flash-sale backend; see README.md.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"seckill/internal/command"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an orderly end; a second one ends at once.
+	context.AfterFunc(ctx, stop)
+	code := command.Run(ctx, command.Process{
+		Args:    os.Args[1:],
+		Environ: os.Environ(),
+		Stdin:   os.Stdin,
+		Stdout:  os.Stdout,
+		Stderr:  os.Stderr,
+	})
+	stop()
+	os.Exit(code)
+}
