@@ -55,7 +55,7 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Account, error) {
 	var row accountRow
 	err := a.db.read(ctx, "get the account of a username", func(db *gorm.DB) error {
-		if strings.TrimRight(username, " ") != username { // SQL would ignore blanks at its end
+		if !model.ValidID(username) { // its letters are those of usernames; see possible
 			return model.NotFound("account")
 		}
 		return notFound(db.Where("username_key = ?", usernameKey(username)).Take(&row).Error, "account")

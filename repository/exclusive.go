@@ -3,7 +3,7 @@ package repository
 import (
 	"context"
 	"database/sql"
-	"errors"
+	"database/sql/driver"
 	"fmt"
 	"sync"
 	"time"
@@ -132,7 +132,7 @@ func (c *namedClaim) drop() {
 	if c.conn == nil {
 		return
 	}
-	_ = c.conn.Raw(func(any) error { return errDropped })
+	_ = c.conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool throws such connections away
 	_ = c.conn.Close()
 	c.conn = nil
 }
@@ -141,5 +141,3 @@ func (c *namedClaim) release() error {
 	c.drop()
 	return nil
 }
-
-var errDropped = errors.New("dropped")

@@ -34,7 +34,7 @@ type MigrationStatus struct {
 // Migrate brings the schema up to date. Of several processes that do so at once,
 // one works and the others wait, for as long as ctx allows.
 func (d *Database) Migrate(ctx context.Context) error {
-	err := d.withGoose(func(provider *goose.Provider) error {
+	err := d.withGoose(ctx, func(provider *goose.Provider) error {
 		applied, err := provider.Up(ctx)
 		for _, migration := range applied {
 			d.log.Info("schema migration applied",
@@ -50,7 +50,7 @@ func (d *Database) Migrate(ctx context.Context) error {
 // MigrationStatus tells of every migration whether it was applied, oldest first.
 func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, error) {
 	var list []MigrationStatus
-	err := d.withGoose(func(provider *goose.Provider) error {
+	err := d.withGoose(ctx, func(provider *goose.Provider) error {
 		known, err := provider.Status(ctx)
 		for _, migration := range known {
 			list = append(list, MigrationStatus{
@@ -63,31 +63,66 @@ func (d *Database) MigrationStatus(ctx context.Context) ([]MigrationStatus, erro
 	return list, d.fail("read the state of migrations", err)
 }
 
-// withGoose works on connections without the short timeouts of requests.
-func (d *Database) withGoose(work func(*goose.Provider) error) (err error) {
+// withGoose works alone, on connections without the short timeouts of requests.
+//
+// The whole of it is under one lock: goose's own looks for pending migrations
+// before it locks, and makes its table there, so that of several first starts
+// some fail. In MySQL goose's own lock is used as well, because it is held by
+// the very connection that migrates and thus lost only together with it.
+func (d *Database) withGoose(ctx context.Context, work func(*goose.Provider) error) (err error) {
 	pool, err := d.maintenance()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, pool.Close()) }()
-	pool.SetMaxOpenConns(2) // the one that holds the lock, and one to spare
+	pool.SetMaxOpenConns(3) // one holds the lock, one migrates, one to spare
 
+	options := []goose.ProviderOption{goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true)}
+	dialect := goose.DialectMySQL
+	var alone lock.SessionLocker = namedLocker{lockName(d.schema, "migrate")}
+	if d.dialect.name == dialectSQLite {
+		dialect = goose.DialectSQLite3
+		alone = &fileLocker{flock.New(d.file + ".migrate.lock")}
+	} else {
+		options = append(options, goose.WithSessionLocker(namedLocker{lockName(d.schema, "goose")}))
+	}
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to migrate: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if err := alone.SessionLock(ctx, conn); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, alone.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+
+	if err := mendMigrationTable(ctx, conn); err != nil {
+		return err
+	}
 	files, err := fs.Sub(migrationFiles, path.Join("migrations", d.dialect.name))
 	if err != nil {
 		return fmt.Errorf("find the migrations: %w", err)
 	}
-	dialect := goose.DialectMySQL
-	var locker lock.SessionLocker = namedLocker{lockName(d.schema, "migrate")}
-	if d.dialect.name == dialectSQLite {
-		dialect = goose.DialectSQLite3
-		locker = &fileLocker{flock.New(d.file + ".migrate.lock")}
-	}
-	provider, err := goose.NewProvider(dialect, pool, files,
-		goose.WithSessionLocker(locker), goose.WithTableName(migrationTable), goose.WithDisableGlobalRegistry(true))
+	provider, err := goose.NewProvider(dialect, pool, files, options...)
 	if err != nil {
 		return fmt.Errorf("read the migrations: %w", err)
 	}
 	return work(provider)
+}
+
+// mendMigrationTable removes an empty table of migrations: MySQL commits DDL by
+// itself, so a process can die before goose has written the row that it expects
+// in it, and no later one would get past that.
+func mendMigrationTable(ctx context.Context, conn *sql.Conn) error {
+	var rows int
+	err := conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+migrationTable).Scan(&rows)
+	if err != nil || rows > 0 {
+		return nil //nolint:nilerr // no table yet, or a trouble that the next statement meets as well
+	}
+	if _, err := conn.ExecContext(ctx, "DROP TABLE "+migrationTable); err != nil {
+		return fmt.Errorf("remove the empty %s: %w", migrationTable, err)
+	}
+	return nil
 }
 
 // namedLocker is the lock of migrations in MySQL: gone with its connection, so

@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -46,7 +47,7 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 // Get reads one order; NOT_FOUND when there is none.
 func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 	var order model.Order
-	if !model.ValidID(id) { // SQL would ignore blanks at its end
+	if !model.ValidID(id) { // see possible
 		return order, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
 	}
 	err := o.db.read(ctx, "get order "+id, func(db *gorm.DB) error {
@@ -121,6 +122,12 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 // page reads orders after a cursor.
 func (o *Orders) page(ctx context.Context, q model.OrderQuery, after cursor, limit int) ([]model.Order, error) {
 	orders := []model.Order{}
+	if (q.UserID != "" && !model.ValidUserID(q.UserID)) || (q.VoucherID != "" && !model.ValidID(q.VoucherID)) {
+		return orders, nil // nobody's orders; see possible
+	}
+	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
+		return nil, model.Invalid("query.status", "is not a status of orders")
+	}
 	err := o.db.read(ctx, "list orders", func(db *gorm.DB) error {
 		query := newestFirst(db, after, limit)
 		if q.UserID != "" {
@@ -140,6 +147,9 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after cursor, lim
 // Buyers calls yield for every user who has a live order of a voucher. It reads
 // page by page: who had one when it was called, and still has, is among them.
 func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+	if !model.ValidID(voucherID) {
+		return nil // see possible
+	}
 	for last := ""; ; {
 		var users []string
 		err := o.db.read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {

@@ -18,6 +18,9 @@ type count struct {
 }
 
 func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error) {
+	if err := possible(id); err != nil {
+		return nil, err
+	}
 	var counts []count
 	err := v.db.read(ctx, action+" voucher "+id, func(db *gorm.DB) error {
 		err := db.Raw(v.db.dialect.sql(voucherCount), id).Scan(&counts).Error

@@ -12,6 +12,9 @@ import (
 // Patch changes what is set. The resulting window must not be empty
 // (VALIDATION); NOT_FOUND when there is no such voucher.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+	if err := possible(id); err != nil {
+		return model.Voucher{}, err
+	}
 	var patched voucherRow
 	err := v.db.write(ctx, "patch voucher "+id, func(tx *gorm.DB) error {
 		row, err := lockVoucher(tx, v.db.dialect, id)
@@ -66,6 +69,9 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 	if (change.Delta == nil) == (change.Stock == nil) {
 		return model.Voucher{}, model.Invalid("body", "exactly one of delta and stock is expected")
+	}
+	if err := possible(id); err != nil {
+		return model.Voucher{}, err
 	}
 	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
 		row, err := lockVoucher(tx, v.db.dialect, id)

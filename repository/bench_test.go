@@ -1,0 +1,57 @@
+package repository_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// BenchmarkCreateOrders measures how many orders a second reach one voucher, by
+// strategy, batch size and writers, on a MariaDB that flushes every commit:
+//
+//	go test ./repository -run '^$' -bench CreateOrders -benchtime 2s
+func BenchmarkCreateOrders(b *testing.B) {
+	for _, s := range stores() {
+		for _, shape := range []struct{ batch, writers int }{{1, 1}, {1, 16}, {16, 4}, {100, 2}, {500, 2}} {
+			b.Run(fmt.Sprintf("%s/batch=%d/writers=%d", s, shape.batch, shape.writers), func(b *testing.B) {
+				options := repository.Options{SQLiteFile: b.TempDir() + "/bench.db"}
+				if s.dialect == "mysql" {
+					server := testserver.MariaDB(b)
+					options = repository.Options{DSN: server.DSN("bench")}
+					createSchema(b, server, "bench")
+				}
+				f := openFixture(b, s, options)
+				must(b, f.db.Migrate(b.Context()))
+				v := f.onSale(b, model.MaxAmount)
+				var next atomic.Int64
+				b.ResetTimer()
+				volley(shape.writers, func(int) {
+					for next.Add(1) <= int64(b.N) {
+						batch := make([]model.Order, shape.batch)
+						for i := range batch {
+							batch[i] = order(b, v.ID, newID(b))
+						}
+						if _, err := f.orders.CreateOrders(b.Context(), batch); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+				b.ReportMetric(float64(b.N*shape.batch)/b.Elapsed().Seconds(), "orders/s")
+			})
+		}
+	}
+}
+
+func createSchema(b *testing.B, server *testserver.Server, name string) {
+	b.Helper()
+	db, err := repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")})
+	must(b, err)
+	_, err = db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)
+	must(b, err)
+	must(b, db.Close())
+}

@@ -1,0 +1,168 @@
+package repository_test
+
+import (
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// TestSession: what the service depends on holds on its connections, whatever
+// the DSN and the server say.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.Schema(t) + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
+		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&tx_isolation=%27SERIALIZABLE%27&readTimeout=1h"
+	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
+	must(t, f.db.Migrate(t.Context()))
+	for variable, want := range map[string]string{
+		"tx_isolation": "READ-COMMITTED", "time_zone": "+00:00", "innodb_lock_wait_timeout": "3",
+		"idle_write_transaction_timeout": "5", "autocommit": "1", "character_set_client": "utf8mb4",
+	} {
+		var got string
+		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
+		if got != want {
+			t.Errorf("%s is %s, want %s", variable, got, want)
+		}
+	}
+	var mode string
+	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
+	if !strings.Contains(mode, "STRICT_ALL_TABLES") {
+		t.Errorf("sql_mode is %s", mode)
+	}
+	if _, err := f.db.SQL().ExecContext(t.Context(), "SELECT 1; SELECT 2"); err == nil {
+		t.Error("several statements in one were taken")
+	}
+	v := f.onSale(t, 1)
+	read, err := f.vouchers.Get(t.Context(), v.ID)
+	must(t, err)
+	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
+		t.Errorf("read %+v, want %+v", read, v)
+	}
+	if f.db.Dialect() != "mysql" {
+		t.Error(f.db.Dialect())
+	}
+}
+
+func TestSQLiteSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stores()[3])
+	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "3000"} {
+		var got string
+		must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
+		if got != want {
+			t.Errorf("%s is %s, want %s", pragma, got, want)
+		}
+	}
+	if f.db.Dialect() != "sqlite" {
+		t.Error(f.db.Dialect())
+	}
+}
+
+// TestBadOptions are refused, and no password shows.
+func TestBadOptions(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cr3t"
+	for _, dsn := range []string{
+		"root:" + secret, "root:" + secret + "@tcp(127.0.0.1:1)/", "root:" + secret + "@tcp(127.0.0.1:1)",
+		"root:" + secret + "(@tcp(127.0.0.1:1)/x", "root:x@" + secret + "@" + secret + "/" + secret + "?timeout=" + secret,
+		"root:" + secret + "@tcp(127.0.0.1:1)/schema", secret, "root:" + secret + "@tcp(127.0.0.1:1)/x?tls=" + secret,
+	} {
+		db, err := repository.Open(t.Context(), repository.Options{DSN: dsn})
+		if err == nil {
+			must(t, db.Close())
+			t.Errorf("%s was accepted", dsn)
+		} else if strings.Contains(err.Error(), secret) {
+			t.Errorf("a password shows: %v", err)
+		}
+	}
+	_, err := repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})
+	wantCode(t, err, model.CodeUnavailable)
+	for _, file := range []string{"", filepath.Join(t.TempDir(), "no", "such", "directory", "x.db")} {
+		if _, err := repository.Open(t.Context(), repository.Options{SQLiteFile: file}); err == nil {
+			t.Errorf("SQLite file %q was accepted", file)
+		}
+	}
+}
+
+// TestMigrateAtOnce: ten instances start together; one of them migrates.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, s := range []store{stores()[0], stores()[3]} {
+		t.Run(s.dialect, func(t *testing.T) {
+			t.Parallel()
+			options := repository.Options{}
+			if s.dialect == "sqlite" {
+				options.SQLiteFile = filepath.Join(t.TempDir(), "seckill.db")
+			} else {
+				options.DSN = testserver.Schema(t)
+			}
+			var ready atomic.Int32
+			volley(10, func(int) {
+				db, err := repository.Open(t.Context(), options)
+				if err == nil {
+					err = db.Migrate(t.Context())
+				}
+				if err != nil {
+					t.Errorf("migrate: %v", err)
+					return
+				}
+				ready.Add(1)
+				must(t, db.Close())
+			})
+			f := openFixture(t, s, options)
+			const files = 4
+			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != files || ready.Load() != 10 {
+				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
+			}
+			list, err := f.db.MigrationStatus(t.Context())
+			must(t, err)
+			if len(list) != files {
+				t.Fatalf("status %+v", list)
+			}
+			for i, m := range list {
+				if !m.Applied || m.Version != int64(i+1) || m.AppliedAt.IsZero() || !strings.HasSuffix(m.Name, ".sql") {
+					t.Errorf("migration %+v", m)
+				}
+			}
+			must(t, f.db.Migrate(t.Context())) // again: nothing
+		})
+	}
+}
+
+// TestMigrationAfterACrash: MySQL commits DDL by itself, so a process can die
+// between a table and the record of it. The next one must get through.
+func TestMigrationAfterACrash(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 2")
+		list, err := f.db.MigrationStatus(t.Context())
+		must(t, err)
+		if list[1].Applied == false || list[2].Applied {
+			t.Errorf("status %+v", list)
+		}
+		must(t, f.db.Migrate(t.Context()))
+		f.exec(t, "DELETE FROM schema_migrations") // died before the first record
+		must(t, f.db.Migrate(t.Context()))
+		f.onSale(t, 1)
+	})
+}
+
+// TestSurvivesRestart: what SQLite has answered is there after it was closed.
+func TestSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stores()[3])
+	v := f.onSale(t, 2)
+	must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	must(t, f.db.Close())
+	must(t, f.db.Close()) // again: nothing
+	_, err := f.vouchers.Get(t.Context(), v.ID)
+	wantCode(t, err, model.CodeUnavailable)
+	again := openFixture(t, f.store, f.options)
+	must(t, again.db.Migrate(t.Context()))
+	again.balanced(t, v.ID, 1)
+}

@@ -1,0 +1,92 @@
+package repository_test
+
+import (
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/repository"
+)
+
+// TestExclusive: one holds, the other hears of it, and takes over.
+func TestExclusive(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		other := openFixture(t, f.store, f.options)
+		first := f.db.Exclusive("embedded")
+		held, err := first.Held(t.Context())
+		if err != nil || !held {
+			t.Fatalf("held %v, %v", held, err)
+		}
+		second := other.db.Exclusive("embedded")
+		defer func() { must(t, second.Close()) }()
+		if held, err := second.Held(t.Context()); err != nil || held {
+			t.Errorf("a second holds: %v, %v", held, err)
+		}
+		third := other.db.Exclusive("something else")
+		if held, err := third.Held(t.Context()); err != nil || !held {
+			t.Errorf("another name: %v, %v", held, err)
+		}
+		must(t, third.Close())
+		must(t, first.Close())
+		eventually(t, "the second holds", func() bool {
+			held, err := second.Held(t.Context())
+			return held && err == nil
+		})
+	})
+}
+
+// TestExclusivePerSchema: named locks are the server's, the claim is the schema's.
+func TestExclusivePerSchema(t *testing.T) {
+	t.Parallel()
+	for range 2 {
+		f := newFixture(t, stores()[0])
+		claim := f.db.Exclusive("embedded")
+		t.Cleanup(func() { must(t, claim.Close()) })
+		if held, err := claim.Held(t.Context()); err != nil || !held {
+			t.Errorf("held %v, %v", held, err)
+		}
+	}
+}
+
+// TestExclusiveIsTakenAgain after its connection was killed.
+func TestExclusiveIsTakenAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stores()[0])
+	claim := f.db.Exclusive("embedded")
+	defer func() { must(t, claim.Close()) }()
+	held, err := claim.Held(t.Context())
+	if err != nil || !held {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	var schema string
+	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&schema))
+	holder := func() (id int64) {
+		_ = f.db.SQL().QueryRowContext(t.Context(), "SELECT COALESCE(IS_USED_LOCK(?), 0)", "seckill."+schema+".embedded").Scan(&id)
+		return id
+	}
+	before := holder()
+	f.exec(t, "KILL ?", before)
+	eventually(t, "another connection holds it", func() bool {
+		now := holder()
+		return now != 0 && now != before
+	})
+	if held, err := claim.Held(t.Context()); err != nil || !held {
+		t.Errorf("held %v, %v", held, err)
+	}
+}
+
+// TestExclusiveWithoutAServer reports that nothing is known.
+func TestExclusiveWithoutAServer(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN("mysql")})
+	claim := f.db.Exclusive("embedded")
+	if held, err := claim.Held(t.Context()); err != nil || !held {
+		t.Fatalf("held %v, %v", held, err)
+	}
+	server.Kill()
+	if held, err := claim.Held(t.Context()); err == nil || held {
+		t.Errorf("held %v, %v", held, err)
+	}
+	must(t, claim.Close())
+}

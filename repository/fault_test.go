@@ -1,0 +1,263 @@
+package repository_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// longestAnswer is what a call may take when the server is in trouble.
+const longestAnswer = 5 * time.Second
+
+// ownServer is a fixture on a MariaDB of its own, and its administrator.
+func ownServer(t *testing.T, strategy repository.StockStrategy, args ...string) (*fixture, *testserver.Server, *sql.DB) {
+	t.Helper()
+	server := testserver.MariaDB(t, args...)
+	admin, err := sql.Open("mysql", server.AdminDSN(""))
+	must(t, err)
+	t.Cleanup(func() { must(t, admin.Close()) })
+	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE fault")
+	must(t, err)
+	f := openFixture(t, store{"mysql", strategy}, repository.Options{DSN: server.DSN("fault")})
+	must(t, f.db.Migrate(t.Context()))
+	return f, server, admin
+}
+
+// unavailable checks that every kind of call says UNAVAILABLE, in time.
+func (f *fixture) unavailable(t *testing.T, voucherID string) {
+	t.Helper()
+	title := "x"
+	calls := map[string]func(context.Context) error{
+		"create orders": func(ctx context.Context) error {
+			_, err := f.orders.CreateOrders(ctx, []model.Order{order(t, voucherID, newID(t))})
+			return err
+		},
+		"get": func(ctx context.Context) error {
+			_, err := f.vouchers.Get(ctx, voucherID)
+			return err
+		},
+		"patch": func(ctx context.Context) error {
+			_, err := f.vouchers.Patch(ctx, voucherID, model.VoucherPatch{Title: &title})
+			return err
+		},
+		"list": func(ctx context.Context) error {
+			_, err := f.orders.List(ctx, model.OrderQuery{VoucherID: voucherID})
+			return err
+		},
+		"account": func(ctx context.Context) error {
+			return f.accounts.Create(ctx, model.Account{ID: newID(t), Username: newID(t), Role: model.RoleUser})
+		},
+		"ping": f.db.Ping,
+	}
+	names := make([]string, 0, len(calls))
+	for name := range calls {
+		names = append(names, name)
+	}
+	volley(len(names), func(i int) {
+		within(t, longestAnswer, func(ctx context.Context) {
+			err := calls[names[i]](ctx)
+			if err == nil || model.CodeOf(err) != model.CodeUnavailable {
+				t.Errorf("%s: %v, want UNAVAILABLE", names[i], err)
+			}
+		})
+	})
+}
+
+// TestServerKilled under load: UNAVAILABLE in bounded time; when it is back,
+// what was acknowledged is there, nothing is oversold, and the sale goes on.
+func TestServerKilled(t *testing.T) {
+	t.Parallel()
+	f, server, _ := ownServer(t, repository.StockConditional)
+	const units = 400
+	v := f.onSale(t, units)
+	created := make(chan string, units)
+	killed := make(chan struct{})
+	kill := make(chan struct{}, 100)
+	go func() {
+		defer close(killed)
+		for range 10 { // ten acknowledged orders, then the end
+			<-kill
+		}
+		server.Kill()
+	}()
+	volley(8, func(int) {
+		for {
+			began := time.Now()
+			o := order(t, v.ID, newID(t))
+			outcomes, err := f.orders.CreateOrders(ctxOf(t, 6*time.Second), []model.Order{o})
+			if took := time.Since(began); took > 6*time.Second+longestAnswer {
+				t.Errorf("took %s", took)
+			}
+			if err != nil {
+				if model.CodeOf(err) != model.CodeUnavailable {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if outcomes[0].Err != nil {
+				return
+			}
+			created <- o.ID
+			select {
+			case kill <- struct{}{}:
+			default:
+			}
+		}
+	})
+	<-killed
+	close(created)
+	f.unavailable(t, v.ID)
+	server.Start()
+	known := 0
+	for id := range created {
+		known++
+		if _, err := f.orders.Get(t.Context(), id); err != nil {
+			t.Errorf("acknowledged order: %v", err)
+		}
+	}
+	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE slot = 1")
+	if live < int64(known) || known == 0 {
+		t.Errorf("%d live orders, %d acknowledged", live, known)
+	}
+	f.balanced(t, v.ID, live)
+	must(t, f.place(t, order(t, v.ID, newID(t))).Err)
+	f.balanced(t, v.ID, live+1)
+}
+
+func ctxOf(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestServerFrozen (SIGSTOP): no connection breaks, nothing is answered.
+func TestServerFrozen(t *testing.T) {
+	t.Parallel()
+	f, server, _ := ownServer(t, repository.StockConditional)
+	v := f.onSale(t, 10)
+	server.Pause()
+	eventually(t, "every thread has stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID()))
+		must(t, err)
+		for _, thread := range threads {
+			if stat, err := os.ReadFile(thread); err == nil && !strings.Contains(string(stat), ") T ") {
+				return false
+			}
+		}
+		return len(threads) > 0
+	})
+	f.unavailable(t, v.ID)
+	server.Resume()
+	eventually(t, "the server answers again", func() bool { return f.db.Ping(t.Context()) == nil })
+	must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	f.balanced(t, v.ID, 1)
+}
+
+// TestServerReadOnly: refuses writes, still reads, and sells again afterwards.
+func TestServerReadOnly(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t, repository.StockConditional)
+	v := f.onSale(t, 10)
+	_, err := admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")
+	must(t, err)
+	within(t, longestAnswer, func(ctx context.Context) {
+		_, err := f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
+		wantCode(t, err, model.CodeUnavailable)
+		if errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("%v: it was refused", err)
+		}
+	})
+	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}), model.CodeUnavailable)
+	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+	_, err = admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")
+	must(t, err)
+	must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	f.balanced(t, v.ID, 1)
+}
+
+// TestStrategiesDiffer reads from the server's own log what each strategy says.
+func TestStrategiesDiffer(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t, repository.StockConditional, "--general-log=1", "--log-output=TABLE")
+	for _, strategy := range mysqlStrategies() {
+		instance := openFixture(t, store{"mysql", strategy}, f.options)
+		v := f.onSale(t, 3)
+		must(t, instance.place(t, order(t, v.ID, "alice")).Err)
+		rows, err := admin.QueryContext(t.Context(),
+			"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+v.ID+"%")
+		must(t, err)
+		var said []string
+		for rows.Next() {
+			var statement string
+			must(t, rows.Scan(&statement))
+			if !strings.HasPrefix(statement, "INSERT INTO `vouchers`") {
+				said = append(said, statement)
+			}
+		}
+		must(t, errors.Join(rows.Err(), rows.Close()))
+		if len(said) != 4 {
+			t.Fatalf("%s: %d statements: %q", strategy, len(said), said)
+		}
+		read, existing, take, insert := said[0], said[1], said[2], said[3]
+		forUpdate := strings.Contains(read, "FOR UPDATE")
+		if forUpdate != (strategy == repository.StockPessimistic) || !strings.HasPrefix(read, "SELECT") {
+			t.Errorf("%s reads: %s", strategy, read)
+		}
+		if strings.Contains(existing, "FOR UPDATE") || strings.Contains(strings.ToUpper(existing), "LOCK IN SHARE MODE") {
+			t.Errorf("%s locks orders: %s", strategy, existing)
+		}
+		if !strings.Contains(take, "SET remaining = remaining - 1, version = version + 1") {
+			t.Errorf("%s takes: %s", strategy, take)
+		}
+		condition := take[strings.Index(take, "WHERE"):]
+		if comparesVersion := strings.Contains(condition, "version ="); comparesVersion != (strategy == repository.StockOptimistic) {
+			t.Errorf("%s takes: %s", strategy, take)
+		}
+		if comparesState := strings.Contains(condition, "state ="); comparesState != (strategy == repository.StockConditional) {
+			t.Errorf("%s takes: %s", strategy, take)
+		}
+		if !strings.Contains(condition, "remaining >= 1") {
+			t.Errorf("%s takes without a guard: %s", strategy, take)
+		}
+		if !strings.HasPrefix(insert, "INSERT INTO `orders`") || strings.Contains(insert, "DUPLICATE") {
+			t.Errorf("%s inserts: %s", strategy, insert)
+		}
+	}
+	for _, forbidden := range []string{"INSERT IGNORE%", "%ON DUPLICATE KEY%", "REPLACE INTO%"} {
+		var n int
+		must(t, admin.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? AND argument NOT LIKE '%general_log%'", forbidden).Scan(&n))
+		if n != 0 {
+			t.Errorf("%d statements like %s", n, forbidden)
+		}
+	}
+}
+
+// TestNoDeadlocks: mixed batches, stock changes and patches with one order of
+// locks. The server counts its deadlocks.
+func TestNoDeadlocks(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t, repository.StockConditional)
+	for _, strategy := range mysqlStrategies() {
+		mixedVouchers(t, openFixture(t, store{"mysql", strategy}, f.options))
+	}
+	var name string
+	var deadlocks int
+	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks))
+	if deadlocks != 0 {
+		t.Errorf("%d deadlocks", deadlocks)
+	}
+}

@@ -1,0 +1,244 @@
+package repository_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestVoucherComesBackAsItWasMade(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		begin := time.Now().Add(time.Hour).In(time.FixedZone("CST", 8*3600))
+		asked := model.NewVoucher{
+			Title: "茶 & 🍵", Description: strings.Repeat("é", 4000), Price: model.MaxAmount, FaceValue: 0,
+			Stock: model.MaxAmount, BeginAt: begin, EndAt: begin.Add(time.Microsecond),
+		}
+		id := newID(t)
+		made, err := f.vouchers.Create(t.Context(), id, asked, model.Idempotency{})
+		must(t, err)
+		read, err := f.vouchers.Get(t.Context(), id)
+		must(t, err)
+		if made.Phase != model.PhaseUpcoming || read.ServerTime.Before(made.ServerTime) || time.Since(read.ServerTime).Abs() > time.Minute {
+			t.Errorf("made %+v, read %+v", made, read)
+		}
+		read.ServerTime = made.ServerTime
+		if fmt.Sprint(read) != fmt.Sprint(made) || read.State != model.VoucherPublished || read.Remaining != model.MaxAmount ||
+			read.Currency != "CNY" || !read.BeginAt.Equal(begin.Truncate(time.Microsecond)) || read.Description != asked.Description {
+			t.Errorf("read %+v, want %+v", read, made)
+		}
+		many, err := f.vouchers.GetMany(t.Context(), []string{id, "absent"})
+		must(t, err)
+		if len(many) != 1 || many[id].Title != asked.Title {
+			t.Errorf("many: %+v", many)
+		}
+		for _, absent := range []string{"absent", id + " ", strings.ToUpper(id), ""} {
+			_, err := f.vouchers.Get(t.Context(), absent)
+			wantCode(t, err, model.CodeNotFound)
+		}
+		asked.EndAt = begin
+		_, err = f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{})
+		wantCode(t, err, model.CodeValidation)
+		all, err := f.vouchers.IDs(t.Context())
+		must(t, err)
+		if !slices.Equal(all, []string{id}) {
+			t.Errorf("ids %v", all)
+		}
+	})
+}
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 3)
+		title, description, price, value := "New", "D", int64(1), int64(2)
+		begin, end, paused := v.BeginAt.Add(time.Minute), v.EndAt.Add(time.Minute), model.VoucherPaused
+		patched, err := f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{
+			Title: &title, Description: &description, Price: &price, FaceValue: &value, BeginAt: &begin, EndAt: &end, State: &paused,
+		})
+		must(t, err)
+		read, err := f.vouchers.Get(t.Context(), v.ID)
+		must(t, err)
+		read.ServerTime = patched.ServerTime
+		if fmt.Sprint(read) != fmt.Sprint(patched) || read.Version != v.Version+1 || read.Title != title || read.Price != price ||
+			!read.BeginAt.Equal(begin) || !read.EndAt.Equal(end) || read.Phase != model.PhasePaused || read.Remaining != 3 || !read.CreatedAt.Equal(v.CreatedAt) {
+			t.Errorf("read %+v, patched %+v", read, patched)
+		}
+		// The window is judged as it would be.
+		for _, patch := range []model.VoucherPatch{{BeginAt: &end}, {EndAt: &begin}} {
+			_, err := f.vouchers.Patch(t.Context(), v.ID, patch)
+			wantCode(t, err, model.CodeValidation)
+		}
+		_, err = f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})
+		wantCode(t, err, model.CodeNotFound)
+		if same, err := f.vouchers.Get(t.Context(), v.ID); err != nil || same.Version != read.Version {
+			t.Errorf("refused patches left %+v, %v", same, err)
+		}
+	})
+}
+
+func TestChangeStock(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 5)
+		for i := range 3 {
+			must(t, f.place(t, order(t, v.ID, user(i))).Err)
+		}
+		for _, test := range []struct {
+			delta, stock   *int64
+			want           model.Code
+			total, remains int64
+		}{
+			{delta: new(int64(5)), total: 10, remains: 7},
+			{stock: new(int64(4)), total: 4, remains: 1},
+			{stock: new(int64(2)), want: model.CodeConflict},
+			{delta: new(int64(-2)), want: model.CodeConflict},
+			{delta: new(int64(-100)), want: model.CodeConflict},
+			{stock: new(int64(-1)), want: model.CodeValidation},
+			{stock: new(int64(model.MaxAmount + 1)), want: model.CodeValidation},
+			{delta: new(int64(model.MaxAmount)), want: model.CodeValidation},
+			{delta: new(int64(-1 << 63)), want: model.CodeValidation},
+			{delta: new(int64(1<<63 - 1)), want: model.CodeValidation},
+			{delta: new(int64(1)), stock: new(int64(1)), want: model.CodeValidation},
+			{want: model.CodeValidation},
+			{delta: new(int64(-1)), total: 3, remains: 0},
+			{stock: new(int64(model.MaxAmount)), total: model.MaxAmount, remains: model.MaxAmount - 3},
+		} {
+			before, err := f.vouchers.Get(t.Context(), v.ID)
+			must(t, err)
+			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: test.delta, Stock: test.stock}, model.Idempotency{})
+			after, err2 := f.vouchers.Get(t.Context(), v.ID)
+			must(t, err2)
+			if test.want != "" {
+				wantCode(t, err, test.want)
+				if after.Version != before.Version || after.Stock != before.Stock || after.Remaining != before.Remaining {
+					t.Errorf("a refused change left %+v", after)
+				}
+				continue
+			}
+			must(t, err)
+			if got.Stock != test.total || got.Remaining != test.remains || after.Stock != test.total || after.Remaining != test.remains || after.Version != before.Version+1 {
+				t.Errorf("got %+v, read %+v, want %d of %d", got, after, test.remains, test.total)
+			}
+			f.balanced(t, v.ID, 3)
+		}
+		_, err := f.vouchers.ChangeStock(t.Context(), "absent", model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
+		wantCode(t, err, model.CodeNotFound)
+	})
+}
+
+// TestStockChangesDuringTheSale: up and down while buyers buy; nothing is lost
+// and nothing is undercut.
+func TestStockChangesDuringTheSale(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 20)
+		var changed atomic.Int64
+		volley(6, func(w int) {
+			for n := range 15 {
+				if w > 1 {
+					if _, err := f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(100*w+n))}); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				delta := int64(3 - 5*(n%2))
+				_, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})
+				if err == nil {
+					changed.Add(delta)
+				} else if model.CodeOf(err) != model.CodeConflict {
+					t.Error(err)
+				}
+			}
+		})
+		stats, err := f.vouchers.Stats(t.Context(), v.ID)
+		must(t, err)
+		if stats.Stock != 20+changed.Load() || stats.Stock != stats.Remaining+stats.Sold || stats.OrdersByStatus[model.OrderUnpaid] != stats.Sold {
+			t.Errorf("%+v, changed by %d", stats, changed.Load())
+		}
+		f.balanced(t, v.ID, stats.Sold)
+	})
+}
+
+func TestStatsAndAudit(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 10)
+		f.onSale(t, 99) // another voucher must not count
+		for i, status := range []model.OrderStatus{model.OrderUnpaid, model.OrderUnpaid, model.OrderPaid, model.OrderCanceled, model.OrderExpired} {
+			o := f.place(t, order(t, v.ID, user(i))).Order
+			f.exec(t, "UPDATE orders SET status = ? WHERE id = ?", status, o.ID)
+		}
+		f.exec(t, "UPDATE vouchers SET remaining = 7 WHERE id = ?", v.ID)
+		stats, err := f.vouchers.Stats(t.Context(), v.ID)
+		must(t, err)
+		if stats.Stock != 10 || stats.Remaining != 7 || stats.Sold != 3 || stats.Reserved != 0 || len(stats.OrdersByStatus) != len(model.OrderStatuses()) ||
+			stats.OrdersByStatus[model.OrderUnpaid] != 2 || stats.OrdersByStatus[model.OrderPaid] != 1 || stats.OrdersByStatus[model.OrderCanceled] != 1 {
+			t.Errorf("%+v", stats)
+		}
+		f.balanced(t, v.ID, 3)
+		f.exec(t, "UPDATE vouchers SET remaining = 6 WHERE id = ?", v.ID)
+		audit, err := f.vouchers.Audit(t.Context(), v.ID)
+		must(t, err)
+		if audit.Balanced || audit.Redis != nil || audit.Queue != nil || audit.Drift == nil || audit.Mode != model.ModeSync || audit.VoucherID != v.ID {
+			t.Errorf("%+v", audit)
+		}
+		for _, ask := range []func() error{
+			func() error { _, err := f.vouchers.Stats(t.Context(), "absent"); return err },
+			func() error { _, err := f.vouchers.Audit(t.Context(), "absent"); return err },
+		} {
+			wantCode(t, ask(), model.CodeNotFound)
+		}
+		empty := f.onSale(t, 1)
+		f.balanced(t, empty.ID, 0)
+	})
+}
+
+// TestPhases: the SQL of the list and model.PhaseAt agree, in every state.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		now := time.Now()
+		want := map[model.Phase][]string{}
+		everything := 0
+		for _, state := range model.VoucherStates() {
+			for _, begin := range []time.Duration{-2 * time.Hour, -time.Hour, time.Hour} {
+				for stock := range int64(2) {
+					v := f.voucher(t, model.NewVoucher{Stock: stock, State: state, BeginAt: now.Add(begin), EndAt: now.Add(begin + 90*time.Minute)})
+					everything++
+					if v.Buyable() {
+						want[v.Phase] = append(want[v.Phase], v.ID)
+					}
+				}
+			}
+		}
+		for _, phase := range model.Phases() {
+			page, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase, Limit: 100})
+			must(t, err)
+			var got []string
+			for _, v := range page.Items {
+				got = append(got, v.ID)
+				if v.Phase != phase {
+					t.Errorf("%s is listed as %s", v.Phase, phase)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(want[phase])
+			if !slices.Equal(got, want[phase]) || len(got) == 0 {
+				t.Errorf("%s: %d listed, want %d", phase, len(got), len(want[phase]))
+			}
+		}
+		page, err := f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100})
+		must(t, err)
+		if len(page.Items) != everything {
+			t.Errorf("%d listed, want %d", len(page.Items), everything)
+		}
+		_, err = f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})
+		wantCode(t, err, model.CodeValidation)
+	})
+}
