@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"seckill/model"
 )
 
 // checkTimeout bounds one readiness check: a load balancer asks every second
@@ -23,9 +25,12 @@ type Check struct {
 	Err  error
 }
 
-// Health tells whether this instance can serve.
+// Health tells whether this instance can serve. A stop has two steps: first it
+// is not ready any more, but serves on until load balancers had the time to
+// notice; then it drains, and refuses.
 type Health struct {
 	probes   []Probe
+	leaving  atomic.Bool
 	draining atomic.Bool
 }
 
@@ -45,10 +50,16 @@ func (h *Health) Check(ctx context.Context) []Check {
 		wg.Go(func() { checks[i] = Check{Name: probe.Name, Err: probe.Ask(ctx)} })
 	}
 	wg.Wait()
+	if h.leaving.Load() {
+		checks = append(checks, Check{Name: "server", Err: model.Unavailable("about to stop", nil)})
+	}
 	return checks
 }
 
-// StartDraining makes the instance not ready for good: it is about to stop.
+// StartLeaving makes the instance not ready for good.
+func (h *Health) StartLeaving() { h.leaving.Store(true) }
+
+// StartDraining makes the instance refuse what is new.
 func (h *Health) StartDraining() { h.draining.Store(true) }
 
 // Draining reports whether StartDraining was called.

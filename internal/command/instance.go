@@ -143,7 +143,7 @@ func (i *Instance) Failed() <-chan error { return i.failed }
 // when ctx ends first, the moment is cut short, nothing else.
 func (i *Instance) Stop(ctx context.Context) error {
 	i.stopOnce.Do(func() {
-		i.health.StartDraining()
+		i.health.StartLeaving()
 		i.log.InfoContext(ctx, "stopping: not ready any more")
 		grace := time.NewTimer(drainGrace)
 		defer grace.Stop()
@@ -151,6 +151,7 @@ func (i *Instance) Stop(ctx context.Context) error {
 		case <-grace.C:
 		case <-ctx.Done():
 		}
+		i.health.StartDraining()
 		i.stopErr = i.close()
 		i.log.InfoContext(ctx, "stopped", slog.Any("error", i.stopErr))
 	})

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/embedded"
+	"seckill/model"
 	"seckill/repository"
 	"seckill/service"
 )
@@ -21,9 +21,11 @@ const startTimeout = 10 * time.Second
 // openDatabase opens the database, which also proves that it answers, and
 // brings its schema up to date unless that is turned off.
 func (i *Instance) openDatabase(ctx context.Context, cfg config.Config) (*repository.Database, error) {
-	db, err := openDatabase(ctx, cfg, i.log)
+	opening, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	db, err := openDatabase(opening, cfg, i.log)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
 	}
 	i.onClose("database", db.Close)
 	if cfg.Migrate {
@@ -94,7 +96,7 @@ func (i *Instance) claimDatabase(cfg config.Config, db *repository.Database) (pr
 	return service.Probe{Name: "instance", Ask: func(ctx context.Context) error {
 		held, err := claim.Held(ctx)
 		if err == nil && !held {
-			err = errors.New("another instance with an embedded Redis uses this database; set SECKILL_REDIS_URL to run several")
+			err = model.Unavailable("another instance with an embedded Redis uses this database; set SECKILL_REDIS_URL to run several", nil)
 		}
 		return err
 	}}, true

@@ -74,14 +74,21 @@ type app struct {
 	prefix string
 }
 
-// start runs an instance in this process until the test ends.
-func start(t *testing.T, s settings) *app {
+// begin starts an instance in this process.
+func begin(t *testing.T, s settings) (*command.Instance, error) {
 	t.Helper()
 	cfg, err := config.Load(s.environ())
 	if err != nil {
 		t.Fatal(err)
 	}
-	instance, err := command.Start(t.Context(), cfg, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
+	log := slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})
+	return command.Start(t.Context(), cfg, slog.New(log))
+}
+
+// start runs an instance in this process until the test ends.
+func start(t *testing.T, s settings) *app {
+	t.Helper()
+	instance, err := begin(t, s)
 	if err != nil {
 		t.Fatal(err)
 	}

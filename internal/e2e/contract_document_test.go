@@ -1,0 +1,222 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+)
+
+// document is the program's own OpenAPI document, by which the contract's
+// tests find the routes and check the answers.
+type document struct {
+	Paths map[string]map[string]documented
+
+	compiler *jsonschema.Compiler
+	mu       sync.Mutex
+	seen     map[string]bool // "GET /path 200": answers that were checked
+}
+
+// documented is one operation of the document.
+type documented struct {
+	Security  []map[string][]string
+	Responses map[string]struct {
+		Content map[string]json.RawMessage
+		Headers map[string]json.RawMessage
+	}
+}
+
+// protected reports whether the operation needs a token.
+func (d documented) protected() bool {
+	for _, alternative := range d.Security {
+		if len(alternative) == 0 {
+			return false
+		}
+	}
+	return len(d.Security) > 0
+}
+
+// readDocument fetches the document.
+func readDocument(t *testing.T, a *app) *document {
+	t.Helper()
+	got := a.call(t, http.MethodGet, "/openapi.json", "", nil)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
+		t.Fatalf("openapi.json: %d %v", got.status, got.header)
+	}
+	doc := decode[*document](t, got)
+	doc.seen = map[string]bool{}
+	content, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc.compiler = jsonschema.NewCompiler()
+	doc.compiler.AssertFormat()
+	if err := doc.compiler.AddResource("api.json", content); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+// route is one operation with its place.
+type route struct {
+	method, path string // /api/v1/…, with {id}
+	operation    documented
+}
+
+// routes lists the operations that hold.
+func (d *document) routes(holds func(route) bool) []route {
+	var list []route
+	for path, methods := range d.Paths {
+		for method, operation := range methods {
+			if r := (route{strings.ToUpper(method), path, operation}); holds(r) {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+// check holds an answer to the document: its status, media type, headers and
+// body must be among those that are documented for the operation.
+func (d *document) check(t *testing.T, method, template string, got answer) {
+	t.Helper()
+	operation, ok := d.Paths[template][strings.ToLower(method)]
+	if !ok {
+		t.Errorf("%s %s is not documented", method, template)
+		return
+	}
+	status := strconv.Itoa(got.status)
+	response, ok := operation.Responses[status]
+	if !ok {
+		t.Errorf("%s %s: %s is not documented: %s", method, template, status, got.body)
+		return
+	}
+	for name := range response.Headers {
+		optional := name == "Retry-After" && status == "409" || name == "Content-Disposition"
+		if got.header.Get(name) == "" && !optional {
+			t.Errorf("%s %s: %s lacks its header %s", method, template, status, name)
+		}
+	}
+	contentType := got.header.Get("Content-Type")
+	if _, ok := response.Content[contentType]; !ok {
+		t.Errorf("%s %s: %s as %q is not documented", method, template, status, contentType)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.seen[method+" "+template+" "+status+" "+contentType] = true
+	if !strings.Contains(contentType, "json") {
+		return
+	}
+	escape := strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+	pointer := "api.json#/paths/" + escape.Replace(template) + "/" + strings.ToLower(method) + "/responses/" + status +
+		"/content/" + escape.Replace(contentType) + "/schema"
+	schema, err := d.compiler.Compile(pointer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.body))
+	if err != nil {
+		t.Fatalf("%s %s: %v in %s", method, template, err, got.body)
+	}
+	if err := schema.Validate(body); err != nil {
+		t.Errorf("%s %s: %v\n%s", method, template, err, got.body)
+	}
+}
+
+// concrete fills the braces of a path with an id.
+func concrete(path, id string) string {
+	return regexp.MustCompile(`\{\w+\}`).ReplaceAllString(path, id)
+}
+
+// TestAnswersAreAsDocumented makes every call of the document succeed once,
+// and refuses some, and holds each answer to its schema.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	t.Parallel()
+	a := start(t, onServers(t))
+	doc := readDocument(t, a)
+	admin, buyer := a.admin(t), a.token(t, a.user(1), "user")
+	voucher := a.onSale(t, 2)
+	upcoming := a.create(t, map[string]any{"begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
+	account := map[string]any{"username": "documented", "password": "long enough"}
+	var order struct{ ID string }
+
+	for _, call := range []struct {
+		method, template, id, query, token string
+		body                               any
+		status                             int
+	}{
+		{"GET", "/livez", "", "", "", nil, 200},
+		{"GET", "/readyz", "", "", "", nil, 200},
+		{"GET", "/api/v1/docs", "", "", "", nil, 200},
+		{"GET", "/api/v1/openapi.json", "", "", "", nil, 200},
+		{"POST", "/api/v1/auth/register", "", "", "", account, 201},
+		{"POST", "/api/v1/auth/register", "", "", "", account, 409},
+		{"POST", "/api/v1/auth/register", "", "", "", map[string]any{}, 422},
+		{"POST", "/api/v1/auth/register", "", "", "", "{", 400},
+		{"POST", "/api/v1/auth/login", "", "", "", account, 200},
+		{"POST", "/api/v1/auth/login", "", "", "", map[string]any{"username": "nobody", "password": "x"}, 401},
+		{"GET", "/api/v1/auth/me", "", "", buyer, nil, 200},
+		{"GET", "/api/v1/auth/me", "", "", "", nil, 401},
+		{"GET", "/api/v1/vouchers", "", "", "", nil, 200},
+		{"GET", "/api/v1/vouchers", "", "?limit=0", "", nil, 422},
+		{"GET", "/api/v1/vouchers/{id}", voucher.ID, "", "", nil, 200},
+		{"GET", "/api/v1/vouchers/{id}", "none", "", "", nil, 404},
+		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, nil, 201},
+		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, nil, 409},
+		{"POST", "/api/v1/vouchers/{id}/seckill", upcoming.ID, "", buyer, nil, 409},
+		{"POST", "/api/v1/vouchers/{id}/seckill", voucher.ID, "", buyer, strings.Repeat(" ", 17<<10), 413},
+		{"GET", "/api/v1/orders", "", "", buyer, nil, 200},
+		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=1s", buyer, nil, 200},
+		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=soon", buyer, nil, 422},
+		{"POST", "/api/v1/admin/vouchers", "", "", admin, map[string]any{
+			"title": "Tea", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
+		}, 201},
+		{"POST", "/api/v1/admin/vouchers", "", "", buyer, map[string]any{}, 403},
+		{"GET", "/api/v1/admin/vouchers", "", "", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}", voucher.ID, "", admin, nil, 200},
+		{"PATCH", "/api/v1/admin/vouchers/{id}", voucher.ID, "", admin, map[string]any{"title": "Cake"}, 200},
+		{"POST", "/api/v1/admin/vouchers/{id}/stock", voucher.ID, "", admin, map[string]any{"delta": 1}, 200},
+		{"POST", "/api/v1/admin/vouchers/{id}/stock", voucher.ID, "", admin, map[string]any{"stock": 0}, 409},
+		{"GET", "/api/v1/admin/vouchers/{id}/stats", voucher.ID, "", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}/audit", voucher.ID, "", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders/{id}", "ORDER", "", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
+	} {
+		id := call.id
+		if id == "ORDER" {
+			id = order.ID
+		}
+		got, err := send(a.client, call.method, a.url+concrete(call.template, id)+call.query, call.token, call.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.status != call.status {
+			t.Errorf("%s %s%s: %d %s, want %d", call.method, call.template, call.query, got.status, got.body, call.status)
+		}
+		if strings.HasSuffix(call.template, "/seckill") && got.status == http.StatusCreated {
+			order = decode[struct{ ID string }](t, got)
+		}
+		doc.check(t, call.method, call.template, got)
+	}
+	for _, r := range doc.routes(func(route) bool { return true }) {
+		for status, response := range r.operation.Responses {
+			if status >= "400" {
+				continue
+			}
+			for contentType := range response.Content {
+				if !doc.seen[r.method+" "+r.path+" "+status+" "+contentType] {
+					t.Errorf("%s %s never answered %s as %s", r.method, r.path, status, contentType)
+				}
+			}
+		}
+	}
+}
