@@ -14,7 +14,7 @@ import (
 // up still has to be answered within its budget.
 const (
 	redisDialTimeout = time.Second
-	redisIOTimeout   = time.Second
+	redisIOTimeout   = 2 * time.Second
 	// redisPoolSize connections are enough for two cores' worth of concurrent
 	// calls; more callers wait for a free one at most redisIOTimeout.
 	redisPoolSize = 64

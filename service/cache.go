@@ -26,9 +26,9 @@ const (
 	copyRefreshAge = 300 * time.Millisecond
 	// maxCopies bounds the memory; far more vouchers than are on sale at once.
 	maxCopies = 10_000
-	// readTimeout bounds one reading, buyers included: the longest answer is
-	// the lock's wait and five seconds, of which a reading may take its part.
-	readTimeout = 2 * time.Second
+	// readTimeout bounds one reading, buyers included. It is what a request may
+	// take in all: a database that is slow now is no reason to give up earlier.
+	readTimeout = placeBudget
 	// maxReadBatch vouchers are read by one query.
 	maxReadBatch = 500
 	// readers query at once; further reads gather behind them.

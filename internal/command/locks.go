@@ -14,9 +14,14 @@ import (
 	"seckill/service"
 )
 
-// unlockTimeout bounds what giving a lock back may add to an answer; a lock
-// that could not be given back ends with its lease.
-const unlockTimeout = 500 * time.Millisecond
+const (
+	// lockCallTimeout bounds one call to a lock's store; the request it is made
+	// for has five seconds.
+	lockCallTimeout = 4 * time.Second
+	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
+	// that could not be given back ends with its lease.
+	unlockTimeout = 500 * time.Millisecond
+)
 
 // openLocks makes the users' locks of the mode that is set. Beside an embedded
 // Redis, which nobody else reaches, they are kept in this process's memory: it
@@ -34,6 +39,7 @@ func (i *Instance) openLocks(cfg config.Config, client redis.UniversalClient) se
 func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(cfg.LockLease),
+		lock.CallTimeout(lockCallTimeout),
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(i.log.With(slog.String("part", "lock"))),
 	)
