@@ -105,11 +105,10 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 }
 
 func (p Process) runSale(ctx context.Context, s sale) error {
-	adminToken, err := s.tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, demoToken)
+	admin, err := s.client("admin", model.RoleAdmin)
 	if err != nil {
 		return err
 	}
-	admin := apiClient{base: s.base, token: adminToken, http: s.http}
 	if s.voucher, err = createVoucher(ctx, admin, s.stock); err != nil {
 		return fmt.Errorf("put the voucher up: %w", err)
 	}
@@ -130,6 +129,12 @@ func (p Process) runSale(ctx context.Context, s sale) error {
 	fmt.Fprintf(p.Stdout, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n",
 		count.answers, s.stock)
 	return nil
+}
+
+// client calls the server as somebody.
+func (s sale) client(subject string, role model.Role) (apiClient, error) {
+	signed, err := s.tokens.Issue(token.Claims{Subject: subject, Role: role}, demoToken)
+	return apiClient{base: s.base, token: signed, http: s.http}, err
 }
 
 // createVoucher puts the voucher up that is sold, as an administrator would.

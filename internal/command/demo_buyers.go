@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"seckill/internal/token"
 	"seckill/model"
 )
 
@@ -53,11 +52,10 @@ func (a answer) name() string {
 func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Duration, error) {
 	clients := make([]apiClient, s.buyers)
 	for i := range clients {
-		signed, err := s.tokens.Issue(token.Claims{Subject: userID(i), Role: model.RoleUser}, demoToken)
-		if err != nil {
+		var err error
+		if clients[i], err = s.client(userID(i), model.RoleUser); err != nil {
 			return nil, 0, err
 		}
-		clients[i] = apiClient{base: s.base, token: signed, http: s.http}
 	}
 	if err := warmUp(ctx, s); err != nil {
 		return nil, 0, err

@@ -1,0 +1,274 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"seckill/config"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// started is an embedded instance in this process, and its settings.
+func started(t *testing.T, environ ...string) (*Instance, config.Config) {
+	t.Helper()
+	cfg, err := config.Load(append([]string{
+		"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_LOG_LEVEL=error",
+		"SECKILL_DATA_DIR=" + t.TempDir(),
+	}, environ...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, err := Start(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's context has ended by now, which skips the drain's grace.
+		if err := instance.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	return instance, cfg
+}
+
+func client(t *testing.T) *http.Client {
+	t.Helper()
+	transport := newTransport(4)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	got := call(t, in(dir), "", "token", "--users", "3", "--first", "41")
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("%+v", got)
+	}
+	admin := call(t, in(dir), "", "token", "--users", "1", "--role", "admin", "--ttl", "1m")
+	cfg, err := config.Load(in(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := openTokens(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(got.stdout+admin.stdout, "\n"), "\n")
+	want := []string{"41 user", "42 user", "43 user", "1 admin"}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines: %q", len(lines), lines)
+	}
+	for i, line := range lines {
+		claims, err := authority.Verify(line)
+		if err != nil || claims.Subject+" "+string(claims.Role) != want[i] {
+			t.Errorf("token %d is %+v, %v; want %s", i, claims, err, want[i])
+		}
+	}
+}
+
+func TestTokensOfARealDeployment(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("new=0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "data")
+	environ := append(in(dir), "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x", "SECKILL_JWT_SECRET_FILE="+file)
+	if got := call(t, environ, "", "token", "--users", "1"); got.code != 0 || strings.Count(got.stdout, ".") != 2 {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("a data directory was made: %v", err)
+	}
+}
+
+// login tries to log in with a running instance.
+func login(t *testing.T, base, username, password string) int {
+	t.Helper()
+	body, err := json.Marshal(map[string]string{"username": username, "password": password})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := response.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode
+}
+
+func TestAdminCreate(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	environ := in(cfg.DataDir)
+	create := func(username, stdin string) called {
+		return call(t, environ, stdin, "admin", "create", "--username", username)
+	}
+	if got := create("Root", "correct horse\r\nsecond line\n"); got.code != 0 || !strings.Contains(got.stdout, "Root") {
+		t.Fatalf("%+v", got)
+	}
+	if status := login(t, instance.BaseURL(), "root", "correct horse"); status != http.StatusOK {
+		t.Errorf("the administrator logs in: %d", status)
+	}
+	if status := login(t, instance.BaseURL(), "root", "correct horse\r"); status != http.StatusUnauthorized {
+		t.Errorf("a wrong password: %d", status)
+	}
+	for name, test := range map[string]struct{ username, stdin, stderr string }{
+		"taken":          {"ROOT", "correct horse", "taken"},
+		"short password": {"other", "123456789", "10 to 128 characters"},
+		"long password":  {"other", strings.Repeat("x", 129), "10 to 128 characters"},
+		"huge password":  {"other", strings.Repeat("x", 1<<20), "10 to 128 characters"},
+		"no password":    {"other", "", "no password"},
+		"empty line":     {"other", "\ncorrect horse", "no password"},
+		"bad username":   {"a b", "correct horse", "username"},
+	} {
+		got := create(test.username, test.stdin)
+		if got.code != exitError || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestAdminCreateOnARealDatabase(t *testing.T) {
+	t.Parallel()
+	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t)}
+	got := call(t, environ, "correct horse", "admin", "create", "--username", "root")
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("%+v", got)
+	}
+	again := call(t, environ, "correct horse", "admin", "create", "--username", "root")
+	if again.code != exitError || !strings.Contains(again.stderr, "taken") {
+		t.Errorf("again: %+v", again)
+	}
+	// Without its migrations the schema has no place for accounts.
+	empty := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_MIGRATE=off"}
+	if got := call(t, empty, "correct horse", "admin", "create", "--username", "root"); got.code != exitError {
+		t.Errorf("on an empty schema: %+v", got)
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	t.Parallel()
+	for name, environ := range map[string][]string{
+		"embedded": in(t.TempDir()),
+		"MariaDB":  {"SECKILL_DATABASE_DSN=" + testserver.Schema(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if name == "embedded" {
+				if got := call(t, environ, "", "migrate", "status"); got.code != exitError || !strings.Contains(got.stderr, "no embedded database") {
+					t.Errorf("status of nothing: %+v", got)
+				}
+			} else if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "vouchers.sql") || !strings.Contains(got.stdout, "  no\n") {
+				t.Errorf("status before: %+v", got)
+			}
+			for range 2 {
+				got := call(t, environ, "", "migrate")
+				if got.code != 0 || got.stderr != "" || strings.Contains(got.stdout, "  no\n") {
+					t.Errorf("migrate: %+v", got)
+				}
+			}
+			if got := call(t, environ, "", "migrate", "status"); got.code != 0 || !strings.Contains(got.stdout, "vouchers.sql") || strings.Contains(got.stdout, "  no\n") {
+				t.Errorf("status after: %+v", got)
+			}
+		})
+	}
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	environ := in(cfg.DataDir)
+	authority, err := openTokens(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
+	admin, err := s.client("admin", model.RoleAdmin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := call(t, environ, "", "audit"); got.code != 0 || !strings.Contains(got.stdout, "0 of 0") {
+		t.Errorf("of nothing: %+v", got)
+	}
+	first, err := createVoucher(t.Context(), admin, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := createVoucher(t.Context(), admin, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buyer, err := s.client("alice", model.RoleUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := buy(t.Context(), buyer, first); a.status != http.StatusCreated {
+		t.Fatalf("%+v", a)
+	}
+	for _, asked := range [][]string{
+		{"audit"},
+		{"audit", "--url", instance.BaseURL()},
+		{"audit", "--url", instance.BaseURL() + "/", "--token", admin.token},
+		{"audit", "--voucher", first},
+		{"audit", "--repair"},
+	} {
+		got := call(t, environ, "", asked...)
+		row := strings.Join(strings.Fields(got.stdout), " ")
+		if got.code != 0 || !strings.Contains(row, first+" 7 6 1 yes") {
+			t.Errorf("%q: %+v", asked, got)
+		}
+		if both := strings.Contains(row, second+" 3 3 0 yes"); both == (len(asked) == 3 && asked[1] == "--voucher") {
+			t.Errorf("%q: the second voucher is there: %v", asked, both)
+		}
+		if told := strings.Contains(got.stderr, "nothing to repair in sync mode"); told != (asked[len(asked)-1] == "--repair") {
+			t.Errorf("%q: stderr %q", asked, got.stderr)
+		}
+	}
+
+	db, err := openDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - 1 WHERE id = ?", second)
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, asked := range [][]string{{"audit"}, {"audit", "--url", instance.BaseURL()}, {"audit", "--voucher", second}} {
+		got := call(t, environ, "", asked...)
+		row := strings.Join(strings.Fields(got.stdout), " ")
+		if got.code != exitError || !strings.Contains(row, second+" 3 2 0 NO") || !strings.Contains(got.stderr, "not add up") {
+			t.Errorf("%q of what does not add up: %+v", asked, got)
+		}
+	}
+	if got := call(t, environ, "", "audit", "--voucher", first); got.code != 0 {
+		t.Errorf("the other voucher adds up: %+v", got)
+	}
+	for _, asked := range [][]string{
+		{"audit", "--voucher", "nope"},
+		{"audit", "--voucher", "nope", "--url", instance.BaseURL()},
+		{"audit", "--url", instance.BaseURL(), "--token", buyer.token},
+		{"audit", "--url", instance.OpsURL()},
+		{"audit", "--url", "http://127.0.0.1:1"},
+		{"audit", "--data-dir", filepath.Join(cfg.DataDir, "missing")},
+	} {
+		if got := call(t, environ, "", asked...); got.code != exitError || got.stderr == "" {
+			t.Errorf("%q: %+v", asked, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, "missing")); !os.IsNotExist(err) {
+		t.Errorf("an audit left a directory behind: %v", err)
+	}
+}

@@ -1,0 +1,161 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"seckill/internal/testserver"
+)
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
+// called is what a command did.
+type called struct {
+	code           int
+	stdout, stderr string
+}
+
+// call runs a command in this process.
+func call(t *testing.T, environ []string, stdin string, args ...string) called {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := Run(t.Context(), Process{
+		Args: args, Environ: environ, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr,
+	})
+	return called{code, stdout.String(), stderr.String()}
+}
+
+// in names a data directory of its own, so that tests meet nobody's.
+func in(dir string) []string { return []string{"SECKILL_DATA_DIR=" + dir} }
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		environ []string
+		args    string
+		code    int
+		stderr  string
+	}{
+		"unknown command":      {nil, "sel", 2, `no command "sel"`},
+		"a typo":               {nil, "serv", 2, "did you mean serve?"},
+		"unknown flag":         {nil, "--bogus", 2, "unknown flag: --bogus"},
+		"unknown flag below":   {nil, "token --bogus", 2, "'seckill token --help'"},
+		"argument":             {nil, "config all", 2, `no argument "all"`},
+		"unknown subcommand":   {nil, "migrate up", 2, `no command "up"`},
+		"admin alone":          {nil, "admin", 2, "create"},
+		"flag without value":   {nil, "serve --http-addr", 2, "needs an argument"},
+		"wrong type":           {nil, "token --users many", 2, "many"},
+		"no users":             {nil, "token", 2, "--users"},
+		"wrong role":           {nil, "token --users 1 --role boss", 2, "boss"},
+		"no lifetime":          {nil, "token --users 1 --ttl 0s", 2, "--ttl"},
+		"too many users":       {nil, "token --users 2 --first 9223372036854775807", 2, "--first"},
+		"no username":          {nil, "admin create", 2, "--username"},
+		"no buyers":            {nil, "demo --buyers 0", 2, "--buyers"},
+		"negative stock":       {nil, "demo --stock -1", 2, "--stock"},
+		"token without a url":  {nil, "audit --token x", 2, "--url"},
+		"url that is none":     {nil, "audit --token x --url localhost", 2, "--url"},
+		"not built: lab":       {nil, "lab", 2, `no command "lab"`},
+		"bad setting":          {[]string{"SECKILL_ROLE=boss"}, "config", 1, "SECKILL_ROLE"},
+		"bad flag of setting":  {nil, "serve --lock-wait soon", 1, "SECKILL_LOCK_WAIT"},
+		"no secret for tokens": {[]string{"SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "token --users 1", 1, "SECKILL_JWT_SECRET"},
+		"every problem": {
+			[]string{"SECKILL_ORDER_MODE=maybe", "SECKILL_LOCK_WAIT=soon", "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"},
+			"serve", 1, "SECKILL_JWT_SECRET is required with a real database, for example from openssl rand -base64 32\n" +
+				"  SECKILL_LOCK_WAIT \"soon\" is not a duration such as 250ms, 30s or 15m\n" +
+				"  SECKILL_ORDER_MODE \"maybe\" is not sync or async\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := call(t, test.environ, "", strings.Fields(test.args)...)
+			if got.code != test.code || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
+				t.Errorf("exit %d, stderr %q, stdout %q; want exit %d and stderr with %q",
+					got.code, got.stderr, got.stdout, test.code, test.stderr)
+			}
+			if usage := strings.Contains(got.stderr, "--help'"); usage != (test.code == exitUsage) {
+				t.Errorf("whether it points to --help: %v, at exit code %d", usage, test.code)
+			}
+		})
+	}
+}
+
+func TestEveryCommandHasHelp(t *testing.T) {
+	t.Parallel()
+	var commands [][]string
+	var walk func(cmd *cobra.Command, path []string)
+	walk = func(cmd *cobra.Command, path []string) {
+		commands = append(commands, path)
+		if cmd.Short == "" {
+			t.Errorf("%q says nothing of itself", path)
+		}
+		for _, child := range cmd.Commands() {
+			walk(child, append(slices.Clone(path), child.Name()))
+		}
+	}
+	walk(newRoot(Process{Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: io.Discard}), nil)
+	if len(commands) < 10 {
+		t.Fatalf("only %d commands: %q", len(commands), commands)
+	}
+	for _, command := range commands {
+		got := call(t, nil, "", append(slices.Clone(command), "--help")...)
+		if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "Usage:\n  seckill") {
+			t.Errorf("%q --help: exit %d, stderr %q, stdout %q", command, got.code, got.stderr, got.stdout)
+		}
+	}
+}
+
+func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
+	t.Parallel()
+	got := call(t, []string{
+		"SECKILL_DATABASE_DSN=root:hunter2@tcp(127.0.0.1:3306)/shop", "SECKILL_JWT_SECRET=hunter2hunter2hunter2hunter2hunter2",
+		"SECKILL_CURRENCY=EUR",
+	}, "", "config", "--lock-wait", "2s")
+	if got.code != 0 || got.stderr != "" {
+		t.Fatalf("exit %d, %s", got.code, got.stderr)
+	}
+	rows := map[string]string{}
+	for line := range strings.Lines(got.stdout) {
+		words := strings.Fields(line)
+		rows[words[0]] = strings.Join(words[1:3], " ")
+		if len(words) < 5 {
+			t.Errorf("a line without unit and meaning: %s", line)
+		}
+	}
+	for variable, want := range map[string]string{
+		"SECKILL_DATABASE_DSN": "root:***@tcp(127.0.0.1:3306)/shop env",
+		"SECKILL_JWT_SECRET":   "1=*** env",
+		"SECKILL_CURRENCY":     "EUR env",
+		"SECKILL_LOCK_WAIT":    "2s flag",
+		"SECKILL_LOCK_LEASE":   "30s default",
+	} {
+		if rows[variable] != want {
+			t.Errorf("%s is shown as %q, want %q", variable, rows[variable], want)
+		}
+	}
+	if strings.Contains(got.stdout, "hunter2") {
+		t.Error("a secret is shown")
+	}
+	table := call(t, nil, "", "config", "--markdown")
+	if table.code != 0 || !strings.Contains(table.stdout, "| `SECKILL_HTTP_ADDR` | `:8080` |") {
+		t.Errorf("config --markdown: %+v", table)
+	}
+}
+
+func TestInterruptedBeforeItStarts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stderr bytes.Buffer
+	code := Run(ctx, Process{
+		Args: []string{"demo"}, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr,
+	})
+	if code != exitError || stderr.Len() == 0 {
+		t.Errorf("exit %d, stderr %q", code, stderr.String())
+	}
+}
