@@ -26,14 +26,13 @@ func (a *api) readBody(c *gin.Context) {
 		return
 	}
 	if c.Request.ContentLength > maxBody {
-		a.abort(c, tooLarge())
-		c.Header("Connection", "close") // rather than to read on only to throw it away
+		a.tooLarge(c)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxBody))
 	if err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			a.abort(c, tooLarge())
+			a.tooLarge(c)
 			return
 		}
 		p := problemOf(model.Invalid("body", "The body did not arrive whole."))
@@ -56,8 +55,10 @@ func takesBody(method string) bool {
 	return method == http.MethodPost || method == http.MethodPatch || method == http.MethodPut
 }
 
-func tooLarge() *model.Error {
-	return &model.Error{Code: model.CodePayloadTooLarge, Detail: "The body may have at most 16 KiB."}
+// tooLarge also ends the connection, rather than to read on only to throw away.
+func (a *api) tooLarge(c *gin.Context) {
+	connectionClose(c.Writer.Header())
+	a.abort(c, &model.Error{Code: model.CodePayloadTooLarge, Detail: "The body may have at most 16 KiB."})
 }
 
 func isJSON(header http.Header) bool {

@@ -66,7 +66,7 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 		}
 		header := c.Writer.Header()
 		header.Set("Content-Security-Policy", docsPolicy)
-		header.Set("Cache-Control", "no-cache")
+		header.Set("Cache-Control", "max-age=3600") // an upgrade shows within the hour
 		data := file.data
 		if file.gzipped {
 			header.Set("Vary", "Accept-Encoding")

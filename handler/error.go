@@ -111,6 +111,12 @@ func problemOf(err error) *Problem {
 		p.Code, p.Type = model.CodeInternal, "/problems/internal"
 		p.Detail = "Something went wrong on our side. The request id finds it in our log."
 	}
+	if p.Detail == "" {
+		p.Detail = p.Title + "."
+	}
+	if p.Code == model.CodeValidation && len(p.Errors) == 0 {
+		p.Errors = []model.FieldError{{Location: "request", Message: p.Detail}}
+	}
 	if !refusal.BeginAt.IsZero() {
 		begin := refusal.BeginAt.UTC()
 		p.BeginAt = &begin

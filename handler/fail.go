@@ -19,6 +19,9 @@ func (a *api) fail(ctx context.Context, err error) *Problem {
 		// A dependency that is down fails every request: some are enough.
 		level = slog.LevelWarn
 	}
+	if !a.options.Log.Enabled(ctx, level) {
+		return p // most answers of a flash sale come by here
+	}
 	a.options.Log.LogAttrs(ctx, level, "request refused",
 		slog.String("request_id", callOf(ctx).id), slog.String("code", string(p.Code)), slog.Any("error", err))
 	return p
