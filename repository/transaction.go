@@ -60,12 +60,11 @@ func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB)
 // transaction runs work between BEGIN and COMMIT. Its errors are the driver's,
 // or errLost when COMMIT was not answered.
 func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
-	leave, err := d.enter(ctx)
-	if err != nil {
-		return err
+	session := d.gorm.WithContext(ctx)
+	if d.writer != nil {
+		session.Statement.ConnPool = d.writer
 	}
-	defer leave()
-	tx := d.gorm.WithContext(ctx).Begin()
+	tx := session.Begin()
 	if tx.Error != nil {
 		return tx.Error
 	}
@@ -85,23 +84,10 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	return d.commit(ctx, tx)
 }
 
-// enter waits for this process's turn to write to SQLite.
-func (d *Database) enter(ctx context.Context) (leave func(), err error) {
-	if d.turn == nil {
-		return func() {}, nil
-	}
-	select {
-	case d.turn <- struct{}{}:
-		return func() { <-d.turn }, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the turn to write: %w", ctx.Err())
-	}
-}
-
 // commit sends COMMIT. The driver waits for its answer without regard to ctx;
 // the caller does not have that time, so it leaves with "unknown" when ctx ends.
 func (d *Database) commit(ctx context.Context, tx *gorm.DB) error {
-	if d.turn != nil { // a local file: neither slow nor lost on the way
+	if d.writer != nil { // a local file: neither slow nor lost on the way
 		return commitError(tx.Commit().Error)
 	}
 	answer := make(chan error, 1)
