@@ -66,8 +66,8 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int6
 }
 
 // setHolds tells the store how many holds are left after an inner Unlock.
-func (c *Client) setHolds(ctx context.Context, h *holding, left int) error {
-	was, err := c.release(ctx, h.request(left, 0))
+func (c *Client) setHolds(ctx context.Context, until time.Time, h *holding, left int) error {
+	was, err := c.release(ctx, until, h.request(left, 0))
 	if err == nil && !was {
 		h.lose("found gone at an unlock")
 		return ErrLost
@@ -78,16 +78,16 @@ func (c *Client) setHolds(ctx context.Context, h *holding, left int) error {
 // free gives a lock back: to the first waiter of this process if nobody waits
 // elsewhere, to whoever comes first otherwise. It reports whether the lock was
 // still held.
-func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
+func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, error) {
 	w := c.offer(h.name)
 	if w == nil {
-		was, err := c.release(ctx, h.request(0, 0))
+		was, err := c.release(ctx, until, h.request(0, 0))
 		c.nudge(h.name)
 		return was, err
 	}
 	var passed Passed
 	var sent time.Time
-	err := c.insist(ctx, func(ctx context.Context) (err error) {
+	err := c.insist(ctx, until, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		passed, err = c.passer.Pass(ctx, h.request(0, 0), w.h.request(1, w.h.first))
 		return err
@@ -96,8 +96,8 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	return passed.Was, err
 }
 
-func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
-	err = c.insist(ctx, func(ctx context.Context) (err error) {
+func (c *Client) release(ctx context.Context, until time.Time, r Request) (was bool, err error) {
+	err = c.insist(ctx, until, func(ctx context.Context) (err error) {
 		was, err = c.store.Release(ctx, r)
 		return err
 	})
@@ -105,13 +105,11 @@ func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
 }
 
 // insist repeats a call until it is answered, with a pause that doubles, as
-// long as ctx lasts. It is for calls that may be repeated, as the store's are.
-func (c *Client) insist(ctx context.Context, call func(context.Context) error) error {
+// long as ctx lasts and it is not past until. It is for calls that may be repeated, as the store's are.
+func (c *Client) insist(ctx context.Context, until time.Time, call func(context.Context) error) error {
 	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
-		callCtx, cancel := context.WithTimeout(ctx, c.set.callTimeout)
-		err := call(callCtx)
-		cancel()
-		if err == nil || errors.Is(err, ErrRefused) || ctx.Err() != nil {
+		err := call(ctx)
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || ctx.Err() != nil || time.Now().After(until) {
 			return err
 		}
 		if !sleep(ctx, pause) {

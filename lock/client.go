@@ -65,8 +65,6 @@ func (c *Client) Mutex(name string) *Mutex {
 // learns of it at its next renewal (a third of its lease), Extend or Unlock, so
 // for that time two may hold the lock. It answers whether anybody held it.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.set.callTimeout)
-	defer cancel()
 	was, err := c.store.ForceRelease(ctx, name)
 	if err != nil {
 		return false, fmt.Errorf("force the lock %s open: %w", name, err)

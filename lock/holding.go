@@ -41,10 +41,8 @@ func (h *holding) request(holds int, lease time.Duration) Request {
 // ask makes one attempt to take the lock. An error leaves the attempt to be
 // undone by the caller, unless it is ErrRefused.
 func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
-	callCtx, cancel := context.WithTimeout(ctx, h.client.set.callTimeout)
-	defer cancel()
 	sent := time.Now()
-	grant, err := h.client.store.Acquire(callCtx, r)
+	grant, err := h.client.store.Acquire(ctx, r)
 	if err != nil {
 		return grant, sent, fmt.Errorf("acquire the lock %s: %w", h.name, err)
 	}

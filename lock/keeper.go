@@ -112,7 +112,7 @@ func (k *keeper) take() ([]*holding, time.Duration) {
 // renew renews a batch. A failed request is repeated until the lease has run
 // out by the local clock; "not there" ends the lease at once.
 func (k *keeper) renew(batch []*holding) {
-	limit := k.c.set.callTimeout
+	limit := k.c.set.lease
 	rs := make([]Request, 0, len(batch))
 	live := batch[:0]
 	for _, h := range batch {

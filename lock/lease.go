@@ -20,12 +20,15 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	ended    error
 	unlocked bool
+	onEnd    func() // for a lease of several parts
 }
 
 // held is what a lease stands on: one store's holding, or several leases.
 type held interface {
-	unlock(ctx context.Context, l *Lease) error
+	unlock(ctx context.Context, until time.Time, l *Lease) error
 	extend(ctx context.Context, d time.Duration) error
+	// raise makes the token at least that, in the store too.
+	raise(ctx context.Context, token int64) error
 	token() int64
 	validUntil() time.Time
 	name() string
@@ -86,14 +89,16 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // store's error when that could not be reached: the lock is then no longer
 // renewed and ends with its lease.
 func (l *Lease) Unlock() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.unlockIn)
-	defer cancel()
-	return l.UnlockContext(ctx)
+	return l.release(context.Background(), time.Now().Add(l.unlockIn))
 }
 
 // UnlockContext is Unlock under a context of the caller's. When it ends first,
 // the lock is given back in the background.
 func (l *Lease) UnlockContext(ctx context.Context) error {
+	return l.release(ctx, time.Now().Add(l.unlockIn))
+}
+
+func (l *Lease) release(ctx context.Context, until time.Time) error {
 	l.mu.Lock()
 	if l.unlocked {
 		l.mu.Unlock()
@@ -101,7 +106,7 @@ func (l *Lease) UnlockContext(ctx context.Context) error {
 	}
 	l.unlocked = true
 	l.mu.Unlock()
-	err := l.hold.unlock(ctx, l)
+	err := l.hold.unlock(ctx, until, l)
 	if err != nil {
 		return fmt.Errorf("unlock %s: %w", l.Name(), err)
 	}
@@ -119,4 +124,18 @@ func (l *Lease) end(cause error) {
 	if l.cancel != nil {
 		l.cancel(cause)
 	}
+	if l.onEnd != nil {
+		l.onEnd()
+	}
+}
+
+// notify has f called once when the lease ends, at once if it has.
+func (l *Lease) notify(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ended != nil {
+		f()
+		return
+	}
+	l.onEnd = f
 }

@@ -18,6 +18,7 @@ type Locker interface {
 
 	lock(ctx context.Context, a attempt) (*Lease, error)
 	settings() settings
+	key() string // what it is within this process
 }
 
 // Mutex is one named lock. It has no state of its own and is safe for
@@ -33,6 +34,8 @@ var _ Locker = (*Mutex)(nil)
 func (m *Mutex) Name() string { return m.name }
 
 func (m *Mutex) settings() settings { return m.client.set }
+
+func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 
 // Lock takes the lock. While somebody else holds it, it waits: until the
 // budget of the option Wait has passed (ErrTimeout), or until ctx ends (its
@@ -182,8 +185,6 @@ func (e *entry) validUntil() time.Time {
 
 func (e *entry) extend(ctx context.Context, d time.Duration) error {
 	h := e.holding
-	ctx, cancel := context.WithTimeout(ctx, h.client.set.callTimeout)
-	defer cancel()
 	sent := time.Now()
 	there, err := h.client.store.Renew(ctx, []Request{h.request(0, d)})
 	if err != nil {
@@ -200,9 +201,28 @@ func (e *entry) extend(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
+func (e *entry) raise(ctx context.Context, token int64) error {
+	h := e.holding
+	r := h.request(h.count(), h.first)
+	r.Token = token
+	grant, sent, err := h.ask(ctx, r)
+	if err != nil {
+		return err
+	}
+	if grant.State != StateHeld {
+		h.lose("found gone when its token was raised")
+		return fmt.Errorf("raise the token of the lock %s: %w", h.name, ErrLost)
+	}
+	h.extend(sent, h.first)
+	h.mu.Lock()
+	h.token = max(h.token, grant.Token)
+	h.mu.Unlock()
+	return nil
+}
+
 // unlock gives back one hold; the last one frees the lock. The context of the
 // lease ends before the request leaves.
-func (e *entry) unlock(ctx context.Context, l *Lease) error {
+func (e *entry) unlock(ctx context.Context, until time.Time, l *Lease) error {
 	h := e.holding
 	l.end(ErrUnlocked)
 	if held, _ := h.state(); held {
@@ -213,30 +233,30 @@ func (e *entry) unlock(ctx context.Context, l *Lease) error {
 			h.client.later(func(ctx context.Context) {
 				e.slot.turn <- struct{}{}
 				defer e.slot.give()
-				_ = e.unlockNow(ctx, l)
+				_ = e.unlockNow(ctx, until, l)
 			})
 			return context.Cause(ctx)
 		}
 		defer e.slot.give()
 	}
-	return e.unlockNow(ctx, l)
+	return e.unlockNow(ctx, until, l)
 }
 
-func (e *entry) unlockNow(ctx context.Context, l *Lease) error {
+func (e *entry) unlockNow(ctx context.Context, until time.Time, l *Lease) error {
 	h := e.holding
 	defer e.owner.drop(slotKey{h.client, h.name}, e.slot)
 	left, held := h.remove(l)
 	_, cause := h.state()
 	switch {
 	case left > 0 && held:
-		return h.client.setHolds(ctx, h, left)
+		return h.client.setHolds(ctx, until, h, left)
 	case left > 0:
 		return cause
 	case errors.Is(cause, ErrClosed): // Close gives it back
 		return nil
 	}
 	h.end(ErrUnlocked)
-	was, err := h.client.free(ctx, h)
+	was, err := h.client.free(ctx, until, h)
 	if err != nil {
 		h.undo(err) // goes on in the background
 	}

@@ -9,9 +9,6 @@ const (
 	// defaultLease is Redisson's lockWatchdogTimeout: long enough for three
 	// renewals, short enough to wait for after a crash.
 	defaultLease = 30 * time.Second
-	// defaultCallTimeout bounds one call to the store: a lock that takes
-	// longer to be asked for is of no use to an interactive caller.
-	defaultCallTimeout = 2 * time.Second
 	// defaultUnlockTimeout bounds Unlock with all its repetitions; the
 	// longest a deferred call may hold up its function.
 	defaultUnlockTimeout = 3 * time.Second
@@ -24,7 +21,6 @@ type ClientOption func(*settings)
 
 type settings struct {
 	lease         time.Duration
-	callTimeout   time.Duration
 	unlockTimeout time.Duration
 	poll          time.Duration
 	probe         time.Duration
@@ -34,7 +30,6 @@ type settings struct {
 func defaultSettings() settings {
 	return settings{
 		lease:         defaultLease,
-		callTimeout:   defaultCallTimeout,
 		unlockTimeout: defaultUnlockTimeout,
 		poll:          defaultPoll,
 		probe:         defaultProbe,
@@ -47,11 +42,6 @@ func defaultSettings() settings {
 // It is renewed each third of it. Less than 10 ms is taken as 10 ms.
 func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
-}
-
-// CallTimeout bounds each call to the store (default 2 s).
-func CallTimeout(d time.Duration) ClientOption {
-	return func(s *settings) { s.callTimeout = d }
 }
 
 // UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s).
@@ -92,8 +82,8 @@ type attempt struct {
 
 // Wait sets how long the lock may be waited for while somebody else holds it;
 // 0 means try once. Without it Lock waits until its context ends. It bounds
-// waiting only: a store that does not answer is bounded by CallTimeout and the
-// context.
+// waiting only: a store that does not answer is bounded by the store's CallTimeout and
+// the context.
 func Wait(d time.Duration) Option {
 	return func(a *attempt) { a.wait, a.forever = max(d, 0), false }
 }

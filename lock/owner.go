@@ -14,8 +14,47 @@ type ownerKey struct{}
 // never a goroutine, because Go's goroutines have no identity and work is
 // handed from one to the other.
 type owner struct {
-	mu    sync.Mutex
-	slots map[slotKey]*slot
+	mu     sync.Mutex
+	slots  map[slotKey]*slot
+	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts it holds
+}
+
+// fence is the token of a lock of several parts, the same for every re-entry.
+type fence struct {
+	token int64
+	refs  int
+}
+
+// fence returns the token the owner has for a lock already, or gets one.
+func (o *owner) fence(key string, get func() (int64, error)) (int64, error) {
+	o.mu.Lock()
+	if f := o.fences[key]; f != nil {
+		f.refs++
+		o.mu.Unlock()
+		return f.token, nil
+	}
+	o.mu.Unlock()
+	token, err := get()
+	if err != nil {
+		return 0, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fences == nil {
+		o.fences = make(map[string]*fence, 1)
+	}
+	o.fences[key] = &fence{token, 1}
+	return token, nil
+}
+
+func (o *owner) unfence(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.fences[key]; f != nil {
+		if f.refs--; f.refs == 0 {
+			delete(o.fences, key)
+		}
+	}
 }
 
 // slotKey: the same name in two clients is two locks.

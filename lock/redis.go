@@ -66,6 +66,7 @@ type redisSettings struct {
 	retention   time.Duration
 	noTokens    bool
 	connections int
+	timeout     time.Duration
 }
 
 // WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key
@@ -91,6 +92,12 @@ func Pipelines(n int) RedisOption {
 	return func(s *redisSettings) { s.connections = max(n, 1) }
 }
 
+// CallTimeout bounds each call to Redis, its place in a pipeline included
+// (default 2 s, kept to a tenth of a second; a context may end it earlier).
+func CallTimeout(d time.Duration) RedisOption {
+	return func(s *redisSettings) { s.timeout = d }
+}
+
 // NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash
 // {"<uuid>:<integer>": hold count} under the lock's name with the lease as its
 // expiry, and unlock messages on redisson_lock__channel:{name}. It needs Redis
@@ -106,7 +113,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 }
 
 func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *RedisStore {
-	set := redisSettings{retention: defaultTokenRetention, connections: defaultFlights}
+	set := redisSettings{retention: defaultTokenRetention, connections: defaultFlights, timeout: defaultCallTimeout}
 	for _, o := range opts {
 		o(&set)
 	}
@@ -117,7 +124,7 @@ func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *
 	_, cluster := client.(*redis.ClusterClient)
 	return &RedisStore{
 		layout: l, retention: retention, cluster: cluster,
-		calls: newBatcher(client, set.connections, cluster),
+		calls: newBatcher(client, set.connections, set.timeout, cluster),
 		subs:  newSubscriptions(client),
 	}
 }

@@ -29,12 +29,21 @@ const (
 	overdueAfter = 250 * time.Millisecond
 	// maxOverdue bounds the connections that may be stuck like this.
 	maxOverdue = 8
-	// flightTimeout bounds a pipeline, if the client minds contexts.
-	flightTimeout = 5 * time.Second
-	// forgetAfter is how long latches that are done with wait for a pipeline
-	// to delete them along with, and maxForgotten how many go in one command.
-	forgetAfter  = 100 * time.Millisecond
-	maxForgotten = 256
+	// patrolEvery is how exactly calls and pipelines are timed.
+	patrolEvery = 100 * time.Millisecond
+	// defaultCallTimeout bounds one call: a lock that takes longer to be
+	// asked for is of no use to an interactive caller.
+	defaultCallTimeout = 2 * time.Second
+	// soloTimeout is how long a caller may be unable to leave a call that it
+	// makes itself; after one that took longer nobody tries for soloPause.
+	soloTimeout = 20 * time.Millisecond
+	soloPause   = time.Second
+	// closeTimeout bounds waiting for pipelines at the end.
+	closeTimeout = 2 * time.Second
+	// forgetAtOnce latches that are done with are worth a command in the
+	// next pipeline; fewer wait for the patrol. maxForgotten bounds them.
+	forgetAtOnce = 64
+	maxForgotten = 1024
 )
 
 // script is a Lua script and its name in Redis' cache.
@@ -60,36 +69,58 @@ type call struct {
 	script *script
 	args   []any
 	done   chan struct{}
-	sent   bool // guarded by batcher.mu
-	val    any
-	err    error
+
+	queued   time.Time // guarded by batcher.mu, as is what follows, until done is closed
+	sent     bool
+	finished bool
+	val      any
+	err      error
 }
 
 // batcher gathers the calls of concurrent callers into pipelines. A caller
-// leaves when its context ends, whatever the connection does; it is then told
-// whether its call was sent.
+// leaves when its context ends, and at the latest after the call timeout,
+// whatever the connection does; it is then told whether its call was sent.
 type batcher struct {
 	client  redis.UniversalClient
 	flights int
+	timeout time.Duration
 	cluster bool
 
-	mu       sync.Mutex
-	pending  []*call
-	forgot   []string
-	flying   int
-	overdue  int
-	timer    *time.Timer // for what was forgotten
-	closed   bool
-	inFlight sync.WaitGroup
+	solo bool // the client minds the deadlines of contexts
+
+	mu        sync.Mutex
+	soloAfter time.Time // Redis is slow until then
+	pending   []*call
+	flying    map[*flight]struct{}
+	active    int // of flying, those that count against flights
+	patrol    *time.Timer
+	watched   bool // patrol is set
+	forgot    []string
+	closed    bool
+	work      sync.WaitGroup
 }
 
-func newBatcher(client redis.UniversalClient, flights int, cluster bool) *batcher {
-	return &batcher{client: client, flights: flights, cluster: cluster}
+// flight is one goroutine that carries out pipelines, one after the other.
+type flight struct {
+	began   time.Time
+	calls   []*call
+	overdue bool // does not count any more
+}
+
+func newBatcher(client redis.UniversalClient, flights int, timeout time.Duration, cluster bool) *batcher {
+	b := &batcher{client: client, flights: flights, timeout: timeout, cluster: cluster, flying: make(map[*flight]struct{})}
+	if single, ok := client.(*redis.Client); ok {
+		b.solo = single.Options().ContextTimeoutEnabled
+	}
+	b.patrol = time.AfterFunc(time.Hour, b.look)
+	b.patrol.Stop()
+	return b
 }
 
 // do makes one call.
 func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 	c.done = make(chan struct{})
+	c.queued = time.Now()
 	b.mu.Lock()
 	switch {
 	case b.closed:
@@ -99,48 +130,88 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 		b.mu.Unlock()
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, ErrOverloaded)
 	}
+	if b.solo && b.active == 0 && c.queued.After(b.soloAfter) {
+		b.active++
+		c.sent = true
+		b.mu.Unlock()
+		if b.alone(ctx, c) {
+			return c.val, c.err
+		}
+		b.mu.Lock()
+	}
 	b.pending = append(b.pending, c)
 	b.takeOff()
 	b.mu.Unlock()
 
 	select {
 	case <-c.done:
-		return c.val, c.err
 	case <-ctx.Done():
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	select {
-	case <-c.done: // answered at the last moment
-		return c.val, c.err
-	default:
-	}
-	why := ErrUnknown
-	if !c.sent {
-		why = ErrNotSent
+		b.mu.Lock()
+		b.abort(c, context.Cause(ctx))
 		if i := slices.Index(b.pending, c); i >= 0 {
 			b.pending = slices.Delete(b.pending, i, i+1)
 		}
+		b.mu.Unlock()
 	}
-	return nil, fmt.Errorf("%w: %w", why, context.Cause(ctx))
+	return c.val, c.err
+}
+
+// alone makes a call in the caller's own goroutine, when no other is under way:
+// that saves the way to another one and back, a third of the time. A caller
+// could not leave such a call, so it is given up soon, for the queue (false);
+// it does no harm that it may then be carried out twice.
+func (b *batcher) alone(ctx context.Context, c *call) bool {
+	soon, cancel := context.WithTimeout(ctx, soloTimeout)
+	defer cancel()
+	r := b.execOne(soon, c)
+	gaveUp := soon.Err() != nil && errors.Is(r.err, ErrUnknown)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.active--
+	b.takeOff()
+	if gaveUp {
+		b.soloAfter = time.Now().Add(soloPause)
+		return false
+	}
+	b.finish(c, r.val, r.err)
+	return true
+}
+
+// abort ends a call that has no answer. Under b.mu.
+func (b *batcher) abort(c *call, why error) {
+	outcome := ErrUnknown
+	if !c.sent {
+		outcome = ErrNotSent
+	}
+	b.finish(c, nil, fmt.Errorf("%w: %w", outcome, why))
+}
+
+// finish gives a call its answer; the first one counts. Under b.mu.
+func (b *batcher) finish(c *call, val any, err error) {
+	if !c.finished {
+		c.finished, c.val, c.err = true, val, err
+		close(c.done)
+	}
 }
 
 // direct makes calls in a pipeline of their own, past the queue: renewals must
-// not wait behind acquisitions. The calls' fields are only valid if it succeeds.
+// not wait behind acquisitions.
 func (b *batcher) direct(ctx context.Context, calls []*call) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()
 		return fmt.Errorf("%w: %w", ErrNotSent, ErrClosed)
 	}
-	done := make(chan struct{})
-	b.inFlight.Go(func() {
-		defer close(done)
-		b.exec(ctx, calls, nil)
-	})
+	done := make(chan []result, 1)
+	b.work.Go(func() { done <- b.exec(ctx, calls, nil) })
 	b.mu.Unlock()
 	select {
-	case <-done:
+	case results := <-done:
+		for i, r := range results {
+			calls[i].val, calls[i].err = r.val, r.err
+		}
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
@@ -149,72 +220,109 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 
 // takeOff starts a pipeline if there is work and a free place. Under b.mu.
 func (b *batcher) takeOff() {
-	if b.flying < b.flights && len(b.pending) > 0 {
-		b.flying++
-		b.inFlight.Go(b.fly)
+	if b.active >= b.flights || len(b.pending) == 0 {
+		return
 	}
+	f := &flight{}
+	b.flying[f] = struct{}{}
+	b.active++
+	b.work.Go(func() { b.fly(f) })
+	b.guard()
 }
 
 // fly carries out what is pending until nothing is.
-func (b *batcher) fly() {
+func (b *batcher) fly(f *flight) {
+	var results []result
 	for {
 		b.mu.Lock()
+		for i, c := range f.calls {
+			b.finish(c, results[i].val, results[i].err)
+		}
 		n := min(len(b.pending), maxFlightCalls)
-		if n == 0 {
-			b.flying--
+		if n == 0 || f.overdue {
+			if !f.overdue {
+				b.active--
+			}
+			delete(b.flying, f)
 			b.mu.Unlock()
 			return
 		}
-		calls := slices.Clone(b.pending[:n])
+		f.began = time.Now()
+		f.calls = append(f.calls[:0], b.pending[:n]...)
 		b.pending = slices.Delete(b.pending, 0, n)
-		for _, c := range calls {
+		for _, c := range f.calls {
 			c.sent = true
 		}
-		forgot := b.forgot
-		b.forgot = nil
+		var forgot []string
+		if len(b.forgot) >= forgetAtOnce {
+			forgot, b.forgot = b.forgot, nil
+		}
 		b.mu.Unlock()
-
-		if !b.timed(calls, forgot) {
-			return // another one has taken this place
-		}
+		results = b.exec(context.Background(), f.calls, forgot)
 	}
 }
 
-// timed carries out one pipeline. When that takes too long it gives up its
-// place and answers false.
-func (b *batcher) timed(calls []*call, forgot []string) bool {
-	late := false // guarded by b.mu
-	over := false
-	alarm := time.AfterFunc(overdueAfter, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if over || b.overdue >= maxOverdue {
-			return
-		}
-		late = true
-		b.overdue++
-		b.flying--
-		b.takeOff()
-	})
-	ctx, cancel := context.WithTimeout(context.Background(), flightTimeout)
-	b.exec(ctx, calls, forgot)
-	cancel()
-	alarm.Stop()
-	for _, c := range calls {
-		close(c.done)
+// guard sees to it that look runs while there is something to look after. One
+// timer for all: a timer per call would cost more than the call. Under b.mu.
+func (b *batcher) guard() {
+	if !b.watched && !b.closed {
+		b.watched = true
+		b.patrol.Reset(patrolEvery)
 	}
+}
+
+// look ends the calls that have waited too long, gives the places of stuck
+// pipelines to new ones, and deletes latches that are done with.
+func (b *batcher) look() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	over = true
-	if late {
-		b.overdue--
+	b.watched = false
+	now := time.Now()
+	tooOld := func(c *call) bool { return now.Sub(c.queued) >= b.timeout }
+	b.pending = slices.DeleteFunc(b.pending, func(c *call) bool {
+		if tooOld(c) {
+			b.abort(c, context.DeadlineExceeded)
+			return true
+		}
+		return false
+	})
+	for f := range b.flying {
+		if f.began.IsZero() || now.Sub(f.began) < overdueAfter {
+			continue
+		}
+		for _, c := range f.calls {
+			if tooOld(c) {
+				b.abort(c, context.DeadlineExceeded)
+			}
+		}
+		if !f.overdue && len(b.flying) < b.flights+maxOverdue {
+			f.overdue = true
+			b.active--
+			b.takeOff()
+		}
 	}
-	return !late
+	forgot := b.forgot
+	b.forgot = nil
+	if len(b.flying) > 0 || len(b.pending) > 0 {
+		b.guard()
+	}
+	if len(forgot) > 0 {
+		b.work.Go(func() { b.unlink(forgot) })
+	}
+	b.mu.Unlock()
 }
 
-// exec sends calls in one pipeline and reads the answers into them. Scripts
-// that Redis does not know (any more) are sent again in full.
-func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) {
+// result is the answer to a call.
+type result struct {
+	val any
+	err error
+}
+
+// exec sends calls in one pipeline. Scripts that Redis does not know (any more)
+// are sent again in full. It writes to nothing its caller could still be reading.
+func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []result {
+	if len(calls) == 1 && len(forgot) == 0 {
+		return []result{b.execOne(ctx, calls[0])}
+	}
 	pipe := b.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
@@ -226,21 +334,35 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) {
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 
-	var again []int
 	for i, c := range calls {
 		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			again = append(again, i)
-			c.args[0], c.args[1] = "eval", c.script.src
-			cmds[i] = redis.NewCmd(ctx, c.args...)
+			args := slices.Clone(c.args)
+			args[0], args[1] = "eval", c.script.src
+			cmds[i] = redis.NewCmd(ctx, args...)
 			_ = pipe.Process(ctx, cmds[i])
 		}
 	}
-	if len(again) > 0 {
+	if pipe.Len() > 0 {
 		_, _ = pipe.Exec(ctx)
 	}
-	for i, c := range calls {
-		c.val, c.err = cmds[i].Val(), classify(cmds[i].Err())
+	results := make([]result, len(calls))
+	for i, cmd := range cmds {
+		results[i] = result{cmd.Val(), classify(cmd.Err())}
 	}
+	return results
+}
+
+// execOne sends a call by itself, which is cheaper than a pipeline of one.
+func (b *batcher) execOne(ctx context.Context, c *call) result {
+	cmd := redis.NewCmd(ctx, c.args...)
+	_ = b.client.Process(ctx, cmd)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		args := slices.Clone(c.args)
+		args[0], args[1] = "eval", c.script.src
+		cmd = redis.NewCmd(ctx, args...)
+		_ = b.client.Process(ctx, cmd)
+	}
+	return result{cmd.Val(), classify(cmd.Err())}
 }
 
 // classify sorts errors into: nothing happened (ErrRefused), it may have
@@ -266,34 +388,16 @@ func (b *batcher) forget(latch string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed || len(b.forgot) >= maxForgotten {
-		return
-	}
-	b.forgot = append(b.forgot, latch)
-	switch {
-	case len(b.forgot) > 1:
-	case b.timer == nil:
-		b.timer = time.AfterFunc(forgetAfter, b.sweep)
-	default:
-		b.timer.Reset(forgetAfter)
+	if !b.closed && len(b.forgot) < maxForgotten {
+		b.forgot = append(b.forgot, latch)
+		b.guard()
 	}
 }
 
-// sweep deletes the latches no pipeline has come by for.
-func (b *batcher) sweep() {
-	b.mu.Lock()
-	forgot := b.forgot
-	b.forgot = nil
-	if len(forgot) == 0 {
-		b.mu.Unlock()
-		return
-	}
-	b.inFlight.Add(1)
-	b.mu.Unlock()
-	defer b.inFlight.Done()
-	ctx, cancel := context.WithTimeout(context.Background(), flightTimeout)
+func (b *batcher) unlink(latches []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
-	_ = b.client.Unlink(ctx, forgot...).Err() // they expire anyway
+	_ = b.client.Unlink(ctx, latches...).Err() // they expire anyway
 }
 
 // close refuses further calls and waits for those under way, as long as they
@@ -302,20 +406,22 @@ func (b *batcher) close() {
 	b.mu.Lock()
 	first := !b.closed
 	b.closed = true
-	if b.timer != nil {
-		b.timer.Stop()
-	}
+	b.patrol.Stop()
+	forgot := b.forgot
+	b.forgot = nil
 	b.mu.Unlock()
 	if !first {
 		return
 	}
-	b.sweep()
+	if len(forgot) > 0 {
+		b.unlink(forgot)
+	}
 	landed := make(chan struct{})
 	go func() {
-		b.inFlight.Wait()
+		b.work.Wait()
 		close(landed)
 	}()
-	t := time.NewTimer(flightTimeout)
+	t := time.NewTimer(closeTimeout)
 	defer t.Stop()
 	select {
 	case <-landed:

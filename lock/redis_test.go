@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ func dial(t testing.TB, url string) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	opt.ContextTimeoutEnabled = true
 	client := redis.NewClient(opt)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
@@ -179,4 +181,25 @@ func TestExclusion(t *testing.T) {
 	if n != 600 {
 		t.Errorf("%d of 600", n)
 	}
+}
+
+// commands counts the requests Redis has had from clients: script calls,
+// subscriptions and deletions, without what the scripts call themselves.
+func commands(t testing.TB, client *redis.Client) int {
+	t.Helper()
+	info := client.Info(context.Background(), "commandstats").Val()
+	sum := 0
+	for line := range strings.Lines(info) {
+		for _, name := range []string{"evalsha", "eval", "subscribe", "unsubscribe", "unlink", "ping"} {
+			if rest, ok := strings.CutPrefix(line, "cmdstat_"+name+":calls="); ok {
+				n, _, _ := strings.Cut(rest, ",")
+				v, err := strconv.Atoi(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += v
+			}
+		}
+	}
+	return sum
 }

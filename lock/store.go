@@ -8,9 +8,9 @@ import (
 // Store takes, renews and gives back named locks. It makes one attempt per
 // call; waiting, renewing and giving up are the Client's.
 //
-// Every method MUST return when its context ends, with an error that wraps
-// ErrUnknown if the request may have been carried out. Every method MUST be
-// idempotent: a request that is carried out twice leaves the store as if it
+// Every method MUST return when its context ends, and in bounded time when that
+// never ends, with an error that wraps ErrUnknown if the request may have been
+// carried out. Every method MUST be idempotent: a request that is carried out twice leaves the store as if it
 // had been carried out once, and is answered the same.
 type Store interface {
 	// Acquire takes the lock for r.Holder, or sets the hold count of a

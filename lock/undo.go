@@ -89,11 +89,9 @@ func (u *undoer) run() {
 // once makes one attempt; false when it is to be repeated.
 func (u *undoer) once(next undo) bool {
 	h := next.h
-	ctx, cancel := context.WithTimeout(u.c.base, u.c.set.callTimeout)
-	defer cancel()
 	r := h.request(0, 0)
 	r.Abandon = true
-	_, err := u.c.store.Release(ctx, r)
+	_, err := u.c.store.Release(u.c.base, r)
 	switch {
 	case err == nil:
 		u.c.nudge(h.name)

@@ -15,11 +15,7 @@
 -- A token is greater than the one before it and not below the server's clock in
 -- microseconds: so it still grows after the counter expired, was flushed, or
 -- stayed behind on a primary that was replaced.
-local function token()
-  if ARGV[4] == '-1' then return 0 end
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
-  local t = redis.call('time')
-  local next = math.max(last + 1, t[1] * 1000000 + t[2], tonumber(ARGV[5]))
+local function put(last, next)
   local text = string.format('%.0f', next)
   -- A counter without expiry is Redisson's and stays so.
   if ARGV[4] == '0' or last > 0 and redis.call('pttl', KEYS[2]) == -1 then
@@ -28,6 +24,13 @@ local function token()
     redis.call('set', KEYS[2], text, 'PX', ARGV[4])
   end
   return next
+end
+
+local function token()
+  if ARGV[4] == '-1' then return 0 end
+  local last = tonumber(redis.call('get', KEYS[2]) or 0)
+  local t = redis.call('time')
+  return put(last, math.max(last + 1, t[1] * 1000000 + t[2], tonumber(ARGV[5])))
 end
 
 if redis.call('exists', KEYS[1], KEYS[3]) == 0 then
@@ -42,8 +45,9 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
     redis.call('pexpire', KEYS[1], ARGV[3])
   end
-  local mine = ARGV[4] ~= '-1' and tonumber(redis.call('get', KEYS[2]) or 0) or 0
-  if mine < tonumber(ARGV[5]) then mine = token() end
+  if ARGV[4] == '-1' then return {1, 0} end
+  local mine, least = tonumber(redis.call('get', KEYS[2]) or 0), tonumber(ARGV[5])
+  if mine < least then mine = put(mine, least) end
   return {1, mine}
 end
 

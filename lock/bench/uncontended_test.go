@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// raw is the yardstick of the uncontended workloads: SET NX PX and DEL, which is no lock (anybody's DEL frees it).
+const raw = "(SET NX, DEL)"
+
+type rawLocker struct{ client *redis.Client }
+
+func (l rawLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {
+	if err := l.client.SetArgs(ctx, key, "x", redis.SetArgs{Mode: "NX", TTL: lease}).Err(); err != nil {
+		return nil, nil, err
+	}
+	return ctx, func() error { return l.client.Del(ctx, key).Err() }, nil
+}
+
+func (l rawLocker) close() error { return l.client.Close() }
+
+func (b *bench) solo(t *testing.T) {
+	got := b.uncontended(t, "One goroutine, nobody else", 1)
+	slowest := ratio(got[ours], got[redsyncs])
+	for _, peer := range peers[2:] {
+		slowest = min(slowest, ratio(got[ours], got[peer]))
+	}
+	b.target(slowest >= 1, "one goroutine: not slower than any of them", "%.2f × the fastest", slowest)
+}
+
+func (b *bench) keys(t *testing.T) {
+	got := b.uncontended(t, "64 goroutines, each with a lock of its own", 64)
+	redsync, rueidis := ratio(got[ours], got[redsyncs]), ratio(got[ours], got[rueidiss])
+	b.target(redsync >= 2, "64 goroutines, different keys: ≥ 2 × redsync", "%.2f ×", redsync)
+	b.target(rueidis >= 1.5, "64 goroutines, different keys: ≥ 1.5 × rueidislock", "%.2f ×", rueidis)
+}
+
+// uncontended takes and releases locks that nobody else wants.
+func (b *bench) uncontended(t *testing.T, title string, goroutines int) map[string][]outcome {
+	t.Helper()
+	names := append(slices.Clone(peers), raw)
+	lockers := b.openAll(t, peers, goroutines)
+	lockers[raw] = rawLocker{pooled(b.addr, goroutines)}
+	t.Cleanup(func() { _ = lockers[raw].close() })
+	got := b.turns(t, names, func(name string) (outcome, error) {
+		return load{Key: "keys:" + name, Each: true, Goroutines: goroutines, For: *turn}.run(t.Context(), lockers[name])
+	})
+	rows := [][]string{{"", "acquire + release / s", fmt.Sprintf("%s is × as fast", ours)}}
+	for _, name := range names {
+		rows = append(rows, []string{name, perSecond(medianOf(got[name], outcome.rate)), times(ratio(got[ours], got[name]))})
+	}
+	table(title, rows)
+	return got
+}
+
+// openAll opens contestants that are closed with the test.
+func (b *bench) openAll(t *testing.T, names []string, goroutines int) map[string]locker {
+	t.Helper()
+	lockers := make(map[string]locker)
+	for _, name := range names {
+		locks, err := open(name, b.addr, goroutines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := locks.close(); err != nil {
+				t.Errorf("close %s: %v", name, err)
+			}
+		})
+		lockers[name] = locks
+	}
+	return lockers
+}

@@ -1,0 +1,95 @@
+package lock_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/lock"
+)
+
+// BenchmarkPair is one acquisition and release of a lock nobody else wants.
+func BenchmarkPair(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 64} {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
+			client := dial(b, benchURL(b))
+			locks := locksOn(b, client)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.ResetTimer()
+			for g := range goroutines {
+				wg.Go(func() {
+					m := locks.Mutex(fmt.Sprint("bench:", g))
+					for next.Add(1) <= int64(b.N) {
+						lease, err := m.Lock(b.Context())
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						if err := lease.Unlock(); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+		})
+	}
+}
+
+// BenchmarkOneKey is 64 goroutines on one lock, held for 1 ms.
+func BenchmarkOneKey(b *testing.B) {
+	const goroutines = 64
+	run := func(b *testing.B, lock func() func()) {
+		waits := make([][]time.Duration, goroutines)
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		b.ResetTimer()
+		for g := range goroutines {
+			wg.Go(func() {
+				for next.Add(1) <= int64(b.N) {
+					start := time.Now()
+					unlock := lock()
+					waits[g] = append(waits[g], time.Since(start))
+					time.Sleep(time.Millisecond) //nolint:forbidigo // the work
+					unlock()
+				}
+			})
+		}
+		wg.Wait()
+		all := slices.Sorted(slices.Values(slices.Concat(waits...)))
+		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+		b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "median-ms")
+		b.ReportMetric(float64(all[len(all)-1].Microseconds())/1000, "longest-ms")
+	}
+	b.Run("sync.Mutex", func(b *testing.B) {
+		var mu sync.Mutex
+		run(b, func() func() { mu.Lock(); return mu.Unlock })
+	})
+	b.Run("redis", func(b *testing.B) {
+		client := dial(b, benchURL(b))
+		m := locksOn(b, client).Mutex("bench:one")
+		before := commands(b, client)
+		run(b, func() func() {
+			lease, err := m.Lock(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			return func() { _ = lease.Unlock() }
+		})
+		b.ReportMetric(float64(commands(b, client)-before)/float64(b.N), "requests/op")
+	})
+	_ = lock.ErrLost
+}
+
+// benchURL is a Redis without persistence, as the peers are measured on.
+func benchURL(b *testing.B) string {
+	b.Helper()
+	return testserver.Redis(b, "--appendonly", "no").URL()
+}

@@ -1,0 +1,268 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// bundle is what a lease of several parts stands on.
+type bundle struct {
+	q     *Quorum
+	lease *Lease
+	stop  context.CancelFunc // of the parts that have not answered
+
+	mu       sync.Mutex
+	parts    []*Lease // by part; nil when not held
+	held     int      // parts that are held and have not ended
+	busy     int      // parts somebody else holds
+	failed   []error  // of parts that could not be asked
+	answered int
+	changed  chan struct{} // signalled by every answer
+	began    bool          // enough were held
+	over     bool          // given up, unlocked or lost: whoever joins now is sent back
+	number   int64         // the token
+	unfence  func()        // forgets it
+}
+
+var _ held = (*bundle)(nil)
+
+func newBundle(q *Quorum, l *Lease) *bundle {
+	return &bundle{q: q, lease: l, parts: make([]*Lease, len(q.parts)), changed: make(chan struct{}, 1)}
+}
+
+// answer takes the answer of a part, which may come after the decision.
+func (b *bundle) answer(i int, part *Lease, err error) {
+	b.mu.Lock()
+	b.answered++
+	late := false
+	switch {
+	case err == nil && b.over:
+		late = true
+	case err == nil:
+		b.parts[i] = part
+		b.held++
+	case errors.Is(err, ErrHeld):
+		b.busy++
+	default:
+		b.failed = append(b.failed, err)
+	}
+	last := b.answered == len(b.parts)
+	b.mu.Unlock()
+	if last {
+		b.stop()
+	}
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+	switch {
+	case late:
+		_ = part.Unlock() // bounded; what fails goes on in the background
+	case err == nil:
+		part.notify(func() { b.ended(i, part) })
+	}
+}
+
+// decided waits until it is clear whether enough parts are held.
+func (b *bundle) decided(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		spare := len(b.parts) - b.q.need
+		lost := b.answered - b.held
+		var err error
+		switch {
+		case len(b.failed) > spare:
+			err = errors.Join(b.failed...)
+		case lost > spare && b.answered == len(b.parts):
+			// Waited for all of them: how many fail decides between the two errors.
+			err = ErrHeld
+		case lost > spare && b.busy > spare:
+			err = ErrHeld
+		}
+		b.began = b.held >= b.q.need
+		enough := b.began
+		b.mu.Unlock()
+		switch {
+		case enough:
+			return nil
+		case err != nil:
+			return err
+		}
+		select {
+		case <-b.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// ended takes note that a part's lease has ended, by loss or unlock.
+func (b *bundle) ended(i int, part *Lease) {
+	b.mu.Lock()
+	gone := false
+	if b.parts[i] == part && !b.over {
+		b.held--
+		if gone = b.began && b.held < b.q.need; gone {
+			b.over = true
+		}
+	}
+	b.mu.Unlock()
+	if gone {
+		b.lease.end(ErrLost)
+	}
+}
+
+// take ends the bundle and returns the parts that are to be given back.
+func (b *bundle) take() (parts []*Lease, lost bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	lost = b.held < b.q.need
+	b.over = true
+	if b.unfence != nil {
+		b.unfence()
+		b.unfence = nil
+	}
+	return b.some(), lost
+}
+
+// some returns the parts there are a lease of. Under b.mu; what is done with
+// them is done without it, because a part that ends takes it.
+func (b *bundle) some() []*Lease {
+	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
+}
+
+func (b *bundle) current() []*Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.some()
+}
+
+// each does something with all parts at the same time.
+func each(parts []*Lease, do func(*Lease) error) []error {
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, p := range parts {
+		wg.Go(func() { errs[i] = do(p) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// giveUp gives back every part that was got, on a context of its own: that of
+// the caller may be what ended. The caller waits for it only as long as its
+// context lasts.
+func (b *bundle) giveUp(ctx context.Context, bound time.Duration) {
+	parts, _ := b.take()
+	if len(parts) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
+		defer cancel()
+		each(parts, func(l *Lease) error { return l.UnlockContext(detached) })
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// unlock gives back every part and reports every failure. A part that was lost
+// is no failure as long as enough were held.
+func (b *bundle) unlock(ctx context.Context, _ time.Time, l *Lease) error {
+	parts, lost := b.take()
+	l.end(ErrUnlocked)
+	errs := each(parts, func(p *Lease) error { return p.UnlockContext(ctx) })
+	gone := 0
+	errs = slices.DeleteFunc(errs, func(err error) bool {
+		if errors.Is(err, ErrLost) {
+			gone++
+			return true
+		}
+		return false
+	})
+	if lost || len(parts)-gone < b.q.need {
+		errs = append(errs, ErrLost)
+	}
+	return errors.Join(errs...)
+}
+
+func (b *bundle) extend(ctx context.Context, d time.Duration) error {
+	return b.most("extend", func(l *Lease) error { return l.Extend(ctx, d) })
+}
+
+func (b *bundle) raise(ctx context.Context, token int64) error {
+	err := b.most("raise the token of", func(l *Lease) error { return l.hold.raise(ctx, token) })
+	if err == nil {
+		b.mu.Lock()
+		b.number = max(b.number, token)
+		b.mu.Unlock()
+	}
+	return err
+}
+
+// most does something with the parts that are held; enough of them must succeed.
+func (b *bundle) most(what string, do func(*Lease) error) error {
+	errs := each(b.current(), do)
+	ok := 0
+	for _, err := range errs {
+		if err == nil {
+			ok++
+		}
+	}
+	if ok < b.q.need {
+		return fmt.Errorf("%s the lock %s: %w", what, b.q.name, errors.Join(errs...))
+	}
+	return nil
+}
+
+// fence makes a token of those of the parts: the greatest, written back to
+// enough parts that the next holder, who must share one of them, gets more.
+func (b *bundle) fence(ctx context.Context, own *owner) error {
+	key := b.q.key()
+	token, err := own.fence(key, func() (int64, error) {
+		var greatest int64
+		for _, p := range b.current() {
+			greatest = max(greatest, p.Token())
+		}
+		if greatest == 0 { // stores without tokens
+			return 0, nil
+		}
+		return greatest, b.raise(ctx, greatest)
+	})
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.number = token
+	b.unfence = func() { own.unfence(key) }
+	return nil
+}
+
+func (b *bundle) token() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.number
+}
+
+// validUntil is until when enough parts last.
+func (b *bundle) validUntil() time.Time {
+	var ends []time.Time
+	for _, p := range b.current() {
+		ends = append(ends, p.ValidUntil())
+	}
+	if len(ends) < b.q.need {
+		return time.Time{}
+	}
+	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
+	return ends[b.q.need-1]
+}
+
+func (b *bundle) name() string { return b.q.name }

@@ -1,0 +1,268 @@
+package lock
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed sql/*.sql
+var sqlFiles embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+
+const (
+	// DefaultTable is the name of the lock table unless Table says otherwise.
+	DefaultTable = "seckill_locks"
+
+	// sweepEvery and sweepAge: a row is kept for its token, which the
+	// database's clock has long passed by then; sweepRows a statement keeps
+	// the sweeper's row locks short.
+	sweepEvery = time.Minute
+	sweepAge   = time.Hour
+	sweepRows  = 1000
+
+	maxNameLength  = 255 // of the column
+	maxOwnerLength = 64  // of the column
+)
+
+// MySQLStore keeps locks in a table of MySQL (8 or newer) or MariaDB (10.6 or
+// newer). See NewMySQLStore.
+type MySQLStore struct {
+	db      *sql.DB
+	table   string
+	timeout time.Duration
+	queries map[string]string
+
+	once  sync.Once // starts the sweeper
+	stop  context.CancelFunc
+	base  context.Context //nolint:containedctx // the sweeper's life
+	sweep sync.WaitGroup
+}
+
+var _ Store = (*MySQLStore)(nil)
+
+// MySQLOption changes a MySQLStore.
+type MySQLOption func(*MySQLStore)
+
+// Table sets the table's name (default seckill_locks). It goes into the SQL as
+// it is.
+func Table(name string) MySQLOption {
+	return func(s *MySQLStore) { s.table = name }
+}
+
+// StatementTimeout bounds each statement (default 2 s).
+func StatementTimeout(d time.Duration) MySQLOption {
+	return func(s *MySQLStore) { s.timeout = d }
+}
+
+// NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the
+// database's clock, so the clocks of the processes do not matter. There are no
+// messages: a waiter of another process asks at intervals (PollEvery). Rows
+// unused for an hour are deleted, once a minute, in the background.
+//
+// It is slower than Redis by the price of a committed transaction each time a
+// lock is taken, renewed or given back. It is for those who have a database and
+// no Redis, or want the lock to survive just as well as the data.
+func NewMySQLStore(db *sql.DB, opts ...MySQLOption) *MySQLStore {
+	s := &MySQLStore{db: db, table: DefaultTable, timeout: defaultCallTimeout, queries: make(map[string]string)}
+	for _, o := range opts {
+		o(s)
+	}
+	for _, name := range []string{"acquire", "reenter", "look", "renew", "release", "abandon", "force", "sweep"} {
+		s.queries[name] = query(name, s.table)
+	}
+	s.base, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// MySQLTable returns the statement that creates the table, for migrations.
+func MySQLTable(table string) string { return query("table", table) }
+
+// EnsureTable creates the table if it is not there: for tests, and for programs
+// that have no migrations.
+func (s *MySQLStore) EnsureTable(ctx context.Context) error {
+	if _, err := s.db.ExecContext(ctx, MySQLTable(s.table)); err != nil {
+		return fmt.Errorf("create the lock table %s: %w", s.table, err)
+	}
+	return nil
+}
+
+// query reads a statement and leaves out its comments.
+func query(name, table string) string {
+	text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
+	if err != nil {
+		panic(err) // a file of this package
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "--")
+		b.WriteString(strings.TrimRight(line, "\n"))
+		b.WriteByte('\n')
+	}
+	return strings.TrimSpace(strings.ReplaceAll(b.String(), "{table}", table))
+}
+
+// Acquire is Store's.
+func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
+	if len(r.Name) > maxNameLength || len(r.Holder) > maxOwnerLength {
+		return Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
+	}
+	s.once.Do(func() { s.sweep.Go(s.sweeper) })
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	lease := r.Lease.Microseconds()
+	var err error
+	if r.Holds == 1 {
+		h := r.Holder
+		_, err = s.exec(ctx, "acquire", r.Name, h, r.Token, lease,
+			h, r.Token, h, r.Token, h, h, h, h, lease)
+	} else {
+		_, err = s.exec(ctx, "reenter", r.Holds, lease, r.Name, r.Holder)
+	}
+	if err != nil {
+		return Grant{}, err
+	}
+	row, err := s.look(ctx, r.Name)
+	switch {
+	case err != nil:
+		return Grant{}, err
+	case row.left > 0 && row.owner == r.Holder:
+		return Grant{State: StateHeld, Token: row.token}, nil
+	case r.Holds > 1 || row.released == r.Holder:
+		return Grant{State: StateLost}, nil
+	}
+	return Grant{State: StateBusy, Remaining: row.left}, nil
+}
+
+// Renew is Store's.
+func (s *MySQLStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
+	there := make([]bool, len(rs))
+	for i, r := range rs {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, s.timeout)
+			defer cancel()
+			if _, err := s.exec(ctx, "renew", r.Lease.Microseconds(), r.Name, r.Holder); err != nil {
+				return err
+			}
+			// Not by the number of rows: whether an unchanged one counts
+			// depends on the connection's clientFoundRows.
+			row, err := s.look(ctx, r.Name)
+			there[i] = row.left > 0 && row.owner == r.Holder
+			return err
+		}()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return there, nil
+}
+
+// Release is Store's.
+func (s *MySQLStore) Release(ctx context.Context, r Request) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var n int64
+	var err error
+	switch {
+	case r.Abandon:
+		h := r.Holder
+		n, err = s.exec(ctx, "abandon", r.Name, h, h, h, h, h)
+	case r.Holds > 0:
+		if _, err = s.exec(ctx, "reenter", r.Holds, 0, r.Name, r.Holder); err != nil {
+			return false, err
+		}
+		row, err := s.look(ctx, r.Name)
+		return row.left > 0 && row.owner == r.Holder, err
+	default:
+		n, err = s.exec(ctx, "release", r.Holder, r.Name, r.Holder)
+	}
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	row, err := s.look(ctx, r.Name)
+	return row.released == r.Holder, err
+}
+
+// ForceRelease is Store's.
+func (s *MySQLStore) ForceRelease(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	n, err := s.exec(ctx, "force", name)
+	return n > 0, err
+}
+
+// Watch is Store's: a table sends no messages.
+func (s *MySQLStore) Watch(string, func()) Watch { return nil }
+
+// Sweep deletes rows whose lock has been free for longer than age, at most a
+// thousand, and returns how many it deleted.
+func (s *MySQLStore) Sweep(ctx context.Context, age time.Duration) (int64, error) {
+	n, err := s.exec(ctx, "sweep", age.Microseconds(), sweepRows)
+	if err != nil {
+		return 0, fmt.Errorf("sweep the lock table %s: %w", s.table, err)
+	}
+	return n, nil
+}
+
+func (s *MySQLStore) sweeper() {
+	for sleep(s.base, sweepEvery) {
+		ctx, cancel := context.WithTimeout(s.base, s.timeout)
+		for {
+			if n, err := s.Sweep(ctx, sweepAge); err != nil || n < sweepRows {
+				break // an error here shows in every other statement too
+			}
+		}
+		cancel()
+	}
+}
+
+// Close is Store's. The database is not closed.
+func (s *MySQLStore) Close() error {
+	s.stop()
+	s.sweep.Wait()
+	return nil
+}
+
+// lockRow is what the table says of a lock.
+type lockRow struct {
+	owner, released string
+	token           int64
+	left            time.Duration
+}
+
+func (s *MySQLStore) look(ctx context.Context, name string) (lockRow, error) {
+	var row lockRow
+	var left int64
+	err := s.db.QueryRowContext(ctx, s.queries["look"], name).Scan(&row.owner, &row.token, &left, &row.released)
+	if errors.Is(err, sql.ErrNoRows) {
+		return lockRow{}, nil
+	}
+	if err != nil {
+		return lockRow{}, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if row.owner != "" {
+		row.left = time.Duration(left) * time.Microsecond
+	}
+	return row, nil
+}
+
+// exec carries out a statement, once more when it fails: the database may have
+// picked it as the victim of a deadlock, and each may be carried out twice.
+func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64, error) {
+	result, err := s.db.ExecContext(ctx, s.queries[name], args...)
+	if err != nil && ctx.Err() == nil {
+		result, err = s.db.ExecContext(ctx, s.queries[name], args...)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	n, err := result.RowsAffected()
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return n, nil
+}
