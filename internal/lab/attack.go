@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// attack is an interleaving of workers that breaks a broken strategy every
+// time, and must not break a real one.
+type attack struct {
+	name  string
+	stock int64 // units there are to sell; one less than the workers want, mostly
+	run   func(ctx context.Context, a *arena) error
+}
+
+const (
+	// attackLease is the lease of the worker that dies or is slow: long enough
+	// for three renewals on a busy machine, short enough to wait for.
+	attackLease = 400 * time.Millisecond
+	// calmLease is the lease of everybody else: longer than any attack.
+	calmLease = 30 * time.Second
+	// absence is how long the lab watches for what must not happen. A broken
+	// strategy shows it within a round trip.
+	absence = 250 * time.Millisecond
+	// certain is how long the lab waits for what must happen.
+	certain = 10 * time.Second
+	// deadlockAfter: three leases of a holder that is gone. Who has waited that
+	// long will wait for ever.
+	deadlockAfter = 3 * attackLease
+)
+
+// arena is one attack on one strategy, with an account and a stock of its own.
+type arena struct {
+	strategy strategy
+	setup    setup
+	start    func(ctx context.Context, name string, s strategy, with setup) *actor // in this process
+	child    func(ctx context.Context, name string, s strategy, with setup) *actor // in another one
+	tally    tally
+	workers  []*actor
+}
+
+// worker starts a worker with the settings of the arena, changed by change.
+func (a *arena) worker(ctx context.Context, name string, change func(*setup)) *actor {
+	with := a.setup
+	if change != nil {
+		change(&with)
+	}
+	start := a.start
+	if a.strategy.processes {
+		start = a.child
+	}
+	return a.remember(start(ctx, name, a.strategy, with))
+}
+
+// victim starts a worker in a process of its own, to be killed.
+func (a *arena) victim(ctx context.Context, name string, change func(*setup)) *actor {
+	with := a.setup
+	change(&with)
+	return a.remember(a.child(ctx, name, a.strategy, with))
+}
+
+func (a *arena) remember(w *actor) *actor {
+	a.workers = append(a.workers, w)
+	return w
+}
+
+// clear ends the workers that an error left behind, and waits for them: what
+// they hold and write must be over before the lab removes its keys.
+func (a *arena) clear() {
+	for _, w := range a.workers {
+		w.kill()
+		for !w.over {
+			_, ok := <-w.points
+			w.over = !ok
+		}
+	}
+}
+
+// forbidden is how long to wait for what only a broken strategy lets happen:
+// it surely comes with those, and must not come with the others.
+func (a *arena) forbidden(d time.Duration) time.Duration {
+	if a.strategy.defect == defectLost {
+		return certain
+	}
+	return d
+}
+
+// finish ends workers one after the other and counts what they did.
+func (a *arena) finish(ctx context.Context, workers ...*actor) error {
+	for _, w := range workers {
+		done, err := w.finish(ctx)
+		if err != nil {
+			return err
+		}
+		a.tally.add(done)
+	}
+	return nil
+}
+
+func shortLease(s *setup) { s.Lease = attackLease }
+
+func shortFixedLease(s *setup) { s.Lease, s.Fixed = attackLease, true }
+
+// overlap: A and B both find the lock free, or are both inside, before either
+// goes on.
+func overlap() attack {
+	return attack{name: "two at once", stock: 1, run: func(ctx context.Context, a *arena) error {
+		first := a.worker(ctx, "A", nil)
+		first.to(ctx, certain, pointChecked, pointRead)
+		second := a.worker(ctx, "B", nil)
+		second.to(ctx, a.forbidden(absence), pointChecked, pointRead)
+		first.to(ctx, certain, pointRead)
+		second.to(ctx, a.forbidden(absence), pointRead)
+		return a.finish(ctx, first, second)
+	}}
+}
+
+// crash: a process of its own is killed at a point; then B wants the lock.
+func crash(at point) attack {
+	return attack{name: "crashed holder", stock: 1, run: func(ctx context.Context, a *arena) error {
+		victim := a.victim(ctx, "A", shortLease)
+		if !victim.to(ctx, certain, at) {
+			victim.kill()
+			_, err := victim.finish(ctx)
+			return fmt.Errorf("the holder that was to be killed did not get to %q: %w", at, err)
+		}
+		victim.kill()
+		return a.finish(ctx, a.worker(ctx, "B", func(s *setup) {
+			if a.strategy.defect == defectDeadlock {
+				s.Wait = deadlockAfter
+			}
+		}))
+	}}
+}
+
+// staleUnlock: A writes, its lease runs out before it unlocks, B takes the lock
+// and reads; A unlocks; C tries.
+func staleUnlock(at point) attack {
+	return attack{name: "late unlock", stock: 2, run: func(ctx context.Context, a *arena) error {
+		slow := a.worker(ctx, "A", shortFixedLease)
+		slow.to(ctx, certain, pointWritten)
+		if at != pointWritten {
+			slow.to(ctx, certain, at)
+		}
+		second := a.worker(ctx, "B", nil)
+		second.to(ctx, certain, pointRead)
+		if err := a.finish(ctx, slow); err != nil {
+			return err
+		}
+		third := a.worker(ctx, "C", nil)
+		third.to(ctx, a.forbidden(absence), pointRead)
+		return a.finish(ctx, second, third)
+	}}
+}
+
+// outlive: A is inside for three leases; B wants in.
+func outlive() attack {
+	return attack{name: "work longer than the lease", stock: 1, run: func(ctx context.Context, a *arena) error {
+		slow := a.worker(ctx, "A", shortLease)
+		slow.to(ctx, certain, pointRead)
+		second := a.worker(ctx, "B", nil)
+		second.to(ctx, a.forbidden(3*attackLease), pointRead)
+		return a.finish(ctx, slow, second)
+	}}
+}
+
+// reenter: the holder takes the lock once more.
+func reenter() attack {
+	return attack{name: "re-entry", stock: 1, run: func(ctx context.Context, a *arena) error {
+		return a.finish(ctx, a.worker(ctx, "A", func(s *setup) {
+			s.Reenter = true
+			if a.strategy.defect == defectDeadlock {
+				s.Wait = deadlockAfter
+			}
+		}))
+	}}
+}
+
+// lockAttacks are what every real lock has to survive.
+func lockAttacks() []attack {
+	return []attack{overlap(), crash(pointRead), staleUnlock(pointWritten), outlive(), reenter()}
+}

@@ -1,0 +1,69 @@
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"seckill/repository"
+)
+
+// schemaPrefix begins the name of every schema the lab makes.
+const schemaPrefix = "seckill_lab_"
+
+// ownSchema makes a schema for this run alone, so that nothing in the one the
+// DSN names is touched. It returns the DSN of the new one and what drops it.
+func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(context.Context) error, err error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		// The parser's message may repeat a piece of the password.
+		return "", nil, errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected")
+	}
+	name := schemaPrefix + id
+	config.DBName = ""
+	statement := func(ctx context.Context, text string) error {
+		db, err := sql.Open("mysql", config.FormatDSN())
+		if err != nil {
+			return err
+		}
+		_, err = db.ExecContext(ctx, text)
+		return errors.Join(err, db.Close())
+	}
+	if err := statement(ctx, "CREATE DATABASE "+name); err != nil {
+		return "", nil, fmt.Errorf("make a schema of the lab's own (GRANT ALL ON `%s%%`.* lets an account do that): %w", schemaPrefix, err)
+	}
+	drop = func(ctx context.Context) error {
+		if err := statement(ctx, "DROP DATABASE "+name); err != nil {
+			return fmt.Errorf("drop the lab's schema %s: %w", name, err)
+		}
+		return nil
+	}
+	config.DBName = name
+	return config.FormatDSN(), drop, nil
+}
+
+// openDatabase opens the run's database with the tables of the product, the
+// lab's own and that of the locks.
+func openDatabase(ctx context.Context, s site) (*repository.Database, error) {
+	db, err := repository.Open(ctx, repository.Options{DSN: s.DSN, SQLiteFile: s.SQLite})
+	if err != nil {
+		return nil, err
+	}
+	err = db.Migrate(ctx)
+	if err == nil {
+		err = createAccounts(ctx, db)
+	}
+	if err == nil {
+		err = createLockTable(ctx, db)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// isMySQL is for the few statements that SQLite does not have.
+func isMySQL(db *repository.Database) bool { return db.Dialect() == "mysql" }

@@ -1,0 +1,191 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/embedded"
+	"seckill/repository"
+)
+
+// quorumSize is the number of instances of the quorum rows: the smallest that
+// survives the loss of one.
+const quorumSize = 3
+
+// environment is where a run takes place, and what it has to clean up.
+type environment struct {
+	site          site
+	db            *repository.Database
+	ownRedis      bool // the single instance was started for the run
+	ownQuorum     bool
+	closers       []func(context.Context) error // called last first
+	foreignServer []string                      // Redis instances that are not ours, and get our keys
+}
+
+func openEnvironment(ctx context.Context, o Options) (_ *environment, err error) {
+	e := &environment{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.close())
+		}
+	}()
+	id := newID()
+	e.site.Prefix = "seckill:lab:" + id + ":"
+	if err := e.openRedis(ctx, o.Redis); err != nil {
+		return nil, err
+	}
+	return e, e.openDatabase(ctx, o.DSN, id)
+}
+
+func (e *environment) openRedis(ctx context.Context, urls []string) error {
+	e.foreignServer = urls
+	for _, url := range urls {
+		if err := ping(ctx, url); err != nil {
+			return err
+		}
+	}
+	e.onClose(e.removeKeys)
+	e.ownRedis, e.ownQuorum = len(urls) == 0, len(urls) < quorumSize
+	if e.ownQuorum {
+		for range quorumSize {
+			server, err := embedded.StartRedis()
+			if err != nil {
+				return err
+			}
+			e.onClose(func(context.Context) error { server.Close(); return nil })
+			e.site.Quorum = append(e.site.Quorum, server.URL())
+		}
+	} else {
+		e.site.Quorum = urls
+	}
+	e.site.Redis = e.site.Quorum[0]
+	if len(urls) > 0 {
+		e.site.Redis = urls[0]
+	}
+	return nil
+}
+
+func ping(ctx context.Context, url string) error {
+	client, err := newClient(url, nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return fmt.Errorf("reach Redis at %s: %w", client.Options().Addr, err)
+	}
+	return nil
+}
+
+func (e *environment) openDatabase(ctx context.Context, dsn, id string) error {
+	if dsn == "" {
+		dir, err := os.MkdirTemp("", "seckill-lab-")
+		if err != nil {
+			return fmt.Errorf("make a directory for SQLite: %w", err)
+		}
+		e.onClose(func(context.Context) error { return os.RemoveAll(dir) })
+		e.site.SQLite = filepath.Join(dir, "lab.db")
+	} else {
+		own, drop, err := ownSchema(ctx, dsn, id)
+		if err != nil {
+			return err
+		}
+		e.onClose(drop)
+		e.site.DSN = own
+	}
+	db, err := openDatabase(ctx, e.site)
+	if err != nil {
+		return err
+	}
+	e.db = db
+	e.onClose(func(context.Context) error { return db.Close() })
+	return nil
+}
+
+// has says whether what a strategy needs is there.
+func (e *environment) has(b backing) bool { return b != onMySQL || e.site.DSN != "" }
+
+// place names where a strategy runs, for the table.
+func (e *environment) place(b backing) string {
+	own := map[bool]string{true: "embedded", false: "redis"}
+	switch b {
+	case onRedis:
+		return own[e.ownRedis]
+	case onQuorum:
+		return fmt.Sprintf("%s ×%d", own[e.ownQuorum], quorumSize)
+	case onSQL:
+		if e.site.DSN == "" {
+			return "sqlite"
+		}
+		return "mysql"
+	case onMySQL:
+		return "mysql"
+	}
+	return ""
+}
+
+func (e *environment) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
+
+// cleanUpBudget bounds the removal of what the run made, on a context of its
+// own: a run that was interrupted cleans up as well.
+const cleanUpBudget = 20 * time.Second
+
+func (e *environment) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), cleanUpBudget)
+	defer cancel()
+	var errs []error
+	for i := len(e.closers) - 1; i >= 0; i-- {
+		errs = append(errs, e.closers[i](ctx))
+	}
+	e.closers = nil
+	return errors.Join(errs...)
+}
+
+// removeKeys removes the run's keys from servers that live on. Locks keep some
+// of theirs under longer names, which contain the prefix and so the run's id,
+// which no other key does.
+func (e *environment) removeKeys(ctx context.Context) error {
+	var errs []error
+	for _, url := range e.foreignServer {
+		errs = append(errs, removeKeys(ctx, url, "*"+e.site.Prefix+"*"))
+	}
+	return errors.Join(errs...)
+}
+
+// scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
+// that a server in use is not held up.
+const scanBatch = 1000
+
+func removeKeys(ctx context.Context, url, pattern string) error {
+	client, err := newClient(url, nil)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var found []string
+	for keys := client.Scan(ctx, 0, pattern, scanBatch).Iterator(); ; {
+		if !keys.Next(ctx) {
+			if err := keys.Err(); err != nil {
+				return fmt.Errorf("find the lab's keys: %w", err)
+			}
+			break
+		}
+		found = append(found, keys.Val())
+	}
+	_, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, key := range found {
+			p.Unlink(ctx, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove the lab's keys: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,258 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options says what a run works with. Zero values stand for the defaults.
+type Options struct {
+	// Redis are one or three URLs; none: embedded instances. With one the
+	// quorum rows run on three embedded ones.
+	Redis []string
+	// DSN is a go-sql-driver DSN of an account that may make a schema; empty:
+	// SQLite, and the rows that need MySQL say so.
+	DSN string
+	// Workers share the account (default 8), half of them in each of two processes.
+	Workers int
+	// Operations of each worker in the free run (default 50).
+	Operations int
+	// Duration is after which no worker of a free run begins another operation
+	// (default 2 s).
+	Duration time.Duration
+	// Think is the longest time between reading and writing; it is drawn anew
+	// each time (default 200 µs). Negative: none.
+	Think time.Duration
+	// Seed of the think times (default 1).
+	Seed uint64
+	// Spawn prepares child processes.
+	Spawn Spawn
+	// Progress hears of each row; nil: nobody.
+	Progress Progress
+
+	only func(strategy) bool // tests: these rows alone
+	rows []strategy          // tests: instead of the catalog
+}
+
+// Progress hears how far a run is.
+type Progress interface {
+	// Begin is told how many rows there are.
+	Begin(rows int)
+	// Start is told the name of the row that begins.
+	Start(name string)
+	// Done is told what became of it.
+	Done(r Row)
+	// End is called last, also when the run was interrupted.
+	End()
+}
+
+func (o *Options) setDefaults() {
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	if o.Operations == 0 {
+		o.Operations = 50
+	}
+	if o.Duration == 0 {
+		o.Duration = 2 * time.Second
+	}
+	if o.Think == 0 {
+		o.Think = 200 * time.Microsecond
+	}
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Progress == nil {
+		o.Progress = silent{}
+	}
+	if o.rows == nil {
+		o.rows = catalog()
+	}
+}
+
+// check refuses what cannot be meant.
+func (o *Options) check() error {
+	var errs []error
+	refuse := func(wrong bool, why string) {
+		if wrong {
+			errs = append(errs, errors.New(why))
+		}
+	}
+	refuse(o.Workers < 2 || o.Workers > 512, "there must be 2 to 512 workers")
+	refuse(o.Operations < 1 || o.Operations > 100_000, "there must be 1 to 100000 operations a worker")
+	refuse(o.Duration < 0 || o.Duration > time.Hour, "the duration must be between 0 and 1h")
+	refuse(o.Think > time.Second, "the think time must not exceed 1s")
+	refuse(len(o.Redis) > 1 && len(o.Redis) != quorumSize, fmt.Sprintf("there must be one Redis URL or %d", quorumSize))
+	refuse(o.Spawn == nil, "the lab needs to start child processes")
+	return errors.Join(errs...)
+}
+
+// ErrUsage marks options that cannot be meant.
+var ErrUsage = errors.New("wrong usage")
+
+// Run runs the laboratory. What it made anywhere is gone when it returns, also
+// when ctx ended. An error means that there is no report; a row that could not
+// run is part of the report.
+func Run(ctx context.Context, o Options) (report Report, err error) {
+	o.setDefaults()
+	if err := o.check(); err != nil {
+		return Report{}, fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	began := time.Now()
+	e, err := openEnvironment(ctx, o)
+	if err != nil {
+		return Report{}, fmt.Errorf("open the laboratory: %w", err)
+	}
+	defer func() { err = errors.Join(err, e.close()) }()
+
+	if o.only != nil {
+		var some []strategy
+		for _, s := range o.rows {
+			if o.only(s) {
+				some = append(some, s)
+			}
+		}
+		o.rows = some
+	}
+	o.Progress.Begin(len(o.rows))
+	defer o.Progress.End()
+	for i, s := range o.rows {
+		o.Progress.Start(s.name)
+		r := runner{Options: o, env: e, strategy: s, number: i}.run(ctx)
+		if ctx.Err() != nil {
+			return Report{}, fmt.Errorf("the laboratory was interrupted: %w", context.Cause(ctx))
+		}
+		o.Progress.Done(r)
+		report.Rows = append(report.Rows, r)
+	}
+	report.Workers, report.Operations, report.Seed = o.Workers, o.Operations, o.Seed
+	report.Took = time.Since(began)
+	return report, nil
+}
+
+// runner runs one row.
+type runner struct {
+	Options
+	env      *environment
+	strategy strategy
+	number   int
+}
+
+// rowBudget bounds one row, so that a bug is a failed row and not a lab that hangs.
+const rowBudget = time.Minute
+
+func (r runner) run(ctx context.Context) Row {
+	s := r.strategy
+	out := Row{Name: s.name, Group: s.group, Broken: s.broken(), Why: s.why, Cure: s.cure, On: r.env.place(s.on)}
+	if !r.env.has(s.on) {
+		out.Verdict = VerdictNeedsMySQL
+		return out
+	}
+	ctx, cancel := context.WithTimeout(ctx, rowBudget)
+	defer cancel()
+	out.Err = r.attack(ctx, &out)
+	if out.Err == nil {
+		out.Err = r.free(ctx, &out)
+	}
+	out.judge(s)
+	return out
+}
+
+// setup is the surroundings of a piece of work with a name of its own.
+func (r runner) setup(part string) setup {
+	return setup{
+		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
+		db:    r.env.db,
+	}
+}
+
+// attack forces every interleaving upon the strategy, all at the same time:
+// they mostly wait, and each has an account of its own.
+func (r runner) attack(ctx context.Context, out *Row) error {
+	out.Attacks = make([]Attack, len(r.strategy.attacks))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, a := range r.strategy.attacks {
+		group.Go(func() error {
+			found, err := r.attackOnce(ctx, a, fmt.Sprintf("a%d", i))
+			if err != nil {
+				return fmt.Errorf("attack %q: %w", a.name, err)
+			}
+			out.Attacks[i] = Attack{Name: a.name, Finding: found}
+			return nil
+		})
+	}
+	err := group.Wait()
+	for _, a := range out.Attacks {
+		out.Finding.merge(a.Finding)
+	}
+	return err
+}
+
+func (r runner) attackOnce(ctx context.Context, a attack, part string) (Finding, error) {
+	with := r.setup(part)
+	return r.onAccount(ctx, with, a.stock, func() (tally, error) {
+		arena := &arena{strategy: r.strategy, setup: with, start: newActor, child: r.Spawn.actor}
+		defer arena.clear()
+		err := a.run(ctx, arena)
+		return arena.tally, err
+	})
+}
+
+// free lets two processes work as fast as they can.
+func (r runner) free(ctx context.Context, out *Row) error {
+	with := r.setup("free")
+	count := &commandCount{}
+	with.commands = count
+	terms := loadTerms{Workers: r.Workers, Operations: r.Operations, Duration: r.Duration, Think: r.Think, Seed: r.Seed}
+	newCrew := newLocalCrew
+	if r.strategy.processes {
+		newCrew = r.Spawn.crew
+	}
+	var crews []crew
+	var total tally
+	var took time.Duration
+	// Half as many units as buyers, so that the stock runs out under way.
+	stock := int64(r.Workers) * int64(r.Operations) / 2
+	found, err := r.onAccount(ctx, with, stock, func() (tally, error) {
+		for _, half := range terms.split() {
+			c, err := newCrew(ctx, r.strategy, with, half)
+			if err != nil {
+				return tally{}, errors.Join(err, closeCrews(crews))
+			}
+			crews = append(crews, c)
+		}
+		before := count.sent.Load()
+		var err error
+		total, took, err = freeRun(ctx, crews)
+		out.measure(total, took, count.sent.Load()-before)
+		return total, errors.Join(err, closeCrews(crews))
+	})
+	out.Free = found
+	out.Finding.merge(found)
+	return err
+}
+
+// onAccount does work on an account and a stock made for it, and judges it.
+func (r runner) onAccount(ctx context.Context, with setup, stock int64, work func() (tally, error)) (_ Finding, err error) {
+	book, err := r.strategy.ledger(ctx, with)
+	if err != nil {
+		return Finding{}, err
+	}
+	defer func() { err = errors.Join(err, book.close()) }()
+	if err := book.open(ctx, stock); err != nil {
+		return Finding{}, err
+	}
+	told, err := work()
+	if err != nil {
+		return Finding{}, err
+	}
+	left, err := book.read(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	return told.judge(stock, left), nil
+}

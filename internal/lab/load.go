@@ -1,0 +1,131 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// loadTerms is how hard one process works.
+type loadTerms struct {
+	Workers    int
+	Operations int           // of each worker
+	Duration   time.Duration // after which no operation begins
+	Think      time.Duration // the longest; the mean is half of it
+	Seed       uint64        // of the think times
+	Process    uint64        // which of the processes this is
+}
+
+// half of the work goes to each of two processes.
+func (l loadTerms) split() [2]loadTerms {
+	first, second := l, l
+	second.Workers = l.Workers / 2
+	first.Workers = l.Workers - second.Workers
+	second.Process = 1
+	return [2]loadTerms{first, second}
+}
+
+// run does the work of one process.
+func (l loadTerms) run(ctx context.Context, worker performer) (tally, error) {
+	var mu sync.Mutex
+	var total tally
+	ending := time.Now().Add(l.Duration)
+	group, ctx := errgroup.WithContext(ctx)
+	for range l.Workers {
+		group.Go(func() error {
+			var mine tally
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				total.merge(mine)
+			}()
+			for n := 0; n < l.Operations && time.Now().Before(ending); n++ {
+				done, err := worker.perform(ctx)
+				if err != nil {
+					return err
+				}
+				mine.add(done)
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	return total, err
+}
+
+// thinker is the pause of the free run: it thinks between reading and writing,
+// and stops nowhere else.
+func (l loadTerms) thinker() pause {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(l.Seed, l.Process)) //nolint:gosec // repeatable on purpose
+	return func(ctx context.Context, p point) error {
+		if p != pointRead || l.Think <= 0 {
+			return nil
+		}
+		mu.Lock()
+		d := time.Duration(random.Int64N(int64(l.Think)))
+		mu.Unlock()
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// crew is one process of the free run, ready to start.
+type crew interface {
+	run(ctx context.Context) (tally, error)
+	close() error
+}
+
+// localCrew works in this process.
+type localCrew struct {
+	terms  loadTerms
+	worker performer
+}
+
+func newLocalCrew(ctx context.Context, s strategy, with setup, l loadTerms) (crew, error) {
+	with.pause = l.thinker()
+	worker, err := s.open(ctx, with)
+	if err != nil {
+		return nil, err
+	}
+	return localCrew{l, worker}, nil
+}
+
+func (c localCrew) run(ctx context.Context) (tally, error) { return c.terms.run(ctx, c.worker) }
+func (c localCrew) close() error                           { return c.worker.close() }
+
+// free lets two processes work side by side and times them.
+func freeRun(ctx context.Context, crews []crew) (total tally, took time.Duration, err error) {
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	for _, c := range crews {
+		group.Go(func() error {
+			t, err := c.run(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			total.merge(t)
+			return err
+		})
+	}
+	err = group.Wait()
+	return total, time.Since(began), err
+}
+
+func closeCrews(crews []crew) error {
+	errs := make([]error, 0, len(crews))
+	for _, c := range crews {
+		errs = append(errs, c.close())
+	}
+	return errors.Join(errs...)
+}
