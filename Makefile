@@ -11,6 +11,9 @@ PKG ?= ./...
 # One package may take this long before go test prints its goroutines. The slowest needs about two minutes
 # under the race detector on two cores.
 TEST_TIMEOUT ?= 8m
+# Packages tested at a time. One: the tests start servers and watch clocks (a lock's wait budget, "within a
+# second"), and two packages at a time on two cores would make each other late. Each is parallel in itself.
+TEST_P ?= 1
 # Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
 ARGS ?=
 
@@ -32,7 +35,8 @@ build: ## the static binary, bin/seckill
 
 .PHONY: test
 test: deps ## all tests against real servers, with the race detector (PKG=./lock ARGS='-run X')
-	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
+	@CGO_ENABLED=1 go build -race $(PKG) # on all cores; below, TEST_P counts for compilers too
+	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -p=$(TEST_P) -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html
