@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -75,7 +74,7 @@ func BenchmarkPlace(b *testing.B) {
 		options := Options{
 			Orders: seller{err: err}, Health: serving{}, Tokens: tokens,
 			RateUser: Rate{Events: 1 << 30, Per: time.Second},
-			Log:      slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+			Log:      slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 		}
 		a, tokenErr = build(options)
 		if tokenErr != nil {

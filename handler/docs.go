@@ -17,7 +17,7 @@ const docsPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'uns
 	"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 //go:embed docs
-var docsPage embed.FS //nolint:gochecknoglobals // embedding needs a variable
+var docsPage embed.FS
 
 // asset is one file of the documentation page.
 type asset struct {

@@ -16,7 +16,7 @@ import (
 const problemType = "application/problem+json"
 
 // Problem is an RFC 9457 problem document. Code is what programs switch on.
-type Problem struct {
+type Problem struct { //nolint:errname // a document, which huma takes for an error
 	Type        string             `json:"type" example:"/problems/sold-out" doc:"The kind of problem: /problems/ and the code in kebab case."`
 	Title       string             `json:"title" example:"Sold out" doc:"The kind of problem, for people."`
 	Status      int                `json:"status" example:"409" doc:"The HTTP status."`

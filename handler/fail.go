@@ -3,6 +3,7 @@ package handler
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -38,10 +39,7 @@ func (a *api) write(c *gin.Context, p *Problem) {
 	if c.Writer.Written() {
 		return
 	}
-	header := c.Writer.Header()
-	for name, values := range p.GetHeaders() {
-		header[name] = values
-	}
+	maps.Copy(c.Writer.Header(), p.GetHeaders())
 	a.send(c, p.Status, problemType, p)
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -61,9 +62,7 @@ func (a *api) ready(c *gin.Context) {
 	if !ready {
 		p := problemOf(model.Unavailable("This instance is not ready.", nil))
 		p.Checks = checks
-		for name, values := range p.GetHeaders() {
-			c.Writer.Header()[name] = values
-		}
+		maps.Copy(c.Writer.Header(), p.GetHeaders())
 		status, contentType, document = p.Status, problemType, p
 	}
 	lines, err := json.MarshalIndent(document, "", "  ")

@@ -2,7 +2,6 @@ package handler_test
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -112,7 +111,7 @@ func TestOpenAPITellsAll(t *testing.T) {
 	doc, _ := readDocument(t, s)
 	h, err := handler.New(handler.Options{
 		Health: fakeHealth{s.fakes}, Tokens: s.tokens,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	}
 	query := model.OrderQuery{VoucherID: in.ID, Status: model.OrderStatus(in.Status)}
 	if in.Format == "csv" {
-		return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // it comes with the request
 			a.exportOrders(humagin.Unwrap(ctx), query)
 		}}, nil
 	}

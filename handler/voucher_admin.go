@@ -87,7 +87,7 @@ func (a *api) adminVoucherRoutes() {
 		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
 			stats, err := a.options.Vouchers.Stats(ctx, in.ID)
 			if stats.OrdersByStatus == nil {
-				stats.OrdersByStatus = map[model.OrderStatus]int64{}
+				stats.OrdersByStatus = make(map[model.OrderStatus]int64)
 			}
 			return &output[model.Stats]{Body: stats}, err
 		})

@@ -13,7 +13,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	state := d.State
 	begin, beginErr := parseTime("body.begin_at", d.BeginAt)
 	end, endErr := parseTime("body.end_at", d.EndAt)
-	err := join(notBlank("body.title", &d.Title), beginErr, endErr, inOrder(&begin, &end, beginErr, endErr))
+	err := join(notBlank("body.title", &d.Title), beginErr, endErr, inOrder(&begin, &end, beginErr == nil && endErr == nil))
 	return model.NewVoucher{
 		Title:       d.Title,
 		Description: d.Description,
@@ -30,7 +30,7 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	begin, beginErr := parseOptionalTime("body.begin_at", c.BeginAt)
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
-	err := join(notBlank("body.title", c.Title), beginErr, endErr, inOrder(begin, end, beginErr, endErr))
+	err := join(notBlank("body.title", c.Title), beginErr, endErr, inOrder(begin, end, beginErr == nil && endErr == nil))
 	return model.VoucherPatch{
 		Title:       c.Title,
 		Description: c.Description,
@@ -58,8 +58,8 @@ func notBlank(location string, text *string) error {
 }
 
 // inOrder compares two times that both are there and could be read.
-func inOrder(begin, end *time.Time, beginErr, endErr error) error {
-	if beginErr != nil || endErr != nil || begin == nil || end == nil || begin.Before(*end) {
+func inOrder(begin, end *time.Time, read bool) error {
+	if !read || begin == nil || end == nil || begin.Before(*end) {
 		return nil
 	}
 	return model.Invalid("body.end_at", "must be after begin_at")

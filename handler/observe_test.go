@@ -1,0 +1,188 @@
+package handler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/handler"
+	"seckill/model"
+	"seckill/service"
+)
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.checks = []service.Check{{Name: "database"}, {Name: "redis"}}
+	got := s.do(t, http.MethodGet, "/readyz", "")
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" ||
+		!strings.Contains(got.body, "\n    \"database\": \"ok\",\n    \"redis\": \"ok\"\n") {
+		t.Errorf("%d %v %s", got.status, got.header, got.body)
+	}
+	s.fakes.checks = []service.Check{
+		{Name: "database", Err: errors.New("dial tcp 10.1.2.3:3306")},
+		{Name: "mode", Err: model.Unavailable("This instance is sync, the database async.", nil)},
+		{Name: "redis"},
+	}
+	got = s.do(t, http.MethodGet, "/readyz", "")
+	p := wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+	if p.Checks["database"] != "cannot be reached" || p.Checks["mode"] != "This instance is sync, the database async." || p.Checks["redis"] != "ok" || got.header.Get("Retry-After") != "1" {
+		t.Errorf("%v %s", got.header, got.body)
+	}
+	if live := s.do(t, http.MethodGet, "/livez", ""); live.status != http.StatusOK {
+		t.Errorf("livez: %d", live.status)
+	}
+}
+
+func TestDraining(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.draining = true
+	p := wantProblem(t, s.do(t, http.MethodGet, "/readyz", ""), http.StatusServiceUnavailable, model.CodeUnavailable)
+	if p.Checks["server"] == "" {
+		t.Errorf("checks = %v", p.Checks)
+	}
+	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	if got := s.do(t, http.MethodGet, "/api/v1/vouchers", ""); got.status != http.StatusOK {
+		t.Errorf("a read is refused: %d", got.status)
+	}
+	if got := s.do(t, http.MethodGet, "/livez", ""); got.status != http.StatusOK {
+		t.Errorf("livez: %d", got.status)
+	}
+}
+
+// TestClientGone: nobody waits for the answer, so it is nobody's 500.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	arrived, left := make(chan struct{}), make(chan struct{})
+	s.fakes.place = func(ctx context.Context, _, _ string) (model.Order, error) {
+		close(arrived)
+		<-ctx.Done()
+		close(left)
+		return model.Order{}, ctx.Err()
+	}
+	ctx, hangUp := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		hangUp()
+	}()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+seckill, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token(t, "u", model.RoleUser))
+	if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
+		response.Body.Close()
+		t.Fatal("an answer arrived")
+	}
+	<-left
+	eventually(t, func() bool {
+		return strings.Contains(s.metrics(t), `code="499",method="POST",route="/api/v1/vouchers/:id/seckill"`)
+	})
+	if strings.Contains(s.metrics(t), `code="5`) || strings.Contains(s.log.String(), `"level":"ERROR"`) {
+		t.Error("a client that hung up counts as a failure of ours")
+	}
+}
+
+// eventually polls for what another goroutine does soon after an answer.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("it did not happen within 10 s")
+		}
+	}
+}
+
+func (s *server) metrics(t *testing.T) string {
+	t.Helper()
+	var text bytes.Buffer
+	families, err := s.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for i, label := range metric.GetLabel() {
+				if i > 0 {
+					text.WriteByte(',')
+				}
+				text.WriteString(label.GetName() + `="` + label.GetValue() + `"`)
+			}
+			text.WriteByte('\n')
+		}
+	}
+	return text.String()
+}
+
+// TestMetricsStayFew: labels never hold what a client makes up.
+func TestMetricsStayFew(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for i := range 20 {
+		n := strconv.Itoa(i)
+		s.do(t, http.MethodGet, "/api/v1/vouchers/v"+n, "")
+		s.do(t, http.MethodGet, "/nowhere/"+n, "")
+		s.do(t, "BREW"+n, "/api/v1/vouchers/v"+n, "")
+	}
+	if series := s.metrics(t); strings.Count(series, "\n") != 3 {
+		t.Errorf("series:\n%s", series)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = sold
+	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
+	eventually(t, func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
+	var line map[string]any
+	if err := json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["request_id"] != got.header.Get("X-Request-Id") || line["code"] != "201" || line["user_id"] != "u7" ||
+		line["method"] != "POST" || line["path"] != seckill || line["level"] != "DEBUG" || line["took"] == nil {
+		t.Errorf("%v", line)
+	}
+	if strings.Contains(s.log.String(), "Bearer") {
+		t.Error("a token is in the log")
+	}
+}
+
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.do(t, http.MethodGet, "/livez", "")
+	operations := handler.NewOperations(s.registry)
+	for _, test := range []struct {
+		path, want string
+		status     int
+	}{
+		{"/metrics", "seckill_http_request_duration_seconds", http.StatusOK},
+		{"/debug/pprof/", "goroutine", http.StatusOK},
+		{"/debug/pprof/goroutine?debug=1", "goroutine profile", http.StatusOK},
+		{"/debug/pprof/cmdline", "", http.StatusOK},
+		{"/api/v1/vouchers", "", http.StatusNotFound},
+	} {
+		got := record(t, operations, test.path)
+		if got.status != test.status || !strings.Contains(got.body, test.want) {
+			t.Errorf("%s: %d", test.path, got.status)
+		}
+	}
+}
