@@ -15,18 +15,10 @@ type unbuilt struct {
 
 // notBuilt lists them. Whoever builds one deletes its line.
 func notBuilt() []unbuilt {
-	lockMode := func(mode string) func(Config) bool {
-		return func(c Config) bool { return c.LockMode == mode }
-	}
 	return []unbuilt{
 		{"SECKILL_ORDER_MODE", func(c Config) bool { return c.OrderMode == "async" }, "async"},
 		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "api" }, "api"},
 		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "worker" }, "worker"},
-		{"SECKILL_LOCK_MODE", lockMode("multilock"), "multilock"},
-		{"SECKILL_LOCK_MODE", lockMode("redlock"), "redlock"},
-		{"SECKILL_LOCK_MODE", lockMode("setnx"), "setnx"},
-		{"SECKILL_LOCK_MODE", lockMode("mysql"), "mysql"},
-		{"SECKILL_LOCK_MODE", lockMode("none"), "none"},
 		{"SECKILL_PAYMENT_SIMULATOR", func(c Config) bool { return c.PaymentSimulator }, "on"},
 		{"SECKILL_WEBHOOK_SECRETS", func(c Config) bool { return len(c.WebhookSecrets) > 0 }, "payments"},
 	}

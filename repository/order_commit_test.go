@@ -232,6 +232,36 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	}
 }
 
+// TestWinnerNeverHearsSoldOut: the last unit goes while a request of its buyer is
+// about to read the voucher. Had it read the existing orders before, it would
+// see neither her order nor a unit.
+func TestWinnerNeverHearsSoldOut(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range mysqlStrategies() {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			near := newFixture(t, store{"mysql", strategy})
+			v := near.onSale(t, 1)
+			won := order(t, v.ID, "alice")
+			far := openFixture(t, near.store, repository.Options{
+				DSN: newWire(t, near.options.DSN, onceOn("SELECT vouchers", func(*wire) verdict {
+					_, err := near.orders.CreateOrders(context.Background(), []model.Order{won})
+					if err != nil {
+						t.Error(err)
+					}
+					return pass
+				})),
+			})
+			outcomes := far.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob"))
+			if e, ok := errors.AsType[*model.Error](outcomes[0].Err); !ok || e.Code != model.CodeAlreadyOrdered || e.OrderID != won.ID {
+				t.Errorf("the winner heard %v", outcomes[0].Err)
+			}
+			wantCode(t, outcomes[1].Err, model.CodeSoldOut)
+			near.balanced(t, v.ID, 1)
+		})
+	}
+}
+
 // eventually waits for what other goroutines bring about.
 func eventually(t testing.TB, what string, reached func() bool) {
 	t.Helper()

@@ -97,8 +97,13 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	changes := repository.NewVoucherChanges(client)
 	i.watch(changes, copies)
 
+	locks, more, err := i.openLocks(cfg, client, db)
+	if err != nil {
+		return nil, err
+	}
+	probes = append(probes, more...)
 	selling := service.NewOrders(service.OrderDeps{
-		Store: orders, Copies: copies, Locks: i.openLocks(cfg, client), LockWait: cfg.LockWait, Metrics: metrics, Log: log,
+		Store: orders, Copies: copies, Locks: locks, LockWait: cfg.LockWait, Metrics: metrics, Log: log,
 	})
 	i.onClose("orders", func() error { selling.Close(); return nil })
 

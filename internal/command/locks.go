@@ -11,6 +11,8 @@ import (
 
 	"seckill/config"
 	"seckill/lock"
+	"seckill/model"
+	"seckill/repository"
 	"seckill/service"
 )
 
@@ -23,23 +25,92 @@ const (
 	unlockTimeout = 500 * time.Millisecond
 )
 
-// openLocks makes the users' locks of the mode that is set. Beside an embedded
-// Redis, which nobody else reaches, they are kept in this process's memory: it
-// runs scripts a hundred times slower than a real one.
-func (i *Instance) openLocks(cfg config.Config, client redis.UniversalClient) service.Locker {
-	var store lock.Store = lock.NewMemoryStore()
-	if cfg.RedisURL != "" {
-		store = lock.NewRedisStore(client, lock.WithoutTokens())
+// openLocks makes the users' locks of the mode that is set, and probes of what
+// they need beside the database and Redis.
+func (i *Instance) openLocks(
+	cfg config.Config, client redis.UniversalClient, db *repository.Database,
+) (service.Locker, []service.Probe, error) {
+	switch cfg.LockMode {
+	case "none":
+		return noLocks{}, nil, nil
+	case "setnx":
+		return i.locksOf(cfg, lock.NewSetNXStore(client, redisLocks()...), "setnx:"), nil, nil
+	case "mysql":
+		return i.locksOf(cfg, lock.NewMySQLStore(db.SQL(), lock.StatementTimeout(lockCallTimeout)), ""), nil, nil
+	case "multilock":
+		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.All(parts...) }, len(cfg.LockRedisURLs))
+	case "redlock":
+		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.Majority(parts...) }, len(cfg.LockRedisURLs)/2+1)
 	}
+	if cfg.RedisURL == "" {
+		// Nobody else reaches the Redis inside this process, which runs scripts
+		// a hundred times slower than a real one.
+		return i.locksOf(cfg, lock.NewMemoryStore(), ""), nil, nil
+	}
+	return i.locksOf(cfg, lock.NewRedisStore(client, redisLocks()...), ""), nil, nil
+}
+
+// redisLocks keeps no fencing tokens: the database's constraints are the guard
+// behind these locks, and a counter for each user would stay behind.
+func redisLocks() []lock.RedisOption {
+	return []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
+}
+
+// locksOf makes the locks of one store. A prefix keeps apart locks that look
+// different and would meet under one name.
+func (i *Instance) locksOf(cfg config.Config, store lock.Store, prefix string) userLocks {
 	locks := i.lockClient(cfg, store)
-	return userLocks{mutex: func(name string) lock.Locker { return locks.Mutex(name) }}
+	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
+}
+
+// quorum makes locks that stand on several independent Redis instances, of
+// which so many are needed.
+func (i *Instance) quorum(
+	cfg config.Config, compose func(parts ...lock.Locker) lock.Locker, need int,
+) (service.Locker, []service.Probe, error) {
+	clients := make([]redis.UniversalClient, len(cfg.LockRedisURLs))
+	stores := make([]*lock.Client, len(cfg.LockRedisURLs))
+	for n, url := range cfg.LockRedisURLs {
+		client, err := repository.OpenRedis(url)
+		if err != nil {
+			return nil, nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
+		}
+		i.onClose("Redis client of a lock", client.Close)
+		clients[n], stores[n] = client, i.lockClient(cfg, lock.NewRedisStore(client, redisLocks()...))
+	}
+	probe := service.Probe{Name: "locks", Ask: func(ctx context.Context) error { return reachable(ctx, clients, need) }}
+	return userLocks(func(name string) lock.Locker {
+		parts := make([]lock.Locker, len(stores))
+		for n, store := range stores {
+			parts[n] = store.Mutex(name)
+		}
+		return compose(parts...)
+	}), []service.Probe{probe}, nil
+}
+
+// reachable fails when fewer instances answer than are needed.
+func reachable(ctx context.Context, clients []redis.UniversalClient, need int) error {
+	answers := make(chan error, len(clients))
+	for _, client := range clients {
+		go func() { answers <- client.Ping(ctx).Err() }()
+	}
+	var failed []error
+	for range clients {
+		if err := <-answers; err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if there := len(clients) - len(failed); there < need {
+		detail := fmt.Sprintf("%d of %d lock instances can be reached, %d are needed", there, len(clients), need)
+		return model.Unavailable(detail, errors.Join(failed...))
+	}
+	return nil
 }
 
 // lockClient makes the locks of one store.
 func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(cfg.LockLease),
-		lock.CallTimeout(lockCallTimeout),
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(i.log.With(slog.String("part", "lock"))),
 	)
@@ -51,14 +122,12 @@ func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client 
 	return locks
 }
 
-// userLocks offers the lock package to the service.
-type userLocks struct {
-	mutex func(name string) lock.Locker
-}
+// userLocks offers the lock package to the service, by name.
+type userLocks func(name string) lock.Locker
 
 // Lock implements service.Locker.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (service.Lease, error) {
-	lease, err := l.mutex(name).Lock(ctx, lock.Wait(wait))
+	lease, err := l(name).Lock(ctx, lock.Wait(wait))
 	if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
 		return nil, fmt.Errorf("%w: %w", service.ErrLockBusy, err)
 	}
@@ -67,3 +136,20 @@ func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (s
 	}
 	return lease, nil
 }
+
+// noLocks leaves everything to the database's constraints.
+type noLocks struct{}
+
+// Lock implements service.Locker.
+func (noLocks) Lock(ctx context.Context, _ string, _ time.Duration) (service.Lease, error) {
+	return noLease{}, ctx.Err()
+}
+
+// noLease is never lost.
+type noLease struct{}
+
+// Context implements service.Lease.
+func (noLease) Context() context.Context { return context.Background() }
+
+// Unlock implements service.Lease.
+func (noLease) Unlock() error { return nil }

@@ -130,7 +130,11 @@ func TestForgedTokens(t *testing.T) {
 // TestNobodyTouchesAnothersOrder tries every protected route as everybody.
 func TestNobodyTouchesAnothersOrder(t *testing.T) {
 	t.Parallel()
-	a := start(t, onServers(t))
+	everywhere(t, nil, checkNobodyTouchesAnothersOrder)
+}
+
+func checkNobodyTouchesAnothersOrder(t *testing.T, a *app) {
+	t.Helper()
 	voucher := a.onSale(t, 5)
 	owner, other, admin := a.token(t, a.user(1), model.RoleUser), a.token(t, a.user(2), model.RoleUser), a.admin(t)
 	bought := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", owner, nil)

@@ -1,0 +1,49 @@
+package e2e_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"seckill/model"
+)
+
+// TestListeners: what is for operators is not for clients, and the other way
+// round.
+func TestListeners(t *testing.T) {
+	t.Parallel()
+	a := start(t, onServers(t))
+	get := func(url string) answer {
+		got, err := send(a.client, http.MethodGet, url, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	for path, want := range map[string]string{"/metrics": "seckill_http_request_duration_seconds", "/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
+		get(a.url + "/api/v1/vouchers")
+		if got := get(a.ops + path); got.status != http.StatusOK || !strings.Contains(string(got.body), want) {
+			t.Errorf("operations %s: %d", path, got.status)
+		}
+		refused(t, get(a.url+path), http.StatusNotFound, model.CodeNotFound)
+	}
+	if got := get(a.ops + "/api/v1/vouchers"); got.status != http.StatusNotFound {
+		t.Errorf("the API is on the operations listener: %d", got.status)
+	}
+	live, ready := get(a.url+"/livez"), get(a.url+"/readyz")
+	if live.status != http.StatusOK || ready.status != http.StatusOK || len(strings.Split(strings.TrimSpace(string(ready.body)), "\n")) < 3 {
+		t.Errorf("%d %d %s", live.status, ready.status, ready.body)
+	}
+	docs := get(a.url + "/api/v1/docs")
+	if docs.status != http.StatusOK || !strings.HasPrefix(docs.header.Get("Content-Type"), "text/html") || strings.Contains(string(docs.body), "//") && strings.Contains(string(docs.body), "https://") {
+		t.Errorf("%d %s", docs.status, docs.body)
+	}
+	for n, path := range []string{"/livez", "/api/v1/vouchers", "/nowhere"} {
+		id := "trace-" + strconv.Itoa(n)
+		got, err := send(a.client, http.MethodGet, a.url+path, "", nil, "X-Request-Id: "+id)
+		if err != nil || got.header.Get("X-Request-Id") != id {
+			t.Errorf("%s: %v %v", path, got.header, err)
+		}
+	}
+}

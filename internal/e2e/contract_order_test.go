@@ -1,0 +1,119 @@
+package e2e_test
+
+import (
+	"encoding/csv"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	everywhere(t, settings{"SECKILL_PAYMENT_WINDOW": "7m", "SECKILL_CURRENCY": "EUR"}, checkOrders)
+}
+
+func checkOrders(t *testing.T, a *app) {
+	t.Helper()
+	voucher := a.create(t, map[string]any{"stock": 3, "price": 4200})
+	user, token := a.user(1), a.token(t, a.user(1), model.RoleUser)
+	bought := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, "{}")
+	order := object(t, bought, http.StatusCreated)
+	id, _ := order["id"].(string)
+	want := map[string]any{
+		"id": id, "voucher_id": voucher.ID, "user_id": user, "status": "unpaid", "price": 4200.0, "currency": "EUR",
+		"created_at": order["created_at"], "expires_at": order["expires_at"],
+	}
+	if !maps.Equal(order, want) || bought.header.Get("Location") != "/api/v1/orders/"+id {
+		t.Errorf("%v %v", order, bought.header)
+	}
+	if of, ok := model.VoucherOf(id); !ok || of != voucher.ID {
+		t.Errorf("the order's id does not tell its voucher: %s", id)
+	}
+	if window := instant(t, order, "expires_at").Sub(instant(t, order, "created_at")); window != 7*time.Minute {
+		t.Errorf("it expires after %s", window)
+	}
+	for _, path := range []string{bought.header.Get("Location"), bought.header.Get("Location") + "?wait=30s"} {
+		began := time.Now()
+		got := object(t, a.call(t, http.MethodGet, strings.TrimPrefix(path, "/api/v1"), token, nil), http.StatusOK)
+		if !maps.Equal(got, order) {
+			t.Errorf("%s: %v", path, got)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s waited %s for an order that is not processing", path, took)
+		}
+	}
+	detail := object(t, a.call(t, http.MethodGet, "/admin/orders/"+id, a.admin(t), nil), http.StatusOK)
+	history, _ := detail["history"].([]any)
+	delete(detail, "history")
+	if !maps.Equal(detail, order) || len(history) != 1 {
+		t.Fatalf("%v %v", detail, history)
+	}
+	if creation := history[0].(map[string]any); creation["at"] != order["created_at"] || creation["from"] != nil ||
+		creation["to"] != "unpaid" || creation["by"] != user || !slices.Equal(members(creation), []string{"at", "by", "from", "to"}) {
+		t.Errorf("%v", creation)
+	}
+	// The price is the one of the purchase.
+	a.call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.admin(t), `{"price":1}`)
+	if got := object(t, a.call(t, http.MethodGet, "/orders/"+id, token, nil), http.StatusOK); got["price"] != 4200.0 {
+		t.Errorf("price = %v", got["price"])
+	}
+
+	stats := object(t, a.call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/stats", a.admin(t), nil), http.StatusOK)
+	byStatus, _ := stats["orders_by_status"].(map[string]any)
+	if stats["stock"] != 3.0 || stats["remaining"] != 2.0 || stats["reserved"] != 0.0 || stats["sold"] != 1.0 || byStatus["unpaid"] != 1.0 || len(stats) != 5 {
+		t.Errorf("%v", stats)
+	}
+	audit := a.call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/audit", a.admin(t), nil)
+	wantAudit := `{"voucher_id":"` + voucher.ID + `","mode":"sync","balanced":true,"database":{"stock":3,"remaining":2,"live_orders":1},"redis":null,"queue":null,"drift":[]}`
+	if got := strings.TrimSpace(string(audit.body)); audit.status != http.StatusOK || got != wantAudit {
+		t.Errorf("%d %s", audit.status, got)
+	}
+}
+
+func TestExports(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkExports)
+}
+
+func checkExports(t *testing.T, a *app) {
+	t.Helper()
+	voucher := a.onSale(t, 40)
+	want := map[string]string{}
+	for n := range 30 {
+		user := a.user(n)
+		want[decode[model.Order](t, a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil)).ID] = user
+	}
+	path := "/admin/vouchers/" + voucher.ID + "/orders"
+	got := a.call(t, http.MethodGet, path+"?format=csv&limit=5", a.admin(t), nil)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "text/csv; charset=utf-8" || got.header.Get("X-Request-Id") == "" {
+		t.Fatalf("%d %v", got.status, got.header)
+	}
+	rows, err := csv.NewReader(strings.NewReader(string(got.body))).ReadAll()
+	if err != nil || len(rows) != 31 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	column := func(name string) int { return slices.Index(rows[0], name) }
+	for _, row := range rows[1:] {
+		if want[row[column("id")]] != row[column("user_id")] || row[column("status")] != "unpaid" || row[column("voucher_id")] != voucher.ID || row[column("price")] != "1000" {
+			t.Errorf("%v", row)
+		}
+		delete(want, row[column("id")])
+	}
+	if len(want) != 0 {
+		t.Errorf("missing: %v", want)
+	}
+	paid := a.call(t, http.MethodGet, path+"?format=csv&status=paid", a.admin(t), nil)
+	if paid.status != http.StatusOK || strings.Count(string(paid.body), "\n") != 1 {
+		t.Errorf("%d %s", paid.status, paid.body)
+	}
+	if got := len(a.rows(t, voucher.ID)); got != 30 {
+		t.Errorf("%d orders as JSON", got)
+	}
+	refused(t, a.call(t, http.MethodGet, path+"?format=xml", a.admin(t), nil), http.StatusUnprocessableEntity, model.CodeValidation)
+	refused(t, a.call(t, http.MethodGet, path+"?status=gone&format=csv", a.admin(t), nil), http.StatusUnprocessableEntity, model.CodeValidation)
+}

@@ -1,0 +1,89 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"seckill/model"
+)
+
+// TestPages walks through lists while they grow.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkPages)
+}
+
+func checkPages(t *testing.T, a *app) {
+	t.Helper()
+	user := a.token(t, a.user(1), model.RoleUser)
+	var vouchers, orders []string
+	add := func() {
+		v := a.onSale(t, 3)
+		vouchers = append(vouchers, v.ID)
+		got := a.call(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", user, nil)
+		orders = append(orders, decode[model.Order](t, got).ID)
+	}
+	for range 7 {
+		add()
+	}
+	for path, all := range map[string]*[]string{"/vouchers": &vouchers, "/orders": &orders, "/admin/vouchers": &vouchers, "/orders?status=unpaid": &orders, "/vouchers?phase=live": &vouchers} {
+		token := user
+		if strings.HasPrefix(path, "/admin") {
+			token = a.admin(t)
+		}
+		want := slices.Clone(*all)
+		slices.Reverse(want) // newest first
+		var got []string
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		for cursor, pages := "", 0; ; pages++ {
+			page := object(t, a.call(t, http.MethodGet, path+separator+"limit=3&cursor="+cursor, token, nil), http.StatusOK)
+			items, _ := page["items"].([]any)
+			for _, item := range items {
+				id, _ := item.(map[string]any)["id"].(string)
+				got = append(got, id)
+			}
+			if pages == 0 {
+				add() // what is added behind one's back is on no later page
+			}
+			next, more := page["next_cursor"].(string)
+			if !more {
+				break
+			}
+			if len(items) != 3 || pages > 5 {
+				t.Fatalf("%s: page %d has %d items", path, pages, len(items))
+			}
+			cursor = next
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n got %v\nwant %v", path, got, want)
+		}
+	}
+	for _, path := range []string{"/vouchers", "/orders", "/admin/vouchers", "/admin/vouchers/" + vouchers[0] + "/orders"} {
+		for _, query := range []string{"cursor=nonsense", "cursor=%00", "cursor=" + strings.Repeat("A", 100), "limit=0", "limit=101", "limit=x"} {
+			got := a.call(t, http.MethodGet, path+"?"+query, a.admin(t), nil)
+			p := refused(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+			location := "query." + query[:strings.Index(query, "=")]
+			if len(p.Errors) != 1 || p.Errors[0].Location != location {
+				t.Errorf("%s?%s: %v", path, query, p.Errors)
+			}
+		}
+		if got := a.call(t, http.MethodGet, path+"?unknown=1&limit=100", a.admin(t), nil); got.status != http.StatusOK {
+			t.Errorf("%s: an unknown parameter: %d %s", path, got.status, got.body)
+		}
+	}
+	if page := object(t, a.call(t, http.MethodGet, "/orders", a.token(t, a.user(9), model.RoleUser), nil), http.StatusOK); fmt.Sprint(page) != "map[items:[]]" {
+		t.Errorf("no orders are %v", page)
+	}
+	if page := object(t, a.call(t, http.MethodGet, "/orders?voucher_id="+vouchers[2], user, nil), http.StatusOK); len(page["items"].([]any)) != 1 {
+		t.Errorf("%v", page)
+	}
+	if page := object(t, a.call(t, http.MethodGet, "/orders?voucher_id=not%20an%20id", user, nil), http.StatusOK); len(page["items"].([]any)) != 0 {
+		t.Errorf("%v", page)
+	}
+}

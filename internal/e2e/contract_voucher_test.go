@@ -1,0 +1,238 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestVouchers(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkVouchers)
+}
+
+func checkVouchers(t *testing.T, a *app) {
+	t.Helper()
+	admin := a.admin(t)
+	body := `{"title":"茶 & <cake>","description":"for two","price":1000,"face_value":1e12,"stock":5,` +
+		`"begin_at":"2020-01-01T08:00:00.5+08:00","end_at":"2099-01-01T00:00:00-05:00"}`
+	created := a.call(t, http.MethodPost, "/admin/vouchers", admin, body)
+	v := object(t, created, http.StatusCreated)
+	id, _ := v["id"].(string)
+	want := map[string]any{
+		"id": id, "title": "茶 & <cake>", "description": "for two", "price": 1000.0, "face_value": 1e12, "currency": "CNY",
+		"stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
+		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
+	}
+	if !maps.Equal(v, want) || !model.ValidID(id) || created.header.Get("Location") != "/api/v1/admin/vouchers/"+id {
+		t.Errorf("%v %v", v, created.header)
+	}
+	if !strings.Contains(string(created.body), "茶 & <cake>") {
+		t.Errorf("the title is escaped: %s", created.body)
+	}
+	if begin := instant(t, v, "begin_at"); !begin.Equal(time.Date(2020, 1, 1, 0, 0, 0, 5e8, time.UTC)) {
+		t.Errorf("begin_at = %s", begin)
+	}
+	if end := instant(t, v, "end_at"); !end.Equal(time.Date(2099, 1, 1, 5, 0, 0, 0, time.UTC)) {
+		t.Errorf("end_at = %s", end)
+	}
+	if off := time.Since(instant(t, v, "server_time")); off < -time.Minute || off > time.Minute {
+		t.Errorf("server_time is off by %s", off)
+	}
+	for _, path := range []string{"/vouchers/" + id, "/admin/vouchers/" + id} {
+		token := ""
+		if strings.Contains(path, "admin") {
+			token = admin
+		}
+		got := object(t, a.call(t, http.MethodGet, path, token, nil), http.StatusOK)
+		instant(t, got, "server_time")
+		got["server_time"] = v["server_time"]
+		if !maps.Equal(got, v) {
+			t.Errorf("%s: %v, want %v", path, got, v)
+		}
+	}
+
+	patched := object(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, "{}"), http.StatusOK)
+	patched["server_time"] = v["server_time"]
+	if !maps.Equal(patched, v) {
+		t.Errorf("{} changed %v to %v", v, patched)
+	}
+	patched = object(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin,
+		`{"title":"Coffee","description":"","price":0,"face_value":7,"end_at":"2021-01-01T00:00:00Z","state":"paused"}`), http.StatusOK)
+	if patched["title"] != "Coffee" || patched["description"] != "" || patched["price"] != 0.0 || patched["face_value"] != 7.0 ||
+		patched["state"] != "paused" || patched["phase"] != "ended" || patched["begin_at"] != v["begin_at"] || patched["stock"] != 5.0 {
+		t.Errorf("%v", patched)
+	}
+	for _, one := range []string{`{"end_at":"2019-01-01T00:00:00Z"}`, `{"begin_at":"2021-01-01T00:00:00Z"}`} {
+		p := refused(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, one), http.StatusUnprocessableEntity, model.CodeValidation)
+		if len(p.Errors) == 1 && !strings.HasPrefix(p.Errors[0].Location, "body.") {
+			t.Errorf("%s: %v", one, p.Errors)
+		}
+	}
+	for _, path := range []string{"/admin/vouchers/none", "/admin/vouchers/no%20id"} {
+		refused(t, a.call(t, http.MethodPatch, path, admin, "{}"), http.StatusNotFound, model.CodeNotFound)
+		refused(t, a.call(t, http.MethodPost, path+"/stock", admin, `{"delta":1}`), http.StatusNotFound, model.CodeNotFound)
+		for _, of := range []string{"", "/stats", "/audit", "/orders", "/orders?format=csv"} {
+			refused(t, a.call(t, http.MethodGet, path+of, admin, nil), http.StatusNotFound, model.CodeNotFound)
+		}
+	}
+}
+
+func TestHiddenVouchers(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkHiddenVouchers)
+}
+
+func checkHiddenVouchers(t *testing.T, a *app) {
+	t.Helper()
+	shown := map[string]bool{"published": true, "paused": true, "draft": false, "archived": false}
+	ids := map[string]string{}
+	for state := range shown {
+		ids[state] = a.create(t, map[string]any{"state": state}).ID
+	}
+	listed := func(path, token string) map[string]bool {
+		found := map[string]bool{}
+		for _, v := range decode[model.VoucherPage](t, a.call(t, http.MethodGet, path, token, nil)).Items {
+			found[v.ID] = true
+		}
+		return found
+	}
+	public, whole := listed("/vouchers", ""), listed("/admin/vouchers", a.admin(t))
+	asAdmin := listed("/vouchers", a.admin(t))
+	for state, id := range ids {
+		if public[id] != shown[state] || asAdmin[id] != shown[state] || !whole[id] {
+			t.Errorf("%s: public %v, as an administrator %v, whole %v", state, public[id], asAdmin[id], whole[id])
+		}
+		for token, status := range map[string]int{
+			"": http.StatusOK, "nonsense": http.StatusOK, a.token(t, a.user(1), model.RoleUser): http.StatusOK, a.admin(t): http.StatusOK,
+		} {
+			if !shown[state] && token != a.admin(t) {
+				status = http.StatusNotFound
+			}
+			if got := a.call(t, http.MethodGet, "/vouchers/"+id, token, nil); got.status != status {
+				t.Errorf("%s: %d, want %d", state, got.status, status)
+			}
+		}
+	}
+}
+
+func TestStockChanges(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkStockChanges)
+}
+
+func checkStockChanges(t *testing.T, a *app) {
+	t.Helper()
+	voucher := a.onSale(t, 3)
+	path := "/admin/vouchers/" + voucher.ID + "/stock"
+	for n := range 2 {
+		a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(n), model.RoleUser), nil)
+	}
+	for _, change := range []struct {
+		body             string
+		stock, remaining float64
+	}{{`{"delta":5}`, 8, 6}, {`{"delta":-6}`, 2, 0}, {`{"stock":4}`, 4, 2}, {`{"delta":0}`, 4, 2}, {`{"stock":2}`, 2, 0}} {
+		got := object(t, a.call(t, http.MethodPost, path, a.admin(t), change.body), http.StatusOK)
+		if got["stock"] != change.stock || got["remaining"] != change.remaining {
+			t.Errorf("%s: %v", change.body, got)
+		}
+	}
+	for _, body := range []string{`{"stock":1}`, `{"delta":-1}`} {
+		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusConflict, model.CodeConflict)
+	}
+	for _, body := range []string{`{}`, `{"stock":2,"delta":1}`, `{"stock":-1}`, `{"stock":1000000000001}`, `{"delta":1.5}`, `{"stock":null}`} {
+		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+	if got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":1000000000000}`); got.status != http.StatusUnprocessableEntity && got.status != http.StatusConflict {
+		t.Errorf("more than 10^12: %d %s", got.status, got.body)
+	}
+	if audit := a.audit(t, voucher.ID); audit.Database.Stock != 2 || !audit.Balanced {
+		t.Errorf("%+v", audit)
+	}
+}
+
+func TestIdempotencyKeys(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkIdempotencyKeys)
+}
+
+func checkIdempotencyKeys(t *testing.T, a *app) {
+	t.Helper()
+	admin := a.admin(t)
+	body := map[string]any{"title": "Once", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"}
+	ask := func(token, path string, body any, key string) answer {
+		return a.call(t, http.MethodPost, path, token, body, "Idempotency-Key: "+key)
+	}
+	var mu sync.Mutex
+	ids := map[string]int{}
+	var together sync.WaitGroup
+	for range 8 { // also all at once
+		together.Go(func() {
+			got := ask(admin, "/admin/vouchers", body, "create once")
+			var v model.Voucher
+			if err := json.Unmarshal(got.body, &v); err != nil || got.status != http.StatusCreated || got.header.Get("Location") != "/api/v1/admin/vouchers/"+v.ID {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+			mu.Lock()
+			ids[v.ID]++
+			mu.Unlock()
+		})
+	}
+	together.Wait()
+	if len(ids) != 1 {
+		t.Fatalf("one key made %v", ids)
+	}
+	var id string
+	for id = range ids {
+	}
+	other := maps.Clone(body)
+	other["stock"] = 4
+	refused(t, ask(admin, "/admin/vouchers", other, "create once"), http.StatusConflict, model.CodeConflict)
+	another := decode[model.Voucher](t, ask(a.token(t, "admin-2", model.RoleAdmin), "/admin/vouchers", body, "create once"))
+	if another.ID == id || another.ID == "" {
+		t.Error("two administrators share a key")
+	}
+
+	stock := "/admin/vouchers/" + id + "/stock"
+	first := object(t, ask(admin, stock, `{"delta":2}`, "create once"), http.StatusOK) // another route: another key
+	if first["stock"] != 5.0 {
+		t.Errorf("%v", first)
+	}
+	object(t, ask(admin, stock, `{"delta":10}`, "second"), http.StatusOK)
+	again := object(t, ask(admin, stock, ` { "delta" : 2 } `, "create once"), http.StatusOK)
+	if again["stock"] != 5.0 {
+		t.Errorf("the first answer again: %v", again)
+	}
+	if now := a.audit(t, id); now.Database.Stock != 15 {
+		t.Errorf("stock = %d", now.Database.Stock)
+	}
+	refused(t, ask(admin, stock, `{"delta":3}`, "create once"), http.StatusConflict, model.CodeConflict)
+	refused(t, ask(admin, "/admin/vouchers/"+another.ID+"/stock", `{"delta":2}`, "create once"), http.StatusConflict, model.CodeConflict)
+	// A CONFLICT is an answer, too: it is repeated when it would no longer be one.
+	refused(t, ask(admin, stock, `{"delta":-16}`, "too much"), http.StatusConflict, model.CodeConflict)
+	object(t, ask(admin, stock, `{"delta":20}`, "more"), http.StatusOK)
+	refused(t, ask(admin, stock, `{"delta":-16}`, "too much"), http.StatusConflict, model.CodeConflict)
+	for _, key := range []string{strings.Repeat("k", 256), "Schlüssel"} {
+		refused(t, ask(admin, stock, `{"delta":1}`, key), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+}
+
+// TestIdempotencyKeysAreShared by the instances of a deployment.
+func TestIdempotencyKeysAreShared(t *testing.T) {
+	t.Parallel()
+	s := onServers(t)
+	one, other := start(t, s), start(t, s)
+	path := "/admin/vouchers/" + one.onSale(t, 1).ID + "/stock"
+	for _, a := range []*app{one, other, one} {
+		got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":2}`, "Idempotency-Key: k")
+		if v := decode[model.Voucher](t, got); got.status != http.StatusOK || v.Stock != 3 {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+}
