@@ -60,7 +60,7 @@ func TestExitCodes(t *testing.T) {
 		"negative stock":       {nil, "demo --stock -1", 2, "--stock"},
 		"token without a url":  {nil, "audit --token x", 2, "--url"},
 		"url that is none":     {nil, "audit --token x --url localhost", 2, "--url"},
-		"not built: lab":       {nil, "lab", 2, `no command "lab"`},
+		"not built: mode":      {nil, "mode async", 2, `no command "mode"`},
 		"bad setting":          {[]string{"SECKILL_ROLE=boss"}, "config", 1, "SECKILL_ROLE"},
 		"bad flag of setting":  {nil, "serve --lock-wait soon", 1, "SECKILL_LOCK_WAIT"},
 		"no secret for tokens": {[]string{"SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "token --users 1", 1, "SECKILL_JWT_SECRET"},

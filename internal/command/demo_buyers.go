@@ -60,7 +60,7 @@ func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Durati
 	if err := warmUp(ctx, s); err != nil {
 		return nil, 0, err
 	}
-	shown := newProgress(p.Stdout, s)
+	shown := newProgress(p.Stdout, s, onTerminal(p.Stdout))
 	answers := make([]answer, s.buyers)
 	gun := make(chan struct{})
 	var start time.Time

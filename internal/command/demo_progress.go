@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync/atomic"
+	"sync"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -12,18 +12,19 @@ import (
 
 // progress shows how a sale goes on: bars on a terminal, lines elsewhere.
 type progress struct {
-	out            io.Writer
-	buyers         int64
-	stock          int64
-	answers, sales atomic.Int64
+	out    io.Writer
+	buyers int
 
 	bars        *mpb.Progress // nil: lines
 	asked, sold *mpb.Bar
+
+	mu             sync.Mutex // one line at a time
+	answers, sales int
 }
 
-func newProgress(out io.Writer, s sale) *progress {
-	p := &progress{out: out, buyers: int64(s.buyers), stock: s.stock}
-	if !onTerminal(out) {
+func newProgress(out io.Writer, s sale, bars bool) *progress {
+	p := &progress{out: out, buyers: s.buyers}
+	if !bars {
 		return p
 	}
 	p.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(60))
@@ -32,28 +33,30 @@ func newProgress(out io.Writer, s sale) *progress {
 			mpb.PrependDecorators(decor.Name(name, decor.WCSyncSpaceR), decor.CountersNoUnit("%d of %d", decor.WCSyncSpace)),
 			mpb.AppendDecorators(decor.Percentage(decor.WCSyncSpace)))
 	}
-	p.asked = bar("answered", p.buyers)
-	p.sold = bar("sold", max(p.stock, 1))
+	p.asked = bar("answered", int64(s.buyers))
+	p.sold = bar("sold", max(s.stock, 1))
 	return p
 }
 
 // answered counts one answer.
 func (p *progress) answered(a answer) {
-	sold := p.sales.Load()
-	if a.status == http.StatusCreated {
-		sold = p.sales.Add(1)
-		if p.bars != nil {
-			p.sold.Increment()
-		}
-	}
-	n := p.answers.Add(1)
+	won := a.status == http.StatusCreated
 	if p.bars != nil {
 		p.asked.Increment()
+		if won {
+			p.sold.Increment()
+		}
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers++
+	if won {
+		p.sales++
+	}
 	// A line for each quarter.
-	if quarter := max(p.buyers/4, 1); n%quarter == 0 {
-		fmt.Fprintf(p.out, "  %d of %d answered, %d sold\n", n, p.buyers, sold)
+	if p.answers%max(p.buyers/4, 1) == 0 {
+		fmt.Fprintf(p.out, "  %d of %d answered, %d sold\n", p.answers, p.buyers, p.sales)
 	}
 }
 

@@ -1,0 +1,276 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"a sale": {
+			[]string{"--buyers", "120", "--stock", "7"},
+			[]string{"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99"},
+		},
+		"fewer buyers than units": {
+			[]string{"--buyers", "5", "--stock", "50"}, []string{"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced"},
+		},
+		"nothing to sell": {[]string{"--buyers", "3", "--stock", "0"}, []string{"409 SOLD_OUT 3 ", "0 of 0 sold"}},
+		"optimistic": {
+			[]string{"--buyers", "40", "--stock", "10", "--stock-strategy", "optimistic"}, []string{"10 of 10 sold"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			// Settings of the environment do not count, not even bad ones.
+			got := call(t, []string{"SECKILL_ORDER_MODE=maybe"}, "", append([]string{"demo"}, test.args...)...)
+			if got.code != 0 || got.stderr != "" {
+				t.Fatalf("%+v", got)
+			}
+			text := strings.Join(strings.Fields(got.stdout), " ")
+			for _, want := range test.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("it lacks %q:\n%s", want, got.stdout)
+				}
+			}
+		})
+	}
+}
+
+// It leaves nothing behind.
+func TestDemoCleansUp(t *testing.T) { //nolint:paralleltest // it looks at a variable of the process
+	t.Setenv("TMPDIR", t.TempDir())
+	if got := call(t, nil, "", "demo", "--buyers", "2", "--stock", "1"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left over: %q, %v", left, err)
+	}
+}
+
+// shop is a server that sells as the test wants.
+type shop struct {
+	mu      sync.Mutex
+	stock   int64
+	presses int
+	rows    []model.Order
+
+	// press answers one press of the button; nil sells honestly.
+	press  func(s *shop, user string) (status int, body any)
+	export func(rows []model.Order) []model.Order
+	audit  func(a *model.Audit)
+}
+
+func (s *shop) sell(user string) (int, any) {
+	if int64(len(s.rows)) >= s.stock {
+		return http.StatusConflict, problem{Status: 409, Code: "SOLD_OUT"}
+	}
+	return s.force(user)
+}
+
+func (s *shop) force(user string) (int, any) {
+	order := model.Order{ID: fmt.Sprintf("o%d.v", len(s.rows)), VoucherID: "v", UserID: user, Status: model.OrderUnpaid}
+	s.rows = append(s.rows, order)
+	return http.StatusCreated, order
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := func(status int, body any) {
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	switch path := r.URL.Path; {
+	case path == "/livez":
+	case strings.HasSuffix(path, "/seckill"):
+		s.presses++
+		user := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		claims, err := authorityOfShop().Verify(user)
+		if err != nil {
+			answer(http.StatusUnauthorized, problem{Code: "UNAUTHENTICATED"})
+			return
+		}
+		if s.press != nil {
+			status, body := s.press(s, claims.Subject)
+			answer(status, body)
+			return
+		}
+		status, body := s.sell(claims.Subject)
+		answer(status, body)
+	case strings.HasSuffix(path, "/orders"):
+		rows := s.rows
+		if s.export != nil {
+			rows = s.export(rows)
+		}
+		fmt.Fprintln(w, "status,id,user_id")
+		for _, o := range rows {
+			fmt.Fprintf(w, "%s,%s,%s\n", o.Status, o.ID, o.UserID)
+		}
+	case strings.HasSuffix(path, "/audit"):
+		n := int64(len(s.rows))
+		a := model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: s.stock, Remaining: s.stock - n, LiveOrders: n}}
+		if s.audit != nil {
+			s.audit(&a)
+		}
+		answer(http.StatusOK, a)
+	default:
+		answer(http.StatusCreated, model.Voucher{ID: "v"})
+	}
+}
+
+func authorityOfShop() *token.Authority {
+	authority, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("x", 32)}}, "seckill", "seckill")
+	if err != nil {
+		panic(err)
+	}
+	return authority
+}
+
+// The demo is only worth something if it notices what is wrong.
+func TestDemoNotices(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shop *shop
+		want string // in the error; empty: the sale is fine
+	}{
+		"an honest shop": {&shop{}, ""},
+		"sold too many":  {&shop{press: func(s *shop, user string) (int, any) { return s.force(user) }}, "20 buyers won and 5 should have"},
+		"units unsold": {&shop{press: func(s *shop, user string) (int, any) {
+			if len(s.rows) == 4 {
+				return http.StatusConflict, problem{Code: "SOLD_OUT"}
+			}
+			return s.sell(user)
+		}}, "4 buyers won and 5 should have"},
+		"two for one": {&shop{export: func(rows []model.Order) []model.Order {
+			rows[1].UserID = rows[0].UserID
+			return rows
+		}}, "has two orders"},
+		"a promise without a row": {&shop{export: func(rows []model.Order) []model.Order { return rows[1:] }}, "which does not exist"},
+		"a row nobody was told of": {&shop{export: func(rows []model.Order) []model.Order {
+			return append(rows[:len(rows):len(rows)], model.Order{ID: "o9.v", UserID: "99", Status: model.OrderUnpaid})
+		}}, "6 orders exist and 5 should"},
+		"a row that is not live": {&shop{export: func(rows []model.Order) []model.Order {
+			rows[0].Status = model.OrderFailed
+			return rows
+		}}, "is failed"},
+		"one order for all": {&shop{press: func(s *shop, user string) (int, any) {
+			status, body := s.sell(user)
+			if order, ok := body.(model.Order); ok {
+				order.ID = s.rows[0].ID
+				return status, order
+			}
+			return status, body
+		}}, "were told of the same order"},
+		"another's order": {&shop{press: func(s *shop, user string) (int, any) {
+			status, body := s.sell(user)
+			if order, ok := body.(model.Order); ok {
+				order.UserID = "somebody"
+				return status, order
+			}
+			return status, body
+		}}, "not his"},
+		"an unexpected code": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusInternalServerError, problem{Code: "INTERNAL"}
+			}
+			return s.sell(user)
+		}}, "500 INTERNAL"},
+		"ordered already without a first call": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusConflict, problem{Code: "ALREADY_ORDERED"}
+			}
+			return s.sell(user)
+		}}, "409 ALREADY_ORDERED"},
+		"no JSON": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusConflict, "no problem"
+			}
+			return s.sell(user)
+		}}, "got no answer"},
+		"an audit that does not balance": {&shop{audit: func(a *model.Audit) { a.Balanced = false }}, "does not balance"},
+		"an audit with too few":          {&shop{audit: func(a *model.Audit) { a.Database.LiveOrders-- }}, "the audit counts 4"},
+		"a unit too many left":           {&shop{audit: func(a *model.Audit) { a.Database.Remaining++ }}, "1 units remain and 0 should"},
+		"another stock":                  {&shop{audit: func(a *model.Audit) { a.Database.Stock++ }}, "the stock is 6"},
+		"busy at first": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses <= 20 {
+				return []int{429, 503}[s.presses%2], problem{Code: "LOCK_BUSY"}
+			}
+			return s.sell(user)
+		}}, ""},
+		"an answer was lost": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 1 {
+				_, _ = s.sell(user)
+				return http.StatusServiceUnavailable, problem{Code: "UNAVAILABLE"}
+			}
+			if len(s.rows) > 0 && s.rows[0].UserID == user {
+				return http.StatusConflict, problem{Code: "ALREADY_ORDERED"}
+			}
+			return s.sell(user)
+		}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.shop.stock = 5
+			backend := httptest.NewServer(test.shop)
+			t.Cleanup(backend.Close)
+			var out bytes.Buffer
+			p := Process{Stdout: &out, Stderr: io.Discard}
+			err := p.runSale(t.Context(), sale{
+				buyers: 20, stock: 5, base: backend.URL, tokens: authorityOfShop(), http: client(t),
+			})
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("the demo says %v, want %q\n%s", err, test.want, out.String())
+			}
+		})
+	}
+}
+
+// Bars of which one never fills must not keep the demo from ending.
+func TestProgressEnds(t *testing.T) {
+	t.Parallel()
+	shown := newProgress(io.Discard, sale{buyers: 3, stock: 10}, true)
+	for range 3 {
+		shown.answered(answer{status: http.StatusCreated})
+	}
+	ended := make(chan struct{})
+	go func() { shown.done(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the bars never ended")
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	t.Parallel()
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for share, want := range map[float64]time.Duration{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
+		if got := quantile(hundred, share); got != want {
+			t.Errorf("quantile %v = %d, want %d", share, got, want)
+		}
+	}
+	if got := quantile(hundred[:1], 0.99); got != 1 {
+		t.Errorf("of one: %d", got)
+	}
+}

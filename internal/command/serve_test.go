@@ -1,0 +1,225 @@
+package command
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// build compiles the program once for all tests that need a process.
+var build = sync.OnceValues(func() (string, error) {
+	path, err := filepath.Abs("../../bin/command/seckill")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", path, "seckill").CombinedOutput()
+	if err != nil {
+		return "", &exec.Error{Name: "go build: " + string(out), Err: err}
+	}
+	return path, nil
+})
+
+// watched collects what a process writes and announces every piece.
+type watched struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+	more   chan struct{}
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+	return w.buffer.Write(p)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buffer.String()
+}
+
+// server is `seckill serve` in a process of its own.
+type server struct {
+	cmd            *exec.Cmd
+	stdout, stderr *watched
+	exited         chan struct{}
+}
+
+// serve starts a server on free ports and waits for its welcome.
+func serve(t *testing.T, args ...string) *server {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{
+		cmd:    exec.Command(path, append(args, "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0")...),
+		stdout: &watched{more: make(chan struct{}, 1)},
+		stderr: &watched{more: make(chan struct{}, 1)},
+		exited: make(chan struct{}),
+	}
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	s.cmd.Dir = t.TempDir()
+	s.cmd.Stdout, s.cmd.Stderr = s.stdout, s.stderr
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = s.cmd.Wait() // the tests look at the exit code
+		close(s.exited)
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		<-s.exited
+		if t.Failed() {
+			t.Logf("stdout:\n%s\nstderr:\n%s", s.stdout, s.stderr)
+		}
+	})
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	for !strings.Contains(s.stdout.String(), "Stop with Ctrl-C") {
+		select {
+		case <-s.stdout.more:
+		case <-s.exited:
+			t.Fatal("the server ended")
+		case <-deadline.C:
+			t.Fatal("the server never welcomed anybody")
+		}
+	}
+	return s
+}
+
+// stop sends a signal and returns the exit code.
+func (s *server) stop(t *testing.T, signal os.Signal) int {
+	t.Helper()
+	if err := s.cmd.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(15 * time.Second):
+		t.Fatal("the server did not end")
+	}
+	return s.cmd.ProcessState.ExitCode()
+}
+
+// pasted runs lines as a person would who pastes them into a shell.
+func pasted(t *testing.T, lines ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euc", strings.Join(lines, "\n"))
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// curls are the lines of the welcome to paste, and where the server is.
+func (s *server) curls(t *testing.T) (lines []string, base string) {
+	t.Helper()
+	lines = regexp.MustCompile(`(?m)^(?:VOUCHER=|curl ).*$`).FindAllString(s.stdout.String(), -1)
+	if len(lines) != 3 {
+		t.Fatalf("%d lines to paste: %q", len(lines), lines)
+	}
+	return lines, regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(s.stdout.String())
+}
+
+// The welcome's lines buy something, the data directory has one server at a
+// time, and orders and tokens survive a restart.
+func TestEmbeddedServer(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	first := serve(t, "--data-dir", dir)
+	lines, base := first.curls(t)
+	answers := strings.SplitN(strings.TrimSpace(pasted(t, lines...)), "\n", 2)
+	if len(answers) != 2 {
+		t.Fatalf("answers: %q", answers)
+	}
+	var order model.Order
+	var page model.OrderPage
+	if err := json.Unmarshal([]byte(answers[0]), &order); err != nil {
+		t.Fatalf("%v: %s", err, answers[0])
+	}
+	if err := json.Unmarshal([]byte(answers[1]), &page); err != nil {
+		t.Fatalf("%v: %s", err, answers[1])
+	}
+	if order.Status != model.OrderUnpaid || order.UserID != "alice" || len(page.Items) != 1 || page.Items[0].ID != order.ID {
+		t.Errorf("bought %+v, listed %+v", order, page)
+	}
+	if got := call(t, in(dir), "", "serve", "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0"); got.code != exitError ||
+		!strings.Contains(got.stderr, "another seckill serves") {
+		t.Errorf("a second server: %+v", got)
+	}
+	if got := call(t, in(dir), "", "audit"); got.code != 0 || !strings.Contains(got.stdout, order.VoucherID) {
+		t.Errorf("an audit beside the server: %+v", got)
+	}
+	if code := first.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("SIGTERM: exit %d", code)
+	}
+
+	second := serve(t, "serve", "--data-dir", dir)
+	_, moved := second.curls(t)
+	again := pasted(t, "VOUCHER="+order.VoucherID, strings.ReplaceAll(lines[2], base, moved))
+	if !strings.Contains(again, order.ID) {
+		t.Errorf("after a restart: %s", again)
+	}
+	if code := second.stop(t, os.Interrupt); code != 0 {
+		t.Errorf("SIGINT: exit %d", code)
+	}
+}
+
+func TestServeWithoutSettingsUsesData(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for _, file := range []string{"seckill.db", "jwt.secret"} {
+		if _, err := os.Stat(filepath.Join(s.cmd.Dir, "data", file)); err != nil {
+			t.Error(err)
+		}
+	}
+	if code := s.stop(t, syscall.SIGTERM); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestServeSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	secret := "SECKILL_JWT_SECRET=0123456789abcdef0123456789abcdef"
+	instance, _ := started(t)
+	taken := strings.TrimPrefix(instance.BaseURL(), "http://")
+	for name, test := range map[string]struct {
+		environ []string
+		stderr  string
+	}{
+		"no database":  {[]string{secret, "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "database"},
+		"no Redis":     {append(in(t.TempDir()), "SECKILL_REDIS_URL=redis://127.0.0.1:1"), "SECKILL_REDIS_URL"},
+		"port in use":  {append(in(t.TempDir()), "SECKILL_HTTP_ADDR="+taken), taken},
+		"no data dir":  {in("/dev/null/data"), "/dev/null"},
+		"short secret": {[]string{"SECKILL_JWT_SECRET=x"}, "SECKILL_JWT_SECRET"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := call(t, append([]string{"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0"}, test.environ...), "", "serve")
+			if got.code != exitError || !strings.Contains(got.stderr, test.stderr) || got.stdout != "" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
