@@ -50,7 +50,8 @@ func checkAccounts(t *testing.T, a *app) {
 	credentials["username"] = "alice.w_1-X" // without regard to case
 	session := object(t, a.call(t, http.MethodPost, "/auth/login", "", credentials), http.StatusOK)
 	token, _ := session["access_token"].(string)
-	if !slices.Equal(members(session), []string{"access_token", "expires_in", "token_type"}) || session["token_type"] != "Bearer" || session["expires_in"].(float64) < 60 {
+	lasts, _ := session["expires_in"].(float64)
+	if !slices.Equal(members(session), []string{"access_token", "expires_in", "token_type"}) || session["token_type"] != "Bearer" || lasts < 60 {
 		t.Errorf("%v", session)
 	}
 	me := object(t, a.call(t, http.MethodGet, "/auth/me", token, nil), http.StatusOK)

@@ -53,7 +53,8 @@ func checkOrders(t *testing.T, a *app) {
 	if !maps.Equal(detail, order) || len(history) != 1 {
 		t.Fatalf("%v %v", detail, history)
 	}
-	if creation := history[0].(map[string]any); creation["at"] != order["created_at"] || creation["from"] != nil ||
+	creation, _ := history[0].(map[string]any)
+	if creation["at"] != order["created_at"] || creation["from"] != nil ||
 		creation["to"] != "unpaid" || creation["by"] != user || !slices.Equal(members(creation), []string{"at", "by", "from", "to"}) {
 		t.Errorf("%v", creation)
 	}
