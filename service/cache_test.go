@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -200,7 +199,7 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 		c := newCache(t, db)
 		defer c.Close()
 		_ = refusal(t, c, "u")
-		db.fail(errors.New("gone"))
+		db.fail(model.Unavailable("gone", nil))
 		<-time.After(time.Second)
 		if _, err := c.copy(t.Context(), "v1"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("copy = %v, want UNAVAILABLE", err)

@@ -156,7 +156,8 @@ func (s *Orders) lock(ctx context.Context, userID string) (Lease, error) {
 			Cause:      err,
 		}
 	default:
-		return nil, undone("The user's lock could not be taken.", err)
+		// Whatever a store of locks says but "busy" means that it cannot be used.
+		return nil, model.Unavailable("The user's lock could not be taken.", err)
 	}
 }
 
@@ -171,13 +172,14 @@ func (s *Orders) unlock(ctx context.Context, lease Lease, userID string) {
 // on a client that hangs up changes nothing: the order is decided, and the
 // user's lock is held until it is.
 func (s *Orders) commit(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
-	unique, err := ids.New()
-	if err == nil && lease.Context().Err() != nil {
-		err = fmt.Errorf("before the order was sent: %w", context.Cause(lease.Context()))
+	if lost := context.Cause(lease.Context()); lost != nil {
+		s.unlock(ctx, lease, userID)
+		return model.Order{}, model.Unavailable("The user's lock was lost.", lost)
 	}
+	unique, err := ids.New()
 	if err != nil {
 		s.unlock(ctx, lease, userID)
-		return model.Order{}, undone("The order could not be made.", err)
+		return model.Order{}, err
 	}
 	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID}
 	ticket, err := s.commits.Submit(ctx, order)
