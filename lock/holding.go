@@ -179,6 +179,18 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 	return left, held
 }
 
+// wanted tells whether a lease still asks to be renewed: one with a watchdog
+// whose context, the one given to Lock, has not ended. Who forgets an unlock, or
+// panics past it, usually does so in a request that ends. Under h.mu.
+func (h *holding) wanted() bool {
+	for l := range h.leases {
+		if l.watchdog && l.parent.Err() == nil {
+			return true
+		}
+	}
+	return false
+}
+
 func (h *holding) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -117,7 +117,7 @@ func (k *keeper) renew(batch []*holding) {
 	live := batch[:0]
 	for _, h := range batch {
 		h.mu.Lock()
-		if h.held && h.watchdog > 0 {
+		if h.held && h.wanted() {
 			limit = min(limit, h.lease/renewFraction)
 			rs = append(rs, h.request(0, h.lease))
 			live = append(live, h)
@@ -155,7 +155,7 @@ const minRenewRetry = 2 * time.Millisecond
 func (k *keeper) again(h *holding, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.held && h.watchdog > 0 {
+	if h.held && h.wanted() {
 		k.schedule(h, at)
 	}
 }

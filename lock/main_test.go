@@ -3,7 +3,12 @@ package lock_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"seckill/internal/testserver"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m) }
+func TestMain(m *testing.M) {
+	// Toxiproxy's own: a link that is taken down with data in it stays.
+	testserver.Main(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
+}

@@ -45,6 +45,10 @@ func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 // re-enters: the lock counts one more hold and needs one more Unlock. See
 // Detach for the opposite.
 //
+// The watchdog renews the lock until it is unlocked or ctx ends, whichever is
+// first. A lock that its holder forgot in a request that has ended is so freed
+// within a lease. Work that goes on after its request needs a context that does.
+//
 // Every other error is the store's own. After an error nothing is left held:
 // what the store may have done unseen is undone in the background.
 func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
@@ -92,7 +96,11 @@ func (m *Mutex) lockAs(ctx context.Context, own *owner, s *slot, a attempt) (*Le
 	defer s.give()
 
 	c := m.client
-	l := &Lease{parent: ctx, term: a.lease, watchdog: a.watchdog, unlockIn: c.set.unlockTimeout}
+	parent := ctx
+	if a.parent != nil {
+		parent = a.parent
+	}
+	l := &Lease{parent: parent, term: a.lease, watchdog: a.watchdog, unlockIn: c.set.unlockTimeout}
 	if s.held != nil {
 		if ok, _ := s.held.state(); ok {
 			return l, m.reenter(ctx, own, s, l)

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"context"
 	"log/slog"
 	"time"
 )
@@ -78,6 +79,7 @@ type attempt struct {
 	lease    time.Duration
 	watchdog bool
 	fenced   bool
+	parent   context.Context //nolint:containedctx // of the leases of the parts of a Quorum; nil: the context of the call
 }
 
 // Wait sets how long the lock may be waited for while somebody else holds it;

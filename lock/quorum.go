@@ -169,6 +169,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (*Lease, erro
 
 	one := a
 	one.try, one.wait, one.forever = true, 0, false
+	one.parent = ctx
 	var asking context.Context
 	asking, b.stop = context.WithCancel(ctx) // stopped after the last answer, or when it fails
 	for i, p := range q.parts {

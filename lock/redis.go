@@ -197,11 +197,11 @@ func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
 	if r.Abandon {
 		abandon = "1"
 	}
-	sent := time.Now()
 	latch := s.latch(r)
-	v, err := s.calls.do(ctx, s.layout.release.call(3,
+	c := s.layout.release.call(3,
 		r.Name, keyName(s.layout.channel, r.Name), latch,
-		r.Holder, strconv.Itoa(r.Holds), millis(latchTime), s.subs.publish(), abandon))
+		r.Holder, strconv.Itoa(r.Holds), millis(latchTime), s.subs.publish(), abandon)
+	v, err := s.calls.do(ctx, c)
 	if err != nil {
 		return false, err
 	}
@@ -209,7 +209,7 @@ func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
 	if !ok {
 		return false, unexpected(v)
 	}
-	if n == 1 && !r.Abandon && time.Since(sent) < swiftly {
+	if n == 1 && !r.Abandon && c.took < swiftly {
 		s.calls.forget(latch)
 	}
 	return n >= 0, nil
@@ -217,13 +217,13 @@ func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
 
 // Pass is Passer's.
 func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
-	sent := time.Now()
 	latch := s.latch(from)
 	channel := keyName(s.layout.channel, from.Name)
-	v, err := s.calls.do(ctx, s.layout.pass.call(5,
+	c := s.layout.pass.call(5,
 		from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name),
 		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(),
-		strconv.Itoa(s.subs.own(channel)), strconv.FormatInt(s.retention, 10)))
+		strconv.Itoa(s.subs.own(channel)), strconv.FormatInt(s.retention, 10))
+	v, err := s.calls.do(ctx, c)
 	if err != nil {
 		return Passed{}, err
 	}
@@ -231,7 +231,7 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	if err != nil {
 		return Passed{}, err
 	}
-	if code >= 0 && time.Since(sent) < swiftly {
+	if code >= 0 && c.took < swiftly {
 		s.calls.forget(latch)
 	}
 	return Passed{Was: code >= 0, Held: code == 1, Token: token}, nil

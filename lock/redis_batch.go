@@ -75,6 +75,7 @@ type call struct {
 	finished bool
 	val      any
 	err      error
+	took     time.Duration // the pipeline it went with
 }
 
 // batcher gathers the calls of concurrent callers into pipelines. A caller
@@ -173,7 +174,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 		b.soloAfter = time.Now().Add(soloPause)
 		return false
 	}
-	b.finish(c, r.val, r.err)
+	b.finish(c, r.val, r.err, time.Since(c.queued))
 	return true
 }
 
@@ -183,13 +184,13 @@ func (b *batcher) abort(c *call, why error) {
 	if !c.sent {
 		outcome = ErrNotSent
 	}
-	b.finish(c, nil, fmt.Errorf("%w: %w", outcome, why))
+	b.finish(c, nil, fmt.Errorf("%w: %w", outcome, why), 0)
 }
 
 // finish gives a call its answer; the first one counts. Under b.mu.
-func (b *batcher) finish(c *call, val any, err error) {
+func (b *batcher) finish(c *call, val any, err error, took time.Duration) {
 	if !c.finished {
-		c.finished, c.val, c.err = true, val, err
+		c.finished, c.val, c.err, c.took = true, val, err, took
 		close(c.done)
 	}
 }
@@ -236,7 +237,7 @@ func (b *batcher) fly(f *flight) {
 	for {
 		b.mu.Lock()
 		for i, c := range f.calls {
-			b.finish(c, results[i].val, results[i].err)
+			b.finish(c, results[i].val, results[i].err, time.Since(f.began))
 		}
 		n := min(len(b.pending), maxFlightCalls)
 		if n == 0 || f.overdue {

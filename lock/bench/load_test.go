@@ -41,7 +41,12 @@ func (o outcome) wait(q float64) time.Duration {
 	return waits[int(q*float64(len(waits)-1))]
 }
 
+// overtime is how much longer than planned a load may take: the longest waits seen are below 10 s.
+const overtime = 30 * time.Second
+
 func (l load) run(ctx context.Context, locks locker) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.For+overtime)
+	defer cancel()
 	counts := make([]int, l.Goroutines)
 	waits := make([][]time.Duration, l.Goroutines)
 	errs := make([]error, l.Goroutines)

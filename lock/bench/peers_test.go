@@ -120,6 +120,10 @@ func (l redislockLocker) acquire(ctx context.Context, key string) (context.Conte
 
 func (l redislockLocker) close() error { return l.client.Close() }
 
+// tryNextAfter bounds an attempt of rueidislock. With the default of 20 ms an attempt on a busy machine ends before its
+// answer comes, and its caller then waits for a message about the key that it took itself, for ever.
+const tryNextAfter = 2 * time.Second
+
 type rueidisLocker struct{ locks rueidislock.Locker }
 
 func openRueidis(addr string, validity time.Duration) (locker, error) {
@@ -128,6 +132,7 @@ func openRueidis(addr string, validity time.Duration) (locker, error) {
 		KeyValidity:    validity,
 		KeyMajority:    1,
 		NoLoopTracking: true,
+		TryNextAfter:   tryNextAfter,
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,385 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/lock"
+)
+
+// The fifteen ways in which locks are known to go wrong, each on real Redis
+// servers. The comment of each test names the line it guards: with that line
+// gone the test was seen to fail.
+
+// spy passes everything on to a store and lets a test look or step in.
+type spy struct {
+	lock.Store
+	renewals atomic.Int64
+	onWatch  func()
+}
+
+func (s *spy) Renew(ctx context.Context, rs []lock.Request) ([]bool, error) {
+	s.renewals.Add(1)
+	return s.Store.Renew(ctx, rs)
+}
+
+func (s *spy) Watch(name string, wake func()) lock.Watch {
+	if s.onWatch != nil {
+		s.onWatch()
+	}
+	return s.Store.Watch(name, wake)
+}
+
+// A reply is lost after the acquire ran; go-redis sends it again. The count is
+// 1 all the same. Guard: acquire.lua writes ARGV[2], it does not add 1.
+func TestTrap01AcquireReplyLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+	mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
+
+	b.line.cutReplies()
+	got := make(chan *lock.Lease, 1)
+	go func() {
+		lease, err := m.Lock(t.Context(), lock.Wait(5*time.Second))
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	eventually(t, 5*time.Second, "the acquire ran", func() bool { return b.direct.Exists(t.Context(), "k").Val() == 1 })
+	b.line.heal()
+	lease := <-got
+	if lease == nil {
+		return
+	}
+	for holder, count := range b.direct.HGetAll(t.Context(), "k").Val() {
+		if count != "1" {
+			t.Errorf("%s counts %s", holder, count)
+		}
+	}
+	mustUnlock(t, lease)
+	if b.direct.Exists(t.Context(), "k").Val() != 0 {
+		t.Error("the lock is still there after its unlock")
+	}
+}
+
+// An unlock is repeated because its reply was lost. It answers what the first
+// one answered, though somebody else has the lock by now. Guard: the latch, get
+// KEYS[3] in release.lua.
+func TestTrap02UnlockReplyLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+	mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
+	lease := mustLock(t, t.Context(), m)
+	b.line.cutReplies()
+	done := make(chan error, 1)
+	go func() { done <- lease.Unlock() }()
+	other := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
+	b.line.heal()
+	if err := <-done; err != nil {
+		t.Errorf("the owner was told: %v", err)
+	}
+	mustUnlock(t, other)
+}
+
+// The lock is released after a waiter tried and before its subscription is
+// there: no message will come. Guard: receive wakes the watchers when a
+// subscription is confirmed, so that they try once more.
+func TestTrap03LostWakeUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	lease := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
+	store := &spy{Store: lock.NewRedisStore(b.direct)}
+	store.onWatch = sync.OnceFunc(func() { mustUnlock(t, lease) })
+	waiter := newLocks(t, store, lock.PollEvery(time.Hour), lock.ProbeEvery(time.Hour)).Mutex("k")
+	next, err := waiter.Lock(t.Context(), lock.Wait(3*time.Second))
+	if err != nil {
+		t.Fatalf("the waiter slept on: %v", err)
+	}
+	mustUnlock(t, next)
+}
+
+// The key is deleted, or everything flushed, under a waiter: nobody publishes
+// anything. Guard: look sets the timer to the probe interval, not to the TTL.
+func TestTrap04KeyGone(t *testing.T) {
+	t.Parallel()
+	for what, remove := range map[string]func(context.Context, *redis.Client) error{
+		"deleted": func(ctx context.Context, c *redis.Client) error { return c.Del(ctx, "k").Err() },
+		"flushed": func(ctx context.Context, c *redis.Client) error { return c.FlushAll(ctx).Err() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			first := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"), lock.LeaseTime(time.Minute))
+			got := make(chan error, 1)
+			go func() {
+				lease, err := locksOn(t, b.direct).Mutex("k").Lock(t.Context(), lock.Wait(5*time.Second))
+				if err == nil {
+					if lease.Token() <= first.Token() {
+						err = fmt.Errorf("token %d after %d", lease.Token(), first.Token())
+					} else {
+						err = lease.Unlock()
+					}
+				}
+				got <- err
+			}()
+			eventually(t, 5*time.Second, "the waiter waits", func() bool { return subscribed(t, b.direct, "k") == 1 })
+			if err := remove(t.Context(), b.direct); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				t.Errorf("the waiter slept out the TTL of a key that is gone: %v", err)
+			}
+			if err := first.Unlock(); !errors.Is(err, lock.ErrLost) {
+				t.Errorf("the first holder: %v", err)
+			}
+		})
+	}
+}
+
+func subscribed(t testing.TB, c *redis.Client, name string) int64 {
+	t.Helper()
+	channel := "redisson_lock__channel:{" + name + "}"
+	return c.PubSubNumSub(context.Background(), channel).Val()[channel]
+}
+
+// A renewal fails: the watchdog goes on. It is told "not the owner": the lease
+// ends at once. Guards in keeper.renew: again after an error; lose when !there.
+func TestTrap05RenewalFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	failed := make(chan struct{}, 100)
+	log := slog.New(onMessage{"locks could not be renewed, trying again", failed})
+	locks := locksOn(t, dial(t, b.line.url()), lock.WatchdogLease(900*time.Millisecond), lock.Logger(log))
+	lease := mustLock(t, t.Context(), locks.Mutex("k"))
+	b.line.cutReplies()
+	<-failed
+	b.line.heal()
+	outlive, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	select {
+	case <-lease.Context().Done():
+		t.Fatalf("one failed renewal ended the lease: %v", context.Cause(lease.Context()))
+	case <-outlive.Done():
+	}
+	start := time.Now()
+	if err := b.direct.Del(t.Context(), "k").Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-lease.Context().Done()
+	if d := time.Since(start); d > 600*time.Millisecond {
+		t.Errorf("the loss was told after %s of a renewal interval of 300 ms", d)
+	}
+	if !errors.Is(lease.Unlock(), lock.ErrLost) {
+		t.Error("the unlock must report the loss")
+	}
+}
+
+// onMessage is a log handler that tells when a message is logged.
+type onMessage struct {
+	message string
+	seen    chan<- struct{}
+}
+
+func (o onMessage) Enabled(context.Context, slog.Level) bool { return true }
+func (o onMessage) WithAttrs([]slog.Attr) slog.Handler       { return o }
+func (o onMessage) WithGroup(string) slog.Handler            { return o }
+
+func (o onMessage) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == o.message {
+		select {
+		case o.seen <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// No renewal is sent after Unlock, even one that could not reach Redis. Guard:
+// h.end before free in unlockNow.
+func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := &spy{Store: lock.NewRedisStore(dial(t, b.line.url()), lock.CallTimeout(200*time.Millisecond))}
+	locks := newLocks(t, store, lock.WatchdogLease(300*time.Millisecond), lock.UnlockTimeout(250*time.Millisecond))
+	lease := mustLock(t, t.Context(), locks.Mutex("k"))
+	eventually(t, 5*time.Second, "a renewal", func() bool { return store.renewals.Load() > 0 })
+	b.line.hole()
+	started := store.renewals.Load()
+	if err := lease.Unlock(); err == nil {
+		t.Error("an unlock through a hole succeeded")
+	}
+	if n := store.renewals.Load() - started; n > 1 { // one may have been under way
+		t.Errorf("%d renewals during the unlock", n)
+	}
+	after := store.renewals.Load()
+	b.line.heal()
+	quiet, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
+	defer cancel()
+	<-quiet.Done()
+	if n := store.renewals.Load() - after; n > 0 {
+		t.Errorf("%d renewals after the unlock", n)
+	}
+	eventually(t, 5*time.Second, "the lock is free", func() bool { return b.direct.Exists(context.Background(), "k").Val() == 0 })
+}
+
+// Holders are cut off from Redis. The context of each ends before somebody else
+// has its lock, 100 of 100. Guard: the timer in holding.begin.
+func TestTrap07HolderCutOff(t *testing.T) {
+	t.Parallel()
+	const holders = 100
+	b := newBench(t)
+	cut := locksOn(t, dial(t, b.line.url()), lock.WatchdogLease(1500*time.Millisecond))
+	others := locksOn(t, b.direct)
+	ended := make([]time.Time, holders)
+	taken := make([]time.Time, holders)
+	var wg sync.WaitGroup
+	for i := range holders {
+		name := fmt.Sprint("k", i)
+		lease := mustLock(t, t.Context(), cut.Mutex(name))
+		wg.Go(func() {
+			<-lease.Context().Done()
+			ended[i] = time.Now()
+			if !errors.Is(context.Cause(lease.Context()), lock.ErrLost) {
+				t.Errorf("%s: cause %v", name, context.Cause(lease.Context()))
+			}
+		})
+		wg.Go(func() {
+			next, err := others.Mutex(name).Lock(t.Context(), lock.Wait(30*time.Second))
+			taken[i] = time.Now()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if lease.Context().Err() == nil {
+				t.Errorf("%s: two holders", name)
+			}
+			mustUnlock(t, next)
+		})
+	}
+	b.line.hole()
+	wg.Wait()
+	b.line.heal()
+	first := time.Hour
+	for i := range holders {
+		first = min(first, taken[i].Sub(ended[i]))
+	}
+	if first <= 0 {
+		t.Errorf("a context ended %s after the lock was taken", -first)
+	}
+	t.Logf("the contexts of %d ended at least %s before", holders, first)
+}
+
+// A quorum is canceled, or meets its deadline, while an instance has carried
+// out its part and does not answer: the call returns in time and no instance
+// keeps a key. Guards: ctx.Done in batcher.do; holding.undo.
+func TestTrap08QuorumCanceled(t *testing.T) {
+	t.Parallel()
+	for what, join := range map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var benches []bench
+			var parts []lock.Locker
+			for range 3 {
+				b := newBench(t)
+				m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+				mustUnlock(t, mustLock(t, t.Context(), m))
+				benches, parts = append(benches, b), append(parts, m)
+			}
+			q := join(parts...)
+			silent := benches[1:] // two of three: no majority either
+			for _, cancel := range []bool{false, true} {
+				for _, b := range silent {
+					b.line.swallowReplies()
+				}
+				ctx, stop := context.WithTimeout(t.Context(), 60*time.Millisecond)
+				want := context.DeadlineExceeded
+				if cancel {
+					stop()
+					ctx, stop = context.WithCancel(t.Context())
+					want = context.Canceled
+					time.AfterFunc(60*time.Millisecond, stop)
+				}
+				start := time.Now()
+				lease, err := q.Lock(ctx)
+				if d := time.Since(start); d > 400*time.Millisecond {
+					t.Errorf("returned after %s, asked for 60 ms", d)
+				}
+				if lease != nil || !errors.Is(err, want) {
+					t.Errorf("lease %v, error %v", lease, err)
+				}
+				for _, b := range silent {
+					if b.direct.Exists(t.Context(), "k").Val() != 1 {
+						t.Error("the instance was to have carried out its part")
+					}
+					b.line.heal()
+				}
+				for i, b := range benches {
+					eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
+						return b.direct.Exists(context.Background(), "k").Val() == 0
+					})
+				}
+				stop()
+			}
+			mustUnlock(t, mustLock(t, t.Context(), q))
+		})
+	}
+}
+
+// Not enough parts: all that were got are given back, on all instances at the
+// same time; and enough parts that answer too late do not count. Guards:
+// b.giveUp in round, wg.Go in each; validUntil in begin.
+func TestTrap09PartialQuorum(t *testing.T) {
+	t.Parallel()
+	const rtt = 150 * time.Millisecond
+	var benches []bench
+	var parts []lock.Locker
+	for range 5 {
+		b := newBench(t)
+		m := locksOn(t, dial(t, b.line.url())).Mutex("k")
+		mustUnlock(t, mustLock(t, t.Context(), m))
+		benches, parts = append(benches, b), append(parts, m)
+	}
+	for _, b := range benches[:3] {
+		mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
+	}
+	for _, b := range benches {
+		b.line.slow(rtt)
+	}
+	start := time.Now()
+	if _, err := lock.Majority(parts...).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+		t.Errorf("two of five: %v", err)
+	}
+	// One round trip to ask and one to undo, each perhaps twice with the
+	// solo attempt given up; one part after the other would take ten.
+	if d := time.Since(start); d > 6*rtt {
+		t.Errorf("took %s: the parts were asked one after the other", d)
+	}
+	for i, b := range benches[3:] {
+		eventually(t, 2*time.Second, fmt.Sprintf("no orphan on instance %d", i+3), func() bool {
+			return b.direct.Exists(context.Background(), "k").Val() == 0
+		})
+	}
+	for _, b := range benches[:3] {
+		b.direct.Del(t.Context(), "k")
+	}
+	if _, err := lock.All(parts...).TryLock(t.Context(), lock.LeaseTime(rtt-50*time.Millisecond)); !errors.Is(err, lock.ErrLost) {
+		t.Errorf("a lease shorter than the answers took: %v", err)
+	}
+	for i, b := range benches {
+		b.line.heal()
+		eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
+			return b.direct.Exists(context.Background(), "k").Val() == 0
+		})
+	}
+}
