@@ -57,7 +57,7 @@ func (p Process) adminCreateCommand() *cobra.Command {
 }
 
 func (p Process) createAdmin(ctx context.Context, cfg config.Config, username string) error {
-	secret, err := p.readPassword()
+	secret, err := p.readPassword(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,31 +80,55 @@ func (p Process) createAdmin(ctx context.Context, cfg config.Config, username st
 
 // readPassword asks for a password on a terminal, twice because nobody sees
 // what is typed, and otherwise reads a line.
-func (p Process) readPassword() (string, error) {
+func (p Process) readPassword(ctx context.Context) (string, error) {
 	file, ok := p.Stdin.(interface{ Fd() uintptr })
-	if !ok || !term.IsTerminal(int(file.Fd())) { //nolint:gosec // a file descriptor fits
-		line, err := bufio.NewReader(io.LimitReader(p.Stdin, maxPasswordInput)).ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("read the password: %w", err)
-		}
-		line = strings.TrimRight(line, "\r\n")
-		if line == "" {
-			return "", errors.New("there is no password: its first line on stdin is empty")
-		}
-		return line, nil
+	if ok && term.IsTerminal(int(file.Fd())) {
+		return p.askPassword(ctx, int(file.Fd()))
 	}
-	var typed [2]string
+	line, err := bufio.NewReader(io.LimitReader(p.Stdin, maxPasswordInput)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read the password: %w", err)
+	}
+	line = strings.TrimRight(line, "\r\n")
+	if line == "" {
+		return "", errors.New("there is no password: the first line of stdin is empty")
+	}
+	return line, nil
+}
+
+// askPassword reads from a terminal. Whoever interrupts it gets his terminal
+// back the way it was, with an echo.
+func (p Process) askPassword(ctx context.Context, fd int) (string, error) {
+	before, err := term.GetState(fd)
+	if err != nil {
+		return "", fmt.Errorf("look at the terminal: %w", err)
+	}
+	type typed struct {
+		text []byte
+		err  error
+	}
+	var twice [2]string
 	for i, prompt := range []string{"Password: ", "Again: "} {
 		fmt.Fprint(p.Stderr, prompt)
-		text, err := term.ReadPassword(int(file.Fd())) //nolint:gosec // a file descriptor fits
-		fmt.Fprintln(p.Stderr)
-		if err != nil {
-			return "", fmt.Errorf("read the password: %w", err)
+		read := make(chan typed, 1)
+		go func() { // a read cannot be interrupted; this one ends with the process
+			text, err := term.ReadPassword(fd)
+			read <- typed{text, err}
+		}()
+		select {
+		case t := <-read:
+			fmt.Fprintln(p.Stderr)
+			if t.err != nil {
+				return "", fmt.Errorf("read the password: %w", t.err)
+			}
+			twice[i] = string(t.text)
+		case <-ctx.Done():
+			fmt.Fprintln(p.Stderr)
+			return "", errors.Join(ctx.Err(), term.Restore(fd, before))
 		}
-		typed[i] = string(text)
 	}
-	if typed[0] != typed[1] {
+	if twice[0] != twice[1] {
 		return "", errors.New("the two passwords differ")
 	}
-	return typed[0], nil
+	return twice[0], nil
 }

@@ -34,7 +34,7 @@ type Process struct {
 // Run runs one command to its end, which ctx may bring nearer, and returns the
 // exit code.
 func Run(ctx context.Context, p Process) int {
-	root := newRoot(p)
+	root := newRoot(p) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
@@ -42,6 +42,10 @@ func Run(ctx context.Context, p Process) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		fmt.Fprintln(p.Stderr, "seckill: interrupted")
+		return exitError
 	}
 	fmt.Fprintf(p.Stderr, "seckill: %s\n", explain(err))
 	if _, ok := errors.AsType[*usageError](err); ok {

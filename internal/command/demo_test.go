@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +55,7 @@ func TestDemo(t *testing.T) {
 }
 
 // It leaves nothing behind.
-func TestDemoCleansUp(t *testing.T) { //nolint:paralleltest // it looks at a variable of the process
+func TestDemoCleansUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	if got := call(t, nil, "", "demo", "--buyers", "2", "--stock", "1"); got.code != 0 {
 		t.Fatalf("%+v", got)
@@ -165,7 +166,7 @@ func TestDemoNotices(t *testing.T) {
 		}}, "has two orders"},
 		"a promise without a row": {&shop{export: func(rows []model.Order) []model.Order { return rows[1:] }}, "which does not exist"},
 		"a row nobody was told of": {&shop{export: func(rows []model.Order) []model.Order {
-			return append(rows[:len(rows):len(rows)], model.Order{ID: "o9.v", UserID: "99", Status: model.OrderUnpaid})
+			return append(slices.Clip(rows), model.Order{ID: "o9.v", UserID: "99", Status: model.OrderUnpaid})
 		}}, "6 orders exist and 5 should"},
 		"a row that is not live": {&shop{export: func(rows []model.Order) []model.Order {
 			rows[0].Status = model.OrderFailed

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"seckill/config"
@@ -37,6 +38,7 @@ func (p Process) serveOn(cmd *cobra.Command) {
 // serve runs an instance until ctx ends or the instance fails.
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	log := newLogger(cfg, p.Stderr)
+	redis.SetLogger(redisLog{log})
 	instance, err := Start(ctx, cfg, log)
 	if err != nil {
 		return err
