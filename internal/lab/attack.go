@@ -18,13 +18,15 @@ const (
 	// attackLease is the lease of the worker that dies or is slow: long enough
 	// for three renewals on a busy machine, short enough to wait for.
 	attackLease = 400 * time.Millisecond
+	// unlockLease leaves a worker on a busy machine the time to get to its unlock.
+	unlockLease = 4 * attackLease
 	// calmLease is the lease of everybody else: longer than any attack.
 	calmLease = 30 * time.Second
 	// absence is how long the lab watches for what must not happen. A broken
 	// strategy shows it within a round trip.
 	absence = 250 * time.Millisecond
 	// certain is how long the lab waits for what must happen.
-	certain = 10 * time.Second
+	certain = 20 * time.Second
 	// deadlockAfter: three leases of a holder that is gone. Who has waited that
 	// long will wait for ever.
 	deadlockAfter = 3 * attackLease
@@ -100,7 +102,10 @@ func (a *arena) finish(ctx context.Context, workers ...*actor) error {
 
 func shortLease(s *setup) { s.Lease = attackLease }
 
-func shortFixedLease(s *setup) { s.Lease, s.Fixed = attackLease, true }
+// fixedLease is one that nobody renews.
+func fixedLease(d time.Duration) func(*setup) {
+	return func(s *setup) { s.Lease, s.Fixed = d, true }
+}
 
 // overlap: A and B both find the lock free, or are both inside, before either
 // goes on.
@@ -135,14 +140,16 @@ func crash(at point) attack {
 }
 
 // staleUnlock: A writes, its lease runs out before it unlocks, B takes the lock
-// and reads; A unlocks; C tries.
+// and reads; A unlocks; C tries. A stands still once it has written, or in the
+// middle of its unlock, where it must get before its lease has run out.
 func staleUnlock(at point) attack {
+	lease := attackLease
+	if at == pointOwner {
+		lease = unlockLease
+	}
 	return attack{name: "late unlock", stock: 2, run: func(ctx context.Context, a *arena) error {
-		slow := a.worker(ctx, "A", shortFixedLease)
-		slow.to(ctx, certain, pointWritten)
-		if at != pointWritten {
-			slow.to(ctx, certain, at)
-		}
+		slow := a.worker(ctx, "A", fixedLease(lease))
+		slow.to(ctx, certain, at)
 		second := a.worker(ctx, "B", nil)
 		second.to(ctx, certain, pointRead)
 		if err := a.finish(ctx, slow); err != nil {

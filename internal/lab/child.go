@@ -15,18 +15,18 @@ import (
 // of JSON. Every further line lets it go on by one step; the end of the input
 // ends it, so that it never outlives its parent.
 type childJob struct {
-	Strategy string
-	Terms    terms
-	Load     *loadTerms // nil: one unit of work that stops at every point
+	Strategy string     `json:"strategy"`
+	Terms    terms      `json:"terms"`
+	Load     *loadTerms `json:"load"` // nil: one unit of work that stops at every point
 }
 
 // childMessage is one line on a child's standard output.
 type childMessage struct {
-	Point   point    `json:",omitempty"` // stands there
-	Ready   bool     `json:",omitempty"` // waits for the start of the free run
-	Outcome *outcome `json:",omitempty"`
-	Tally   *tally   `json:",omitempty"`
-	Error   string   `json:",omitempty"`
+	Point   point    `json:"point,omitempty"` // stands there
+	Ready   bool     `json:"ready,omitempty"` // waits for the start of the free run
+	Outcome *outcome `json:"outcome,omitempty"`
+	Tally   *tally   `json:"tally,omitempty"`
+	Error   string   `json:"error,omitempty"`
 }
 
 var errParentGone = errors.New("the lab that started this process is gone")

@@ -13,18 +13,18 @@ import (
 // site is where a run takes place. A child process is told it on its standard
 // input, because it may hold passwords.
 type site struct {
-	Prefix string   // of every key; unique to the run
-	Redis  string   // the single instance
-	Quorum []string // three independent ones
-	DSN    string   // of the run's own schema; empty without MySQL
-	SQLite string   // a file of the run's own; empty with MySQL
+	Prefix string   `json:"prefix"` // of every key; unique to the run
+	Redis  string   `json:"redis"`  // the single instance
+	Quorum []string `json:"quorum"` // three independent ones
+	DSN    string   `json:"dsn"`    // of the run's own schema; empty without MySQL
+	SQLite string   `json:"sqlite"` // a file of the run's own; empty with MySQL
 }
 
 func (s site) key(name string) string { return s.Prefix + name }
 
 // ioTimeout bounds one answer of Redis: far longer than a healthy one takes on
 // a busy machine, far shorter than the run.
-const ioTimeout = 5 * time.Second
+const ioTimeout = 10 * time.Second
 
 // newClient opens a client whose commands are counted, unless count is nil.
 func newClient(url string, count *commandCount) (*redis.Client, error) {

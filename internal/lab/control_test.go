@@ -1,6 +1,9 @@
 package lab
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // TestControl is the negative control of the verdicts: a broken strategy that
 // claims to be a real one is found out, by its own attack and by those that
@@ -20,7 +23,7 @@ func TestControl(t *testing.T) {
 				liar.attacks = []attack{overlap(), staleUnlock(pointWritten), outlive()}
 				rows = append(rows, liar)
 			}
-			for _, row := range run(t, Options{rows: rows}).Rows {
+			for _, row := range run(t, Options{rows: rows, wait: 4 * time.Second}).Rows {
 				if row.Verdict != VerdictDefect || row.OK() {
 					t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,7 +33,7 @@ func openEnvironment(ctx context.Context, o Options) (_ *environment, err error)
 	e := &environment{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, e.close())
+			err = errors.Join(err, e.close(ctx))
 		}
 	}()
 	id := newID()
@@ -136,12 +137,12 @@ func (e *environment) onClose(f func(context.Context) error) { e.closers = appen
 // own: a run that was interrupted cleans up as well.
 const cleanUpBudget = 20 * time.Second
 
-func (e *environment) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), cleanUpBudget)
+func (e *environment) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
 	defer cancel()
 	var errs []error
-	for i := len(e.closers) - 1; i >= 0; i-- {
-		errs = append(errs, e.closers[i](ctx))
+	for _, f := range slices.Backward(e.closers) {
+		errs = append(errs, f(ctx))
 	}
 	e.closers = nil
 	return errors.Join(errs...)

@@ -36,13 +36,17 @@ type Options struct {
 
 	only func(strategy) bool // tests: these rows alone
 	rows []strategy          // tests: instead of the catalog
+	wait time.Duration       // tests: the longest wait for a lock
 }
 
 // Progress hears how far a run is.
 type Progress interface {
 	// Begin is told how many rows there are.
 	Begin(rows int)
-	// Start is told the name of the row that begins.
+	// Attacked is called when the forced interleavings of one more row are over.
+	// Several rows are attacked at the same time, before any of them starts.
+	Attacked()
+	// Start is told the name of the row that runs freely now.
 	Start(name string)
 	// Done is told what became of it.
 	Done(r Row)
@@ -68,6 +72,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Progress == nil {
 		o.Progress = silent{}
+	}
+	if o.wait == 0 {
+		o.wait = certain
 	}
 	if o.rows == nil {
 		o.rows = catalog()
@@ -107,7 +114,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("open the laboratory: %w", err)
 	}
-	defer func() { err = errors.Join(err, e.close()) }()
+	defer func() { err = errors.Join(err, e.close(ctx)) }()
 
 	if o.only != nil {
 		var some []strategy
@@ -120,18 +127,45 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	o.Progress.Begin(len(o.rows))
 	defer o.Progress.End()
-	for i, s := range o.rows {
-		o.Progress.Start(s.name)
-		r := runner{Options: o, env: e, strategy: s, number: i}.run(ctx)
-		if ctx.Err() != nil {
-			return Report{}, fmt.Errorf("the laboratory was interrupted: %w", context.Cause(ctx))
-		}
-		o.Progress.Done(r)
-		report.Rows = append(report.Rows, r)
+	report = Report{Workers: o.Workers, Operations: o.Operations, Seed: o.Seed}
+	if report.Rows, err = runRows(ctx, e, o); err != nil {
+		return Report{}, err
 	}
-	report.Workers, report.Operations, report.Seed = o.Workers, o.Operations, o.Seed
 	report.Took = time.Since(began)
 	return report, nil
+}
+
+// attackedAtOnce is how many strategies are under attack at the same time:
+// attacks mostly wait for leases, and hardly disturb each other.
+const attackedAtOnce = 4
+
+// runRows attacks every strategy, then lets each run freely, alone, because it
+// is timed.
+func runRows(ctx context.Context, e *environment, o Options) ([]Row, error) {
+	runners := make([]runner, len(o.rows))
+	rows := make([]Row, len(o.rows))
+	var attacks errgroup.Group
+	attacks.SetLimit(attackedAtOnce)
+	for i, s := range o.rows {
+		r := runner{Options: o, env: e, strategy: s, number: i}
+		runners[i], rows[i] = r, r.row()
+		attacks.Go(func() error {
+			r.bounded(ctx, &rows[i], r.attack)
+			o.Progress.Attacked()
+			return nil // a row that failed is part of the report
+		})
+	}
+	_ = attacks.Wait()
+	for i, r := range runners {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("the laboratory was interrupted: %w", context.Cause(ctx))
+		}
+		o.Progress.Start(r.strategy.name)
+		r.bounded(ctx, &rows[i], r.free)
+		rows[i].judge(r.strategy)
+		o.Progress.Done(rows[i])
+	}
+	return rows, nil
 }
 
 // runner runs one row.
@@ -142,30 +176,32 @@ type runner struct {
 	number   int
 }
 
-// rowBudget bounds one row, so that a bug is a failed row and not a lab that hangs.
+// rowBudget bounds each half of a row, so that a bug is a failed row and not a lab that hangs.
 const rowBudget = time.Minute
 
-func (r runner) run(ctx context.Context) Row {
+func (r runner) row() Row {
 	s := r.strategy
 	out := Row{Name: s.name, Group: s.group, Broken: s.broken(), Why: s.why, Cure: s.cure, On: r.env.place(s.on)}
 	if !r.env.has(s.on) {
 		out.Verdict = VerdictNeedsMySQL
-		return out
+	}
+	return out
+}
+
+// bounded does one part of a row that can run and has not failed.
+func (r runner) bounded(ctx context.Context, out *Row, part func(context.Context, *Row) error) {
+	if out.Verdict != "" || out.Err != nil {
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, rowBudget)
 	defer cancel()
-	out.Err = r.attack(ctx, &out)
-	if out.Err == nil {
-		out.Err = r.free(ctx, &out)
-	}
-	out.judge(s)
-	return out
+	out.Err = part(ctx, out)
 }
 
 // setup is the surroundings of a piece of work with a name of its own.
 func (r runner) setup(part string) setup {
 	return setup{
-		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
+		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: r.wait},
 		db:    r.env.db,
 	}
 }
@@ -187,7 +223,7 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 	}
 	err := group.Wait()
 	for _, a := range out.Attacks {
-		out.Finding.merge(a.Finding)
+		out.merge(a.Finding)
 	}
 	return err
 }
@@ -232,7 +268,7 @@ func (r runner) free(ctx context.Context, out *Row) error {
 		return total, errors.Join(err, closeCrews(crews))
 	})
 	out.Free = found
-	out.Finding.merge(found)
+	out.merge(found)
 	return err
 }
 

@@ -12,12 +12,12 @@ import (
 
 // loadTerms is how hard one process works.
 type loadTerms struct {
-	Workers    int
-	Operations int           // of each worker
-	Duration   time.Duration // after which no operation begins
-	Think      time.Duration // the longest; the mean is half of it
-	Seed       uint64        // of the think times
-	Process    uint64        // which of the processes this is
+	Workers    int           `json:"workers"`
+	Operations int           `json:"operations"` // of each worker
+	Duration   time.Duration `json:"duration"`   // after which no operation begins
+	Think      time.Duration `json:"think"`      // the longest; the mean is half of it
+	Seed       uint64        `json:"seed"`       // of the think times
+	Process    uint64        `json:"process"`    // which of the processes this is
 }
 
 // half of the work goes to each of two processes.
@@ -104,7 +104,7 @@ func newLocalCrew(ctx context.Context, s strategy, with setup, l loadTerms) (cre
 func (c localCrew) run(ctx context.Context) (tally, error) { return c.terms.run(ctx, c.worker) }
 func (c localCrew) close() error                           { return c.worker.close() }
 
-// free lets two processes work side by side and times them.
+// freeRun lets two processes work side by side and times them.
 func freeRun(ctx context.Context, crews []crew) (total tally, took time.Duration, err error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)

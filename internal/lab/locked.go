@@ -65,7 +65,7 @@ func (w *locked) perform(ctx context.Context) (outcome, error) {
 // section is what happens inside the lock.
 func (w *locked) section(ctx context.Context, held hold) (sold bool, err error) {
 	if w.setup.Reenter {
-		inner, err := w.locker.lock(held.context(), w.setup.Wait)
+		inner, err := w.locker.lock(held.context(), w.setup.Wait) //nolint:contextcheck // the owner travels in the context of what is held
 		if err != nil {
 			return false, fmt.Errorf("lock once more inside the lock: %w", err)
 		}

@@ -22,6 +22,7 @@ func NewProgress(w io.Writer, terminal bool) Progress {
 type silent struct{}
 
 func (silent) Begin(int)    {}
+func (silent) Attacked()    {}
 func (silent) Start(string) {}
 func (silent) Done(Row)     {}
 func (silent) End()         {}
@@ -33,9 +34,14 @@ type plain struct {
 	began      time.Time
 }
 
-func (p *plain) Begin(rows int) { p.rows = rows }
-func (p *plain) Start(string)   { p.began = time.Now() }
-func (p *plain) End()           {}
+func (p *plain) Attacked()    {}
+func (p *plain) Start(string) { p.began = time.Now() }
+func (p *plain) End()         {}
+
+func (p *plain) Begin(rows int) {
+	p.rows = rows
+	fmt.Fprintf(p.out, "forcing the interleavings on %d strategies\n", rows)
+}
 
 func (p *plain) Done(r Row) {
 	p.done++
@@ -53,8 +59,9 @@ type bar struct {
 }
 
 func (b *bar) Begin(rows int) {
+	b.name = "forced interleavings"
 	b.all = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(40), mpb.WithAutoRefresh())
-	b.line = b.all.AddBar(int64(rows),
+	b.line = b.all.AddBar(2*int64(rows), // each is attacked, and runs
 		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.CountersNoUnit("%d/%d ")),
 		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO), decor.Any(func(decor.Statistics) string {
@@ -67,10 +74,11 @@ func (b *bar) Begin(rows int) {
 func (b *bar) Start(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.name = name
+	b.name = "free run: " + name
 }
 
-func (b *bar) Done(Row) { b.line.Increment() }
+func (b *bar) Attacked() { b.line.Increment() }
+func (b *bar) Done(Row)  { b.line.Increment() }
 
 func (b *bar) End() {
 	b.line.Abort(true) // nothing, when it is complete

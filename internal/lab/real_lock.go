@@ -30,7 +30,7 @@ func redisHash() strategy {
 func setNXStore() strategy {
 	return lockStrategy("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog",
 		func(s setup) (locker, error) {
-			return openOnRedis(s, func(c *redis.Client) lock.Store { return lock.NewSetNXStore(c) })
+			return openOnRedis(s, func(c *redis.Client) lock.Store { return lock.NewSetNXStore(c, patient()) })
 		})
 }
 
@@ -41,7 +41,11 @@ func lockStrategy(name string, on backing, why string, open func(setup) (locker,
 	}
 }
 
-func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c) }
+func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c, patient()) }
+
+// patient lets a call take as long as one to the account: the embedded servers
+// of a busy machine are slow, which is not what is looked for here.
+func patient() lock.RedisOption { return lock.CallTimeout(ioTimeout) }
 
 // lockName is the same on every instance.
 func lockName(s setup) string { return s.Site.key(s.Name + ":lock") }

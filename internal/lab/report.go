@@ -70,6 +70,7 @@ func (r *Row) measure(t tally, took time.Duration, commands int64) {
 // part: there its defect must show every time.
 func (r *Row) judge(s strategy) {
 	switch {
+	case r.Verdict == VerdictNeedsMySQL:
 	case r.Err != nil:
 		r.Verdict = VerdictFailed
 	case !s.broken() && r.clean():
@@ -128,19 +129,13 @@ func (r Row) writeTo(w io.Writer) {
 		r.Throughput, short(r.Median), short(r.P99), short(r.Longest), r.Commands, r.Verdict)
 }
 
-// explain says why the broken ones break, and what went wrong unexpectedly.
+// explain says why the broken ones break, what the real ones do, and what went
+// wrong unexpectedly.
 func (r Report) explain(w io.Writer) {
-	first := true
-	for _, row := range r.Rows {
-		if row.Verdict != VerdictBroken {
-			continue
-		}
-		if first {
-			fmt.Fprint(w, "\nWhy the broken ones break, and what does it right:\n")
-			first = false
-		}
-		fmt.Fprintf(w, "  %s: %s. Cure: %s.\n", row.Name, row.Why, row.Cure)
-	}
+	r.list(w, VerdictBroken, "Why the broken ones break, and what does it right", func(row Row) string {
+		return row.Why + "; right: " + row.Cure
+	})
+	r.list(w, VerdictCorrect, "What the real ones do", func(row Row) string { return row.Why })
 	for _, row := range r.Rows {
 		if row.OK() {
 			continue
@@ -154,6 +149,20 @@ func (r Report) explain(w io.Writer) {
 			fmt.Fprintf(w, "  %s: %s\n", a.Name, a.Finding)
 		}
 		fmt.Fprintf(w, "  free run: %s\n", row.Free)
+	}
+}
+
+// list prints a line for each row with a verdict, under a heading.
+func (r Report) list(w io.Writer, v Verdict, heading string, line func(Row) string) {
+	for _, row := range r.Rows {
+		if row.Verdict != v {
+			continue
+		}
+		if heading != "" {
+			fmt.Fprintf(w, "\n%s:\n", heading)
+			heading = ""
+		}
+		fmt.Fprintf(w, "  %-26s %s\n", row.Name, line(row))
 	}
 }
 

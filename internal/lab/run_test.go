@@ -18,6 +18,7 @@ func TestEmbedded(t *testing.T) {
 	wantVerdicts(t, run(t, Options{}), func(s strategy) bool { return s.on == onMySQL })
 }
 
+//nolint:tparallel // one after the other: each looks at what the ones before have left behind
 func TestOnServers(t *testing.T) {
 	t.Parallel()
 	database := testserver.MariaDB(t)
@@ -28,7 +29,7 @@ func TestOnServers(t *testing.T) {
 	dsn := database.DSN(testserver.DefaultSchema)
 	foreign(t, dsn, urls)
 
-	t.Run("every strategy", func(t *testing.T) {
+	t.Run("every strategy", func(t *testing.T) { //nolint:paralleltest // see above
 		report := run(t, Options{Redis: urls, DSN: dsn})
 		wantVerdicts(t, report, func(strategy) bool { return false })
 		for _, row := range report.Rows {
@@ -38,7 +39,7 @@ func TestOnServers(t *testing.T) {
 		}
 		wantOnlyForeign(t, dsn, urls)
 	})
-	t.Run("one Redis", func(t *testing.T) {
+	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
 		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
 		if on := report.Rows[0].On; on != "redis" {
 			t.Errorf("the Redis hash ran on %s", on)
@@ -48,26 +49,35 @@ func TestOnServers(t *testing.T) {
 		}
 		wantOnlyForeign(t, dsn, urls)
 	})
-	t.Run("interrupted", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		stopped := errors.New("Ctrl-C")
-		interrupt := &interrupter{cancel: func() { cancel(stopped) }, at: "mysql table"}
-		_, err := Run(ctx, Options{
-			Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
-			only: func(s strategy) bool { return s.group == groupLock },
-		})
-		if !errors.Is(err, stopped) {
-			t.Fatalf("Run answered %v, want what stopped it", err)
+	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
+		for _, at := range []string{"", "mysql table"} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			stopped := errors.New("Ctrl-C")
+			interrupt := &interrupter{cancel: func() { cancel(stopped) }, at: at}
+			_, err := Run(ctx, Options{
+				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
+				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
+			})
+			if !errors.Is(err, stopped) {
+				t.Fatalf("interrupted at %q Run answered %v, want what stopped it", at, err)
+			}
+			wantOnlyForeign(t, dsn, urls)
 		}
-		wantOnlyForeign(t, dsn, urls)
 	})
 }
 
-// interrupter stops a run when a row begins.
+// interrupter stops a run when a row begins, or when the first has been
+// attacked and others are in the middle of it.
 type interrupter struct {
 	silent
 	cancel func()
-	at     string
+	at     string // the row; empty: under attack
+}
+
+func (i *interrupter) Attacked() {
+	if i.at == "" {
+		i.cancel()
+	}
 }
 
 func (i *interrupter) Start(name string) {

@@ -37,12 +37,12 @@ type setup struct {
 
 // terms is the part of a setup that a child process can be told.
 type terms struct {
-	Site    site
-	Name    string        // of the lock, the account and the stock: unique in the run
-	Lease   time.Duration // of locks that have one
-	Fixed   bool          // the lease is not renewed, where it would be
-	Reenter bool          // lock once more inside the lock
-	Wait    time.Duration // the longest wait for the lock
+	Site    site          `json:"site"`
+	Name    string        `json:"name"`    // of the lock, the account and the stock: unique in the run
+	Lease   time.Duration `json:"lease"`   // of locks that have one
+	Fixed   bool          `json:"fixed"`   // the lease is not renewed, where it would be
+	Reenter bool          `json:"reenter"` // lock once more inside the lock
+	Wait    time.Duration `json:"wait"`    // the longest wait for the lock
 }
 
 // performer does the work, one unit at a time, under one strategy, for one
@@ -80,9 +80,9 @@ const (
 
 // outcome is one unit of work.
 type outcome struct {
-	Result result
-	Sold   bool
-	Waited time.Duration // until the lock was there, or until the answer where there is none
+	Result result        `json:"result"`
+	Sold   bool          `json:"sold"`
+	Waited time.Duration `json:"waited"` // until the lock was there, or until the answer where there is none
 }
 
 // defect is what a broken strategy shows.

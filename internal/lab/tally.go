@@ -7,8 +7,13 @@ import (
 
 // tally sums up outcomes. It travels from child processes as JSON.
 type tally struct {
-	Requested, Done, Sold, SoldOut, Refused, Stuck int64
-	Waits                                          []time.Duration
+	Requested int64           `json:"requested"`
+	Done      int64           `json:"done"`
+	Sold      int64           `json:"sold"`
+	SoldOut   int64           `json:"sold_out"`
+	Refused   int64           `json:"refused"`
+	Stuck     int64           `json:"stuck"`
+	Waits     []time.Duration `json:"waits"`
 }
 
 func (t *tally) add(o outcome) {
