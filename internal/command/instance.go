@@ -124,10 +124,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	if i.ops, err = i.listen(ctx, "operations", cfg.OpsAddr, handler.NewOperations(registry)); err != nil {
+	if i.ops, err = i.listen(ctx, "operations", cfg.OpsAddr, 0, handler.NewOperations(registry)); err != nil {
 		return nil, err
 	}
-	if i.main, err = i.listen(ctx, "main", cfg.HTTPAddr, api); err != nil {
+	if i.main, err = i.listen(ctx, "main", cfg.HTTPAddr, cfg.LockWait, api); err != nil {
 		return nil, err
 	}
 	return i, nil

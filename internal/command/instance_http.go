@@ -11,7 +11,7 @@ import (
 )
 
 // Limits of the HTTP servers. The slowest honest client has a phone on a bad
-// network. An answer is written within the longest wait for a lock and some;
+// network. An answer is written within the wait for a lock and writeTimeout;
 // the handlers of those that take longer move the deadline.
 const (
 	readHeaderTimeout = 5 * time.Second
@@ -30,7 +30,7 @@ type listener struct {
 
 // listen binds the address before it returns, so that a port in use stops the
 // start, and serves until it is stopped.
-func (i *Instance) listen(ctx context.Context, name, address string, h http.Handler) (*listener, error) {
+func (i *Instance) listen(ctx context.Context, name, address string, lockWait time.Duration, h http.Handler) (*listener, error) {
 	var lc net.ListenConfig
 	socket, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {
@@ -43,7 +43,7 @@ func (i *Instance) listen(ctx context.Context, name, address string, h http.Hand
 			Handler:           h,
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
-			WriteTimeout:      writeTimeout,
+			WriteTimeout:      lockWait + writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),

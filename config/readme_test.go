@@ -1,0 +1,27 @@
+package config_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"seckill/config"
+)
+
+// The README's table of settings is config.Markdown. To bring it up to date,
+// put what this test prints between the two comments.
+func TestREADMEShowsTheSettings(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, begins := strings.Cut(string(readme), "<!-- settings: config.Markdown writes this table, a test compares -->\n")
+	table, _, ends := strings.Cut(rest, "<!-- end of settings -->")
+	if !begins || !ends {
+		t.Fatal("the README has no table of settings")
+	}
+	if want := config.Markdown(); table != want {
+		t.Errorf("the README's table of settings is not\n%s", want)
+	}
+}
