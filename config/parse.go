@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,10 +32,8 @@ func anyText(text string) (string, error) {
 
 func oneOf(words ...string) func(string) (string, error) {
 	return func(text string) (string, error) {
-		for _, word := range words {
-			if text == word {
-				return text, nil
-			}
+		if slices.Contains(words, text) {
+			return text, nil
 		}
 		last := len(words) - 1
 		return "", fmt.Errorf("%q is not %s or %s", text, strings.Join(words[:last], ", "), words[last])
@@ -137,7 +136,7 @@ func rate(text string) (Rate, error) {
 	if events == 0 {
 		return Rate{}, nil
 	}
-	return Rate{Events: int(events), Per: per}, nil //nolint:gosec // bounded by maxRate
+	return Rate{Events: int(events), Per: per}, nil
 }
 
 // list reads parts that are separated by commas, with or without spaces.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,7 +125,7 @@ func (p Process) runSale(ctx context.Context, s sale) error {
 	}
 	count.print(p.Stdout)
 	if wrong := count.wrong(s); len(wrong) > 0 {
-		return fmt.Errorf("the sale does not add up: %w", errors.Join(wrong...))
+		return errors.New("the sale does not add up:\n  " + strings.Join(wrong, "\n  "))
 	}
 	fmt.Fprintf(p.Stdout, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n",
 		count.answers, s.stock)

@@ -58,7 +58,7 @@ type saleCount struct {
 	rows    int64 // live orders that the server exports
 	audit   model.Audit
 
-	faults []error // found while counting
+	faults []string // found while counting
 }
 
 // countSale counts, and looks at every order by its id and its user.
@@ -68,7 +68,7 @@ func countSale(ctx context.Context, admin apiClient, s sale, answers []answer) (
 	for _, a := range answers {
 		switch {
 		case a.err != nil:
-			c.fault("user %s got no answer: %w", a.user, a.err)
+			c.fault("user %s got no answer: %v", a.user, a.err)
 		case a.status == http.StatusCreated:
 			c.answers++
 			if other, again := told[a.order.ID]; again {
@@ -131,7 +131,7 @@ func (c *saleCount) countRows(body io.Reader, told map[string]string) error {
 }
 
 func (c *saleCount) fault(format string, args ...any) {
-	c.faults = append(c.faults, fmt.Errorf(format, args...))
+	c.faults = append(c.faults, fmt.Sprintf(format, args...))
 }
 
 func (c *saleCount) print(out io.Writer) {
@@ -151,15 +151,15 @@ func (c *saleCount) print(out io.Writer) {
 const maxFaults = 10
 
 // wrong lists everything that does not add up.
-func (c *saleCount) wrong(s sale) []error {
+func (c *saleCount) wrong(s sale) []string {
 	wrong := slices.Clone(c.faults)
 	if n := len(wrong); n > maxFaults {
-		wrong = append(wrong[:maxFaults], fmt.Errorf("and %d more of that kind", n-maxFaults))
+		wrong = append(wrong[:maxFaults], fmt.Sprintf("and %d more of that kind", n-maxFaults))
 	}
 	expected := min(int64(s.buyers), s.stock)
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			wrong = append(wrong, fmt.Errorf(format, args...))
+			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
 	d := c.audit.Database
