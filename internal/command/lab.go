@@ -2,13 +2,14 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"seckill/internal/lab"
@@ -56,11 +57,13 @@ func (p Process) labCommand() *cobra.Command {
 		options.Spawn = func(ctx context.Context) *exec.Cmd {
 			return exec.CommandContext(ctx, program, "lab", labChild) //nolint:gosec // this very program
 		}
-		options.Progress = lab.NewProgress(p.Stderr, onTerminal(p.Stderr))
-		report, err := lab.Run(cmd.Context(), options)
-		if errors.Is(err, lab.ErrUsage) {
+		if err := options.Check(); err != nil {
 			return misused("%w", err)
 		}
+		// What matters of the client's remarks comes back as errors too.
+		redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)})
+		options.Progress = lab.NewProgress(p.Stderr, onTerminal(p.Stderr))
+		report, err := lab.Run(cmd.Context(), options)
 		if err != nil {
 			return err
 		}

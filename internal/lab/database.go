@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -13,6 +14,12 @@ import (
 
 // schemaPrefix begins the name of every schema the lab makes.
 const schemaPrefix = "seckill_lab_"
+
+// What MySQL answers to an account that may not make a schema.
+const (
+	deniedSchema  = 1044
+	deniedCommand = 1142
+)
 
 // ownSchema makes a schema for this run alone, so that nothing in the one the
 // DSN names is touched. It returns the DSN of the new one and what drops it.
@@ -36,7 +43,11 @@ func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(conte
 		return errors.Join(err, db.Close())
 	}
 	if err := statement(ctx, "CREATE DATABASE "+name); err != nil {
-		return "", nil, fmt.Errorf("make a schema of the lab's own (GRANT ALL ON `%s%%`.* lets an account do that): %w", schemaPrefix, err)
+		hint := ""
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && slices.Contains([]uint16{deniedSchema, deniedCommand}, e.Number) {
+			hint = fmt.Sprintf(" (GRANT ALL ON `%s%%`.* lets an account do that)", schemaPrefix)
+		}
+		return "", nil, fmt.Errorf("make a schema of the lab's own%s: %w", hint, err)
 	}
 	drop = func(ctx context.Context) error {
 		if err := statement(ctx, "DROP DATABASE "+name); err != nil {

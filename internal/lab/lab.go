@@ -81,8 +81,9 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// check refuses what cannot be meant.
-func (o *Options) check() error {
+// Check refuses what cannot be meant, every problem in one error. Run does so too.
+func (o Options) Check() error {
+	o.setDefaults()
 	var errs []error
 	refuse := func(wrong bool, why string) {
 		if wrong {
@@ -98,17 +99,14 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// ErrUsage marks options that cannot be meant.
-var ErrUsage = errors.New("wrong usage")
-
 // Run runs the laboratory. What it made anywhere is gone when it returns, also
 // when ctx ended. An error means that there is no report; a row that could not
 // run is part of the report.
 func Run(ctx context.Context, o Options) (report Report, err error) {
-	o.setDefaults()
-	if err := o.check(); err != nil {
-		return Report{}, fmt.Errorf("%w: %w", ErrUsage, err)
+	if err := o.Check(); err != nil {
+		return Report{}, fmt.Errorf("open the laboratory: %w", err)
 	}
+	o.setDefaults()
 	began := time.Now()
 	e, err := openEnvironment(ctx, o)
 	if err != nil {

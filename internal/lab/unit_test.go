@@ -127,8 +127,11 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Parallel()
 			o := Options{Spawn: spawnSelf}
 			test.change(&o)
-			if _, err := Run(t.Context(), o); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("%v, want wrong usage that names %q", err, test.want)
+			if err := o.Check(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want an error that names %q", err, test.want)
+			}
+			if _, err := Run(t.Context(), o); err == nil {
+				t.Error("the laboratory ran all the same")
 			}
 		})
 	}
