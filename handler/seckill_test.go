@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,6 +162,28 @@ func TestAddressLimit(t *testing.T) {
 		}
 		wantProblem(t, place(s, "u", "2001:db8:0:1::ffff"), http.StatusTooManyRequests, model.CodeRateLimited)
 	})
+}
+
+// TestLimitUnderParallelRequests: whatever arrives at once, the limit is exact.
+func TestLimitUnderParallelRequests(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(o *handler.Options) { o.RateUser = handler.Rate{Events: 7, Per: 24 * time.Hour} })
+	s.fakes.place = sold
+	headers := s.as(t, "u", model.RoleUser)
+	answers := make(chan int, 60)
+	var together sync.WaitGroup
+	for range cap(answers) {
+		together.Go(func() { answers <- s.do(t, http.MethodPost, seckill, "", headers...).status })
+	}
+	together.Wait()
+	close(answers)
+	count := map[int]int{}
+	for status := range answers {
+		count[status]++
+	}
+	if count[http.StatusCreated] != 7 || count[http.StatusTooManyRequests] != 53 {
+		t.Errorf("%v", count)
+	}
 }
 
 func TestImpossibleIDs(t *testing.T) {

@@ -180,6 +180,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 		t.Fatal(err)
 	}
 	listener := httptest.NewServer(h)
+	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	t.Cleanup(listener.Close)
 	s.url = listener.URL
 	return s
