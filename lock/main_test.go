@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,6 +10,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) == "holder" {
+		os.Exit(holder())
+	}
 	// Toxiproxy's own: a link that is taken down with data in it stays.
 	testserver.Main(m, goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"))
 }

@@ -35,9 +35,8 @@ const (
 	// asked for is of no use to an interactive caller.
 	defaultCallTimeout = 2 * time.Second
 	// soloTimeout is how long a caller may be unable to leave a call that it
-	// makes itself; after one that took longer nobody tries for soloPause.
+	// makes itself; it only does so while answers come swiftly.
 	soloTimeout = 20 * time.Millisecond
-	soloPause   = time.Second
 	// closeTimeout bounds waiting for pipelines at the end.
 	closeTimeout = 2 * time.Second
 	// forgetAtOnce latches that are done with are worth a command in the
@@ -89,16 +88,16 @@ type batcher struct {
 
 	solo bool // the client minds the deadlines of contexts
 
-	mu        sync.Mutex
-	soloAfter time.Time // Redis is slow until then
-	pending   []*call
-	flying    map[*flight]struct{}
-	active    int // of flying, those that count against flights
-	patrol    *time.Timer
-	watched   bool // patrol is set
-	forgot    []string
-	closed    bool
-	work      sync.WaitGroup
+	mu      sync.Mutex
+	swift   bool // the last answer was, so the next one may well be
+	pending []*call
+	flying  map[*flight]struct{}
+	active  int // of flying, those that count against flights
+	patrol  *time.Timer
+	watched bool // patrol is set
+	forgot  []string
+	closed  bool
+	work    sync.WaitGroup
 }
 
 // flight is one goroutine that carries out pipelines, one after the other.
@@ -131,7 +130,7 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 		b.mu.Unlock()
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, ErrOverloaded)
 	}
-	if b.solo && b.active == 0 && c.queued.After(b.soloAfter) {
+	if b.solo && b.swift && b.active == 0 {
 		b.active++
 		c.sent = true
 		b.mu.Unlock()
@@ -170,11 +169,12 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	defer b.mu.Unlock()
 	b.active--
 	b.takeOff()
+	took := time.Since(c.queued)
+	b.swift = took < swiftly
 	if gaveUp {
-		b.soloAfter = time.Now().Add(soloPause)
 		return false
 	}
-	b.finish(c, r.val, r.err, time.Since(c.queued))
+	b.finish(c, r.val, r.err, took)
 	return true
 }
 
@@ -236,6 +236,9 @@ func (b *batcher) fly(f *flight) {
 	var results []result
 	for {
 		b.mu.Lock()
+		if len(f.calls) > 0 {
+			b.swift = time.Since(f.began) < swiftly
+		}
 		for i, c := range f.calls {
 			b.finish(c, results[i].val, results[i].err, time.Since(f.began))
 		}

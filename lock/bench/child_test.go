@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 // roleVariable tells the test binary, started again by the benchmark, what to be.
 const (
 	roleVariable = "LOCK_BENCH_ROLE"
-	roleLoad     = "load"   // reads a load, and at the next line carries it out; answers the outcome
+	roleLoad     = "load"   // reads a load; then at each line carries it out for that long, and answers the outcome
 	roleWaiter   = "waiter" // reads a load (contestant and address); then at each line takes that lock, answers when, releases it
 )
 
@@ -29,7 +30,7 @@ type process struct {
 
 func startChild(t *testing.T, role string, l load) *process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.Command(os.Args[0]) // ends with its stdin
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -90,7 +91,7 @@ func child(role string, in io.Reader, out io.Writer) error {
 		return err
 	}
 	// Connected, and the scripts known, before the clock runs.
-	warm := load{Key: "warm", Each: true, Goroutines: max(l.Goroutines, 1), For: 50 * time.Millisecond}
+	warm := load{Key: "warm:" + strconv.Itoa(os.Getpid()), Each: true, Goroutines: max(l.Goroutines, 1), For: 50 * time.Millisecond}
 	if _, err := warm.run(ctx, locks); err != nil {
 		return err
 	}
@@ -103,17 +104,21 @@ func child(role string, in io.Reader, out io.Writer) error {
 			err = answers.Encode(answer)
 		}
 		if err != nil {
-			return fmt.Errorf("child: %w", err)
+			return fmt.Errorf("child with %s: %w", l.Peer, err)
 		}
 	}
 	return locks.close()
 }
 
-func act(ctx context.Context, role string, l load, locks locker, key string) (any, error) {
+func act(ctx context.Context, role string, l load, locks locker, order string) (any, error) {
 	if role == roleLoad {
+		var err error
+		if l.For, err = time.ParseDuration(order); err != nil {
+			return nil, fmt.Errorf("read the length of a turn: %w", err)
+		}
 		return l.run(ctx, locks)
 	}
-	_, release, err := locks.acquire(ctx, key)
+	_, release, err := locks.acquire(ctx, order)
 	at := time.Now().UnixNano()
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 var (
 	check  = flag.Bool("check", false, "fail when a target is missed")
 	rounds = flag.Int("rounds", 5, "how often each contestant has its turn in each workload")
-	turn   = flag.Duration("turn", 500*time.Millisecond, "how long a turn lasts; four times as long where locks are held")
+	turn   = flag.Duration("turn", 400*time.Millisecond, "how long a turn lasts; three times as long where locks are held")
 )
 
 // TestMain runs the benchmark, or, started by it, one of several processes that compete for a lock.
@@ -50,21 +50,24 @@ type bench struct {
 	targets []target
 }
 
-// turns lets every contestant have its turn in every round; in the next round another one is the first. A round of
-// warming up comes before.
-func (b *bench) turns(t *testing.T, names []string, take func(name string) (outcome, error)) map[string][]outcome {
+// turns lets every contestant have its turn of that length in every round; in the next round another one is the
+// first. A short round of warming up comes before.
+func (b *bench) turns(t *testing.T, names []string, length time.Duration, take func(name string, length time.Duration) (outcome, error)) map[string][]outcome {
 	t.Helper()
+	for _, name := range names {
+		if _, err := take(name, length/8); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
 	got := make(map[string][]outcome)
-	for round := range *rounds + 1 {
+	for round := range *rounds {
 		for i := range names {
 			name := names[(i+round)%len(names)]
-			o, err := take(name)
+			o, err := take(name, length)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if round > 0 {
-				got[name] = append(got[name], o)
-			}
+			got[name] = append(got[name], o)
 		}
 	}
 	return got

@@ -14,13 +14,13 @@ func (b *bench) processes(t *testing.T) {
 	children := make(map[string][]*process)
 	for _, name := range peers {
 		for range count {
-			l := load{Peer: name, Addr: b.addr, Key: "processes:" + name, Goroutines: contenders / count, Hold: work, For: 4 * *turn}
+			l := load{Peer: name, Addr: b.addr, Key: "processes:" + name, Goroutines: contenders / count, Hold: work}
 			children[name] = append(children[name], startChild(t, roleLoad, l))
 		}
 	}
-	got := b.turns(t, peers, func(name string) (outcome, error) {
+	got := b.turns(t, peers, 3**turn, func(name string, length time.Duration) (outcome, error) {
 		for _, p := range children[name] {
-			p.say("go")
+			p.say(length.String())
 		}
 		var sum outcome
 		for _, p := range children[name] {
@@ -29,6 +29,7 @@ func (b *bench) processes(t *testing.T) {
 			sum.Count += o.Count
 			sum.Elapsed = max(sum.Elapsed, o.Elapsed)
 			sum.Waits = append(sum.Waits, o.Waits...)
+			sum.Forgotten += o.Forgotten
 		}
 		return sum, nil
 	})

@@ -2,9 +2,9 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -46,12 +46,28 @@ func (b *bench) uncontended(t *testing.T, title string, goroutines int) map[stri
 	lockers := b.openAll(t, peers, goroutines)
 	lockers[raw] = rawLocker{pooled(b.addr, goroutines)}
 	t.Cleanup(func() { _ = lockers[raw].close() })
-	got := b.turns(t, names, func(name string) (outcome, error) {
-		return load{Key: "keys:" + name, Each: true, Goroutines: goroutines, For: *turn}.run(t.Context(), lockers[name])
+	server := redis.NewClient(&redis.Options{Addr: b.addr})
+	t.Cleanup(func() { _ = server.Close() })
+	got := b.turns(t, names, *turn, func(name string, length time.Duration) (outcome, error) {
+		start, err := measureCPU(t.Context(), server)
+		if err != nil {
+			return outcome{}, err
+		}
+		o, err := load{Key: "keys:" + name, Each: true, Goroutines: goroutines, For: length}.run(t.Context(), lockers[name])
+		if err != nil {
+			return outcome{}, err
+		}
+		end, err := measureCPU(t.Context(), server)
+		o.Client, o.Server = end.client-start.client, end.server-start.server
+		return o, err
 	})
-	rows := [][]string{{"", "acquire + release / s", fmt.Sprintf("%s is × as fast", ours)}}
+	rows := [][]string{{"", "acquire + release / s", ours + " is × as fast", "CPU of the client each", "CPU of Redis each"}}
 	for _, name := range names {
-		rows = append(rows, []string{name, perSecond(medianOf(got[name], outcome.rate)), times(ratio(got[ours], got[name]))})
+		rows = append(rows, []string{
+			name, perSecond(medianOf(got[name], outcome.rate)), times(ratio(got[ours], got[name])),
+			micros(medianOf(got[name], func(o outcome) time.Duration { return o.Client / time.Duration(o.Count) })),
+			micros(medianOf(got[name], func(o outcome) time.Duration { return o.Server / time.Duration(o.Count) })),
+		})
 	}
 	table(title, rows)
 	return got

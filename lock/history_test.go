@@ -1,0 +1,254 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"seckill/lock"
+)
+
+// A history is what the processes saw of one lock. Each hold is two
+// operations: the acquisition, and the end. The end is called at the last
+// moment at which the holder looked at its lease and found it good, so that
+// an acquisition by another that had returned before then has no place in any
+// legal order.
+type lockInput struct {
+	end    bool
+	holder int // unique for each hold
+}
+
+type lockState struct {
+	holder int
+	token  int64
+}
+
+func lockModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return lockState{} },
+		Step: func(state, input, output any) (bool, any) {
+			s, _ := state.(lockState)
+			in, _ := input.(lockInput)
+			token, _ := output.(int64)
+			if in.end {
+				return s.holder == in.holder, lockState{0, s.token}
+			}
+			return s.holder == 0 && token > s.token, lockState{in.holder, token}
+		},
+		Equal: func(a, b any) bool { return a == b },
+	}
+}
+
+// historian collects the history of one lock.
+type historian struct {
+	mu     sync.Mutex
+	start  time.Time
+	ops    []porcupine.Operation
+	holder int
+}
+
+func (h *historian) now() int64 { return int64(time.Since(h.start)) }
+
+// use takes the lock once, holds it for a while and writes down what it saw.
+func (h *historian) use(ctx context.Context, client int, l lock.Locker, hold time.Duration, opts ...lock.Option) {
+	called := h.now()
+	lease, err := l.Lock(ctx, append(opts, lock.Fenced())...)
+	if err != nil {
+		return // it holds nothing, whatever the error
+	}
+	got := h.now()
+	good := got
+	work := lease.Context()
+	for until := time.Now().Add(hold); ; {
+		now := h.now()
+		if work.Err() != nil {
+			break
+		}
+		good = now
+		if time.Now().After(until) {
+			break
+		}
+		pause := time.NewTimer(time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-work.Done():
+		}
+		pause.Stop()
+	}
+	_ = lease.Unlock()
+	ended := h.now()
+
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holder++
+	h.ops = append(h.ops,
+		porcupine.Operation{ClientId: client, Input: lockInput{false, h.holder}, Call: called, Output: lease.Token(), Return: got},
+		porcupine.Operation{ClientId: client, Input: lockInput{true, h.holder}, Call: good, Return: max(ended, good)},
+	)
+}
+
+func (h *historian) legal() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return porcupine.CheckOperations(lockModel(), h.ops)
+}
+
+// histories makes a number of histories of locks that several processes
+// compete for, and returns how many of them are not linearizable and how many
+// holds there were.
+func histories(t *testing.T, ctx context.Context, count, atOnce int, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
+	t.Helper()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, atOnce)
+	for i := range count {
+		gate <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-gate }()
+			h := &historian{start: time.Now()}
+			var users sync.WaitGroup
+			for c, process := range processes {
+				rng := rand.New(rand.NewPCG(uint64(i), uint64(c)))
+				users.Go(func() {
+					m := process(fmt.Sprint("history:", i))
+					for range 3 {
+						h.use(ctx, c, m, time.Duration(rng.IntN(8))*time.Millisecond, opts...)
+					}
+				})
+			}
+			users.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			holds += len(h.ops) / 2
+			if !h.legal() {
+				illegal++
+			}
+		})
+	}
+	wg.Wait()
+	return illegal, holds
+}
+
+// disturb makes the lines fail in turn until ctx ends.
+func disturb(ctx context.Context, t *testing.T, benches ...bench) { //nolint:revive // as context-first, in a goroutine
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := 0; ctx.Err() == nil; i++ {
+		b := benches[rng.IntN(len(benches))]
+		switch rng.IntN(6) {
+		case 0:
+			b.line.cutReplies()
+		case 1:
+			b.line.hole()
+		case 2:
+			b.line.swallowReplies()
+		case 3:
+			b.line.slow(20 * time.Millisecond)
+		case 4:
+			b.direct.ScriptFlush(ctx)
+		case 5:
+			b.direct.ClientKillByFilter(ctx, "TYPE", "pubsub")
+		}
+		sleepFor(ctx, time.Duration(20+rng.IntN(60))*time.Millisecond)
+		b.line.heal()
+		sleepFor(ctx, time.Duration(rng.IntN(80))*time.Millisecond)
+	}
+	_ = t
+}
+
+func sleepFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// TestLinearizable: thousands of histories under a failing line, each checked
+// for mutual exclusion and for tokens that grow from holder to holder.
+func TestLinearizable(t *testing.T) {
+	t.Parallel()
+	count := 1500
+	if long() {
+		count = 20_000
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		ctx, done := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { disturb(ctx, t, b) })
+		var processes []func(string) lock.Locker
+		for i := range 4 {
+			client := dial(t, b.line.url())
+			if i%2 == 1 {
+				client = plain(t, b.line.url())
+			}
+			store := lock.NewRedisStore(client, lock.CallTimeout(150*time.Millisecond))
+			locks := newLocks(t, store, lock.WatchdogLease(120*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond))
+			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
+		}
+		illegal, holds := histories(t, t.Context(), count, 100, processes, lock.Wait(100*time.Millisecond))
+		done()
+		wg.Wait()
+		t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
+		if illegal > 0 || holds < count {
+			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count, holds)
+		}
+	})
+	t.Run("majority", func(t *testing.T) {
+		t.Parallel()
+		benches := []bench{newBench(t), newBench(t), newBench(t)}
+		ctx, done := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { disturb(ctx, t, benches...) })
+		var processes []func(string) lock.Locker
+		for range 3 {
+			var locks []*lock.Client
+			for _, b := range benches {
+				store := lock.NewRedisStore(dial(t, b.line.url()), lock.CallTimeout(150*time.Millisecond))
+				locks = append(locks, newLocks(t, store, lock.WatchdogLease(200*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond)))
+			}
+			processes = append(processes, func(name string) lock.Locker {
+				return lock.Majority(locks[0].Mutex(name), locks[1].Mutex(name), locks[2].Mutex(name))
+			})
+		}
+		illegal, holds := histories(t, t.Context(), count/3, 40, processes, lock.Wait(100*time.Millisecond))
+		done()
+		wg.Wait()
+		t.Logf("%d histories, %d holds, %d illegal", count/3, holds, illegal)
+		if illegal > 0 || holds < count/3 {
+			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count/3, holds)
+		}
+	})
+}
+
+// broken gives locks back without looking whose they are: DEL instead of
+// compare-and-delete, the best known mistake.
+type broken struct{ lock.Store }
+
+func (b broken) Release(ctx context.Context, r lock.Request) (bool, error) {
+	return b.ForceRelease(ctx, r.Name)
+}
+
+// TestCheckerCatchesBrokenLock: the check above means something.
+func TestCheckerCatchesBrokenLock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var processes []func(string) lock.Locker
+	for range 4 {
+		locks := newLocks(t, broken{lock.NewRedisStore(b.direct)})
+		processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
+	}
+	// A lease shorter than some of the work, so that it is lost now and then.
+	illegal, holds := histories(t, t.Context(), 200, 50, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
+	t.Logf("%d of 200 histories are illegal, with %d holds", illegal, holds)
+	if illegal == 0 {
+		t.Error("a lock that is given back by anybody passed")
+	}
+}
