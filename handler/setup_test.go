@@ -130,6 +130,7 @@ func voucher(id string) model.Voucher {
 // server is one handler behind a real listener.
 type server struct {
 	fakes    *fakes
+	handler  http.Handler
 	url      string
 	tokens   *token.Authority
 	registry *prometheus.Registry
@@ -182,7 +183,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 	listener := httptest.NewServer(h)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	t.Cleanup(listener.Close)
-	s.url = listener.URL
+	s.handler, s.url = h, listener.URL
 	return s
 }
 
