@@ -16,8 +16,9 @@ import (
 	"seckill/repository"
 )
 
-// longestAnswer is what a call may take when the server is in trouble.
-const longestAnswer = 5 * time.Second
+// longestAnswer is what a call may take when the server is in trouble: the
+// budget of 4.5 s, and what a busy machine under the race detector adds.
+const longestAnswer = 6 * time.Second
 
 // ownServer is a fixture on a MariaDB of its own, and its administrator.
 func ownServer(t *testing.T, strategy repository.StockStrategy, args ...string) (*fixture, *testserver.Server, *sql.DB) {
@@ -94,8 +95,8 @@ func TestServerKilled(t *testing.T) {
 		for {
 			began := time.Now()
 			o := order(t, v.ID, newID(t))
-			outcomes, err := f.orders.CreateOrders(ctxOf(t, 6*time.Second), []model.Order{o})
-			if took := time.Since(began); took > 6*time.Second+longestAnswer {
+			outcomes, err := f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{o})
+			if took := time.Since(began); took > longestAnswer {
 				t.Errorf("took %s", took)
 			}
 			if err != nil {
@@ -196,18 +197,7 @@ func TestStrategiesDiffer(t *testing.T) {
 		instance := openFixture(t, store{"mysql", strategy}, f.options)
 		v := f.onSale(t, 3)
 		must(t, instance.place(t, order(t, v.ID, "alice")).Err)
-		rows, err := admin.QueryContext(t.Context(),
-			"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+v.ID+"%")
-		must(t, err)
-		var said []string
-		for rows.Next() {
-			var statement string
-			must(t, rows.Scan(&statement))
-			if !strings.HasPrefix(statement, "INSERT INTO `vouchers`") {
-				said = append(said, statement)
-			}
-		}
-		must(t, errors.Join(rows.Err(), rows.Close()))
+		said := statements(t, admin, v.ID)
 		if len(said) != 4 {
 			t.Fatalf("%s: %d statements: %q", strategy, len(said), said)
 		}
@@ -244,6 +234,24 @@ func TestStrategiesDiffer(t *testing.T) {
 			t.Errorf("%d statements like %s", n, forbidden)
 		}
 	}
+}
+
+// statements lists what was said about a voucher since it was made.
+func statements(t *testing.T, admin *sql.DB, voucherID string) (said []string) {
+	t.Helper()
+	rows, err := admin.QueryContext(t.Context(),
+		"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+voucherID+"%")
+	must(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var statement string
+		must(t, rows.Scan(&statement))
+		if !strings.HasPrefix(statement, "INSERT INTO `vouchers`") {
+			said = append(said, statement)
+		}
+	}
+	must(t, rows.Err())
+	return said
 }
 
 // TestNoDeadlocks: mixed batches, stock changes and patches with one order of

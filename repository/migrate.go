@@ -37,7 +37,7 @@ func (d *Database) Migrate(ctx context.Context) error {
 	err := d.withGoose(ctx, func(provider *goose.Provider) error {
 		applied, err := provider.Up(ctx)
 		for _, migration := range applied {
-			d.log.Info("schema migration applied",
+			d.log.InfoContext(ctx, "schema migration applied",
 				slog.Int64("version", migration.Source.Version),
 				slog.String("file", path.Base(migration.Source.Path)),
 				slog.Duration("took", migration.Duration))

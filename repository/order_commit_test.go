@@ -137,7 +137,7 @@ func TestUndecidedCommit(t *testing.T) {
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()
-	within(t, 1500*time.Millisecond, func(context.Context) {
+	within(t, 3*time.Second, func(context.Context) {
 		_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		wantCode(t, err, model.CodeUnavailable)
 		if !errors.Is(err, model.ErrUnknownOutcome) {
@@ -155,7 +155,7 @@ func TestSilentCommit(t *testing.T) {
 		return onceOn("COMMIT", func(w *wire) verdict {
 			select { // the wire's cleanup ends it
 			case <-w.late:
-			case <-time.After(1200 * time.Millisecond):
+			case <-time.After(3 * time.Second):
 			}
 			return pass
 		})
@@ -163,7 +163,7 @@ func TestSilentCommit(t *testing.T) {
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	within(t, 900*time.Millisecond, func(context.Context) {
+	within(t, 2*time.Second, func(context.Context) {
 		_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		if !errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("error %v does not say that the outcome is unknown", err)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"seckill/model"
-	"seckill/repository"
 )
 
 // blocked tells whether a statement that names an id has been running for so
@@ -35,6 +34,24 @@ func execTx(t testing.TB, tx *sql.Tx, statement string, args ...any) {
 	must(t, err)
 }
 
+// createLater creates orders meanwhile. An error becomes the outcome of each.
+func (f *fixture) createLater(t testing.TB, orders ...model.Order) <-chan []model.Outcome {
+	t.Helper()
+	done := make(chan []model.Outcome, 1)
+	go func() {
+		outcomes, err := f.orders.CreateOrders(t.Context(), orders)
+		if err != nil {
+			t.Error(err)
+			outcomes = make([]model.Outcome, len(orders))
+			for i := range outcomes {
+				outcomes[i].Err = err
+			}
+		}
+		done <- outcomes
+	}()
+	return done
+}
+
 const insertLive = `INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 	VALUES (?, ?, ?, 'unpaid', 1, 'CNY', NOW(6))`
 
@@ -56,11 +73,10 @@ func TestForcedDuplicate(t *testing.T) {
 				}
 				tx := f.begin(t)
 				execTx(t, tx, insertLive, existing, v.ID, "alice")
-				done := make(chan model.Outcome, 1)
-				go func() { done <- f.place(t, asked) }()
+				done := f.createLater(t, asked)
 				eventually(t, "the INSERT waits for the other row", func() bool { return f.blocked(t, asked.ID) })
 				must(t, tx.Commit())
-				outcome := <-done
+				outcome := (<-done)[0]
 				if same == "id" {
 					if outcome.Err != nil || outcome.Created || outcome.Order.Price != 1 {
 						t.Errorf("outcome %+v, want the row that was there", outcome)
@@ -91,8 +107,7 @@ func TestForcedDeadlock(t *testing.T) {
 			}
 			execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", b.ID)
 			asked := []model.Order{order(t, b.ID, "alice"), order(t, a.ID, "alice")}
-			done := make(chan []model.Outcome, 1)
-			go func() { done <- f.create(t, asked...) }()
+			done := f.createLater(t, asked...)
 			eventually(t, "the batch has a and waits for b", func() bool { return f.blocked(t, b.ID) })
 			execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", a.ID)
 			must(t, tx.Commit())
@@ -289,21 +304,5 @@ func TestConstraints(t *testing.T) {
 			}
 		}
 		f.balanced(t, v.ID, 1)
-	})
-}
-
-// TestPessimisticNeedsRowLocks: SQLite has none.
-func TestPessimisticNeedsRowLocks(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: repository.StockPessimistic, PaymentWindow: time.Minute})
-		if (err != nil) != (f.store.dialect == "sqlite") {
-			t.Errorf("error %v", err)
-		}
-		for _, options := range []repository.OrderOptions{{Strategy: "hopeful", PaymentWindow: time.Minute}, {}} {
-			if _, err := repository.NewOrders(f.db, options); err == nil {
-				t.Errorf("%+v was accepted", options)
-			}
-		}
 	})
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -123,7 +124,7 @@ func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 	found := make(map[string]voucherRow, len(ids))
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
 		row, err := lockVoucher(tx, s.dialect, id)
-		if notFound(err, "") != err {
+		if errors.Is(err, gorm.ErrRecordNotFound) {
 			continue
 		}
 		if err != nil {

@@ -25,7 +25,7 @@ var errContended = errors.New("changed by others meanwhile")
 // at random, so that those who collided do not collide again.
 func pause(ctx context.Context, n int) error {
 	longest := min(firstPause<<min(n, 10), longestPause)
-	timer := time.NewTimer(rand.N(longest) + longest/4)
+	timer := time.NewTimer(rand.N(longest) + longest/4) //nolint:gosec // spreads the load, guards nothing
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -39,7 +39,7 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	if err != nil {
 		return model.Stats{}, err
 	}
-	stats := model.Stats{OrdersByStatus: map[model.OrderStatus]int64{}}
+	stats := model.Stats{OrdersByStatus: make(map[model.OrderStatus]int64)}
 	for _, status := range model.OrderStatuses() {
 		stats.OrdersByStatus[status] = 0
 	}

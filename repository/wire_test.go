@@ -31,6 +31,7 @@ type wire struct {
 	target   string
 	judge    func(statement string) verdict // called on its way; it may act on the database
 	late     chan struct{}
+	over     chan struct{} // the test has ended
 	wg       sync.WaitGroup
 
 	mu    sync.Mutex
@@ -45,10 +46,11 @@ func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) ver
 	must(t, err)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must(t, err)
-	w := &wire{t: t, listener: listener, target: cfg.Addr, late: make(chan struct{})}
+	w := &wire{t: t, listener: listener, target: cfg.Addr, late: make(chan struct{}), over: make(chan struct{})}
 	w.judge = func(statement string) verdict { return judge(w, statement) }
 	w.wg.Go(w.accept)
 	t.Cleanup(func() {
+		close(w.over)
 		_ = listener.Close()
 		w.mu.Lock()
 		for _, conn := range w.conns {
@@ -120,7 +122,11 @@ func (w *wire) carry(client, server net.Conn) {
 		case later:
 			mute.Lock()
 			_ = client.Close()
-			<-w.late
+			select {
+			case <-w.late:
+			case <-w.over:
+				return
+			}
 			_, _ = server.Write(packet)
 			<-answers
 			return
