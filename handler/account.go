@@ -52,7 +52,7 @@ type output[T any] struct {
 
 func (a *api) accountRoutes() {
 	register(a, route{
-		id: "register", method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
+		id: "register", access: public, method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
 		summary: "Register", status: http.StatusCreated,
 		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
 	}, func(ctx context.Context, in *registerInput) (*output[model.Account], error) {
@@ -60,7 +60,7 @@ func (a *api) accountRoutes() {
 		return &output[model.Account]{Body: account}, err
 	})
 	register(a, route{
-		id: "login", method: http.MethodPost, path: basePath + "/auth/login", tag: tagAccounts,
+		id: "login", access: public, method: http.MethodPost, path: basePath + "/auth/login", tag: tagAccounts,
 		summary: "Log in", status: http.StatusOK,
 		codes: []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
 	}, func(ctx context.Context, in *loginInput) (*output[Session], error) {

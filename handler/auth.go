@@ -15,8 +15,11 @@ import (
 type access int
 
 const (
+	// undecided is a mistake: a route must say who may call it, and forgetting
+	// it must not make it public.
+	undecided access = iota
 	// public routes do not look at tokens.
-	public access = iota
+	public
 	// recognised routes are public, but show more to an administrator. A token
 	// that is no good counts as none: it takes nothing away.
 	recognised

@@ -27,14 +27,14 @@ type Readiness struct {
 
 func (a *api) healthRoutes() {
 	a.registerPlain(route{
-		id: "livez", method: http.MethodGet, path: "/livez", tag: tagOperations,
+		id: "livez", access: public, method: http.MethodGet, path: "/livez", tag: tagOperations,
 		summary: "Is the process alive", description: "Asks no dependency.", status: http.StatusOK,
 		response: map[string]any{"application/json": Liveness{}},
 	}, func(c *gin.Context) {
 		a.send(c, http.StatusOK, "application/json", Liveness{Status: "ok"})
 	})
 	a.registerPlain(route{
-		id: "readyz", method: http.MethodGet, path: "/readyz", tag: tagOperations,
+		id: "readyz", access: public, method: http.MethodGet, path: "/readyz", tag: tagOperations,
 		summary:     "Can this instance serve",
 		description: "503 while a dependency cannot be reached or the server is about to stop, with a line per check.",
 		status:      http.StatusOK, codes: []model.Code{model.CodeUnavailable},

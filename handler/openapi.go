@@ -67,7 +67,7 @@ func (a *api) documentRoutes() error {
 		return err
 	}
 	docs := route{
-		id: "docs", method: http.MethodGet, path: basePath + "/docs", tag: tagOperations,
+		id: "docs", access: public, method: http.MethodGet, path: basePath + "/docs", tag: tagOperations,
 		summary: "A page that shows this document", status: http.StatusOK,
 		response: map[string]any{"text/html; charset=utf-8": ""},
 	}
@@ -78,7 +78,7 @@ func (a *api) documentRoutes() error {
 
 	var document []byte
 	a.registerPlain(route{
-		id: "openapi", method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
+		id: "openapi", access: public, method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
 		summary: "This document", status: http.StatusOK,
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {

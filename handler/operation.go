@@ -31,6 +31,8 @@ func (a *api) operation(r route) huma.Operation {
 		Responses:     map[string]*huma.Response{strconv.Itoa(r.status): a.success(r)},
 	}
 	switch r.access {
+	case undecided:
+		panic("route " + r.id + " does not say who may call it")
 	case public:
 	case recognised:
 		op.Security = []map[string][]string{{}, {bearer: {}}}

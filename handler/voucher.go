@@ -16,7 +16,7 @@ type vouchersInput struct {
 
 func (a *api) voucherRoutes() {
 	register(a, route{
-		id: "list-vouchers", method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
+		id: "list-vouchers", access: public, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
 		summary: "List vouchers, newest first", status: http.StatusOK,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
