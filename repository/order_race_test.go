@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"seckill/model"
 )
@@ -241,55 +240,5 @@ func TestHonestUnderRestock(t *testing.T) {
 		}
 		f.create(t, rest...)
 		f.balanced(t, v.ID, 5+3*restocks)
-	})
-}
-
-// TestWindowByTheDatabasesClock: buyers ask all the time while a short sale
-// comes and goes. Nobody buys outside of it, on the clock that decides.
-func TestWindowByTheDatabasesClock(t *testing.T) {
-	t.Parallel()
-	overStores(t, func(t *testing.T, f *fixture) {
-		begin := time.Now().Add(150 * time.Millisecond)
-		v := f.voucher(t, model.NewVoucher{Stock: 1 << 30, BeginAt: begin, EndAt: begin.Add(200 * time.Millisecond)})
-		seen := map[model.Code]int{}
-		var bought []model.Order
-		for seen[model.CodeEnded] < 3 {
-			before, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
-			outcome := f.place(t, order(t, v.ID, newID(t)))
-			after, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
-			if outcome.Err == nil {
-				bought = append(bought, outcome.Order)
-				if at := outcome.Order.CreatedAt; at.Before(before.ServerTime) || at.After(after.ServerTime) {
-					t.Errorf("created at %s, asked between %s and %s", at, before.ServerTime, after.ServerTime)
-				}
-				continue
-			}
-			refusal, _ := errors.AsType[*model.Error](outcome.Err)
-			if len(bought) > 0 && refusal.Code == model.CodeNotStarted {
-				t.Error("NOT_STARTED after the first sale")
-			}
-			if refusal.Code == model.CodeNotStarted && (!refusal.BeginAt.Equal(v.BeginAt) || refusal.RetryAfter <= 0) {
-				t.Errorf("refusal %+v", refusal)
-			}
-			seen[refusal.Code]++
-		}
-		if seen[model.CodeNotStarted] == 0 || len(bought) == 0 || len(seen) != 2 {
-			t.Errorf("refusals %v, %d bought", seen, len(bought))
-		}
-		for _, o := range bought {
-			if o.CreatedAt.Before(v.BeginAt) || !o.CreatedAt.Before(v.EndAt) {
-				t.Errorf("bought at %s, window %s to %s", o.CreatedAt, v.BeginAt, v.EndAt)
-			}
-		}
-		// Admitted before, it is asked nothing any more.
-		late := order(t, v.ID, "late")
-		late.CreatedAt = begin.Add(time.Millisecond)
-		outcome := f.place(t, late)
-		must(t, outcome.Err)
-		if !outcome.Order.CreatedAt.Equal(late.CreatedAt.Truncate(time.Microsecond)) || outcome.Order.ExpiresAt.Before(v.EndAt.Add(paymentWindow)) {
-			t.Errorf("admitted at %s: %+v", late.CreatedAt, outcome.Order)
-		}
 	})
 }
