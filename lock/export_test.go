@@ -12,3 +12,6 @@ func Waiting(c *Client, name string) int {
 	}
 	return n
 }
+
+// DefaultLease is the watchdog's, for tests.
+const DefaultLease = defaultLease

@@ -191,8 +191,13 @@ func (s *MySQLStore) Release(ctx context.Context, r Request) (bool, error) {
 func (s *MySQLStore) ForceRelease(ctx context.Context, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	n, err := s.exec(ctx, "force", name)
-	return n > 0, err
+	request := newUUID()
+	n, err := s.exec(ctx, "force", request, name)
+	if err != nil || n > 0 {
+		return n > 0, err
+	}
+	row, err := s.look(ctx, name)
+	return row.released == request, err
 }
 
 // Watch is Store's: a table sends no messages.

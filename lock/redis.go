@@ -45,7 +45,7 @@ type RedisStore struct {
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
 	cluster   bool
 	calls     *batcher
-	subs      *subscriptions
+	subs      messages
 }
 
 var (
@@ -125,7 +125,7 @@ func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *
 	return &RedisStore{
 		layout: l, retention: retention, cluster: cluster,
 		calls: newBatcher(client, set.connections, set.timeout, cluster),
-		subs:  newSubscriptions(client),
+		subs:  newMessages(client),
 	}
 }
 
@@ -200,7 +200,7 @@ func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
 	latch := s.latch(r)
 	c := s.layout.release.call(3,
 		r.Name, keyName(s.layout.channel, r.Name), latch,
-		r.Holder, strconv.Itoa(r.Holds), millis(latchTime), s.subs.publish(), abandon)
+		r.Holder, strconv.Itoa(r.Holds), millis(latchTime), s.subs.publish(ctx), abandon)
 	v, err := s.calls.do(ctx, c)
 	if err != nil {
 		return false, err
@@ -221,7 +221,7 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	channel := keyName(s.layout.channel, from.Name)
 	c := s.layout.pass.call(5,
 		from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name),
-		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(),
+		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(ctx),
 		strconv.Itoa(s.subs.own(channel)), strconv.FormatInt(s.retention, 10))
 	v, err := s.calls.do(ctx, c)
 	if err != nil {
@@ -239,14 +239,19 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 
 // ForceRelease is Store's.
 func (s *RedisStore) ForceRelease(ctx context.Context, name string) (bool, error) {
-	v, err := s.calls.do(ctx, s.layout.force.call(2,
-		name, keyName(s.layout.channel, name), s.subs.publish()))
+	latch := s.latch(Request{Name: name, Holder: newUUID()})
+	c := s.layout.force.call(3,
+		name, keyName(s.layout.channel, name), latch, s.subs.publish(ctx), millis(latchTime))
+	v, err := s.calls.do(ctx, c)
 	if err != nil {
 		return false, err
 	}
 	n, ok := v.(int64)
 	if !ok {
 		return false, unexpected(v)
+	}
+	if n == 1 && c.took < swiftly {
+		s.calls.forget(latch)
 	}
 	return n == 1, nil
 }

@@ -28,7 +28,8 @@ const (
 // is subscribed as long as anybody watches it. Connecting, subscribing and
 // receiving happen in goroutines of its own; a watcher never waits for them.
 type subscriptions struct {
-	client redis.UniversalClient
+	client  redis.UniversalClient
+	sharded bool // one node of a Cluster, with sharded channels
 
 	mu      sync.Mutex
 	entries map[string]*channel
@@ -61,10 +62,8 @@ func newSubscriptions(client redis.UniversalClient) *subscriptions {
 	}
 }
 
-// publish names the command by which unlock messages are sent.
-func (s *subscriptions) publish() string { return "publish" }
+func (s *subscriptions) publish(context.Context) string { return "publish" }
 
-// own tells how many live subscriptions of a channel are this store's: 0 or 1.
 func (s *subscriptions) own(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +199,7 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]bool) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
 	if names := s.wanted(have); len(names) > 0 {
-		if err := conn.Subscribe(ctx, names...); err != nil {
+		if err := s.send(ctx, names, conn.Subscribe, conn.SSubscribe); err != nil {
 			return err
 		}
 		for _, name := range names {
@@ -208,11 +207,25 @@ func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]bool) error {
 		}
 	}
 	if names := s.unwanted(have); len(names) > 0 {
-		if err := conn.Unsubscribe(ctx, names...); err != nil {
+		if err := s.send(ctx, names, conn.Unsubscribe, conn.SUnsubscribe); err != nil {
 			return err
 		}
 		for _, name := range names {
 			delete(have, name)
+		}
+	}
+	return nil
+}
+
+// send subscribes or unsubscribes: plain channels all at once, sharded ones one
+// by one, since those of different slots may not share a command.
+func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
+	if !s.sharded {
+		return plain(ctx, names...)
+	}
+	for _, name := range names {
+		if err := sharded(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -245,8 +258,11 @@ func (s *subscriptions) receive(conn *redis.PubSub) {
 		silent = false
 		switch m := msg.(type) {
 		case *redis.Subscription:
-			if m.Kind == "subscribe" || m.Kind == "ssubscribe" {
+			switch m.Kind {
+			case "subscribe", "ssubscribe":
 				s.wake(m.Channel, true)
+			case "sunsubscribe":
+				s.moved(m.Channel)
 			}
 		case *redis.Message:
 			s.wake(m.Channel, false)
@@ -269,6 +285,20 @@ func (s *subscriptions) wake(name string, live bool) {
 	s.mu.Unlock()
 	for _, wake := range wakes {
 		wake()
+	}
+}
+
+// moved takes note that the server ended a sharded subscription, as it does
+// when the slot goes to another node: waiters ask at intervals from now on.
+func (s *subscriptions) moved(name string) {
+	s.mu.Lock()
+	ch := s.entries[name]
+	if ch != nil {
+		ch.live.Store(false)
+	}
+	s.mu.Unlock()
+	if ch != nil {
+		s.wake(name, false)
 	}
 }
 

@@ -205,13 +205,14 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// No renewal is sent after Unlock, even one that could not reach Redis. Guard:
-// h.end before free in unlockNow.
+// No renewal is sent after Unlock, even one that could not reach Redis. Guards:
+// h.end before free in unlockNow; behind it, what remove does for the last
+// watchdog, and wanted. (Red with all three gone.)
 func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	store := &spy{Store: lock.NewRedisStore(dial(t, b.line.url()), lock.CallTimeout(200*time.Millisecond))}
-	locks := newLocks(t, store, lock.WatchdogLease(300*time.Millisecond), lock.UnlockTimeout(250*time.Millisecond))
+	locks := newLocks(t, store, lock.WatchdogLease(600*time.Millisecond), lock.UnlockTimeout(700*time.Millisecond))
 	lease := mustLock(t, t.Context(), locks.Mutex("k"))
 	eventually(t, 5*time.Second, "a renewal", func() bool { return store.renewals.Load() > 0 })
 	b.line.hole()

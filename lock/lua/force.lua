@@ -1,10 +1,15 @@
--- Frees the lock whoever holds it.
+-- Frees the lock whoever holds it. The latch keeps the answer for a repetition.
 --
 -- KEYS[1] the lock
 -- KEYS[2] the channel
+-- KEYS[3] the latch of this request
 -- ARGV[1] the publishing command
+-- ARGV[2] how long the latch lasts, ms
 -- Replies 1 it was held; 0 it was not.
 
-local was = redis.call('del', KEYS[1])
-if was == 1 then redis.call(ARGV[1], KEYS[2], '0') end
-return was
+if redis.call('del', KEYS[1]) == 0 then
+  return redis.call('exists', KEYS[3])
+end
+redis.call(ARGV[1], KEYS[2], '0')
+redis.pcall('set', KEYS[3], '1', 'PX', ARGV[2])
+return 1

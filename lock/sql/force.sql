@@ -1,4 +1,5 @@
--- Frees the lock whoever has it. Parameter: name.
+-- Frees the lock whoever has it, under the name of the request, by which a
+-- repetition knows what it did. Parameters: request, name.
 UPDATE {table}
-SET owner = '', holds = 0, expires_at = UTC_TIMESTAMP(6)
+SET owner = '', holds = 0, released = ?, expires_at = UTC_TIMESTAMP(6)
 WHERE name = ? AND owner <> '' AND expires_at > UTC_TIMESTAMP(6)

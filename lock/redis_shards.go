@@ -1,0 +1,183 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// shards is what subscriptions is, for a Cluster. There unlock messages are
+// sharded (SPUBLISH, SSUBSCRIBE; Redis 7) if every node can do that, and plain
+// ones if not; Redisson decides in the same way, and the two kinds never meet.
+// A sharded channel lives on the node of its slot, so there is one subscription
+// connection per node.
+type shards struct {
+	cluster *redis.ClusterClient
+	plain   *subscriptions
+
+	mu      sync.Mutex
+	nodes   map[string]*subscriptions // by address
+	known   bool                      // whether sharded has been found out
+	sharded bool
+	closed  bool
+	ctx     context.Context //nolint:containedctx // the life of the goroutines
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+}
+
+// messages is how unlock messages are sent and received.
+type messages interface {
+	// publish names the command by which they are sent.
+	publish(ctx context.Context) string
+	// own tells how many live subscriptions of a channel are this store's;
+	// -1 when those of others cannot be counted.
+	own(channel string) int
+	watch(channel string, wake func()) Watch
+	close()
+}
+
+var (
+	_ messages = (*subscriptions)(nil)
+	_ messages = (*shards)(nil)
+)
+
+func newMessages(client redis.UniversalClient) messages {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return newSubscriptions(client)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &shards{
+		cluster: cluster, plain: newSubscriptions(client),
+		nodes: make(map[string]*subscriptions), ctx: ctx, stop: stop,
+	}
+}
+
+// canShard asks once whether the Cluster knows sharded messages. While it does
+// not answer, plain ones are sent and the question stays open: a waiter that
+// misses one asks at intervals anyway.
+func (s *shards) canShard(ctx context.Context) bool {
+	s.mu.Lock()
+	known, sharded := s.known, s.sharded
+	s.mu.Unlock()
+	if known {
+		return sharded
+	}
+	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
+	defer cancel()
+	err := s.cluster.Do(ctx, "pubsub", "shardnumsub").Err()
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known, s.sharded = true, err == nil
+	return s.sharded
+}
+
+func (s *shards) publish(ctx context.Context) string {
+	if s.canShard(ctx) {
+		return "spublish"
+	}
+	return "publish"
+}
+
+func (s *shards) own(channel string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.sharded {
+		return -1 // a node counts its own subscribers only
+	}
+	n := 0
+	for _, node := range s.nodes {
+		n += node.own(channel)
+	}
+	return n
+}
+
+// shardWatch is a watch whose node is still to be found, or was.
+type shardWatch struct {
+	inner atomic.Pointer[Watch]
+	mu    sync.Mutex
+	ended bool
+}
+
+// Live is Watch's.
+func (w *shardWatch) Live() bool {
+	inner := w.inner.Load()
+	return inner != nil && (*inner).Live()
+}
+
+// Stop is Watch's.
+func (w *shardWatch) Stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	if inner := w.inner.Load(); inner != nil {
+		(*inner).Stop()
+	}
+}
+
+// watch finds the channel's node in the background: the caller must not wait
+// for a Cluster that does not answer.
+func (s *shards) watch(channel string, wake func()) Watch {
+	w := &shardWatch{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return w
+	}
+	s.work.Go(func() {
+		subs := s.plain
+		if s.canShard(s.ctx) {
+			node, err := s.cluster.MasterForKey(s.ctx, channel)
+			if err != nil {
+				return // the waiter asks at intervals
+			}
+			subs = s.node(node)
+		}
+		if subs == nil {
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.ended {
+			inner := subs.watch(channel, wake)
+			w.inner.Store(&inner)
+		}
+	})
+	return w
+}
+
+func (s *shards) node(client *redis.Client) *subscriptions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	addr := client.Options().Addr
+	subs := s.nodes[addr]
+	if subs == nil {
+		subs = newSubscriptions(client)
+		subs.sharded = true
+		s.nodes[addr] = subs
+	}
+	return subs
+}
+
+func (s *shards) close() {
+	s.stop()
+	s.mu.Lock()
+	s.closed = true
+	nodes := s.nodes
+	s.mu.Unlock()
+	s.work.Wait()
+	s.plain.close()
+	for _, node := range nodes {
+		node.close()
+	}
+}
