@@ -68,10 +68,30 @@ func sleeping(files []file) []string {
 	}, "waits for time instead of an event")
 }
 
-// skipping finds tests that give up: a missing server is a failure, or nobody would notice.
+// skipping finds tests that give up: a missing server is a failure, or nobody would notice. (A step of a
+// property-based test, which has a *rapid.T, may say that it makes no sense now.)
 func skipping(files []file) []string {
-	tests := slices.DeleteFunc(goFiles(files), func(f file) bool { return !f.test() && !harness(f.dir()) })
-	return calls(tests, func(f *ast.SelectorExpr) bool {
+	var found []string
+	for _, f := range goFiles(files) {
+		if f.test() || harness(f.dir()) {
+			found = append(found, skips(f)...)
+		}
+	}
+	return found
+}
+
+func skips(tested file) []string {
+	var steps []ast.Node
+	ast.Inspect(tested.tree, func(node ast.Node) bool {
+		if literal, ok := node.(*ast.FuncLit); ok && takes(literal.Type, "rapid", "T") {
+			steps = append(steps, literal)
+		}
+		return true
+	})
+	return calls([]file{tested}, func(f *ast.SelectorExpr) bool {
+		if slices.ContainsFunc(steps, func(step ast.Node) bool { return step.Pos() < f.Pos() && f.Pos() < step.End() }) {
+			return false
+		}
 		from, ok := f.X.(*ast.Ident)
 		if !ok {
 			return false
@@ -79,6 +99,22 @@ func skipping(files []file) []string {
 		return slices.Contains([]string{"t", "tb", "b", "f"}, from.Name) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, f.Sel.Name) ||
 			from.Name == "testing" && f.Sel.Name == "Short"
 	}, "skips a test")
+}
+
+// takes says whether a function has a parameter of the type *from.name.
+func takes(function *ast.FuncType, from, name string) bool {
+	return slices.ContainsFunc(function.Params.List, func(parameter *ast.Field) bool {
+		pointer, ok := parameter.Type.(*ast.StarExpr)
+		if !ok {
+			return false
+		}
+		selector, ok := pointer.X.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		pkg, ok := selector.X.(*ast.Ident)
+		return ok && pkg.Name == from && selector.Sel.Name == name
+	})
 }
 
 // calls finds selectors, called or passed on.
