@@ -22,6 +22,7 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 		{"skip", "p/p_test.go", skipping, "package p\nfunc f() { t.Skipf(\"no server\") }\n", "package p\nfunc f() { t.Fatalf(\"no server\") }\n"},
 		{"skip in a harness", "p/ptest/p.go", skipping, "package p\nfunc f() { t.Skip() }\n", "package p\nfunc f() { rows.Skip() }\n"},
 		{"skip a step", "p/p_test.go", skipping, "package p\nvar f = func(t *testing.T) { t.Skip() }\n", "package p\nvar f = func(t *rapid.T) { t.Skip() }\n"},
+		{"skip in a method of a model", "p/p_test.go", skipping, "package p\nfunc (m M) f(t *testing.T) { t.Skip() }\n", "package p\nfunc (m M) f(t *rapid.T) { t.Skip() }\n"},
 		{"short", "p/p_test.go", skipping, "package p\nvar f = testing.Short()\n", "package p\nvar f = testing.Verbose()\n"},
 		{"path", "README.md", machinePaths, "see /roo" + "t/notes", "see deployments/notes, /var/lib/mysql"},
 		{"unfinished", "Makefile", unfinished, "# TO" + "DO later", "# the todos of a user"},

@@ -83,8 +83,15 @@ func skipping(files []file) []string {
 func skips(tested file) []string {
 	var steps []ast.Node
 	ast.Inspect(tested.tree, func(node ast.Node) bool {
-		if literal, ok := node.(*ast.FuncLit); ok && takes(literal.Type, "rapid", "T") {
-			steps = append(steps, literal)
+		switch function := node.(type) {
+		case *ast.FuncLit:
+			if takes(function.Type, "rapid", "T") {
+				steps = append(steps, function)
+			}
+		case *ast.FuncDecl:
+			if takes(function.Type, "rapid", "T") {
+				steps = append(steps, function)
+			}
 		}
 		return true
 	})
