@@ -71,7 +71,7 @@ func newRoot(p Process) *cobra.Command {
 	p.serveOn(root)
 	root.AddCommand(
 		p.serveCommand(), p.demoCommand(), p.tokenCommand(), p.adminCommand(),
-		p.migrateCommand(), p.auditCommand(), p.configCommand(),
+		p.migrateCommand(), p.auditCommand(), p.configCommand(), p.labCommand(),
 	)
 	return root
 }

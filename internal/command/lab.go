@@ -55,7 +55,7 @@ func (p Process) labCommand() *cobra.Command {
 			return fmt.Errorf("find this program, to start it again as a child: %w", err)
 		}
 		options.Spawn = func(ctx context.Context) *exec.Cmd {
-			return exec.CommandContext(ctx, program, "lab", labChild) //nolint:gosec // this very program
+			return exec.CommandContext(ctx, program, "lab", labChild)
 		}
 		if err := options.Check(); err != nil {
 			return misused("%w", err)

@@ -49,6 +49,13 @@ func TestOnServers(t *testing.T) {
 		}
 		wantOnlyForeign(t, dsn, urls)
 	})
+	t.Run("broken, said to be real", func(t *testing.T) { //nolint:paralleltest // see above
+		liar := forUpdateLate()
+		liar.defect = defectNone
+		if row := run(t, Options{DSN: dsn, rows: []strategy{liar}}).Rows[0]; row.Verdict != VerdictDefect {
+			t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
+		}
+	})
 	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
 		for _, at := range []string{"", "mysql table"} {
 			ctx, cancel := context.WithCancelCause(t.Context())
