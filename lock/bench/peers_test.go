@@ -63,7 +63,7 @@ type ourLocker struct {
 }
 
 func openOurs(addr string, opts ...lock.ClientOption) *ourLocker {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	return &ourLocker{client, lock.New(lock.NewRedisStore(client), opts...)}
 }
 

@@ -1,0 +1,232 @@
+package lock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite"
+
+	"seckill/lock"
+)
+
+// exampleRedis stands for the Redis of the examples.
+func exampleRedis() (client *redis.Client, stop func()) {
+	server := miniredis.NewMiniRedis()
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	server.ClockTTL(true)
+	client = redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	return client, func() {
+		_ = client.Close()
+		server.Close()
+	}
+}
+
+func Example() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+
+	locks := lock.New(lock.NewRedisStore(client)) // once per process
+	defer func() { _ = locks.Close(ctx) }()
+
+	lease, err := locks.Mutex("lock:order:42").Lock(ctx, lock.Wait(time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = lease.Unlock() }()
+
+	fmt.Println("work under", lease.Name(), "until done or", lease.Context().Err())
+	// Output: work under lock:order:42 until done or <nil>
+}
+
+func ExampleMutex_TryLock() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+	locks := lock.New(lock.NewRedisStore(client))
+	defer func() { _ = locks.Close(ctx) }()
+	job := locks.Mutex("job:nightly")
+
+	lease, err := job.TryLock(ctx)
+	fmt.Println("first:", err)
+	_, err = job.TryLock(ctx)
+	fmt.Println("second:", errors.Is(err, lock.ErrHeld))
+	fmt.Println("unlock:", lease.Unlock())
+	// Output:
+	// first: <nil>
+	// second: true
+	// unlock: <nil>
+}
+
+// A lease of fixed length ends by itself; its context says so before anybody
+// else can have the lock.
+func ExampleLeaseTime() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+	locks := lock.New(lock.NewRedisStore(client))
+	defer func() { _ = locks.Close(ctx) }()
+
+	lease, err := locks.Mutex("short").Lock(ctx, lock.LeaseTime(50*time.Millisecond))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-lease.Context().Done()
+	fmt.Println(errors.Is(context.Cause(lease.Context()), lock.ErrLost))
+	fmt.Println(errors.Is(lease.Unlock(), lock.ErrLost))
+	// Output:
+	// true
+	// true
+}
+
+// The owner travels in the context of the lease.
+func ExampleDetach() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+	locks := lock.New(lock.NewRedisStore(client))
+	defer func() { _ = locks.Close(ctx) }()
+	m := locks.Mutex("report")
+
+	outer, err := m.Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	inner, err := m.TryLock(outer.Context()) // the same owner: re-enters
+	fmt.Println("inner:", err)
+	_, err = m.TryLock(lock.Detach(outer.Context())) // nobody's: competes
+	fmt.Println("detached:", errors.Is(err, lock.ErrHeld))
+	_ = inner.Unlock()
+	_ = outer.Unlock()
+	// Output:
+	// inner: <nil>
+	// detached: true
+}
+
+// A majority of independent instances survives the loss of one of three, and a
+// replica that was promoted too early.
+func ExampleMajority() {
+	ctx := context.Background()
+	var parts []lock.Locker
+	for range 3 {
+		client, stop := exampleRedis()
+		defer stop()
+		locks := lock.New(lock.NewRedisStore(client))
+		defer func() { _ = locks.Close(ctx) }()
+		parts = append(parts, locks.Mutex("lock:order:42"))
+	}
+	lease, err := lock.Majority(parts...).Lock(ctx, lock.Wait(time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lease.Name())
+	fmt.Println(lease.Unlock())
+	// Output:
+	// majority(lock:order:42, lock:order:42, lock:order:42)
+	// <nil>
+}
+
+// All locks several things at once, in no order, without deadlock.
+func ExampleAll() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+	locks := lock.New(lock.NewRedisStore(client))
+	defer func() { _ = locks.Close(ctx) }()
+
+	lease, err := lock.All(locks.Mutex("account:1"), locks.Mutex("account:2")).Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(lease.Unlock())
+	// Output: <nil>
+}
+
+// A fencing token is compared where the data is, in the statement that writes
+// it. The row remembers the greatest token it has seen. (With go-sql-driver for
+// MySQL set clientFoundRows=true, or read the token FOR UPDATE first.)
+func ExampleLease_Token() {
+	ctx := context.Background()
+	client, stop := exampleRedis()
+	defer stop()
+	locks := lock.New(lock.NewRedisStore(client))
+	defer func() { _ = locks.Close(ctx) }()
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	if _, err = db.ExecContext(ctx, `CREATE TABLE accounts (id INT PRIMARY KEY, balance INT, token BIGINT);
+		INSERT INTO accounts VALUES (1, 100, 0)`); err != nil {
+		fmt.Println(err)
+		return
+	}
+	write := func(balance int, token int64) string {
+		result, err := db.ExecContext(ctx,
+			"UPDATE accounts SET balance = ?, token = ? WHERE id = 1 AND token <= ?", balance, token, token)
+		if err != nil {
+			return err.Error()
+		}
+		if n, _ := result.RowsAffected(); n == 0 {
+			return "refused: a later holder has written"
+		}
+		return "written"
+	}
+
+	first, err := locks.Mutex("account:1").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	// The first holder stalls; an operator frees its lock, another one takes it.
+	_, _ = locks.ForceUnlock(ctx, "account:1")
+	second, err := locks.Mutex("account:1").Lock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("second:", write(200, second.Token()))
+	fmt.Println("first:", write(150, first.Token()))
+	_ = second.Unlock()
+	fmt.Println("first was told:", errors.Is(first.Unlock(), lock.ErrLost))
+	// Output:
+	// second: written
+	// first: refused: a later holder has written
+	// first was told: true
+}
+
+func ExampleNewMySQLStore() {
+	ctx := context.Background()
+	db, err := sql.Open("mysql", "user:password@tcp(127.0.0.1:3306)/shop")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	store := lock.NewMySQLStore(db)
+	if err := store.EnsureTable(ctx); err != nil { // or lock.MySQLTable in a migration
+		fmt.Println(err)
+		return
+	}
+	locks := lock.New(store)
+	defer func() { _ = locks.Close(ctx) }()
+	lease, err := locks.Mutex("order:42").Lock(ctx, lock.Wait(time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = lease.Unlock() }()
+}
