@@ -59,8 +59,8 @@ func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(conte
 	return config.FormatDSN(), drop, nil
 }
 
-// openDatabase opens the run's database with the tables of the product, the
-// lab's own and that of the locks.
+// openDatabase opens the run's database with the tables of the product, that of
+// its MySQL locks among them, and the lab's own.
 func openDatabase(ctx context.Context, s site) (*repository.Database, error) {
 	db, err := repository.Open(ctx, repository.Options{DSN: s.DSN, SQLiteFile: s.SQLite})
 	if err != nil {
@@ -69,9 +69,6 @@ func openDatabase(ctx context.Context, s site) (*repository.Database, error) {
 	err = db.Migrate(ctx)
 	if err == nil {
 		err = createAccounts(ctx, db)
-	}
-	if err == nil {
-		err = createLockTable(ctx, db)
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql" // the driver of the server's own connections
@@ -54,6 +55,16 @@ func TestOnServers(t *testing.T) {
 		liar.defect = defectNone
 		if row := run(t, Options{DSN: dsn, rows: []strategy{liar}}).Rows[0]; row.Verdict != VerdictDefect {
 			t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
+		}
+	})
+	t.Run("an account that may not", func(t *testing.T) { //nolint:paralleltest // see above
+		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), func(db *sql.DB) error {
+			_, err := db.ExecContext(t.Context(), "CREATE USER poor@'%'")
+			return err
+		})
+		_, err := Run(t.Context(), Options{DSN: "poor@tcp(" + database.Addr() + ")/", Spawn: spawnSelf})
+		if err == nil || !strings.Contains(err.Error(), "GRANT ALL ON `seckill_lab_%`.*") {
+			t.Errorf("%v, want a hint at what is missing", err)
 		}
 	})
 	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
