@@ -78,6 +78,9 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		{Name: "database", Ask: db.Ping},
 		{Name: "redis", Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }},
 	}
+	if !cfg.Migrate {
+		probes = append(probes, schemaProbe(db))
+	}
 	if probe, needed := i.claimDatabase(cfg, db); needed {
 		probes = append(probes, probe)
 	}

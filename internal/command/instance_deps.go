@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +35,27 @@ func (i *Instance) openDatabase(ctx context.Context, cfg config.Config) (*reposi
 		}
 	}
 	return db, nil
+}
+
+// schemaProbe tells an instance that does not migrate itself when somebody has.
+func schemaProbe(db *repository.Database) service.Probe {
+	var current atomic.Bool // a schema never goes back
+	return service.Probe{Name: "schema", Ask: func(ctx context.Context) error {
+		if current.Load() {
+			return nil
+		}
+		migrations, err := db.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		for _, migration := range migrations {
+			if !migration.Applied {
+				return model.Unavailable("the database lacks "+migration.Name+": run seckill migrate", nil)
+			}
+		}
+		current.Store(true)
+		return nil
+	}}
 }
 
 // openDatabase opens the database of the settings: the real one, or the file
