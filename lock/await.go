@@ -33,6 +33,9 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 	for {
 		step := c.look(q, w, retry)
 		switch {
+		case step.listen:
+			c.listen(q)
+			continue
 		case step.closed:
 			return nil, c.giveUp(q, w, ErrClosed)
 		case step.got:
@@ -80,7 +83,7 @@ func (c *Client) giveUp(q *queue, w *waiter, why error) error {
 	return fmt.Errorf("lock %s: %w", w.h.name, why)
 }
 
-type step struct{ closed, got, ask bool }
+type step struct{ closed, got, ask, listen bool }
 
 // look decides what a waiter does next. The first one that has nothing to ask
 // sets the timer for the next time.
@@ -98,8 +101,8 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 		w.ask = false
 		return step{ask: true}
 	}
-	if q.watch == nil {
-		q.watch = c.store.Watch(q.name, func() { c.rouse(q.name) })
+	if !q.listening {
+		return step{listen: true}
 	}
 	pause := c.set.poll
 	if c.messages(q) {
@@ -111,6 +114,16 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	}
 	retry.Reset(pause)
 	return step{}
+}
+
+// listen begins to watch the lock for the queue. The store is called without
+// Client.mu, which its wake takes. Only the first waiter comes here, and it
+// stays in line meanwhile, so the queue does.
+func (c *Client) listen(q *queue) {
+	watch := c.store.Watch(q.name, func() { c.rouse(q.name) })
+	c.mu.Lock()
+	q.watch, q.listening = watch, true
+	c.mu.Unlock()
 }
 
 func (c *Client) learnt(w *waiter, busy time.Duration) {

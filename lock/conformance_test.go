@@ -67,6 +67,15 @@ func subjects(t *testing.T) []subject {
 	add("miniredis", func() lock.Store { return lock.NewRedisStore(embedded) },
 		func(_ *testing.T, name string) { mini.Del(name) })
 
+	// One memory for all the "processes", as far as these go there.
+	memory := lock.NewMemoryStore()
+	add("memory", func() lock.Store { return memory }, func(t *testing.T, name string) {
+		t.Helper()
+		if was, err := memory.ForceRelease(t.Context(), name); err != nil || !was {
+			t.Fatalf("the lock %s was not there: %v", name, err)
+		}
+	})
+
 	db := openDB(t)
 	if err := lock.NewMySQLStore(db).EnsureTable(t.Context()); err != nil {
 		t.Fatal(err)

@@ -134,14 +134,16 @@ func (m *machine) check(t *rapid.T) {
 func TestModel(t *testing.T) {
 	t.Parallel()
 	client := dial(t, testserver.SharedRedis(t))
+	memory := lock.NewMemoryStore()
 	db := openDB(t)
 	if err := lock.NewMySQLStore(db).EnsureTable(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, store := range map[string]func() lock.Store{
-		"redis": func() lock.Store { return lock.NewRedisStore(client) },
-		"setnx": func() lock.Store { return lock.NewSetNXStore(client) },
-		"mysql": func() lock.Store { return lock.NewMySQLStore(db) },
+		"redis":  func() lock.Store { return lock.NewRedisStore(client) },
+		"setnx":  func() lock.Store { return lock.NewSetNXStore(client) },
+		"memory": func() lock.Store { return memory },
+		"mysql":  func() lock.Store { return lock.NewMySQLStore(db) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

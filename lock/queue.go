@@ -11,6 +11,7 @@ type queue struct {
 	name       string
 	head, tail *waiter
 	watch      Watch
+	listening  bool // watch has been asked for; nil all the same if the store has none
 }
 
 // waiter is one Lock call that waits. Its fields but wake are guarded by Client.mu.
