@@ -14,23 +14,21 @@
 
 -- A token is greater than the one before it and not below the server's clock in
 -- microseconds: so it still grows after the counter expired, was flushed, or
--- stayed behind on a primary that was replaced.
-local function put(last, next)
-  local text = string.format('%.0f', next)
-  -- A counter without expiry is Redisson's and stays so.
-  if ARGV[4] == '0' or last > 0 and redis.call('pttl', KEYS[2]) == -1 then
-    redis.call('set', KEYS[2], text)
-  else
-    redis.call('set', KEYS[2], text, 'PX', ARGV[4])
-  end
-  return next
+-- stayed behind on a primary that was replaced. Numbers go to Redis as text,
+-- because Lua would write large ones with an exponent.
+local function put(text)
+  if ARGV[4] == '0' then return redis.call('set', KEYS[2], text, 'GET') end
+  return redis.call('set', KEYS[2], text, 'PX', ARGV[4], 'GET')
 end
 
 local function token()
   if ARGV[4] == '-1' then return 0 end
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
   local t = redis.call('time')
-  return put(last, math.max(last + 1, t[1] * 1000000 + t[2], tonumber(ARGV[5])))
+  local now = t[1] .. string.format('%06d', t[2])
+  local last = put(now)
+  local next = math.max(tonumber(now), tonumber(last or 0) + 1, tonumber(ARGV[5]))
+  if next > tonumber(now) then put(string.format('%.0f', next)) end
+  return next
 end
 
 if redis.call('exists', KEYS[1], KEYS[3]) == 0 then
@@ -47,7 +45,10 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   end
   if ARGV[4] == '-1' then return {1, 0} end
   local mine, least = tonumber(redis.call('get', KEYS[2]) or 0), tonumber(ARGV[5])
-  if mine < least then mine = put(mine, least) end
+  if mine < least then
+    mine = least
+    put(string.format('%.0f', least))
+  end
   return {1, mine}
 end
 

@@ -36,13 +36,13 @@ redis.pcall('set', KEYS[3], '1', 'PX', ARGV[4])
 if ARGV[7] == '-1' then return {1, 0} end
 
 -- As in acquire.lua.
-local last = tonumber(redis.call('get', KEYS[5]) or 0)
-local t = redis.call('time')
-local next = math.max(last + 1, t[1] * 1000000 + t[2])
-local text = string.format('%.0f', next)
-if ARGV[7] == '0' or last > 0 and redis.call('pttl', KEYS[5]) == -1 then
-  redis.call('set', KEYS[5], text)
-else
-  redis.call('set', KEYS[5], text, 'PX', ARGV[7])
+local function put(text)
+  if ARGV[7] == '0' then return redis.call('set', KEYS[5], text, 'GET') end
+  return redis.call('set', KEYS[5], text, 'PX', ARGV[7], 'GET')
 end
+local t = redis.call('time')
+local now = t[1] .. string.format('%06d', t[2])
+local last = put(now)
+local next = math.max(tonumber(now), tonumber(last or 0) + 1)
+if next > tonumber(now) then put(string.format('%.0f', next)) end
 return {1, next}

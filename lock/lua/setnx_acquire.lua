@@ -4,21 +4,19 @@
 -- with 1 to tell a first acquisition from a re-entry.
 -- Replies as in acquire.lua.
 
-local function put(next)
-  local text = string.format('%.0f', next)
-  if ARGV[4] == '0' then
-    redis.call('set', KEYS[2], text)
-  else
-    redis.call('set', KEYS[2], text, 'PX', ARGV[4])
-  end
-  return next
+local function put(text)
+  if ARGV[4] == '0' then return redis.call('set', KEYS[2], text, 'GET') end
+  return redis.call('set', KEYS[2], text, 'PX', ARGV[4], 'GET')
 end
 
 local function token()
   if ARGV[4] == '-1' then return 0 end
-  local last = tonumber(redis.call('get', KEYS[2]) or 0)
   local t = redis.call('time')
-  return put(math.max(last + 1, t[1] * 1000000 + t[2], tonumber(ARGV[5])))
+  local now = t[1] .. string.format('%06d', t[2])
+  local last = put(now)
+  local next = math.max(tonumber(now), tonumber(last or 0) + 1, tonumber(ARGV[5]))
+  if next > tonumber(now) then put(string.format('%.0f', next)) end
+  return next
 end
 
 if redis.call('get', KEYS[1]) == ARGV[1] then
@@ -27,7 +25,10 @@ if redis.call('get', KEYS[1]) == ARGV[1] then
   end
   if ARGV[4] == '-1' then return {1, 0} end
   local mine, least = tonumber(redis.call('get', KEYS[2]) or 0), tonumber(ARGV[5])
-  if mine < least then mine = put(least) end
+  if mine < least then
+    mine = least
+    put(string.format('%.0f', least))
+  end
   return {1, mine}
 end
 if ARGV[2] ~= '1' or redis.call('exists', KEYS[3]) == 1 then return {-1, 0} end
