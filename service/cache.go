@@ -144,14 +144,14 @@ func (c *VoucherCache) copy(ctx context.Context, id string) (*copyOf, error) {
 	if held := s.fresh(now); held != nil {
 		c.metrics.CacheRead(true)
 		if now.Sub(held.asked) > copyRefreshAge {
-			c.refresh(id, s)
+			c.refresh(id, s) //nolint:contextcheck // nobody waits for it
 		}
 		return held, nil
 	}
 	c.metrics.CacheRead(false)
 	for range maxReadings {
 		select {
-		case result := <-c.load(id, s):
+		case result := <-c.load(id, s): //nolint:contextcheck // it is shared by all who wait
 			if result.Err != nil {
 				return nil, undone("The voucher could not be read in time.", result.Err)
 			}
@@ -209,7 +209,7 @@ func (c *VoucherCache) load(id string, s *slot) <-chan singleflight.Result {
 			return nil, err
 		}
 		s.held.Store(fetched)
-		return nil, nil //nolint:nilnil // the copy is in the slot
+		return nil, nil
 	})
 }
 
@@ -225,8 +225,9 @@ func (c *VoucherCache) fetch(ctx context.Context, id string, before *copyOf) (*c
 		return fetched, nil
 	}
 	fetched.voucher = *v
+	selling := v.Refusal(v.ServerTime) == nil
 	switch {
-	case v.Remaining > 0 || v.Refusal(v.ServerTime) != nil:
+	case v.Remaining > 0 || !selling:
 	case before != nil && before.buyers != nil && before.voucher.Version == v.Version:
 		// Nothing was sold or given back since: the same people have orders.
 		fetched.buyers = before.buyers

@@ -172,7 +172,7 @@ func (s *Orders) unlock(ctx context.Context, lease Lease, userID string) {
 // on a client that hangs up changes nothing: the order is decided, and the
 // user's lock is held until it is.
 func (s *Orders) commit(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
-	if lost := context.Cause(lease.Context()); lost != nil {
+	if lost := context.Cause(lease.Context()); lost != nil { //nolint:contextcheck // the lock has a life of its own
 		s.unlock(ctx, lease, userID)
 		return model.Order{}, model.Unavailable("The user's lock was lost.", lost)
 	}

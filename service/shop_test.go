@@ -132,7 +132,7 @@ func newShop(t *testing.T) shop {
 		Metrics: metrics, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
-		s.Orders.Close()
+		s.Close()
 		copies.Close()
 	})
 	return s

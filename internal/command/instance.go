@@ -81,7 +81,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if !cfg.Migrate {
 		probes = append(probes, schemaProbe(db))
 	}
-	if probe, needed := i.claimDatabase(cfg, db); needed {
+	if probe, needed := i.claimDatabase(cfg, db); needed { //nolint:contextcheck // the claim outlives the start
 		probes = append(probes, probe)
 	}
 
@@ -98,9 +98,9 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	}
 	i.onClose("voucher copies", func() error { copies.Close(); return nil })
 	changes := repository.NewVoucherChanges(client)
-	i.watch(changes, copies)
+	i.watch(changes, copies) //nolint:contextcheck // it watches until the stop
 
-	locks, more, err := i.openLocks(cfg, client, db)
+	locks, more, err := i.openLocks(cfg, client, db) //nolint:contextcheck // they are closed at the stop
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	i.onClose("orders", func() error { selling.Close(); return nil })
 
 	i.health = service.NewHealth(probes...)
-	api, err := handler.New(handler.Options{
+	api, err := handler.New(handler.Options{ //nolint:contextcheck // its requests bring their own
 		Orders:         selling,
 		Vouchers:       service.NewVouchers(vouchers, copies, changes, log),
 		Accounts:       service.NewAccounts(repository.NewAccounts(db), newHasher(), tokens),

@@ -55,7 +55,7 @@ func (i *Instance) listen(ctx context.Context, name, address string, lockWait ti
 			i.failed <- fmt.Errorf("the %s listener ended: %w", name, err)
 		}
 	}()
-	i.onClose(name+" listener", func() error { return l.stop() })
+	i.onClose(name+" listener", l.stop)
 	return l, nil
 }
 

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"sync"
 	"testing"
@@ -121,7 +122,7 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 // anything but the sale's own answers, so the machine must not be busy with
 // three thousand requests of somebody else.
 //
-//nolint:paralleltest,tparallel // see above
+//nolint:paralleltest // see above
 func TestSaleSellsExactlyItsStock(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -170,9 +171,7 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 					return true
 				})
 				more := winners(t, rush(t, instances, voucher.ID, users(a, buyers, 100), 2))
-				for user, order := range won {
-					more[user] = order
-				}
+				maps.Copy(more, won)
 				sold(t, a, voucher.ID, more, stock+5)
 			})
 			t.Run("stock below what is sold is refused", func(t *testing.T) {
