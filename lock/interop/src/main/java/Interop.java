@@ -33,7 +33,8 @@ public final class Interop {
         for (String url : List.of(args).subList(1, args.length)) {
             Config config = new Config();
             config.setLockWatchdogTimeout(Long.parseLong(args[0])).setThreads(4).setNettyThreads(4);
-            config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1);
+            config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(1).setSubscriptionConnectionMinimumIdleSize(1)
+                .setTimeout(2000).setRetryAttempts(1); // ms; a server that was killed is given up soon
             interop.servers.add(Redisson.create(config));
         }
         System.out.println("ready");
