@@ -47,6 +47,7 @@ func BenchmarkPair(b *testing.B) {
 func BenchmarkOneKey(b *testing.B) {
 	const goroutines = 64
 	run := func(b *testing.B, lock func() func()) {
+		b.Helper()
 		waits := make([][]time.Duration, goroutines)
 		var next atomic.Int64
 		var wg sync.WaitGroup

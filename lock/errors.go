@@ -3,7 +3,7 @@ package lock
 import "errors"
 
 var (
-	// ErrTimeout: the lock was held by somebody else until the wait budget
+	// ErrTimeout means that the lock was held by somebody else until the wait budget
 	// had passed. Nothing is left held.
 	ErrTimeout = errors.New("lock: not free within the wait budget")
 
@@ -22,21 +22,21 @@ var (
 	// it is unlocked.
 	ErrUnlocked = errors.New("lock: unlocked")
 
-	// ErrClosed: the client has been closed.
+	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 
-	// ErrUnknown: the store did not answer in time, so it may or may not have
+	// ErrUnknown means that the store did not answer in time, so it may or may not have
 	// done what it was asked to. The client undoes an acquisition that ended
 	// like this; its caller holds nothing.
 	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
 
-	// ErrRefused: the store answered that it cannot do this at all (a key of
+	// ErrRefused means that the store answered that it cannot do this at all (a key of
 	// another type, no permission) and changed nothing.
 	ErrRefused = errors.New("lock: refused by the store")
 
-	// ErrNotSent: the request did not leave this process, so nothing happened.
+	// ErrNotSent means that the request did not leave this process, so nothing happened.
 	ErrNotSent = errors.New("lock: the request was not sent")
 
-	// ErrOverloaded: more calls wait for the store than it is willing to queue.
+	// ErrOverloaded means that more calls wait for the store than it is willing to queue.
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )

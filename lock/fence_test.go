@@ -109,7 +109,7 @@ func TestPausedHolderIsFenced(t *testing.T) {
 		}
 	}
 
-	child := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // this test binary
+	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), roleVariable+"=holder", redisVariable+"=redis://"+client.Options().Addr, dsnVariable+"="+dsn)
 	child.Stderr = os.Stderr
 	in, err := child.StdinPipe()

@@ -135,7 +135,7 @@ func histories(t *testing.T, ctx context.Context, count, atOnce int, processes [
 }
 
 // disturb makes the lines fail in turn until ctx ends.
-func disturb(ctx context.Context, t *testing.T, benches ...bench) { //nolint:revive // as context-first, in a goroutine
+func disturb(ctx context.Context, t *testing.T, benches ...bench) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := 0; ctx.Err() == nil; i++ {
 		b := benches[rng.IntN(len(benches))]

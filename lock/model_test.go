@@ -62,7 +62,7 @@ func (m *machine) acquire(t *rapid.T) {
 			t.Fatalf("token %d after %d, owner before %d", lease.Token(), m.token, who)
 		}
 		m.token = lease.Token()
-		m.owners[owner] = context.WithoutCancel(lease.Context())
+		m.owners[owner] = context.WithoutCancel(lease.Context()) //nolint:fatcontext // one per owner
 		m.holds = append(m.holds, hold{owner: owner, lease: lease})
 	case !errors.Is(err, lock.ErrHeld):
 		t.Fatalf("owner %d got a lock that is with %d: %v", owner, who, err)

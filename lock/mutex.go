@@ -96,7 +96,7 @@ func (m *Mutex) lockAs(ctx context.Context, own *owner, s *slot, a attempt) (*Le
 	defer s.give()
 
 	c := m.client
-	parent := ctx
+	parent := ctx //nolint:contextcheck // it is the caller's
 	if a.parent != nil {
 		parent = a.parent
 	}
@@ -238,7 +238,7 @@ func (e *entry) unlock(ctx context.Context, until time.Time, l *Lease) error {
 		case e.slot.turn <- struct{}{}:
 		case <-ctx.Done():
 			// A goroutine of the same owner is in the middle of a re-entry.
-			h.client.later(func(ctx context.Context) {
+			h.client.later(func(ctx context.Context) { //nolint:contextcheck // the caller's has ended
 				e.slot.turn <- struct{}{}
 				defer e.slot.give()
 				_ = e.unlockNow(ctx, until, l)

@@ -12,7 +12,7 @@ import (
 )
 
 //go:embed sql/*.sql
-var sqlFiles embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+var sqlFiles embed.FS
 
 const (
 	// DefaultTable is the name of the lock table unless Table says otherwise.

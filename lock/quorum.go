@@ -175,7 +175,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	for i, p := range q.parts {
 		go func() {
 			part, err := p.lock(asking, one)
-			b.answer(i, part, err)
+			b.answer(i, part, err) //nolint:contextcheck // what came too late is given back on a context of its own
 		}()
 	}
 

@@ -11,19 +11,19 @@ import (
 )
 
 //go:embed lua/acquire.lua
-var acquireLua string //nolint:gochecknoglobals // go:embed needs a variable
+var acquireLua string
 
 //go:embed lua/renew.lua
-var renewLua string //nolint:gochecknoglobals // go:embed needs a variable
+var renewLua string
 
 //go:embed lua/release.lua
-var releaseLua string //nolint:gochecknoglobals // go:embed needs a variable
+var releaseLua string
 
 //go:embed lua/pass.lua
-var passLua string //nolint:gochecknoglobals // go:embed needs a variable
+var passLua string
 
 //go:embed lua/force.lua
-var forceLua string //nolint:gochecknoglobals // go:embed needs a variable
+var forceLua string
 
 const (
 	// latchTime is longer than go-redis goes on repeating a command (with

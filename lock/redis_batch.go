@@ -1,7 +1,7 @@
 package lock
 
 import (
-	"context" //nolint:gosec // the name Redis gives a script, no protection
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,7 +105,7 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 		b.mu.Lock()
 	}
 	b.pending = append(b.pending, c)
-	b.takeOff()
+	b.takeOff() //nolint:contextcheck // a pipeline serves many callers and outlives each
 	b.mu.Unlock()
 
 	select {
@@ -133,7 +133,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
-	b.takeOff()
+	b.takeOff() //nolint:contextcheck // a pipeline serves many callers and outlives each
 	took := time.Since(c.queued)
 	b.swift = took < swiftly
 	if gaveUp {

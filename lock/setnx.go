@@ -8,13 +8,13 @@ import (
 )
 
 //go:embed lua/setnx_acquire.lua
-var setnxAcquireLua string //nolint:gochecknoglobals // go:embed needs a variable
+var setnxAcquireLua string
 
 //go:embed lua/setnx_renew.lua
-var setnxRenewLua string //nolint:gochecknoglobals // go:embed needs a variable
+var setnxRenewLua string
 
 //go:embed lua/setnx_release.lua
-var setnxReleaseLua string //nolint:gochecknoglobals // go:embed needs a variable
+var setnxReleaseLua string
 
 // SetNXStore keeps plain locks in one Redis. See NewSetNXStore.
 type SetNXStore struct{ redis *RedisStore }
