@@ -11,7 +11,10 @@ import (
 type attack struct {
 	name  string
 	stock int64 // units there are to sell; one less than the workers want, mostly
-	run   func(ctx context.Context, a *arena) error
+	// lapses: a lease is meant to end under its holder, who may be refused. Under
+	// every other attack a lock that is lost is a defect, told or not.
+	lapses bool
+	run    func(ctx context.Context, a *arena) error
 }
 
 const (
@@ -20,6 +23,10 @@ const (
 	attackLease = 400 * time.Millisecond
 	// unlockLease leaves a worker on a busy machine the time to get to its unlock.
 	unlockLease = 4 * attackLease
+	// watchedLeases are those of a holder whose watchdog must keep it. A machine
+	// may stall for longer than one, and then the holder is rightly refused: only
+	// who loses all of them, each twice the one before, has no watchdog.
+	watchedLease, watchedLeases = attackLease, 4
 	// calmLease is the lease of everybody else: longer than any attack.
 	calmLease = 30 * time.Second
 	// absence is how long the lab watches for what must not happen. A broken
@@ -38,6 +45,7 @@ type arena struct {
 	setup    setup
 	start    func(ctx context.Context, name string, s strategy, with setup) *actor // in this process
 	child    func(ctx context.Context, name string, s strategy, with setup) *actor // in another one
+	watched  time.Duration                                                         // the lease of a holder whose watchdog must keep it
 	tally    tally
 	workers  []*actor
 }
@@ -147,7 +155,7 @@ func staleUnlock(at point) attack {
 	if at == pointOwner {
 		lease = unlockLease
 	}
-	return attack{name: "late unlock", stock: 2, run: func(ctx context.Context, a *arena) error {
+	return attack{name: "late unlock", stock: 2, lapses: true, run: func(ctx context.Context, a *arena) error {
 		slow := a.worker(ctx, "A", fixedLease(lease))
 		slow.to(ctx, certain, at)
 		second := a.worker(ctx, "B", nil)
@@ -164,10 +172,10 @@ func staleUnlock(at point) attack {
 // outlive: A is inside for three leases; B wants in.
 func outlive() attack {
 	return attack{name: "work longer than the lease", stock: 1, run: func(ctx context.Context, a *arena) error {
-		slow := a.worker(ctx, "A", shortLease)
+		slow := a.worker(ctx, "A", func(s *setup) { s.Lease = a.watched })
 		slow.to(ctx, certain, pointRead)
 		second := a.worker(ctx, "B", nil)
-		second.to(ctx, a.forbidden(3*attackLease), pointRead)
+		second.to(ctx, a.forbidden(3*a.watched), pointRead)
 		return a.finish(ctx, slow, second)
 	}}
 }

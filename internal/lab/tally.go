@@ -54,10 +54,15 @@ type Finding struct {
 	Deadlocked bool  // somebody waited in vain for a lock that nobody alive held
 }
 
-// judge compares what workers were told with what is there.
-func (t *tally) judge(stock int64, left figures) Finding {
+// judge compares what workers were told with what is there. A worker that was
+// refused has nothing to expect where leases may lapse, and all where they must not.
+func (t *tally) judge(stock int64, left figures, lapses bool) Finding {
+	expected := t.Requested - t.SoldOut
+	if lapses {
+		expected -= t.Refused
+	}
 	f := Finding{
-		Expected:   t.Requested - t.Refused - t.SoldOut,
+		Expected:   expected,
 		Actual:     left.Balance,
 		Lost:       max(t.Done-left.Balance, 0),
 		Oversold:   max(t.Sold-stock, 0),

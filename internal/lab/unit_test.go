@@ -61,13 +61,14 @@ func TestJudgement(t *testing.T) {
 		{"a unit sold that is there still", tally{Requested: 1, Done: 1, Sold: 1}, 5, figures{1, 5}, Finding{Expected: 1, Actual: 1, Lost: 1}, false},
 		{"stuck", tally{Requested: 2, Done: 1, Stuck: 1}, 0, figures{1, 0}, Finding{Expected: 2, Actual: 1, Deadlocked: true}, false},
 		{"refused honestly", tally{Requested: 2, Done: 1, Refused: 1}, 0, figures{1, 0}, Finding{Expected: 1, Actual: 1}, true},
+		{"refused where nobody may be", tally{Requested: 2, Done: 1, Refused: 1}, 0, figures{1, 0}, Finding{Expected: 2, Actual: 1}, false},
 		{"sold out honestly", tally{Requested: 2, Done: 1, Sold: 1, SoldOut: 1}, 1, figures{1, 0}, Finding{Expected: 1, Actual: 1}, true},
 		{"sold out too early", tally{Requested: 1, SoldOut: 1}, 1, figures{0, 1}, Finding{Unsold: 1}, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			got := test.told.judge(test.stock, test.left)
+			got := test.told.judge(test.stock, test.left, test.name == "refused honestly")
 			if got != test.want || got.clean() != test.clean {
 				t.Errorf("%+v, clean %t; want %+v, clean %t", got, got.clean(), test.want, test.clean)
 			}
