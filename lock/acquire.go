@@ -45,12 +45,12 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
 	case StateHeld:
 	}
-	return c.got(ctx, h, sent, grant.Token)
+	return c.got(ctx, h, sent, grant.Token, grant.Once)
 }
 
 // got turns a granted request into a holding, unless its caller is gone or the
 // answer took longer than the lease.
-func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64) (bool, time.Duration, error) {
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64, once bool) (bool, time.Duration, error) {
 	switch {
 	case ctx.Err() != nil:
 		h.undo(nil)
@@ -58,7 +58,7 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int6
 	case c.isClosed():
 		h.undo(nil)
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrClosed)
-	case !h.begin(sent, h.first, token):
+	case !h.begin(sent, h.first, token, once):
 		h.undo(nil)
 		return false, 0, fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
 	}
@@ -81,7 +81,7 @@ func (c *Client) setHolds(ctx context.Context, until time.Time, h *holding, left
 func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, error) {
 	w := c.offer(h.name)
 	if w == nil {
-		was, err := c.release(ctx, until, h.request(0, 0))
+		was, err := c.release(ctx, until, h.last())
 		c.nudge(h.name)
 		return was, err
 	}
@@ -89,7 +89,7 @@ func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, e
 	var sent time.Time
 	err := c.insist(ctx, until, func(ctx context.Context) (err error) {
 		sent = time.Now()
-		passed, err = c.passer.Pass(ctx, h.request(0, 0), w.h.request(1, w.h.first))
+		passed, err = c.passer.Pass(ctx, h.last(), w.h.request(1, w.h.first))
 		return err
 	})
 	c.settle(w, passed, sent, err)

@@ -39,7 +39,7 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 		case step.closed:
 			return nil, c.giveUp(q, w, ErrClosed)
 		case step.got:
-			ok, _, err := c.got(ctx, h, w.sent, w.token)
+			ok, _, err := c.got(ctx, h, w.sent, w.token, w.once)
 			if !ok {
 				c.leave(q, w, 0)
 				return nil, err

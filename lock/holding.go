@@ -20,6 +20,8 @@ type holding struct {
 	held     bool // the store said so, and end has not been called
 	cause    error
 	token    int64
+	once     bool      // Grant.Once, of every attempt
+	repeated bool      // an attempt was not
 	until    time.Time // by the monotonic clock: not to be relied on after this
 	timer    *time.Timer
 	leases   map[*Lease]struct{}
@@ -38,6 +40,13 @@ func (h *holding) request(holds int, lease time.Duration) Request {
 	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
 }
 
+// last is the request that gives the lock back.
+func (h *holding) last() Request {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Request{Name: h.name, Holder: h.id, Once: h.once}
+}
+
 // ask makes one attempt to take the lock. An error leaves the attempt to be
 // undone by the caller, unless it is ErrRefused.
 func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
@@ -46,12 +55,17 @@ func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) 
 	if err != nil {
 		return grant, sent, fmt.Errorf("acquire the lock %s: %w", h.name, err)
 	}
+	if !grant.Once {
+		h.mu.Lock()
+		h.repeated = true
+		h.mu.Unlock()
+	}
 	return grant, sent, nil
 }
 
 // begin makes the holding count as held until the lease asked for at sent runs
 // out; false when it has run out already.
-func (h *holding) begin(sent time.Time, lease time.Duration, token int64) bool {
+func (h *holding) begin(sent time.Time, lease time.Duration, token int64, once bool) bool {
 	until := validUntil(sent, lease)
 	left := time.Until(until)
 	if left <= 0 {
@@ -67,7 +81,7 @@ func (h *holding) begin(sent time.Time, lease time.Duration, token int64) bool {
 	c.mu.Unlock()
 
 	h.mu.Lock()
-	h.held, h.token, h.until = true, token, until
+	h.held, h.token, h.until, h.once = true, token, until, once && !h.repeated
 	h.timer = time.AfterFunc(left, h.expire)
 	h.mu.Unlock()
 	return true

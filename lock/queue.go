@@ -26,6 +26,7 @@ type waiter struct {
 	got        bool          // a Pass gave it the lock
 	token      int64         // with got
 	sent       time.Time     // with got
+	once       bool          // with got: Passed.Once
 	ask        bool          // as the head: ask at once
 	busy       time.Duration // as the head: how long the lease in the way may run
 }
@@ -142,6 +143,7 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 		// with the offer pending and is being undone.
 	case passed.Held:
 		w.got, w.token, w.sent = true, passed.Token, sent
+		w.once = passed.Once && !w.unsure
 	}
 	q := c.queues[w.h.name]
 	switch {

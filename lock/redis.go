@@ -30,8 +30,8 @@ const (
 	// its defaults, four attempts of 5 s).
 	latchTime = 30 * time.Second
 	// swiftly is below the pause before go-redis repeats a command (8 ms): an
-	// answer that came within it is to the first sending, none is under way
-	// any more, and the latch can go.
+	// answer that came within it is to the first sending, and no copy of the
+	// request is under way any more.
 	swiftly = 5 * time.Millisecond
 	// defaultTokenRetention is more than a server's clock is ever set back
 	// by; after it a counter may go, since the clock has passed it.
@@ -131,9 +131,10 @@ func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *
 
 // Acquire is Store's.
 func (s *RedisStore) Acquire(ctx context.Context, r Request) (Grant, error) {
-	v, err := s.calls.do(ctx, s.layout.acquire.call(3,
+	c := s.layout.acquire.call(3,
 		r.Name, keyName(s.layout.token, r.Name), s.latch(r),
-		r.Holder, strconv.Itoa(r.Holds), millis(r.Lease), strconv.FormatInt(s.retention, 10), strconv.FormatInt(r.Token, 10)))
+		r.Holder, strconv.Itoa(r.Holds), millis(r.Lease), strconv.FormatInt(s.retention, 10), strconv.FormatInt(r.Token, 10))
+	v, err := s.calls.do(ctx, c)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -143,9 +144,9 @@ func (s *RedisStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	}
 	switch code {
 	case 1:
-		return Grant{State: StateHeld, Token: n}, nil
+		return Grant{State: StateHeld, Token: n, Once: c.once()}, nil
 	case 0:
-		return Grant{State: StateBusy, Remaining: time.Duration(max(n, 0)) * time.Millisecond}, nil
+		return Grant{State: StateBusy, Remaining: time.Duration(max(n, 0)) * time.Millisecond, Once: c.once()}, nil
 	}
 	return Grant{State: StateLost}, nil
 }
@@ -209,7 +210,7 @@ func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
 	if !ok {
 		return false, unexpected(v)
 	}
-	if n == 1 && !r.Abandon && c.took < swiftly {
+	if n == 1 && r.Once {
 		s.calls.forget(latch)
 	}
 	return n >= 0, nil
@@ -231,10 +232,10 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	if err != nil {
 		return Passed{}, err
 	}
-	if code >= 0 && c.took < swiftly {
+	if code >= 0 && from.Once {
 		s.calls.forget(latch)
 	}
-	return Passed{Was: code >= 0, Held: code == 1, Token: token}, nil
+	return Passed{Was: code >= 0, Held: code == 1, Token: token, Once: c.once()}, nil
 }
 
 // ForceRelease is Store's.
@@ -250,7 +251,7 @@ func (s *RedisStore) ForceRelease(ctx context.Context, name string) (bool, error
 	if !ok {
 		return false, unexpected(v)
 	}
-	if n == 1 && c.took < swiftly {
+	if n == 1 { // it is for repetitions, and the answer is here
 		s.calls.forget(latch)
 	}
 	return n == 1, nil

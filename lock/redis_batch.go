@@ -137,6 +137,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	took := time.Since(c.queued)
 	b.swift = took < swiftly
 	if gaveUp {
+		c.alone = true
 		return false
 	}
 	b.finish(c, r.val, r.err, took)

@@ -43,7 +43,11 @@ type call struct {
 	val      any
 	err      error
 	took     time.Duration // the pipeline it went with
+	alone    bool          // was given up by alone, and sent again
 }
+
+// once tells whether the call was surely sent only once.
+func (c *call) once() bool { return c.took < swiftly && !c.alone }
 
 // result is the answer to a call.
 type result struct {

@@ -68,6 +68,9 @@ type Request struct {
 	Lease  time.Duration // Acquire, Renew: how long the lock lasts unless it is renewed
 	Token  int64         // Acquire: the token is to be at least this; 0 for no matter
 
+	// Once is set on a Release or Pass when the store said so in the Grant.
+	Once bool
+
 	// Abandon is set on the Release of an acquisition whose outcome is unknown.
 	Abandon bool
 }
@@ -87,6 +90,10 @@ type Grant struct {
 	State     State
 	Token     int64         // StateHeld: the fencing token, 0 if the store keeps none
 	Remaining time.Duration // StateBusy: of the lease in the way; 0 when not known
+
+	// Once: the request was surely sent only once, so that no copy of it can
+	// arrive after the holder's Release, and nothing need be kept against that.
+	Once bool
 }
 
 // Passed is the answer to a Pass.
@@ -94,4 +101,5 @@ type Passed struct {
 	Was   bool  // the first holder was still there
 	Held  bool  // the second one holds the lock now; else it is free
 	Token int64 // of the second holder
+	Once  bool  // as in Grant, for the second holder
 }
