@@ -10,9 +10,15 @@
 // them alike. A table shows the median of the rounds; a ratio is the median of the rounds' own ratios. Figures of one
 // run can be compared with one another and with nothing else.
 //
-// Each contestant runs with its defaults but for: ContextTimeoutEnabled for ours, with which a lone caller needs no second
-// goroutine, a pool of as many connections as goroutines for those that take
-// one for each call (redsync, redislock), unlimited tries (redsync gives up after 32), a pause of 10 ms between
-// tries for redislock, which has no default, and for rueidislock, whose default is a majority of three keys, one key a
-// lock, NOLOOP, and 2 s for an attempt: with its default of 20 ms it waits for ever once an answer is late.
+// Each contestant runs with its defaults but for:
+//
+//   - ours: ContextTimeoutEnabled, with which a lone caller needs no second goroutine
+//   - redsync and redislock, which take a connection for each call: as many connections as goroutines
+//   - redsync: unlimited tries, since it gives up after 32
+//   - redislock: a pause of 10 ms between tries, since it has no default
+//   - rueidislock: one key a lock instead of a majority of three, NOLOOP, and 2 s for an attempt, since with its
+//     default of 20 ms it waits for ever once an answer is late
+//
+// A handover is compared with two round trips because it takes two: the release with its message, and the request of
+// the next holder. The unit is a request of the lock itself; a PING, which does no work, is shown beside it.
 package bench

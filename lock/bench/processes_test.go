@@ -97,7 +97,8 @@ func (b *bench) handover(t *testing.T) {
 			times(float64(middle)/float64(ping)) + " × " + micros(ping), times(float64(middle)/float64(call)) + " × " + micros(call),
 		})
 		if name == ours {
-			b.target(middle <= 2*ping, "release → next holder in another process ≤ 2 round trips", "%.2f × a PING of %s", float64(middle)/float64(ping), micros(ping))
+			b.target(middle <= 2*call, "release → next holder in another process ≤ 2 round trips of one lock request",
+				"%.2f × (%s; %.2f × a PING)", float64(middle)/float64(call), micros(middle), float64(middle)/float64(ping))
 		}
 	}
 	table("Release in one process → next holder in another one", rows)
