@@ -108,8 +108,6 @@ func (a *arena) finish(ctx context.Context, workers ...*actor) error {
 	return nil
 }
 
-func shortLease(s *setup) { s.Lease = attackLease }
-
 // fixedLease is one that nobody renews.
 func fixedLease(d time.Duration) func(*setup) {
 	return func(s *setup) { s.Lease, s.Fixed = d, true }
@@ -132,19 +130,38 @@ func overlap() attack {
 // crash: a process of its own is killed at a point; then B wants the lock.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(ctx context.Context, a *arena) error {
-		victim := a.victim(ctx, "A", shortLease)
-		if !victim.to(ctx, certain, at) {
-			victim.kill()
-			_, err := victim.finish(ctx)
-			return fmt.Errorf("the holder that was to be killed did not get to %q: %w", at, err)
+		if err := a.crashAt(ctx, at); err != nil {
+			return err
 		}
-		victim.kill()
 		return a.finish(ctx, a.worker(ctx, "B", func(s *setup) {
 			if a.strategy.defect == defectDeadlock {
 				s.Wait = deadlockAfter
 			}
 		}))
 	}}
+}
+
+// crashAt starts a holder and kills it at a point. One that was refused before
+// it got there, because its lease was too short for a stalling machine, is
+// followed by another with a longer one.
+func (a *arena) crashAt(ctx context.Context, at point) error {
+	lease := attackLease
+	for range watchedLeases {
+		victim := a.victim(ctx, "A", func(s *setup) { s.Lease = lease })
+		if victim.to(ctx, certain, at) {
+			victim.kill()
+			return nil
+		}
+		done, err := victim.finish(ctx)
+		if err != nil {
+			return err
+		}
+		if done.Result != resultRefused {
+			return fmt.Errorf("the holder that was to be killed did not get to %q: %s", at, done.Result)
+		}
+		lease *= 2
+	}
+	return fmt.Errorf("the holder that was to be killed did not get to %q before its lease was over", at)
 }
 
 // staleUnlock: A writes, its lease runs out before it unlocks, B takes the lock
