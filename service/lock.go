@@ -10,7 +10,9 @@ type Locker interface {
 	// Lock waits for the named lock, at most for the wait budget (zero: one
 	// try). It MUST return ErrLockBusy when somebody else kept the lock for
 	// that long, ctx's error when ctx ended, and any other error when the
-	// truth could not be learnt; in all three cases nothing is left held.
+	// truth could not be learnt; in all three cases nothing is left held. The
+	// lease MUST last until Unlock, beyond the end of ctx: an order is decided
+	// behind a client that has hung up.
 	Lock(ctx context.Context, name string, wait time.Duration) (Lease, error)
 }
 

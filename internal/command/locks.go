@@ -125,16 +125,37 @@ func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client 
 // userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
-// Lock implements service.Locker.
+// Lock implements service.Locker. The package renews a lock as long as the
+// context it was taken with lives; the request's may end before the order is
+// decided, so it only ends the wait.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (service.Lease, error) {
-	lease, err := l(name).Lock(ctx, lock.Wait(wait))
-	if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
-		return nil, fmt.Errorf("%w: %w", service.ErrLockBusy, err)
-	}
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	waiting := context.AfterFunc(ctx, release)
+	lease, err := l(name).Lock(holding, lock.Wait(wait))
 	if err != nil {
+		release()
+		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
+			err = fmt.Errorf("%w: %w", service.ErrLockBusy, err)
+		}
 		return nil, err
 	}
-	return lease, nil
+	held := heldLock{Lease: lease, release: release}
+	if !waiting() { // ctx ended at the last moment, and the renewals with it
+		return nil, errors.Join(context.Cause(ctx), held.Unlock())
+	}
+	return held, nil
+}
+
+// heldLock is a lock that lasts until Unlock.
+type heldLock struct {
+	*lock.Lease
+	release context.CancelFunc
+}
+
+// Unlock implements service.Lease.
+func (l heldLock) Unlock() error {
+	defer l.release()
+	return l.Lease.Unlock()
 }
 
 // noLocks leaves everything to the database's constraints.

@@ -52,6 +52,7 @@ func mariadbEngine() engine {
 				"--datadir="+s.data(),
 				"--socket="+filepath.Join(s.dir, "socket"),
 				"--pid-file="+filepath.Join(s.dir, "pid"),
+				"--tmpdir="+s.dir,
 				"--bind-address="+loopback,
 				"--port="+strconv.Itoa(s.port.number),
 				// Many small servers on one machine: little memory, and no kernel limit of io_uring.
@@ -143,7 +144,10 @@ func install(ctx context.Context) (string, error) {
 	args = append(args,
 		"--datadir="+path, "--skip-test-db", "--skip-name-resolve",
 		"--auth-root-authentication-method=normal", "--extra-file="+accounts)
-	if out, err := exec.CommandContext(ctx, program, args...).CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(ctx, program, args...)
+	// Two bootstraps at once would otherwise meet in the files of their temporary tables.
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", program, err, out)
 	}
 	return path, nil
