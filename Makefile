@@ -49,6 +49,15 @@ cover: deps ## test coverage over all packages, bin/cover.html
 bench: deps ## benchmarks (PKG=./lock)
 	go test -run='^$$' -bench=. -benchmem -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
+.PHONY: bench-lock
+bench-lock: deps ## the lock against redsync, redislock and rueidislock on one Redis (ARGS='-check')
+	cd lock/bench && go test -count=1 -v -timeout=10m -run TestPeers . $(ARGS)
+
+.PHONY: interop
+interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)
+	mvn -q -B -f lock/interop/pom.xml package
+	CGO_ENABLED=1 go test -race -count=1 -timeout=$(TEST_TIMEOUT) -tags interop $(ARGS) ./lock/interop/...
+
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
 	$(BIN)/golangci-lint run $(PKG)
