@@ -38,7 +38,7 @@ var importMap = map[string][]string{
 // library only. The other layers' libraries are in .golangci.yml.
 var libraries = map[string][]string{
 	"model":  {},
-	"config": {"github.com/caarlos0/env/v11"},
+	"config": {},
 	"lock":   {"github.com/redis/go-redis/v9"},
 }
 
@@ -159,8 +159,8 @@ func TestImportRules(t *testing.T) {
 		{"model/order.go", "time", true},
 		{"model/order.go", "gorm.io/gorm", false},
 		{"model/order.go", "seckill/internal/ids", false},
-		{"config/config.go", "github.com/caarlos0/env/v11", true},
-		{"config/config.go", "github.com/caarlos0/environment", false},
+		{"config/config.go", "net/netip", true},
+		{"config/config.go", "github.com/spf13/viper", false},
 		{"config/config.go", "seckill/model", false},
 		{"internal/token/token.go", "seckill/model", true},
 		{"internal/token/token.go", "seckill/service", false},
