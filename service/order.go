@@ -28,6 +28,9 @@ const (
 	maxCommitBatch = 500
 	// commitWriters commit at once: one prepares while the other waits for the disk.
 	commitWriters = 2
+	// maxAtOnce requests take locks and wait for transactions at once: enough
+	// for two transactions of a hundred orders and what gathers behind them.
+	maxAtOnce = 256
 	// maxCommitQueue orders wait; what more arrives is told to come again at
 	// once, because it could not be served within its budget anyway.
 	maxCommitQueue = 8192
@@ -54,6 +57,7 @@ type Orders struct {
 	copies   *VoucherCache
 	locks    Locker
 	lockWait time.Duration
+	gate     gate
 	commits  *batch.Group[model.Order, model.Outcome]
 	settling sync.WaitGroup // orders whose clients were answered before they were decided
 	metrics  *telemetry.Metrics
@@ -77,6 +81,7 @@ func NewOrders(deps OrderDeps) *Orders {
 		copies:   deps.Copies,
 		locks:    deps.Locks,
 		lockWait: deps.LockWait,
+		gate:     newGate(maxAtOnce),
 		metrics:  deps.Metrics,
 		log:      deps.Log,
 		commits: batch.New(deps.Store.CreateOrders, batch.Options{
@@ -116,16 +121,43 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
-	lease, err := s.lock(ctx, userID)
+	if err := s.enter(ctx, userID, voucherID); err != nil {
+		return model.Order{}, err
+	}
+	lease, err := s.lock(ctx, userID, 0)
+	if s.lockWait > 0 && model.CodeOf(err) == model.CodeLockBusy {
+		// Whoever waits for himself must not stand in the way of the others.
+		s.gate.leave()
+		if lease, err = s.lock(ctx, userID, s.lockWait); err != nil {
+			return model.Order{}, err
+		}
+		if err := s.enter(ctx, userID, voucherID); err != nil {
+			s.unlock(ctx, lease, userID)
+			return model.Order{}, err
+		}
+	}
+	defer s.gate.leave()
 	if err != nil {
 		return model.Order{}, err
 	}
-	// The wait may have been long enough for the sale to be over.
 	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
-		s.unlock(ctx, lease, userID)
+		s.unlock(ctx, lease, userID) // the lock was slow, and the sale is over
 		return model.Order{}, err
 	}
 	return s.commit(ctx, lease, userID, voucherID)
+}
+
+// enter waits at the gate, and looks at the copy again: meanwhile the sale may
+// be over. It is left with gate.leave unless enter answers an error.
+func (s *Orders) enter(ctx context.Context, userID, voucherID string) error {
+	if err := s.gate.enter(ctx); err != nil {
+		return undone("Too many orders are waiting.", err)
+	}
+	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+		s.gate.leave()
+		return err
+	}
+	return nil
 }
 
 // refusedLocally answers from this instance's copy of the voucher.
@@ -141,9 +173,9 @@ func (s *Orders) refusedLocally(ctx context.Context, userID, voucherID string) e
 	return nil
 }
 
-func (s *Orders) lock(ctx context.Context, userID string) (Lease, error) {
+func (s *Orders) lock(ctx context.Context, userID string, wait time.Duration) (Lease, error) {
 	began := time.Now()
-	lease, err := s.locks.Lock(ctx, userLock(userID), s.lockWait)
+	lease, err := s.locks.Lock(ctx, userLock(userID), wait)
 	s.metrics.LockWaited(time.Since(began))
 	switch {
 	case err == nil:

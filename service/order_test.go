@@ -148,8 +148,8 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 		if took := time.Since(began); took > commitTimeout {
 			t.Errorf("closing took %v", took)
 		}
-		if released := s.keys.released.Load(); released != 1000 {
-			t.Errorf("%d of 1000 locks were given back", released)
+		if taken, released := s.keys.taken.Load(), s.keys.released.Load(); taken > maxAtOnce || released != taken {
+			t.Errorf("%d locks were taken and %d given back, want %d at the most", taken, released, maxAtOnce)
 		}
 	})
 }
@@ -181,5 +181,52 @@ func TestConcurrentOrdersShareTransactions(t *testing.T) {
 		if n := s.desk.calls.Load(); n > 100 {
 			t.Errorf("%d transactions for 1000 concurrent orders", n)
 		}
+	})
+}
+
+// In a rush everybody passes the first look at the copy. Those who wait at the
+// gate are told from memory once the first ones have taken it all.
+func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t)
+		s.desk.took = 10 * time.Millisecond
+		var crowd sync.WaitGroup
+		for i := range 5000 {
+			crowd.Go(func() { _, _ = s.Place(t.Context(), fmt.Sprint("user", i), "v1") })
+		}
+		crowd.Wait()
+		if n := s.desk.orders.Load(); n != 10 {
+			t.Errorf("%d sold, want 10", n)
+		}
+		if n := s.keys.taken.Load(); n > 3*maxAtOnce {
+			t.Errorf("%d of 5000 took a lock for 10 units", n)
+		}
+	})
+}
+
+// A user who keeps himself waiting does not keep others waiting.
+func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t)
+		s.keys.busy = "lock:order:alice"
+		var crowd sync.WaitGroup
+		for range 2 * maxAtOnce {
+			crowd.Go(func() {
+				if _, err := s.Place(t.Context(), "alice", "v1"); model.CodeOf(err) != model.CodeLockBusy {
+					t.Errorf("%v, want LOCK_BUSY", err)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		if _, err := s.Place(t.Context(), "bob", "v1"); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("bob waited %v behind alice", took)
+		}
+		crowd.Wait()
 	})
 }

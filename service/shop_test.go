@@ -60,12 +60,18 @@ type keys struct {
 	took     time.Duration
 	err      error
 	lost     bool
+	busy     string // the name of a lock somebody else holds
+	taken    atomic.Int64
 	released atomic.Int64
 }
 
-func (k *keys) Lock(ctx context.Context, name string, _ time.Duration) (Lease, error) {
+func (k *keys) Lock(ctx context.Context, name string, wait time.Duration) (Lease, error) {
+	took := k.took
+	if name == k.busy {
+		took += wait
+	}
 	select {
-	case <-time.After(k.took):
+	case <-time.After(took):
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -74,6 +80,10 @@ func (k *keys) Lock(ctx context.Context, name string, _ time.Duration) (Lease, e
 	if k.err != nil {
 		return nil, k.err
 	}
+	if name == k.busy {
+		return nil, ErrLockBusy
+	}
+	k.taken.Add(1)
 	k.held[name] = true
 	l := &key{keys: k, name: name, ctx: context.Background()}
 	if k.lost {
