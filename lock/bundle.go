@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type bundle struct {
 	over     bool          // given up, unlocked or lost: whoever joins now is sent back
 	number   int64         // the token
 	unfence  func()        // forgets it
+	left     func()        // see whenOver
 }
 
 var _ held = (*bundle)(nil)
@@ -100,6 +102,29 @@ func (b *bundle) decided(ctx context.Context) error {
 	}
 }
 
+// whenOver has f called once the bundle was lost or its parts were given back.
+func (b *bundle) whenOver(f func()) {
+	b.mu.Lock()
+	if !b.over {
+		b.left, f = f, nil
+	}
+	b.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// leave says that the parts are no longer in anybody's way.
+func (b *bundle) leave() {
+	b.mu.Lock()
+	f := b.left
+	b.left = nil
+	b.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
 // ended takes note that a part's lease has ended, by loss or unlock.
 func (b *bundle) ended(i int, part *Lease) {
 	b.mu.Lock()
@@ -113,6 +138,7 @@ func (b *bundle) ended(i int, part *Lease) {
 	b.mu.Unlock()
 	if gone {
 		b.lease.end(ErrLost)
+		b.leave()
 	}
 }
 
@@ -155,10 +181,11 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 // giveUp gives back every part that was got, on a context of its own: that of
 // the caller may be what ended. The caller waits for it only as long as its
 // context lasts.
-func (b *bundle) giveUp(ctx context.Context, bound time.Duration) {
+// It reports whether there were any.
+func (b *bundle) giveUp(ctx context.Context, bound time.Duration) bool {
 	parts, _ := b.take()
 	if len(parts) == 0 {
-		return
+		return false
 	}
 	done := make(chan struct{})
 	go func() {
@@ -171,6 +198,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) {
 	case <-done:
 	case <-ctx.Done():
 	}
+	return true
 }
 
 // unlock gives back every part and reports every failure. A part that was lost
@@ -178,7 +206,15 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) {
 func (b *bundle) unlock(ctx context.Context, _ time.Time, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
-	errs := each(parts, func(p *Lease) error { return p.UnlockContext(ctx) })
+	var given atomic.Int32
+	errs := each(parts, func(p *Lease) error {
+		err := p.UnlockContext(ctx)
+		if err == nil && int(given.Add(1)) == b.q.need && b.q.need < len(parts) {
+			time.AfterFunc(unlockGrace, b.leave)
+		}
+		return err
+	})
+	b.leave()
 	gone := 0
 	errs = slices.DeleteFunc(errs, func(err error) bool {
 		if errors.Is(err, ErrLost) {
@@ -197,16 +233,6 @@ func (b *bundle) extend(ctx context.Context, d time.Duration) error {
 	return b.most("extend", func(l *Lease) error { return l.Extend(ctx, d) })
 }
 
-func (b *bundle) raise(ctx context.Context, token int64) error {
-	err := b.most("raise the token of", func(l *Lease) error { return l.hold.raise(ctx, token) })
-	if err == nil {
-		b.mu.Lock()
-		b.number = max(b.number, token)
-		b.mu.Unlock()
-	}
-	return err
-}
-
 // most does something with the parts that are held; enough of them must succeed.
 func (b *bundle) most(what string, do func(*Lease) error) error {
 	errs := each(b.current(), do)
@@ -220,36 +246,6 @@ func (b *bundle) most(what string, do func(*Lease) error) error {
 		return fmt.Errorf("%s the lock %s: %w", what, b.q.name, errors.Join(errs...))
 	}
 	return nil
-}
-
-// fence makes a token of those of the parts: the greatest, written back to
-// enough parts that the next holder, who must share one of them, gets more.
-func (b *bundle) fence(ctx context.Context, own *owner) error {
-	key := b.q.key()
-	token, err := own.fence(key, func() (int64, error) {
-		var greatest int64
-		for _, p := range b.current() {
-			greatest = max(greatest, p.Token())
-		}
-		if greatest == 0 { // stores without tokens
-			return 0, nil
-		}
-		return greatest, b.raise(ctx, greatest)
-	})
-	if err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.number = token
-	b.unfence = func() { own.unfence(key) }
-	return nil
-}
-
-func (b *bundle) token() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.number
 }
 
 // validUntil is until when enough parts last.

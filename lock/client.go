@@ -27,6 +27,7 @@ type Client struct {
 	live   map[*holding]struct{} // held now; for Close
 	closed bool
 
+	lines  lines // for locks of several parts
 	keeper *keeper
 	undoer *undoer
 

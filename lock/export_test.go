@@ -15,3 +15,22 @@ func Waiting(c *Client, name string) int {
 
 // DefaultLease is the watchdog's, for tests.
 const DefaultLease = defaultLease
+
+// WaitingFor tells tests how many wait in line for a lock of several parts.
+func WaitingFor(q *Quorum) int {
+	in, key := q.where()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if l := in.byKey[key]; l != nil {
+		return len(l.waiting)
+	}
+	return 0
+}
+
+// Lines tells tests how many lines there are where one waits for a quorum.
+func Lines(q *Quorum) int {
+	in, _ := q.where()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return len(in.byKey)
+}

@@ -107,6 +107,13 @@ func (o *owner) drop(key slotKey, s *slot) {
 	}
 }
 
+// holds tells whether the owner has a lock, or is about to.
+func (o *owner) holds(m *Mutex) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.slots[slotKey{m.client, m.name}] != nil
+}
+
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.
 func newUUID() string {
 	var b [16]byte

@@ -4,20 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-)
-
-const (
-	// quorumPause is between two rounds of a lock of several parts while
-	// nobody tells that one became free. It is drawn at random up to a bound
-	// that doubles, so that two callers that took half of the parts each do
-	// not do so again.
-	quorumPause    = 2 * time.Millisecond
-	maxQuorumPause = 128 * time.Millisecond
 )
 
 // Quorum is one lock made of several. It has no state and is safe for
@@ -93,75 +83,19 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 		own = &owner{}
 		ctx = context.WithValue(ctx, ownerKey{}, own)
 	}
-	var budget <-chan time.Time
-	if !a.forever {
-		t := time.NewTimer(a.wait)
-		defer t.Stop()
-		budget = t.C
+	if once := !a.forever && a.wait == 0; once {
+		lease, _, err := q.round(ctx, own, a)
+		if errors.Is(err, ErrHeld) && !a.try {
+			err = fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
+		}
+		return lease, err
 	}
-	freed := make(chan struct{}, 1)
-	var watches []Watch
-	defer func() {
-		for _, w := range watches {
-			w.Stop()
-		}
-	}()
-
-	for pause := quorumPause; ; pause = min(2*pause, maxQuorumPause) {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("lock %s: %w", q.name, context.Cause(ctx))
-		}
-		lease, err := q.round(ctx, own, a)
-		switch {
-		case err == nil:
-			return lease, nil
-		case !errors.Is(err, ErrHeld) || a.try:
-			return nil, err
-		case a.wait == 0 && !a.forever:
-			return nil, fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
-		}
-		if watches == nil {
-			watches = q.watch(freed)
-		}
-		retry := time.NewTimer(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
-		select {
-		case <-retry.C:
-		case <-freed:
-		case <-budget:
-			err = ErrTimeout
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-		retry.Stop()
-		if !errors.Is(err, ErrHeld) {
-			return nil, fmt.Errorf("lock %s: %w", q.name, err)
-		}
-	}
+	return q.await(ctx, own, a)
 }
 
-// watch has freed signalled when one of the parts may have become free.
-func (q *Quorum) watch(freed chan<- struct{}) []Watch {
-	watches := []Watch{}
-	for _, p := range q.parts {
-		m, ok := p.(*Mutex)
-		if !ok {
-			continue
-		}
-		w := m.client.store.Watch(m.name, func() {
-			select {
-			case freed <- struct{}{}:
-			default:
-			}
-		})
-		if w != nil {
-			watches = append(watches, w)
-		}
-	}
-	return watches
-}
-
-// round asks all parts once. ErrHeld means that somebody else holds too many.
-func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (*Lease, error) {
+// round asks the parts once. ErrHeld means that somebody else holds too many;
+// partly, that some had to be given back.
+func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease, partly bool, err error) {
 	set := q.settings()
 	l := &Lease{parent: ctx, term: a.lease, watchdog: a.watchdog, unlockIn: set.unlockTimeout}
 	b := newBundle(q, l)
@@ -179,7 +113,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		}()
 	}
 
-	err := b.decided(ctx)
+	err = b.decided(ctx)
 	if err == nil && a.fenced {
 		err = b.fence(ctx, own)
 	}
@@ -188,9 +122,10 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	}
 	if err == nil {
 		// Parts that have not answered may still join: they make it safer.
-		return l, nil
+		q.enter(b)
+		return l, false, nil
 	}
 	b.stop()
-	b.giveUp(ctx, set.unlockTimeout)
-	return nil, fmt.Errorf("lock %s: %w", q.name, err)
+	partly = b.giveUp(ctx, set.unlockTimeout)
+	return nil, partly, fmt.Errorf("lock %s: %w", q.name, err)
 }
