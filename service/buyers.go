@@ -2,7 +2,10 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"github.com/bits-and-blooms/bloom/v3"
 
@@ -17,6 +20,16 @@ const (
 	// falseBuyers is how often somebody who has no order is taken for a buyer;
 	// it costs him the way to the database, not a wrong answer.
 	falseBuyers = 0.001
+	// buyersGrace is how long the requests that found a voucher sold out wait
+	// for its buyers, some ten thousand of them; longer lists are read behind
+	// their backs, and until then everybody takes the whole road.
+	buyersGrace = 50 * time.Millisecond
+	// buyersTimeout bounds such a reading: maxRemembered took 13 s.
+	buyersTimeout = time.Minute
+	// buyersPause is between two readings of one voucher's buyers, so that
+	// changes in quick succession, or a database in trouble, are not answered
+	// with one long reading after the other.
+	buyersPause = time.Second
 )
 
 // BuyerStore knows who has a live order.
@@ -27,25 +40,81 @@ type BuyerStore interface {
 
 // buyers is the set of users with a live order of a sold-out voucher. It may
 // take a stranger for a buyer, never a buyer for a stranger.
-type buyers struct{ filter *bloom.BloomFilter }
-
-// readBuyers reads the buyers of a voucher that was seen sold out. Reading
-// them after that is what makes the set complete: whoever took a unit had
-// committed before nothing remained.
-func readBuyers(ctx context.Context, store BuyerStore, v model.Voucher) (*buyers, error) {
-	if v.Stock > maxRemembered {
-		return nil, nil //nolint:nilnil // "no set" is a valid answer: the caller takes the long road
-	}
-	filter := bloom.NewWithEstimates(uint(max(v.Stock, 1)), falseBuyers)
-	err := store.Buyers(ctx, v.ID, func(userID string) error {
-		filter.AddString(userID)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the buyers of voucher %s: %w", v.ID, err)
-	}
-	return &buyers{filter: filter}, nil
+type buyers struct {
+	version int64 // of the voucher that was seen sold out before they were read
+	filter  *bloom.BloomFilter
 }
 
 // mayInclude reports whether the user may have an order.
 func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
+
+// buyersOf returns the buyers of a voucher that was seen sold out, or nil while
+// they are not known. Reading them after that is what makes the set complete:
+// whoever took a unit had committed before nothing remained. While the version
+// stays the same nothing was sold or given back, and the same people have orders.
+func (c *VoucherCache) buyersOf(s *slot, v model.Voucher) *buyers {
+	if known := s.buyers.Load(); known != nil && known.version == v.Version {
+		return known
+	}
+	if v.Stock > maxRemembered || !s.reading.CompareAndSwap(false, true) {
+		return nil
+	}
+	done := make(chan *buyers, 1)
+	c.jobs.Go(func() {
+		defer s.reading.Store(false)
+		done <- c.readBuyers(s, v)
+		c.wait(buyersPause)
+	})
+	grace := time.NewTimer(buyersGrace)
+	defer grace.Stop()
+	select {
+	case read := <-done:
+		return read
+	case <-grace.C:
+		return nil
+	}
+}
+
+// readBuyers reads the buyers into the slot, and into its copy if that is still
+// of the same version.
+func (c *VoucherCache) readBuyers(s *slot, v model.Voucher) *buyers {
+	ctx, cancel := context.WithTimeout(context.Background(), buyersTimeout)
+	defer cancel()
+	read := &buyers{version: v.Version, filter: bloom.NewWithEstimates(uint(max(v.Stock, 1)), falseBuyers)}
+	err := c.store.Buyers(ctx, v.ID, func(userID string) error {
+		read.filter.AddString(userID)
+		select {
+		case <-c.closing:
+			return errClosing
+		default:
+			return nil
+		}
+	})
+	if err != nil {
+		if !errors.Is(err, errClosing) {
+			c.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
+				slog.String("voucher_id", v.ID), slog.Any("error", err))
+		}
+		return nil
+	}
+	s.buyers.Store(read)
+	if held := s.held.Load(); held != nil && held.buyers == nil && held.soldOut() && held.voucher.Version == v.Version {
+		completed := *held
+		completed.buyers = read
+		s.held.CompareAndSwap(held, &completed) // a newer copy has found them itself
+	}
+	return read
+}
+
+// errClosing ends a reading of buyers when the cache closes.
+var errClosing = fmt.Errorf("service: the voucher cache is closing")
+
+// wait waits, but not for a cache that closes.
+func (c *VoucherCache) wait(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.closing:
+	}
+}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,7 @@ const (
 	copyRefreshAge = 300 * time.Millisecond
 	// maxCopies bounds the memory; far more vouchers than are on sale at once.
 	maxCopies = 10_000
-	// readTimeout bounds one reading, buyers included. It is what a request may
+	// readTimeout bounds one reading. It is what a request may
 	// take in all: a database that is slow now is no reason to give up earlier.
 	readTimeout = placeBudget
 	// maxReadBatch vouchers are read by one query.
@@ -48,12 +49,14 @@ type VoucherReader interface {
 // VoucherCache keeps this instance's copies of vouchers: most of a flash
 // sale's traffic is answered from them. Concurrent reads share one query.
 type VoucherCache struct {
-	buyers  BuyerStore
+	store   BuyerStore
 	reader  *batch.Group[string, *model.Voucher]
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
 	jobs    sync.WaitGroup
+	closing chan struct{}
 	metrics *telemetry.Metrics
+	log     *slog.Logger
 }
 
 // slot holds the copy of one voucher.
@@ -61,10 +64,15 @@ type slot struct {
 	held       atomic.Pointer[copyOf]
 	dropped    atomic.Pointer[time.Time] // copies asked for before then are void
 	refreshing atomic.Bool
+
+	buyers  atomic.Pointer[buyers] // as they were last read
+	reading atomic.Bool            // they are being read, or were a moment ago
 }
 
 // NewVoucherCache makes an empty cache; Close ends its readers.
-func NewVoucherCache(vouchers VoucherReader, buyers BuyerStore, metrics *telemetry.Metrics) (*VoucherCache, error) {
+func NewVoucherCache(
+	vouchers VoucherReader, buyers BuyerStore, metrics *telemetry.Metrics, log *slog.Logger,
+) (*VoucherCache, error) {
 	slots, err := lru.New[string, *slot](maxCopies)
 	if err != nil {
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
@@ -83,17 +91,21 @@ func NewVoucherCache(vouchers VoucherReader, buyers BuyerStore, metrics *telemet
 		return answers, nil
 	}
 	return &VoucherCache{
-		buyers:  buyers,
+		store:   buyers,
 		slots:   slots,
+		closing: make(chan struct{}),
 		metrics: metrics,
+		log:     log,
 		reader: batch.New(readMany, batch.Options{
 			Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxCopies, Timeout: readTimeout,
 		}),
 	}, nil
 }
 
-// Close waits for the readings under way, which bound their own time.
+// Close waits for the readings under way, which bound their own time. It must
+// not be called twice.
 func (c *VoucherCache) Close() {
+	close(c.closing)
 	c.jobs.Wait()
 	c.reader.Close()
 }
@@ -204,7 +216,7 @@ func (c *VoucherCache) load(id string, s *slot) <-chan singleflight.Result {
 	return c.loading.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 		defer cancel()
-		fetched, err := c.fetch(ctx, id, s.held.Load())
+		fetched, err := c.fetch(ctx, id, s)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +225,7 @@ func (c *VoucherCache) load(id string, s *slot) <-chan singleflight.Result {
 	})
 }
 
-func (c *VoucherCache) fetch(ctx context.Context, id string, before *copyOf) (*copyOf, error) {
+func (c *VoucherCache) fetch(ctx context.Context, id string, s *slot) (*copyOf, error) {
 	asked := time.Now()
 	v, err := c.reader.Do(ctx, id)
 	if err != nil {
@@ -225,16 +237,8 @@ func (c *VoucherCache) fetch(ctx context.Context, id string, before *copyOf) (*c
 		return fetched, nil
 	}
 	fetched.voucher = *v
-	selling := v.Refusal(v.ServerTime) == nil
-	switch {
-	case v.Remaining > 0 || !selling:
-	case before != nil && before.buyers != nil && before.voucher.Version == v.Version:
-		// Nothing was sold or given back since: the same people have orders.
-		fetched.buyers = before.buyers
-	default:
-		if fetched.buyers, err = readBuyers(ctx, c.buyers, *v); err != nil {
-			return nil, err
-		}
+	if fetched.soldOut() {
+		fetched.buyers = c.buyersOf(s, *v) //nolint:contextcheck // they may be read behind the requests' backs
 	}
 	return fetched, nil
 }

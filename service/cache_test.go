@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +23,7 @@ type table struct {
 	users   []string
 	err     error
 
+	buyersTook time.Duration
 	queries    atomic.Int64
 	buyersRead atomic.Int64
 }
@@ -45,6 +47,7 @@ func (db *table) GetMany(_ context.Context, ids []string) (map[string]model.Vouc
 
 func (db *table) Buyers(_ context.Context, _ string, yield func(string) error) error {
 	db.buyersRead.Add(1)
+	<-time.After(db.buyersTook)
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, user := range db.users {
@@ -78,7 +81,7 @@ func newTable() *table {
 
 func newCache(t *testing.T, db *table) *VoucherCache {
 	t.Helper()
-	c, err := NewVoucherCache(db, db, telemetry.New(prometheus.NewRegistry()))
+	c, err := NewVoucherCache(db, db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,4 +231,63 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 			t.Errorf("unknown voucher: %v", err)
 		}
 	})
+}
+
+// A long list of buyers is read behind the requests' backs: until it is known
+// everybody takes the whole road, and nobody waits for it.
+func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := newTable()
+		db.change(func(v *model.Voucher) { v.Remaining = 0 })
+		db.users = []string{"winner"}
+		db.buyersTook = 10 * time.Second
+		c := newCache(t, db)
+		defer c.Close()
+		for began := time.Now(); time.Since(began) < 9*time.Second; <-time.After(50 * time.Millisecond) {
+			asked := time.Now()
+			if err := refusal(t, c, "loser"); err != nil {
+				t.Fatalf("before the buyers are known: %v, want to ask the database", err)
+			}
+			if took := time.Since(asked); took > 100*time.Millisecond {
+				t.Fatalf("a request waited %v", took)
+			}
+		}
+		<-time.After(2 * time.Second)
+		if err := refusal(t, c, "loser"); model.CodeOf(err) != model.CodeSoldOut {
+			t.Errorf("a loser was told %v, want SOLD_OUT", err)
+		}
+		if err := refusal(t, c, "winner"); err != nil {
+			t.Errorf("a winner was told %v from memory", err)
+		}
+		if n := db.buyersRead.Load(); n != 1 {
+			t.Errorf("the buyers were read %d times", n)
+		}
+	})
+}
+
+func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := newTable()
+		db.change(func(v *model.Voucher) { v.Remaining = 0 })
+		c, err := NewVoucherCache(db, noBuyers{}, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 100 {
+			if err := refusal(t, c, "anybody"); err != nil {
+				t.Fatalf("%v, want to ask the database", err)
+			}
+			<-time.After(100 * time.Millisecond)
+		}
+	})
+}
+
+// noBuyers cannot tell who has orders.
+type noBuyers struct{}
+
+func (noBuyers) Buyers(context.Context, string, func(string) error) error {
+	return model.Unavailable("gone", nil)
 }

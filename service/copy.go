@@ -12,7 +12,12 @@ type copyOf struct {
 	missing error         // NOT_FOUND: the voucher did not exist
 	asked   time.Time     // before the query was sent, on this machine's monotonic clock
 	told    time.Time     // after its answer had come
-	buyers  *buyers       // only of a sold-out voucher
+	buyers  *buyers       // of a sold-out voucher; nil while they are not known
+}
+
+// soldOut reports whether the sale was on, and nothing left, at the reading.
+func (c *copyOf) soldOut() bool {
+	return c.voucher.Remaining <= 0 && c.voucher.Refusal(c.voucher.ServerTime) == nil
 }
 
 // refusal answers what can be told without asking anybody: nil means "ask".

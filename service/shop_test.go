@@ -133,7 +133,7 @@ func newShop(t *testing.T) shop {
 		keys: &keys{held: map[string]bool{}}, metrics: prometheus.NewRegistry(),
 	}
 	metrics := telemetry.New(s.metrics)
-	copies, err := NewVoucherCache(db, db, metrics)
+	copies, err := NewVoucherCache(db, db, metrics, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	copies, err := service.NewVoucherCache(vouchers, orders, metrics)
+	copies, err := service.NewVoucherCache(vouchers, orders, metrics, log)
 	if err != nil {
 		return nil, err
 	}
