@@ -102,12 +102,12 @@ func NewVoucherCache(
 	}, nil
 }
 
-// Close waits for the readings under way, which bound their own time. It must
-// not be called twice.
-func (c *VoucherCache) Close() {
+// Close waits for the readings under way, or cancels them when ctx ends. It
+// must not be called twice.
+func (c *VoucherCache) Close(ctx context.Context) {
 	close(c.closing)
+	c.reader.Close(ctx)
 	c.jobs.Wait()
-	c.reader.Close()
 }
 
 // Read returns a voucher as it is now, never a copy: the query was sent after

@@ -102,7 +102,7 @@ func TestConcurrentRequestsShareOneReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() { _ = refusal(t, c, "u") })
@@ -119,7 +119,7 @@ func TestChangeIsObeyedWithinASecondThoughEveryMessageIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		for _, idle := range []time.Duration{10 * time.Millisecond, 2 * time.Second} { // busy and quiet
 			_ = refusal(t, c, "u")
 			db.change(func(v *model.Voucher) { v.State = model.VoucherPaused })
@@ -144,7 +144,7 @@ func TestDropIsObeyedAtOnceAlsoByAReadingUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		done := make(chan error)
 		go func() { done <- refusal(t, c, "u") }()
 		synctest.Wait() // the reading has seen the voucher published, and is on its way
@@ -163,7 +163,7 @@ func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		_ = refusal(t, c, "u")
 		db.change(func(v *model.Voucher) { v.Remaining = 0 })
 		for i := range 10 {
@@ -200,7 +200,7 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		_ = refusal(t, c, "u")
 		db.fail(model.Unavailable("gone", nil))
 		<-time.After(time.Second)
@@ -219,7 +219,7 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newTable()
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		for sold := range int64(10) {
 			v, err := c.Read(t.Context(), "v1")
 			if err != nil || v.Remaining != 10-sold {
@@ -243,7 +243,7 @@ func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 		db.users = []string{"winner"}
 		db.buyersTook = 10 * time.Second
 		c := newCache(t, db)
-		defer c.Close()
+		defer c.Close(context.Background())
 		for began := time.Now(); time.Since(began) < 9*time.Second; <-time.After(50 * time.Millisecond) {
 			asked := time.Now()
 			if err := refusal(t, c, "loser"); err != nil {
@@ -275,7 +275,7 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		defer c.Close(context.Background())
 		for range 100 {
 			if err := refusal(t, c, "anybody"); err != nil {
 				t.Fatalf("%v, want to ask the database", err)

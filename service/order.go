@@ -91,9 +91,10 @@ func NewOrders(deps OrderDeps) *Orders {
 	}
 }
 
-// Close lets the orders under way be decided; it takes commitTimeout at most.
-func (s *Orders) Close() {
-	s.commits.Close()
+// Close lets the orders under way be decided. When ctx ends first they are left
+// unknown: the database decides, and the clients ask again.
+func (s *Orders) Close(ctx context.Context) {
+	s.commits.Close(ctx)
 	s.settling.Wait()
 }
 

@@ -144,7 +144,7 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 		}
 		crowd.Wait()
 		began := time.Now()
-		s.Close()
+		s.Close(context.Background())
 		if took := time.Since(began); took > commitTimeout {
 			t.Errorf("closing took %v", took)
 		}

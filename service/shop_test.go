@@ -142,8 +142,8 @@ func newShop(t *testing.T) shop {
 		Metrics: metrics, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
-		s.Close()
-		copies.Close()
+		s.Close(context.Background())
+		copies.Close(context.Background())
 	})
 	return s
 }

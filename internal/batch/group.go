@@ -42,6 +42,8 @@ type Group[In, Out any] struct {
 	opts    Options
 	queue   chan *Ticket[In, Out]
 	writers sync.WaitGroup
+	limit   func() (context.Context, context.CancelFunc) // makes the context of a run
+	hurry   context.CancelFunc                           // ends the runs under way
 
 	mu     sync.RWMutex // held for reading while an item is being queued
 	closed bool
@@ -52,7 +54,11 @@ func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
 	if opts.Observe == nil {
 		opts.Observe = func(int) {}
 	}
-	g := &Group[In, Out]{run: run, opts: opts, queue: make(chan *Ticket[In, Out], opts.MaxQueue)}
+	running, hurry := context.WithCancel(context.Background())
+	g := &Group[In, Out]{
+		run: run, opts: opts, queue: make(chan *Ticket[In, Out], opts.MaxQueue), hurry: hurry,
+		limit: func() (context.Context, context.CancelFunc) { return context.WithTimeout(running, opts.Timeout) },
+	}
 	for range opts.Writers {
 		g.writers.Go(g.write)
 	}
@@ -87,14 +93,20 @@ func (g *Group[In, Out]) Do(ctx context.Context, item In) (Out, error) {
 }
 
 // Close refuses further items, lets the queued ones run, and returns when the
-// writers have ended. It is safe to call twice.
-func (g *Group[In, Out]) Close() {
+// writers have ended. When ctx ends first, the contexts of the runs under way
+// are canceled. It is safe to call twice.
+func (g *Group[In, Out]) Close(ctx context.Context) {
 	g.mu.Lock()
-	if !g.closed {
+	first := !g.closed
+	if first {
 		g.closed = true
 		close(g.queue)
 	}
 	g.mu.Unlock()
+	if first {
+		defer g.hurry()
+		defer context.AfterFunc(ctx, g.hurry)()
+	}
 	g.writers.Wait()
 }
 
@@ -136,7 +148,7 @@ func (g *Group[In, Out]) runBatch(batch []*Ticket[In, Out]) {
 	for i, ticket := range batch {
 		items[i] = ticket.item
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), g.opts.Timeout)
+	ctx, cancel := g.limit()
 	defer cancel()
 	answers, err := g.runSafely(ctx, items)
 	for i, ticket := range batch {

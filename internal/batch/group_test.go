@@ -31,7 +31,7 @@ func TestConcurrentCallersShareRunsAndGetTheirOwnAnswers(t *testing.T) {
 		}
 		return answers, nil
 	}, options())
-	defer group.Close()
+	defer group.Close(context.Background())
 
 	const callers = 500
 	var wg sync.WaitGroup
@@ -68,7 +68,7 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		group.Close()
+		group.Close(t.Context())
 		want := []int{1, 10, 10, 5}
 		if len(sizes) != len(want) {
 			t.Fatalf("batch sizes %v, want %v", sizes, want)
@@ -112,7 +112,7 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 		if _, err := second.Wait(t.Context()); !errors.Is(err, batch.ErrNotRun) {
 			t.Errorf("second = %v, want ErrNotRun", err)
 		}
-		group.Close()
+		group.Close(t.Context())
 		if len(seen) != 1 {
 			t.Errorf("ran %v, want the first only", seen)
 		}
@@ -138,7 +138,7 @@ func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 		if answer, err := ticket.Wait(t.Context()); err != nil || answer != "late" {
 			t.Errorf("Wait again = %q, %v; want the answer", answer, err)
 		}
-		group.Close()
+		group.Close(t.Context())
 	})
 }
 
@@ -170,8 +170,8 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 	}()
 	close(release)
-	group.Close()
-	group.Close()
+	group.Close(t.Context())
+	group.Close(t.Context())
 	close(started)
 	if _, err := group.Submit(t.Context(), 4); !errors.Is(err, batch.ErrClosed) {
 		t.Errorf("Submit after Close = %v, want ErrClosed", err)
@@ -189,7 +189,7 @@ func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			group := batch.New(run, options())
-			defer group.Close()
+			defer group.Close(context.Background())
 			for range 3 { // the writers survive
 				if _, err := group.Do(t.Context(), 1); err == nil {
 					t.Error("Do succeeded")
@@ -197,4 +197,28 @@ func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		group := batch.New(func(ctx context.Context, _ []int) ([]int, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, options())
+		ticket, err := group.Submit(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		group.Close(ctx)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("Close took %v, want until its context ended", took)
+		}
+		if _, err := ticket.Wait(t.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("the item got %v, want the cancellation", err)
+		}
+	})
 }

@@ -19,13 +19,22 @@ import (
 	"seckill/service"
 )
 
-// Limits of a stop; together they stay below the 10 s that orchestrators give.
+// Limits of a stop, which together stay below the 10 s that orchestrators give.
 const (
 	// drainGrace is how long the instance still serves after it said that it
 	// is not ready, so that load balancers notice before it refuses.
 	drainGrace = time.Second
-	// shutdownTimeout bounds the requests under way.
-	shutdownTimeout = 6 * time.Second
+	// mainPatience is what the requests under way have: the longest answer.
+	mainPatience = 5500 * time.Millisecond
+	// ordersPatience is what orders behind answered clients have to be decided.
+	ordersPatience = 1500 * time.Millisecond
+	// copiesPatience: nobody waits for readings of vouchers any more.
+	copiesPatience = 100 * time.Millisecond
+	// opsPatience: a profile or a scrape does not hold up a stop.
+	opsPatience = 100 * time.Millisecond
+	// closeTimeout bounds everything behind the grace: the requests, then the
+	// orders that are being decided, then locks, Redis and the database.
+	closeTimeout = 8 * time.Second
 )
 
 // Instance is one running service.
@@ -40,9 +49,10 @@ type Instance struct {
 	stopErr  error
 }
 
+// closer ends one part; it should be done when ctx ends.
 type closer struct {
 	name  string
-	close func() error
+	close func(ctx context.Context) error
 }
 
 // Start brings an instance up, dependencies first, and returns when it
@@ -51,7 +61,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	i := &Instance{log: log, failed: make(chan error, 2)}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, i.close())
+			err = errors.Join(err, i.close(ctx))
 		}
 	}()
 
@@ -96,7 +106,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	i.onClose("voucher copies", func() error { copies.Close(); return nil })
+	i.onClose("voucher copies", within(copiesPatience, copies.Close))
 	changes := repository.NewVoucherChanges(client)
 	i.watch(changes, copies) //nolint:contextcheck // it watches until the stop
 
@@ -108,7 +118,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	selling := service.NewOrders(service.OrderDeps{
 		Store: orders, Copies: copies, Locks: locks, LockWait: cfg.LockWait, Metrics: metrics, Log: log,
 	})
-	i.onClose("orders", func() error { selling.Close(); return nil })
+	i.onClose("orders", within(ordersPatience, selling.Close))
 
 	i.health = service.NewHealth(probes...)
 	api, err := handler.New(handler.Options{ //nolint:contextcheck // its requests bring their own
@@ -127,10 +137,16 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	if i.ops, err = i.listen(ctx, "operations", cfg.OpsAddr, 0, handler.NewOperations(registry)); err != nil {
+	i.ops, err = i.listen(ctx, listenerOptions{
+		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(registry), patience: opsPatience,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if i.main, err = i.listen(ctx, "main", cfg.HTTPAddr, cfg.LockWait, api); err != nil {
+	i.main, err = i.listen(ctx, listenerOptions{
+		name: "main", address: cfg.HTTPAddr, handler: api, slowest: cfg.LockWait, patience: mainPatience,
+	})
+	if err != nil {
 		return nil, err
 	}
 	return i, nil
@@ -147,8 +163,8 @@ func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Stop ends the instance in order: not ready, then, after a moment in which
 // load balancers notice, no new requests, then everything behind them. Orders
-// under way are decided. It takes 10 s at the most and is safe to call twice;
-// when ctx ends first, the moment is cut short, nothing else.
+// under way are decided. It takes less than 10 s, whatever hangs, and is safe
+// to call twice; when ctx ends first, the moment is cut short, nothing else.
 func (i *Instance) Stop(ctx context.Context) error {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
@@ -160,22 +176,42 @@ func (i *Instance) Stop(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		i.health.StartDraining()
-		i.stopErr = i.close()
+		i.stopErr = i.close(ctx)
 		i.log.InfoContext(ctx, "stopped", slog.Any("error", i.stopErr))
 	})
 	return i.stopErr
 }
 
 // onClose remembers what must be closed, last first.
-func (i *Instance) onClose(name string, f func() error) {
+func (i *Instance) onClose(name string, f func(ctx context.Context) error) {
 	i.closers = append(i.closers, closer{name: name, close: f})
 }
 
-func (i *Instance) close() error {
+// within closes something that cannot fail and has so much time.
+func within(patience time.Duration, f func(ctx context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		f(ctx)
+		return nil
+	}
+}
+
+// close ends every part, each after those that need it, within closeTimeout.
+func (i *Instance) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
 	var errs []error
 	for _, c := range slices.Backward(i.closers) {
-		if err := c.close(); err != nil {
-			errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+		done := make(chan error, 1)
+		go func() { done <- c.close(ctx) }()
+		select {
+		case err := <-done:
+			if err != nil {
+				errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+			}
+		case <-ctx.Done():
+			i.log.WarnContext(ctx, "left as it is at the stop: it hangs", slog.String("part", c.name))
 		}
 	}
 	i.closers = nil

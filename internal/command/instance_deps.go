@@ -28,7 +28,7 @@ func (i *Instance) openDatabase(ctx context.Context, cfg config.Config) (*reposi
 	if err != nil {
 		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
 	}
-	i.onClose("database", db.Close)
+	i.onClose("database", func(context.Context) error { return db.Close() })
 	if cfg.Migrate {
 		if err := db.Migrate(ctx); err != nil {
 			return nil, err
@@ -76,14 +76,14 @@ func (i *Instance) openRedis(ctx context.Context, cfg config.Config) (redis.Univ
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded Redis: %w", err)
 		}
-		i.onClose("embedded Redis", func() error { inside.Close(); return nil })
+		i.onClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
 		url = inside.URL()
 	}
 	client, err := repository.OpenRedis(url)
 	if err != nil {
 		return nil, err
 	}
-	i.onClose("Redis client", client.Close)
+	i.onClose("Redis client", func(context.Context) error { return client.Close() })
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -102,7 +102,7 @@ func (i *Instance) claimDataDir(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	i.onClose("data directory", claim.Close)
+	i.onClose("data directory", func(context.Context) error { return claim.Close() })
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (i *Instance) claimDatabase(cfg config.Config, db *repository.Database) (pr
 		return service.Probe{}, false
 	}
 	claim := db.Exclusive("embedded")
-	i.onClose("claim on the database", claim.Close)
+	i.onClose("claim on the database", func(context.Context) error { return claim.Close() })
 	return service.Probe{Name: "instance", Ask: func(ctx context.Context) error {
 		held, err := claim.Held(ctx)
 		if err == nil && !held {
@@ -130,7 +130,7 @@ func (i *Instance) watch(changes *repository.VoucherChanges, copies *service.Vou
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- changes.Watch(ctx, copies.Drop, copies.DropAll) }()
-	i.onClose("voucher changes", func() error {
+	i.onClose("voucher changes", func(context.Context) error {
 		cancel()
 		return <-done
 	})

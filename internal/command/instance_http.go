@@ -23,27 +23,42 @@ const (
 
 // listener is one HTTP server on its address.
 type listener struct {
-	server  *http.Server
-	address net.Addr
-	done    chan struct{}
+	name     string
+	server   *http.Server
+	address  net.Addr
+	patience time.Duration // with the requests under way at a stop
+	done     chan struct{}
+	log      *slog.Logger
+}
+
+// listenerOptions say what is served where.
+type listenerOptions struct {
+	name     string
+	address  string
+	handler  http.Handler
+	slowest  time.Duration // what an answer may take beside writeTimeout
+	patience time.Duration
 }
 
 // listen binds the address before it returns, so that a port in use stops the
 // start, and serves until it is stopped.
-func (i *Instance) listen(ctx context.Context, name, address string, lockWait time.Duration, h http.Handler) (*listener, error) {
+func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, error) {
 	var lc net.ListenConfig
-	socket, err := lc.Listen(ctx, "tcp", address)
+	socket, err := lc.Listen(ctx, "tcp", o.address)
 	if err != nil {
-		return nil, fmt.Errorf("open the %s listener: %w", name, err)
+		return nil, fmt.Errorf("open the %s listener: %w", o.name, err)
 	}
 	l := &listener{
-		address: socket.Addr(),
-		done:    make(chan struct{}),
+		name:     o.name,
+		address:  socket.Addr(),
+		patience: o.patience,
+		done:     make(chan struct{}),
+		log:      i.log,
 		server: &http.Server{
-			Handler:           h,
+			Handler:           o.handler,
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
-			WriteTimeout:      lockWait + writeTimeout,
+			WriteTimeout:      o.slowest + writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),
@@ -52,20 +67,22 @@ func (i *Instance) listen(ctx context.Context, name, address string, lockWait ti
 	go func() {
 		defer close(l.done)
 		if err := l.server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
-			i.failed <- fmt.Errorf("the %s listener ended: %w", name, err)
+			i.failed <- fmt.Errorf("the %s listener ended: %w", o.name, err)
 		}
 	}()
-	i.onClose(name+" listener", l.stop)
+	i.onClose(o.name+" listener", l.stop)
 	return l, nil
 }
 
-// stop lets the requests under way finish, within shutdownTimeout.
-func (l *listener) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+// stop lets the requests under way finish. Clients that take longer than the
+// listener has patience are cut off: that is their fault, not the stop's.
+func (l *listener) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	err := l.server.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(err, l.server.Close())
+	if errors.Is(err, context.DeadlineExceeded) {
+		l.log.WarnContext(ctx, "connections were cut off at the stop", slog.String("listener", l.name))
+		err = l.server.Close()
 	}
 	<-l.done
 	return err

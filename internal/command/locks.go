@@ -20,6 +20,8 @@ const (
 	// lockCallTimeout bounds one call to a lock's store; the request it is made
 	// for has five seconds.
 	lockCallTimeout = 4 * time.Second
+	// locksPatience bounds what giving back the last locks may add to a stop.
+	locksPatience = time.Second
 	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
 	// that could not be given back ends with its lease.
 	unlockTimeout = 500 * time.Millisecond
@@ -75,7 +77,7 @@ func (i *Instance) quorum(
 		if err != nil {
 			return nil, nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
-		i.onClose("Redis client of a lock", client.Close)
+		i.onClose("Redis client of a lock", func(context.Context) error { return client.Close() })
 		clients[n], stores[n] = client, i.lockClient(cfg, lock.NewRedisStore(client, redisLocks()...))
 	}
 	probe := service.Probe{Name: "locks", Ask: func(ctx context.Context) error { return reachable(ctx, clients, need) }}
@@ -114,10 +116,15 @@ func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client 
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(i.log.With(slog.String("part", "lock"))),
 	)
-	i.onClose("locks", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	i.onClose("locks", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, locksPatience)
 		defer cancel()
-		return locks.Close(ctx)
+		err := locks.Close(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			i.log.WarnContext(ctx, "locks that could not be given back end with their leases", slog.Any("error", err))
+			err = nil
+		}
+		return err
 	})
 	return locks
 }

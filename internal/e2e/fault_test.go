@@ -1,7 +1,10 @@
 package e2e_test
 
 import (
+	"fmt"
+	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -210,6 +213,53 @@ func TestTerminatedUnderLoad(t *testing.T) {
 		t.Errorf("audit %+v", audit)
 	}
 	t.Logf("%d × 201, %d rows", c.yes, len(rows))
+}
+
+// Neither a client that never finishes its request, nor a profile that runs, nor
+// a database that hangs keeps a stop from ending in time.
+func TestTerminatedWhileEverythingHangs(t *testing.T) {
+	t.Parallel()
+	database := testserver.MariaDB(t)
+	a := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN("seckill")}))
+	voucher := a.onSale(t, 10)
+	address := strings.TrimPrefix(a.url, "http://")
+	stalled, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stalled.Close()
+	if _, err := fmt.Fprintf(stalled, "POST /api/v1/auth/login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", address); err != nil {
+		t.Fatal(err)
+	}
+	profiled := make(chan struct{})
+	go func() {
+		defer close(profiled)
+		_, _ = send(a.client, http.MethodGet, a.ops+"/debug/pprof/profile?seconds=25", "", nil) // it is cut off
+	}()
+	database.Pause()
+	defer database.Resume()
+	bought := make(chan struct{})
+	go func() {
+		defer close(bought)
+		_, _ = send(a.client, http.MethodPost, a.url+"/api/v1/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(1), model.RoleUser), nil)
+	}()
+	until(t, 5*time.Second, "the profile runs", func() bool {
+		got, err := send(a.client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
+		return err == nil && strings.Contains(string(got.body), "pprof.Profile")
+	})
+	began := time.Now()
+	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-a.exited
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
+	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	<-profiled
+	<-bought
 }
 
 // status asks for a path of the main listener; 0 is no answer.

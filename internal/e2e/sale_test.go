@@ -118,9 +118,10 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 	}
 }
 
-// The sales run one after another and before the parallel tests: nobody may hear
-// anything but the sale's own answers, so the machine must not be busy with
-// three thousand requests of somebody else.
+// The program runs in processes of its own, as it is shipped, one sale after
+// another and before the parallel tests: nobody may hear anything but the sale's
+// own answers, so the machine must not be busy with three thousand requests of
+// somebody else. Smaller sales run in this process, under the race detector.
 //
 //nolint:paralleltest // see above
 func TestSaleSellsExactlyItsStock(t *testing.T) {
@@ -137,7 +138,7 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 			s := tt.settings(t)
 			instances := make([]*app, tt.instances)
 			for i := range instances {
-				instances[i] = start(t, s)
+				instances[i] = launch(t, s).app
 			}
 			a := instances[0]
 			const stock, buyers, attempts = 300, 1000, 3
