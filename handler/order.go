@@ -78,9 +78,6 @@ func (a *api) orderRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		if !model.ValidID(in.ID) {
-			return nil, model.NotFound("order")
-		}
 		order, err := a.options.Orders.Get(ctx, subject(ctx), in.ID, wait)
 		return &output[model.Order]{Body: order}, err
 	})

@@ -30,9 +30,6 @@ func (a *api) adminOrderRoutes() {
 		summary: "Get anybody's order and what happened to it", access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (*output[model.OrderDetail], error) {
-		if !model.ValidID(in.ID) {
-			return nil, model.NotFound("order")
-		}
 		detail, err := a.options.Orders.Detail(ctx, in.ID)
 		if detail.History == nil {
 			detail.History = []model.OrderMove{}
@@ -42,9 +39,6 @@ func (a *api) adminOrderRoutes() {
 }
 
 func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
-	if !model.ValidID(in.ID) {
-		return nil, model.NotFound("voucher")
-	}
 	query := model.OrderQuery{VoucherID: in.ID, Status: model.OrderStatus(in.Status)}
 	if in.Format == "csv" {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // it comes with the request

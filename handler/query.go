@@ -14,8 +14,8 @@ type Paging struct {
 }
 
 // InPath is the id in a path. (Exported like the other parts of inputs, because
-// huma does not look into embedded structs that are not.) It has no rules here: one that cannot exist is
-// not found, never not valid.
+// huma does not look into embedded structs that are not.) It has no rules
+// here: possible has refused one that cannot exist.
 type InPath struct {
 	ID string `path:"id"`
 }

@@ -210,3 +210,46 @@ func TestImpossibleIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestImpossibleIDsComeFirst: whatever else is wrong with a request, an id
+// that cannot exist is not found, and never not valid.
+func TestImpossibleIDsComeFirst(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	user := s.as(t, "u", model.RoleUser)
+	large := strings.Repeat(" ", 17<<10)
+	for _, call := range []struct{ method, path, body string }{
+		{"PATCH", "/api/v1/admin/vouchers/%00", `{"foo":1}`},
+		{"PATCH", "/api/v1/admin/vouchers/%00", `{"title":`},
+		{"POST", "/api/v1/admin/vouchers/a%20b/stock", `{"delta":"x"}`},
+		{"GET", "/api/v1/admin/vouchers/%00/orders?limit=0", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/orders?format=xml", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/stats", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/audit", ""},
+		{"GET", "/api/v1/admin/orders/abc", ""},
+		{"GET", "/api/v1/orders/%00?wait=junk", ""},
+		{"GET", "/api/v1/orders/abc?wait=junk", ""}, // no voucher in it: no order's id
+		{"GET", "/api/v1/orders/abc", ""},
+		{"GET", "/api/v1/orders/.v1", ""},
+	} {
+		wantProblem(t, s.do(t, call.method, call.path, call.body, headers...), http.StatusNotFound, model.CodeNotFound)
+		if got := s.do(t, http.MethodHead, call.path, "", headers...); call.method == http.MethodGet && got.status != http.StatusNotFound {
+			t.Errorf("HEAD %s: %d", call.path, got.status)
+		}
+		// Who asks and what was sent count before.
+		wantProblem(t, s.do(t, call.method, call.path, call.body), http.StatusUnauthorized, model.CodeUnauthenticated)
+		if strings.Contains(call.path, "/admin/") {
+			wantProblem(t, s.do(t, call.method, call.path, call.body, user...), http.StatusForbidden, model.CodeForbidden)
+		}
+		if call.body != "" {
+			wantProblem(t, s.do(t, call.method, call.path, large, headers...), http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+			text := append([]string{"Content-Type", "text/plain"}, headers...)
+			wantProblem(t, s.do(t, call.method, call.path, call.body, text...), http.StatusUnsupportedMediaType, model.CodeUnsupportedMediaType)
+		}
+	}
+	// Ids that can exist leave the request to be looked at.
+	for _, path := range []string{"/api/v1/orders/o1.v1?wait=junk", "/api/v1/admin/vouchers/v1/orders?limit=0"} {
+		wantProblem(t, s.do(t, http.MethodGet, path, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+}

@@ -41,9 +41,6 @@ func (a *api) listVouchers(ctx context.Context, in *vouchersInput, all bool) (*o
 }
 
 func (a *api) getVoucher(ctx context.Context, id string, admin bool) (*output[model.Voucher], error) {
-	if !model.ValidID(id) {
-		return nil, model.NotFound("voucher")
-	}
 	voucher, err := a.options.Vouchers.Get(ctx, id, admin)
 	return &output[model.Voucher]{Body: voucher}, err
 }

@@ -136,9 +136,6 @@ func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*creat
 }
 
 func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*output[model.Voucher], error) {
-	if !model.ValidID(in.ID) {
-		return nil, model.NotFound("voucher")
-	}
 	patch, err := in.Body.parse()
 	if err != nil {
 		return nil, err
@@ -148,9 +145,6 @@ func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*output[
 }
 
 func (a *api) changeStock(ctx context.Context, in *stockInput) (*output[model.Voucher], error) {
-	if !model.ValidID(in.ID) {
-		return nil, model.NotFound("voucher")
-	}
 	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock}
 	once, err := in.once(ctx, http.MethodPost, adminVouchers+"/{id}/stock", in.ID, change)
 	if err != nil {

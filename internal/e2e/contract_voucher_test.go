@@ -82,6 +82,14 @@ func checkVouchers(t *testing.T, a *app) {
 			refused(t, a.call(t, http.MethodGet, path+of, admin, nil), http.StatusNotFound, model.CodeNotFound)
 		}
 	}
+	// An id that cannot exist is not found, whatever else is wrong.
+	const impossible = "/admin/vouchers/no%20id"
+	refused(t, a.call(t, http.MethodPatch, impossible, admin, `{"foo":1}`), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.call(t, http.MethodPost, impossible+"/stock", admin, `{"delta":"x"}`), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.call(t, http.MethodGet, impossible+"/orders?limit=0", admin, nil), http.StatusNotFound, model.CodeNotFound)
+	for _, order := range []string{"/orders/%00?wait=junk", "/orders/abc?wait=junk", "/admin/orders/abc"} {
+		refused(t, a.call(t, http.MethodGet, order, admin, nil), http.StatusNotFound, model.CodeNotFound)
+	}
 }
 
 func TestHiddenVouchers(t *testing.T) {
