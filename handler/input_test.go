@@ -49,6 +49,15 @@ func TestDrafts(t *testing.T) {
 		{"description", `"` + strings.Repeat("茶", 4000) + `"`, ""},
 		{"description", `"` + strings.Repeat("茶", 4001) + `"`, "body.description"},
 		{"description", `null`, "body.description"},
+		{"title", `"Tea\u0000"`, "body.title"},
+		{"title", `"Tea\ttime"`, "body.title"},
+		{"title", `"Tea\n"`, "body.title"},
+		{"title", `"Tea\u007f"`, "body.title"},
+		{"title", `"Tea \ud83c\udf75"`, ""},
+		{"description", `"one\r\n\ttwo"`, ""},
+		{"description", `"\u0000"`, "body.description"},
+		{"description", `"\u001b[31m"`, "body.description"},
+		{"description", `"\u0085"`, "body.description"},
 		{"price", "0", ""},
 		{"price", "1000000000000", ""},
 		{"price", "1000000000001", "body.price"},
@@ -74,6 +83,12 @@ func TestDrafts(t *testing.T) {
 		{"begin_at", `"2030-01-01T00:00:00"`, "body.begin_at"},
 		{"begin_at", `"2030-01-01 00:00:00Z"`, "body.begin_at"},
 		{"begin_at", `"2030-02-30T00:00:00Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00,5Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T0:00:00Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00.Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00+24:00"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00-01:60"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00+23:59"`, ""},
 		{"begin_at", `"0001-01-01T00:00:00Z"`, "body.begin_at"},
 		{"begin_at", `1893456000`, "body.begin_at"},
 		{"end_at", `"9999-12-31T23:59:59Z"`, ""},
@@ -147,7 +162,8 @@ func TestPatch(t *testing.T) {
 	for body, location := range map[string]string{
 		`{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
 		`{"begin_at":"2030-01-02T00:00:00Z","end_at":"2030-01-02T00:00:00Z"}`: "body.end_at", `{"state":"sold_out"}`: "body.state",
-		`{"begin_at":"yesterday"}`: "body.begin_at",
+		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",
+		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
 	} {
 		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...), http.StatusUnprocessableEntity, model.CodeValidation)
 		if !locates(p, location) {

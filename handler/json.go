@@ -63,7 +63,7 @@ func readJSON(data []byte, v any) error {
 	return json.Unmarshal(canonical, v)
 }
 
-// parseJSON reads exactly one document of valid UTF-8.
+// parseJSON reads exactly one document of valid UTF-8 and whole characters.
 func parseJSON(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("The body is not valid UTF-8.") //nolint:revive,staticcheck // shown to clients as it is
@@ -72,15 +72,50 @@ func parseJSON(data []byte) (any, error) {
 	decoder.UseNumber()
 	document, err := parseValue(decoder)
 	if err == nil {
-		if _, err = decoder.Token(); errors.Is(err, io.EOF) {
+		_, err = decoder.Token()
+		switch {
+		case errors.Is(err, io.EOF) && !halfCharacter(data):
 			return document, nil
+		case errors.Is(err, io.EOF):
+			err = errors.New("it escapes half of a surrogate pair")
+		default:
+			err = errors.New("something follows the document")
 		}
-		err = errors.New("something follows the document")
 	}
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return nil, fmt.Errorf("The body is not one JSON document: %w.", err) //nolint:revive,staticcheck // shown to clients as it is
+}
+
+// halfCharacter reports whether valid JSON escapes a surrogate without its
+// other half. That is no character (RFC 8259, 8.2), and the decoder would put
+// another one in its place.
+func halfCharacter(document []byte) bool {
+	half := false // the escape just before was a first half
+	for i := 0; i < len(document); {
+		unit, length := escape(document[i:])
+		second := 0xdc00 <= unit && unit <= 0xdfff
+		if half != second {
+			return true
+		}
+		half = 0xd800 <= unit && unit <= 0xdbff
+		i += length
+	}
+	return false
+}
+
+// escape reads what valid JSON begins with: the UTF-16 code unit of a \u, or
+// anything else, whose unit is 0.
+func escape(document []byte) (unit uint64, length int) {
+	switch {
+	case document[0] != '\\':
+		return 0, 1
+	case document[1] != 'u':
+		return 0, 2
+	}
+	unit, _ = strconv.ParseUint(string(document[2:6]), 16, 16) // the decoder has seen the digits
+	return unit, 6
 }
 
 func parseValue(decoder *json.Decoder) (any, error) {

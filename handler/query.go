@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"strings"
 	"time"
 
 	"seckill/model"
@@ -41,7 +42,7 @@ func parseWait(text string) (time.Duration, error) {
 // databases hold (MySQL 8 manual, 13.2.2, "The DATETIME type").
 func parseTime(location, text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	if err != nil || !strictTime(text) {
 		return time.Time{}, model.Invalid(location, "must be an RFC 3339 time like 2030-11-11T20:00:00+08:00")
 	}
 	at = at.UTC().Truncate(time.Microsecond)
@@ -49,6 +50,17 @@ func parseTime(location, text string) (time.Time, error) {
 		return time.Time{}, model.Invalid(location, "must be in the years 1000 to 9999")
 	}
 	return at, nil
+}
+
+// strictTime refuses what time.Parse lets pass beyond RFC 3339: hours of one
+// digit, a comma before the fraction, and offsets of 24 hours or 60 minutes
+// (https://go.dev/issue/54580).
+func strictTime(text string) bool {
+	if len(text) < len("2006-01-02T15:04:05Z") || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
+		return false
+	}
+	offset := text[len(text)-len("+15:04"):]
+	return strings.HasSuffix(text, "Z") || offset[1:3] < "24" && offset[4:] < "60"
 }
 
 // orderPage makes an empty page an empty list, not null.

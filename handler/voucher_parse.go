@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"time"
+	"unicode"
 
 	"seckill/model"
 )
@@ -13,7 +14,8 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	state := d.State
 	begin, beginErr := parseTime("body.begin_at", d.BeginAt)
 	end, endErr := parseTime("body.end_at", d.EndAt)
-	err := join(notBlank("body.title", &d.Title), beginErr, endErr, inOrder(&begin, &end, beginErr == nil && endErr == nil))
+	err := join(checkTitle(&d.Title), checkDescription(&d.Description),
+		beginErr, endErr, inOrder(&begin, &end, beginErr == nil && endErr == nil))
 	return model.NewVoucher{
 		Title:       d.Title,
 		Description: d.Description,
@@ -30,7 +32,8 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	begin, beginErr := parseOptionalTime("body.begin_at", c.BeginAt)
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
-	err := join(notBlank("body.title", c.Title), beginErr, endErr, inOrder(begin, end, beginErr == nil && endErr == nil))
+	err := join(checkTitle(c.Title), checkDescription(c.Description),
+		beginErr, endErr, inOrder(begin, end, beginErr == nil && endErr == nil))
 	return model.VoucherPatch{
 		Title:       c.Title,
 		Description: c.Description,
@@ -50,9 +53,23 @@ func parseOptionalTime(location string, text *string) (*time.Time, error) {
 	return &at, err
 }
 
-func notBlank(location string, text *string) error {
-	if text != nil && strings.TrimSpace(*text) == "" {
-		return model.Invalid(location, "must not be blank")
+func checkTitle(text *string) error {
+	switch {
+	case text == nil:
+		return nil
+	case strings.TrimSpace(*text) == "":
+		return model.Invalid("body.title", "must not be blank")
+	case strings.ContainsFunc(*text, unicode.IsControl):
+		return model.Invalid("body.title", "must not have control characters")
+	}
+	return nil
+}
+
+// checkDescription lets a text have lines and tabs.
+func checkDescription(text *string) error {
+	forbidden := func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' }
+	if text != nil && strings.ContainsFunc(*text, forbidden) {
+		return model.Invalid("body.description", "must not have control characters other than tabs and line breaks")
 	}
 	return nil
 }
