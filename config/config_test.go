@@ -88,7 +88,7 @@ func TestValues(t *testing.T) {
 		{"PAYMENT_SIMULATOR=off", func(c config.Config) any { return c.PaymentSimulator }, false},
 		{"LOCK_WAIT=0s", func(c config.Config) any { return c.LockWait }, time.Duration(0)},
 		{"LOCK_WAIT=250ms", func(c config.Config) any { return c.LockWait }, 250 * time.Millisecond},
-		{"LOCK_LEASE=1ms", func(c config.Config) any { return c.LockLease }, time.Millisecond},
+		{"LOCK_LEASE=100ms", func(c config.Config) any { return c.LockLease }, 100 * time.Millisecond},
 		{"PAYMENT_WINDOW=1h30m", func(c config.Config) any { return c.PaymentWindow }, 90 * time.Minute},
 		{"STOCK_STRATEGY=optimistic", func(c config.Config) any { return c.StockStrategy }, "optimistic"},
 		{"CURRENCY=EUR", func(c config.Config) any { return c.Currency }, "EUR"},
@@ -121,7 +121,7 @@ func TestWrongValues(t *testing.T) {
 		"TRUSTED_PROXIES=10.0.0.0/99", "TRUSTED_PROXIES=10.0.0.1,,10.0.0.2", "TRUSTED_PROXIES=all",
 		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_REPLICAS=0",
 		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
-		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
+		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
 		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
@@ -140,6 +140,21 @@ func TestWrongValues(t *testing.T) {
 		variables, message := refused(t, "SECKILL_DATABASE_DSN="+wrong, "SECKILL_JWT_SECRET="+secret)
 		if !slices.Equal(variables, []string{"SECKILL_DATABASE_DSN"}) {
 			t.Errorf("%s: %s", wrong, message)
+		}
+	}
+}
+
+// Who is told that a duration is too short is told why.
+func TestTooShortSaysWhy(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{
+		"LOCK_LEASE=99ms":    "at least 100ms, because a lease must outlast several round trips and three renewals",
+		"LOCK_WAIT=-1s":      "at least 0s, because",
+		"BACKLOG_MAX_AGE=0s": "at least 1ms, because",
+		"PAYMENT_WINDOW=1ms": "at least 1s, because",
+	} {
+		if _, message := refused(t, "SECKILL_"+set); !strings.Contains(message, want) {
+			t.Errorf("%s: %s", set, message)
 		}
 	}
 }

@@ -12,13 +12,6 @@ import (
 	"time"
 )
 
-// Lower bounds of durations.
-const (
-	minAge    = time.Millisecond // anything shorter refuses every order
-	minLease  = time.Millisecond // the resolution of Redis' PEXPIRE
-	minWindow = time.Second      // nobody pays faster
-)
-
 // maxRate keeps a rate's arithmetic far from any overflow; no instance serves
 // as many.
 const maxRate = 1_000_000_000
@@ -51,14 +44,16 @@ func boolean(text string) (bool, error) {
 	}
 }
 
-func durationFrom(least time.Duration) func(string) (time.Duration, error) {
+// durationFrom reads a duration of at least the one given, and tells people
+// why it must not be shorter.
+func durationFrom(least time.Duration, because string) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
 		if err != nil {
 			return 0, fmt.Errorf("%q is not a duration such as 250ms, 30s or 15m", text)
 		}
 		if d < least {
-			return 0, fmt.Errorf("%q is too short: at least %s", text, least)
+			return 0, fmt.Errorf("%q is too short: at least %s, because %s", text, least, because)
 		}
 		return d, nil
 	}

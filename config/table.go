@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 // setting is one line of the table.
 type setting struct {
 	variable  string
@@ -73,7 +75,7 @@ func table(c *Config) []setting {
 		{
 			variable: "SECKILL_BACKLOG_MAX_AGE", fallback: "30s", unit: "duration",
 			meaning: "a queue whose oldest order is older than this refuses new ones (503); used in `async`",
-			read:    into(&c.BacklogMaxAge, durationFrom(minAge)),
+			read:    into(&c.BacklogMaxAge, durationFrom(time.Millisecond, "a shorter age refuses every order")),
 		},
 		{
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
@@ -89,12 +91,12 @@ func table(c *Config) []setting {
 		{
 			variable: "SECKILL_LOCK_WAIT", fallback: "1s", unit: "duration",
 			meaning: "how long a request waits for the user's lock; `0s` tries once",
-			read:    into(&c.LockWait, durationFrom(0)),
+			read:    into(&c.LockWait, durationFrom(0, "no wait is shorter than none")),
 		},
 		{
 			variable: "SECKILL_LOCK_LEASE", fallback: "30s", unit: "duration",
-			meaning: "how long a lock outlives its holder's process; renewed while the holder lives",
-			read:    into(&c.LockLease, durationFrom(minLease)),
+			meaning: "how long a lock outlives its holder's process, at least `100ms`; renewed while the holder lives",
+			read:    into(&c.LockLease, durationFrom(100*time.Millisecond, "a lease must outlast several round trips and three renewals")),
 		},
 		{
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
@@ -105,7 +107,7 @@ func table(c *Config) []setting {
 		{
 			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
 			meaning: "unpaid orders expire after this",
-			read:    into(&c.PaymentWindow, durationFrom(minWindow)),
+			read:    into(&c.PaymentWindow, durationFrom(time.Second, "nobody pays faster")),
 		},
 		{
 			variable: "SECKILL_PAYMENT_SIMULATOR", fallback: "off", unit: "`on` or `off`",
