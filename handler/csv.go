@@ -42,6 +42,7 @@ func columns() []string {
 // one after that cuts the connection, so that half a file never looks whole.
 func (a *api) exportOrders(c *gin.Context, query model.OrderQuery) {
 	out := &export{c: c, csv: csv.NewWriter(c.Writer), name: "orders-" + query.VoucherID + ".csv"}
+	out.csv.UseCRLF = true // RFC 4180, 2.1
 	err := a.options.Orders.Each(c.Request.Context(), query, out.row)
 	switch {
 	case err == nil, errors.Is(err, errHeadOnly):

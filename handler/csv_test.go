@@ -45,6 +45,9 @@ func TestCSV(t *testing.T) {
 		got.header.Get("Content-Disposition") != `attachment; filename="orders-v1.csv"` || got.header.Get("X-Request-Id") == "" {
 		t.Errorf("%d %v", got.status, got.header)
 	}
+	if crlf := strings.Count(got.body, "\r\n"); crlf != strings.Count(got.body, "\n") || !strings.HasSuffix(got.body, "\r\n") {
+		t.Errorf("lines do not end as RFC 4180 has it: %q", got.body)
+	}
 	rows, err := csv.NewReader(strings.NewReader(got.body)).ReadAll()
 	if err != nil {
 		t.Fatal(err)
