@@ -264,7 +264,7 @@ func TestAudit(t *testing.T) {
 		{"audit", "--url", "http://127.0.0.1:1"},
 		{"audit", "--data-dir", filepath.Join(cfg.DataDir, "missing")},
 	} {
-		if got := call(t, environ, "", asked...); got.code != exitError || got.stderr == "" {
+		if got := call(t, environ, "", asked...); got.code != exitError || got.stderr == "" || got.stdout != "" {
 			t.Errorf("%q: %+v", asked, got)
 		}
 	}

@@ -124,12 +124,14 @@ func (p Process) auditAll(ctx context.Context, from auditor, only string) error 
 		}
 	}
 	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\tADDS UP")
 	wrong := 0
-	for _, id := range ids {
+	for i, id := range ids {
 		audit, err := from.audit(ctx, id)
 		if err != nil {
 			return errors.Join(table.Flush(), err)
+		}
+		if i == 0 { // not before there is something to put under it
+			fmt.Fprintln(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\tADDS UP")
 		}
 		verdict := "yes"
 		if !audit.Balanced {

@@ -54,8 +54,8 @@ func (p *progress) answered(a answer) {
 	if won {
 		p.sales++
 	}
-	// A line for each quarter.
-	if p.answers%max(p.buyers/4, 1) == 0 {
+	// A line for each quarter; the last one is all of them.
+	if p.answers*4/p.buyers > (p.answers-1)*4/p.buyers {
 		fmt.Fprintf(p.out, "  %d of %d answered, %d sold\n", p.answers, p.buyers, p.sales)
 	}
 }

@@ -260,6 +260,35 @@ func TestProgressEnds(t *testing.T) {
 	}
 }
 
+// Elsewhere than on a terminal a line tells each quarter, and the last one all.
+func TestProgressLines(t *testing.T) {
+	t.Parallel()
+	for buyers, want := range map[int]string{
+		1:  "1 of 1 answered, 1 sold",
+		3:  "1 of 3 answered, 1 sold; 2 of 3 answered, 2 sold; 3 of 3 answered, 2 sold",
+		4:  "1 of 4 answered, 1 sold; 2 of 4 answered, 2 sold; 3 of 4 answered, 2 sold; 4 of 4 answered, 2 sold",
+		50: "13 of 50 answered, 2 sold; 25 of 50 answered, 2 sold; 38 of 50 answered, 2 sold; 50 of 50 answered, 2 sold",
+	} {
+		var out bytes.Buffer
+		shown := newProgress(&out, sale{buyers: buyers, stock: 2}, false)
+		for i := range buyers {
+			status := http.StatusConflict
+			if i < 2 {
+				status = http.StatusCreated
+			}
+			shown.answered(answer{status: status})
+		}
+		shown.done()
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		if got := strings.Join(lines, "; "); got != want {
+			t.Errorf("%d buyers: %s", buyers, got)
+		}
+	}
+}
+
 func TestQuantile(t *testing.T) {
 	t.Parallel()
 	hundred := make([]time.Duration, 100)
