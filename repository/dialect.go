@@ -11,14 +11,29 @@ type dialect struct {
 	name string
 	// now is the database's clock, in the type of the DATETIME columns.
 	now string
+	// purge deletes the oldest idempotency keys before an instant, at most so
+	// many.
+	purge string
 }
 
-func mysqlDialect() dialect { return dialect{name: dialectMySQL, now: "NOW(6)"} }
+func mysqlDialect() dialect {
+	return dialect{
+		name:  dialectMySQL,
+		now:   "NOW(6)",
+		purge: "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+	}
+}
 
 // sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts
 // milliseconds; its result is rounded because it is a floating point number.
+// A DELETE with a LIMIT is an option that SQLite is built without.
 func sqliteDialect() dialect {
-	return dialect{name: dialectSQLite, now: "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"}
+	return dialect{
+		name: dialectSQLite,
+		now:  "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)",
+		purge: "DELETE FROM idempotency_keys WHERE rowid IN " +
+			"(SELECT rowid FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?)",
+	}
 }
 
 // sql makes a statement of an embedded file: without its comments, and with

@@ -7,5 +7,6 @@ CREATE TABLE IF NOT EXISTS idempotency_keys (
   fingerprint VARCHAR(255) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'hash of what was asked',
   answer MEDIUMTEXT NOT NULL COMMENT 'JSON',
   created_at DATETIME(6) NOT NULL COMMENT 'UTC',
-  PRIMARY KEY (scope, idempotency_key)
+  PRIMARY KEY (scope, idempotency_key),
+  KEY idempotency_keys_oldest (created_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;

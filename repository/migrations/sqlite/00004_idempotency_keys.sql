@@ -8,3 +8,4 @@ CREATE TABLE IF NOT EXISTS idempotency_keys (
   created_at DATETIME NOT NULL,
   PRIMARY KEY (scope, idempotency_key)
 );
+CREATE INDEX IF NOT EXISTS idempotency_keys_oldest ON idempotency_keys (created_at);
