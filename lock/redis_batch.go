@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -129,7 +130,8 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
 	r := b.execOne(soon, c)
-	gaveUp := soon.Err() != nil && errors.Is(r.err, ErrUnknown)
+	// The connection's deadline may fire a moment before that of the context.
+	gaveUp := errors.Is(r.err, ErrUnknown) && (soon.Err() != nil || errors.Is(r.err, os.ErrDeadlineExceeded))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--

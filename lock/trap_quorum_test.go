@@ -81,6 +81,9 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 			q := join(parts...)
 			silent := benches[1:] // two of three: no majority either
 			for _, cancel := range []bool{false, true} {
+				for _, p := range parts { // each has a connection that works
+					mustUnlock(t, mustLock(t, t.Context(), p))
+				}
 				for _, b := range silent {
 					b.line.swallowReplies()
 				}
