@@ -137,6 +137,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
+	i.sweep(db) //nolint:contextcheck // until the stop
 	i.ops, err = i.listen(ctx, listenerOptions{
 		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(registry), patience: opsPatience,
 	})
