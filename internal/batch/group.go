@@ -54,7 +54,7 @@ func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
 	if opts.Observe == nil {
 		opts.Observe = func(int) {}
 	}
-	running, hurry := context.WithCancel(context.Background())
+	running, hurry := context.WithCancel(context.Background()) //nolint:gosec // Close calls it
 	g := &Group[In, Out]{
 		run: run, opts: opts, queue: make(chan *Ticket[In, Out], opts.MaxQueue), hurry: hurry,
 		limit: func() (context.Context, context.CancelFunc) { return context.WithTimeout(running, opts.Timeout) },

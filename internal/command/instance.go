@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	copies, err := service.NewVoucherCache(vouchers, orders, metrics, log)
+	copies, err := service.NewVoucherCache(vouchers, orders, metrics, log) //nolint:contextcheck // it reads until the stop
 	if err != nil {
 		return nil, err
 	}
@@ -110,12 +110,12 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	changes := repository.NewVoucherChanges(client)
 	i.watch(changes, copies) //nolint:contextcheck // it watches until the stop
 
-	locks, more, err := i.openLocks(cfg, client, db) //nolint:contextcheck // they are closed at the stop
+	locks, more, err := i.openLocks(cfg, client, db)
 	if err != nil {
 		return nil, err
 	}
 	probes = append(probes, more...)
-	selling := service.NewOrders(service.OrderDeps{
+	selling := service.NewOrders(service.OrderDeps{ //nolint:contextcheck // it commits until the stop
 		Store: orders, Copies: copies, Locks: locks, LockWait: cfg.LockWait, Metrics: metrics, Log: log,
 	})
 	i.onClose("orders", within(ordersPatience, selling.Close))

@@ -148,7 +148,7 @@ func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (s
 	}
 	held := heldLock{Lease: lease, release: release}
 	if !waiting() { // ctx ended at the last moment, and the renewals with it
-		return nil, errors.Join(context.Cause(ctx), held.Unlock())
+		return nil, errors.Join(context.Cause(ctx), held.Unlock()) //nolint:contextcheck // an unlock bounds itself
 	}
 	return held, nil
 }
