@@ -34,6 +34,8 @@ type Client struct {
 	workMu  sync.Mutex // guards stopped, and that nothing starts after it
 	stopped bool
 	work    sync.WaitGroup // goroutines of keeper and undoer
+
+	underWay sync.WaitGroup // calls of Lock and Unlock that enter let in
 }
 
 // New makes a client of a store. The client owns the store from then on: Close
@@ -75,9 +77,9 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 
 // Close ends the client: no lock is given any more, waiters get ErrClosed, the
 // contexts of the leases still held end with the cause ErrClosed and their
-// locks are released. It waits for that, and for acquisitions still being
-// undone, until ctx ends; what is left then ends with its lease. It is safe to
-// call twice.
+// locks are released. It waits for that, for every Lock and Unlock under way, and
+// for acquisitions still being undone, until ctx ends; what is left then ends
+// with its lease. It is safe to call twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
@@ -100,13 +102,7 @@ func (c *Client) Close(ctx context.Context) error {
 		h.end(ErrClosed)
 		c.undoer.add(h)
 	}
-	idle := c.undoer.idle()
-	var err error
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		err = fmt.Errorf("close the lock client: %w", context.Cause(ctx))
-	}
+	err := c.settled(ctx)
 	c.stop()
 	c.workMu.Lock()
 	c.stopped = true
@@ -116,6 +112,39 @@ func (c *Client) Close(ctx context.Context) error {
 		err = fmt.Errorf("close the lock store: %w", e)
 	}
 	return err
+}
+
+// settled waits for the calls under way, and only then for what is being given
+// back: a call whose outcome is unknown leaves something to be undone.
+func (c *Client) settled(ctx context.Context) error {
+	quiet := make(chan struct{})
+	go func() { // outlives this when ctx ends first, for as long as a call to the store takes
+		c.underWay.Wait()
+		close(quiet)
+	}()
+	select {
+	case <-quiet:
+	case <-ctx.Done():
+		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
+	}
+	select {
+	case <-c.undoer.idle():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
+	}
+}
+
+// enter counts a call that Close has to wait for, until underWay.Done; false
+// when the client is closed. Under mu, so that nobody enters after Close looked.
+func (c *Client) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.underWay.Add(1)
+	return true
 }
 
 // spawn starts a goroutine that ends soon after base does, unless Close has

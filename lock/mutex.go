@@ -65,9 +65,10 @@ func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 
 func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
 	c := m.client
-	if c.isClosed() {
+	if !c.enter() {
 		return nil, fmt.Errorf("lock %s: %w", m.name, ErrClosed)
 	}
+	defer c.underWay.Done()
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("lock %s: %w", m.name, context.Cause(ctx))
 	}
@@ -254,6 +255,16 @@ func (e *entry) unlockNow(ctx context.Context, until time.Time, l *Lease) error 
 	h := e.holding
 	defer e.owner.drop(slotKey{h.client, h.name}, e.slot)
 	left, held := h.remove(l)
+	if !h.client.enter() { // Close gives it back, if it was not lost before
+		if _, cause := h.state(); cause != nil && !errors.Is(cause, ErrClosed) {
+			return cause
+		}
+		return nil
+	}
+	defer h.client.underWay.Done()
+	if left == 0 {
+		h.end(ErrUnlocked)
+	}
 	_, cause := h.state()
 	switch {
 	case left > 0 && held:
@@ -263,7 +274,6 @@ func (e *entry) unlockNow(ctx context.Context, until time.Time, l *Lease) error 
 	case errors.Is(cause, ErrClosed): // Close gives it back
 		return nil
 	}
-	h.end(ErrUnlocked)
 	was, err := h.client.free(ctx, until, h)
 	if err != nil {
 		h.undo(err) // goes on in the background
