@@ -75,11 +75,18 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	return was, nil
 }
 
+// closeUndoTime is how long Close waits for locks to be given back once nothing
+// else is under way: for a call that times out (2 s) and a repetition. A store
+// that has not answered by then is gone, and a process that ends has other
+// things to do with its time.
+const closeUndoTime = 5 * time.Second
+
 // Close ends the client: no lock is given any more, waiters get ErrClosed, the
 // contexts of the leases still held end with the cause ErrClosed and their
-// locks are released. It waits for that, for every Lock and Unlock under way, and
-// for acquisitions still being undone, until ctx ends; what is left then ends
-// with its lease. It is safe to call twice.
+// locks are released. It waits until ctx ends for every Lock and Unlock under
+// way, and then for 5 s at most for what is being given back. What is left then
+// ends with its lease, and the error tells: the cause of ctx, or ErrUnknown when
+// the store did not answer. It is safe to call twice.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	first := !c.closed
@@ -127,9 +134,13 @@ func (c *Client) settled(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
 	}
+	bound := time.NewTimer(closeUndoTime)
+	defer bound.Stop()
 	select {
 	case <-c.undoer.idle():
 		return nil
+	case <-bound.C:
+		return fmt.Errorf("close the lock client: locks are left to their leases: %w", ErrUnknown)
 	case <-ctx.Done():
 		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
 	}

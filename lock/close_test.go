@@ -145,6 +145,29 @@ func TestUnlockAfterClose(t *testing.T) {
 	})
 }
 
+// A store that is gone does not use up the time there is for closing. Guard:
+// closeUndoTime in settled.
+func TestCloseBesideDeadStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{MemoryStore: lock.NewMemoryStore(), unknown: lock.ErrUnknown}
+		store.closed.Store(true)
+		locks := lock.New(store)
+		if _, err := locks.Mutex("k").TryLock(t.Context()); !errors.Is(err, lock.ErrUnknown) {
+			t.Errorf("the acquisition: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		if err := locks.Close(ctx); !errors.Is(err, lock.ErrUnknown) {
+			t.Errorf("closed: %v", err)
+		}
+		if took := time.Since(start); took > 6*time.Second {
+			t.Errorf("closing took %s", took)
+		}
+	})
+}
+
 // Close waits for a call that does not end as long as its context lasts.
 func TestCloseGivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
