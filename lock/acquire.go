@@ -8,8 +8,13 @@ import (
 )
 
 // acquire takes a lock that its owner does not hold yet.
-func (c *Client) acquire(ctx context.Context, name string, a attempt) (*holding, error) {
+func (c *Client) acquire(ctx context.Context, name string, a attempt) (_ *holding, err error) {
 	h := c.newHolding(name, a.lease)
+	defer func() {
+		if err != nil {
+			h.abandon()
+		}
+	}()
 	var busy time.Duration
 	if once := !a.forever && a.wait == 0; once || !c.waitedFor(name) {
 		ok, left, err := c.try(ctx, h)

@@ -22,6 +22,7 @@ type holding struct {
 	token    int64
 	once     bool      // Grant.Once, of every attempt
 	repeated bool      // an attempt was not
+	stray    bool      // Grant.Stray, of any attempt, and nothing has been done about it
 	until    time.Time // by the monotonic clock: not to be relied on after this
 	timer    *time.Timer
 	leases   map[*Lease]struct{}
@@ -44,7 +45,7 @@ func (h *holding) request(holds int, lease time.Duration) Request {
 func (h *holding) last() Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Request{Name: h.name, Holder: h.id, Once: h.once}
+	return Request{Name: h.name, Holder: h.id, Once: h.once && !h.repeated}
 }
 
 // ask makes one attempt to take the lock. An error leaves the attempt to be
@@ -58,6 +59,7 @@ func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) 
 	if !grant.Once {
 		h.mu.Lock()
 		h.repeated = true
+		h.stray = h.stray || grant.Stray
 		h.mu.Unlock()
 	}
 	return grant, sent, nil
@@ -215,6 +217,20 @@ func (h *holding) count() int {
 // not to wait for a store that does not answer.
 func (h *holding) undo(err error) {
 	if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotSent) {
+		h.mu.Lock()
+		h.stray = false
+		h.mu.Unlock()
 		h.client.undoer.add(h)
+	}
+}
+
+// abandon sees to it that no copy of a request that was refused takes the lock
+// when nobody wants it any more.
+func (h *holding) abandon() {
+	h.mu.Lock()
+	stray := h.stray
+	h.mu.Unlock()
+	if stray {
+		h.undo(nil)
 	}
 }

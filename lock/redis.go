@@ -146,9 +146,10 @@ func (s *RedisStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	case 1:
 		return Grant{State: StateHeld, Token: n, Once: c.once()}, nil
 	case 0:
-		return Grant{State: StateBusy, Remaining: time.Duration(max(n, 0)) * time.Millisecond, Once: c.once()}, nil
+		left := time.Duration(max(n, 0)) * time.Millisecond
+		return Grant{State: StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
 	}
-	return Grant{State: StateLost}, nil
+	return Grant{State: StateLost, Stray: !c.once()}, nil
 }
 
 // Renew is Store's.

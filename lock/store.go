@@ -94,6 +94,11 @@ type Grant struct {
 	// Once: the request was surely sent only once, so that no copy of it can
 	// arrive after the holder's Release, and nothing need be kept against that.
 	Once bool
+
+	// Stray: the request was, or may have been, sent more than once, and a copy
+	// of it can still arrive and take the lock. Who was refused and goes away
+	// must then give it back all the same.
+	Stray bool
 }
 
 // Passed is the answer to a Pass.
