@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,14 +21,12 @@ func newScript(src string) *script {
 	return &script{src, hex.EncodeToString(sum[:])}
 }
 
-// call makes a call of the script; the first keys of args are its KEYS. The
-// arguments go to go-redis by reference: a string made an interface is an
-// allocation, and these were four of ten of a lock's.
+// call makes a call of the script; the first keys of args are its KEYS.
 func (s *script) call(keys int, args ...string) *call {
 	c := &call{script: s, args: make([]any, 0, len(args)+3)}
-	c.args = append(c.args, "evalsha", &s.sha, keys)
-	for i := range args {
-		c.args = append(c.args, &args[i])
+	c.args = append(c.args, "evalsha", s.sha, strconv.Itoa(keys))
+	for _, a := range args {
+		c.args = append(c.args, a)
 	}
 	return c
 }
@@ -74,7 +73,7 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []re
 	_, _ = pipe.Exec(ctx) // each command has its own error
 
 	for i, c := range calls {
-		if unknownScript(cmds[i].Err()) {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
 			args := slices.Clone(c.args)
 			args[0], args[1] = "eval", c.script.src
 			cmds[i] = redis.NewCmd(ctx, args...)
@@ -95,7 +94,7 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []re
 func (b *batcher) execOne(ctx context.Context, c *call) result {
 	cmd := redis.NewCmd(ctx, c.args...)
 	_ = b.client.Process(ctx, cmd)
-	if unknownScript(cmd.Err()) {
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		args := slices.Clone(c.args)
 		args[0], args[1] = "eval", c.script.src
 		cmd = redis.NewCmd(ctx, args...)
@@ -104,20 +103,14 @@ func (b *batcher) execOne(ctx context.Context, c *call) result {
 	return result{cmd.Val(), classify(cmd.Err())}
 }
 
-// unknownScript: asking go-redis about no error would allocate.
-func unknownScript(err error) bool {
-	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
-}
-
 // classify sorts errors into: nothing happened (ErrRefused), it may have
 // (ErrUnknown), and other answers of Redis, after which it may have too if
 // go-redis had sent the command before.
 func classify(err error) error {
-	if err == nil {
-		return nil
-	}
 	var answer redis.Error
 	switch {
+	case err == nil:
+		return nil
 	case !errors.As(err, &answer):
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
 	case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "NOAUTH"):

@@ -12,20 +12,20 @@
 -- ARGV[5] 1: the acquisition's outcome is unknown; latch also when not there
 -- Replies 1 freed; 0 held with fewer holds; -1 the holder is not there.
 
-if ARGV[2] ~= '0' then
-  if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
-    redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-    return 0
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  local answer = redis.call('get', KEYS[3])
+  if answer then return tonumber(answer) end
+  if ARGV[5] == '1' then
+    redis.pcall('set', KEYS[3], '-1', 'PX', ARGV[3])
   end
-elseif redis.call('hdel', KEYS[1], ARGV[1]) == 1 then -- a hash without fields is gone
-  redis.call(ARGV[4], KEYS[2], '0')
-  -- pcall: a Redis out of memory refuses the latch, and must still free the lock.
-  redis.pcall('set', KEYS[3], '1', 'PX', ARGV[3])
-  return 1
+  return -1
 end
-local answer = redis.call('get', KEYS[3])
-if answer then return tonumber(answer) end
-if ARGV[5] == '1' then
-  redis.pcall('set', KEYS[3], '-1', 'PX', ARGV[3])
+if ARGV[2] ~= '0' then
+  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  return 0
 end
-return -1
+redis.call('del', KEYS[1])
+redis.call(ARGV[4], KEYS[2], '0')
+-- pcall: a Redis out of memory refuses the latch, and must still free the lock.
+redis.pcall('set', KEYS[3], '1', 'PX', ARGV[3])
+return 1
