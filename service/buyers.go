@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -31,6 +30,9 @@ const (
 	// with one long reading after the other.
 	buyersPause = time.Second
 )
+
+// errClosing ends a reading of buyers when the cache closes.
+var errClosing = errors.New("the voucher cache is closing")
 
 // BuyerStore knows who has a live order.
 type BuyerStore interface {
@@ -105,9 +107,6 @@ func (c *VoucherCache) readBuyers(s *slot, v model.Voucher) *buyers {
 	}
 	return read
 }
-
-// errClosing ends a reading of buyers when the cache closes.
-var errClosing = fmt.Errorf("service: the voucher cache is closing")
 
 // wait waits, but not for a cache that closes.
 func (c *VoucherCache) wait(d time.Duration) {
