@@ -62,7 +62,10 @@ type Voucher struct {
 
 	// Version grows with every change of the row, a sold unit included, so
 	// that two reads with one version saw the same voucher.
-	Version   int64     `json:"-"`
+	Version int64 `json:"-"`
+	// Revision grows with what administrators and rebuilds change, not with
+	// sold units.
+	Revision  int64     `json:"-"`
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
 

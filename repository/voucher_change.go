@@ -51,11 +51,12 @@ func set[T any](field, value *T) {
 	}
 }
 
-// update writes a locked row back, with the next version.
+// update writes a locked row back, with the next version and revision.
 func update(tx *gorm.DB, v *model.Voucher) error {
 	v.Version++
+	v.Revision++
 	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
-		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version").
+		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision").
 		Updates(v)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)

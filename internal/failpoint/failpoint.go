@@ -1,0 +1,80 @@
+// Package failpoint names every step of an order's road at which a process may
+// die, so that the tests can kill the real program there.
+//
+// In the program that is shipped Reach does nothing and the compiler removes
+// it. Built with the tag `failpoint`, the process kills itself with SIGKILL the
+// first time it reaches the step that SECKILL_FAILPOINT names.
+package failpoint
+
+// Step is one boundary of the road.
+type Step string
+
+// The steps, in the order in which an order passes them.
+const (
+	BeforeReserve Step = "before-reserve"
+	AfterReserve  Step = "after-reserve"
+	BeforePublish Step = "before-publish"
+	AfterPublish  Step = "after-publish" // the queue has acknowledged
+	BeforeAnswer  Step = "before-answer" // the epoch was read once more
+	BeforePersist Step = "before-persist"
+	BeforeInsert  Step = "before-insert"
+	AfterInsert   Step = "after-insert"
+	BeforeCommit  Step = "before-commit"
+	AfterCommit   Step = "after-commit"
+	BeforeSettle  Step = "before-settle"
+	AfterSettle   Step = "after-settle"
+	BeforeAck     Step = "before-ack"
+	AfterAck      Step = "after-ack"
+
+	// An order that cannot be persisted.
+	BeforeDeadLetter Step = "before-dead-letter"
+	AfterDeadLetter  Step = "after-dead-letter"
+
+	// A unit that comes back.
+	BeforeRelease     Step = "before-release"
+	AfterRelease      Step = "after-release"
+	AfterReleaseNoted Step = "after-release-noted" // its outbox row is gone
+
+	// What a dead process left behind.
+	BeforeRepublish Step = "before-republish"
+	AfterRepublish  Step = "after-republish"
+
+	// The rebuild of a hot copy.
+	AfterCloseDatabase Step = "after-close-database"
+	AfterCloseCopy     Step = "after-close-copy"
+	AfterBarrier       Step = "after-barrier"
+	AfterLoad          Step = "after-load"
+	AfterOpenDatabase  Step = "after-open-database"
+	AfterOpenCopy      Step = "after-open-copy"
+
+	// A stock that shrinks.
+	AfterIntent     Step = "after-intent"
+	AfterLowerCopy  Step = "after-lower-copy"
+	AfterLowerStock Step = "after-lower-stock"
+)
+
+// Steps lists every step.
+func Steps() []Step {
+	return []Step{
+		BeforeReserve, AfterReserve, BeforePublish, AfterPublish, BeforeAnswer,
+		BeforePersist, BeforeInsert, AfterInsert, BeforeCommit, AfterCommit,
+		BeforeSettle, AfterSettle, BeforeAck, AfterAck,
+		BeforeDeadLetter, AfterDeadLetter,
+		BeforeRelease, AfterRelease, AfterReleaseNoted,
+		BeforeRepublish, AfterRepublish,
+		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
+		AfterIntent, AfterLowerCopy, AfterLowerStock,
+	}
+}
+
+// Defect is a deliberately broken variant of the service, with which the tests
+// prove that they would notice.
+type Defect string
+
+// The defects.
+const (
+	// PublishUndoes gives the unit back when a publish is not acknowledged.
+	PublishUndoes Defect = "publish-failure-undoes-reservation"
+	// MissingIsSoldOut takes a hot copy that is not loaded for an empty one.
+	MissingIsSoldOut Defect = "missing-key-is-sold-out"
+)

@@ -1,0 +1,89 @@
+package model
+
+import (
+	"errors"
+	"time"
+)
+
+// Reservation is an order that a hot copy has admitted and that waits to be
+// persisted: its unit is taken there. Price, Currency and CreatedAt are those
+// of the admission.
+type Reservation struct {
+	Order
+	// Epoch is that of the hot copy that admitted the order.
+	Epoch int64
+	// Sequence is that of the message that carries the order; 0 when none does.
+	Sequence uint64
+}
+
+// Admission asks a hot copy for one unit.
+type Admission struct {
+	OrderID   string
+	VoucherID string
+	UserID    string
+	// Locked says that the caller holds the user's lock, so that the copy need
+	// not look whether somebody else does.
+	Locked bool
+	// Anytime asks for a unit outside the window too: an operator replays what
+	// was admitted within it.
+	Anytime bool
+}
+
+// Admitted is the answer to an Admission. Err is nil when the unit is taken (by
+// this call or by an earlier sending of it); otherwise it is a refusal of the
+// contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
+type Admitted struct {
+	Reservation
+	Err error
+}
+
+var (
+	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or is
+	// another one than the caller thinks: nothing can be said about the sale.
+	ErrCopyClosed = errors.New("the hot copy is closed")
+	// ErrUserLocked says that somebody else holds the user's lock.
+	ErrUserLocked = errors.New("the user's lock is held by another")
+	// ErrOrderClosed says that an admission came late: its order is closed.
+	ErrOrderClosed = errors.New("the order was closed before")
+	// ErrSuperseded says that somebody else has changed meanwhile what was to
+	// be changed.
+	ErrSuperseded = errors.New("superseded by another change")
+)
+
+// Reasons of failed orders.
+const (
+	ReasonSoldOut        = "SOLD_OUT"        // the hot copy had more units than the database
+	ReasonAlreadyOrdered = "ALREADY_ORDERED" // the hot copy had lost the user's other order
+	ReasonSuperseded     = "SUPERSEDED"      // the hot copy that admitted it was replaced meanwhile
+	ReasonUnprocessable  = "UNPROCESSABLE"   // it cannot be stored as it is; see the dead letters
+)
+
+// Release is a unit that the database has given back and a hot copy may not
+// know of yet.
+type Release struct {
+	ID        int64
+	OrderID   string
+	VoucherID string
+	UserID    string
+}
+
+// Backlog is what waits in the queue.
+type Backlog struct {
+	Messages int64
+	// Age is how long the oldest message has been waiting, by the queue's clock.
+	Age time.Duration
+	// LastSequence is that of the newest message ever stored.
+	LastSequence uint64
+	// AckFloor is the sequence up to which every message was acknowledged.
+	AckFloor uint64
+}
+
+// DeadLetter is an order, or a whole message, that could not be persisted.
+type DeadLetter struct {
+	Sequence uint64
+	At       time.Time
+	Reason   string
+	// Reservation is nil when the message could not even be read; then Raw is it.
+	Reservation *Reservation
+	Raw         []byte
+}
