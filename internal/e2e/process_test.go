@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"seckill/internal/testserver"
 )
 
 // process is the real program in a process of its own.
@@ -40,19 +41,6 @@ func (o *output) String() string {
 	return o.buffer.String()
 }
 
-// build compiles the program once for all tests of this binary.
-var build = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../../bin/e2e/seckill")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", path, "seckill").CombinedOutput()
-	if err != nil {
-		return "", &exec.Error{Name: "go build: " + string(out), Err: err}
-	}
-	return path, nil
-})
-
 // freeAddress is an address nobody listens on now.
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -68,14 +56,10 @@ func freeAddress(t *testing.T) string {
 // it is killed at the end of the test.
 func launch(t *testing.T, s settings) *process {
 	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
 	main, ops := freeAddress(t), freeAddress(t)
 	p := &process{
 		app:    newApp(t, "http://"+main, "http://"+ops),
-		cmd:    exec.Command(path, "serve"),
+		cmd:    exec.Command(testserver.Program(t), "serve"),
 		exited: make(chan struct{}),
 		output: &output{},
 	}

@@ -34,6 +34,7 @@ type home struct {
 	template template
 	database sharedDatabase
 	redis    sharedRedis
+	programs programs
 }
 
 func (h *home) adopt() { h.adopted.Store(true) }
