@@ -205,7 +205,6 @@ func TestUnknownVariables(t *testing.T) {
 func TestWhatIsNotBuiltStopsTheStart(t *testing.T) {
 	t.Parallel()
 	for _, set := range []string{
-		"ORDER_MODE=async", "ROLE=api", "ROLE=worker",
 		"PAYMENT_SIMULATOR=on", "WEBHOOK_SECRETS=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
 	} {
 		name, _, _ := strings.Cut(set, "=")
@@ -218,6 +217,7 @@ func TestWhatIsNotBuiltStopsTheStart(t *testing.T) {
 
 func TestContradictions(t *testing.T) {
 	t.Parallel()
+	shared := []string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=" + secret, "SECKILL_REDIS_URL=redis://a:1"}
 	three := "SECKILL_LOCK_REDIS_URLS=redis://a:1,redis://b:1,redis://c:1"
 	tests := map[string]struct {
 		environ []string
@@ -238,6 +238,15 @@ func TestContradictions(t *testing.T) {
 		"unreadable quorum is reported once": {
 			[]string{"SECKILL_LOCK_MODE=redlock", "SECKILL_LOCK_REDIS_URLS=a"}, "is not a URL", "odd number",
 		},
+		"worker of nothing": {
+			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker"}, "SECKILL_NATS_URL is required for the role worker", "",
+		},
+		"api with a queue of its own": {
+			append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=api"), "SECKILL_NATS_URL is required", "SECKILL_REDIS_URL",
+		},
+		"worker with an unreadable queue": {
+			append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"), "is not a URL", "required",
+		},
 		"no secret on a real database": {[]string{"SECKILL_DATABASE_DSN=" + dsn}, "SECKILL_JWT_SECRET is required", ""},
 		"one port twice":               {[]string{"SECKILL_HTTP_ADDR=:8081"}, "same listener", ""},
 		"broken secret is not a missing one": {
@@ -256,6 +265,12 @@ func TestContradictions(t *testing.T) {
 	real := []string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=" + secret}
 	load(t, append(real, "SECKILL_STOCK_STRATEGY=pessimistic", "SECKILL_LOCK_MODE=mysql")...)
 	load(t, "SECKILL_LOCK_MODE=multilock", three)
+	load(t, "SECKILL_ORDER_MODE=async")
+	load(t, "SECKILL_NATS_URL=nats://a:4222", "SECKILL_NATS_REPLICAS=3") // of no use in sync, and harmless
+	load(t, "SECKILL_ROLE=worker")
+	for _, role := range []string{"all", "api", "worker"} {
+		load(t, append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://a:4222", "SECKILL_ROLE="+role)...)
+	}
 	load(t, "SECKILL_LOCK_MODE=redlock", three+",redis://d:1,redis://e:1")
 	load(t, "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0")
 	load(t, "SECKILL_HTTP_ADDR=127.0.0.2:8081")

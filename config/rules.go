@@ -16,9 +16,6 @@ type unbuilt struct {
 // notBuilt lists them. Whoever builds one deletes its line.
 func notBuilt() []unbuilt {
 	return []unbuilt{
-		{"SECKILL_ORDER_MODE", func(c Config) bool { return c.OrderMode == "async" }, "async"},
-		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "api" }, "api"},
-		{"SECKILL_ROLE", func(c Config) bool { return c.Role == "worker" }, "worker"},
 		{"SECKILL_PAYMENT_SIMULATOR", func(c Config) bool { return c.PaymentSimulator }, "on"},
 		{"SECKILL_WEBHOOK_SECRETS", func(c Config) bool { return len(c.WebhookSecrets) > 0 }, "payments"},
 	}
@@ -48,8 +45,26 @@ func (r *reader) refuseContradictions(c Config) {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
 	r.refuseQuorum(c)
+	r.refuseLonelyRole(c)
 	if overlap(c.HTTPAddr, c.OpsAddr) {
 		r.problem("SECKILL_OPS_ADDR", "("+c.OpsAddr+") is the same listener as SECKILL_HTTP_ADDR ("+c.HTTPAddr+")")
+	}
+}
+
+// refuseLonelyRole finds instances that share the work of async with others
+// and name nothing that they could share: what is embedded is inside one
+// process, and neither a worker nor an api instance does everything alone.
+func (r *reader) refuseLonelyRole(c Config) {
+	if c.OrderMode != "async" || c.Role == "all" {
+		return
+	}
+	for _, needed := range []struct{ variable, inside string }{
+		{"SECKILL_DATABASE_DSN", "database"}, {"SECKILL_REDIS_URL", "Redis"}, {"SECKILL_NATS_URL", "queue"},
+	} {
+		if c.origins[needed.variable].source == SourceDefault { // even a broken one is meant
+			r.problem(needed.variable, "is required for the role "+c.Role+" in async: an embedded "+needed.inside+
+				" is inside one process, where no other instance reaches it")
+		}
 	}
 }
 

@@ -31,6 +31,7 @@ type orders interface {
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+	Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
 }
 
 // vouchers is what the routes of vouchers need of service.Vouchers.
@@ -42,6 +43,7 @@ type vouchers interface {
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
+	Rebuild(ctx context.Context, id string) error
 }
 
 // accounts is what the routes of accounts need of service.Accounts.
@@ -106,7 +108,37 @@ func New(options Options) (http.Handler, error) {
 	return a.engine, nil
 }
 
+// NewHealthOnly makes the main listener's handler of an instance that only
+// works: the health checks, and a problem document for everything else. Of the
+// options it needs Health, Log and Metrics.
+func NewHealthOnly(options Options) (http.Handler, error) {
+	a, err := begin(options)
+	if err != nil {
+		return nil, err
+	}
+	a.healthRoutes()
+	return a.engine, nil
+}
+
 func build(options Options) (*api, error) {
+	a, err := begin(options)
+	if err != nil {
+		return nil, err
+	}
+	a.accountRoutes()
+	a.voucherRoutes()
+	a.orderRoutes()
+	a.adminVoucherRoutes()
+	a.adminOrderRoutes()
+	a.healthRoutes()
+	if err := a.documentRoutes(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// begin makes a handler without routes.
+func begin(options Options) (*api, error) {
 	strictNames()
 	gin.SetMode(gin.ReleaseMode) // else Gin prints its routes to standard output
 	a := &api{
@@ -123,15 +155,6 @@ func build(options Options) (*api, error) {
 	a.engine.NoRoute(a.noRoute)
 	a.engine.NoMethod(a.noMethod)
 	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})
-	a.accountRoutes()
-	a.voucherRoutes()
-	a.orderRoutes()
-	a.adminVoucherRoutes()
-	a.adminOrderRoutes()
-	a.healthRoutes()
-	if err := a.documentRoutes(); err != nil {
-		return nil, err
-	}
 	return a, nil
 }
 

@@ -124,6 +124,8 @@ func (a *api) polish() {
 	describe(schemas["Order"], "status", model.OrderStatuses())
 	describe(schemas["OrderDetail"], "status", model.OrderStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
+	copies := []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding}
+	describe(schemas["AuditHotCopy"], "state", copies)
 	for _, name := range []string{"redis", "queue"} {
 		property := schemas["Audit"].Properties[name]
 		schemas["Audit"].Properties[name] = &huma.Schema{

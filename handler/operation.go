@@ -28,7 +28,10 @@ func (a *api) operation(r route) huma.Operation {
 		DefaultStatus: r.status,
 		MaxBodyBytes:  maxBody + 1, // readBody has refused larger ones; huma's limit excludes itself
 		Metadata:      map[string]any{routeKey: r},
-		Responses:     map[string]*huma.Response{strconv.Itoa(r.status): a.success(r)},
+		Responses:     map[string]*huma.Response{strconv.Itoa(r.status): a.success(r, r.status)},
+	}
+	if r.otherwise != 0 {
+		op.Responses[strconv.Itoa(r.otherwise)] = a.success(r, r.otherwise)
 	}
 	switch r.access {
 	case undecided:
@@ -84,9 +87,9 @@ func (r route) problems() map[int][]model.Code {
 	return byStatus
 }
 
-// success documents the answer that a route is there for.
-func (a *api) success(r route) *huma.Response {
-	response := &huma.Response{Description: http.StatusText(r.status), Headers: a.headers(r.headers...)}
+// success documents an answer that a route is there for.
+func (a *api) success(r route, status int) *huma.Response {
+	response := &huma.Response{Description: http.StatusText(status), Headers: a.headers(r.headers...)}
 	for mediaType, example := range r.response {
 		if response.Content == nil {
 			response.Content = map[string]*huma.MediaType{}

@@ -52,8 +52,11 @@ func extendWrite(c *gin.Context, by time.Duration) {
 func (a *api) orderRoutes() {
 	a.registerPlain(route{
 		id: "seckill", method: http.MethodPost, path: basePath + "/vouchers/{id}/seckill", tag: tagOrders,
-		summary: "Buy one", access: users, status: http.StatusCreated, headers: []string{"Location"},
-		description: "201: committed in the database. Where several refusals apply, the first of: 401, 413, 415, " +
+		summary: "Buy one", access: users, headers: []string{"Location"},
+		status: http.StatusCreated, otherwise: http.StatusAccepted,
+		description: "201 (order mode sync): committed in the database. 202 (order mode async): reserved and durably " +
+			"queued; the order is processing and will be unpaid, or failed when Redis lost writes that it had " +
+			"acknowledged. Where several refusals apply, the first of: 401, 413, 415, " +
 			"422, RATE_LIMITED, 404, ENDED, PAUSED, NOT_STARTED, LOCK_BUSY, ALREADY_ORDERED, SOLD_OUT. After a " +
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
@@ -63,6 +66,16 @@ func (a *api) orderRoutes() {
 		response: map[string]any{"application/json": model.Order{}},
 		request:  &huma.MediaType{Schema: a.schema(typeOf[Nothing]())},
 	}, a.place)
+	a.registerBare(route{
+		id: "cancel-order", method: http.MethodPost, path: basePath + "/orders/{id}/cancel", tag: tagOrders,
+		summary: "Cancel my unpaid order", access: users, status: http.StatusOK,
+		description: "The unit is on sale again. Canceling again changes nothing and answers the same. An order that is " +
+			"still processing, or paid or closed otherwise, cannot be canceled: ILLEGAL_STATE.",
+		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		response: map[string]any{"application/json": model.Order{}},
+	}, func(c *gin.Context) (any, error) {
+		return a.options.Orders.Cancel(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
+	})
 	register(a, route{
 		id: "list-orders", method: http.MethodGet, path: basePath + "/orders", tag: tagOrders,
 		summary: "List my orders, newest first", access: users, status: http.StatusOK,
@@ -70,7 +83,8 @@ func (a *api) orderRoutes() {
 	}, a.listOrders)
 	register(a, route{
 		id: "get-order", method: http.MethodGet, path: basePath + "/orders/{id}", tag: tagOrders,
-		summary: "Get my order", description: "The orders of others are not found.",
+		summary: "Get my order", description: "The orders of others are not found. One that is still processing is there " +
+			"right after its 202.",
 		access: users, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *orderInput) (*output[model.Order], error) {

@@ -26,6 +26,7 @@ type route struct {
 	description string
 	access      access
 	status      int             // of success
+	otherwise   int             // the other status of success, with the same document, where there are two
 	headers     []string        // of success, beside X-Request-Id
 	codes       []model.Code    // beside those that access and method bring along
 	response    map[string]any  // of success, where no typed output tells: media type → example of the Go type
@@ -51,6 +52,28 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	op := a.operation(r)
 	a.huma.OpenAPI().AddOperation(&op)
 	a.mount(r, handle)
+}
+
+// registerBare adds a route whose request says everything in its path: a body
+// may be missing or an empty object, as for a purchase.
+func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
+	r.request = &huma.MediaType{Schema: a.schema(typeOf[Nothing]())}
+	a.registerPlain(r, func(c *gin.Context) {
+		if err := possible(r.path, c.Param("id")); err != nil {
+			a.abort(c, err)
+			return
+		}
+		if p := emptyBody(c.Request); p != nil {
+			a.write(c, p)
+			return
+		}
+		document, err := handle(c)
+		if err != nil {
+			a.abort(c, err)
+			return
+		}
+		a.send(c, r.status, "application/json", document)
+	})
 }
 
 // adapter mounts huma's routes behind the same checks as the plain ones.

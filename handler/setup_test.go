@@ -34,6 +34,8 @@ type fakes struct {
 	create      func(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)
 	patch       func(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	changeStock func(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	cancel      func(ctx context.Context, userID, orderID string) (model.Order, error)
+	rebuild     func(ctx context.Context, id string) error
 	login       func(ctx context.Context, username, password string) (service.Session, error)
 	checks      []service.Check
 	draining    bool
@@ -68,6 +70,12 @@ func (f fakeOrders) Detail(context.Context, string) (model.OrderDetail, error) {
 func (f fakeOrders) Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error {
 	return f.each(ctx, query, row)
 }
+
+func (f fakeOrders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
+	return f.cancel(ctx, userID, orderID)
+}
+
+func (f fakeVouchers) Rebuild(ctx context.Context, id string) error { return f.rebuild(ctx, id) }
 
 func (f fakeVouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
 	if f.getVoucher == nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/gin-gonic/gin"
+
 	"seckill/model"
 )
 
@@ -39,6 +41,12 @@ type VoucherChange struct {
 type StockChange struct {
 	Delta *int64 `json:"delta,omitempty" minimum:"-1000000000000" maximum:"1000000000000" doc:"How many more; negative: fewer."`
 	Stock *int64 `json:"stock,omitempty" minimum:"0" maximum:"1000000000000" doc:"How many from now on, the sold ones included."`
+}
+
+// Rebuilding is the answer to a rebuild that has been asked for.
+type Rebuilding struct {
+	VoucherID string          `json:"voucher_id"`
+	State     model.CopyState `json:"state" example:"rebuilding" doc:"The audit tells when it is open again."`
 }
 
 type createVoucherInput struct {
@@ -120,6 +128,19 @@ func (a *api) adminVoucherChanges() {
 		access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
 	}, a.changeStock)
+	a.registerBare(route{
+		id: "rebuild-voucher", method: http.MethodPost, path: adminVouchers + "/{id}/rebuild", tag: tagAdmin,
+		summary: "Rebuild a voucher's hot copy",
+		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
+			"answers 503. In sync there is no copy: CONFLICT.",
+		access: administrators, status: http.StatusAccepted,
+		codes:    []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		response: map[string]any{"application/json": Rebuilding{}},
+	}, func(c *gin.Context) (any, error) {
+		id := c.Param("id")
+		err := a.options.Vouchers.Rebuild(c.Request.Context(), id)
+		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, err
+	})
 }
 
 func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*created[model.Voucher], error) {

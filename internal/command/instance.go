@@ -122,8 +122,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 
 	i.health = service.NewHealth(probes...)
 	api, err := handler.New(handler.Options{ //nolint:contextcheck // its requests bring their own
-		Orders:         selling,
-		Vouchers:       service.NewVouchers(vouchers, copies, changes, log),
+		Orders:         orderDesk{selling},
+		Vouchers:       voucherDesk{service.NewVouchers(vouchers, copies, changes, log)},
 		Accounts:       service.NewAccounts(repository.NewAccounts(db), newHasher(), tokens),
 		Health:         i.health,
 		Tokens:         tokens,

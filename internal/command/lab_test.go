@@ -53,12 +53,8 @@ func TestLabVerdict(t *testing.T) {
 // TestLab runs the laboratory as a person does: its children are the program itself.
 func TestLab(t *testing.T) {
 	t.Parallel()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), path, "lab", "--workers", "2", "--operations", "2")
+	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "lab", "--workers", "2", "--operations", "2")
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, stdout.String(), stderr.String())
@@ -75,13 +71,9 @@ func TestLab(t *testing.T) {
 
 func TestLabInterrupted(t *testing.T) {
 	t.Parallel()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
 	server := testserver.Redis(t)
 	stderr := &watched{more: make(chan struct{}, 1)}
-	cmd := exec.CommandContext(t.Context(), path, "lab", "--redis", server.URL())
+	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "lab", "--redis", server.URL())
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

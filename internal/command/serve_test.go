@@ -14,21 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
-
-// build compiles the program once for all tests that need a process.
-var build = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../../bin/command/seckill")
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", path, "seckill").CombinedOutput()
-	if err != nil {
-		return "", &exec.Error{Name: "go build: " + string(out), Err: err}
-	}
-	return path, nil
-})
 
 // watched collects what a process writes and announces every piece.
 type watched struct {
@@ -63,12 +51,8 @@ type server struct {
 // serve starts a server on free ports and waits for its welcome.
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	path, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &server{
-		cmd:    exec.Command(path, append(args, "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0")...),
+		cmd:    exec.Command(testserver.Program(t), append(args, "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0")...),
 		stdout: &watched{more: make(chan struct{}, 1)},
 		stderr: &watched{more: make(chan struct{}, 1)},
 		exited: make(chan struct{}),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -179,6 +180,9 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"GET", "/api/v1/orders", "", "", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=1s", buyer, nil, 200},
 		{"GET", "/api/v1/orders/{id}", "ORDER", "?wait=soon", buyer, nil, 422},
+		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
+		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
+		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, 409},
 		{"POST", "/api/v1/admin/vouchers", "", "", admin, map[string]any{
 			"title": "Tea", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
 		}, 201},
@@ -211,13 +215,18 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		}
 		doc.check(t, call.method, call.template, got)
 	}
+	async := []string{ // answers that sync never gives
+		"POST /api/v1/vouchers/{id}/seckill 202 application/json",
+		"POST /api/v1/admin/vouchers/{id}/rebuild 202 application/json",
+	}
 	for _, r := range doc.routes(func(route) bool { return true }) {
 		for status, response := range r.operation.Responses {
 			if status >= "400" {
 				continue
 			}
 			for contentType := range response.Content {
-				if !doc.seen[r.method+" "+r.path+" "+status+" "+contentType] {
+				given := r.method + " " + r.path + " " + status + " " + contentType
+				if !doc.seen[given] && !slices.Contains(async, given) {
 					t.Errorf("%s %s never answered %s as %s", r.method, r.path, status, contentType)
 				}
 			}
