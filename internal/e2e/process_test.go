@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,12 +14,18 @@ import (
 	"seckill/internal/testserver"
 )
 
-// process is the real program in a process of its own.
+// process is the real program in a process of its own. Its addresses, and with
+// them its *app, stay the same when it is started again.
 type process struct {
 	*app
+	t        *testing.T
+	path     string
+	settings settings
+	output   *output
+
+	mu     sync.Mutex // held while it is started or killed
 	cmd    *exec.Cmd
 	exited chan struct{} // closed once it has been waited for
-	output *output
 }
 
 // output collects what a process says, for the failing test.
@@ -41,45 +46,60 @@ func (o *output) String() string {
 	return o.buffer.String()
 }
 
-// freeAddress is an address nobody listens on now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	socket, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	return socket.Addr().String()
-}
-
 // launch starts `seckill serve` and returns when it is ready. What is left of
 // it is killed at the end of the test.
 func launch(t *testing.T, s settings) *process {
 	t.Helper()
-	main, ops := freeAddress(t), freeAddress(t)
+	p := prepare(t, testserver.Program(t), s)
+	p.start(t)
+	p.awaitReady(t)
+	return p
+}
+
+// prepare says how a program is to be started, and where.
+func prepare(t *testing.T, path string, s settings) *process {
+	t.Helper()
+	main, ops := testserver.Address(t), testserver.Address(t)
 	p := &process{
-		app:    newApp(t, "http://"+main, "http://"+ops),
-		cmd:    exec.Command(testserver.Program(t), "serve"),
-		exited: make(chan struct{}),
-		output: &output{},
+		t: t, app: newApp(t, "http://"+main, "http://"+ops), path: path, output: &output{},
+		settings: s.with(settings{"SECKILL_HTTP_ADDR": main, "SECKILL_OPS_ADDR": ops}),
 	}
-	p.cmd.Env = append(os.Environ(), s.with(settings{"SECKILL_HTTP_ADDR": main, "SECKILL_OPS_ADDR": ops}).environ()...)
-	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(p.exited)
-		_ = p.cmd.Wait() // the exit code is in ProcessState
-	}()
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
 			t.Logf("the program said:\n%s", tail(p.output.String(), 50))
 		}
 	})
-	until(t, 20*time.Second, "the program is ready", func() bool {
+	return p
+}
+
+// start runs the program, with further settings for this time.
+func (p *process) start(t *testing.T, more ...settings) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.settings
+	for _, m := range more {
+		s = s.with(m)
+	}
+	cmd, exited := exec.Command(p.path, "serve"), make(chan struct{})
+	cmd.Env = append(os.Environ(), s.environ()...)
+	cmd.Stdout, cmd.Stderr = p.output, p.output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // the exit code is in ProcessState
+	}()
+	p.cmd, p.exited = cmd, exited
+}
+
+// awaitReady waits until the program says that it is ready.
+func (p *process) awaitReady(t *testing.T) {
+	t.Helper()
+	until(t, 30*time.Second, "the program is ready", func() bool {
 		select {
 		case <-p.exited:
 			t.Fatalf("the program ended: %v\n%s", p.cmd.ProcessState, p.output)
@@ -88,10 +108,15 @@ func launch(t *testing.T, s settings) *process {
 		got, err := send(p.client, http.MethodGet, p.url+"/readyz", "", nil)
 		return err == nil && got.status == http.StatusOK
 	})
-	return p
 }
 
+// kill ends the program as a power cut would, and returns when it is gone.
 func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return
+	}
 	_ = p.cmd.Process.Kill() // gone already is as good
 	<-p.exited
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // Ports are taken from below the range in which the kernel picks ports for outgoing connections (32768 and
@@ -75,4 +76,16 @@ func claim(path string) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
 	}
 	return file, nil
+}
+
+// Address is a free address of this machine, "127.0.0.1:port", that nobody else takes before the test ends:
+// a program that is killed can be started there again.
+func Address(t testing.TB) string {
+	t.Helper()
+	p, err := takePort()
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	t.Cleanup(p.release)
+	return net.JoinHostPort(loopback, strconv.Itoa(p.number))
 }
