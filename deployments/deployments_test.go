@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	nats "github.com/nats-io/nats-server/v2/server"
 
 	"seckill/config"
 )
@@ -31,10 +32,16 @@ type service struct {
 	Secrets     []string
 	Volumes     []string
 	Healthcheck map[string]any
-	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
+	DependsOn   map[string]struct {
+		Condition string
+		Required  *bool // nil: it is
+	} `yaml:"depends_on"`
 	// Networks is a list of names or a map with an address for each.
 	Networks any
 }
+
+// ours is the image of the service.
+const ours = "seckill:latest"
 
 // address is the fixed address of the service in a network, or empty.
 func (s service) address(network string) string {
@@ -80,7 +87,7 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	made := secrets(t)
-	want := []string{"proxy", "seckill-1", "seckill-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats"}
+	want := []string{"proxy", "seckill-1", "seckill-2", "worker-1", "worker-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats"}
 	for _, name := range want {
 		if _, ok := c.Services[name]; !ok {
 			t.Errorf("service %s is missing", name)
@@ -90,7 +97,7 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 		if !regexp.MustCompile(`^seckill:latest$|^[a-z/.-]+:\d+\.\d+`).MatchString(s.Image) {
 			t.Errorf("%s: image %q names no version", name, s.Image)
 		}
-		if s.Healthcheck == nil && !strings.HasPrefix(name, "seckill") { // whose image brings its own
+		if s.Healthcheck == nil && s.Image != ours { // whose image brings its own
 			t.Errorf("%s has no health check", name)
 		}
 		for _, volume := range s.Volumes {
@@ -112,7 +119,7 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 			if !ok {
 				t.Errorf("%s depends on %s, which is missing", name, needed)
 			}
-			if how.Condition == "service_healthy" && other.Healthcheck == nil && !strings.HasPrefix(needed, "seckill") {
+			if how.Condition == "service_healthy" && other.Healthcheck == nil && other.Image != ours {
 				t.Errorf("%s waits for the health of %s, which has no check", name, needed)
 			}
 		}
@@ -154,11 +161,18 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 			t.Errorf("%s runs embedded: %q", instance, interpolated(t, c.Services[instance], "", made))
 		}
 	}
-	// A mode that is not built yet is refused; a name that is no setting must not be among the reasons.
-	for _, envFile := range []string{"async.env", "multilock.env"} {
-		_, err := config.Load(interpolated(t, c.Services["seckill-1"], envFile, made))
-		if err != nil && strings.Contains(err.Error(), "is not a setting") {
-			t.Errorf("%s: %v", envFile, err)
+	for _, test := range []struct{ envFile, instance, order, role, lock string }{
+		{"async.env", "seckill-1", "async", "api", "redis"},
+		{"async.env", "seckill-2", "async", "api", "redis"},
+		{"async.env", "worker-1", "async", "worker", "redis"},
+		{"async.env", "worker-2", "async", "worker", "redis"},
+		{"multilock.env", "seckill-1", "sync", "all", "multilock"},
+	} {
+		cfg, err := config.Load(interpolated(t, c.Services[test.instance], test.envFile, made))
+		if err != nil || cfg.OrderMode != test.order || cfg.Role != test.role || cfg.LockMode != test.lock ||
+			(cfg.NATSURL == "") != (test.order == "sync") {
+			t.Errorf("%s with %s: %v, order mode %q, role %q, lock mode %q, NATS %q",
+				test.instance, test.envFile, err, cfg.OrderMode, cfg.Role, cfg.LockMode, cfg.NATSURL)
 		}
 	}
 	// The negative control: a typo is found this way.
@@ -195,10 +209,39 @@ func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 	}
 }
 
+// The server itself reads the file: what it does not know it refuses.
 func TestEveryMessageIsFlushed(t *testing.T) {
 	t.Parallel()
-	if !regexp.MustCompile(`(?m)^\s*sync_interval: always$`).MatchString(read(t, "nats.conf")) {
-		t.Error("nats.conf does not flush every message: a 202 would be an empty promise")
+	options, err := nats.ProcessConfigFile("nats.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !options.JetStream || !options.SyncAlways {
+		t.Errorf("nats.conf: JetStream %v, every message flushed %v: a 202 would be an empty promise",
+			options.JetStream, options.SyncAlways)
+	}
+	if options.StoreDir != "/data" || options.Port != 4222 || options.HTTPPort != 8222 {
+		t.Errorf("nats.conf: store %s, ports %d and %d; the compose file means others", options.StoreDir, options.Port, options.HTTPPort)
+	}
+	image := compose(t).Services["nats"].Image
+	if !strings.HasPrefix(image, "nats:"+regexp.MustCompile(`^\d+\.\d+`).FindString(nats.VERSION)) {
+		t.Errorf("the image %s is another version than the embedded server, %s", image, nats.VERSION)
+	}
+}
+
+// What only serves or only works needs its other half.
+func TestWorkersBelongToAsync(t *testing.T) {
+	t.Parallel()
+	c := compose(t)
+	for _, name := range []string{"nats", "worker-1", "worker-2"} {
+		if profiles := c.Services[name].Profiles; len(profiles) != 1 || profiles[0] != "async" {
+			t.Errorf("%s starts under the profiles %q", name, profiles)
+		}
+	}
+	for _, instance := range []string{"seckill-1", "seckill-2", "worker-1", "worker-2"} {
+		if how := c.Services[instance].DependsOn["nats"]; how.Condition != "service_healthy" || how.Required == nil || *how.Required {
+			t.Errorf("%s waits for nats: %+v", instance, how)
+		}
 	}
 }
 
