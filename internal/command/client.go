@@ -41,6 +41,9 @@ type problem struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
+
+	OrderID     string            `json:"order_id,omitempty"`     // of ALREADY_ORDERED
+	OrderStatus model.OrderStatus `json:"order_status,omitempty"` // likewise
 }
 
 // Error implements error.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,12 +48,13 @@ func (p Process) demoCommand() *cobra.Command {
 		Long: "Starts an embedded server on free ports, with its data in a temporary directory, puts one voucher up\n" +
 			"and lets all buyers press the button at the same instant, over real HTTP. Then three independent counts\n" +
 			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is\n" +
-			"off by one. Settings of the environment do not count.",
+			"off by one. Of the environment only SECKILL_ORDER_MODE counts: in async, whoever heard 202 then waits until\n" +
+			"his order is unpaid.",
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&s.buyers, "buyers", 2000, "how many buyers")
 	cmd.Flags().Int64Var(&s.stock, "stock", 100, "how many vouchers")
-	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY")
+	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.buyers < 1 || s.buyers > maxDemoBuyers {
 			return misused("--buyers must be from 1 to %d", maxDemoBuyers)
@@ -82,7 +84,7 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	flags["SECKILL_RATE_USER"] = "0"
 	flags["SECKILL_RATE_ADDR"] = "0"
 	flags["SECKILL_LOG_LEVEL"] = "warn"
-	cfg, err := config.Load(nil, config.Flags(flags))
+	cfg, err := config.Load(only(p.Environ, "SECKILL_ORDER_MODE"), config.Flags(flags))
 	if err != nil {
 		return err
 	}
@@ -119,6 +121,9 @@ func (p Process) runSale(ctx context.Context, s sale) error {
 		return err
 	}
 	printAnswers(p.Stdout, answers, took)
+	if err := p.awaitOrders(ctx, s, answers); err != nil {
+		return err
+	}
 	count, err := countSale(ctx, admin, s, answers)
 	if err != nil {
 		return fmt.Errorf("count what was sold: %w", err)
@@ -147,6 +152,13 @@ func createVoucher(ctx context.Context, admin apiClient, stock int64) (id string
 		"begin_at": now.Add(-time.Minute), "end_at": now.Add(demoToken),
 	}, decode(&voucher))
 	return voucher.ID, err
+}
+
+// only keeps one variable of an environment.
+func only(environ []string, variable string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return !strings.HasPrefix(entry, variable+"=")
+	})
 }
 
 // userID is the user id of a buyer, from 0.

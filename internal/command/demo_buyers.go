@@ -27,12 +27,17 @@ const (
 // answer is what one buyer heard in the end.
 type answer struct {
 	user    string
-	status  int    // 0: nobody answered
-	code    string // of a problem document
-	order   model.Order
+	status  int           // 0: nobody answered
+	code    string        // of a problem document
+	order   model.Order   // his, also when he is refused because he has it
 	latency time.Duration // from the start gun to the answer
 	repeats int           // of calls answered 429, 503 or not at all
 	err     error         // of an answer that could not be read
+}
+
+// won reports whether the buyer was promised a unit.
+func (a answer) won() bool {
+	return a.status == http.StatusCreated || a.status == http.StatusAccepted
 }
 
 // name is the answer as the table shows it.
@@ -42,6 +47,8 @@ func (a answer) name() string {
 		return "no answer"
 	case a.status == http.StatusCreated:
 		return "201 CREATED"
+	case a.status == http.StatusAccepted:
+		return "202 ACCEPTED"
 	default:
 		return strconv.Itoa(a.status) + " " + a.code
 	}
@@ -156,13 +163,14 @@ func press(ctx context.Context, client apiClient, voucher string) (a answer, pau
 		return answer{err: err}, pauseOfBuyers
 	}
 	a.status = response.StatusCode
-	if a.status == http.StatusCreated {
+	if a.won() {
 		a.err = json.Unmarshal(body, &a.order)
 		return a, 0
 	}
 	var refusal problem
 	a.err = json.Unmarshal(body, &refusal)
 	a.code = refusal.Code
+	a.order = model.Order{ID: refusal.OrderID, Status: refusal.OrderStatus}
 	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
 		pause = pauseOfBuyers
 		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {

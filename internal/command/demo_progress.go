@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 
 	"github.com/vbauerster/mpb/v8"
@@ -40,7 +39,7 @@ func newProgress(out io.Writer, s sale, bars bool) *progress {
 
 // answered counts one answer.
 func (p *progress) answered(a answer) {
-	won := a.status == http.StatusCreated
+	won := a.won()
 	if p.bars != nil {
 		p.asked.Increment()
 		if won {

@@ -40,7 +40,7 @@ func TestDemo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// Settings of the environment do not count, not even bad ones.
-			got := call(t, []string{"SECKILL_ORDER_MODE=maybe"}, "", append([]string{"demo"}, test.args...)...)
+			got := call(t, []string{"SECKILL_LOCK_MODE=maybe"}, "", append([]string{"demo"}, test.args...)...)
 			if got.code != 0 || got.stderr != "" {
 				t.Fatalf("%+v", got)
 			}
@@ -51,6 +51,32 @@ func TestDemo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// One variable makes an asynchronous sale of it.
+func TestDemoAsync(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ environ, args []string }{
+		"variable": {[]string{"SECKILL_ORDER_MODE=async"}, nil},
+		"flag":     {nil, []string{"--order-mode", "async"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := call(t, test.environ, "", append([]string{"demo", "--buyers", "120", "--stock", "7"}, test.args...)...)
+			if got.code != 0 || got.stderr != "" {
+				t.Fatalf("%+v", got)
+			}
+			text := strings.Join(strings.Fields(got.stdout), " ")
+			for _, want := range []string{"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced"} {
+				if !strings.Contains(text, want) {
+					t.Errorf("it lacks %q:\n%s", want, got.stdout)
+				}
+			}
+		})
+	}
+	if got := call(t, []string{"SECKILL_ORDER_MODE=maybe"}, "", "demo"); got.code != exitError || !strings.Contains(got.stderr, "SECKILL_ORDER_MODE") {
+		t.Errorf("a bad mode: %+v", got)
 	}
 }
 
@@ -74,7 +100,9 @@ type shop struct {
 	rows    []model.Order
 
 	// press answers one press of the button; nil sells honestly.
-	press  func(s *shop, user string) (status int, body any)
+	press func(s *shop, user string) (status int, body any)
+	// keep tells what has become of a promised order; nil sells in sync.
+	keep   func(order model.Order) model.Order
 	export func(rows []model.Order) []model.Order
 	audit  func(a *model.Audit)
 }
@@ -89,7 +117,21 @@ func (s *shop) sell(user string) (int, any) {
 func (s *shop) force(user string) (int, any) {
 	order := model.Order{ID: fmt.Sprintf("o%d.v", len(s.rows)), VoucherID: "v", UserID: user, Status: model.OrderUnpaid}
 	s.rows = append(s.rows, order)
+	if s.keep != nil {
+		order.Status = model.OrderProcessing
+		return http.StatusAccepted, order
+	}
 	return http.StatusCreated, order
+}
+
+// look is the order that somebody asks for.
+func (s *shop) look(path string) (int, any) {
+	for _, order := range s.rows {
+		if strings.HasSuffix(path, "/orders/"+order.ID) {
+			return http.StatusOK, s.keep(order)
+		}
+	}
+	return http.StatusNotFound, problem{Status: 404, Code: "NOT_FOUND"}
 }
 
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,6 +167,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, o := range rows {
 			fmt.Fprintf(w, "%s,%s,%s\n", o.Status, o.ID, o.UserID)
 		}
+	case strings.Contains(path, "/orders/"):
+		status, body := s.look(path)
+		answer(status, body)
 	case strings.HasSuffix(path, "/audit"):
 		n := int64(len(s.rows))
 		a := model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: s.stock, Remaining: s.stock - n, LiveOrders: n}}
@@ -216,6 +261,20 @@ func TestDemoNotices(t *testing.T) {
 			}
 			return s.sell(user)
 		}}, ""},
+		"promises that are kept": {&shop{keep: func(order model.Order) model.Order { return order }}, ""},
+		"promises that are broken": {&shop{keep: func(order model.Order) model.Order {
+			order.Status = model.OrderFailed
+			return order
+		}}, "not unpaid"},
+		"a promise that nobody knows of": {&shop{
+			keep: func(order model.Order) model.Order { return order },
+			press: func(s *shop, user string) (int, any) {
+				if len(s.rows) == 4 {
+					return http.StatusAccepted, model.Order{ID: "lost.v", VoucherID: "v", UserID: user, Status: model.OrderProcessing}
+				}
+				return s.sell(user)
+			},
+		}, "look at order lost.v: 404"},
 		"an answer was lost": {&shop{press: func(s *shop, user string) (int, any) {
 			if s.presses == 1 {
 				_, _ = s.sell(user)
