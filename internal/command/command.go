@@ -12,6 +12,8 @@ import (
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
+
+	"seckill/internal/failpoint"
 )
 
 // The exit codes, as the contract fixes them.
@@ -34,6 +36,7 @@ type Process struct {
 // Run runs one command to its end, which ctx may bring nearer, and returns the
 // exit code.
 func Run(ctx context.Context, p Process) int {
+	p.Environ = failpoint.Without(p.Environ)
 	root := newRoot(p) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)

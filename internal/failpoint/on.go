@@ -4,6 +4,8 @@ package failpoint
 
 import (
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -24,3 +26,12 @@ func Reach(step Step) {
 
 // Has reports whether the defect was asked for.
 func Has(defect Defect) bool { return os.Getenv(defectVariable) == string(defect) }
+
+// Without returns an environment without the variables of this package, which
+// are no settings: whoever reads those would refuse them as typos.
+func Without(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return name == stepVariable || name == defectVariable
+	})
+}
