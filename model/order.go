@@ -49,11 +49,13 @@ func (o Order) Live() bool {
 // Outcome says what became of one order to be created. Err is nil when a row
 // with this id is committed, and Order is that row; otherwise Err is the
 // refusal: ALREADY_ORDERED (with the other order), SOLD_OUT, NOT_STARTED,
-// PAUSED, ENDED or NOT_FOUND.
+// PAUSED, ENDED or NOT_FOUND. For a reservation that row may be a failed one.
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
-	Err     error
+	// Other is the live order of the same user, when Order failed because of it.
+	Other string
+	Err   error
 }
 
 // AlreadyOrdered refuses a second live order of one user for one voucher.

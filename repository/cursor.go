@@ -52,11 +52,16 @@ func parseCursor(text string) (cursor, error) {
 	at, id, found := strings.Cut(string(plain), " ")
 	micros, err := strconv.ParseInt(at, 10, 64)
 	c := cursor{time.UnixMicro(micros).UTC(), id}
-	// A year beyond 9999 is none that DATETIME knows.
-	if err != nil || !found || !model.ValidID(id) || c.at.Year() < 1000 || c.at.Year() > 9999 || c.String() != text {
+	if err != nil || !found || !model.ValidID(id) || !storableTime(c.at) || c.String() != text {
 		return cursor{}, refused
 	}
 	return c, nil
+}
+
+// storableTime: DATETIME knows the years 1000 to 9999.
+func storableTime(t time.Time) bool {
+	year := t.UTC().Year()
+	return year >= 1000 && year <= 9999
 }
 
 // newestFirst limits a query to what follows a cursor. The first condition is

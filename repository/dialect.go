@@ -11,6 +11,11 @@ type dialect struct {
 	name string
 	// now is the database's clock, in the type of the DATETIME columns.
 	now string
+	// hourAgo is an hour before now.
+	hourAgo string
+	// share ends a SELECT whose rows must not change until the transaction ends.
+	// SQLite's transactions are alone anyway.
+	share string
 	// purge deletes the oldest idempotency keys before an instant, at most so
 	// many.
 	purge string
@@ -18,9 +23,11 @@ type dialect struct {
 
 func mysqlDialect() dialect {
 	return dialect{
-		name:  dialectMySQL,
-		now:   "NOW(6)",
-		purge: "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+		name:    dialectMySQL,
+		now:     "NOW(6)",
+		hourAgo: "(NOW(6) - INTERVAL 1 HOUR)",
+		share:   " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
+		purge:   "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
 	}
 }
 
@@ -28,13 +35,19 @@ func mysqlDialect() dialect {
 // milliseconds; its result is rounded because it is a floating point number.
 // A DELETE with a LIMIT is an option that SQLite is built without.
 func sqliteDialect() dialect {
+	const now = "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"
 	return dialect{
-		name: dialectSQLite,
-		now:  "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)",
+		name:    dialectSQLite,
+		now:     now,
+		hourAgo: "(" + now + " - 3600000000)",
 		purge: "DELETE FROM idempotency_keys WHERE rowid IN " +
 			"(SELECT rowid FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?)",
 	}
 }
+
+// mode is the order mode as a value within a SELECT. It says that it locks: under
+// READ COMMITTED a subselect locks nothing by itself, not even in an UPDATE.
+func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id = 1" + d.share + ")" }
 
 // sql makes a statement of an embedded file: without its comments, and with
 // the dialect's clock in place of NOW(6).

@@ -3,8 +3,9 @@
 // 8, MariaDB 10.6 and newer, and SQLite (embedded) run the same code; where
 // their SQL differs, dialect says how.
 //
-// Every transaction locks vouchers by id first, then orders by voucher and
-// user: with one order of locks there are no deadlocks between buyers. Its
-// isolation is READ COMMITTED: a read sees what was committed while the
-// transaction waited, and no gap is locked.
+// Every transaction locks the order mode first (shared), then vouchers by id,
+// then orders by voucher and user, then the outbox: with one order of locks
+// there are no deadlocks between buyers. Its isolation is READ COMMITTED: a
+// read sees what was committed while the transaction waited, and no gap is
+// locked.
 package repository

@@ -216,7 +216,7 @@ func TestStrategiesDiffer(t *testing.T) {
 		if comparesVersion := strings.Contains(condition, "version ="); comparesVersion != (strategy == repository.StockOptimistic) {
 			t.Errorf("%s takes: %s", strategy, take)
 		}
-		if comparesState := strings.Contains(condition, "state ="); comparesState != (strategy == repository.StockConditional) {
+		if compares := strings.Contains(condition, "revision ="); compares != (strategy == repository.StockConditional) {
 			t.Errorf("%s takes: %s", strategy, take)
 		}
 		if !strings.Contains(condition, "remaining >= 1") {

@@ -27,13 +27,14 @@ func (idempotencyKey) TableName() string { return "idempotency_keys" }
 // answer is what a call was answered: a voucher, or a CONFLICT.
 type answer struct {
 	Voucher   model.Voucher `json:"voucher"`
-	Version   int64         `json:"version"` // of the voucher; its JSON leaves them out
+	Version   int64         `json:"version"` // of the voucher; its JSON leaves these out
+	Revision  int64         `json:"revision"`
 	CreatedAt time.Time     `json:"created_at"`
 	Conflict  string        `json:"conflict,omitempty"`
 }
 
 func answerOf(v model.Voucher) answer {
-	return answer{Voucher: v, Version: v.Version, CreatedAt: v.CreatedAt}
+	return answer{Voucher: v, Version: v.Version, Revision: v.Revision, CreatedAt: v.CreatedAt}
 }
 
 // result is what the caller hears.
@@ -41,7 +42,7 @@ func (a answer) result() (model.Voucher, error) {
 	if a.Conflict != "" {
 		return model.Voucher{}, model.Conflict(a.Conflict)
 	}
-	a.Voucher.Version, a.Voucher.CreatedAt = a.Version, a.CreatedAt
+	a.Voucher.Version, a.Voucher.Revision, a.Voucher.CreatedAt = a.Version, a.Revision, a.CreatedAt
 	return a.Voucher, nil
 }
 

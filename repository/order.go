@@ -15,7 +15,7 @@ import (
 type Orders struct {
 	db             *Database
 	stock          stockStrategy
-	window         time.Duration
+	terms          terms
 	selectExisting string
 }
 
@@ -24,12 +24,21 @@ type OrderOptions struct {
 	Strategy StockStrategy // empty: conditional
 	// PaymentWindow is how long an order stays unpaid before it expires.
 	PaymentWindow time.Duration
+	// Mode is how these orders are made; empty: sync. Units are taken only from
+	// a database that is in the same mode.
+	Mode model.OrderMode
 }
 
 // NewOrders fails when the database cannot do what the options ask for.
 func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 	if options.Strategy == "" {
 		options.Strategy = StockConditional
+	}
+	if options.Mode == "" {
+		options.Mode = model.ModeSync
+	}
+	if !knownMode(options.Mode) {
+		return nil, fmt.Errorf("there is no order mode %q", options.Mode)
 	}
 	if options.PaymentWindow <= 0 {
 		return nil, fmt.Errorf("the payment window is %s; it must be positive", options.PaymentWindow)
@@ -39,7 +48,7 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 		return nil, err
 	}
 	return &Orders{
-		db: db, stock: stock, window: options.PaymentWindow,
+		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
 		selectExisting: db.dialect.sql(orderExisting),
 	}, nil
 }
@@ -56,19 +65,53 @@ func (o *Orders) Get(ctx context.Context, id string) (model.Order, error) {
 	return order, err
 }
 
+// Find reads orders by id; absent ones are left out.
+func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	var found map[string]model.Order
+	err := o.db.read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(db *gorm.DB) error {
+		var err error
+		found, err = findOrders(db, ids)
+		return err
+	})
+	return found, err
+}
+
+// findOrders reads rows by id, some hundred at once.
+func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
+	found := make(map[string]model.Order, len(ids))
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) }) // see possible
+	for some := range slices.Chunk(ids, streamRows) {
+		var rows []model.Order
+		if err := db.Where("id IN ?", some).Find(&rows).Error; err != nil {
+			return nil, fmt.Errorf("find orders: %w", err)
+		}
+		for _, row := range rows {
+			found[row.ID] = row
+		}
+	}
+	return found, nil
+}
+
 // Detail is Get with everything that happened to the order.
 func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
 	order, err := o.Get(ctx, id)
 	if err != nil {
 		return model.OrderDetail{}, err
 	}
+	return model.OrderDetail{Order: order, History: history(order)}, nil
+}
+
+// history tells from a row what happened to its order.
+func history(order model.Order) []model.OrderMove {
 	born := model.OrderUnpaid
 	if order.Status == model.OrderFailed {
 		born = model.OrderFailed // nothing ever becomes failed that has a row
 	}
-	return model.OrderDetail{Order: order, History: []model.OrderMove{
-		{At: order.CreatedAt, To: born, By: order.UserID},
-	}}, nil
+	moves := []model.OrderMove{{At: order.CreatedAt, To: born, By: order.UserID}}
+	if order.Status == model.OrderCanceled && order.ClosedAt != nil { // only its user cancels an order
+		moves = append(moves, model.OrderMove{At: *order.ClosedAt, From: &born, To: order.Status, By: order.UserID})
+	}
+	return moves
 }
 
 // List reads one page of orders, newest first. A cursor that is none of ours

@@ -63,7 +63,7 @@ func TestRule(t *testing.T) {
 			if test.admitted {
 				order.CreatedAt = begin.Add(time.Minute)
 			}
-			got := rule([]model.Order{order}, voucher, test.existing, time.Minute)
+			got := rule([]model.Reservation{{Order: order}}, voucher, test.existing, terms{time.Minute, ""})
 			if test.want == "" {
 				if got.outcomes[0].Err != nil {
 					t.Errorf("refused: %v", got.outcomes[0].Err)
@@ -85,10 +85,12 @@ func TestRuleWithinABatch(t *testing.T) {
 		Voucher: model.Voucher{ID: "v", State: model.VoucherPublished, Stock: 2, Remaining: 2, BeginAt: now, EndAt: now.Add(time.Hour)},
 		Now:     clock{now},
 	}
-	order := func(id, user string) model.Order { return model.Order{ID: id + ".v", VoucherID: "v", UserID: user} }
-	got := rule([]model.Order{
+	order := func(id, user string) model.Reservation {
+		return model.Reservation{Order: model.Order{ID: id + ".v", VoucherID: "v", UserID: user}}
+	}
+	got := rule([]model.Reservation{
 		order("1", "a"), order("1", "a"), order("2", "a"), order("3", "b"), order("4", "c"), order("4", "c"), order("1", "x"),
-	}, voucher, nil, time.Minute)
+	}, voucher, nil, terms{time.Minute, ""})
 	want := []model.Code{"", "", model.CodeAlreadyOrdered, "", model.CodeSoldOut, model.CodeSoldOut, model.CodeConflict}
 	for i, outcome := range got.outcomes {
 		code := model.Code("")

@@ -9,6 +9,7 @@ import (
 
 	"gorm.io/gorm"
 
+	"seckill/internal/failpoint"
 	"seckill/model"
 )
 
@@ -41,8 +42,11 @@ func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]mode
 	if len(orders) == 0 {
 		return nil, nil
 	}
-	b := newBatch(orders)
-	outcomes, err := o.decide(ctx, b)
+	b := make([]model.Reservation, len(orders))
+	for i, order := range orders {
+		b[i].Order = order
+	}
+	outcomes, err := o.decide(ctx, newBatch(b, identified))
 	if err != nil {
 		return nil, o.db.fail(fmt.Sprintf("create %d orders, the first %s", len(orders), orders[0].ID), err)
 	}
@@ -118,13 +122,37 @@ func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]m
 		if len(rows) == 0 {
 			return errNothingToWrite
 		}
-		slices.SortFunc(rows, byVoucherAndUser)
-		return insertOrders(tx, rows)
+		failpoint.Reach(failpoint.BeforeInsert)
+		if err := insert(tx, rows); err != nil {
+			return err
+		}
+		failpoint.Reach(failpoint.AfterInsert)
+		failpoint.Reach(failpoint.BeforeCommit) // nothing but the COMMIT follows
+		return nil
 	})
 	if errors.Is(err, errNothingToWrite) {
-		err = nil
+		return outcomes, nil, nil
+	}
+	if err == nil {
+		failpoint.Reach(failpoint.AfterCommit)
 	}
 	return outcomes, rows, err
+}
+
+// insert writes orders, and for those that have failed that their units come
+// back to the hot copy.
+func insert(tx *gorm.DB, rows []model.Order) error {
+	slices.SortFunc(rows, byVoucherAndUser)
+	if err := insertOrders(tx, rows); err != nil {
+		return err
+	}
+	var back []model.Release
+	for _, row := range rows {
+		if row.Status == model.OrderFailed {
+			back = append(back, releaseOf(row))
+		}
+	}
+	return insertReleases(tx, back)
 }
 
 // acknowledge calls an order created that an earlier attempt has committed
@@ -137,7 +165,7 @@ func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
 }
 
 // serve decides about the orders of one voucher and takes their units.
-func (o *Orders) serve(tx *gorm.DB, orders []model.Order, id string, vouchers map[string]voucherRow) (ruling, error) {
+func (o *Orders) serve(tx *gorm.DB, orders []model.Reservation, id string, vouchers map[string]voucherRow) (ruling, error) {
 	for range rereads {
 		var voucher *voucherRow
 		if row, ok := vouchers[id]; ok {
@@ -147,13 +175,13 @@ func (o *Orders) serve(tx *gorm.DB, orders []model.Order, id string, vouchers ma
 		if err != nil {
 			return ruling{}, err
 		}
-		r := rule(orders, voucher, existing, o.window)
+		r := rule(orders, voucher, existing, o.terms)
 		if len(r.rows) == 0 {
 			return r, nil
 		}
-		taken, err := o.stock.take(tx, *voucher, int64(len(r.rows)), r.exhausted)
+		taken, err := o.stock.take(tx, *voucher, r.units, r.exhausted)
 		if err != nil {
-			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", len(r.rows), id, err)
+			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", r.units, id, err)
 		}
 		if taken {
 			return r, nil
@@ -167,7 +195,7 @@ func (o *Orders) serve(tx *gorm.DB, orders []model.Order, id string, vouchers ma
 }
 
 // existing reads what there is already: ids before (voucher, user).
-func (o *Orders) existing(tx *gorm.DB, orders []model.Order, voucherID string) ([]model.Order, error) {
+func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID string) ([]model.Order, error) {
 	ids := make([]string, len(orders))
 	users := make([]string, len(orders))
 	for i, order := range orders {

@@ -12,6 +12,20 @@ var (
 	stockOptimistic string
 	//go:embed sql/order_existing.sql
 	orderExisting string
+	//go:embed sql/order_cancel.sql
+	orderCancel string
+	//go:embed sql/stock_return.sql
+	stockReturn string
+	//go:embed sql/copy_read.sql
+	copyRead string
+	//go:embed sql/copy_close.sql
+	copyClose string
+	//go:embed sql/copy_barrier.sql
+	copyBarrier string
+	//go:embed sql/copy_progress.sql
+	copyProgress string
+	//go:embed sql/copy_open.sql
+	copyOpen string
 	//go:embed sql/voucher_count.sql
 	voucherCount string
 	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql

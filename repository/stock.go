@@ -28,10 +28,16 @@ const (
 	StockOptimistic StockStrategy = "optimistic"
 )
 
-// voucherRow is a voucher and the database's clock when it was read.
+// voucherRow is a voucher, its hot copy's epochs, and the database's clock when
+// it was read.
 type voucherRow struct {
 	model.Voucher `gorm:"embedded"`
+	CopyEpoch     int64
+	CopyOpenEpoch int64
+	CopyBarrier   *int64
 	Now           clock `gorm:"column:server_time"`
+	// OrderMode is how the database is sold from; only who takes units reads it.
+	OrderMode model.OrderMode `gorm:"column:order_mode"`
 }
 
 // view is the voucher as of the instant at which it was read.
@@ -39,11 +45,13 @@ func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
 
 // stockStrategy is one way to take units.
 type stockStrategy interface {
-	// read gives the rows of vouchers by id; absent ones are left out. If it
-	// locks, it locks in the order of ids.
+	// read gives the rows of vouchers by id, with the order mode, which is
+	// locked against changes; absent ones are left out. If it locks rows, it
+	// locks them in the order of ids.
 	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
-	// take takes units of a voucher that read has shown; exhausting says that
-	// somebody was refused because nothing else remains. It reports false when
+	// take takes units of a voucher that read has shown, and locks its row, also
+	// when there are none to take; exhausting says that somebody was refused
+	// because nothing else remains. It reports false when
 	// the voucher has to be read again, and errContended when the transaction
 	// has to begin anew.
 	take(tx *gorm.DB, voucher voucherRow, units int64, exhausting bool) (bool, error)
@@ -66,9 +74,9 @@ func (d *Database) stockStrategy(name StockStrategy) (stockStrategy, error) {
 }
 
 // readVouchers reads rows without a lock.
-func readVouchers(tx *gorm.DB, d dialect, ids []string) (map[string]voucherRow, error) {
+func readVouchers(query *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	var rows []voucherRow
-	if err := selectVouchers(tx, d).Where("id IN ?", ids).Find(&rows).Error; err != nil {
+	if err := query.Where("id IN ?", ids).Find(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read vouchers: %w", err)
 	}
 	found := make(map[string]voucherRow, len(rows))
@@ -81,6 +89,13 @@ func readVouchers(tx *gorm.DB, d dialect, ids []string) (map[string]voucherRow, 
 // selectVouchers begins a query of voucherRows.
 func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time")
+}
+
+// selectForSale begins a query of voucherRows with the order mode, which stays
+// locked: whoever changes it waits for this transaction, and a transaction that
+// comes later sees the change.
+func selectForSale(tx *gorm.DB, d dialect) *gorm.DB {
+	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " + d.mode() + " AS order_mode")
 }
 
 // lockVoucher reads one row and keeps it locked until the transaction ends. In
@@ -100,7 +115,7 @@ type conditionalStock struct {
 }
 
 func (s conditionalStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	return readVouchers(tx, s.dialect, ids)
+	return readVouchers(selectForSale(tx, s.dialect), ids)
 }
 
 func (s conditionalStock) take(tx *gorm.DB, v voucherRow, units int64, exhausting bool) (bool, error) {
@@ -110,7 +125,7 @@ func (s conditionalStock) take(tx *gorm.DB, v voucherRow, units int64, exhaustin
 		// when an administrator adds units between our reading and our UPDATE.
 		most = units
 	}
-	done := tx.Exec(s.update, units, v.ID, units, most, v.State, v.BeginAt, v.EndAt, v.Price)
+	done := tx.Exec(s.update, units, v.ID, units, most, v.Revision)
 	return done.RowsAffected == 1, done.Error
 }
 
@@ -121,6 +136,10 @@ type pessimisticStock struct {
 }
 
 func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
+	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as everybody does
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[string]voucherRow, len(ids))
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
 		row, err := lockVoucher(tx, s.dialect, id)
@@ -130,6 +149,7 @@ func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 		if err != nil {
 			return nil, fmt.Errorf("lock voucher %s: %w", id, err)
 		}
+		row.OrderMode = mode
 		found[id] = row
 	}
 	return found, nil
@@ -150,7 +170,7 @@ type optimisticStock struct {
 }
 
 func (s optimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	return readVouchers(tx, s.dialect, ids)
+	return readVouchers(selectForSale(tx, s.dialect), ids)
 }
 
 func (s optimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {

@@ -46,12 +46,35 @@ func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB)
 // within operationBudget. An error that wraps model.ErrUnknownOutcome says that
 // it may have happened.
 func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB) error) error {
+	return d.repeat(ctx, action, work, func(err error) bool {
+		return classify(err) == faultRetry || errors.Is(err, errContended)
+	})
+}
+
+// writeRepeatable is write for work that finds out by itself what it has done
+// already, and then does nothing more: a COMMIT without an answer is decided by
+// doing it again, and so is a row that somebody else has inserted meanwhile.
+// Work is told when an earlier attempt of this call may have been committed, and
+// says with errNothingToWrite that there is nothing to write.
+func (d *Database) writeRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
+	lost := false
+	return d.repeat(ctx, action,
+		func(tx *gorm.DB) error { return work(tx, lost) },
+		func(err error) bool {
+			lost = lost || errors.Is(err, errLost)
+			return lost || repeatable(err)
+		})
+}
+
+func (d *Database) repeat(ctx context.Context, action string, work func(*gorm.DB) error, again func(error) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationBudget)
 	defer cancel()
 	for n := 0; ; n++ {
 		err := d.transaction(ctx, work)
-		again := classify(err) == faultRetry || errors.Is(err, errContended)
-		if err == nil || !again || pause(ctx, n) != nil {
+		if errors.Is(err, errNothingToWrite) {
+			err = nil
+		}
+		if err == nil || !again(err) || pause(ctx, n) != nil {
 			return d.fail(action, err)
 		}
 	}

@@ -41,9 +41,10 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		if given, err := first(); err != nil || given != nil {
 			return deref(given), err
 		}
-		var now clock
-		if err := tx.Raw("SELECT " + v.db.dialect.now).Row().Scan(&now); err != nil {
-			return answer{}, fmt.Errorf("read the database's clock: %w", err)
+		// The mode's lock: a database is adopted only while it has no voucher.
+		_, now, err := lockMode(tx, v.db.dialect)
+		if err != nil {
+			return answer{}, err
 		}
 		voucher.CreatedAt = stored(now.Time)
 		if err := tx.Create(&voucher).Error; err != nil {
@@ -77,7 +78,7 @@ func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.
 		return vouchers, nil
 	}
 	err := v.db.read(ctx, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) error {
-		rows, err := readVouchers(db, v.db.dialect, ids)
+		rows, err := readVouchers(selectVouchers(db, v.db.dialect), ids)
 		for id, row := range rows {
 			vouchers[id] = row.view()
 		}

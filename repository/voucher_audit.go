@@ -15,6 +15,7 @@ type count struct {
 	Status    *model.OrderStatus
 	Orders    int64
 	Live      int64
+	Mode      model.OrderMode
 }
 
 func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error) {
@@ -60,8 +61,9 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	if err != nil {
 		return model.Audit{}, err
 	}
-	audit := model.Audit{VoucherID: id, Mode: model.ModeSync, Drift: []model.DriftedOrder{}}
+	audit := model.Audit{VoucherID: id, Drift: []model.DriftedOrder{}}
 	for _, c := range counts {
+		audit.Mode = c.Mode
 		audit.Database.Stock, audit.Database.Remaining = c.Stock, c.Remaining
 		audit.Database.LiveOrders += c.Live
 	}

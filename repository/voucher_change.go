@@ -66,15 +66,18 @@ func update(tx *gorm.DB, v *model.Voucher) error {
 
 // ChangeStock changes how many units were ever offered, and with it what
 // remains. Less than was sold is a CONFLICT that changes nothing; more than
-// model.MaxAmount is VALIDATION. With an idempotency key it happens once.
+// model.MaxAmount is VALIDATION. With an idempotency key it happens once. In
+// async mode a stock shrinks only as IntendStock has announced; UNAVAILABLE
+// otherwise.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
-	if (change.Delta == nil) == (change.Stock == nil) {
-		return model.Voucher{}, model.Invalid("body", "exactly one of delta and stock is expected")
-	}
-	if err := possible(id); err != nil {
+	if err := checkChange(id, change); err != nil {
 		return model.Voucher{}, err
 	}
 	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
+		mode, _, err := lockMode(tx, v.db.dialect)
+		if err != nil {
+			return answer{}, err
+		}
 		row, err := lockVoucher(tx, v.db.dialect, id)
 		if err != nil {
 			return answer{}, notFound(err, "voucher")
@@ -94,12 +97,22 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 				Voucher:  row.view(),
 			}, nil
 		}
+		if err := spendIntent(tx, mode, row, stock); err != nil {
+			return answer{}, err
+		}
 		row.Stock, row.Remaining = stock, stock-sold
 		if err := update(tx, &row.Voucher); err != nil {
 			return answer{}, err
 		}
 		return answerOf(row.view()), nil
 	})
+}
+
+func checkChange(id string, change model.StockChange) error {
+	if (change.Delta == nil) == (change.Stock == nil) {
+		return model.Invalid("body", "exactly one of delta and stock is expected")
+	}
+	return possible(id)
 }
 
 // newStock applies a change, within what amounts may be. A negative result is

@@ -1,0 +1,173 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Copies keeps what the database says about the hot copies of vouchers: which
+// epoch is the latest, whether it is open, and which messages count for the one
+// before. Of several who rebuild a copy at once, one wins each step; the others
+// hear model.ErrSuperseded.
+type Copies struct{ db *Database }
+
+// NewCopies keeps the records of hot copies in a database.
+func NewCopies(db *Database) *Copies { return &Copies{db: db} }
+
+// copyRow is a row of copy_read.sql.
+type copyRow struct {
+	VoucherID        string
+	Epoch, OpenEpoch int64
+	Barrier          *int64
+	Progress         *time.Time
+	Revision         int64
+	Now              clock
+}
+
+func (r copyRow) record() model.CopyRecord {
+	record := model.CopyRecord{
+		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
+		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision,
+	}
+	if r.Barrier != nil {
+		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
+	}
+	return record
+}
+
+// Read reads the records of vouchers by id; absent ones are left out.
+func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error) {
+	records := make(map[string]model.CopyRecord, len(ids))
+	possible := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if model.ValidID(id) { // see possible
+			possible = append(possible, id)
+		}
+	}
+	if len(possible) == 0 {
+		return records, nil
+	}
+	err := c.db.read(ctx, fmt.Sprintf("read the hot copies of %d vouchers", len(ids)), func(db *gorm.DB) error {
+		list, err := c.list(db, "WHERE id IN ?", possible)
+		for _, record := range list {
+			records[record.VoucherID] = record
+		}
+		return err
+	})
+	return records, err
+}
+
+// Watched lists the records of every voucher whose hot copy may still matter, in
+// the order of ids: its sale has not ended more than an hour ago, in whatever
+// state, or something waits to be told to the copy.
+func (c *Copies) Watched(ctx context.Context) ([]model.CopyRecord, error) {
+	var records []model.CopyRecord
+	err := c.db.read(ctx, "list the hot copies", func(db *gorm.DB) error {
+		var err error
+		records, err = c.list(db, "WHERE end_at > "+c.db.dialect.hourAgo+
+			" OR id IN (SELECT voucher_id FROM releases) OR id IN (SELECT voucher_id FROM stock_intents) ORDER BY id")
+		return err
+	})
+	return records, err
+}
+
+func (c *Copies) list(db *gorm.DB, where string, args ...any) ([]model.CopyRecord, error) {
+	var rows []copyRow
+	if err := db.Raw(c.db.dialect.sql(copyRead)+" "+where, args...).Scan(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read hot copies: %w", err)
+	}
+	records := make([]model.CopyRecord, len(rows))
+	for i, row := range rows {
+		records[i] = row.record()
+	}
+	return records, nil
+}
+
+// Close begins the next epoch of a voucher's hot copy and returns its record.
+// From now on reservations of the open epoch count only as far as the barrier
+// says, once there is one. ErrSuperseded when the latest epoch is another one.
+func (c *Copies) Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error) {
+	var record model.CopyRecord
+	err := c.change(ctx, "close", voucherID, from, func(tx *gorm.DB) error {
+		if err := c.exec(tx, copyClose, voucherID, from); err != nil {
+			return err
+		}
+		var err error
+		record, err = c.one(tx, voucherID)
+		return err
+	})
+	return record, err
+}
+
+// SetBarrier says which message is the last that counts for the open epoch.
+// ErrSuperseded when the epoch given is not the latest, or is open.
+func (c *Copies) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
+	if barrier > math.MaxInt64 {
+		return fmt.Errorf("set the barrier of voucher %s: %d is no sequence", voucherID, barrier)
+	}
+	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
+		return c.exec(tx, copyBarrier, int64(barrier), voucherID, epoch)
+	})
+}
+
+// Progress is a sign of life of who rebuilds. ErrSuperseded as in SetBarrier.
+func (c *Copies) Progress(ctx context.Context, voucherID string, epoch int64) error {
+	return c.change(ctx, "note progress with", voucherID, epoch, func(tx *gorm.DB) error {
+		return c.exec(tx, copyProgress, voucherID, epoch)
+	})
+}
+
+// Open declares the epoch open; open already is fine. ErrSuperseded when it is
+// not the latest, UNAVAILABLE unless the database is sold from in async mode.
+func (c *Copies) Open(ctx context.Context, voucherID string, epoch int64) error {
+	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
+		// Locked: a switch of the mode begins before or after, and sees it.
+		var mode modeRow
+		err := tx.Raw("SELECT mode, switching_to FROM order_mode WHERE id = 1" + c.db.dialect.share).Scan(&mode).Error
+		if err != nil {
+			return fmt.Errorf("lock the order mode: %w", err)
+		}
+		if !mode.Serves(model.ModeAsync) {
+			return notServing(mode.ModeRecord)
+		}
+		err = c.exec(tx, copyOpen, voucherID, epoch)
+		if errors.Is(err, model.ErrSuperseded) {
+			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
+				return errNothingToWrite
+			}
+		}
+		return err
+	})
+}
+
+func (c *Copies) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
+	action := fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch)
+	if err := possible(voucherID); err != nil {
+		return fmt.Errorf("%s: %w", action, err)
+	}
+	return c.db.write(ctx, action, work)
+}
+
+// exec is ErrSuperseded when the statement matches nothing.
+func (c *Copies) exec(tx *gorm.DB, file string, args ...any) error {
+	done := tx.Exec(c.db.dialect.sql(file), args...)
+	if done.Error == nil && done.RowsAffected != 1 {
+		return model.ErrSuperseded
+	}
+	return done.Error
+}
+
+func (c *Copies) one(tx *gorm.DB, voucherID string) (model.CopyRecord, error) {
+	list, err := c.list(tx, "WHERE id = ?", voucherID)
+	if err != nil || len(list) == 1 {
+		return append(list, model.CopyRecord{})[0], err
+	}
+	return model.CopyRecord{}, model.NotFound("voucher")
+}

@@ -1,0 +1,107 @@
+package repository
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// snapshotRows are read at once: some hundred kilobytes, and twenty questions
+// for 100,000 orders.
+const snapshotRows = 5000
+
+// Snapshot is a voucher and its orders as of one instant, which is the same for
+// everything that is read from it.
+type Snapshot struct {
+	db      *Database
+	tx      *gorm.DB
+	voucher voucherRow
+}
+
+// Snapshot shows a voucher as of one instant, for the copy of an epoch, until
+// work returns. It holds no lock. ErrSuperseded when that epoch is not the latest;
+// NOT_FOUND when there is no such voucher.
+func (c *Copies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(*Snapshot) error) error {
+	action := fmt.Sprintf("read a snapshot of voucher %s", voucherID)
+	if err := possible(voucherID); err != nil {
+		return fmt.Errorf("%s: %w", action, err)
+	}
+	// Under REPEATABLE READ the first reading makes the snapshot, and read-only
+	// transactions of SQLite begin without the writer's turn.
+	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
+	var worked bool
+	err := c.db.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
+		s := &Snapshot{db: c.db, tx: tx}
+		if err := s.begin(ctx, voucherID); err != nil {
+			return err
+		}
+		if s.voucher.CopyEpoch != epoch {
+			return model.ErrSuperseded
+		}
+		worked = true
+		return work(s)
+	}, options)
+	if worked && err != nil {
+		return fmt.Errorf("%s: %w", action, err) // named already, by whom it happened to
+	}
+	return c.db.fail(action, err)
+}
+
+func (s *Snapshot) begin(ctx context.Context, voucherID string) error {
+	return s.read(ctx, "read its voucher", func(tx *gorm.DB) error {
+		return notFound(selectVouchers(tx, s.db.dialect).Where("id = ?", voucherID).Take(&s.voucher).Error, "voucher")
+	})
+}
+
+// read bounds one question; how long the snapshot lives is up to its user.
+func (s *Snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	return s.db.fail(action, query(s.tx.WithContext(ctx)))
+}
+
+// Voucher is the voucher.
+func (s *Snapshot) Voucher() model.Voucher { return s.voucher.view() }
+
+// Live calls yield for every live order, in the order of users, some thousand at
+// once; of each only the id, voucher and user are given. An error of yield ends
+// it and is returned.
+func (s *Snapshot) Live(ctx context.Context, yield func([]model.Order) error) error {
+	for last := ""; ; {
+		var orders []model.Order
+		err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
+			// These columns are all in the index that finds the rows.
+			return tx.Select("id, voucher_id, user_id").
+				Where("voucher_id = ? AND user_id > ? AND slot = 1", s.voucher.ID, last).
+				Order("user_id").Limit(snapshotRows).Find(&orders).Error
+		})
+		if err != nil {
+			return err
+		}
+		if len(orders) == 0 {
+			return nil
+		}
+		if err := yield(orders); err != nil {
+			return err
+		}
+		if len(orders) < snapshotRows {
+			return nil
+		}
+		last = orders[len(orders)-1].UserID
+	}
+}
+
+// Find reads orders by id, whatever became of them; absent ones are left out.
+func (s *Snapshot) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	var found map[string]model.Order
+	err := s.read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(tx *gorm.DB) error {
+		var err error
+		found, err = findOrders(tx, ids)
+		return err
+	})
+	return found, err
+}

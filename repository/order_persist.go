@@ -1,0 +1,88 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Persist turns reservations into orders, all in one transaction, and says of
+// each what became of it, in their order. It is CreateOrders for orders that a
+// hot copy has admitted and that were promised to become rows: the window is not
+// asked again, the price is that of the admission, and who cannot get a unit any
+// more becomes a `failed` row with its reason (and a release beside it), which
+// is an Outcome without an error. An id that has a row already answers with that
+// row, whatever became of it.
+//
+// Outcome.Err says that nothing was written for this one: NOT_FOUND (there is no
+// such voucher), VALIDATION and CONFLICT (no row can ever hold it), UNAVAILABLE
+// (the database is sold from in another mode).
+//
+// The error for the whole is as with CreateOrders. Its code is INTERNAL when the
+// database refuses the data of some order: smaller batches find which.
+func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
+	if len(reservations) == 0 {
+		return nil, nil
+	}
+	outcomes, err := o.decide(ctx, newBatch(reservations, admitted))
+	if err != nil {
+		return nil, o.db.fail(fmt.Sprintf("persist %d orders, the first %s", len(reservations), reservations[0].ID), err)
+	}
+	return outcomes, nil
+}
+
+// Fail makes a reservation that cannot be persisted a failed order, which holds
+// only what identifies it and the reason, and releases its unit. A row that is
+// there already wins and is returned. VALIDATION when not even that can be
+// stored.
+func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (model.Order, error) {
+	action := "fail order " + r.ID
+	if err := identified(r); err != nil {
+		return model.Order{}, fmt.Errorf("%s: %w", action, err)
+	}
+	var order model.Order
+	err := o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error {
+		var written bool
+		var err error
+		order, written, err = o.failed(tx, r, reason)
+		if err != nil || written {
+			return err
+		}
+		if order.VoucherID != r.VoucherID || order.UserID != r.UserID {
+			return model.Conflict("The order's id belongs to another order.")
+		}
+		return errNothingToWrite
+	})
+	if err != nil {
+		return model.Order{}, err
+	}
+	return order, nil
+}
+
+// failed writes the failed row of a reservation, or finds the row that is there.
+func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
+	_, now, err := lockMode(tx, o.db.dialect)
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	if _, err := lockVoucher(tx, o.db.dialect, r.VoucherID); err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
+		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
+	}
+	found, err := findOrders(tx, []string{r.ID})
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	if row, ok := found[r.ID]; ok {
+		return row, false, nil
+	}
+	row := model.Order{ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time)}
+	if storableTime(r.CreatedAt) {
+		row.CreatedAt = stored(r.CreatedAt)
+	}
+	fail(&row, reason, now.Time)
+	return row, true, insert(tx, []model.Order{row})
+}

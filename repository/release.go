@@ -1,0 +1,92 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Releases is the outbox of units that came back: what was written in the
+// transaction that gave a unit back, until its hot copy knows.
+type Releases struct{ db *Database }
+
+// NewReleases reads the outbox of a database.
+func NewReleases(db *Database) *Releases { return &Releases{db: db} }
+
+// Next reads the oldest releases, at most so many.
+func (r *Releases) Next(ctx context.Context, limit int) ([]model.Release, error) {
+	return r.After(ctx, 0, limit)
+}
+
+// After reads the oldest releases that follow one, at most so many: those that
+// must wait for their hot copy must not keep the others waiting.
+func (r *Releases) After(ctx context.Context, id int64, limit int) ([]model.Release, error) {
+	var list []model.Release
+	err := r.db.read(ctx, "read the outbox of releases", func(db *gorm.DB) error {
+		return db.Where("id > ?", id).Order("id").Limit(limit).Find(&list).Error
+	})
+	return list, err
+}
+
+// Done removes releases that were applied. Absent ones are fine.
+func (r *Releases) Done(ctx context.Context, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return r.db.writeRepeatable(ctx, fmt.Sprintf("remove %d releases", len(ids)), func(tx *gorm.DB, _ bool) error {
+		return deleteReleases(tx, ids)
+	})
+}
+
+// DoneOrders removes the releases of orders.
+func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
+	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return !model.ValidID(id) }) // see possible
+	if len(orderIDs) == 0 {
+		return nil
+	}
+	return r.db.writeRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
+		// By primary key, as Done does: two who lock the same rows by different
+		// indexes wait for each other crosswise.
+		var ids []int64
+		for some := range slices.Chunk(orderIDs, streamRows) {
+			var part []int64
+			if err := tx.Model(&model.Release{}).Where("order_id IN ?", some).Pluck("id", &part).Error; err != nil {
+				return fmt.Errorf("find them: %w", err)
+			}
+			ids = append(ids, part...)
+		}
+		if len(ids) == 0 {
+			return errNothingToWrite
+		}
+		return deleteReleases(tx, ids)
+	})
+}
+
+// deleteReleases deletes in the order of ids, which everybody does.
+func deleteReleases(tx *gorm.DB, ids []int64) error {
+	ids = slices.Sorted(slices.Values(ids))
+	for some := range slices.Chunk(ids, streamRows) {
+		if err := tx.Where("id IN ?", some).Delete(&model.Release{}).Error; err != nil {
+			return fmt.Errorf("delete releases: %w", err)
+		}
+	}
+	return nil
+}
+
+func releaseOf(order model.Order) model.Release {
+	return model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID}
+}
+
+func insertReleases(tx *gorm.DB, list []model.Release) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if err := tx.CreateInBatches(list, insertRows).Error; err != nil {
+		return fmt.Errorf("insert %d releases: %w", len(list), err)
+	}
+	return nil
+}

@@ -1,0 +1,6 @@
+-- Returns one unit of a voucher, and locks its row.
+-- Parameter: id.
+-- Result: 1 row matched = returned; 0 = there is no such voucher.
+UPDATE vouchers
+SET remaining = remaining + 1, version = version + 1
+WHERE id = ?
