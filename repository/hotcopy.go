@@ -1,8 +1,8 @@
 package repository
 
 import (
-	"context"
-	"errors"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,128 +10,113 @@ import (
 	"seckill/model"
 )
 
+const (
+	// copyTimeout bounds one call to a hot copy, which takes well under a
+	// millisecond: it is for a Redis that is stopped or starting.
+	copyTimeout = 3 * time.Second
+	// copyOrders is how many orders one script call carries: it holds up
+	// everybody else for some hundred microseconds, not for longer.
+	copyOrders = 100
+	// copyCalls is how many script calls share a pipeline where there may be
+	// any number, so that their replies need not all be held in memory.
+	copyCalls = 20
+	// copyKept is how long a copy outlives its sale (or its last change): for
+	// late releases and questions about orders, after which the database
+	// answers alone.
+	copyKept = 7 * 24 * time.Hour
+	// copyLeft is how long what was replaced, or loaded and given up, stays:
+	// scans of it come to their end, and its pending entries were carried.
+	copyLeft = time.Hour
+	// tombstoneKept is how long a closed order's admission is refused if it
+	// arrives late: far above any connection's patience.
+	tombstoneKept = 10 * time.Minute
+	// maxKnownEpochs bounds the memory of known epochs; forgetting one costs a
+	// call that is sent twice.
+	maxKnownEpochs = 10_000
+)
+
 // HotCopyOptions are what a deployment decides about its hot copies.
 type HotCopyOptions struct {
 	// Identity stands for the run id of a Redis that has none: the one inside
-	// this process, where each start is another server. Empty: Redis tells.
+	// this process, which is another server at each start. Empty: Redis tells.
 	Identity string
-	// LockKeys lets Reserve look whether somebody else holds the user's lock,
-	// which must then live on the same single Redis.
+	// LockKeys lets Reserve look whether somebody else holds the user's lock.
+	// The locks must live on the same Redis, and it must not be a Cluster,
+	// where they are in other slots.
 	LockKeys bool
 }
 
-// HotCopies keeps in Redis what admits buyers.
+// HotCopies keeps in Redis what admits the buyers of each voucher: who has
+// taken a unit, and the orders that wait to be persisted. Nothing counts the
+// units that are left: they are the stock without those taken, so that no count
+// can drift. The keys of a copy carry its epoch, and a head names the epoch that
+// is open; a missing key is a closed copy, never a sold-out one.
+//
+// An error that wraps model.ErrUnknownOutcome leaves open whether something was
+// done; every call may be repeated.
 type HotCopies struct {
 	client  redis.UniversalClient
 	options HotCopyOptions
+	scripts copyScripts
+
+	mu     sync.Mutex
+	epochs map[string]int64 // by voucher, as last heard of
 }
 
 // NewHotCopies works over the client given.
 func NewHotCopies(client redis.UniversalClient, options HotCopyOptions) *HotCopies {
-	return &HotCopies{client: client, options: options}
+	return &HotCopies{client: client, options: options, scripts: newCopyScripts(), epochs: make(map[string]int64)}
 }
 
-var errLater = errors.New("not here yet") //nolint:gochecknoglobals // goes with the stubs
-
-// Reserve takes units.
-func (h *HotCopies) Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error) {
-	return nil, errLater
+// known is the epoch a voucher's head had when it was last heard of; 0 when it
+// never was, which no copy has.
+func (h *HotCopies) known(voucherID string) int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.epochs[voucherID]
 }
 
-// Confirm tells whether heads are open with the reservations' epochs.
-func (h *HotCopies) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
-	return nil, errLater
+func (h *HotCopies) learn(voucherID string, epoch int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.epochs) >= maxKnownEpochs {
+		clear(h.epochs)
+	}
+	h.epochs[voucherID] = epoch
 }
 
-// Settle removes pending entries whose rows are committed.
-func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	return errLater
+// copyPrefix begins the names of a voucher's keys: the version of their layout,
+// and the voucher as hash tag, so that they share a slot of a Cluster.
+func copyPrefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" }
+
+func copyHead(voucherID string) string { return copyPrefix(voucherID) + "head" }
+
+func copyBuyers(voucherID string, epoch int64) string { return copyKey(voucherID, epoch, "buyers") }
+
+func copyPending(voucherID string, epoch int64) string { return copyKey(voucherID, epoch, "pending") }
+
+func copyKey(voucherID string, epoch int64, noun string) string {
+	return copyPrefix(voucherID) + strconv.FormatInt(epoch, 10) + ":" + noun
 }
 
-// Release gives a unit back.
-func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
-	return false, errLater
+// copyKeys are the keys of one epoch, in the order of head.lua.
+func copyKeys(voucherID string, epoch int64) []string {
+	return []string{
+		copyBuyers(voucherID, epoch), copyPending(voucherID, epoch),
+		copyKey(voucherID, epoch, "due"), copyKey(voucherID, epoch, "closed"),
+	}
 }
 
-// Correct replaces a buyer's mark.
-func (h *HotCopies) Correct(ctx context.Context, release model.Release, liveOrderID string) error {
-	return errLater
+// userLockKey is where other programs and the lock package hold a user's lock.
+func userLockKey(userID string) string { return "lock:order:" + userID }
+
+// copyFields are the fields of a head that come from the voucher.
+func copyFields(v model.Voucher) []any {
+	return []any{
+		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
+		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),
+	}
 }
 
-// Invalidate closes a copy that is wrong.
-func (h *HotCopies) Invalidate(ctx context.Context, voucherID string, epoch int64) error {
-	return errLater
-}
-
-// Touch notes that entries were published again.
-func (h *HotCopies) Touch(ctx context.Context, reservations []model.Reservation) error {
-	return errLater
-}
-
-// Read reads copies.
-func (h *HotCopies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
-	return nil, errLater
-}
-
-// Pending finds a pending entry.
-func (h *HotCopies) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
-	return model.Reservation{}, false, errLater
-}
-
-// OrderOf finds a user's order.
-func (h *HotCopies) OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error) {
-	return "", nil, errLater
-}
-
-// Due lists old pending entries.
-func (h *HotCopies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
-	return nil, errLater
-}
-
-// Buyers lists the users with a mark.
-func (h *HotCopies) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	return errLater
-}
-
-// Marks lists the marks of an epoch.
-func (h *HotCopies) Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error {
-	return errLater
-}
-
-// Pendings lists the pending entries of an epoch.
-func (h *HotCopies) Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error {
-	return errLater
-}
-
-// Close closes a copy.
-func (h *HotCopies) Close(ctx context.Context, voucherID string, epoch int64) error { return errLater }
-
-// Rebuilding says that a copy is being loaded.
-func (h *HotCopies) Rebuilding(ctx context.Context, voucherID string, epoch int64) error {
-	return errLater
-}
-
-// Load loads a chunk.
-func (h *HotCopies) Load(ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation) error {
-	return errLater
-}
-
-// Open opens a loaded copy.
-func (h *HotCopies) Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error {
-	return errLater
-}
-
-// Apply brings an administrator's change.
-func (h *HotCopies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	return false, errLater
-}
-
-// Lower lowers the stock.
-func (h *HotCopies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
-	return errLater
-}
-
-// Watch tells of settled and released orders.
-func (h *HotCopies) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
-	return errLater
-}
+// copyUntil is how long a voucher's copy is kept, in ms since 1970.
+func copyUntil(v model.Voucher) int64 { return v.EndAt.Add(copyKept).UnixMilli() }

@@ -1,0 +1,75 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"seckill/model"
+)
+
+// Settle removes the pending entries of orders whose rows are committed, and
+// tells every instance; also when the copy is closed.
+func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	var calls []*copyCall
+	for ids := range slices.Chunk(orderIDs, copyOrders) {
+		c := &copyCall{script: h.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
+		for _, id := range ids {
+			c.args = append(c.args, id)
+		}
+		calls = append(calls, c)
+	}
+	return h.all(ctx, "settle orders", calls)
+}
+
+// Release gives the unit of a closed order back, and tells every instance. It
+// acts only while the user's mark is that order, and may be repeated. False is
+// "later": the copy is closed, and the release is still to be applied.
+func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
+	c := &copyCall{script: h.scripts.release, voucher: release.VoucherID, args: []any{
+		release.OrderID, release.UserID, tombstoneKept.Milliseconds(), settledChannel,
+	}}
+	h.run(ctx, c)
+	return c.verdict == copyDone, c.fail("release order " + release.OrderID)
+}
+
+// Correct makes a user's mark, which is an order that failed with
+// ALREADY_ORDERED, that of his live order, and removes the failed one's entry.
+// It may be repeated. A closed copy is corrected by its rebuild: ErrCopyClosed.
+func (h *HotCopies) Correct(ctx context.Context, release model.Release, liveOrderID string) error {
+	c := &copyCall{script: h.scripts.correct, voucher: release.VoucherID, args: []any{
+		release.OrderID, release.UserID, liveOrderID, settledChannel,
+	}}
+	h.run(ctx, c)
+	return c.closed("correct the mark of order " + release.OrderID)
+}
+
+// Touch notes that reservations were published again in their epochs: they are
+// due again after a while. Those that are settled are left alone. Reservations
+// of a closed copy are not touched either: ErrCopyClosed, after all others.
+func (h *HotCopies) Touch(ctx context.Context, reservations []model.Reservation) error {
+	var calls []*copyCall
+	filling := make(map[string]*copyCall)
+	for _, r := range reservations {
+		c := filling[r.VoucherID]
+		if c == nil || len(c.args) == 2*copyOrders {
+			c = &copyCall{script: h.scripts.touch, voucher: r.VoucherID}
+			filling[r.VoucherID] = c
+			calls = append(calls, c)
+		}
+		c.args = append(c.args, r.ID, writeEntry(r))
+	}
+	return h.all(ctx, "touch orders", calls)
+}
+
+// all makes any number of calls, and joins what went wrong with them.
+func (h *HotCopies) all(ctx context.Context, action string, calls []*copyCall) error {
+	var failed []error
+	for part := range slices.Chunk(calls, copyCalls) {
+		h.run(ctx, part...)
+		for _, c := range part {
+			failed = append(failed, c.closed(action))
+		}
+	}
+	return errors.Join(failed...)
+}

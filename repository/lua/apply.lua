@@ -1,0 +1,17 @@
+-- Brings what an administrator changed, unless the copy has something newer.
+--
+-- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
+-- ARGV[3] the voucher's revision
+-- ARGV[4] ms since 1970 until which the copy is kept
+-- ARGV[5] how long it is kept at the least, ms
+-- ARGV[6...] names and values of the voucher's fields
+-- Replies {1, epoch} also when it has something newer.
+
+local why = shut()
+if why then return why end
+if tonumber(head.revision) >= tonumber(ARGV[3]) then return reply(1) end
+redis.call('hset', KEYS[1], unpack(ARGV, 6))
+redis.call('hincrby', KEYS[1], 'changes', 1)
+local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
+for i = 1, 5 do redis.call('pexpireat', KEYS[i], keep) end
+return reply(1)
