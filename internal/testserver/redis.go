@@ -31,13 +31,11 @@ func SharedRedis(t testing.TB) string {
 	return url
 }
 
-// URL is the server's redis:// URL, database 0. Only a Redis has one.
-func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
-
 func redisEngine() engine {
 	return engine{
 		program: "redis-server",
 		apt:     "redis-server",
+		url:     "redis://%s/0",
 		prepare: func(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) },
 		args: func(s *Server) []string {
 			args := []string{

@@ -30,8 +30,10 @@ const (
 
 // engine is what one kind of server needs beyond being a process.
 type engine struct {
-	program string // looked up in PATH
+	program string // looked up in PATH, unless it is a path
 	apt     string // the Debian package that holds it
+	// url is where clients find it, with %s for its address; empty when that is not said in a URL.
+	url string
 	// prepare fills an empty data directory.
 	prepare func(ctx context.Context, data string) error
 	// args is the command line.
@@ -81,7 +83,7 @@ func launch(t reporter, e engine, extra []string) (*Server, error) {
 	if _, err := exec.LookPath(e.program); err != nil {
 		return nil, fmt.Errorf("%s is missing: install it with `apt-get install %s` (or run `make test`): %w", e.program, e.apt, err)
 	}
-	dir, err := process.dir(e.program)
+	dir, err := process.dir(filepath.Base(e.program))
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +226,10 @@ func (s *Server) ClearData() {
 
 // Addr is the server's address, "127.0.0.1:port". It stays the same over restarts.
 func (s *Server) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(s.port.number)) }
+
+// URL is where clients find the server: redis://127.0.0.1:port/0, or nats://127.0.0.1:port. A MariaDB has a
+// DSN instead.
+func (s *Server) URL() string { return fmt.Sprintf(s.engine.url, s.Addr()) }
 
 // Port is the server's TCP port.
 func (s *Server) Port() int { return s.port.number }

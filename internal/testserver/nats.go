@@ -1,0 +1,129 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	natsModule = "github.com/nats-io/nats-server/v2"
+	// natsReadyBudget bounds one look whether the server is ready.
+	natsReadyBudget = time.Second
+)
+
+// NATS starts a nats-server of the test's own from deployments/nats.conf, as durable as in production. It is
+// built from the module that go.mod requires: Debian's is too old. Further arguments are settings that win
+// over the file, e.g. "max_file_store: 1MB"; one that the file does not name is added to it.
+func NATS(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	program, err := buildNATS(t.Context())
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	return start(t, natsEngine(program), settings)
+}
+
+// buildNATS makes the program, beside what make builds, so that the linker has that work once and not for
+// every test binary. When nothing has changed, go build only looks.
+func buildNATS(ctx context.Context) (string, error) {
+	root := filepath.Dir(filepath.Dir(configFile("nats.conf")))
+	bin := filepath.Join(root, "bin")
+	if err := os.MkdirAll(bin, 0o750); err != nil {
+		return "", fmt.Errorf("make the directory of programs: %w", err)
+	}
+	program := filepath.Join(bin, "nats-server")
+	// Two test binaries that build at once would each replace what the other is about to start.
+	turn, err := os.OpenFile(program+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", natsModule, err)
+	}
+	defer turn.Close() // and with it the lock
+	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("wait for another build of %s: %w", natsModule, err)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, natsModule)
+	cmd.Dir = root
+	// As it is released, and the same whether the tests run with the race detector or not.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", natsModule, err, out)
+	}
+	return program, nil
+}
+
+func natsEngine(program string) engine {
+	return engine{
+		program: program,
+		url:     "nats://%s",
+		prepare: func(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) },
+		args: func(s *Server) []string {
+			// What goes wrong here, the server says when it reads the file.
+			path := filepath.Join(s.dir, "nats.conf")
+			_ = writeNATSConfig(path, append([]string{
+				"listen: " + s.Addr(),
+				"http: \"" + loopback + ":-1\"", // any port
+				"store_dir: \"" + s.data() + "\"",
+				"server_name: " + natsName(s),
+			}, s.extra...))
+			return []string{"-c", path}
+		},
+		ready: natsReady,
+	}
+}
+
+// natsName tells servers apart: the directory of a server is its alone.
+func natsName(s *Server) string { return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir) }
+
+// writeNATSConfig writes the file of deployments/ with some of its settings replaced where they stand.
+func writeNATSConfig(path string, settings []string) error {
+	text, err := os.ReadFile(configFile("nats.conf"))
+	if err != nil {
+		return err
+	}
+	config := string(text)
+	for _, setting := range settings {
+		name, _, _ := strings.Cut(setting, ":")
+		line := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(name) + `:.*$`)
+		if line.MatchString(config) {
+			config = line.ReplaceAllLiteralString(config, setting)
+		} else {
+			config += setting + "\n"
+		}
+	}
+	return os.WriteFile(path, []byte(config), 0o600)
+}
+
+// natsReady asks for the name, so that another test's server on the same port is not taken for this one, and
+// for JetStream, which is ready last.
+func natsReady(ctx context.Context, s *Server) error {
+	ctx, cancel := context.WithTimeout(ctx, natsReadyBudget)
+	defer cancel()
+	conn, err := nats.Connect(s.URL(), nats.NoReconnect(), nats.Timeout(natsReadyBudget))
+	if err != nil {
+		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
+	}
+	defer conn.Close()
+	if conn.ConnectedServerName() != natsName(s) {
+		return fmt.Errorf("another nats-server answers on %s", s.Addr())
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
+	}
+	if _, err := js.AccountInfo(ctx); err != nil && !errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
+		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
+)
+
+// Backlog tells what waits, with two questions that the server answers from
+// memory: cheap enough to ask several times a second.
+//
+// The ack floor must never be overstated: a rebuild takes everything up to it
+// for decided. The consumer is asked before the stream, so that all of the
+// answer holds at the time of the second reading (a floor only rises). It lags
+// when acknowledgements were lost, until the messages were delivered again;
+// what the stream has dropped was acknowledged in any case, because nothing
+// else removes a message from a work queue. An empty one has thus been
+// acknowledged up to its last message.
+func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	var floor uint64
+	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
+	switch {
+	case err == nil:
+		floor = worker.CachedInfo().AckFloor.Stream
+	case errors.Is(err, jetstream.ErrConsumerNotFound): // about to be made again; the stream knows
+	default:
+		return model.Backlog{}, unavailable("ask for the queue's worker", err)
+	}
+	stream, err := q.js.Stream(ctx, q.names.orders)
+	if err != nil {
+		return model.Backlog{}, unavailable("ask for the queue's stream", err)
+	}
+	info := stream.CachedInfo()
+	return backlog(floor, info), nil
+}
+
+func backlog(floor uint64, info *jetstream.StreamInfo) model.Backlog {
+	b := model.Backlog{
+		Messages:     int64(min(info.State.Msgs, 1<<62)), //nolint:gosec // cut to what fits
+		LastSequence: info.State.LastSeq,
+		AckFloor:     floor,
+	}
+	if info.State.Msgs == 0 {
+		b.AckFloor = info.State.LastSeq
+		return b
+	}
+	b.AckFloor = max(floor, info.State.FirstSeq-1)
+	// Both times are the server's: the clock of this machine has no say.
+	b.Age = max(0, info.TimeStamp.Sub(info.State.FirstTime))
+	return b
+}

@@ -1,0 +1,136 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// dialBudget bounds one dial, because start has to say soon which
+	// dependency is missing.
+	dialBudget = 3 * time.Second
+	// reconnectPause is the wait between two tries to reach a server that is
+	// gone: a restart is over in less than a second.
+	reconnectPause = 100 * time.Millisecond
+	// pingPause and deadPings tell after 10 s that a connection is dead though
+	// nobody closed it; the library's 2 minutes are too long for a sale.
+	pingPause = 5 * time.Second
+	deadPings = 2
+
+	// The oldest server that knows everything stream.go asks for (first_seq,
+	// metadata), and whose work queues were seen to keep what they store.
+	oldestMajor, oldestMinor = 2, 10
+)
+
+// connect makes the connection, without retrying: start says what is missing.
+// Later on it is made again for ever.
+func connect(ctx context.Context, o Options) (*nats.Conn, error) {
+	if o.InProcess == nil {
+		if err := checkURLs(o.URL); err != nil {
+			return nil, err
+		}
+	}
+	options := []nats.Option{
+		nats.Name("seckill " + o.Deployment),
+		nats.Timeout(dialBudget),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectPause),
+		nats.ReconnectJitter(reconnectPause, reconnectPause),
+		// Nothing is buffered while the connection is down: a publish that
+		// fails must fail now, not be sent after its caller has left.
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(pingPause),
+		nats.MaxPingsOutstanding(deadPings),
+	}
+	options = append(options, handlers(o.Log)...)
+	if o.InProcess != nil {
+		options = append(options, nats.InProcessServer(o.InProcess))
+	}
+	// The library cannot be given a context: dialBudget bounds it, per server.
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("connect to the order queue: %w", err)
+	}
+	conn, err := nats.Connect(o.URL, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the order queue on %s: %w", address(o), err)
+	}
+	return conn, nil
+}
+
+// handlers put into the log what becomes of the connection.
+func handlers(log *slog.Logger) []nats.Option {
+	return []nats.Option{
+		nats.DisconnectErrHandler(func(conn *nats.Conn, err error) {
+			if conn.IsClosed() {
+				return // as it was asked to
+			}
+			log.Warn("the order queue is disconnected", slog.Any("error", err))
+		}),
+		nats.ReconnectHandler(func(conn *nats.Conn) {
+			log.Info("the order queue is connected again", slog.String("server", conn.ConnectedUrlRedacted()))
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			log.Warn("the order queue reports an error", slog.Any("error", err))
+		}),
+	}
+}
+
+// checkURLs refuses what cannot be an address, without repeating it: it may
+// hold a password, and the library's own error would show it.
+func checkURLs(list string) error {
+	for i, text := range strings.Split(list, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return fmt.Errorf("address %d of the order queue is not nats://host:port or tls://host:port", i+1)
+		}
+	}
+	return nil
+}
+
+// address names the servers without what opens them.
+func address(o Options) string {
+	if o.InProcess != nil {
+		return "the embedded server"
+	}
+	var hosts []string
+	for text := range strings.SplitSeq(o.URL, ",") {
+		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
+			hosts = append(hosts, u.Host)
+		}
+	}
+	return strings.Join(hosts, ", ")
+}
+
+// checkServer tells a server that cannot keep the promise at all.
+func (q *Queue) checkServer(ctx context.Context) error {
+	version := q.conn.ConnectedServerVersion()
+	if !recent(version) {
+		return fmt.Errorf("the server is version %q and must be %d.%d or newer", version, oldestMajor, oldestMinor)
+	}
+	if _, err := q.js.AccountInfo(ctx); err != nil {
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+			return fmt.Errorf("the server has no JetStream (for this account): it must be enabled: %w", err)
+		}
+		return fmt.Errorf("ask for JetStream: %w", err)
+	}
+	return nil
+}
+
+func recent(version string) bool {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	if len(parts) < 3 {
+		return false
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	return err1 == nil && err2 == nil && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
+}

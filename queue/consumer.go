@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+const (
+	// callBudget bounds a call of persist. The longest transaction gives up
+	// after seconds, and bisecting a poisoned call takes some of them; a call
+	// that hangs must not keep its orders from another instance for ever.
+	callBudget = time.Minute
+	// firstDelay and longestDelay are the waits before a message comes again
+	// whose orders could not be persisted now: growing, so that a database that
+	// is down is not asked by the whole backlog, and short, because buyers wait.
+	firstDelay   = 100 * time.Millisecond
+	longestDelay = 5 * time.Second
+)
+
+// work persists one batch after another. It rests while nothing can be
+// persisted, so that the backlog is not taken for a walk.
+func (c *consumption) work(ctx, working context.Context) {
+	failures := 0
+	for batch := range c.batches {
+		if c.handle(working, batch) {
+			failures = 0
+			continue
+		}
+		failures++
+		select {
+		case <-ctx.Done():
+		case <-time.After(growing(firstDelay, longestRepairPause, failures)):
+		}
+	}
+}
+
+// handle persists a batch and answers its messages. It reports whether any of
+// them is done with.
+func (c *consumption) handle(ctx context.Context, batch []*message) bool {
+	ctx, cancel := context.WithTimeout(ctx, callBudget)
+	defer cancel()
+	var orders []model.Reservation
+	for _, m := range batch {
+		orders = append(orders, m.orders...)
+	}
+	report := Delivery{Orders: len(orders), Messages: len(batch)}
+	begun := time.Now()
+	verdicts := c.call(ctx, orders)
+	report.Took = time.Since(begun)
+	for _, m := range batch {
+		verdict := worst(verdicts[:len(m.orders)])
+		verdicts = verdicts[len(m.orders):]
+		if m.delivered > 1 {
+			report.Again++
+		}
+		buried, err := c.bury(ctx, m)
+		report.Buried += buried
+		if c.settle(m, worst([]error{verdict, err})) {
+			report.Acked++
+		} else {
+			report.Delayed++
+		}
+		c.hand.release(m)
+	}
+	if report.Acked > 0 {
+		c.flush(ctx)
+		failpoint.Reach(failpoint.AfterAck)
+	}
+	c.options.Observe(report)
+	return report.Acked > 0
+}
+
+// call hands the orders to persist: in one call, or in several when a single
+// message holds more than one call takes. There is a verdict for every order.
+func (c *consumption) call(ctx context.Context, orders []model.Reservation) []error {
+	verdicts := make([]error, 0, len(orders))
+	for part := range slices.Chunk(orders, c.options.MaxOrders) {
+		verdicts = append(verdicts, c.callSafely(ctx, part)...)
+	}
+	return verdicts
+}
+
+// callSafely turns a panic, or an answer that makes no sense, into a verdict on
+// these orders: the worker serves everybody.
+func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
+	defer func() {
+		if p := recover(); p != nil {
+			verdicts = slices.Repeat([]error{fmt.Errorf("persist: panic: %v\n%s", p, debug.Stack())}, len(orders))
+		}
+	}()
+	verdicts = c.persist(ctx, orders)
+	if len(verdicts) != len(orders) {
+		return slices.Repeat([]error{fmt.Errorf("persist: %d verdicts on %d orders", len(verdicts), len(orders))}, len(orders))
+	}
+	return verdicts
+}
+
+// settle answers a message: the one place where an error becomes ack or nak. It
+// reports whether the message is done with.
+//
+// An ack is not waited for. What relies on it is the ack floor, and that rises
+// only with acks that have arrived: a lost one makes a rebuild wait until the
+// message was delivered again and recognised, and nothing worse.
+func (c *consumption) settle(m *message, verdict error) bool {
+	switch {
+	case verdict == nil:
+		failpoint.Reach(failpoint.BeforeAck)
+		c.answered(m, "ack", m.Ack())
+		return true
+	case passing(verdict):
+		c.queue.log.Debug("a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
+		c.answered(m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64))))) //nolint:gosec // at most 64
+	default: // a bug, which must not cost anybody an accepted order
+		c.queue.log.Error("a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
+			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
+		c.answered(m, "nak", m.NakWithDelay(longestDelay))
+	}
+	return false
+}
+
+// passing tells what time heals: the database or the queue is away, or did not
+// say what became of the orders.
+func passing(err error) bool {
+	return model.CodeOf(err) == model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// worst picks the verdict that decides about a whole message: a bug is reported
+// also when another order only has to wait.
+func worst(verdicts []error) error {
+	var found error
+	for _, err := range verdicts {
+		if err != nil && (found == nil || passing(found) && !passing(err)) {
+			found = err
+		}
+	}
+	return found
+}
+
+// bury puts what cannot be read of a message among the dead letters, under a
+// name that is the same when the message comes again.
+func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
+	for i, f := range m.flaws {
+		name := fmt.Sprintf("message.%d.%d", m.sequence, i)
+		if err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw}); err != nil {
+			return i, err
+		}
+		c.queue.log.Error("what cannot be read of a message was put among the dead letters",
+			slog.Uint64("sequence", m.sequence), slog.String("reason", f.reason))
+	}
+	return len(m.flaws), nil
+}
+
+// giveBack returns messages that nobody has begun with to the other instances.
+func (c *consumption) giveBack(messages []*message) {
+	for _, m := range messages {
+		c.answered(m, "nak", m.Nak())
+		c.hand.release(m)
+	}
+}
+
+func (c *consumption) answered(m *message, what string, err error) {
+	if err != nil { // the connection is down; the message comes again by itself
+		c.queue.log.Debug("an answer to the queue was not sent", slog.String("answer", what),
+			slog.Uint64("sequence", m.sequence), slog.Any("error", err))
+	}
+}
+
+// flush pushes a call's acks out at once; the next fetch would do it too late
+// for whoever waits for the ack floor.
+func (c *consumption) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if err := c.queue.conn.FlushWithContext(ctx); err != nil {
+		c.queue.log.Debug("acks may be lost with the connection", slog.Any("error", err))
+	}
+}

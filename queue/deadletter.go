@@ -1,0 +1,174 @@
+package queue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
+)
+
+// letter1 is the body of a dead letter: what could not be persisted, and why.
+type letter1 struct {
+	Version int    `json:"v"`
+	Reason  string `json:"reason"`
+	// Order is the order with the sequence of its message, or else Raw is what
+	// could not be read.
+	Order    *order1 `json:"order,omitempty"`
+	Sequence uint64  `json:"sequence,omitempty"`
+	Raw      []byte  `json:"raw,omitempty"`
+}
+
+// Bury puts what cannot be persisted where an operator finds it. The same order
+// buried again, at any time, is one letter; the first reason stays.
+func (q *Queue) Bury(ctx context.Context, letter model.DeadLetter) error {
+	if letter.Reservation == nil {
+		sum := sha256.Sum256(letter.Raw)
+		return q.bury(ctx, "raw."+hex.EncodeToString(sum[:]), letter)
+	}
+	// An order id may hold dots, also where a subject must not have them.
+	return q.bury(ctx, "order."+base64.RawURLEncoding.EncodeToString([]byte(letter.Reservation.ID)), letter)
+}
+
+// bury stores a letter under a name of its own: only if its subject is empty.
+func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) error {
+	body, err := encodeLetter(letter)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	err = q.try(ctx, q.names.letters+name, body,
+		jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
+	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok &&
+		(refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return nil // it lies there already
+	}
+	if err != nil {
+		return unknown("bury "+name, err)
+	}
+	return nil
+}
+
+func encodeLetter(letter model.DeadLetter) ([]byte, error) {
+	l := letter1{Version: version, Reason: letter.Reason, Raw: letter.Raw}
+	if r := letter.Reservation; r != nil {
+		l.Sequence = r.Sequence
+		l.Order = &order1{
+			ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency,
+		}
+	}
+	if len(l.Raw) > maxMessage {
+		// Larger than anything of ours, and too large for the server in base64.
+		l.Reason = fmt.Sprintf("%s (the first %d of %d bytes)", l.Reason, maxMessage, len(l.Raw))
+		l.Raw = l.Raw[:maxMessage]
+	}
+	body, err := json.Marshal(l)
+	if err != nil {
+		return nil, fmt.Errorf("encode a dead letter: %w", err)
+	}
+	return body, nil
+}
+
+// DeadLetters hands out all letters, oldest first, until yield fails.
+func (q *Queue) DeadLetters(ctx context.Context, yield func(model.DeadLetter) error) error {
+	stream, err := q.deadStream(ctx)
+	if err != nil {
+		return err
+	}
+	for next := uint64(1); ; {
+		raw, err := q.letterAt(ctx, stream, next, jetstream.WithGetMsgSubject(q.names.letters+">"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return unavailable("read the dead letters", err)
+		}
+		if err := yield(decodeLetter(raw)); err != nil {
+			return err
+		}
+		next = raw.Sequence + 1
+	}
+}
+
+// DeadLetter is one letter.
+func (q *Queue) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error) {
+	stream, err := q.deadStream(ctx)
+	if err != nil {
+		return model.DeadLetter{}, err
+	}
+	raw, err := q.letterAt(ctx, stream, sequence)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return model.DeadLetter{}, fmt.Errorf("read dead letter %d: %w", sequence, model.NotFound("dead letter"))
+	}
+	if err != nil {
+		return model.DeadLetter{}, unavailable(fmt.Sprintf("read dead letter %d", sequence), err)
+	}
+	return decodeLetter(raw), nil
+}
+
+// RemoveDeadLetter forgets a letter that was dealt with. Its order may be
+// buried again afterwards.
+func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
+	if _, err := q.DeadLetter(ctx, sequence); err != nil {
+		return err
+	}
+	stream, err := q.deadStream(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if err := stream.DeleteMsg(ctx, sequence); err != nil {
+		return unavailable(fmt.Sprintf("remove dead letter %d", sequence), err)
+	}
+	return nil
+}
+
+func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	stream, err := q.js.Stream(ctx, q.names.dead)
+	if err != nil {
+		return nil, unavailable("open the dead letters", err)
+	}
+	return stream, nil
+}
+
+// letterAt reads one message; every question has a deadline of its own, because
+// there may be many of them.
+func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if sequence == 0 {
+		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	return stream.GetMsg(ctx, sequence, options...)
+}
+
+// decodeLetter never fails: a letter that cannot be read is shown as it is.
+func decodeLetter(raw *jetstream.RawStreamMsg) model.DeadLetter {
+	letter := model.DeadLetter{Sequence: raw.Sequence, At: raw.Time.UTC()}
+	var l letter1
+	if err := json.Unmarshal(raw.Data, &l); err != nil || l.Version != version {
+		letter.Reason, letter.Raw = "the letter itself cannot be read", raw.Data
+		return letter
+	}
+	letter.Reason, letter.Raw = l.Reason, l.Raw
+	if l.Order == nil {
+		return letter
+	}
+	r, err := l.Order.reservation(l.Sequence)
+	if err != nil {
+		letter.Reason, letter.Raw = fmt.Sprintf("%s; %v", l.Reason, err), raw.Data
+		return letter
+	}
+	letter.Reservation = &r
+	return letter
+}

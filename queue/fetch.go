@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// fetchAll fetches whenever it is wished, until ctx ends.
+func (c *consumption) fetchAll(ctx context.Context) error {
+	var worker jetstream.Consumer
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wish:
+		}
+		var err error
+		if worker == nil {
+			worker, err = c.find(ctx, failures)
+		}
+		if err == nil {
+			err = c.fetch(worker)
+		}
+		switch {
+		case err == nil:
+			if failures > 0 {
+				c.queue.log.Info("orders are fetched again", slog.Int("failures", failures))
+			}
+			failures = 0
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return unavailable("consume the orders", err)
+		}
+		if failures++; failures == 1 {
+			c.queue.log.Warn("orders cannot be fetched", slog.Any("error", err))
+		}
+		worker = nil
+	}
+}
+
+// find looks the consumer up. After a failure it waits first, and puts the
+// consumer and the stream back if they are gone.
+func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consumer, error) {
+	if failures > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(growing(repairPause, longestRepairPause, failures)):
+		}
+		ctx, cancel := context.WithTimeout(ctx, startBudget)
+		defer cancel()
+		if err := c.queue.prepare(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	worker, err := c.queue.js.Consumer(ctx, c.queue.names.orders, workerName)
+	if err != nil {
+		return nil, fmt.Errorf("look the consumer up: %w", err)
+	}
+	return worker, nil
+}
+
+// fetch makes one fetch and passes on what it brings. It is not cut short when
+// the consuming ends: what is on its way would lie unacknowledged.
+func (c *consumption) fetch(worker jetstream.Consumer) error {
+	// A message may be as large as the server lets it be, and one that does not
+	// fit into a fetch would never come.
+	limit := max(fetchBytes, int(c.queue.conn.MaxPayload())+fetchSlack)
+	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxBytes(limit), jetstream.FetchMaxWait(fetchBudget))
+	if err != nil {
+		return fmt.Errorf("fetch orders: %w", err)
+	}
+	for raw := range batch.Messages() {
+		c.arrivals <- c.receive(raw)
+	}
+	if err := batch.Error(); err != nil {
+		return fmt.Errorf("fetch orders: %w", err)
+	}
+	return nil
+}
+
+// growing doubles a wait with every failure, up to a limit.
+func growing(first, longest time.Duration, failures int) time.Duration {
+	wait := first
+	for range failures - 1 {
+		if wait >= longest {
+			return longest
+		}
+		wait *= 2
+	}
+	return min(wait, longest)
+}

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+const (
+	// MaxOrders is how many orders one message carries at most, so that one
+	// transaction of the database takes it whole.
+	MaxOrders = 500
+
+	// publishBudget bounds a publish with all its repetitions. It must stay
+	// well below the de-duplication window, in which a repetition is seen.
+	publishBudget = 10 * time.Second
+	// tryBudget is after how long an ack counts as lost. A server that flushes
+	// each message answers in milliseconds; a repetition costs it nothing.
+	tryBudget = time.Second
+	// tryPause is the wait after a try that failed at once (no connection, no
+	// leader): short against the caller's patience, long against a busy loop.
+	tryPause = 50 * time.Millisecond
+)
+
+// Publish stores the orders and returns when the server has them on its disk.
+// Every error wraps model.ErrUnknownOutcome: the orders, or some of them, may
+// be stored, and may still be stored later.
+func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
+	ctx, cancel := context.WithTimeout(ctx, publishBudget)
+	defer cancel()
+	for part := range slices.Chunk(orders, MaxOrders) {
+		if err := q.publish(ctx, part); err != nil {
+			return unknown(fmt.Sprintf("publish %d orders", len(orders)), err)
+		}
+	}
+	return nil
+}
+
+// publish stores one message. A try without an answer is repeated under the
+// same id until the server has refused or acknowledged it, or time is up.
+func (q *Queue) publish(ctx context.Context, orders []model.Reservation) error {
+	body, err := encode(orders)
+	if err != nil {
+		return err
+	}
+	id, err := ids.New()
+	if err != nil {
+		return fmt.Errorf("name a message: %w", err)
+	}
+	for {
+		err := q.try(ctx, q.names.subject, body, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
+		if err == nil || definite(err) {
+			return err
+		}
+		q.log.Debug("a publish is repeated", slog.String("message", id), slog.Any("error", err))
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(tryPause):
+		}
+	}
+}
+
+// try sends a message once.
+func (q *Queue) try(ctx context.Context, subject string, body []byte, options ...jetstream.PublishOpt) error {
+	ctx, cancel := context.WithTimeout(ctx, tryBudget)
+	defer cancel()
+	// The library repeats by itself when nobody listens; we do, within bounds.
+	options = append(options, jetstream.WithRetryAttempts(0))
+	_, err := q.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, options...)
+	return err
+}
+
+// What a server answers that has the message for somebody who is not there at
+// the moment; see the server's errors.json.
+const (
+	codeClusterNotAvailable jetstream.ErrorCode = 10008
+	codeClusterNotLeader    jetstream.ErrorCode = 10009
+	codeStreamOffline       jetstream.ErrorCode = 10118
+)
+
+// definite tells whether the server has refused: the stream or its disk is
+// full, say. Asking again within milliseconds would hear the same.
+func definite(err error) bool {
+	refusal, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload)
+	}
+	switch refusal.ErrorCode { //nolint:exhaustive // some hundred codes, of which these three pass by themselves
+	case codeClusterNotAvailable, codeClusterNotLeader, codeStreamOffline:
+		return false
+	default:
+		return true
+	}
+}

@@ -1,0 +1,124 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// startBudget bounds Open. A healthy server needs milliseconds; a cluster
+	// that has just elected its leaders needs a few seconds.
+	startBudget = 15 * time.Second
+	// askBudget bounds one question to the server, because a server that takes
+	// longer to look something up in memory is as good as gone.
+	askBudget = 2 * time.Second
+	// closeBudget bounds the flush of the last acknowledgements. They are only
+	// an optimisation: an order whose ack is lost is delivered again.
+	closeBudget = 2 * time.Second
+)
+
+// Options say where the queue is and whose.
+type Options struct {
+	// URL is nats:// or tls://, or several of one cluster separated by commas.
+	// It is not used when InProcess is set.
+	URL string
+	// InProcess is a server inside this process.
+	InProcess nats.InProcessConnProvider
+	// Deployment keeps deployments apart that share a server; see
+	// model.ModeRecord.
+	Deployment string
+	// Replicas is how many servers keep each message; 0 is one.
+	Replicas int
+	Log      *slog.Logger
+
+	// MaxBytes bounds a stream of orders that is created by this start. 0
+	// leaves it to the server's max_file_store, which all streams share.
+	MaxBytes int64
+	// AckWait and Duplicates are for tests, which have no time; 0 is the
+	// setting that stream.go explains.
+	AckWait, Duplicates time.Duration
+}
+
+// Queue is a connection to the server and the names of one deployment in it.
+// It is safe for concurrent use.
+type Queue struct {
+	conn   *nats.Conn
+	js     jetstream.JetStream
+	names  names
+	wanted settings
+	log    *slog.Logger
+	close  sync.Once
+}
+
+// Open connects, and makes the streams and the consumer be there as stream.go
+// wants them. It fails when the server is missing, is too old, has no JetStream,
+// or holds a stream that would break the promise and cannot be corrected.
+func Open(ctx context.Context, o Options) (*Queue, error) {
+	ctx, cancel := context.WithTimeout(ctx, startBudget)
+	defer cancel()
+	names, err := namesOf(o.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(askBudget))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open the order queue: %w", err)
+	}
+	q := &Queue{conn: conn, js: js, names: names, wanted: settingsOf(names, o), log: o.Log}
+	if err := q.begin(ctx, o); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open the order queue on %s: %w", address(o), err)
+	}
+	return q, nil
+}
+
+// begin checks the server, then what it keeps for us.
+func (q *Queue) begin(ctx context.Context, o Options) error {
+	if err := q.checkServer(ctx); err != nil {
+		return err
+	}
+	if err := q.prepare(ctx); err != nil {
+		return err
+	}
+	if o.InProcess == nil {
+		q.log.Warn("the order queue is on an external server, whose sync_interval no client can see: "+
+			"unless it is \"always\", orders that were accepted are lost when that machine dies",
+			slog.String("server", q.conn.ConnectedUrlRedacted()), slog.String("version", q.conn.ConnectedServerVersion()))
+	}
+	return nil
+}
+
+// Ping asks whether the server answers and has the stream of orders.
+func (q *Queue) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if _, err := q.js.Stream(ctx, q.names.orders); err != nil {
+		return unavailable("ask the order queue", err)
+	}
+	return nil
+}
+
+// Close sends what is still buffered and ends the connection. It is safe to
+// call twice. Consume must have returned before, or what it has in hand is
+// delivered again later.
+func (q *Queue) Close(ctx context.Context) {
+	q.close.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, closeBudget)
+		defer cancel()
+		if err := q.conn.FlushWithContext(ctx); err != nil {
+			q.log.Debug("the order queue was closed without a last flush", slog.Any("error", err))
+		}
+		q.conn.Close()
+	})
+}
