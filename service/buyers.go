@@ -31,14 +31,12 @@ const (
 	buyersPause = time.Second
 )
 
-// errClosing ends a reading of buyers when the cache closes.
-var errClosing = errors.New("the voucher cache is closing")
-
-// BuyerStore knows who has a live order.
-type BuyerStore interface {
-	// Buyers calls yield with the user of every live order of a voucher.
-	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
-}
+var (
+	// errClosing ends a reading of buyers when the cache closes.
+	errClosing = errors.New("the voucher cache is closing")
+	// errOvertaken voids a reading of buyers during which the voucher changed.
+	errOvertaken = errors.New("the voucher changed meanwhile")
+)
 
 // buyers is the set of users with a live order of a sold-out voucher. It may
 // take a stranger for a buyer, never a buyer for a stranger.
@@ -83,7 +81,7 @@ func (c *VoucherCache) readBuyers(s *slot, v model.Voucher) *buyers {
 	ctx, cancel := context.WithTimeout(context.Background(), buyersTimeout)
 	defer cancel()
 	read := &buyers{version: v.Version, filter: bloom.NewWithEstimates(uint(max(v.Stock, 1)), falseBuyers)}
-	err := c.store.Buyers(ctx, v.ID, func(userID string) error {
+	err := c.source.buyers(ctx, v, func(userID string) error {
 		read.filter.AddString(userID)
 		select {
 		case <-c.closing:
@@ -93,7 +91,7 @@ func (c *VoucherCache) readBuyers(s *slot, v model.Voucher) *buyers {
 		}
 	})
 	if err != nil {
-		if !errors.Is(err, errClosing) {
+		if !errors.Is(err, errClosing) && !errors.Is(err, errOvertaken) {
 			c.log.Warn("the buyers of a sold-out voucher could not be read; its requests take the whole road",
 				slog.String("voucher_id", v.ID), slog.Any("error", err))
 		}

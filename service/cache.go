@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -39,18 +40,12 @@ const (
 	maxReadings = 3
 )
 
-// VoucherReader reads vouchers as they are now.
-type VoucherReader interface {
-	// GetMany returns those that exist, with the database's clock as their
-	// ServerTime.
-	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
-}
-
 // VoucherCache keeps this instance's copies of vouchers: most of a flash
 // sale's traffic is answered from them. Concurrent reads share one query.
 type VoucherCache struct {
-	store   BuyerStore
-	reader  *batch.Group[string, *model.Voucher]
+	source  copySource
+	reader  *batch.Group[string, reading] // for copies
+	views   *batch.Group[string, reading] // for people
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
 	jobs    sync.WaitGroup
@@ -69,37 +64,41 @@ type slot struct {
 	reading atomic.Bool            // they are being read, or were a moment ago
 }
 
-// NewVoucherCache makes an empty cache; Close ends its readers.
+// NewVoucherCache makes an empty cache of what the database sells; Close ends
+// its readers.
 func NewVoucherCache(
 	vouchers VoucherReader, buyers BuyerStore, metrics *telemetry.Metrics, log *slog.Logger,
 ) (*VoucherCache, error) {
+	return newVoucherCache(tableSource{vouchers, buyers}, metrics, log)
+}
+
+// NewHotVoucherCache makes an empty cache of what hot copies sell: vouchers are
+// read from them, and from the database where they are closed.
+func NewHotVoucherCache(
+	vouchers VoucherReader, hot HotReader, metrics *telemetry.Metrics, log *slog.Logger,
+) (*VoucherCache, error) {
+	return newVoucherCache(&hotSource{vouchers: vouchers, hot: hot, log: log}, metrics, log)
+}
+
+func newVoucherCache(source copySource, metrics *telemetry.Metrics, log *slog.Logger) (*VoucherCache, error) {
 	slots, err := lru.New[string, *slot](maxCopies)
 	if err != nil {
 		return nil, fmt.Errorf("make the voucher cache: %w", err)
 	}
-	readMany := func(ctx context.Context, ids []string) ([]*model.Voucher, error) {
-		found, err := vouchers.GetMany(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		answers := make([]*model.Voucher, len(ids))
-		for i, id := range ids {
-			if v, ok := found[id]; ok {
-				answers[i] = &v
-			}
-		}
-		return answers, nil
-	}
-	return &VoucherCache{
-		store:   buyers,
+	options := batch.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxCopies, Timeout: readTimeout}
+	c := &VoucherCache{
+		source:  source,
 		slots:   slots,
 		closing: make(chan struct{}),
 		metrics: metrics,
 		log:     log,
-		reader: batch.New(readMany, batch.Options{
-			Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxCopies, Timeout: readTimeout,
-		}),
-	}, nil
+		reader:  batch.New(source.copies, options),
+	}
+	c.views = c.reader
+	if source, differ := source.(viewSource); differ {
+		c.views = batch.New(source.views, options)
+	}
+	return c, nil
 }
 
 // Close waits for the readings under way, or cancels them when ctx ends. It
@@ -107,20 +106,21 @@ func NewVoucherCache(
 func (c *VoucherCache) Close(ctx context.Context) {
 	close(c.closing)
 	c.reader.Close(ctx)
+	c.views.Close(ctx)
 	c.jobs.Wait()
 }
 
 // Read returns a voucher as it is now, never a copy: the query was sent after
 // Read was called, but is shared with others who asked meanwhile.
 func (c *VoucherCache) Read(ctx context.Context, id string) (model.Voucher, error) {
-	v, err := c.reader.Do(ctx, id)
-	if err != nil {
+	read, err := c.views.Do(ctx, id)
+	if err = errors.Join(err, read.err); err != nil {
 		return model.Voucher{}, undone("The voucher could not be read in time.", err)
 	}
-	if v == nil {
+	if read.voucher == nil {
 		return model.Voucher{}, model.NotFound("voucher")
 	}
-	return *v, nil
+	return *read.voucher, nil
 }
 
 // Drop voids the copy of a voucher: whoever asks from now on gets a reading
@@ -142,8 +142,17 @@ func (c *VoucherCache) DropAll() {
 // soldOut voids a copy that does not know yet that nothing is left, so that
 // whoever asks next is told from memory.
 func (c *VoucherCache) soldOut(id string) {
+	c.dropIf(id, func(held *copyOf) bool { return held.voucher.Remaining > 0 })
+}
+
+// notOpen voids a copy that does not know yet that the hot copy is closed.
+func (c *VoucherCache) notOpen(id string) {
+	c.dropIf(id, func(held *copyOf) bool { return !held.closed })
+}
+
+func (c *VoucherCache) dropIf(id string, outdated func(held *copyOf) bool) {
 	if s, ok := c.slots.Peek(id); ok {
-		if held := s.held.Load(); held != nil && held.voucher.Remaining > 0 {
+		if held := s.held.Load(); held != nil && outdated(held) {
 			c.Drop(id)
 		}
 	}
@@ -227,18 +236,18 @@ func (c *VoucherCache) load(id string, s *slot) <-chan singleflight.Result {
 
 func (c *VoucherCache) fetch(ctx context.Context, id string, s *slot) (*copyOf, error) {
 	asked := time.Now()
-	v, err := c.reader.Do(ctx, id)
-	if err != nil {
+	read, err := c.reader.Do(ctx, id)
+	if err = errors.Join(err, read.err); err != nil {
 		return nil, err
 	}
-	fetched := &copyOf{asked: asked, told: time.Now()}
-	if v == nil {
+	fetched := &copyOf{asked: asked, told: time.Now(), closed: read.closed}
+	if read.voucher == nil {
 		fetched.missing = model.NotFound("voucher")
 		return fetched, nil
 	}
-	fetched.voucher = *v
+	fetched.voucher = *read.voucher
 	if fetched.soldOut() {
-		fetched.buyers = c.buyersOf(s, *v) //nolint:contextcheck // they may be read behind the requests' backs
+		fetched.buyers = c.buyersOf(s, fetched.voucher) //nolint:contextcheck // they may be read behind the requests' backs
 	}
 	return fetched, nil
 }

@@ -3,13 +3,11 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
 	"seckill/internal/batch"
-	"seckill/internal/ids"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -46,56 +44,104 @@ type OrderStore interface {
 	// model.ErrUnknownOutcome means that only the same ids again can tell.
 	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
 	Get(ctx context.Context, id string) (model.Order, error)
+	// Find reads orders by id; absent ones are left out.
+	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+	// Cancel cancels a user's unpaid order and gives its unit back. A canceled
+	// one comes back as it is, not changed; any other is ILLEGAL_STATE.
+	Cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
 	Detail(ctx context.Context, id string) (model.OrderDetail, error)
 }
 
+// ModeWatch knows whether the database is sold from in this instance's order mode.
+type ModeWatch interface {
+	// Selling is nil, or says why nothing may be sold now.
+	Selling() error
+}
+
 // Orders sells.
 type Orders struct {
-	store    OrderStore
-	copies   *VoucherCache
-	locks    Locker
-	lockWait time.Duration
-	gate     gate
-	commits  *batch.Group[model.Order, model.Outcome]
-	settling sync.WaitGroup // orders whose clients were answered before they were decided
-	metrics  *telemetry.Metrics
-	log      *slog.Logger
+	store     OrderStore
+	copies    *VoucherCache
+	announcer Announcer
+	locks     Locker
+	lockWait  time.Duration
+	gate      gate
+	mode      ModeWatch                                // nil: nobody watches
+	commits   *batch.Group[model.Order, model.Outcome] // sync; nil in async
+	admission *Admission                               // async; nil in sync
+	rows      *batch.Group[string, *model.Order]       // async: reads by id
+	settling  sync.WaitGroup                           // orders whose clients were answered before they were decided
+	metrics   *telemetry.Metrics
+	log       *slog.Logger
 }
 
 // OrderDeps is what Orders works with.
 type OrderDeps struct {
-	Store    OrderStore
-	Copies   *VoucherCache
-	Locks    Locker
-	LockWait time.Duration // zero: one try
-	Metrics  *telemetry.Metrics
-	Log      *slog.Logger
+	Store     OrderStore
+	Copies    *VoucherCache
+	Announcer Announcer // told of canceled orders
+	Locks     Locker
+	LockWait  time.Duration // zero: one try
+	Mode      ModeWatch     // nil: sold from in any mode
+	// Admission makes the orders asynchronous; nil is order mode sync. Orders
+	// closes it.
+	Admission *Admission
+	Metrics   *telemetry.Metrics
+	Log       *slog.Logger
 }
 
 // NewOrders makes the service; Close ends its writers.
 func NewOrders(deps OrderDeps) *Orders {
-	return &Orders{
-		store:    deps.Store,
-		copies:   deps.Copies,
-		locks:    deps.Locks,
-		lockWait: deps.LockWait,
-		gate:     newGate(maxAtOnce),
-		metrics:  deps.Metrics,
-		log:      deps.Log,
-		commits: batch.New(deps.Store.CreateOrders, batch.Options{
-			Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
-			Timeout: commitTimeout, Observe: deps.Metrics.Batch,
-		}),
+	s := &Orders{
+		store:     deps.Store,
+		copies:    deps.Copies,
+		announcer: deps.Announcer,
+		locks:     deps.Locks,
+		lockWait:  deps.LockWait,
+		gate:      newGate(maxAtOnce),
+		mode:      deps.Mode,
+		admission: deps.Admission,
+		metrics:   deps.Metrics,
+		log:       deps.Log,
+	}
+	if s.admission != nil {
+		s.gate = newGate(maxAdmitted)
+		s.rows = batch.New(s.readRows, batch.Options{
+			Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxRowReads, Timeout: lookTimeout,
+		})
+		return s
+	}
+	s.commits = batch.New(deps.Store.CreateOrders, batch.Options{
+		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
+		Timeout: commitTimeout, Observe: deps.Metrics.Batch,
+	})
+	return s
+}
+
+// StartDraining ends the waits for orders to leave processing, so that a stop
+// need not wait for them.
+func (s *Orders) StartDraining() {
+	if s.admission != nil {
+		s.admission.waiters.drain()
 	}
 }
 
 // Close lets the orders under way be decided. When ctx ends first they are left
-// unknown: the database decides, and the clients ask again.
+// unknown: the truth decides, and the clients ask again.
 func (s *Orders) Close(ctx context.Context) {
-	s.commits.Close(ctx)
+	if s.admission == nil {
+		s.commits.Close(ctx)
+		s.settling.Wait()
+		return
+	}
+	s.StartDraining()
+	// Whoever has a reservation publishes it, also behind his client.
+	s.admission.reserves.Close(ctx)
 	s.settling.Wait()
+	s.admission.close(ctx)
+	s.rows.Close(ctx)
 }
 
 // Place buys one unit of a voucher for a user. An order comes back only when
@@ -116,35 +162,28 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if !model.ValidID(voucherID) {
 		return model.Order{}, model.NotFound("voucher")
 	}
+	if s.mode != nil {
+		if err := s.mode.Selling(); err != nil {
+			return model.Order{}, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.lockWait+placeBudget)
 	defer cancel()
 
 	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
+	if s.admission != nil {
+		return s.admit(ctx, userID, voucherID)
+	}
 	if err := s.enter(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
-	lease, err := s.lock(ctx, userID, 0)
-	if s.lockWait > 0 && model.CodeOf(err) == model.CodeLockBusy {
-		// Whoever waits for himself must not stand in the way of the others.
-		s.gate.leave()
-		if lease, err = s.lock(ctx, userID, s.lockWait); err != nil {
-			return model.Order{}, err
-		}
-		if err := s.enter(ctx, userID, voucherID); err != nil {
-			s.unlock(ctx, lease, userID)
-			return model.Order{}, err
-		}
-	}
-	defer s.gate.leave()
+	lease, err := s.takeLock(ctx, userID, voucherID)
 	if err != nil {
 		return model.Order{}, err
 	}
-	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
-		s.unlock(ctx, lease, userID) // the lock was slow, and the sale is over
-		return model.Order{}, err
-	}
+	defer s.gate.leave()
 	return s.commit(ctx, lease, userID, voucherID)
 }
 
@@ -167,95 +206,13 @@ func (s *Orders) refusedLocally(ctx context.Context, userID, voucherID string) e
 	if err != nil {
 		return err
 	}
-	if err := held.refusal(userID, time.Now()); err != nil {
-		s.metrics.AnsweredLocally()
-		return err
+	err = held.refusal(userID, time.Now())
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-func (s *Orders) lock(ctx context.Context, userID string, wait time.Duration) (Lease, error) {
-	began := time.Now()
-	lease, err := s.locks.Lock(ctx, userLock(userID), wait)
-	s.metrics.LockWaited(time.Since(began))
-	switch {
-	case err == nil:
-		return lease, nil
-	case errors.Is(err, ErrLockBusy):
-		return nil, &model.Error{
-			Code:       model.CodeLockBusy,
-			Detail:     "Another request of yours is under way.",
-			RetryAfter: time.Second,
-			Cause:      err,
-		}
-	default:
-		// Whatever a store of locks says but "busy" means that it cannot be used.
-		return nil, model.Unavailable("The user's lock could not be taken.", err)
+	s.metrics.AnsweredLocally()
+	if errors.Is(err, model.ErrCopyClosed) {
+		return s.admission.notLoaded(voucherID)
 	}
-}
-
-func (s *Orders) unlock(ctx context.Context, lease Lease, userID string) {
-	if err := lease.Unlock(); err != nil {
-		s.log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
-			slog.String("user_id", userID), slog.Any("error", err))
-	}
-}
-
-// commit creates the order in a transaction it shares with others. From here
-// on a client that hangs up changes nothing: the order is decided, and the
-// user's lock is held until it is.
-func (s *Orders) commit(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
-	if lost := context.Cause(lease.Context()); lost != nil { //nolint:contextcheck // the lock has a life of its own
-		s.unlock(ctx, lease, userID)
-		return model.Order{}, model.Unavailable("The user's lock was lost.", lost)
-	}
-	unique, err := ids.New()
-	if err != nil {
-		s.unlock(ctx, lease, userID)
-		return model.Order{}, err
-	}
-	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID}
-	ticket, err := s.commits.Submit(ctx, order)
-	if err != nil {
-		s.unlock(ctx, lease, userID)
-		return model.Order{}, undone("Too many orders are waiting.", err)
-	}
-	outcome, err := ticket.Wait(ctx)
-	if err != nil && ctx.Err() != nil {
-		s.settle(ctx, ticket, lease, order)
-		return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
-			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
-	}
-	s.unlock(ctx, lease, userID)
-	if err != nil {
-		return model.Order{}, undone("The order could not be made.", fmt.Errorf("create order %s: %w", order.ID, err))
-	}
-	return s.answer(voucherID, outcome)
-}
-
-// settle holds the user's lock until the order is decided, behind a client
-// that has been answered. The commit queue bounds how many there are, its
-// timeout how long they last.
-func (s *Orders) settle(ctx context.Context, ticket *batch.Ticket[model.Order, model.Outcome], lease Lease, order model.Order) {
-	s.metrics.Unknown()
-	ctx = context.WithoutCancel(ctx)
-	s.settling.Go(func() {
-		outcome, err := ticket.Wait(ctx)
-		s.unlock(ctx, lease, order.UserID)
-		if errors.Is(err, batch.ErrNotRun) {
-			return
-		}
-		s.log.InfoContext(ctx, "an order was decided after its client had been answered",
-			slog.String("order_id", order.ID), slog.Bool("created", err == nil && outcome.Err == nil), slog.Any("error", errors.Join(err, outcome.Err)))
-	})
-}
-
-func (s *Orders) answer(voucherID string, outcome model.Outcome) (model.Order, error) {
-	if outcome.Err == nil {
-		return outcome.Order, nil
-	}
-	if model.CodeOf(outcome.Err) == model.CodeSoldOut {
-		s.copies.soldOut(voucherID)
-	}
-	return model.Order{}, outcome.Err
+	return err
 }

@@ -9,14 +9,25 @@ import (
 
 // Get returns a user's own order. With wait it answers as soon as the order
 // is not processing any more, at most that long; committed orders never are.
-func (s *Orders) Get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {
+func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
+	}
+	if s.admission != nil {
+		if wait > 0 {
+			return s.await(ctx, userID, orderID, wait)
+		}
+		return s.look(ctx, userID, orderID)
 	}
 	order, err := s.store.Get(ctx, orderID)
 	if err != nil {
 		return model.Order{}, err
 	}
+	return own(order, userID)
+}
+
+// own hides the orders of others.
+func own(order model.Order, userID string) (model.Order, error) {
 	if order.UserID != userID {
 		return model.Order{}, model.NotFound("order")
 	}
@@ -25,6 +36,9 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, _ time.Duratio
 
 // List returns one page of orders, newest first.
 func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	if s.admission != nil && q.UserID != "" {
+		return s.listWithProcessing(ctx, q)
+	}
 	return s.store.List(ctx, q)
 }
 
@@ -42,7 +56,20 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.OrderDetail{}, model.NotFound("order")
 	}
-	return s.store.Detail(ctx, orderID)
+	detail, err := s.store.Detail(ctx, orderID)
+	if s.admission == nil || model.CodeOf(err) != model.CodeNotFound {
+		return detail, err
+	}
+	order, err := s.unpersisted(ctx, orderID)
+	if err != nil {
+		return model.OrderDetail{}, err
+	}
+	if order == nil { // it was persisted between the two looks, or there is none
+		return s.store.Detail(ctx, orderID)
+	}
+	return model.OrderDetail{Order: *order, History: []model.OrderMove{
+		{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID},
+	}}, nil
 }
 
 func (s *Orders) voucherExists(ctx context.Context, id string) error {

@@ -37,19 +37,21 @@ func (d *desk) CreateOrders(ctx context.Context, orders []model.Order) ([]model.
 		return nil, d.err
 	}
 	outcomes := make([]model.Outcome, len(orders))
-	d.table.change(func(v *model.Voucher) {
-		for i, order := range orders {
-			if v.Remaining == 0 {
-				outcomes[i].Err = model.SoldOut()
-				continue
-			}
-			v.Remaining--
-			d.orders.Add(1)
-			order.Status = model.OrderUnpaid
-			outcomes[i] = model.Outcome{Order: order, Created: true}
-			d.table.users = append(d.table.users, order.UserID)
+	d.table.mu.Lock()
+	defer d.table.mu.Unlock()
+	v := &d.table.voucher
+	for i, order := range orders {
+		if v.Remaining == 0 {
+			outcomes[i].Err = model.SoldOut()
+			continue
 		}
-	})
+		v.Remaining--
+		v.Version++ // only what changes the row does: see repository.Vouchers
+		d.orders.Add(1)
+		order.Status = model.OrderUnpaid
+		outcomes[i] = model.Outcome{Order: order, Created: true}
+		d.table.users = append(d.table.users, order.UserID)
+	}
 	return outcomes, nil
 }
 

@@ -68,7 +68,12 @@ func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Vouche
 
 // List returns one page of vouchers, newest first.
 func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
-	return s.store.List(ctx, q)
+	page, err := s.store.List(ctx, q)
+	if err != nil {
+		return model.VoucherPage{}, err
+	}
+	page.Items = s.copies.asSold(ctx, page.Items, q.Phase)
+	return page, nil
 }
 
 // Create puts a voucher up; it is on sale at its BeginAt with nothing else to do.
@@ -119,7 +124,7 @@ func (s *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 	if !model.ValidID(id) {
 		return model.Stats{}, model.NotFound("voucher")
 	}
-	return s.store.Stats(ctx, id)
+	return s.copies.stats(ctx, id, s.store.Stats)
 }
 
 // Audit checks that a voucher's units and orders add up.
@@ -133,11 +138,19 @@ func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 // changed drops the copies of a voucher here and everywhere. It is called
 // after failed changes too: their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
-	s.copies.Drop(id)
+	announceChange(ctx, s.copies, s.announcer, s.log, id)
+}
+
+// announceChange drops the copies of a voucher here and everywhere.
+func announceChange(ctx context.Context, copies *VoucherCache, announcer Announcer, log *slog.Logger, id string) {
+	copies.Drop(id)
+	if announcer == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 	defer cancel()
-	if err := s.announcer.Announce(ctx, id); err != nil {
-		s.log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
+	if err := announcer.Announce(ctx, id); err != nil {
+		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
 }

@@ -1,0 +1,194 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"seckill/internal/batch"
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+// admissionAttempts is how often an order is reserved: once more after what
+// stood in its way was cleared. Whatever then stands there is somebody else's
+// doing, and the client's next call deals with it.
+const admissionAttempts = 2
+
+// admit reserves and queues an order of a user whom the local copy does not
+// refuse.
+func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Order, error) {
+	if err := s.admission.backlog.refusal(); err != nil {
+		return model.Order{}, err
+	}
+	if err := s.enter(ctx, userID, voucherID); err != nil {
+		return model.Order{}, err
+	}
+	reservation, err := s.reserve(ctx, userID, voucherID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	defer s.gate.leave()
+	return s.publish(ctx, reservation)
+}
+
+// reserve takes a unit for somebody who is inside the gate. He is outside when
+// it answers an error.
+//
+// The user's lock covers the reserving and not the publishing. Taking the unit
+// is the one step in which two requests of a user, or a request and another
+// program that holds his lock, could meet; it is atomic, and what follows
+// changes nothing that anybody else could decide differently. And where the
+// script looks at the lock by itself there is no lock at all once the unit is
+// taken: both ways must look the same from outside.
+func (s *Orders) reserve(ctx context.Context, userID, voucherID string) (model.Reservation, error) {
+	if s.admission.scriptLocks {
+		reservation, err := s.reserveUnder(ctx, nil, userID, voucherID)
+		if !errors.Is(err, model.ErrUserLocked) {
+			return reservation, s.leaveAfter(err)
+		}
+		s.gate.leave()
+		if s.lockWait <= 0 {
+			return model.Reservation{}, lockBusy(err) // that was the one try
+		}
+		lease, err := s.waitForLock(ctx, userID, voucherID)
+		if err != nil {
+			return model.Reservation{}, err
+		}
+		reservation, err = s.reserveUnder(ctx, lease, userID, voucherID)
+		return reservation, s.leaveAfter(err)
+	}
+	lease, err := s.takeLock(ctx, userID, voucherID)
+	if err != nil {
+		return model.Reservation{}, err
+	}
+	reservation, err := s.reserveUnder(ctx, lease, userID, voucherID)
+	return reservation, s.leaveAfter(err)
+}
+
+// leaveAfter leaves the gate after an error.
+func (s *Orders) leaveAfter(err error) error {
+	if err != nil {
+		s.gate.leave()
+	}
+	return err
+}
+
+// reserveUnder takes a unit under the user's lock, or under none (then the hot
+// copy looks whether anybody else holds it), and gives the lock back as soon as
+// that is decided.
+func (s *Orders) reserveUnder(ctx context.Context, lease Lease, userID, voucherID string) (model.Reservation, error) {
+	try := &reserving{Orders: s, lease: lease}
+	defer try.giveBack(ctx)
+	unique, err := ids.New()
+	if err != nil {
+		return model.Reservation{}, err
+	}
+	try.asked = model.Admission{
+		OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID, Locked: lease != nil,
+	}
+	for range admissionAttempts {
+		admitted, err := try.once(ctx)
+		if err != nil {
+			return model.Reservation{}, err
+		}
+		if admitted.Err == nil {
+			return admitted.Reservation, nil
+		}
+		if err := try.overcome(ctx, admitted.Err); err != nil {
+			return model.Reservation{}, err
+		}
+	}
+	return model.Reservation{}, model.Unavailable("Your earlier order is just being closed.", nil)
+}
+
+// reserving is one order's attempt to get a unit.
+type reserving struct {
+	*Orders
+
+	lease Lease // nil: none, or given to somebody else
+	asked model.Admission
+}
+
+func (r *reserving) giveBack(ctx context.Context) {
+	if r.lease != nil {
+		r.unlock(ctx, r.lease, r.asked.UserID)
+	}
+}
+
+// once asks the hot copy for the unit. From here on a client that hangs up
+// changes nothing: the unit is taken or not, the user's lock is held until that
+// is known, and what is taken is published.
+func (r *reserving) once(ctx context.Context) (model.Admitted, error) {
+	if err := lost(r.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
+		return model.Admitted{}, err
+	}
+	ticket, err := r.admission.reserves.Submit(ctx, r.asked)
+	if err != nil {
+		return model.Admitted{}, undone("Too many orders are waiting.", err)
+	}
+	admitted, err := ticket.Wait(ctx)
+	switch {
+	case err == nil:
+		return admitted, nil
+	case ctx.Err() != nil:
+		r.follow(ctx, ticket)
+		return model.Admitted{}, r.unknown(r.asked.OrderID, err)
+	case errors.Is(err, model.ErrUnknownOutcome):
+		return model.Admitted{}, r.unknown(r.asked.OrderID, err)
+	default:
+		// Whatever the hot copies say but a refusal means that they cannot be used.
+		return model.Admitted{}, model.Unavailable("The order could not be placed.",
+			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
+	}
+}
+
+// follow sees an order through behind a client that has been answered. The
+// queue bounds how many there are, its timeout how long they last.
+func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.Admission, model.Admitted]) {
+	followed := *r
+	r.lease = nil
+	ctx = context.WithoutCancel(ctx)
+	r.settling.Go(func() {
+		admitted, err := ticket.Wait(ctx)
+		followed.giveBack(ctx)
+		if err != nil || admitted.Err != nil {
+			return
+		}
+		if _, err := r.admission.publishes.Submit(ctx, admitted.Reservation); err != nil {
+			r.log.WarnContext(ctx, "a reserved order is left to the reconciler",
+				slog.String("order_id", admitted.ID), slog.Any("error", err))
+		}
+	})
+}
+
+// publish queues a reservation in a message it shares with others. The unit
+// stays taken whatever comes of it.
+func (s *Orders) publish(ctx context.Context, reservation model.Reservation) (model.Order, error) {
+	// A client that hangs up must not take his reservation out of the queue.
+	ticket, err := s.admission.publishes.Submit(context.WithoutCancel(ctx), reservation)
+	if err != nil {
+		return model.Order{}, s.unknown(reservation.ID, err)
+	}
+	verdict, err := ticket.Wait(ctx)
+	if err = errors.Join(err, verdict); err != nil {
+		return model.Order{}, s.unknown(reservation.ID, err)
+	}
+	return processing(reservation), nil
+}
+
+// unknown answers for an order of which it is not known whether it was made.
+func (s *Orders) unknown(orderID string, cause error) error {
+	s.metrics.Unknown()
+	return model.Unavailable("It is not known yet whether the order was made.",
+		fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, cause))
+}
+
+// processing is a reservation as its user sees it.
+func processing(r model.Reservation) model.Order {
+	return model.Order{
+		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, Status: model.OrderProcessing,
+		Price: r.Price, Currency: r.Currency, CreatedAt: r.CreatedAt,
+	}
+}

@@ -1,0 +1,122 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+// overcome deals with a hot copy's refusal: nil means that what stood in the
+// way is gone, and that it is worth asking once more.
+func (r *reserving) overcome(ctx context.Context, refusal error) error {
+	if errors.Is(refusal, model.ErrCopyClosed) {
+		return r.closed(ctx)
+	}
+	if errors.Is(refusal, model.ErrOrderClosed) {
+		// Somebody has closed an order of this id: it cannot be ours.
+		unique, err := ids.New()
+		r.asked.OrderID = model.OrderID(unique, r.asked.VoucherID)
+		return err
+	}
+	refused, ok := errors.AsType[*model.Error](refusal)
+	switch {
+	case ok && refused.Code == model.CodeSoldOut:
+		r.copies.soldOut(r.asked.VoucherID)
+	case ok && refused.Code == model.CodeAlreadyOrdered && refused.OrderStatus == "":
+		return r.marked(ctx, refused.OrderID)
+	}
+	return refusal // ErrUserLocked, too
+}
+
+// closed answers for a hot copy that turned out to be closed: by the voucher's
+// window and state if they refuse anyway. Those behind this request are told
+// from memory.
+func (r *reserving) closed(ctx context.Context) error {
+	r.copies.notOpen(r.asked.VoucherID)
+	if err := r.refusedLocally(ctx, r.asked.UserID, r.asked.VoucherID); err != nil {
+		return err
+	}
+	return r.admission.notLoaded(r.asked.VoucherID)
+}
+
+// marked asks the database for the order that the hot copy says the user has,
+// and which waits in no queue. A live one is the answer. One that is closed has
+// a mark that nobody has taken away yet: it goes, and nil means ask once more.
+func (r *reserving) marked(ctx context.Context, orderID string) error {
+	row, err := r.row(ctx, orderID)
+	switch {
+	case err != nil:
+		return undone("Your earlier order could not be looked up.", err)
+	case row == nil:
+		return r.lostOrder(ctx, orderID)
+	case row.Live():
+		return model.AlreadyOrdered(*row)
+	}
+	release := model.Release{OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID}
+	if row.Status == model.OrderFailed && row.Reason == model.ReasonAlreadyOrdered {
+		return r.correct(ctx, release)
+	}
+	applied, err := r.admission.hot.Release(ctx, release)
+	if err != nil {
+		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))
+	}
+	if !applied {
+		return r.closed(ctx)
+	}
+	r.admission.metrics.StaleMark("released")
+	return nil
+}
+
+// lostOrder answers for a mark whose order is nowhere. It may have been queued
+// a moment ago; otherwise the database has lost a row that it had, or the copy
+// is not of this database: only a rebuild can tell who may buy.
+func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
+	pending, found, err := r.admission.hot.Pending(ctx, orderID)
+	switch {
+	case found && err == nil:
+		return model.AlreadyOrdered(processing(pending))
+	case errors.Is(err, model.ErrCopyClosed):
+		return r.closed(ctx)
+	case err != nil:
+		return model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
+	}
+	r.admission.metrics.StaleMark("lost")
+	r.log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
+		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
+	r.admission.doctor.Demand(r.asked.VoucherID)
+	return model.Unavailable("The sale is being loaded.", nil)
+}
+
+// correct puts the user's live order in the place of one that failed because of
+// it, and answers with it.
+func (r *reserving) correct(ctx context.Context, release model.Release) error {
+	for _, status := range []model.OrderStatus{model.OrderUnpaid, model.OrderPaid} {
+		page, err := r.store.List(ctx, model.OrderQuery{
+			UserID: release.UserID, VoucherID: release.VoucherID, Status: status, Limit: 1,
+		})
+		if err != nil {
+			return undone("Your earlier order could not be looked up.", err)
+		}
+		if len(page.Items) == 0 {
+			continue
+		}
+		live := page.Items[0]
+		if err := r.admission.hot.Correct(ctx, release, live.ID); err != nil {
+			r.log.WarnContext(ctx, "a buyer's mark was not corrected; the reconciler does it",
+				slog.String("order_id", release.OrderID), slog.Any("error", err))
+		} else {
+			r.admission.metrics.StaleMark("corrected")
+		}
+		return model.AlreadyOrdered(live)
+	}
+	applied, err := r.admission.hot.Release(ctx, release) // the live order is closed by now, too
+	if err != nil || !applied {
+		return model.Unavailable("Your earlier order could not be closed.", errors.Join(err, model.ErrCopyClosed))
+	}
+	r.admission.metrics.StaleMark("released")
+	return nil
+}

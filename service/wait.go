@@ -1,0 +1,177 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// maxWait is the longest a status request waits: the contract's cap.
+	maxWait = 30 * time.Second
+	// lookEvery is when somebody who waits looks by himself, because messages
+	// may be lost. He looks at the hot copy: the database must not be polled.
+	lookEvery = time.Second
+	// lookTimeout bounds one look at an order, and one query for rows.
+	lookTimeout = 3 * time.Second
+	// maxWaiters bounds the memory of those who are woken. Whoever comes on top
+	// of them looks by himself only.
+	maxWaiters = 50_000
+	// watchPause is between two tries to hear of settled orders.
+	watchPause = time.Second
+)
+
+// waiters are those who wait for an order to leave processing.
+type waiters struct {
+	mu      sync.Mutex
+	byOrder map[string][]chan struct{}
+	count   int
+	limit   int
+
+	draining chan struct{}
+	drained  sync.Once
+	metrics  *telemetry.Admission
+}
+
+func newWaiters(metrics *telemetry.Admission) *waiters {
+	return &waiters{
+		byOrder: map[string][]chan struct{}{}, limit: maxWaiters, draining: make(chan struct{}), metrics: metrics,
+	}
+}
+
+// join returns a channel that gets a token whenever the order may have left
+// processing, and how to leave. When there are too many it never gets one.
+func (w *waiters) join(orderID string) (woken <-chan struct{}, leave func()) {
+	w.metrics.Waits(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.count >= w.limit {
+		return nil, func() { w.metrics.Waits(-1) }
+	}
+	w.count++
+	mine := make(chan struct{}, 1)
+	w.byOrder[orderID] = append(w.byOrder[orderID], mine)
+	return mine, func() { w.leave(orderID, mine) }
+}
+
+func (w *waiters) leave(orderID string, mine chan struct{}) {
+	w.metrics.Waits(-1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count--
+	others := w.byOrder[orderID]
+	for i, other := range others {
+		if other == mine {
+			others[i] = others[len(others)-1]
+			others = others[:len(others)-1]
+			break
+		}
+	}
+	if len(others) == 0 {
+		delete(w.byOrder, orderID)
+		return
+	}
+	w.byOrder[orderID] = others
+}
+
+// settled wakes those who wait for the orders.
+func (w *waiters) settled(orderIDs []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range orderIDs {
+		w.wake(id)
+	}
+}
+
+// missed wakes everybody: messages may have been lost.
+func (w *waiters) missed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.byOrder {
+		w.wake(id)
+	}
+}
+
+func (w *waiters) wake(orderID string) {
+	for _, waiter := range w.byOrder[orderID] {
+		select {
+		case waiter <- struct{}{}:
+		default: // he has not looked since the last one
+		}
+	}
+}
+
+// drain sends everybody home with what is known now.
+func (w *waiters) drain() { w.drained.Do(func() { close(w.draining) }) }
+
+// watch hears of settled orders until ctx ends.
+func (a *Admission) watch(ctx context.Context) {
+	pause := time.NewTimer(watchPause)
+	defer pause.Stop()
+	for {
+		err := a.hot.Watch(ctx, a.waiters.settled, a.waiters.missed)
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
+		pause.Reset(watchPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// await returns an order as soon as it is not processing any more, at most
+// after the wait, and then as it is.
+func (s *Orders) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	end := time.NewTimer(min(wait, maxWait))
+	defer end.Stop()
+	// Joined first, looked second: whatever is settled in between wakes.
+	woken, leave := s.admission.waiters.join(orderID)
+	defer leave()
+	order, err := s.look(ctx, userID, orderID)
+	if err != nil || order.Status != model.OrderProcessing {
+		return order, err
+	}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for over := false; !over; {
+		gone := false
+		select {
+		case <-woken:
+			// The row was committed before the message was sent, and a hot copy
+			// that is closed may name the order still.
+			gone = true
+		case <-tick.C:
+			gone = s.left(ctx, orderID)
+		case <-end.C:
+			gone, over = true, true // a last look: messages may have been lost
+		case <-s.admission.waiters.draining:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+		if !gone {
+			continue
+		}
+		if row, err := s.row(ctx, orderID); err == nil && row != nil {
+			return own(*row, userID)
+		}
+	}
+	return order, nil
+}
+
+// left reports whether the hot copy has let go of an order. One that is closed
+// or cannot be reached does not say so: whoever commits the row will.
+func (s *Orders) left(ctx context.Context, orderID string) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	_, found, err := s.admission.hot.Pending(ctx, orderID)
+	return err == nil && !found
+}
