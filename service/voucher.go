@@ -42,6 +42,7 @@ type Vouchers struct {
 	store     VoucherStore
 	copies    *VoucherCache
 	announcer Announcer
+	hot       *HotStock // nil in order mode sync
 	log       *slog.Logger
 }
 
@@ -88,7 +89,11 @@ func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Id
 	if err != nil {
 		return model.Voucher{}, err
 	}
-	return s.store.Create(ctx, id, v, once)
+	created, err := s.store.Create(ctx, id, v, once)
+	if err == nil && s.hot != nil {
+		s.hot.load(ctx, created.ID)
+	}
+	return created, err
 }
 
 // Patch changes the fields given; every instance obeys within a second.
@@ -100,6 +105,9 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		return model.Voucher{}, err
 	}
 	v, err := s.store.Patch(ctx, id, patch)
+	if err == nil && s.hot != nil {
+		s.hot.apply(ctx, v)
+	}
 	s.changed(ctx, id)
 	return v, err
 }
@@ -114,7 +122,7 @@ func (s *Vouchers) ChangeStock(
 	if (change.Delta == nil) == (change.Stock == nil) {
 		return model.Voucher{}, model.Invalid("body", "Give either delta or stock.")
 	}
-	v, err := s.store.ChangeStock(ctx, id, change, once)
+	v, err := s.changeStock(ctx, id, change, once)
 	s.changed(ctx, id)
 	return v, err
 }
@@ -131,6 +139,9 @@ func (s *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	if !model.ValidID(id) {
 		return model.Audit{}, model.NotFound("voucher")
+	}
+	if s.hot != nil {
+		return s.hot.auditor.Audit(ctx, id)
 	}
 	return s.store.Audit(ctx, id)
 }

@@ -1,0 +1,302 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"seckill/internal/telemetry"
+	"seckill/model"
+	"seckill/repository"
+)
+
+const (
+	// rebuilders work at once: each waits for servers most of the time, and
+	// after the loss of a whole Redis there are many vouchers to load.
+	rebuilders = 4
+	// maxRebuildQueue bounds the wishes that wait; whatever is left out is
+	// asked for again by the reconciler's next look.
+	maxRebuildQueue = 1024
+	// rebuildTimeout bounds one rebuild: it waits for what is queued, which is
+	// minutes at the worst, and a wish that waits behind it must have its turn.
+	rebuildTimeout = 10 * time.Minute
+	// rebuildAbandoned is how long a rebuild must have been silent before
+	// somebody else takes it over: five of its heartbeats.
+	rebuildAbandoned = 5 * time.Second
+	// Back-off after a rebuild that failed: soon, because the sale is closed,
+	// and not more often than a server in trouble can bear.
+	rebuildRetryFirst = 500 * time.Millisecond
+	rebuildRetryMost  = 10 * time.Second
+)
+
+// errRebuilding says that somebody else is at it.
+var errRebuilding = errors.New("another instance rebuilds this voucher")
+
+// CopyStore is the database's side of hot copies.
+type CopyStore interface {
+	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+	// Close begins the next epoch, unless the latest is another one than from:
+	// ErrSuperseded.
+	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
+	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
+	Progress(ctx context.Context, voucherID string, epoch int64) error
+	// Snapshot shows a voucher and its orders as of one instant. Like the others
+	// it answers ErrSuperseded unless the epoch is the latest and not open.
+	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error
+	Open(ctx context.Context, voucherID string, epoch int64) error
+}
+
+// CopySnapshot is one instant of a voucher and its orders.
+type CopySnapshot interface {
+	Voucher() model.Voucher
+	// Live calls yield for every live order, some thousand at once.
+	Live(ctx context.Context, yield func([]model.Order) error) error
+	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+}
+
+// DatabaseCopies is repository.Copies as a CopyStore.
+type DatabaseCopies struct{ *repository.Copies }
+
+// Snapshot implements CopyStore.
+func (d DatabaseCopies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error {
+	return d.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return work(s) })
+}
+
+// LoadedCopies is what a rebuild does to hot copies.
+type LoadedCopies interface {
+	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	Close(ctx context.Context, voucherID string, epoch int64) error
+	Rebuilding(ctx context.Context, voucherID string, epoch int64) error
+	// Pendings calls yield for every reservation of an epoch, closed or not.
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	Load(ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation) error
+	Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error
+}
+
+// BacklogReader looks at the queue.
+type BacklogReader interface {
+	Backlog(ctx context.Context) (model.Backlog, error)
+}
+
+// ModeReader knows how the database is sold from.
+type ModeReader interface {
+	Read(ctx context.Context) (model.ModeRecord, error)
+}
+
+// Rebuilder makes hot copies anew from the database and the queue. Any instance
+// may: the database's compare-and-set decides who does. In one process a voucher
+// is rebuilt once at a time.
+type Rebuilder struct {
+	deps  RebuilderDeps
+	queue chan string
+
+	mu       sync.Mutex
+	waiting  map[string]bool          // in the queue; true: whatever the copy looks like
+	running  map[string]*rebuildRun   // under way here
+	begun    map[string]int64         // epochs this process began and did not finish
+	failures map[string]rebuildFailed // since the latest success
+}
+
+// RebuilderDeps is what a Rebuilder works with.
+type RebuilderDeps struct {
+	Store   CopyStore
+	Copies  LoadedCopies
+	Queue   BacklogReader
+	Modes   ModeReader
+	Metrics *telemetry.Worker
+	Log     *slog.Logger
+}
+
+// rebuildRun is a rebuild under way, for those who want the same one.
+type rebuildRun struct {
+	done chan struct{}
+	err  error // once done is closed
+}
+
+type rebuildFailed struct {
+	times int
+	until time.Time
+}
+
+// NewRebuilder makes a Rebuilder; Run serves what is asked of it.
+func NewRebuilder(deps RebuilderDeps) *Rebuilder {
+	return &Rebuilder{
+		deps: deps, queue: make(chan string, maxRebuildQueue),
+		waiting: map[string]bool{}, running: map[string]*rebuildRun{},
+		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
+	}
+}
+
+// Request asks for a rebuild behind the caller's back, if one is needed by the
+// time it comes to its turn. What cannot be queued, or failed a moment ago, is
+// left to the reconciler, which asks again.
+func (r *Rebuilder) Request(voucherID string) { r.enqueue(voucherID, false) }
+
+// Demand is Request whatever the copy looks like.
+func (r *Rebuilder) Demand(voucherID string) { r.enqueue(voucherID, true) }
+
+func (r *Rebuilder) enqueue(voucherID string, force bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, busy := r.running[voucherID]; busy && !force {
+		return
+	}
+	if forced, known := r.waiting[voucherID]; known {
+		r.waiting[voucherID] = forced || force
+		return
+	}
+	if time.Now().Before(r.failures[voucherID].until) {
+		return
+	}
+	select {
+	case r.queue <- voucherID:
+		r.waiting[voucherID] = force
+	default:
+	}
+}
+
+// Run serves requests until ctx ends.
+func (r *Rebuilder) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range rebuilders {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case id := <-r.queue:
+					r.serve(ctx, id)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func (r *Rebuilder) serve(ctx context.Context, voucherID string) {
+	r.mu.Lock()
+	force := r.waiting[voucherID]
+	delete(r.waiting, voucherID)
+	r.mu.Unlock()
+	err := r.rebuild(ctx, voucherID, force)
+	if err != nil && !quiet(err) && ctx.Err() == nil {
+		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
+			slog.String("voucher_id", voucherID), slog.Any("error", err))
+	}
+}
+
+// quiet reports whether a rebuild ended because it is somebody else's, or
+// nobody's any more.
+func quiet(err error) bool {
+	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded) || errors.Is(err, errNotSelling)
+}
+
+// Rebuild makes a voucher's hot copy anew, whatever it looks like, and returns
+// when it is open. While another instance is at it, that is left alone and
+// Rebuild returns at once, without an error.
+func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
+	err := r.rebuild(ctx, voucherID, true)
+	if errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded) {
+		return nil
+	}
+	return err
+}
+
+// ensure loads a voucher's hot copy unless there is one.
+func (r *Rebuilder) ensure(ctx context.Context, voucherID string) error {
+	return r.rebuild(ctx, voucherID, false)
+}
+
+// Begin closes a voucher's hot copy at once and leaves the rest to Run. It
+// answers NOT_FOUND, CONFLICT in another order mode, or UNAVAILABLE.
+func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
+	_, err := r.begin(ctx, voucherID, true)
+	if err != nil && !errors.Is(err, errRebuilding) && !errors.Is(err, model.ErrSuperseded) {
+		return err
+	}
+	r.Demand(voucherID)
+	return nil
+}
+
+// rebuild joins the rebuild of a voucher that is under way, or does one.
+func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, force bool) error {
+	r.mu.Lock()
+	if run, ok := r.running[voucherID]; ok {
+		r.mu.Unlock()
+		select {
+		case <-run.done:
+			return run.err
+		case <-ctx.Done():
+			return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
+		}
+	}
+	run := &rebuildRun{done: make(chan struct{})}
+	r.running[voucherID] = run
+	r.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	defer cancel()
+	run.err = r.perform(ctx, voucherID, force)
+	r.note(voucherID, run)
+	close(run.done)
+	return run.err
+}
+
+// note remembers how a rebuild ended.
+func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, voucherID)
+	if run.err == nil || quiet(run.err) {
+		delete(r.failures, voucherID)
+		return
+	}
+	failed := r.failures[voucherID]
+	pause := min(rebuildRetryFirst<<min(failed.times, 10), rebuildRetryMost)
+	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
+}
+
+func (r *Rebuilder) perform(ctx context.Context, voucherID string, force bool) error {
+	job, err := r.begin(ctx, voucherID, force)
+	if err != nil || job == nil {
+		return err
+	}
+	ended := r.deps.Metrics.RebuildBegan()
+	err = job.finish(ctx)
+	switch {
+	case err == nil:
+		ended("done")
+	case errors.Is(err, model.ErrSuperseded):
+		ended("superseded")
+	default:
+		ended("failed")
+	}
+	if err != nil {
+		return fmt.Errorf("rebuild voucher %s, epoch %d: %w", voucherID, job.record.Epoch, err)
+	}
+	r.forget(voucherID)
+	return nil
+}
+
+func (r *Rebuilder) remember(voucherID string, epoch int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun[voucherID] = epoch
+}
+
+func (r *Rebuilder) forget(voucherID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.begun, voucherID)
+}
+
+// mine reports whether this process began an epoch and gave up on it.
+func (r *Rebuilder) mine(voucherID string, epoch int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began, ok := r.begun[voucherID]
+	return ok && began == epoch
+}

@@ -1,0 +1,219 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+const (
+	// floorPoll is how often the queue is asked how far its consumer has come:
+	// the sale is closed meanwhile, and an answer takes a millisecond.
+	floorPoll = 50 * time.Millisecond
+	// heartbeat is how often a rebuild makes itself heard, in the database and
+	// in the log.
+	heartbeat = time.Second
+	// loadChunk is how many entries one call loads: large enough that round
+	// trips do not count, small enough that Redis answers others in between.
+	loadChunk = 1000
+)
+
+// errNotSelling says that the database is not sold from in the mode async now.
+var errNotSelling = errors.New("the database is not sold from in the order mode async")
+
+// rebuildJob is one rebuild: its record is that of the new epoch.
+type rebuildJob struct {
+	*Rebuilder
+
+	record  model.CopyRecord
+	voucher model.Voucher
+	stage   atomic.Pointer[string]
+	loaded  atomic.Int64
+	marks   int
+	pending int
+}
+
+// begin takes the first two steps: the voucher is closed in the database and in
+// Redis, under a new epoch. It returns nil when nothing needs to be done.
+func (r *Rebuilder) begin(ctx context.Context, voucherID string, force bool) (*rebuildJob, error) {
+	mode, err := r.deps.Modes.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the order mode: %w", err)
+	}
+	if !mode.Serves(model.ModeAsync) {
+		return nil, &model.Error{
+			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
+		}
+	}
+	record, err := r.due(ctx, voucherID, force)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	if _, err := r.deps.Queue.Backlog(ctx); err != nil {
+		return nil, fmt.Errorf("look at the queue: %w", err) // close nothing that cannot be opened again
+	}
+	next, err := r.deps.Store.Close(ctx, voucherID, record.Epoch)
+	if err != nil {
+		return nil, fmt.Errorf("close voucher %s: %w", voucherID, err)
+	}
+	failpoint.Reach(failpoint.AfterCloseDatabase)
+	r.remember(voucherID, next.Epoch)
+	if err := r.deps.Copies.Close(ctx, voucherID, next.Epoch); err != nil {
+		return nil, fmt.Errorf("close the hot copy of voucher %s: %w", voucherID, err)
+	}
+	failpoint.Reach(failpoint.AfterCloseCopy)
+	return &rebuildJob{Rebuilder: r, record: next}, nil
+}
+
+// due reads what the database says of a voucher's copy; nil when nothing needs
+// to be done, errRebuilding when somebody else does it.
+func (r *Rebuilder) due(ctx context.Context, voucherID string, force bool) (*model.CopyRecord, error) {
+	records, err := r.deps.Store.Read(ctx, []string{voucherID})
+	if err != nil {
+		return nil, fmt.Errorf("read the copy record of voucher %s: %w", voucherID, err)
+	}
+	record, ok := records[voucherID]
+	if !ok {
+		return nil, model.NotFound("voucher")
+	}
+	copies, err := r.deps.Copies.Read(ctx, []string{voucherID})
+	if err != nil {
+		return nil, fmt.Errorf("read the hot copy of voucher %s: %w", voucherID, err)
+	}
+	hot := copies[voucherID]
+	healthy := record.Open() && hot.State == model.CopyOpen && hot.Epoch == record.Epoch
+	if healthy && !force {
+		r.forget(voucherID)
+		return nil, nil //nolint:nilnil // nothing to do is no error
+	}
+	// Between the two openings the database says open and Redis does not yet.
+	under := !record.Open() || (hot.State == model.CopyRebuilding && hot.Epoch == record.Epoch)
+	if under && fresh(record) && !r.mine(voucherID, record.Epoch) {
+		return nil, errRebuilding
+	}
+	return &record, nil
+}
+
+// fresh reports whether a rebuild was heard of a moment ago.
+func fresh(record model.CopyRecord) bool {
+	return record.Progress != nil && record.Now.Sub(*record.Progress) < rebuildAbandoned
+}
+
+// finish takes the other steps.
+func (j *rebuildJob) finish(ctx context.Context) error {
+	began := time.Now()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	j.at("starting")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.beat(ctx, stop)
+	}()
+	defer func() { stop(nil); <-done }()
+
+	err := j.steps(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(cause, model.ErrSuperseded) {
+		return cause
+	}
+	if err == nil {
+		j.deps.Log.InfoContext(ctx, "a hot copy is open",
+			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+			slog.Int("buyers", j.marks), slog.Int("reserved", j.pending), slog.Duration("took", time.Since(began)))
+	}
+	return err
+}
+
+func (j *rebuildJob) steps(ctx context.Context) error {
+	id, epoch := j.record.VoucherID, j.record.Epoch
+	backlog, err := j.deps.Queue.Backlog(ctx)
+	if err != nil {
+		return fmt.Errorf("look at the queue: %w", err)
+	}
+	// The copy is closed: whatever is published from now on answers nobody 202.
+	if err := j.deps.Store.SetBarrier(ctx, id, epoch, backlog.LastSequence); err != nil {
+		return fmt.Errorf("store the barrier: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterBarrier)
+	if err := j.deps.Copies.Rebuilding(ctx, id, epoch); err != nil {
+		return fmt.Errorf("mark the hot copy: %w", err)
+	}
+	j.at("waiting for the queue")
+	if j.record.OpenEpoch > 0 { // before the first copy nothing can have been queued
+		if err := awaitFloor(ctx, j.deps.Queue, backlog.LastSequence); err != nil {
+			return err
+		}
+	}
+	j.at("loading")
+	if err := j.load(ctx); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.AfterLoad)
+	j.at("opening")
+	if err := j.deps.Store.Open(ctx, id, epoch); err != nil {
+		return fmt.Errorf("open in the database: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterOpenDatabase)
+	if err := j.deps.Copies.Open(ctx, j.voucher, epoch, j.marks, j.pending, j.record.OpenEpoch); err != nil {
+		return fmt.Errorf("open the hot copy: %w", err)
+	}
+	failpoint.Reach(failpoint.AfterOpenCopy)
+	return nil
+}
+
+// awaitFloor waits until every message up to a sequence was acknowledged. One
+// message being consumed proves nothing about those before it.
+func awaitFloor(ctx context.Context, queue BacklogReader, sequence uint64) error {
+	ticker := time.NewTicker(floorPoll)
+	defer ticker.Stop()
+	for {
+		backlog, err := queue.Backlog(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look at the queue: %w", err)
+		case backlog.LastSequence < sequence:
+			return fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
+		case backlog.AckFloor >= sequence:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// at says where the rebuild is.
+func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
+
+// beat makes the rebuild heard until ctx ends, and stops it when it was
+// superseded.
+func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		j.deps.Log.InfoContext(ctx, "rebuilding a hot copy",
+			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+			slog.String("stage", *j.stage.Load()), slog.Int64("loaded", j.loaded.Load()))
+		beatCtx, cancel := context.WithTimeout(ctx, heartbeat)
+		err := j.deps.Store.Progress(beatCtx, j.record.VoucherID, j.record.Epoch)
+		cancel()
+		// Once the database has it open, there is no progress to be made known.
+		if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != "opening" {
+			stop(err)
+			return
+		}
+	}
+}

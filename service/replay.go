@@ -1,0 +1,106 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+// replayTimeout bounds one replay: an operator waits for it.
+const replayTimeout = 10 * time.Second
+
+// Letters are the orders that could not be persisted.
+type Letters interface {
+	DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error)
+	RemoveDeadLetter(ctx context.Context, sequence uint64) error
+	Publish(ctx context.Context, reservations []model.Reservation) error
+}
+
+// ReplayCopies admits what is replayed.
+type ReplayCopies interface {
+	Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error)
+	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
+}
+
+// Replayer gives the buyers of dead letters another chance.
+type Replayer struct {
+	letters Letters
+	copies  ReplayCopies
+}
+
+// NewReplayer makes a Replayer.
+func NewReplayer(letters Letters, copies ReplayCopies) *Replayer {
+	return &Replayer{letters: letters, copies: copies}
+}
+
+// Replay makes a new reservation of a dead letter, under a new id, because the
+// old one is a failed order, and also outside the sale's window, because it was
+// admitted within it. The letter goes once the queue has the new order; a
+// refusal (ALREADY_ORDERED, SOLD_OUT …) is returned and keeps it.
+func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	letter, err := r.letters.DeadLetter(ctx, sequence)
+	if err != nil {
+		return model.Reservation{}, fmt.Errorf("read dead letter %d: %w", sequence, err)
+	}
+	if letter.Reservation == nil {
+		return model.Reservation{}, model.Conflict(fmt.Sprintf(
+			"Dead letter %d is a message that could not be read; it names no order that could be replayed.", sequence))
+	}
+	reserved, err := r.reserve(ctx, *letter.Reservation)
+	if err != nil {
+		return model.Reservation{}, fmt.Errorf("replay dead letter %d: %w", sequence, err)
+	}
+	if err := r.publish(ctx, reserved); err != nil {
+		return reserved, fmt.Errorf("replay dead letter %d as order %s: %w", sequence, reserved.ID, err)
+	}
+	if err := r.letters.RemoveDeadLetter(ctx, sequence); err != nil {
+		return reserved, fmt.Errorf("dead letter %d was replayed as order %s and could not be removed: %w", sequence, reserved.ID, err)
+	}
+	return reserved, nil
+}
+
+func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Reservation, error) {
+	unique, err := ids.New()
+	if err != nil {
+		return model.Reservation{}, err
+	}
+	admitted, err := r.copies.Reserve(ctx, []model.Admission{{
+		OrderID: model.OrderID(unique, old.VoucherID), VoucherID: old.VoucherID, UserID: old.UserID, Anytime: true,
+	}})
+	switch {
+	case err != nil:
+		return model.Reservation{}, fmt.Errorf("reserve for user %s: %w", old.UserID, err)
+	case len(admitted) != 1:
+		return model.Reservation{}, fmt.Errorf("reserve for user %s: %d answers", old.UserID, len(admitted))
+	case errors.Is(admitted[0].Err, model.ErrCopyClosed):
+		return model.Reservation{}, model.Unavailable("The voucher's hot copy is closed.", admitted[0].Err)
+	case errors.Is(admitted[0].Err, model.ErrUserLocked):
+		return model.Reservation{}, &model.Error{
+			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second, Cause: admitted[0].Err,
+		}
+	default:
+		return admitted[0].Reservation, admitted[0].Err
+	}
+}
+
+// publish promises the new order. Unknown stays unknown: the reservation is
+// published again by the reconciler, and the letter stays to be looked at.
+func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) error {
+	if err := r.letters.Publish(ctx, []model.Reservation{reserved}); err != nil {
+		return fmt.Errorf("publish: %w", err)
+	}
+	confirmed, err := r.copies.Confirm(ctx, []model.Reservation{reserved})
+	if err != nil {
+		return fmt.Errorf("confirm: %w", err)
+	}
+	if len(confirmed) != 1 || !confirmed[0] {
+		return model.Unavailable("The voucher was rebuilt meanwhile.", model.ErrCopyClosed)
+	}
+	return nil
+}
