@@ -1,0 +1,196 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"pgregory.net/rapid"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// copyModel is what a hot copy is: marks, pending orders, closed orders, and a
+// stock that bounds the marks.
+type copyModel struct {
+	*sale
+	stock   int
+	marks   map[string]string // user → order
+	pending map[string]string // order → user
+	closed  map[string]bool
+}
+
+const modelUsers, modelOrders = 5, 4 // each user's orders are his own
+
+func (m *copyModel) draw(t *rapid.T) model.Admission {
+	u := rapid.IntRange(0, modelUsers-1).Draw(t, "user")
+	n := rapid.IntRange(0, modelOrders-1).Draw(t, "order")
+	return model.Admission{OrderID: fmt.Sprintf("u%dn%d.%s", u, n, m.v.ID), VoucherID: m.v.ID, UserID: user(u)}
+}
+
+// admits is the answer the model gives: the status of the order, or a refusal.
+func (m *copyModel) admits(a model.Admission) (model.OrderStatus, error) {
+	mark, marked := m.marks[a.UserID]
+	switch _, pending := m.pending[a.OrderID]; {
+	case mark == a.OrderID && pending:
+		return model.OrderProcessing, nil
+	case mark == a.OrderID:
+		return "", nil
+	case m.closed[a.OrderID]:
+		return "", model.ErrOrderClosed
+	case marked:
+		return "", model.AlreadyOrdered(model.Order{ID: mark})
+	case len(m.marks) >= m.stock:
+		return "", model.SoldOut()
+	}
+	m.marks[a.UserID] = a.OrderID
+	m.pending[a.OrderID] = a.UserID
+	return model.OrderProcessing, nil
+}
+
+// reserve also stands for a late copy of an earlier reservation: the orders are
+// drawn from few.
+func (m *copyModel) reserve(t *rapid.T) {
+	group := make([]model.Admission, rapid.IntRange(1, 7).Draw(t, "orders"))
+	for i := range group {
+		group[i] = m.draw(t)
+	}
+	answers, err := m.copies.Reserve(context.Background(), group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range answers {
+		status, want := m.admits(group[i])
+		refusal, _ := errors.AsType[*model.Error](want)
+		answer, _ := errors.AsType[*model.Error](got.Err)
+		switch {
+		case refusal != nil && (answer == nil || answer.Code != refusal.Code || answer.OrderID != refusal.OrderID),
+			refusal == nil && !errors.Is(got.Err, want),
+			want == nil && got.Status != status:
+			t.Fatalf("%s of %s: %+v, want %s, %v", group[i].OrderID, group[i].UserID, got, status, want)
+		}
+	}
+}
+
+func (m *copyModel) settle(t *rapid.T) {
+	a, b := m.draw(t), m.draw(t)
+	if err := m.copies.Settle(context.Background(), m.v.ID, []string{a.OrderID, b.OrderID}); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.pending, a.OrderID)
+	delete(m.pending, b.OrderID)
+}
+
+func (m *copyModel) release(t *rapid.T) {
+	a := m.draw(t)
+	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
+	if applied, err := m.copies.Release(context.Background(), r); err != nil || !applied {
+		t.Fatalf("released %v, %v", applied, err)
+	}
+	delete(m.pending, a.OrderID)
+	if m.marks[a.UserID] == a.OrderID {
+		delete(m.marks, a.UserID)
+	}
+	m.closed[a.OrderID] = true
+}
+
+func (m *copyModel) correct(t *rapid.T) {
+	a, live := m.draw(t), m.draw(t)
+	if live.UserID != a.UserID || live.OrderID == a.OrderID {
+		t.Skip("a live order is another one of the same user")
+	}
+	r := model.Release{OrderID: a.OrderID, VoucherID: m.v.ID, UserID: a.UserID}
+	if err := m.copies.Correct(context.Background(), r, live.OrderID); err != nil {
+		t.Fatal(err)
+	}
+	delete(m.pending, a.OrderID)
+	mark, marked := m.marks[a.UserID]
+	if mark == a.OrderID || !marked && m.closed[a.OrderID] {
+		if m.closed[live.OrderID] {
+			delete(m.marks, a.UserID)
+		} else {
+			m.marks[a.UserID] = live.OrderID
+		}
+	}
+	m.closed[a.OrderID] = true
+}
+
+// rebuilt carries everything but the tombstones to another epoch.
+func (m *copyModel) rebuilt(t *rapid.T) {
+	ctx := context.Background()
+	var marks []model.Release
+	for u, id := range m.marks {
+		marks = append(marks, model.Release{UserID: u, OrderID: id})
+	}
+	var pending []model.Reservation
+	for id, u := range m.pending {
+		pending = append(pending, model.Reservation{Epoch: m.epoch, Order: model.Order{ID: id, UserID: u}})
+	}
+	previous := m.epoch
+	m.epoch++
+	err := errors.Join(
+		m.copies.Close(ctx, m.v.ID, m.epoch), m.copies.Load(ctx, m.v.ID, m.epoch, marks, pending),
+		m.copies.Open(ctx, m.v, m.epoch, len(marks), len(pending), previous),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(m.closed)
+}
+
+// check compares the whole copy with the model.
+func (m *copyModel) check(t *rapid.T) {
+	ctx := context.Background()
+	marks, pending := make(map[string]string), make(map[string]string)
+	due, err := m.copies.Due(ctx, m.v.ID, 0, 100)
+	for _, r := range due {
+		pending[r.ID] = r.UserID
+	}
+	err = errors.Join(err, m.copies.Marks(ctx, m.v.ID, m.epoch, func(u, id string) error { marks[u] = id; return nil }))
+	copies, err2 := m.copies.Read(ctx, []string{m.v.ID})
+	if err = errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(marks) != fmt.Sprint(m.marks) || fmt.Sprint(pending) != fmt.Sprint(m.pending) {
+		t.Fatalf("marks %v and pending %v, want %v and %v", marks, pending, m.marks, m.pending)
+	}
+	left := max(0, m.stock-len(m.marks))
+	if hot := copies[m.v.ID]; hot.Voucher.Remaining != int64(left) || int(hot.Reserved) != len(m.pending) {
+		t.Fatalf("reads %+v, want %d left and %d reserved", hot, left, len(m.pending))
+	}
+}
+
+// TestHotCopyModel drives copies with random sequences, late and repeated calls
+// among them, and compares every answer and the whole content with the model.
+func TestHotCopyModel(t *testing.T) {
+	t.Parallel()
+	mini := miniredis.RunT(t)
+	for name, url := range map[string]string{
+		"redis": testserver.SharedRedis(t), "miniredis": "redis://" + mini.Addr() + "/0",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			options := repository.HotCopyOptions{}
+			if name == "miniredis" {
+				options.Identity = name
+			}
+			client := openRedis(t, url)
+			rapid.Check(t, func(r *rapid.T) {
+				s := &sale{t: t, client: client, copies: repository.NewHotCopies(client, options), v: voucherOf(newID(t), 3)}
+				s.rebuild(1, 0, nil, nil)
+				m := &copyModel{
+					sale: s, stock: 3,
+					marks: make(map[string]string), pending: make(map[string]string), closed: make(map[string]bool),
+				}
+				r.Repeat(map[string]func(*rapid.T){
+					"reserve": m.reserve, "settle": m.settle, "release": m.release, "correct": m.correct,
+					"rebuild": m.rebuilt, "": m.check,
+				})
+			})
+		})
+	}
+}

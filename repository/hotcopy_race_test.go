@@ -1,0 +1,91 @@
+package repository_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+func TestReserveRace(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		var mu sync.Mutex
+		codes := make(map[model.Code]int)
+		group := make([]model.Admission, 500)
+		for i := range group {
+			group[i] = s.admission(user(i / 2)) // each user twice
+		}
+		volley(len(group), func(i int) {
+			err := s.admit(group[i]).Err
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				codes[""]++
+			} else {
+				codes[model.CodeOf(err)]++
+			}
+		})
+		// Who came when all was sold hears so, unless he is a buyer.
+		if codes[""] != 10 || codes[model.CodeSoldOut]+codes[model.CodeAlreadyOrdered] != 490 || codes[model.CodeAlreadyOrdered] != 10 {
+			t.Errorf("answers %v", codes)
+		}
+		s.wants(model.CopyOpen, 0, 10, 10)
+	})
+}
+
+func TestReserveRaceOfOneUser(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		var mu sync.Mutex
+		won, others := "", make(map[string]int)
+		volley(500, func(int) {
+			a := s.admit(s.admission("bob"))
+			refusal, _ := errors.AsType[*model.Error](a.Err)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case a.Err == nil && won == "":
+				won = a.ID
+			case refusal != nil && refusal.Code == model.CodeAlreadyOrdered:
+				others[refusal.OrderID]++
+			default:
+				t.Errorf("answer %+v", a)
+			}
+		})
+		if won == "" || others[won] != 499 {
+			t.Errorf("order %s won, the others heard of %v", won, others)
+		}
+		s.wants(model.CopyOpen, 9, 1, 1)
+	})
+}
+
+// Two instances that reserve and release at once never take more than there is,
+// and leave nothing behind.
+func TestReserveRaceWithReleases(t *testing.T) {
+	t.Parallel()
+	s := newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{}, 10)
+	second := repository.NewHotCopies(s.client, repository.HotCopyOptions{})
+	volley(100, func(i int) {
+		for range 20 {
+			a := s.admission(user(i))
+			answers, err := second.Reserve(t.Context(), []model.Admission{a})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if answers[0].Err != nil {
+				wantCode(t, answers[0].Err, model.CodeSoldOut)
+				continue
+			}
+			if got := s.read(); got.Buyers > 10 || got.Buyers < 1 {
+				t.Errorf("%d buyers of 10 units", got.Buyers)
+			}
+			s.release(answers[0].Reservation)
+		}
+	})
+	s.wants(model.CopyOpen, 10, 0, 0)
+}

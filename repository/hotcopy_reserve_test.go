@@ -1,0 +1,212 @@
+package repository_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestReserveTakesAUnit(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		before := s.read()
+		r := s.buy("bob")
+		if r.Status != model.OrderProcessing || r.Price != 1000 || r.Currency != "CNY" || r.Epoch != 1 ||
+			time.Since(r.CreatedAt).Abs() > time.Minute || r.UserID != "bob" || r.VoucherID != s.v.ID {
+			t.Errorf("reserved %+v", r)
+		}
+		s.wants(model.CopyOpen, 9, 1, 1)
+		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
+			t.Error("the version is the same after a reservation")
+		}
+		pending, ok, err := s.copies.Pending(t.Context(), r.ID)
+		must(t, err)
+		if !ok || pending != r {
+			t.Errorf("pending %+v, want %+v", pending, r)
+		}
+		id, of, err := s.copies.OrderOf(t.Context(), s.v.ID, "bob")
+		must(t, err)
+		if id != r.ID || of == nil || *of != r {
+			t.Errorf("order of bob %s %+v", id, of)
+		}
+	})
+}
+
+func TestReserveAgainIsTheFirstTime(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		a := s.admission("bob")
+		first := s.admit(a)
+		was := s.content()
+		if again := s.admit(a); again != first {
+			t.Errorf("again %+v, first %+v", again, first)
+		}
+		if is := s.content(); is != was {
+			t.Errorf("the copy was %s, is %s", was, is)
+		}
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{a.OrderID}))
+		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
+			t.Errorf("settled %+v", settled)
+		}
+		s.wants(model.CopyOpen, 9, 0, 1)
+	})
+}
+
+func TestReserveRefuses(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		r := s.buy("bob")
+		other := s.admit(s.admission("bob"))
+		wantCode(t, other.Err, model.CodeAlreadyOrdered)
+		e, _ := errors.AsType[*model.Error](other.Err)
+		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
+			t.Errorf("refused with %+v", e)
+		}
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
+		if e.OrderID != r.ID || e.OrderStatus != "" {
+			t.Errorf("refused with %+v after the order was settled", e)
+		}
+		for i := range 9 {
+			s.buy(user(i))
+		}
+		wantCode(t, s.admit(s.admission("late")).Err, model.CodeSoldOut)
+		wantCode(t, s.admit(s.admission("bob")).Err, model.CodeAlreadyOrdered)
+		anytime := s.admission("late")
+		anytime.Anytime = true
+		wantCode(t, s.admit(anytime).Err, model.CodeSoldOut)
+		s.wants(model.CopyOpen, 0, 9, 10)
+	})
+}
+
+func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
+	t.Parallel()
+	hour := time.Hour
+	for _, test := range []struct {
+		code       model.Code
+		begin, end time.Duration
+		state      model.VoucherState
+	}{
+		{model.CodeNotStarted, hour, 2 * hour, model.VoucherPublished},
+		{model.CodeEnded, -2 * hour, -hour, model.VoucherPublished},
+		{model.CodeEnded, -2 * hour, -hour, model.VoucherPaused},
+		{model.CodePaused, -hour, hour, model.VoucherPaused},
+		{model.CodePaused, hour, 2 * hour, model.VoucherPaused},
+		{model.CodeNotFound, -hour, hour, model.VoucherDraft},
+		{model.CodeNotFound, -hour, hour, model.VoucherArchived},
+	} {
+		t.Run(string(test.code)+" "+string(test.state), func(t *testing.T) {
+			t.Parallel()
+			overRedis(t, func(t *testing.T, s *sale) {
+				bob := s.buy("bob")
+				changed := s.v
+				changed.Revision, changed.State = 2, test.state
+				changed.BeginAt, changed.EndAt = time.Now().Add(test.begin), time.Now().Add(test.end)
+				applied, err := s.copies.Apply(t.Context(), changed)
+				must(t, err)
+				if !applied {
+					t.Error("not applied")
+				}
+				refusal := s.admit(s.admission("eve")).Err
+				wantCode(t, refusal, test.code)
+				if e, _ := errors.AsType[*model.Error](refusal); test.code == model.CodeNotStarted &&
+					(!e.BeginAt.Equal(changed.BeginAt.Truncate(time.Microsecond)) || e.RetryAfter < hour-time.Minute || e.RetryAfter > hour) {
+					t.Errorf("refused with %+v", e)
+				}
+				again := s.admit(model.Admission{OrderID: bob.ID, VoucherID: s.v.ID, UserID: "bob"})
+				if again.Err != nil || again.Reservation != bob {
+					t.Errorf("the first admission, repeated outside the window: %+v", again)
+				}
+				anytime := s.admission("eve")
+				anytime.Anytime = true
+				must(t, s.admit(anytime).Err)
+			})
+		})
+	}
+}
+
+func TestReserveGroups(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		second := s.v
+		s.v = voucherOf(newID(t), 3)
+		s.rebuild(7, 0, nil, nil)
+		first := s.v
+		s.v = second
+		var group []model.Admission
+		for i := range 12 { // of 10 units
+			group = append(group, s.admission(user(i)))
+		}
+		double := s.admission(user(0))
+		group = append(group, double, group[1])
+		for i := range 5 { // of 3 units
+			a := s.admission(user(i))
+			a.VoucherID, a.OrderID = first.ID, model.OrderID(newID(t), first.ID)
+			group = append(group, a)
+		}
+		group = append(group, model.Admission{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
+		answers, err := s.copies.Reserve(t.Context(), group)
+		must(t, err)
+		codes := make(map[model.Code]int)
+		for i, a := range answers {
+			if a.ID != group[i].OrderID || a.UserID != group[i].UserID || a.VoucherID != group[i].VoucherID {
+				t.Errorf("answer %d is %+v", i, a)
+			}
+			if a.Err == nil {
+				codes[""]++
+			} else if !errors.Is(a.Err, model.ErrCopyClosed) {
+				codes[model.CodeOf(a.Err)]++
+			}
+		}
+		if codes[""] != 10+1+3 || codes[model.CodeSoldOut] != 2+2 || codes[model.CodeAlreadyOrdered] != 1 {
+			t.Errorf("answers %v", codes)
+		}
+		wantCode(t, answers[12].Err, model.CodeAlreadyOrdered)
+		wantErr(t, answers[len(answers)-1].Err, model.ErrCopyClosed)
+		if answers[14].Epoch != 7 || answers[0].Epoch != 1 {
+			t.Errorf("epochs %d and %d", answers[14].Epoch, answers[0].Epoch)
+		}
+		s.wants(model.CopyOpen, 0, 10, 10)
+	})
+}
+
+func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		s.v.Stock = 1000
+		s.rebuild(2, 1, nil, nil)
+		group := make([]model.Admission, 777)
+		for i := range group {
+			group[i] = s.admission(user(i))
+		}
+		answers, err := s.copies.Reserve(t.Context(), group)
+		must(t, err)
+		for _, a := range answers {
+			must(t, a.Err)
+		}
+		s.wants(model.CopyOpen, 1000-777, 777, 777)
+	})
+}
+
+func TestReserveMindsTheLock(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
+		must(t, s.client.HSet(t.Context(), "lock:order:"+bob, "somebody:1", 1).Err())
+		t.Cleanup(func() { s.client.Del(t.Context(), "lock:order:"+bob) })
+		locked := s.admission(bob)
+		answers, err := s.copies.Reserve(t.Context(), []model.Admission{s.admission(eve), locked, s.admission("zoe:" + newID(t))})
+		must(t, err)
+		if answers[0].Err != nil || answers[2].Err != nil {
+			t.Errorf("others: %v, %v", answers[0].Err, answers[2].Err)
+		}
+		wantErr(t, answers[1].Err, model.ErrUserLocked)
+		s.wants(model.CopyOpen, 8, 2, 2)
+		locked.Locked = true
+		must(t, s.admit(locked).Err)
+		locked.Locked = false
+		must(t, s.admit(locked).Err) // as the first time
+	})
+}

@@ -1,0 +1,223 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestReleaseIsTheInverseOfReserve(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		s.buy("eve")
+		was, before := s.content(), s.read()
+		a := s.admission("bob")
+		r := s.admit(a).Reservation
+		s.release(r)
+		if is := s.content(); is != was {
+			t.Errorf("the copy was %s, is %s", was, is)
+		}
+		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
+			t.Error("the version is as it was before")
+		}
+		s.release(r)
+		wantErr(t, s.admit(a).Err, model.ErrOrderClosed)
+		again := s.buy("bob")
+		s.release(r) // another order of the same user
+		if is, _, err := s.copies.OrderOf(t.Context(), s.v.ID, "bob"); err != nil || is != again.ID {
+			t.Errorf("bob has order %q, %v; want %s", is, err, again.ID)
+		}
+		s.wants(model.CopyOpen, 8, 2, 2)
+	})
+}
+
+func TestReleaseOfASettledOrder(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		r := s.buy("bob")
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
+		s.wants(model.CopyOpen, 9, 0, 1)
+		if _, ok, err := s.copies.Pending(t.Context(), r.ID); ok || err != nil {
+			t.Errorf("still pending, or %v", err)
+		}
+		s.release(r)
+		s.wants(model.CopyOpen, 10, 0, 0)
+	})
+}
+
+func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		r, ctx := s.buy("bob"), t.Context()
+		was := s.content()
+		must(t, s.copies.Invalidate(ctx, s.v.ID, s.epoch))
+		later := func(when string) {
+			t.Helper()
+			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
+				t.Errorf("%s: applied %v, %v", when, applied, err)
+			}
+			wantErr(t, s.copies.Correct(ctx, releaseOf(r), "y."+s.v.ID), model.ErrCopyClosed)
+			if is := s.content(); is != was {
+				t.Errorf("%s: the copy was %s, is %s", when, was, is)
+			}
+		}
+		later("invalid")
+		must(t, s.copies.Close(ctx, s.v.ID, 2))
+		later("closed")
+		must(t, s.copies.Load(ctx, s.v.ID, 2, []model.Release{releaseOf(r)}, []model.Reservation{r}))
+		must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
+		later("being loaded")
+		must(t, s.copies.Open(ctx, s.v, 2, 1, 1, 1))
+		s.epoch = 2
+		s.release(r)
+		s.wants(model.CopyOpen, 10, 0, 0)
+	})
+}
+
+// A copy that was found wrong still says who is pending, and stops saying so.
+func TestSettleOfAnInvalidCopy(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		r := s.buy("bob")
+		must(t, s.copies.Invalidate(t.Context(), s.v.ID, 1))
+		if _, ok, err := s.copies.Pending(t.Context(), r.ID); !ok || err != nil {
+			t.Errorf("pending %v, %v", ok, err)
+		}
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		_, ok, err := s.copies.Pending(t.Context(), r.ID)
+		if ok {
+			t.Error("pending after its row is committed")
+		}
+		wantErr(t, err, model.ErrCopyClosed)
+	})
+}
+
+func TestCorrectNamesTheLiveOrder(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		r, live, ctx := s.buy("bob"), "live."+s.v.ID, t.Context()
+		mark := func(want string) {
+			t.Helper()
+			if id, pending, err := s.copies.OrderOf(ctx, s.v.ID, "bob"); err != nil || id != want || pending != nil {
+				t.Errorf("bob has %q, %v, %v; want %q", id, pending, err, want)
+			}
+		}
+		must(t, s.copies.Correct(ctx, releaseOf(r), live))
+		mark(live)
+		s.wants(model.CopyOpen, 9, 0, 1)
+		s.release(r) // the failed row's, from the outbox
+		mark(live)
+		must(t, s.copies.Correct(ctx, releaseOf(r), live))
+		mark(live)
+		wantErr(t, s.admit(model.Admission{OrderID: r.ID, VoucherID: s.v.ID, UserID: "bob"}).Err, model.ErrOrderClosed)
+		s.release(model.Reservation{Order: model.Order{ID: live, VoucherID: s.v.ID, UserID: "bob"}})
+		mark("")
+		must(t, s.copies.Correct(ctx, releaseOf(r), live)) // late, and the live one is closed
+		mark("")
+		s.wants(model.CopyOpen, 10, 0, 0)
+
+		first := s.buy("bob")
+		s.release(first) // before it is corrected
+		must(t, s.copies.Correct(ctx, releaseOf(first), "live2."+s.v.ID))
+		mark("live2." + s.v.ID)
+		s.wants(model.CopyOpen, 9, 0, 1)
+	})
+}
+
+func TestDueByRedisClockAndTouch(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		first, second := s.buy("bob"), s.buy("eve")
+		due := func(olderThan time.Duration, limit int) (ids []string) {
+			t.Helper()
+			all, err := s.copies.Due(ctx, s.v.ID, olderThan, limit)
+			must(t, err)
+			for _, r := range all {
+				ids = append(ids, r.ID)
+			}
+			return ids
+		}
+		if got := due(0, 10); len(got) != 2 {
+			t.Errorf("due %v", got)
+		}
+		if got := due(time.Minute, 10); len(got) != 0 {
+			t.Errorf("due after a minute: %v", got)
+		}
+		for _, id := range []string{first.ID, second.ID} {
+			must(t, s.client.ZAddXX(ctx, s.key("due"), z(time.Now().Add(-time.Hour), id)).Err())
+		}
+		if got := due(time.Minute, 1); len(got) != 1 {
+			t.Errorf("due, at most one: %v", got)
+		}
+		settled := s.buy("zoe")
+		must(t, s.copies.Settle(ctx, s.v.ID, []string{settled.ID}))
+		published := first
+		published.Epoch = 5
+		must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
+		if got := due(time.Minute, 10); !slices.Equal(got, []string{second.ID}) {
+			t.Errorf("due after one was published again: %v, want %s", got, second.ID)
+		}
+		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != published {
+			t.Errorf("pending %+v, %v; want %+v", pending, err, published)
+		}
+		s.wants(model.CopyOpen, 7, 2, 3)
+	})
+}
+
+func TestWatchTellsWhatIsSettled(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx, cancel := context.WithCancel(t.Context())
+		told, ready := make(chan string, 1000), make(chan struct{}, 10)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			err := s.copies.Watch(ctx, func(ids []string) {
+				for _, id := range ids {
+					told <- id
+				}
+			}, func() { ready <- struct{}{} })
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		defer wg.Wait()
+		defer cancel()
+		<-ready
+		wait := func(id string) {
+			t.Helper()
+			for timeout := time.After(10 * time.Second); ; {
+				select {
+				case got := <-told: // of other tests too
+					if got == id {
+						return
+					}
+				case <-timeout:
+					t.Fatalf("nothing was told of %s", id)
+				}
+			}
+		}
+		var ids []string
+		for i := range 250 {
+			ids = append(ids, fmt.Sprintf("%d.%s", i, s.v.ID))
+		}
+		must(t, s.copies.Settle(ctx, s.v.ID, ids))
+		wait(ids[0])
+		wait(ids[249])
+		r := s.buy("bob")
+		s.release(r)
+		wait(r.ID)
+		must(t, s.copies.Correct(ctx, releaseOf(s.buy("bob")), r.ID))
+		must(t, s.copies.Invalidate(ctx, s.v.ID, 1))
+		must(t, s.copies.Settle(ctx, s.v.ID, []string{"closed." + s.v.ID}))
+		wait("closed." + s.v.ID)
+		must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []string{"x.missing" + s.v.ID}))
+		wait("x.missing" + s.v.ID)
+	})
+}

@@ -1,0 +1,149 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// sale is one voucher's hot copy on some Redis.
+type sale struct {
+	t      testing.TB
+	client redis.UniversalClient // past the copies
+	copies *repository.HotCopies
+	v      model.Voucher
+	epoch  int64
+}
+
+// overRedis runs a test over a real Redis and over the one inside the process.
+func overRedis(t *testing.T, test func(*testing.T, *sale)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{LockKeys: true}, 10))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		mini := miniredis.RunT(t)
+		test(t, newSale(t, "redis://"+mini.Addr()+"/0", repository.HotCopyOptions{LockKeys: true, Identity: "this start"}, 10))
+	})
+}
+
+func openRedis(t testing.TB, urls string) redis.UniversalClient {
+	t.Helper()
+	client, err := repository.OpenRedis(urls)
+	must(t, err)
+	t.Cleanup(func() { must(t, client.Close()) })
+	return client
+}
+
+// newSale opens a copy of a voucher of its own, with units to sell.
+func newSale(t testing.TB, url string, options repository.HotCopyOptions, stock int64) *sale {
+	t.Helper()
+	client := openRedis(t, url)
+	s := &sale{t: t, client: client, copies: repository.NewHotCopies(client, options), v: voucherOf(newID(t), stock), epoch: 1}
+	s.rebuild(s.epoch, 0, nil, nil)
+	return s
+}
+
+func voucherOf(id string, stock int64) model.Voucher {
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	return model.Voucher{
+		ID: id, Price: 1000, Currency: "CNY", Stock: stock, State: model.VoucherPublished, Revision: 1,
+		BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+	}
+}
+
+// rebuild closes, loads and opens the copy as another epoch.
+func (s *sale) rebuild(epoch, previous int64, marks []model.Release, pending []model.Reservation) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	must(s.t, s.copies.Close(ctx, s.v.ID, epoch))
+	must(s.t, s.copies.Rebuilding(ctx, s.v.ID, epoch))
+	must(s.t, s.copies.Load(ctx, s.v.ID, epoch, marks, pending))
+	must(s.t, s.copies.Open(ctx, s.v, epoch, len(marks), len(pending), previous))
+	s.epoch = epoch
+}
+
+func (s *sale) admission(userID string) model.Admission {
+	return model.Admission{OrderID: model.OrderID(newID(s.t), s.v.ID), VoucherID: s.v.ID, UserID: userID}
+}
+
+// admit reserves one order.
+func (s *sale) admit(a model.Admission) model.Admitted {
+	s.t.Helper()
+	answers, err := s.copies.Reserve(s.t.Context(), []model.Admission{a})
+	must(s.t, err)
+	return answers[0]
+}
+
+// buy reserves an order for a user, which has to succeed.
+func (s *sale) buy(userID string) model.Reservation {
+	s.t.Helper()
+	a := s.admit(s.admission(userID))
+	must(s.t, a.Err)
+	return a.Reservation
+}
+
+func (s *sale) release(r model.Reservation) {
+	s.t.Helper()
+	applied, err := s.copies.Release(s.t.Context(), releaseOf(r))
+	must(s.t, err)
+	if !applied {
+		s.t.Errorf("the release of %s was put off", r.ID)
+	}
+}
+
+func releaseOf(r model.Reservation) model.Release {
+	return model.Release{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}
+}
+
+func (s *sale) read() model.HotCopy {
+	s.t.Helper()
+	copies, err := s.copies.Read(s.t.Context(), []string{s.v.ID})
+	must(s.t, err)
+	return copies[s.v.ID]
+}
+
+// wants checks state and counts of the copy.
+func (s *sale) wants(state model.CopyState, remaining, reserved, buyers int64) {
+	s.t.Helper()
+	got := s.read()
+	if got.State != state || got.Voucher.Remaining != remaining || got.Reserved != reserved || got.Buyers != buyers {
+		s.t.Errorf("the copy is %s with %d left, %d reserved and %d buyers; want %s, %d, %d and %d",
+			got.State, got.Voucher.Remaining, got.Reserved, got.Buyers, state, remaining, reserved, buyers)
+	}
+}
+
+func (s *sale) key(noun string) string { return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.v.ID, s.epoch, noun) }
+
+func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
+
+// content is everything the copy's epoch holds, but for tombstones.
+func (s *sale) content() string {
+	s.t.Helper()
+	ctx := context.Background()
+	buyers, err := s.client.HGetAll(ctx, s.key("buyers")).Result()
+	must(s.t, err)
+	pending, err := s.client.HGetAll(ctx, s.key("pending")).Result()
+	must(s.t, err)
+	due, err := s.client.ZRange(ctx, s.key("due"), 0, -1).Result()
+	must(s.t, err)
+	return fmt.Sprint(buyers, pending, due)
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("error %v, want %v", err, want)
+	}
+}
