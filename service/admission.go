@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -52,7 +53,8 @@ type AdmissionCopies interface {
 	// Reserve takes one unit for each admission, or says of each why not. An
 	// error means that nothing happened, or wraps model.ErrUnknownOutcome.
 	Reserve(ctx context.Context, admissions []model.Admission) ([]model.Admitted, error)
-	// Confirm tells of each reservation whether its hot copy is open still.
+	// Confirm tells of each reservation whether its hot copy is open still, and
+	// with an error of none of which it is not known.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// Release gives back the unit of a closed order; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
@@ -69,16 +71,14 @@ type AdmissionCopies interface {
 	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
 }
 
-// AdmissionQueue is the queue as admission needs it.
-type AdmissionQueue interface {
+// Publisher makes promises durable.
+type Publisher interface {
 	// Publish returns when the reservations are durably queued. After an error
 	// they may be all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
-	// Backlog tells what waits.
-	Backlog(ctx context.Context) (model.Backlog, error)
 }
 
-// CanceledNotes are the outbox rows of canceled orders.
+// CanceledNotes are the outbox rows of closed orders.
 type CanceledNotes interface {
 	// DoneOrders removes those whose units are back in the hot copies.
 	DoneOrders(ctx context.Context, orderIDs []string) error
@@ -97,9 +97,9 @@ type CopyDoctor interface {
 // at once more. Concurrent orders share each of these calls.
 type Admission struct {
 	hot         AdmissionCopies
-	queue       AdmissionQueue
+	queue       Publisher
 	notes       CanceledNotes
-	doctor      CopyDoctor
+	rebuilds    CopyDoctor
 	scriptLocks bool
 
 	reserves  *batch.Group[model.Admission, model.Admitted]
@@ -115,10 +115,11 @@ type Admission struct {
 
 // AdmissionDeps is what Admission works with.
 type AdmissionDeps struct {
-	Copies AdmissionCopies
-	Queue  AdmissionQueue
-	Notes  CanceledNotes
-	Doctor CopyDoctor
+	Copies   AdmissionCopies
+	Queue    Publisher
+	Backlog  BacklogReader // of the same queue
+	Notes    CanceledNotes
+	Rebuilds CopyDoctor
 	// ScriptLocks says that Copies looks at the user's lock itself, in the same
 	// atomic step in which it takes the unit: then no free lock is taken.
 	ScriptLocks bool
@@ -132,9 +133,9 @@ type AdmissionDeps struct {
 // NewAdmission makes an Admission for one Orders, which closes it.
 func NewAdmission(deps AdmissionDeps) *Admission {
 	a := &Admission{
-		hot: deps.Copies, queue: deps.Queue, notes: deps.Notes, doctor: deps.Doctor, scriptLocks: deps.ScriptLocks,
+		hot: deps.Copies, queue: deps.Queue, notes: deps.Notes, rebuilds: deps.Rebuilds, scriptLocks: deps.ScriptLocks,
 		waiters: newWaiters(deps.Metrics), metrics: deps.Metrics, log: deps.Log,
-		backlog: newBacklogWatch(deps.Queue, deps.BacklogMaxAge, deps.Metrics, deps.Log),
+		backlog: newBacklogWatch(deps.Backlog, deps.BacklogMaxAge, deps.Metrics, deps.Log),
 	}
 	a.reserves = batch.New(a.reserve, batch.Options{
 		Writers: reserveWriters, MaxBatch: maxReserveGroup, MaxQueue: maxReserveQueue,
@@ -183,21 +184,16 @@ func (a *Admission) publish(ctx context.Context, reservations []model.Reservatio
 	failpoint.Reach(failpoint.AfterPublish)
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	confirmed, err := a.hot.Confirm(ctx, reservations)
-	if err == nil && len(confirmed) != len(reservations) {
-		err = fmt.Errorf("%d answers", len(confirmed))
-	}
-	if err != nil {
-		a.metrics.Unconfirmed(len(reservations))
-		return nil, fmt.Errorf("confirm %d orders: %w", len(reservations), err)
-	}
+	open, err := a.hot.Confirm(ctx, reservations)
 	failpoint.Reach(failpoint.BeforeAnswer)
 	verdicts := make([]error, len(reservations))
-	for i, ok := range confirmed {
-		if !ok {
-			a.metrics.Unconfirmed(1)
-			verdicts[i] = fmt.Errorf("order %s, epoch %d: %w", reservations[i].ID, reservations[i].Epoch, model.ErrCopyClosed)
+	for i, r := range reservations {
+		if i < len(open) && open[i] {
+			continue
 		}
+		a.metrics.Unconfirmed(1)
+		verdicts[i] = fmt.Errorf("order %s was published, and its epoch %d is not known to be open: %w",
+			r.ID, r.Epoch, cmp.Or(err, model.ErrCopyClosed))
 	}
 	return verdicts, nil
 }
@@ -215,7 +211,7 @@ func (a *Admission) undo(ctx context.Context, reservations []model.Reservation) 
 // nothing about the sale, least of all that it is sold out.
 func (a *Admission) notLoaded(voucherID string) error {
 	a.metrics.NotLoaded()
-	a.doctor.Request(voucherID)
+	a.rebuilds.Request(voucherID)
 	if failpoint.Has(failpoint.MissingIsSoldOut) {
 		return model.SoldOut()
 	}

@@ -30,7 +30,23 @@ func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Ord
 		return model.Order{}, err
 	}
 	defer s.gate.leave()
+	if reservation.Status != model.OrderProcessing {
+		return s.settled(ctx, reservation.ID)
+	}
 	return s.publish(ctx, reservation)
+}
+
+// settled answers with the row of an order whose reservation had to be sent
+// again, and which was published and persisted by somebody else in between.
+func (s *Orders) settled(ctx context.Context, orderID string) (model.Order, error) {
+	row, err := s.row(ctx, orderID)
+	if err == nil && row == nil {
+		err = errors.New("it was settled, and has no row")
+	}
+	if err != nil {
+		return model.Order{}, s.unknown(orderID, err)
+	}
+	return *row, nil
 }
 
 // reserve takes a unit for somebody who is inside the gate. He is outside when
@@ -129,7 +145,7 @@ func (r *reserving) once(ctx context.Context) (model.Admitted, error) {
 		return model.Admitted{}, undone("Too many orders are waiting.", err)
 	}
 	admitted, err := ticket.Wait(ctx)
-	switch {
+	switch err = errors.Join(err, doubt(admitted.Err)); {
 	case err == nil:
 		return admitted, nil
 	case ctx.Err() != nil:
@@ -138,10 +154,18 @@ func (r *reserving) once(ctx context.Context) (model.Admitted, error) {
 	case errors.Is(err, model.ErrUnknownOutcome):
 		return model.Admitted{}, r.unknown(r.asked.OrderID, err)
 	default:
-		// Whatever the hot copies say but a refusal means that they cannot be used.
-		return model.Admitted{}, model.Unavailable("The order could not be placed.",
+		return model.Admitted{}, undone("The order could not be placed.",
 			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
 	}
+}
+
+// doubt is the error of an admission that is neither made nor refused, as far as
+// is known.
+func doubt(err error) error {
+	if errors.Is(err, model.ErrUnknownOutcome) {
+		return err
+	}
+	return nil
 }
 
 // follow sees an order through behind a client that has been answered. The
@@ -153,7 +177,7 @@ func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.Admis
 	r.settling.Go(func() {
 		admitted, err := ticket.Wait(ctx)
 		followed.giveBack(ctx)
-		if err != nil || admitted.Err != nil {
+		if err != nil || admitted.Err != nil || admitted.Status != model.OrderProcessing {
 			return
 		}
 		if _, err := r.admission.publishes.Submit(ctx, admitted.Reservation); err != nil {

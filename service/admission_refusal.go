@@ -87,7 +87,7 @@ func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	r.admission.metrics.StaleMark("lost")
 	r.log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
 		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
-	r.admission.doctor.Demand(r.asked.VoucherID)
+	r.admission.rebuilds.Demand(r.asked.VoucherID)
 	return model.Unavailable("The sale is being loaded.", nil)
 }
 

@@ -34,7 +34,7 @@ const (
 // served by then, make its user wait for the whole time that a publish may take
 // to hear "unknown", and arrive in a storm of republished orders.
 type backlogWatch struct {
-	queue   AdmissionQueue
+	queue   BacklogReader
 	maxAge  time.Duration
 	latest  atomic.Pointer[backlogSeen]
 	metrics *telemetry.Admission
@@ -43,12 +43,13 @@ type backlogWatch struct {
 
 // backlogSeen is one look at the queue.
 type backlogSeen struct {
-	age time.Duration
-	at  time.Time
+	age      time.Duration
+	messages int64
+	at       time.Time
 }
 
 func newBacklogWatch(
-	queue AdmissionQueue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
+	queue BacklogReader, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
 ) *backlogWatch {
 	w := &backlogWatch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
 	w.latest.Store(&backlogSeen{at: time.Now()}) // the start has just found the queue there
@@ -91,7 +92,7 @@ func (w *backlogWatch) look(ctx context.Context) error {
 		return err
 	}
 	w.metrics.Backlog(backlog.Age, backlog.Messages)
-	w.latest.Store(&backlogSeen{age: backlog.Age, at: asked})
+	w.latest.Store(&backlogSeen{age: backlog.Age, messages: backlog.Messages, at: asked})
 	return nil
 }
 
@@ -110,4 +111,10 @@ func (w *backlogWatch) refusal() error {
 	default:
 		return nil
 	}
+}
+
+// empty reports whether nothing waits in the queue.
+func (w *backlogWatch) empty() bool {
+	seen := w.latest.Load()
+	return seen.messages == 0 && time.Since(seen.at) < backlogUnknownAfter
 }

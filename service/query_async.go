@@ -13,9 +13,9 @@ import (
 const (
 	// maxRowReads look-ups of orders by id wait; far more than requests at once.
 	maxRowReads = 16_384
-	// processingFor is how long after its sale a voucher may have orders that
-	// are processing: whoever looks for one later, and finds neither a row nor
-	// a hot copy, has none. Copies live about as long.
+	// processingFor is how long after its sale a voucher without a hot copy may
+	// have orders that are processing: later nobody loads one any more, and with
+	// an empty queue there is no place left where such an order could be.
 	processingFor = time.Hour
 )
 
@@ -94,7 +94,7 @@ func (s *Orders) untold(ctx context.Context, voucherID string, cause error) erro
 	if model.CodeOf(err) == model.CodeNotFound {
 		return nil
 	}
-	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor {
+	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.admission.backlog.empty() {
 		return nil
 	}
 	return unavailable

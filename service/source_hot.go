@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -17,7 +18,8 @@ const hotReadTimeout = 1500 * time.Millisecond
 
 // HotReader reads hot copies.
 type HotReader interface {
-	// Read answers each of the ids; one that is not loaded is closed.
+	// Read answers each of the ids; one that is not loaded is closed. With an
+	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Buyers calls yield with every user who has a reserved or a live order, at
 	// least once.
@@ -60,7 +62,7 @@ func (s *hotSource) copies(ctx context.Context, ids []string) ([]reading, error)
 		case err != nil:
 			read[i].err = err
 		case !exists:
-		case hotErr != nil && v.Refusal(v.ServerTime) == nil:
+		case !known(hot, id) && v.Refusal(v.ServerTime) == nil:
 			// Not known to be closed: whoever holds an older copy may go on with it.
 			read[i].err = model.Unavailable("The sale cannot be looked at.", hotErr)
 		default:
@@ -90,7 +92,11 @@ func (s *hotSource) views(ctx context.Context, ids []string) ([]reading, error) 
 // buyers reads who has a mark in the hot copy. The copy is looked at once more
 // behind that: one that was closed or rebuilt meanwhile may have shown none.
 func (s *hotSource) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
-	if err := s.hot.Buyers(ctx, v.ID, yield); err != nil {
+	err := s.hot.Buyers(ctx, v.ID, yield)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return errOvertaken
+	}
+	if err != nil {
 		return err
 	}
 	hot, err := s.read(ctx, []string{v.ID})
@@ -103,6 +109,11 @@ func (s *hotSource) buyers(ctx context.Context, v model.Voucher, yield func(user
 	return nil
 }
 
+func known(hot map[string]model.HotCopy, id string) bool {
+	_, ok := hot[id]
+	return ok
+}
+
 // read reads hot copies, and tells the log when that begins and ends to fail.
 func (s *hotSource) read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
@@ -113,7 +124,7 @@ func (s *hotSource) read(ctx context.Context, ids []string) (map[string]model.Ho
 		if ctx.Err() == nil && s.silent.CompareAndSwap(false, true) {
 			s.log.WarnContext(ctx, "the hot copies cannot be read", slog.Any("error", err))
 		}
-		return nil, err
+		return hot, err
 	}
 	if s.silent.CompareAndSwap(true, false) {
 		s.log.InfoContext(ctx, "the hot copies can be read again")
