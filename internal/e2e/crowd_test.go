@@ -125,6 +125,18 @@ func (c *crowd) afterSales(t *testing.T, count int) {
 	}
 }
 
+// moreSales waits until so many more than now were told yes.
+func (c *crowd) moreSales(t *testing.T, count int) {
+	t.Helper()
+	yes := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.yes
+	}
+	from := yes()
+	until(t, patience, "the sale goes on", func() bool { return yes() >= from+count })
+}
+
 // status asks for a path of the main listener; 0 is no answer.
 func (a *app) status(t *testing.T, path string) int {
 	t.Helper()

@@ -34,6 +34,7 @@ type home struct {
 	template template
 	database sharedDatabase
 	redis    sharedRedis
+	nats     sharedNATS
 	programs programs
 }
 
@@ -67,6 +68,7 @@ func (h *home) open() {
 // close stops the shared servers and removes everything.
 func (h *home) close() error {
 	h.redis.close()
+	h.nats.close()
 	errs := []error{h.database.close()}
 	if h.claim != nil {
 		errs = append(errs, h.claim.Close(), os.RemoveAll(h.path))

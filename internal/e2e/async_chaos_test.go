@@ -1,0 +1,99 @@
+package e2e_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// victim is something that can be killed and comes back.
+type victim struct {
+	name        string
+	kill, start func()
+}
+
+// In each round a rush is on while API, workers and servers are killed at random,
+// one or two at a time, and come back after up to a second and a half. Nothing
+// that was promised is missing, nothing is oversold, and it sells on. Long
+// version: make chaos.
+func TestRandomKillsDuringARush(t *testing.T) {
+	t.Parallel()
+	rounds, chance := count(t, "ROUNDS", 2), seeded(t)
+	own, s := asyncOnOwnServers(t)
+	api := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	other := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	workers := []*process{launch(t, s.with(settings{"SECKILL_ROLE": "worker"})), launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))}
+	victims := []victim{
+		{"Redis", own.redis.Kill, own.redis.Start},
+		{"NATS", own.nats.Kill, own.nats.Start},
+		{"MariaDB", own.database.Kill, own.database.Start},
+	}
+	processes := []*process{api, other, workers[0], workers[1]}
+	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
+		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
+	}
+	for round := range rounds {
+		voucher := api.onSale(t, 400)
+		c := newCrowd(api.app, voucher.ID, other.app)
+		sale := make(chan struct{})
+		var load sync.WaitGroup
+		load.Go(func() {
+			defer close(sale)
+			c.buy(t, users(api.app, 10_000*round, 700), 12)
+		})
+		c.afterSales(t, 20)
+		havoc(t, chance, victims, sale)
+		load.Wait()
+		for _, p := range processes {
+			p.awaitReady(t)
+		}
+
+		orders := other.conserved(t, voucher.ID, c.promised)
+		unbroken(t, orders, c.promised)
+		checkTold(t, orders, c)
+		api.sellsOn(t, voucher.ID, 10_000*round+5_000)
+		t.Logf("round %d: %d × 202, %d × 503, %d without an answer", round+1, c.yes, c.refused, c.failed)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// havoc kills and starts at random until the sale is over.
+func havoc(t *testing.T, chance *rand.Rand, victims []victim, over <-chan struct{}) {
+	t.Helper()
+	pause := func(most time.Duration) bool {
+		select {
+		case <-over:
+			return false
+		case <-time.After(time.Duration(chance.Int64N(int64(most)))):
+			return true
+		}
+	}
+	for going := true; going; {
+		hit := chance.Perm(len(victims))[:1+chance.IntN(2)]
+		for _, n := range hit {
+			t.Logf("kill %s", victims[n].name)
+			victims[n].kill()
+		}
+		going = pause(1500 * time.Millisecond)
+		for _, n := range hit {
+			victims[n].start()
+		}
+		going = going && pause(2500*time.Millisecond)
+	}
+}
+
+// checkTold checks that whoever heard of an order, in whatever answer, has it:
+// no server of these tests forgets.
+func checkTold(t *testing.T, orders map[string]model.Order, c *crowd) {
+	t.Helper()
+	for user, told := range c.told {
+		if order := orders[told.ID]; order.UserID != user || !order.Live() {
+			t.Errorf("%s was told of order %s, and it is %+v", user, told.ID, order)
+		}
+	}
+}

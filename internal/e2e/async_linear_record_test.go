@@ -1,0 +1,190 @@
+package e2e_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"seckill/model"
+)
+
+// The size of one history. The check takes exponentially longer with what is
+// unknown, so that is bounded, and the chance comes from many histories.
+const (
+	historyUsers   = 6
+	historyStock   = 3
+	historySteps   = 10 // of each user
+	historyUnknown = 2  // of each user: then he leaves
+)
+
+// history records what the users of one voucher hear, with the times.
+type history struct {
+	instances []*app
+	voucher   string
+	users     []string
+	began     time.Time
+
+	mu         sync.Mutex
+	operations []porcupine.Operation
+	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
+}
+
+func newHistory(t *testing.T, instances []*app) *history {
+	t.Helper()
+	h := &history{instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now()}
+	for n := range historyUsers {
+		h.users = append(h.users, h.voucher[len(h.voucher)-20:]+instances[0].user(n))
+	}
+	return h
+}
+
+func (h *history) now() time.Duration { return time.Since(h.began) }
+
+func (h *history) note(user int, what act, from time.Duration, out result) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	o := operation(user, what, from, h.now(), out)
+	if out == unknown {
+		h.unsettled = append(h.unsettled, o)
+		return
+	}
+	h.operations = append(h.operations, o)
+}
+
+// record lets every user buy and cancel as he likes.
+func (h *history) record(t *testing.T, seed uint64) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for user := range h.users {
+		clients.Go(func() { h.client(t, user, rand.New(rand.NewPCG(seed, uint64(user)))) })
+	}
+	clients.Wait()
+}
+
+func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
+	order, unknowns := "", 0
+	for range historySteps {
+		<-time.After(time.Duration(chance.Int64N(int64(400 * time.Millisecond))))
+		a := h.instances[chance.IntN(len(h.instances))]
+		a.reachable(t)
+		var out result
+		if order != "" && chance.IntN(2) == 0 {
+			if out = h.cancel(t, a, user, order); out != none {
+				order = "" // also when it is unknown: a second time, 200 would tell nothing
+			}
+		} else {
+			out = h.buy(t, a, user, &order)
+		}
+		if out == unknown {
+			if unknowns++; unknowns == historyUnknown {
+				return
+			}
+		}
+	}
+}
+
+// reachable waits a while for an instance that was killed to come back: what is
+// unknown anyway tells nothing.
+func (a *app) reachable(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); a.status(t, "/readyz") != http.StatusOK && time.Now().Before(deadline); {
+		<-time.After(50 * time.Millisecond)
+	}
+}
+
+func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result) {
+	t.Helper()
+	from := h.now()
+	got, err := a.place(t, h.voucher, h.users[user])
+	switch {
+	case neverSent(err):
+		return none
+	case err != nil || got.code() == model.CodeUnavailable:
+		out = unknown
+	case got.status == http.StatusAccepted || got.status == http.StatusCreated:
+		out, *order = yes, decode[model.Order](t, got).ID
+	case got.code() == model.CodeAlreadyOrdered:
+		out, *order = already, decode[problem](t, got).OrderID
+	case got.code() == model.CodeSoldOut:
+		out, *order = soldOut, ""
+	case got.code() == model.CodeLockBusy: // nothing has changed
+		return none
+	default:
+		t.Errorf("%s buys: %d %s", h.users[user], got.status, got.body)
+		return none
+	}
+	h.note(user, buys, from, out)
+	return out
+}
+
+func (h *history) cancel(t *testing.T, a *app, user int, order string) (out result) {
+	t.Helper()
+	from := h.now()
+	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/orders/"+order+"/cancel", a.token(t, h.users[user], model.RoleUser), nil)
+	switch {
+	case neverSent(err):
+		return none
+	case err != nil || got.code() == model.CodeUnavailable:
+		out = unknown
+	case got.status == http.StatusOK:
+		out = yes
+	case got.code() == model.CodeIllegalState || got.code() == model.CodeNotFound: // processing, or not there yet: nothing has changed
+		return none
+	default:
+		t.Errorf("%s cancels: %d %s", h.users[user], got.status, got.body)
+		return none
+	}
+	h.note(user, cancels, from, out)
+	return out
+}
+
+// neverSent reports that a request cannot have reached the service.
+func neverSent(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "dial"
+}
+
+// forgotten notes that Redis lost everything between two instants.
+func (h *history) forgotten(from time.Duration) { h.note(0, forgets, from, yes) }
+
+// close lets everything come to its end, looks who has an order, and returns the
+// whole history.
+func (h *history) close(t *testing.T) []porcupine.Operation {
+	t.Helper()
+	a := h.instances[0]
+	settled := func() bool {
+		got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/audit", a.admin(t), nil)
+		if err != nil || got.status != http.StatusOK {
+			return false
+		}
+		audit := decode[model.Audit](t, got)
+		return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) && (audit.Redis == nil || audit.Redis.Reserved == 0)
+	}
+	// A broken variant may never be settled; it has to be caught all the same.
+	for deadline := time.Now().Add(settlement); !settled() && time.Now().Before(deadline); {
+		<-time.After(100 * time.Millisecond)
+	}
+	quiet := h.now()
+	owners := map[string]bool{}
+	for _, order := range a.orders(t, h.voucher) {
+		owners[order.UserID] = owners[order.UserID] || order.Live()
+	}
+	for user, name := range h.users {
+		out := none
+		if owners[name] {
+			out = yes
+		}
+		h.note(user, looks, quiet, out)
+	}
+	for _, o := range h.unsettled {
+		o.Return = int64(quiet) - 1
+		h.operations = append(h.operations, o)
+	}
+	return h.operations
+}

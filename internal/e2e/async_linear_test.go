@@ -1,0 +1,238 @@
+package e2e_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/testserver"
+)
+
+// stage is a deployment on which histories are recorded, and what may happen to it.
+type stage struct {
+	own       servers
+	wire      *wire // in front of NATS
+	processes []*process
+	histories []*history
+}
+
+// trouble is something that happens to a stage.
+type trouble struct {
+	name   string
+	happen func(t *testing.T, s *stage, chance *rand.Rand)
+}
+
+// kills is the trouble of a kill -9 and a new start.
+func kills(name string, of func(s *stage) (kill, start func())) trouble {
+	return trouble{name, func(_ *testing.T, s *stage, chance *rand.Rand) {
+		kill, start := of(s)
+		kill()
+		<-time.After(time.Duration(chance.Int64N(int64(300 * time.Millisecond))))
+		start()
+	}}
+}
+
+func forgetting() trouble {
+	return trouble{"FLUSHALL", func(t *testing.T, s *stage, _ *rand.Rand) {
+		t.Helper()
+		from := make([]time.Duration, len(s.histories))
+		for n, h := range s.histories {
+			from[n] = h.now()
+		}
+		flush(t, s.own.redis)
+		for n, h := range s.histories {
+			h.forgotten(from[n])
+		}
+	}}
+}
+
+// lostAcks is long enough that a publish is given up.
+func lostAcks() trouble {
+	return trouble{"lost acks", func(_ *testing.T, s *stage, chance *rand.Rand) {
+		release := s.wire.hold(down)
+		<-time.After(time.Duration(chance.Int64N(int64(6 * time.Second))))
+		s.wire.cut()
+		release()
+	}}
+}
+
+// everything is what the product has to endure.
+func everything(t *testing.T) []trouble {
+	t.Helper()
+	return []trouble{
+		kills("instance 1", func(s *stage) (func(), func()) { return s.processes[0].kill, func() { s.processes[0].start(t) } }),
+		kills("instance 2", func(s *stage) (func(), func()) { return s.processes[1].kill, func() { s.processes[1].start(t) } }),
+		kills("Redis", func(s *stage) (func(), func()) { return s.own.redis.Kill, s.own.redis.Start }),
+		kills("NATS", func(s *stage) (func(), func()) { return s.own.nats.Kill, s.own.nats.Start }),
+		kills("MariaDB", func(s *stage) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
+		forgetting(), lostAcks(),
+	}
+}
+
+// openStage starts two instances of a program.
+func openStage(t *testing.T, program string, more settings) *stage {
+	t.Helper()
+	own, s := asyncOnOwnServers(t)
+	stage := &stage{own: own}
+	stage.wire, s = throughNATS(t, s)
+	for range 2 {
+		p := prepare(t, program, s.with(more))
+		p.start(t)
+		p.awaitReady(t)
+		stage.processes = append(stage.processes, p)
+	}
+	return stage
+}
+
+// record plays a number of histories at once, each on a voucher of its own,
+// while there is trouble, and returns them.
+func (s *stage) record(t *testing.T, chance *rand.Rand, histories int, troubles []trouble) [][]porcupine.Operation {
+	t.Helper()
+	instances := []*app{s.processes[0].app, s.processes[1].app}
+	s.histories = nil
+	for range histories {
+		s.histories = append(s.histories, newHistory(t, instances))
+	}
+	over := make(chan struct{})
+	var clients sync.WaitGroup
+	for _, h := range s.histories {
+		seed := chance.Uint64()
+		clients.Go(func() { h.record(t, seed) })
+	}
+	go func() {
+		defer close(over)
+		clients.Wait()
+	}()
+	for going := len(troubles) > 0; going; {
+		select {
+		case <-over:
+			going = false
+		case <-time.After(time.Duration(chance.Int64N(int64(1500 * time.Millisecond)))):
+			next := troubles[chance.IntN(len(troubles))]
+			t.Logf("%8v %s", s.histories[0].now().Round(time.Millisecond), next.name)
+			next.happen(t, s, chance)
+		}
+	}
+	<-over
+	for _, p := range s.processes {
+		p.awaitReady(t)
+	}
+	var all [][]porcupine.Operation
+	for _, h := range s.histories {
+		all = append(all, h.close(t))
+	}
+	return all
+}
+
+// linearizable checks one history, and leaves a picture of it when it is not.
+func linearizable(t *testing.T, operations []porcupine.Operation) bool {
+	t.Helper()
+	specification := saleModel(historyStock)
+	verdict, info := porcupine.CheckOperationsVerbose(specification, operations, checkBudget)
+	switch verdict {
+	case porcupine.Ok:
+		return true
+	case porcupine.Unknown:
+		t.Fatalf("a history of %d operations was not decided within %v", len(operations), checkBudget)
+	case porcupine.Illegal:
+	}
+	picture := filepath.Join(t.ArtifactDir(), "history.html")
+	if err := porcupine.VisualizePath(specification, info, picture); err != nil {
+		t.Error(err)
+	}
+	t.Logf("not linearizable, see %s (go test -artifacts keeps it)", picture)
+	return false
+}
+
+// What users hear under kills, lost answers and a Redis that forgets is what one
+// shelf would say to one user after the other.
+func TestHistoriesAreLinearizable(t *testing.T) {
+	t.Parallel()
+	chance := seeded(t)
+	stage := openStage(t, testserver.Program(t), nil)
+	for range count(t, "ROUNDS", 1) {
+		operations := 0
+		for _, history := range stage.record(t, chance, 8, everything(t)) {
+			operations += len(history)
+			if !linearizable(t, history) {
+				t.Errorf("not linearizable:\n%s", describe(history))
+			}
+		}
+		t.Logf("%d operations", operations)
+	}
+}
+
+// The same check catches variants that are broken on purpose.
+func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
+	t.Parallel()
+	for _, variant := range []struct {
+		name     string
+		more     settings
+		sabotage func(t *testing.T, s *stage)
+		troubles []trouble
+	}{
+		{
+			// In sync mode, where nothing but the database stands between a user
+			// and his second order.
+			name: "no unique key", more: settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_LOCK_MODE": "none"}, sabotage: dropUniqueKey,
+		},
+		{
+			name: "publish failure undoes the reservation", more: settings{"SECKILL_DEFECT": string(failpoint.PublishUndoes)},
+			troubles: []trouble{lostAcks()},
+		},
+		{
+			name: "missing key is sold out", more: settings{"SECKILL_DEFECT": string(failpoint.MissingIsSoldOut)},
+			troubles: []trouble{forgetting()},
+		},
+	} {
+		t.Run(variant.name, func(t *testing.T) {
+			t.Parallel()
+			chance := seeded(t)
+			stage := openStage(t, testserver.Program(t, "failpoint"), variant.more)
+			if variant.sabotage != nil {
+				variant.sabotage(t, stage)
+			}
+			const rounds = 4 // in each of which it may go well by chance
+			for range rounds {
+				for _, history := range stage.record(t, chance, 8, variant.troubles) {
+					if !linearizable(t, history) {
+						return
+					}
+				}
+			}
+			t.Error("it was not noticed")
+		})
+	}
+}
+
+// dropUniqueKey makes the database forget that a user has a live order: without
+// the column there is neither the key nor anything to look up.
+func dropUniqueKey(t *testing.T, s *stage) {
+	t.Helper()
+	db, err := sql.Open("mysql", s.own.database.AdminDSN(testserver.DefaultSchema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	const alteration = "ALTER TABLE orders DROP INDEX orders_one_live, DROP COLUMN slot, ADD COLUMN slot TINYINT NULL"
+	if _, err := db.ExecContext(t.Context(), alteration); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func describe(history []porcupine.Operation) string {
+	specification := saleModel(historyStock)
+	text := ""
+	for _, o := range history {
+		text += fmt.Sprintf("  %8.3f – %8.3f  %s\n", time.Duration(o.Call).Seconds(), time.Duration(o.Return).Seconds(),
+			specification.DescribeOperation(o.Input, o.Output))
+	}
+	return text
+}

@@ -1,0 +1,259 @@
+package e2e_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"seckill/model"
+)
+
+// throughNATS is a deployment that reaches NATS through a wire.
+func throughNATS(t *testing.T, s settings) (*wire, settings) {
+	t.Helper()
+	at, err := url.Parse(s["SECKILL_NATS_URL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWire(t, at.Host)
+	at.Host = w.addr()
+	return w, s.with(settings{"SECKILL_NATS_URL": at.String()})
+}
+
+// throughDatabase is a deployment that reaches its database through a wire.
+func throughDatabase(t *testing.T, s settings) (*wire, settings) {
+	t.Helper()
+	at, err := mysql.ParseDSN(s["SECKILL_DATABASE_DSN"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWire(t, at.Addr)
+	at.Addr = w.addr()
+	return w, s.with(settings{"SECKILL_DATABASE_DSN": at.FormatDSN()})
+}
+
+// rebuild asks for a rebuild.
+func (a *app) rebuild(t *testing.T, voucherID string) {
+	t.Helper()
+	if got := a.call(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.admin(t), nil); got.status != http.StatusAccepted {
+		t.Fatalf("rebuild: %d %s", got.status, got.body)
+	}
+}
+
+// later makes a request in the background.
+func (a *app) later(t *testing.T, method, path, token string) <-chan answer {
+	t.Helper()
+	done := make(chan answer, 1)
+	go func() {
+		got, err := send(a.client, method, a.url+"/api/v1"+path, token, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+// happens waits for an event of a wire.
+func happens(t *testing.T, what string, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("it did not come: %s", what)
+	}
+}
+
+// copyOf reads the hot copy itself.
+func (c counterfeiter) copyOf(t *testing.T, voucherID string) model.HotCopy {
+	t.Helper()
+	copies, err := c.copies.Read(t.Context(), []string{voucherID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copies[voucherID]
+}
+
+var directions = map[string]direction{"on its way": up, "its answer": down}
+
+// A publish is under way while the hot copy is rebuilt: what it promised to
+// publish is no part of the new copy, or is part of it already. In either case
+// nobody is told yes in the name of the copy that is gone.
+func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
+	t.Parallel()
+	for name, held := range directions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := asyncOnServers(t)
+			w, held202 := throughNATS(t, s.with(settings{"SECKILL_ROLE": "api"}))
+			other, a := start(t, s), start(t, held202)
+			voucher := other.onSale(t, 10)
+			c := newCounterfeiter(t, s)
+			user := a.user(1)
+			other.becomes(t, other.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
+			epoch := c.copyOf(t, voucher.ID).Epoch
+
+			came, release := w.holdAt(held, user)
+			defer release()
+			bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+			happens(t, "the message", came)
+			if held == down { // it is consumed before the rebuild
+				until(t, 10*time.Second, "the order is there", func() bool { return len(other.orders(t, voucher.ID)) == 2 })
+			}
+			other.rebuild(t, voucher.ID)
+			until(t, 4*time.Second, "the new copy is open", func() bool {
+				now := c.copyOf(t, voucher.ID)
+				return now.Epoch > epoch && now.State == model.CopyOpen
+			})
+			select {
+			case got := <-bought:
+				t.Fatalf("it was answered before the rebuild was over: %d %s", got.status, got.body)
+			default:
+			}
+			release()
+			if got := <-bought; got.code() != model.CodeUnavailable {
+				t.Errorf("the publish that was held: %d %s, want UNAVAILABLE", got.status, got.body)
+			}
+			// He repeats it, and has his order or gets one.
+			again, err := other.place(t, voucher.ID, user)
+			if err != nil || again.status != http.StatusAccepted && again.code() != model.CodeAlreadyOrdered {
+				t.Errorf("he asks again: %d %s %v", again.status, again.body, err)
+			}
+			other.sellsOn(t, voucher.ID, 100)
+			if orders := other.orders(t, voucher.ID); !strings.Contains(liveUsers(orders), user+" ") {
+				t.Errorf("%s has no order: %+v", user, orders)
+			}
+		})
+	}
+}
+
+func liveUsers(orders map[string]model.Order) string {
+	var users strings.Builder
+	for _, id := range sorted(orders) {
+		if orders[id].Live() {
+			users.WriteString(orders[id].UserID + " ")
+		}
+	}
+	return users.String()
+}
+
+// A COMMIT is under way while a rebuild is asked for: the new copy opens only
+// once it knows what became of it.
+func TestCommitHeldAcrossARebuild(t *testing.T) {
+	t.Parallel()
+	for name, held := range directions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := asyncOnServers(t)
+			w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+			a := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
+			start(t, throughWire)
+			voucher := a.onSale(t, 10)
+			c := newCounterfeiter(t, s)
+			user := a.user(1)
+			first := a.becomes(t, a.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
+			epoch := c.copyOf(t, voucher.ID).Epoch
+
+			came, release := w.holdAt(held, user, "COMMIT")
+			defer release()
+			order := a.accepted(t, voucher.ID, user)
+			happens(t, "the COMMIT", came)
+			a.rebuild(t, voucher.ID)
+			if held == down { // the order is there, but nobody has told the queue
+				until(t, 4*time.Second, "the sale is closed", func() bool { return c.copyOf(t, voucher.ID).State != model.CopyOpen })
+				for range 20 {
+					if got, err := a.place(t, voucher.ID, a.user(3)); err != nil || got.code() != model.CodeUnavailable {
+						t.Errorf("while the sale is closed: %d %s %v", got.status, got.body, err)
+					}
+					if now := c.copyOf(t, voucher.ID); now.State == model.CopyOpen {
+						t.Errorf("it opened before the queue had been told: %+v", now)
+					}
+					<-time.After(20 * time.Millisecond)
+				}
+			}
+			release()
+			until(t, settlement, "the new copy is open", func() bool {
+				now := c.copyOf(t, voucher.ID)
+				return now.Epoch > epoch && now.State == model.CopyOpen
+			})
+			promised := map[string]string{order.ID: user, first.ID: first.UserID}
+			unbroken(t, a.conserved(t, voucher.ID, promised), promised)
+			a.sellsOn(t, voucher.ID, 100)
+		})
+	}
+}
+
+// A user cancels while the hot copy is rebuilt: before, behind and in the middle
+// of what the rebuild reads.
+func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
+	t.Parallel()
+	for name, held := range directions {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := asyncOnServers(t)
+			w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "api"}))
+			other, a := start(t, s), start(t, throughWire)
+			voucher := other.onSale(t, 10)
+			c := newCounterfeiter(t, s)
+			order := other.becomes(t, other.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+			epoch := c.copyOf(t, voucher.ID).Epoch
+
+			came, release := w.holdAt(held, order.ID, "COMMIT")
+			defer release()
+			canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser))
+			happens(t, "the COMMIT of the cancel", came)
+			other.rebuild(t, voucher.ID)
+			reopened := func() bool {
+				now := c.copyOf(t, voucher.ID)
+				return now.Epoch > epoch && now.State == model.CopyOpen
+			}
+			if held == down { // it is committed: the rebuild can go on
+				until(t, 4*time.Second, "the new copy is open", reopened)
+			}
+			release()
+			if got := <-canceled; got.status != http.StatusOK && got.code() != model.CodeUnavailable {
+				t.Errorf("cancel: %d %s", got.status, got.body)
+			}
+			until(t, settlement, "the new copy is open", reopened)
+			again := other.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
+			if again.status != http.StatusOK || decode[model.Order](t, again).Status != model.OrderCanceled {
+				t.Errorf("cancel once more: %d %s", again.status, again.body)
+			}
+			if bought := other.sellsOn(t, voucher.ID, 100); len(bought) != 10 {
+				t.Errorf("%d were sold after the cancel, want 10", len(bought))
+			}
+		})
+	}
+}
+
+// The rebuild waits for a COMMIT that is held, and a user cancels meanwhile.
+func TestCancelWhileARebuildWaits(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+	a := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	start(t, throughWire)
+	voucher := a.onSale(t, 10)
+	c := newCounterfeiter(t, s)
+	order := a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+	came, release := w.holdAt(down, a.user(2), "COMMIT")
+	defer release()
+	a.accepted(t, voucher.ID, a.user(2))
+	happens(t, "the COMMIT", came)
+	a.rebuild(t, voucher.ID)
+	until(t, 4*time.Second, "the sale is closed", func() bool { return c.copyOf(t, voucher.ID).State != model.CopyOpen })
+	for range 2 {
+		got := a.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
+		if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
+			t.Errorf("cancel: %d %s", got.status, got.body)
+		}
+	}
+	release()
+	if bought := a.sellsOn(t, voucher.ID, 100); len(bought) != 9 {
+		t.Errorf("%d were sold after the cancel, want 9", len(bought))
+	}
+}
