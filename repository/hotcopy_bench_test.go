@@ -1,0 +1,65 @@
+package repository_test
+
+import (
+	"fmt"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// BenchmarkHotCopyReserve measures how many orders a second one caller after
+// the other reserves of one voucher, by the size of the group:
+//
+//	go test ./repository -run '^$' -bench HotCopy -benchtime 2s
+func BenchmarkHotCopyReserve(b *testing.B) {
+	for _, size := range []int{1, 6, 100, 500} {
+		for _, locks := range []bool{false, true} {
+			b.Run(fmt.Sprintf("group=%d/locks=%v", size, locks), func(b *testing.B) {
+				s := newSale(b, testserver.SharedRedis(b), repository.HotCopyOptions{LockKeys: locks}, model.MaxAmount)
+				groups := make([][]model.Admission, b.N)
+				for i := range groups {
+					for n := range size {
+						id := fmt.Sprintf("0199c0de-7a11-7%03d-8000-%012d", n, i)
+						groups[i] = append(groups[i], model.Admission{
+							OrderID: model.OrderID(id, s.v.ID), VoucherID: s.v.ID, UserID: fmt.Sprintf("user:%d:%d", i, n),
+						})
+					}
+				}
+				b.ResetTimer()
+				for _, group := range groups {
+					answers, err := s.copies.Reserve(b.Context(), group)
+					must(b, err)
+					must(b, answers[0].Err)
+				}
+				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
+				b.StopTimer()
+				must(b, s.client.Unlink(b.Context(), s.head(), s.key("buyers"), s.key("pending"), s.key("due"), s.key("closed")).Err())
+			})
+		}
+	}
+}
+
+// BenchmarkHotCopyRead measures one reading of a copy, and of a pending entry.
+func BenchmarkHotCopyRead(b *testing.B) {
+	s := newSale(b, testserver.SharedRedis(b), repository.HotCopyOptions{}, 10)
+	r := s.buy("bob")
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			s.read()
+		}
+	})
+	b.Run("pending", func(b *testing.B) {
+		for b.Loop() {
+			_, _, err := s.copies.Pending(b.Context(), r.ID)
+			must(b, err)
+		}
+	})
+	b.Run("confirm", func(b *testing.B) {
+		for b.Loop() {
+			_, err := s.copies.Confirm(b.Context(), []model.Reservation{r})
+			must(b, err)
+		}
+	})
+}

@@ -1,0 +1,127 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// newCluster is a Cluster of two nodes, half of the slots each.
+func newCluster(t *testing.T) (urls string, nodes []*testserver.Server) {
+	t.Helper()
+	var all []string
+	for i := range 2 {
+		node := testserver.Redis(t, "--cluster-enabled", "yes", "--appendonly", "no", "--cluster-require-full-coverage", "no")
+		nodes, all = append(nodes, node), append(all, node.URL())
+		must(t, openRedis(t, node.URL()).Do(t.Context(), "cluster", "addslotsrange", i*8192, i*8192+8191).Err())
+	}
+	host, port, err := net.SplitHostPort(nodes[1].Addr())
+	must(t, err)
+	must(t, openRedis(t, all[0]).ClusterMeet(t.Context(), host, port).Err())
+	for _, url := range all {
+		client := openRedis(t, url)
+		for deadline := time.Now().Add(30 * time.Second); ; {
+			info := client.ClusterInfo(t.Context()).Val()
+			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384") {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no cluster: %s", info)
+			}
+		}
+	}
+	return strings.Join(all, ","), nodes
+}
+
+func TestHotCopiesOnACluster(t *testing.T) {
+	t.Parallel()
+	urls, nodes := newCluster(t)
+	client := openRedis(t, urls)
+	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
+	const vouchers, buyers = 10, 30 // on both nodes
+	var group []model.Admission
+	for n := range vouchers {
+		s := &sale{t: t, client: client, copies: copies, v: voucherOf(fmt.Sprint("v", n), buyers)}
+		s.rebuild(1, 0, nil, nil)
+		s.rebuild(2, 1, nil, nil)
+		for i := range buyers {
+			group = append(group, s.admission(user(i)))
+		}
+	}
+	answers, err := copies.Reserve(t.Context(), group)
+	must(t, err)
+	var reservations []model.Reservation
+	for _, a := range answers {
+		must(t, a.Err)
+		reservations = append(reservations, a.Reservation)
+	}
+	confirmed, err := copies.Confirm(t.Context(), reservations)
+	must(t, err)
+	for i, ok := range confirmed {
+		if !ok {
+			t.Errorf("%+v is not confirmed", reservations[i])
+		}
+	}
+	must(t, copies.Touch(t.Context(), reservations))
+
+	told := make(chan string, buyers)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ready, over := make(chan struct{}, 10), make(chan error, 1)
+	go func() {
+		over <- copies.Watch(ctx, func(ids []string) { told <- ids[0] }, func() { ready <- struct{}{} })
+	}()
+	<-ready
+	for n := range vouchers { // from either node
+		r := reservations[n*buyers]
+		must(t, copies.Settle(t.Context(), r.VoucherID, []string{r.ID}))
+		select {
+		case id := <-told:
+			if id != r.ID {
+				t.Errorf("told of %s, want %s", id, r.ID)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing was told of %s", r.ID)
+		}
+		if applied, err := copies.Release(t.Context(), releaseOf(r)); !applied || err != nil {
+			t.Errorf("released %v, %v", applied, err)
+		}
+		<-told
+	}
+	cancel()
+	must(t, <-over)
+	oneNodeLess(t, copies, nodes[0], reservations)
+}
+
+// oneNodeLess: what the other node holds is still answered.
+func oneNodeLess(t *testing.T, copies *repository.HotCopies, node *testserver.Server, reservations []model.Reservation) {
+	t.Helper()
+	node.Kill()
+	var group []model.Admission
+	for _, r := range reservations {
+		group = append(group, model.Admission{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
+	}
+	answers, err := copies.Reserve(t.Context(), group)
+	must(t, err)
+	good, bad := 0, 0
+	for _, a := range answers {
+		switch {
+		case a.Err == nil || model.CodeOf(a.Err) == model.CodeInternal: // closed before
+			good++
+		case model.CodeOf(a.Err) == model.CodeUnavailable:
+			bad++
+		default:
+			t.Errorf("answer %+v", a)
+		}
+	}
+	if good < 30 || bad < 30 {
+		t.Errorf("%d answers from a node, %d without", good, bad)
+	}
+}
