@@ -63,26 +63,28 @@ func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	if len(body) > maxMessage {
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has %d bytes, more than %d", len(body), maxMessage)}}
 	}
-	var m message1
-	if err := json.Unmarshal(body, &m); err == nil && m.Version == version && len(m.Orders) > 0 {
-		return reservations(m.Orders, sequence)
+	if good, ok := decodeWhole(body, sequence); ok {
+		return good, nil
 	}
 	return decodeEach(body, sequence)
 }
 
-// reservations is the quick way: the message is well-formed as a whole.
-func reservations(orders []order1, sequence uint64) (good []model.Reservation, bad []flaw) {
-	good = make([]model.Reservation, 0, len(orders))
-	for _, o := range orders {
+// decodeWhole is the quick way, for a message in which everything is as it
+// should be.
+func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
+	var m message1
+	if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
+		return nil, false
+	}
+	orders := make([]model.Reservation, len(m.Orders))
+	for i, o := range m.Orders {
 		r, err := o.reservation(sequence)
 		if err != nil {
-			raw, _ := json.Marshal(o) // of strings and numbers: cannot fail
-			bad = append(bad, flaw{raw: raw, reason: err.Error()})
-			continue
+			return nil, false
 		}
-		good = append(good, r)
+		orders[i] = r
 	}
-	return good, bad
+	return orders, true
 }
 
 // decodeEach looks at every order by itself, because the whole does not fit.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -150,7 +152,12 @@ func worst(verdicts []error) error {
 func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 	for i, f := range m.flaws {
 		name := fmt.Sprintf("message.%d.%d", m.sequence, i)
-		if err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw}); err != nil {
+		err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw})
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			// Somebody has deleted the letters' stream: it is there the next time.
+			err = errors.Join(err, c.queue.prepareStream(ctx, c.queue.wanted.dead))
+		}
+		if err != nil {
 			return i, err
 		}
 		c.queue.log.Error("what cannot be read of a message was put among the dead letters",

@@ -84,7 +84,9 @@ func natsEngine(program string) engine {
 }
 
 // natsName tells servers apart: the directory of a server is its alone.
-func natsName(s *Server) string { return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir) }
+func natsName(s *Server) string {
+	return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir)
+}
 
 // writeNATSConfig writes the file of deployments/ with some of its settings replaced where they stand.
 func writeNATSConfig(path string, settings []string) error {

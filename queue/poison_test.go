@@ -1,0 +1,199 @@
+package queue_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"seckill/model"
+	"seckill/queue"
+)
+
+// letters are all dead letters.
+func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
+	t.Helper()
+	var all []model.DeadLetter
+	must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
+	return all
+}
+
+func text(id, user string) string {
+	return fmt.Sprintf(`{"id":%q,"user":%q,"epoch":3,"created":1700000000000000,"price":1000,"currency":"CNY"}`, id, user)
+}
+
+func TestPoisonTakesNobodyDown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	good := text("fine-1.v1", "u1")
+	cases := []struct {
+		body, reason string
+		persisted    int // good orders in it
+		letters      int
+	}{
+		{`{"v":1,"orders":[` + good + `,{"id":7},` + text("fine-2.v1", "u2") + `]}`, "cannot be read", 2, 1},
+		{`{"v":1,"orders":[` + text("fine-3.v1", "u3") + `,` + text("no-voucher", "u4") + `,` + text("x.v1", "u 5") + `]}`, "names no voucher", 1, 2},
+		{`{"v":1,"orders":[` + text(strings.Repeat("x", 80)+".v1", "u") + `]}`, "names no voucher", 0, 1},
+		{`{"v":1,"orders":[{"id":"a.v1","user":"u","epoch":1,"price":1,"currency":"CNY"}]}`, "lacks its epoch, time", 0, 1},
+		{`{"v":2,"orders":[` + good + `]}`, "version 2, known is 1", 0, 1},
+		{`{"v":1,"orders":[]}`, "no orders", 0, 1},
+		{`{"v":1,"orders":null}`, "no orders", 0, 1},
+		{`not JSON at all`, "cannot be read", 0, 1},
+		{"", "cannot be read", 0, 1},
+		{"null", "version 0", 0, 1},
+	}
+	persisted, buried := 0, 0
+	must(t, f.Publish(t.Context(), some("before", 500)))
+	for _, c := range cases {
+		if _, err := f.js.Publish(t.Context(), subject, []byte(c.body)); err != nil {
+			t.Fatal(err)
+		}
+		persisted, buried = persisted+c.persisted, buried+c.letters
+	}
+	must(t, f.Publish(t.Context(), some("after", 500)))
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue)
+	if n := len(l.seen()); n != persisted+1000 {
+		t.Errorf("%d orders were persisted, want %d", n, persisted+1000)
+	}
+	all := letters(t, f.Queue)
+	if len(all) != buried {
+		t.Errorf("%d dead letters, want %d", len(all), buried)
+	}
+	for _, c := range cases {
+		found := false
+		for _, letter := range all {
+			found = found || letter.Reservation == nil && strings.Contains(letter.Reason, c.reason) &&
+				(strings.Contains(c.body, string(letter.Raw)) || c.body == string(letter.Raw))
+		}
+		if !found {
+			t.Errorf("no letter says %q about %q", c.reason, c.body)
+		}
+	}
+	if !f.log.has("level=ERROR", "dead letters") {
+		t.Error("a dead letter is not an error in the log")
+	}
+}
+
+// An order that cannot even be buried stays where it is.
+func TestWhatCannotBeBuriedStays(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	must(t, f.js.DeleteStream(t.Context(), dead))
+	_, err := f.js.Publish(t.Context(), subject, []byte("garbage"))
+	must(t, err)
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue) // the worker has put the stream back
+	if all := letters(t, f.Queue); len(all) != 1 || string(all[0].Raw) != "garbage" {
+		t.Errorf("letters: %+v", all)
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	ctx := t.Context()
+	all := some("a", 3)
+	all[1].ID, all[1].VoucherID = "x..odd.id.", ".odd.id." // dots where a subject must not have them
+	for i := range all {
+		all[i].Sequence = uint64(40 + i) //nolint:gosec // small
+		for _, reason := range []string{"UNPROCESSABLE", "again"} {
+			must(t, f.Bury(ctx, model.DeadLetter{Reason: reason, Reservation: &all[i]}))
+		}
+	}
+	raw := bytes.Repeat([]byte{0xff}, 3000)
+	must(t, f.Bury(ctx, model.DeadLetter{Reason: "raw", Raw: raw}))
+	must(t, f.Bury(ctx, model.DeadLetter{Reason: "raw", Raw: raw}))
+
+	found := letters(t, f.Queue)
+	if len(found) != 4 {
+		t.Fatalf("%d letters, want 4: what is buried again is one letter", len(found))
+	}
+	for i, letter := range found[:3] {
+		if letter.Reason != "UNPROCESSABLE" || letter.Reservation == nil || *letter.Reservation != all[i] || letter.At.IsZero() {
+			t.Errorf("letter %d: %+v, want %+v", i, letter, all[i])
+		}
+	}
+	if !bytes.Equal(found[3].Raw, raw) || found[3].Reservation != nil {
+		t.Errorf("the raw letter: %+v", found[3])
+	}
+
+	one, err := f.DeadLetter(ctx, found[1].Sequence)
+	if err != nil || one.Reservation.ID != all[1].ID {
+		t.Errorf("DeadLetter: %+v, %v", one, err)
+	}
+	must(t, f.RemoveDeadLetter(ctx, found[1].Sequence))
+	if rest := letters(t, f.Queue); len(rest) != 3 {
+		t.Errorf("%d letters after one was removed, want 3", len(rest))
+	}
+	for name, call := range map[string]func(uint64) error{
+		"show":   func(n uint64) error { _, err := f.DeadLetter(ctx, n); return err },
+		"remove": func(n uint64) error { return f.RemoveDeadLetter(ctx, n) },
+	} {
+		for _, sequence := range []uint64{found[1].Sequence, 0, 4711} {
+			if err := call(sequence); model.CodeOf(err) != model.CodeNotFound {
+				t.Errorf("%s %d: %v, want NOT_FOUND", name, sequence, err)
+			}
+		}
+	}
+	// A replayed order that fails again is a letter again.
+	must(t, f.Bury(ctx, model.DeadLetter{Reason: "once more", Reservation: &all[1]}))
+	if rest := letters(t, f.Queue); len(rest) != 4 {
+		t.Errorf("%d letters after one was buried anew, want 4", len(rest))
+	}
+	stop := errors.New("enough")
+	if err := f.DeadLetters(ctx, func(model.DeadLetter) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("DeadLetters: %v, want the error of yield", err)
+	}
+}
+
+func TestForeignLettersAreShownAsTheyAre(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	_, err := f.js.Publish(t.Context(), "seckill."+deployment+".dead.x", []byte("scribble"))
+	must(t, err)
+	if all := letters(t, f.Queue); len(all) != 1 || string(all[0].Raw) != "scribble" {
+		t.Errorf("letters: %+v", all)
+	}
+}
+
+// What Publish would not be able to read back it does not send.
+func TestPublishRefusesWhatNobodyCouldRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	for name, spoil := range map[string]func(*model.Reservation){
+		"id":      func(r *model.Reservation) { r.ID = "x" },
+		"user":    func(r *model.Reservation) { r.UserID = "ü" },
+		"price":   func(r *model.Reservation) { r.Price = -1 },
+		"created": func(r *model.Reservation) { r.CreatedAt = r.CreatedAt.AddDate(-3000, 0, 0) },
+	} {
+		all := some("a", 3)
+		spoil(&all[1])
+		if err := f.Publish(t.Context(), all); !errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 0 {
+		t.Errorf("backlog %+v, %v", backlog, err)
+	}
+}
+
+// The layout is a promise to instances of another version and to what waits in
+// the stream during an upgrade.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	must(t, f.Publish(t.Context(), some("a", 1)))
+	stream, err := f.js.Stream(t.Context(), orders)
+	must(t, err)
+	raw, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
+	must(t, err)
+	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"}]}`
+	if !json.Valid(raw.Data) || string(raw.Data) != want {
+		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)
+	}
+}

@@ -1,0 +1,213 @@
+package queue_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/embedded"
+	"seckill/queue"
+)
+
+// bare is an embedded server on which nothing of ours has been made yet.
+func bare(t *testing.T) *fixture {
+	t.Helper()
+	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(server.Close)
+	return &fixture{server: server, log: &journal{}, js: plain(t, nats.InProcessServer(server), "")}
+}
+
+// A stream that would lose accepted orders, or refuse them, is corrected, and
+// the log says what was and is.
+func TestStreamIsCorrected(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(*jetstream.StreamConfig)
+		log   []string
+	}{
+		"discards the oldest": {
+			func(s *jetstream.StreamConfig) { s.Discard, s.MaxMsgs = jetstream.DiscardOld, 100 },
+			[]string{"setting=discard ", "was=DiscardOld", "is=DiscardNew"},
+		},
+		"forgets by age": {func(s *jetstream.StreamConfig) { s.MaxAge = time.Hour }, []string{"setting=max_age", "was=1h0m0s", "is=0s"}},
+		"keeps one of each subject": {
+			func(s *jetstream.StreamConfig) { s.MaxMsgsPerSubject, s.Discard = 1, jetstream.DiscardOld },
+			[]string{"setting=max_msgs_per_subject", "was=1", "is=-1"},
+		},
+		"long memory of ids": {func(s *jetstream.StreamConfig) { s.Duplicates = time.Hour }, []string{"setting=duplicate_window", "was=1h0m0s"}},
+		"never acknowledges": {func(s *jetstream.StreamConfig) { s.NoAck = true }, []string{"setting=no_ack", "was=true", "is=false"}},
+		"small messages":     {func(s *jetstream.StreamConfig) { s.MaxMsgSize = 100 }, []string{"setting=max_msg_size", "was=100"}},
+		"other subjects":     {func(s *jetstream.StreamConfig) { s.Subjects = []string{"x"} }, []string{"setting=subjects", "[x]"}},
+		"roll-ups":           {func(s *jetstream.StreamConfig) { s.AllowRollup = true }, []string{"setting=allow_rollup_hdrs"}},
+		"direct reads":       {func(s *jetstream.StreamConfig) { s.AllowDirect = true }, []string{"setting=allow_direct"}},
+		"copies elsewhere":   {func(s *jetstream.StreamConfig) { s.RePublish = &jetstream.RePublish{Destination: "y.>"} }, []string{"setting=republish"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := bare(t)
+			for stream, retention := range map[string]jetstream.RetentionPolicy{orders: jetstream.WorkQueuePolicy, dead: jetstream.LimitsPolicy} {
+				config := jetstream.StreamConfig{
+					Name: stream, Subjects: []string{subject}, Storage: jetstream.FileStorage, Retention: retention, Discard: jetstream.DiscardNew,
+				}
+				if stream == dead {
+					config.Subjects = []string{"seckill." + deployment + ".dead.>"}
+				}
+				c.spoil(&config)
+				if stream == dead && (name == "other subjects" || name == "copies elsewhere") {
+					continue // would overlap with the other one
+				}
+				_, err := f.js.CreateStream(t.Context(), config)
+				must(t, err)
+			}
+			q := f.open(t, nil)
+			if !f.log.has(append(c.log, "level=WARN", "stream="+orders)...) {
+				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
+			}
+			for range 20 {
+				must(t, q.Publish(t.Context(), some("a", 1)))
+			}
+			if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 20 {
+				t.Errorf("of 20 messages there are %d (%v)", backlog.Messages, err)
+			}
+			quiet := &journal{}
+			f.open(t, func(o *queue.Options) { o.Log = quiet.logger() })
+			if quiet.has("corrected") {
+				t.Errorf("the next start corrects again:\n%s", quiet)
+			}
+		})
+	}
+}
+
+// What a server cannot change stops the start, with the name of the setting,
+// what it is and what it must be.
+func TestStreamIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(*jetstream.StreamConfig)
+		want  []string
+	}{
+		"memory":    {func(s *jetstream.StreamConfig) { s.Storage = jetstream.MemoryStorage }, []string{"storage is Memory and must be File"}},
+		"retention": {func(s *jetstream.StreamConfig) { s.Retention = jetstream.LimitsPolicy }, []string{"retention is Limits and must be WorkQueue"}},
+		"interest":  {func(s *jetstream.StreamConfig) { s.Retention = jetstream.InterestPolicy }, []string{"retention is Interest and must be WorkQueue"}},
+		"mirror": {func(s *jetstream.StreamConfig) {
+			s.Mirror, s.Subjects, s.Retention = &jetstream.StreamSource{Name: "OTHER"}, nil, jetstream.LimitsPolicy
+		}, []string{"must be"}},
+		"flushes later": {func(s *jetstream.StreamConfig) { s.PersistMode = jetstream.AsyncPersistMode }, []string{"persist_mode", "must be"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := bare(t)
+			config := jetstream.StreamConfig{
+				Name: orders, Subjects: []string{subject}, Storage: jetstream.FileStorage,
+				Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
+			}
+			c.spoil(&config)
+			_, err := f.js.CreateStream(t.Context(), config)
+			must(t, err)
+			_, err = f.tryOpen(t, nil)
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			for _, want := range append(c.want, orders) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// An operator's bound in bytes, and more replicas or compression, are his.
+func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	stream, err := f.js.Stream(t.Context(), orders)
+	must(t, err)
+	config := stream.CachedInfo().Config
+	config.MaxBytes, config.Compression, config.Description = 1<<20, jetstream.S2Compression, "ours"
+	_, err = f.js.UpdateStream(t.Context(), config)
+	must(t, err)
+	quiet := &journal{}
+	f.open(t, func(o *queue.Options) { o.Log = quiet.logger() })
+	stream, err = f.js.Stream(t.Context(), orders)
+	must(t, err)
+	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.has("corrected") {
+		t.Errorf("changed to %+v\n%s", got, quiet)
+	}
+}
+
+// A consumer that gives up, or is otherwise wrong, is made anew; what it had
+// given up is delivered.
+func TestConsumerIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		spoil func(*jetstream.ConsumerConfig)
+		log   []string
+	}{
+		"gives up":         {func(c *jetstream.ConsumerConfig) { c.MaxDeliver, c.AckWait = 1, 100*time.Millisecond }, []string{"setting=max_deliver", "was=1", "is=-1"}},
+		"waits long":       {func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }, []string{"setting=ack_wait", "was=1h0m0s", "is=20s"}},
+		"few at a time":    {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 }, []string{"setting=max_ack_pending", "was=1 "}},
+		"other subject":    {func(c *jetstream.ConsumerConfig) { c.FilterSubject = subject }, []string{"setting=filter_subject"}},
+		"forgets itself":   {func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Hour }, []string{"setting=inactive_threshold"}},
+		"headers only":     {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, []string{"setting=headers_only"}},
+		"state in memory":  {func(c *jetstream.ConsumerConfig) { c.MemoryStorage = true }, []string{"setting=mem_storage"}},
+		"paused":           {func(c *jetstream.ConsumerConfig) { c.PauseUntil = new(time.Now().Add(time.Hour)) }, []string{"setting=pause_until"}},
+		"pushes":           {func(c *jetstream.ConsumerConfig) { c.DeliverSubject = "push" }, []string{"pushed"}},
+		"small fetches":    {func(c *jetstream.ConsumerConfig) { c.MaxRequestBatch = 1 }, []string{"setting=max_batch"}},
+		"grows in between": {func(c *jetstream.ConsumerConfig) { c.BackOff = []time.Duration{time.Hour} }, []string{"setting=backoff"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, nil)
+			must(t, f.Publish(t.Context(), some("a", 1)))
+			must(t, f.js.DeleteConsumer(t.Context(), orders, "worker"))
+			config := jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}
+			c.spoil(&config)
+			if name == "pushes" {
+				_, err := f.js.CreatePushConsumer(t.Context(), orders, config)
+				must(t, err)
+			} else {
+				worker, err := f.js.CreateConsumer(t.Context(), orders, config)
+				must(t, err)
+				if name == "gives up" {
+					_, err = worker.Next(jetstream.FetchMaxWait(patience))
+					must(t, err)
+					_, err = worker.Next(jetstream.FetchMaxWait(time.Second))
+					if err == nil {
+						t.Fatal("it did not give up")
+					}
+				}
+			}
+			q := f.open(t, nil)
+			if !f.log.has(append(c.log, "level=WARN")...) {
+				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
+			}
+			var l ledger
+			consume(t, q, l.persist, queue.ConsumeOptions{})
+			drained(t, q)
+			if len(l.seen()) != 1 {
+				t.Error("the order was never handed out")
+			}
+		})
+	}
+}
+
+func TestReplicasThatCannotBeKeptStopTheStart(t *testing.T) {
+	t.Parallel()
+	f := bare(t)
+	three := func(o *queue.Options) { o.Replicas = 3 }
+	_, err := f.tryOpen(t, three)
+	if err == nil || !strings.Contains(err.Error(), "3 replicas") || !strings.Contains(err.Error(), orders) {
+		t.Errorf("a new stream with three replicas on one server: %v", err)
+	}
+	f.open(t, nil)
+	_, err = f.tryOpen(t, three)
+	if err == nil || !strings.Contains(err.Error(), "num_replicas is 1, must be 3") {
+		t.Errorf("a stream that has one replica, where three are configured: %v", err)
+	}
+}

@@ -1,0 +1,244 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
+	"seckill/queue"
+)
+
+func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	published := some("a", 2*queue.MaxOrders+201)
+	must(t, f.Publish(t.Context(), published))
+	backlog, err := f.Backlog(t.Context())
+	must(t, err)
+	if backlog.Messages != 3 {
+		t.Errorf("%d orders are in %d messages, want 3", len(published), backlog.Messages)
+	}
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue)
+
+	arrived := map[string]model.Reservation{}
+	for _, call := range l.calls {
+		if len(call) > queue.MaxOrders {
+			t.Errorf("a call has %d orders", len(call))
+		}
+		for _, r := range call {
+			arrived[r.ID] = r
+		}
+	}
+	first := backlog.LastSequence - 2
+	for i, want := range published {
+		want.Sequence = first + uint64(i/queue.MaxOrders) //nolint:gosec // small
+		if got := arrived[want.ID]; !reflect.DeepEqual(got, want) {
+			t.Fatalf("order %d arrived as\n%+v, want\n%+v", i, got, want)
+		}
+	}
+	if len(arrived) != len(published) {
+		t.Errorf("%d orders arrived, want %d", len(arrived), len(published))
+	}
+}
+
+func TestMessagesAreMergedAndNotSplit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	// Sizes in a call of at most 10: [4 4] [9] [1 1 1] and the 25 alone, in calls of 10, 10 and 5.
+	sizes, want := []int{4, 4, 9, 1, 1, 25}, [][]int{{4, 4}, {9, 1}, {1}, {25}}
+	for i, n := range sizes {
+		must(t, f.Publish(t.Context(), some(string(rune('a'+i)), n)))
+	}
+	var calls, bigger []int
+	var l ledger
+	consume(t, f.Queue, func(ctx context.Context, all []model.Reservation) []error {
+		calls = append(calls, len(all))
+		if slices.ContainsFunc(all, func(r model.Reservation) bool { return r.ID[0] == 'f' }) {
+			bigger = append(bigger, len(all))
+		}
+		return l.persist(ctx, all)
+	}, queue.ConsumeOptions{Workers: 1, MaxOrders: 10})
+	drained(t, f.Queue)
+	for _, n := range calls {
+		if n > 10 {
+			t.Errorf("calls of %v orders, at most 10 were asked for", calls)
+		}
+	}
+	if !slices.Equal(bigger, []int{10, 10, 5}) {
+		t.Errorf("a message of 25 came in calls of %v", bigger)
+	}
+	if len(calls) >= len(sizes)+2 {
+		t.Errorf("calls of %v orders: nothing was merged (the most that fits is %v)", calls, want)
+	}
+	whole := map[uint64]map[int]bool{} // message -> calls it came in
+	for i, call := range l.calls {
+		for _, r := range call {
+			if whole[r.Sequence] == nil {
+				whole[r.Sequence] = map[int]bool{}
+			}
+			whole[r.Sequence][i] = true
+		}
+	}
+	split := 0
+	for _, in := range whole {
+		if len(in) > 1 {
+			split++
+		}
+	}
+	if split != 1 {
+		t.Errorf("%d messages came in several calls, want only the one that is larger than a call", split)
+	}
+}
+
+func TestNoOrdersAreNoMessage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	must(t, f.Publish(t.Context(), nil))
+	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 0 {
+		t.Errorf("backlog %+v, %v", backlog, err)
+	}
+}
+
+func TestDeploymentsShareAServer(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	other := f.open(t, func(o *queue.Options) { o.Deployment = "other" })
+	must(t, f.Publish(t.Context(), some("a", 1)))
+	must(t, other.Publish(t.Context(), some("b", 1)))
+	var l ledger
+	consume(t, other, l.persist, queue.ConsumeOptions{})
+	drained(t, other)
+	if seen := slices.Collect(maps.Keys(l.seen())); !slices.Equal(seen, []string{some("b", 1)[0].ID}) {
+		t.Errorf("the other deployment was given %v", seen)
+	}
+	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
+		t.Errorf("this deployment's backlog: %+v, %v", backlog, err)
+	}
+	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Deployment = "a.b" }); err == nil {
+		t.Error("a deployment that would make another subject was accepted")
+	}
+}
+
+// The age is the server's: the message's time is when the server stored it.
+func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	empty, err := f.Backlog(t.Context())
+	must(t, err)
+	if empty.Messages != 0 || empty.Age != 0 || empty.AckFloor != empty.LastSequence {
+		t.Errorf("an empty queue: %+v", empty)
+	}
+	must(t, f.Publish(t.Context(), some("a", 1)))
+	begun := time.Now()
+	must(t, f.Publish(t.Context(), some("b", 1)))
+	eventually(t, "the oldest is 200 ms old", func() bool {
+		backlog, err := f.Backlog(t.Context())
+		must(t, err)
+		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 || backlog.AckFloor != empty.LastSequence {
+			t.Fatalf("two messages wait: %+v, before: %+v", backlog, empty)
+		}
+		if least := time.Since(begun); backlog.Age > least+10*time.Second {
+			t.Fatalf("age %s after %s", backlog.Age, least)
+		}
+		return backlog.Age >= 200*time.Millisecond
+	})
+	if age := time.Since(begun); age < 190*time.Millisecond {
+		t.Errorf("it is said to be 200 ms old after %s", age)
+	}
+}
+
+// A later message that is done must not hide an earlier one that is not.
+func TestAckFloorIsNotOverstated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	release := make(chan struct{})
+	l := ledger{verdict: func(r model.Reservation, _ int) error {
+		select {
+		case <-release:
+			return nil
+		default:
+		}
+		if r.ID[0] == 'b' {
+			return model.Unavailable("not now", nil)
+		}
+		return nil
+	}}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		must(t, f.Publish(t.Context(), some(name, 1)))
+	}
+	before, err := f.Backlog(t.Context())
+	must(t, err)
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{MaxOrders: 1})
+	eventually(t, "only b is left", func() bool {
+		backlog, err := f.Backlog(t.Context())
+		must(t, err)
+		if backlog.AckFloor > before.LastSequence-3 {
+			t.Fatalf("the floor passed an order that waits: %+v, before: %+v", backlog, before)
+		}
+		return backlog.Messages == 1 && backlog.AckFloor == before.LastSequence-3
+	})
+	close(release)
+	if after := drained(t, f.Queue); after.AckFloor != before.LastSequence || after.LastSequence != before.LastSequence || after.Age != 0 {
+		t.Errorf("all is done: %+v, before: %+v", after, before)
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	must(t, f.Ping(t.Context()))
+	for range 2 {
+		f.Close(t.Context())
+	}
+	if err := f.Ping(t.Context()); model.CodeOf(err) != model.CodeUnavailable {
+		t.Errorf("Ping: %v", err)
+	}
+	if err := f.Publish(t.Context(), some("a", 1)); !errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("Publish: %v", err)
+	}
+	if err := f.Consume(t.Context(), (&ledger{}).persist, queue.ConsumeOptions{}); err == nil {
+		t.Error("Consume: no error")
+	}
+	if stream, err := f.js.Stream(t.Context(), orders); err != nil || stream.CachedInfo().State.Msgs != 0 {
+		t.Errorf("stream: %v", err)
+	}
+}
+
+// What is published twice by somebody else, under two ids: both are handed out
+// (the database recognises the order), both are acknowledged.
+func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *queue.Options) { o.Duplicates = 100 * time.Millisecond })
+	must(t, f.Publish(t.Context(), some("a", 3)))
+	stream, err := f.js.Stream(t.Context(), orders)
+	must(t, err)
+	raw, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
+	must(t, err)
+	id := raw.Header.Get(jetstream.MsgIDHeader)
+	if id == "" {
+		t.Fatal("the message has no id")
+	}
+	// Within the window nothing happens, after it the message is there twice.
+	eventually(t, "the window is over", func() bool {
+		ack, err := f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id))
+		must(t, err)
+		return !ack.Duplicate
+	})
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue)
+	for id, times := range l.seen() {
+		if times != 2 {
+			t.Errorf("order %s was handed out %d times, want 2", id, times)
+		}
+	}
+}
