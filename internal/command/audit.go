@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,16 +14,20 @@ import (
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/service"
 )
 
 // auditToken is how long the token is good with which an audit asks a running
 // server: longer than the audit of very many vouchers takes.
 const auditToken = time.Hour
 
-// auditor is who can be asked for audits: the database, or a running server.
+// auditor is who can be asked for audits: the database, everything there is, or
+// a running server.
 type auditor interface {
 	voucherIDs(ctx context.Context) ([]string, error)
 	audit(ctx context.Context, voucherID string) (model.Audit, error)
+	// repair puts right what can be, and audits again.
+	repair(ctx context.Context, voucherID string) (model.Audit, error)
 }
 
 type auditOptions struct {
@@ -37,15 +40,18 @@ func (p Process) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Check that units and orders add up; exit 1 when they do not",
-		Long: "Checks of every voucher that its stock is what remains plus its live orders. It asks the database of\n" +
-			"the settings, or with --url a running server, as an administrator: with the token given, or with one\n" +
-			"signed with the settings' secret.",
+		Long: "Checks of every voucher that its stock is what remains plus its live orders, and in the order mode async\n" +
+			"that database, Redis and queue agree about every single order. It asks those of the settings, or with\n" +
+			"--url a running server, as an administrator: with the token given, or with one signed with the settings'\n" +
+			"secret. An embedded Redis or queue is inside its server's process and needs --url.\n\n" +
+			"--repair settles, publishes again or releases orders by their ids, and rebuilds a hot copy that is wrong;\n" +
+			"over --url it has what does not add up rebuilt. No count is ever adjusted.",
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&o.voucher, "voucher", "", "only this voucher")
 	cmd.Flags().StringVar(&o.url, "url", "", "ask the server there, for example http://127.0.0.1:8080")
 	cmd.Flags().StringVar(&o.token, "token", "", "an administrator's token for --url")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in sync mode there is nothing to repair)")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync there is nothing to repair)")
 	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.token != "" && o.url == "" {
@@ -65,18 +71,41 @@ func (p Process) runAudit(ctx context.Context, o auditOptions, flags map[string]
 	if err != nil {
 		return err
 	}
-	if o.repair {
-		fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode: the database is the only copy of what was\n"+
-			"sold, and what does not add up there needs a person. The audit follows.")
-	}
 	if o.url != "" {
 		return p.auditServer(ctx, cfg, o)
 	}
+	return p.auditServers(ctx, cfg, o)
+}
+
+// auditServers asks the servers of the settings.
+func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOptions) error {
 	if err := embeddedExists(cfg); err != nil {
 		return err
 	}
-	return p.withDatabase(ctx, cfg, func(db *repository.Database) error {
-		return p.auditAll(ctx, databaseAuditor{repository.NewVouchers(db, cfg.Currency)}, o.voucher)
+	everything := false
+	err := p.withDatabase(ctx, cfg, func(db *repository.Database) error {
+		mode, err := repository.NewModes(db).Read(ctx)
+		if err != nil {
+			return err
+		}
+		inside := cfg.RedisURL == "" || cfg.NATSURL == ""
+		switch {
+		case mode.Mode == model.ModeAsync && !inside:
+			everything = true
+			return nil
+		case mode.Mode == model.ModeAsync && o.repair:
+			return errors.New("Redis or the queue is inside the server's process: have it repaired over --url") //nolint:staticcheck,revive // Redis is a name
+		case mode.Mode == model.ModeAsync:
+			fmt.Fprintln(p.Stderr, "Redis or the queue is inside the server's process: this is the database alone. For\n"+
+				"all of it ask the server with --url.")
+		}
+		return p.auditAll(ctx, databaseAuditor{repository.NewVouchers(db, cfg.Currency)}, o)
+	})
+	if err != nil || !everything {
+		return err
+	}
+	return p.withBackstage(ctx, cfg, func(_ *Instance, b *backstage) error {
+		return p.auditAll(ctx, backstageAuditor{databaseAuditor{b.vouchers}, b.auditor}, o)
 	})
 }
 
@@ -89,6 +118,25 @@ func (d databaseAuditor) voucherIDs(ctx context.Context) ([]string, error) {
 
 func (d databaseAuditor) audit(ctx context.Context, id string) (model.Audit, error) {
 	return d.vouchers.Audit(ctx, id)
+}
+
+// repair finds nothing that it could do.
+func (d databaseAuditor) repair(ctx context.Context, id string) (model.Audit, error) {
+	return d.audit(ctx, id)
+}
+
+// backstageAuditor asks database, Redis and queue.
+type backstageAuditor struct {
+	databaseAuditor
+	auditor *service.Auditor
+}
+
+func (b backstageAuditor) audit(ctx context.Context, id string) (model.Audit, error) {
+	return b.auditor.Audit(ctx, id)
+}
+
+func (b backstageAuditor) repair(ctx context.Context, id string) (model.Audit, error) {
+	return b.auditor.Repair(ctx, id)
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {
@@ -111,45 +159,5 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 	client := apiClient{
 		base: target.Scheme + "://" + target.Host, token: o.token, http: &http.Client{Transport: transport},
 	}
-	return p.auditAll(ctx, client, o.voucher)
-}
-
-// auditAll prints one line per voucher, and fails when one does not add up.
-func (p Process) auditAll(ctx context.Context, from auditor, only string) error {
-	ids := []string{only}
-	if only == "" {
-		var err error
-		if ids, err = from.voucherIDs(ctx); err != nil {
-			return fmt.Errorf("list the vouchers: %w", err)
-		}
-	}
-	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
-	wrong := 0
-	for i, id := range ids {
-		audit, err := from.audit(ctx, id)
-		if err != nil {
-			return errors.Join(table.Flush(), err)
-		}
-		if i == 0 { // not before there is something to put under it
-			fmt.Fprintln(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\tADDS UP")
-		}
-		verdict := "yes"
-		if !audit.Balanced {
-			verdict = "NO"
-			wrong++
-		}
-		d := audit.Database
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\n", id, d.Stock, d.Remaining, d.LiveOrders, verdict)
-		for _, drift := range audit.Drift {
-			fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return fmt.Errorf("print the audit: %w", err)
-	}
-	if wrong > 0 {
-		return fmt.Errorf("%d of %d vouchers do not add up", wrong, len(ids))
-	}
-	fmt.Fprintf(p.Stdout, "%d of %d vouchers add up\n", len(ids), len(ids))
-	return nil
+	return p.auditAll(ctx, client, o)
 }

@@ -106,6 +106,47 @@ func (c apiClient) audit(ctx context.Context, voucherID string) (audit model.Aud
 	return audit, nil
 }
 
+const (
+	// patienceForRebuild is how long a rebuild that was asked for may take: it
+	// waits for the queue.
+	patienceForRebuild = time.Minute
+	// rebuildPause is between two looks at it.
+	rebuildPause = 500 * time.Millisecond
+)
+
+// repair has what does not add up rebuilt, and waits until it is.
+func (c apiClient) repair(ctx context.Context, voucherID string) (model.Audit, error) {
+	audit, err := c.audit(ctx, voucherID)
+	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync {
+		return audit, err
+	}
+	path := "/admin/vouchers/" + url.PathEscape(voucherID) + "/rebuild"
+	if err := c.request(ctx, http.MethodPost, path, nil, func(io.Reader) error { return nil }); err != nil {
+		return audit, fmt.Errorf("rebuild voucher %s: %w", voucherID, err)
+	}
+	patient, cancel := context.WithTimeout(ctx, patienceForRebuild)
+	defer cancel()
+	ticker := time.NewTicker(rebuildPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-patient.Done():
+			return audit, ctx.Err()
+		}
+		latest, err := c.audit(patient, voucherID)
+		if err == nil && (latest.Balanced || latest.Redis != nil && latest.Redis.State == string(model.CopyOpen)) {
+			return latest, nil
+		}
+		if err != nil && !again(err) {
+			return audit, err
+		}
+		if err == nil {
+			audit = latest
+		}
+	}
+}
+
 // voucherIDs lists every voucher, whatever its state.
 func (c apiClient) voucherIDs(ctx context.Context) ([]string, error) {
 	var ids []string

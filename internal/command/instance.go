@@ -14,8 +14,7 @@ import (
 
 	"seckill/config"
 	"seckill/handler"
-	"seckill/internal/telemetry"
-	"seckill/repository"
+	"seckill/model"
 	"seckill/service"
 )
 
@@ -32,16 +31,31 @@ const (
 	copiesPatience = 100 * time.Millisecond
 	// opsPatience: a profile or a scrape does not hold up a stop.
 	opsPatience = 100 * time.Millisecond
+	// workPatience is what a transaction of the worker has to end; an order that
+	// was not acknowledged is delivered again.
+	workPatience = 2 * time.Second
 	// closeTimeout bounds everything behind the grace: the requests, then the
-	// orders that are being decided, then locks, Redis and the database.
+	// orders that are being decided, then the worker and the reconciler, the
+	// queue, locks, Redis and the database.
 	closeTimeout = 8 * time.Second
+)
+
+// The roles an instance may have.
+const (
+	roleAPI    = "api"
+	roleWorker = "worker"
 )
 
 // Instance is one running service.
 type Instance struct {
 	main, ops *listener
 	health    *service.Health
+	probes    []service.Probe // of the health, while the instance is put together
+	registry  *prometheus.Registry
 	log       *slog.Logger
+
+	// leave is told that the stop has begun, so that nobody waits in vain.
+	leave func()
 
 	closers  []closer // closed last first
 	failed   chan error
@@ -58,16 +72,12 @@ type closer struct {
 // Start brings an instance up, dependencies first, and returns when it
 // listens. When something is missing it says what, and leaves nothing behind.
 func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
-	i := &Instance{log: log, failed: make(chan error, 2)}
+	i := newInstance(log)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, i.close(ctx))
 		}
 	}()
-
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics := telemetry.New(registry)
 
 	if err := i.claimDataDir(cfg); err != nil {
 		return nil, err
@@ -76,81 +86,51 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	db, err := i.openDatabase(ctx, cfg)
+	servers, err := i.openServers(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	client, err := i.openRedis(ctx, cfg)
+	mode, err := i.openMode(ctx, cfg, servers)
 	if err != nil {
 		return nil, err
 	}
-	probes := []service.Probe{
-		{Name: "database", Ask: db.Ping},
-		{Name: "redis", Ask: func(ctx context.Context) error { return client.Ping(ctx).Err() }},
+	var async *backstage
+	if cfg.OrderMode == string(model.ModeAsync) {
+		if async, err = i.openBackstage(ctx, cfg, servers, mode); err != nil {
+			return nil, err
+		}
+		i.rebuild(async) //nolint:contextcheck // until the stop
+		if cfg.Role != roleAPI {
+			i.work(async) //nolint:contextcheck // until the stop
+		}
 	}
-	if !cfg.Migrate {
-		probes = append(probes, schemaProbe(db))
-	}
-	if probe, needed := i.claimDatabase(cfg, db); needed { //nolint:contextcheck // the claim outlives the start
-		probes = append(probes, probe)
-	}
+	i.sweep(servers.db) //nolint:contextcheck // until the stop
 
-	vouchers := repository.NewVouchers(db, cfg.Currency)
-	orders, err := repository.NewOrders(db, repository.OrderOptions{
-		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow,
-	})
+	main, err := i.mainHandler(cfg, servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
 	if err != nil {
 		return nil, err
 	}
-	copies, err := service.NewVoucherCache(vouchers, orders, metrics, log) //nolint:contextcheck // it reads until the stop
-	if err != nil {
-		return nil, err
-	}
-	i.onClose("voucher copies", within(copiesPatience, copies.Close))
-	changes := repository.NewVoucherChanges(client)
-	i.watch(changes, copies) //nolint:contextcheck // it watches until the stop
-
-	locks, more, err := i.openLocks(cfg, client, db)
-	if err != nil {
-		return nil, err
-	}
-	probes = append(probes, more...)
-	selling := service.NewOrders(service.OrderDeps{ //nolint:contextcheck // it commits until the stop
-		Store: orders, Copies: copies, Locks: locks, LockWait: cfg.LockWait, Metrics: metrics, Log: log,
-	})
-	i.onClose("orders", within(ordersPatience, selling.Close))
-
-	i.health = service.NewHealth(probes...)
-	api, err := handler.New(handler.Options{ //nolint:contextcheck // its requests bring their own
-		Orders:         orderDesk{selling},
-		Vouchers:       voucherDesk{service.NewVouchers(vouchers, copies, changes, log)},
-		Accounts:       service.NewAccounts(repository.NewAccounts(db), newHasher(), tokens),
-		Health:         i.health,
-		Tokens:         tokens,
-		RateUser:       handler.Rate(cfg.RateUser),
-		RateAddr:       handler.Rate(cfg.RateAddr),
-		TrustedProxies: cfg.TrustedProxies,
-		Currency:       cfg.Currency,
-		Log:            log,
-		Metrics:        registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	i.sweep(db) //nolint:contextcheck // until the stop
 	i.ops, err = i.listen(ctx, listenerOptions{
-		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(registry), patience: opsPatience,
+		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(i.registry), patience: opsPatience,
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listenerOptions{
-		name: "main", address: cfg.HTTPAddr, handler: api, slowest: cfg.LockWait, patience: mainPatience,
+		name: "main", address: cfg.HTTPAddr, handler: main, slowest: cfg.LockWait, patience: mainPatience,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return i, nil
+}
+
+// newInstance is an instance of nothing yet.
+func newInstance(log *slog.Logger) *Instance {
+	i := &Instance{log: log, failed: make(chan error, 3), registry: prometheus.NewRegistry()}
+	i.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return i
 }
 
 // BaseURL is where the main listener is reached on this machine.
@@ -159,7 +139,8 @@ func (i *Instance) BaseURL() string { return i.main.url() }
 // OpsURL is where the operations listener is reached on this machine.
 func (i *Instance) OpsURL() string { return i.ops.url() }
 
-// Failed reports that a listener ended by itself, which calls for Stop.
+// Failed reports that a listener or the consumer ended by itself, which calls
+// for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Stop ends the instance in order: not ready, then, after a moment in which
@@ -177,6 +158,9 @@ func (i *Instance) Stop(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		i.health.StartDraining()
+		if i.leave != nil {
+			i.leave()
+		}
 		i.stopErr = i.close(ctx)
 		i.log.InfoContext(ctx, "stopped", slog.Any("error", i.stopErr))
 	})

@@ -11,6 +11,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/embedded"
+	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/repository"
 	"seckill/service"
@@ -18,6 +19,46 @@ import (
 
 // startTimeout bounds each check of a dependency at the start.
 const startTimeout = 10 * time.Second
+
+// watchPatience: ending a subscription needs no answer.
+const watchPatience = 500 * time.Millisecond
+
+// servers are what everything else stands on.
+type servers struct {
+	db    *repository.Database
+	redis redis.UniversalClient
+	// incarnation is of an embedded Redis, which has no run_id: another one at
+	// each start, so that nobody takes what it holds for what it held before.
+	incarnation string
+	// solitude is nil where several instances may work together.
+	solitude *solitude
+}
+
+// openServers opens the database and Redis, and begins the list of probes.
+func (i *Instance) openServers(ctx context.Context, cfg config.Config) (servers, error) {
+	var s servers
+	var err error
+	if s.db, err = i.openDatabase(ctx, cfg); err != nil {
+		return servers{}, err
+	}
+	if s.redis, err = i.openRedis(ctx, cfg); err != nil {
+		return servers{}, err
+	}
+	if cfg.RedisURL == "" {
+		if s.incarnation, err = ids.New(); err != nil {
+			return servers{}, fmt.Errorf("name the embedded Redis: %w", err)
+		}
+	}
+	i.probes = append(i.probes,
+		service.Probe{Name: "database", Ask: s.db.Ping},
+		service.Probe{Name: "redis", Ask: func(ctx context.Context) error { return s.redis.Ping(ctx).Err() }},
+	)
+	if !cfg.Migrate {
+		i.probes = append(i.probes, schemaProbe(s.db))
+	}
+	s.solitude = i.claimDatabase(cfg, s.db) //nolint:contextcheck // the claim outlives the start
+	return s, nil
+}
 
 // openDatabase opens the database, which also proves that it answers, and
 // brings its schema up to date unless that is turned off.
@@ -93,9 +134,10 @@ func (i *Instance) openRedis(ctx context.Context, cfg config.Config) (redis.Univ
 }
 
 // claimDataDir makes sure that no other process serves from the same data
-// directory: the embedded Redis of the one would not know the locks of the other.
+// directory: the embedded Redis of the one would not know the locks of the
+// other, and two queues must not write the same files.
 func (i *Instance) claimDataDir(cfg config.Config) error {
-	if !cfg.Embedded() {
+	if !cfg.Embedded() && !embeddedQueue(cfg) {
 		return nil
 	}
 	claim, err := embedded.ClaimDataDir(cfg.DataDir)
@@ -106,32 +148,10 @@ func (i *Instance) claimDataDir(cfg config.Config) error {
 	return nil
 }
 
-// claimDatabase makes this instance the only one on a real database when its
-// Redis is inside this process, where no other instance sees its locks. A
-// second instance runs, but is not ready.
-func (i *Instance) claimDatabase(cfg config.Config, db *repository.Database) (probe service.Probe, needed bool) {
-	if cfg.Embedded() || cfg.RedisURL != "" {
-		return service.Probe{}, false
-	}
-	claim := db.Exclusive("embedded")
-	i.onClose("claim on the database", func(context.Context) error { return claim.Close() })
-	return service.Probe{Name: "instance", Ask: func(ctx context.Context) error {
-		held, err := claim.Held(ctx)
-		if err == nil && !held {
-			err = model.Unavailable("another instance with an embedded Redis uses this database; set SECKILL_REDIS_URL to run several", nil)
-		}
-		return err
-	}}, true
-}
-
 // watch keeps this instance's copies of vouchers in step with the changes
 // other instances announce.
 func (i *Instance) watch(changes *repository.VoucherChanges, copies *service.VoucherCache) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- changes.Watch(ctx, copies.Drop, copies.DropAll) }()
-	i.onClose("voucher changes", func(context.Context) error {
-		cancel()
-		return <-done
+	i.background("voucher changes", watchPatience, func(ctx context.Context) error {
+		return changes.Watch(ctx, copies.Drop, copies.DropAll)
 	})
 }

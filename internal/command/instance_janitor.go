@@ -14,15 +14,14 @@ const (
 	idempotencyAge = 7 * 24 * time.Hour
 	// janitorEvery is often enough for answers that are kept for days.
 	janitorEvery = time.Hour
+	// janitorPatience: a statement that was canceled ends at once.
+	janitorPatience = time.Second
 )
 
 // sweep deletes what is too old to be asked for, now and every hour. Several
 // instances may do so at once.
 func (i *Instance) sweep(db *repository.Database) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	i.background("janitor", janitorPatience, func(ctx context.Context) error {
 		ticker := time.NewTicker(janitorEvery)
 		defer ticker.Stop()
 		for {
@@ -34,13 +33,8 @@ func (i *Instance) sweep(db *repository.Database) {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
-				return
+				return nil
 			}
 		}
-	}()
-	i.onClose("janitor", func(context.Context) error {
-		cancel()
-		<-done
-		return nil
 	})
 }

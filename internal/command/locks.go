@@ -27,18 +27,18 @@ const (
 	unlockTimeout = 500 * time.Millisecond
 )
 
-// openLocks makes the users' locks of the mode that is set, and probes of what
-// they need beside the database and Redis.
+// openLocks makes the users' locks of the mode that is set, and adds probes of
+// what they need beside the database and Redis.
 func (i *Instance) openLocks(
 	cfg config.Config, client redis.UniversalClient, db *repository.Database,
-) (service.Locker, []service.Probe, error) {
+) (service.Locker, error) {
 	switch cfg.LockMode {
 	case "none":
-		return noLocks{}, nil, nil
+		return noLocks{}, nil
 	case "setnx":
-		return i.locksOf(cfg, lock.NewSetNXStore(client, redisLocks()...), "setnx:"), nil, nil
+		return i.locksOf(cfg, lock.NewSetNXStore(client, redisLocks()...), "setnx:"), nil
 	case "mysql":
-		return i.locksOf(cfg, lock.NewMySQLStore(db.SQL(), lock.StatementTimeout(lockCallTimeout)), ""), nil, nil
+		return i.locksOf(cfg, lock.NewMySQLStore(db.SQL(), lock.StatementTimeout(lockCallTimeout)), ""), nil
 	case "multilock":
 		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.All(parts...) }, len(cfg.LockRedisURLs))
 	case "redlock":
@@ -47,9 +47,9 @@ func (i *Instance) openLocks(
 	if cfg.RedisURL == "" {
 		// Nobody else reaches the Redis inside this process, which runs scripts
 		// a hundred times slower than a real one.
-		return i.locksOf(cfg, lock.NewMemoryStore(), ""), nil, nil
+		return i.locksOf(cfg, lock.NewMemoryStore(), ""), nil
 	}
-	return i.locksOf(cfg, lock.NewRedisStore(client, redisLocks()...), ""), nil, nil
+	return i.locksOf(cfg, lock.NewRedisStore(client, redisLocks()...), ""), nil
 }
 
 // redisLocks keeps no fencing tokens: the database's constraints are the guard
@@ -69,25 +69,27 @@ func (i *Instance) locksOf(cfg config.Config, store lock.Store, prefix string) u
 // which so many are needed.
 func (i *Instance) quorum(
 	cfg config.Config, compose func(parts ...lock.Locker) lock.Locker, need int,
-) (service.Locker, []service.Probe, error) {
+) (service.Locker, error) {
 	clients := make([]redis.UniversalClient, len(cfg.LockRedisURLs))
 	stores := make([]*lock.Client, len(cfg.LockRedisURLs))
 	for n, url := range cfg.LockRedisURLs {
 		client, err := repository.OpenRedis(url)
 		if err != nil {
-			return nil, nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
+			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
 		i.onClose("Redis client of a lock", func(context.Context) error { return client.Close() })
 		clients[n], stores[n] = client, i.lockClient(cfg, lock.NewRedisStore(client, redisLocks()...))
 	}
-	probe := service.Probe{Name: "locks", Ask: func(ctx context.Context) error { return reachable(ctx, clients, need) }}
+	i.probes = append(i.probes, service.Probe{
+		Name: "locks", Ask: func(ctx context.Context) error { return reachable(ctx, clients, need) },
+	})
 	return userLocks(func(name string) lock.Locker {
 		parts := make([]lock.Locker, len(stores))
 		for n, store := range stores {
 			parts[n] = store.Mutex(name)
 		}
 		return compose(parts...)
-	}), []service.Probe{probe}, nil
+	}), nil
 }
 
 // reachable fails when fewer instances answer than are needed.

@@ -1,0 +1,170 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"seckill/config"
+	"seckill/internal/embedded"
+	"seckill/internal/telemetry"
+	"seckill/lock"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/service"
+)
+
+// backstage is what asynchronous orders are made of behind the buyers' backs.
+type backstage struct {
+	deployment string
+	guard      seller
+	queue      *queue.Queue
+	hot        *repository.HotCopies
+	records    copyRecords
+	releases   *repository.Releases
+	modes      *repository.Modes
+	vouchers   *repository.Vouchers
+	orders     *repository.Orders
+	rebuilder  *service.Rebuilder
+	settler    *service.Settler
+	auditor    *service.Auditor
+	metrics    *telemetry.Worker
+	persister  *service.Persister
+	locks      service.Locker // of the reconciler
+	solitude   *solitude
+}
+
+// copyRecords are the database's records of hot copies as the service sees them.
+type copyRecords struct{ *repository.Copies }
+
+// Snapshot implements service.CopyStore.
+func (c copyRecords) Snapshot(ctx context.Context, voucherID string, epoch int64, read func(service.CopySnapshot) error) error {
+	return c.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return read(s) })
+}
+
+// embeddedQueue reports whether the queue is inside this process.
+func embeddedQueue(cfg config.Config) bool {
+	return cfg.OrderMode == string(model.ModeAsync) && cfg.NATSURL == ""
+}
+
+// scriptLocks reports whether the hot copies see the users' locks: in lock mode
+// redis on one real Redis, where both are. In a Cluster they lie on different
+// nodes, and nobody else reaches the embedded one.
+func scriptLocks(cfg config.Config) bool {
+	return cfg.LockMode == "redis" && cfg.RedisURL != "" && !strings.Contains(cfg.RedisURL, ",")
+}
+
+// openQueue connects to the queue, or starts the one inside this process, whose
+// files are in the data directory.
+func (i *Instance) openQueue(ctx context.Context, cfg config.Config, deployment string) (*queue.Queue, error) {
+	options := queue.Options{
+		URL: cfg.NATSURL, Deployment: deployment, Replicas: cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
+	}
+	if cfg.NATSURL == "" {
+		inside, err := embedded.StartNATS(cfg.DataDir, i.log.With(slog.String("part", "nats")))
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded queue: %w", err)
+		}
+		i.onClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
+		options.InProcess = inside
+	}
+	q, err := queue.Open(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("reach the queue (SECKILL_NATS_URL): %w", err)
+	}
+	i.onClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
+	i.probes = append(i.probes, service.Probe{Name: "queue", Ask: q.Ping})
+	return q, nil
+}
+
+// openBackstage opens the queue and puts together what works on it. Nothing
+// runs yet.
+func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s servers, mode orderMode) (*backstage, error) {
+	q, err := i.openQueue(ctx, cfg, mode.deployment)
+	if err != nil {
+		return nil, err
+	}
+	orders, err := newOrderStore(cfg, s.db)
+	if err != nil {
+		return nil, err
+	}
+	b := &backstage{
+		deployment: mode.deployment, guard: mode.guard, queue: q, orders: orders, solitude: s.solitude,
+		hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
+			Identity: s.incarnation, LockKeys: scriptLocks(cfg),
+		}),
+		records: copyRecords{repository.NewCopies(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
+		vouchers: repository.NewVouchers(s.db, cfg.Currency), metrics: telemetry.NewWorker(i.registry),
+	}
+	b.rebuilder = service.NewRebuilder(service.RebuilderDeps{
+		Store: b.records, Copies: b.hot, Queue: q, Modes: b.modes, Metrics: b.metrics, Log: i.log,
+	})
+	b.settler = service.NewSettler(service.SettlerDeps{
+		Copies: b.hot, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
+	})
+	b.auditor = service.NewAuditor(service.AuditorDeps{
+		Store: b.vouchers, Vouchers: b.vouchers, Orders: orders, Copies: b.hot, Queue: q, Settler: b.settler,
+		Rebuilds: b.rebuilder, Log: i.log,
+	})
+	b.persister = service.NewPersister(service.PersisterDeps{
+		Store: orders, Letters: q, Settler: b.settler, Metrics: b.metrics, Log: i.log,
+	})
+	b.locks = i.reconcilerLocks(cfg, s)
+	return b, nil
+}
+
+// newOrderStore keeps orders as the settings say.
+func newOrderStore(cfg config.Config, db *repository.Database) (*repository.Orders, error) {
+	return repository.NewOrders(db, repository.OrderOptions{
+		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow,
+	})
+}
+
+// reconcilerLocks elect the instance that reconciles: always on the Redis whose
+// copies it looks after, whatever the users' locks are.
+func (i *Instance) reconcilerLocks(cfg config.Config, s servers) service.Locker {
+	if cfg.RedisURL == "" {
+		return i.locksOf(cfg, lock.NewMemoryStore(), "")
+	}
+	return i.locksOf(cfg, lock.NewRedisStore(s.redis, redisLocks()...), "")
+}
+
+// rebuild serves the wishes for rebuilds until the stop.
+func (i *Instance) rebuild(b *backstage) {
+	i.background("rebuilder", workPatience, func(ctx context.Context) error {
+		b.solitude.await(ctx)
+		b.rebuilder.Run(ctx)
+		return nil
+	})
+}
+
+// work brings orders from the queue into the database, and puts right what was
+// left behind, until the stop: the consumer ends first.
+func (i *Instance) work(b *backstage) {
+	reconciler := service.NewReconciler(service.ReconcilerDeps{
+		Locks: b.locks, Deployment: b.deployment, Mode: b.guard, Releases: b.releases, Records: b.records,
+		Vouchers: b.vouchers, Rows: b.orders, Copies: b.hot, Intents: b.vouchers, Queue: b.queue,
+		Settler: b.settler, Rebuilds: b.rebuilder, Auditor: b.auditor, Metrics: b.metrics, Log: i.log,
+	})
+	i.background("reconciler", workPatience, func(ctx context.Context) error {
+		b.solitude.await(ctx)
+		reconciler.Run(ctx)
+		return nil
+	})
+	i.consume(b)
+}
+
+// consume persists what is queued, until the stop. That it ends before is the
+// end of the instance: nobody would keep its promises.
+func (i *Instance) consume(b *backstage) {
+	i.background("consumer", workPatience, func(ctx context.Context) error {
+		b.solitude.await(ctx)
+		err := b.queue.Consume(ctx, b.persister.Persist, queue.ConsumeOptions{})
+		if err != nil && ctx.Err() == nil {
+			i.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
+		}
+		return err
+	})
+}
