@@ -212,4 +212,13 @@ func TestABugIsNoOutage(t *testing.T) {
 	if !strings.Contains(err.Error(), s.v.ID) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		t.Errorf("error %v", err)
 	}
+	// The other vouchers of the same call are answered.
+	broken := s.admission("eve")
+	s.v = voucherOf(newID(t), 10)
+	s.rebuild(1, 0, nil, nil)
+	answers, err := s.copies.Reserve(t.Context(), []model.Admission{broken, s.admission("eve")})
+	must(t, err)
+	if answers[0].Err == nil || answers[0].ID != broken.OrderID || answers[1].Err != nil {
+		t.Errorf("answers %+v", answers)
+	}
 }
