@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"gorm.io/gorm"
@@ -109,11 +108,8 @@ func (c *Copies) Close(ctx context.Context, voucherID string, from int64) (model
 // SetBarrier says which message is the last that counts for the open epoch.
 // ErrSuperseded when the epoch given is not the latest, or is open.
 func (c *Copies) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
-	if barrier > math.MaxInt64 {
-		return fmt.Errorf("set the barrier of voucher %s: %d is no sequence", voucherID, barrier)
-	}
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
-		return c.exec(tx, copyBarrier, int64(barrier), voucherID, epoch)
+		return c.exec(tx, copyBarrier, barrier, voucherID, epoch)
 	})
 }
 

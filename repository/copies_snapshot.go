@@ -72,13 +72,7 @@ func (s *Snapshot) Voucher() model.Voucher { return s.voucher.view() }
 // it and is returned.
 func (s *Snapshot) Live(ctx context.Context, yield func([]model.Order) error) error {
 	for last := ""; ; {
-		var orders []model.Order
-		err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
-			// These columns are all in the index that finds the rows.
-			return tx.Select("id, voucher_id, user_id").
-				Where("voucher_id = ? AND user_id > ? AND slot = 1", s.voucher.ID, last).
-				Order("user_id").Limit(snapshotRows).Find(&orders).Error
-		})
+		orders, err := s.liveAfter(ctx, last)
 		if err != nil {
 			return err
 		}
@@ -93,6 +87,27 @@ func (s *Snapshot) Live(ctx context.Context, yield func([]model.Order) error) er
 		}
 		last = orders[len(orders)-1].UserID
 	}
+}
+
+// liveAfter reads a page from an index that has all its columns.
+func (s *Snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
+	orders := make([]model.Order, 0, snapshotRows)
+	err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
+		rows, err := tx.Raw(s.db.dialect.sql(snapshotLive), s.voucher.ID, user, snapshotRows).Rows()
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			order := model.Order{VoucherID: s.voucher.ID}
+			if err := rows.Scan(&order.ID, &order.UserID); err != nil {
+				return fmt.Errorf("read a row: %w", err)
+			}
+			orders = append(orders, order)
+		}
+		return rows.Err()
+	})
+	return orders, err
 }
 
 // Find reads orders by id, whatever became of them; absent ones are left out.

@@ -254,13 +254,20 @@ func statements(t *testing.T, admin *sql.DB, voucherID string) (said []string) {
 	return said
 }
 
-// TestNoDeadlocks: mixed batches, stock changes and patches with one order of
-// locks. The server counts its deadlocks.
+// TestNoDeadlocks: mixed batches, stock changes and patches, and in async mode
+// everything else, with one order of locks. The server counts its deadlocks.
 func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
 	for _, strategy := range mysqlStrategies() {
 		mixedVouchers(t, openFixture(t, store{"mysql", strategy}, f.options))
+	}
+	must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync))
+	must(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync))
+	for _, strategy := range mysqlStrategies() {
+		instance := openFixture(t, store{"mysql", strategy}, f.options)
+		instance.asIn(t, model.ModeAsync)
+		runBedlam(t, instance)
 	}
 	var name string
 	var deadlocks int

@@ -45,11 +45,15 @@ func (o *Orders) cancel(tx *gorm.DB, order *model.Order) error {
 	if err != nil {
 		return err
 	}
-	if err := matched(tx.Exec(o.db.dialect.sql(stockReturn), order.VoucherID)); err != nil {
-		return fmt.Errorf("return a unit of voucher %s: %w", order.VoucherID, err)
+	if _, err := lockVoucher(tx, o.db.dialect, order.VoucherID); err != nil {
+		return fmt.Errorf("lock voucher %s: %w", order.VoucherID, err)
 	}
+	// The order before the unit: who was slower finds nothing to cancel.
 	if err := matched(tx.Exec(o.db.dialect.sql(orderCancel), order.ID, order.UserID)); err != nil {
 		return err
+	}
+	if err := matched(tx.Exec(o.db.dialect.sql(stockReturn), order.VoucherID)); err != nil {
+		return fmt.Errorf("return a unit of voucher %s: %w", order.VoucherID, err)
 	}
 	if err := tx.Where("id = ?", order.ID).Take(order).Error; err != nil {
 		return fmt.Errorf("read it again: %w", err)

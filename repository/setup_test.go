@@ -62,6 +62,9 @@ type fixture struct {
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
 	accounts *repository.Accounts
+	copies   *repository.Copies
+	modes    *repository.Modes
+	releases *repository.Releases
 }
 
 const paymentWindow = 15 * time.Minute
@@ -79,6 +82,35 @@ func newFixture(t testing.TB, s store) *fixture {
 	return f
 }
 
+// newAsync is a fixture of a database that is sold from in async mode.
+func newAsync(t testing.TB, s store) *fixture {
+	t.Helper()
+	f := newFixture(t, s)
+	_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
+	must(t, err)
+	f.asIn(t, model.ModeAsync)
+	return f
+}
+
+// asIn makes the fixture an instance that sells in a mode.
+func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
+	t.Helper()
+	var err error
+	f.orders, err = repository.NewOrders(f.db, repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode})
+	must(t, err)
+}
+
+// overAsync is overStores in async mode.
+func overAsync(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	for _, s := range stores() {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newAsync(t, s))
+		})
+	}
+}
+
 // openFixture opens a database as one more instance would.
 func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	t.Helper()
@@ -91,6 +123,7 @@ func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	must(t, err)
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = repository.NewAccounts(f.db)
+	f.copies, f.modes, f.releases = repository.NewCopies(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
 	return f
 }
 

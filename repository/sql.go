@@ -26,6 +26,8 @@ var (
 	copyProgress string
 	//go:embed sql/copy_open.sql
 	copyOpen string
+	//go:embed sql/snapshot_live.sql
+	snapshotLive string
 	//go:embed sql/voucher_count.sql
 	voucherCount string
 	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql

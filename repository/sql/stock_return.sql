@@ -1,4 +1,4 @@
--- Returns one unit of a voucher, and locks its row.
+-- Returns one unit of a voucher whose row is locked.
 -- Parameter: id.
 -- Result: 1 row matched = returned; 0 = there is no such voucher.
 UPDATE vouchers

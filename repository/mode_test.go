@@ -1,0 +1,128 @@
+package repository_test
+
+import (
+	"regexp"
+	"sync/atomic"
+	"testing"
+
+	"seckill/model"
+)
+
+// mode checks how the database is sold from.
+func (f *fixture) mode(t testing.TB, mode, switchingTo model.OrderMode) {
+	t.Helper()
+	got, err := f.modes.Read(t.Context())
+	must(t, err)
+	if got.Mode != mode || got.SwitchingTo != switchingTo {
+		t.Errorf("mode %+v, want %q, switching to %q", got, mode, switchingTo)
+	}
+}
+
+// TestAdopt: an instance decides how a new database is sold from, and nobody
+// does once there is a voucher.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		f.mode(t, model.ModeSync, "")
+		for _, mode := range []model.OrderMode{model.ModeAsync, model.ModeAsync, model.ModeSync, model.ModeAsync} {
+			got, err := f.modes.Adopt(t.Context(), mode)
+			must(t, err)
+			if got.Mode != mode || !regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment) {
+				t.Errorf("adopted %+v, want %s", got, mode)
+			}
+		}
+		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
+		got, err := f.modes.Adopt(t.Context(), model.ModeSync)
+		must(t, err)
+		if got.Mode != model.ModeAsync || got.SwitchingTo != model.ModeSync {
+			t.Errorf("adopted %+v in the middle of a switch", got)
+		}
+		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		f.onSale(t, 1)
+		got, err = f.modes.Adopt(t.Context(), model.ModeAsync)
+		must(t, err)
+		if got.Mode != model.ModeSync {
+			t.Errorf("adopted %+v with a voucher", got)
+		}
+		f.mode(t, model.ModeSync, "")
+		_, err = f.modes.Adopt(t.Context(), "semisync")
+		wantCode(t, err, model.CodeValidation)
+	})
+}
+
+// TestAdoptAtOnce: instances of both modes and the first voucher at once. Once
+// the voucher is there the mode is fixed.
+func TestAdoptAtOnce(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		var afterwards atomic.Value // the mode seen by who made the voucher
+		volley(9, func(i int) {
+			if i == 8 {
+				f.onSale(t, 1)
+				got, err := f.modes.Read(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				afterwards.Store(got.Mode)
+				return
+			}
+			if _, err := f.modes.Adopt(t.Context(), []model.OrderMode{model.ModeSync, model.ModeAsync}[i%2]); err != nil {
+				t.Error(err)
+			}
+		})
+		if got, ok := afterwards.Load().(model.OrderMode); ok {
+			f.mode(t, got, "")
+		}
+	})
+}
+
+// TestAdoptWaitsForTheFirstVoucher that somebody is just making.
+func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
+	t.Parallel()
+	near := newFixture(t, stores()[0])
+	done := make(chan model.ModeRecord, 1)
+	far := near.through(t, onceOn("COMMIT", func(*wire) verdict {
+		go func() {
+			got, err := near.modes.Adopt(t.Context(), model.ModeAsync)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- got
+		}()
+		eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
+		return pass
+	}))
+	far.onSale(t, 1)
+	if got := <-done; got.Mode != model.ModeSync {
+		t.Errorf("adopted %+v while a voucher was being made", got)
+	}
+}
+
+// TestSwitch steps through a switch, each step repeated.
+func TestSwitch(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 1)
+		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync), model.CodeConflict)
+		for range 2 {
+			must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync))
+			f.mode(t, model.ModeSync, model.ModeAsync)
+		}
+		wantCode(t, f.modes.BeginSwitch(t.Context(), model.ModeSync), model.CodeConflict)
+		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeSync), model.CodeConflict)
+		// What was accepted before is still persisted while the switch drains.
+		must(t, f.place(t, order(t, v.ID, "alice")).Err)
+		for range 2 {
+			must(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync))
+			f.mode(t, model.ModeAsync, "")
+		}
+		must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
+		f.mode(t, model.ModeAsync, "")
+		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
+		audit, err := f.vouchers.Audit(t.Context(), v.ID)
+		must(t, err)
+		if audit.Mode != model.ModeAsync {
+			t.Errorf("the audit says %q", audit.Mode)
+		}
+	})
+}

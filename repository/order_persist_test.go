@@ -1,0 +1,283 @@
+package repository_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// reservation is an order that a hot copy has admitted for 77 CNY an hour ago.
+func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence uint64) model.Reservation {
+	t.Helper()
+	o := order(t, voucherID, userID)
+	o.Price, o.Currency, o.CreatedAt = 77, "CNY", time.Now().Add(-time.Hour).UTC().Truncate(time.Microsecond)
+	return model.Reservation{Order: o, Epoch: epoch, Sequence: sequence}
+}
+
+// opened takes a voucher's hot copy to its first epoch.
+func (f *fixture) opened(t testing.TB, voucherID string) {
+	t.Helper()
+	_, err := f.copies.Close(t.Context(), voucherID, 0)
+	must(t, err)
+	must(t, f.copies.Open(t.Context(), voucherID, 1))
+}
+
+// closed begins the second epoch, for which messages count up to a sequence.
+func (f *fixture) closed(t testing.TB, voucherID string, barrier uint64) {
+	t.Helper()
+	_, err := f.copies.Close(t.Context(), voucherID, 1)
+	must(t, err)
+	must(t, f.copies.SetBarrier(t.Context(), voucherID, 2, barrier))
+}
+
+func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outcome {
+	t.Helper()
+	outcomes, err := f.orders.Persist(t.Context(), list)
+	must(t, err)
+	if len(outcomes) != len(list) {
+		t.Fatalf("%d outcomes for %d reservations", len(outcomes), len(list))
+	}
+	return outcomes
+}
+
+// outbox lists the orders that wait in the outbox.
+func (f *fixture) outbox(t testing.TB) (orders []string) {
+	t.Helper()
+	list, err := f.releases.Next(t.Context(), 1000)
+	must(t, err)
+	for _, r := range list {
+		if id, ok := model.VoucherOf(r.OrderID); !ok || id != r.VoucherID || r.UserID == "" || r.ID == 0 {
+			t.Errorf("release %+v", r)
+		}
+		orders = append(orders, r.OrderID)
+	}
+	slices.Sort(orders)
+	return orders
+}
+
+// wantFailed checks an outcome, the row behind it, and that nothing else became
+// of it.
+func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason, other string) {
+	t.Helper()
+	row, err := f.orders.Get(t.Context(), asked.ID)
+	must(t, err)
+	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason || got.Other != other {
+		t.Errorf("outcome %+v, want failed, %s, other %q", got, reason, other)
+	}
+	if row.Status != model.OrderFailed || row.Reason != reason || row.ClosedAt == nil || row.ExpiresAt != nil || row.UserID != asked.UserID ||
+		!row.CreatedAt.Equal(asked.CreatedAt) || time.Since(*row.ClosedAt).Abs() > time.Minute {
+		t.Errorf("row %+v", row)
+	}
+	if !slices.Contains(f.outbox(t), asked.ID) {
+		t.Errorf("no release of %s", asked.ID)
+	}
+}
+
+// TestPersist: every kind of ending side by side, and the same again when the
+// message is delivered once more.
+func TestPersist(t *testing.T) {
+	t.Parallel()
+	overAsync(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 2)
+		ended := f.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(-2 * time.Hour), EndAt: time.Now().Add(-time.Minute)})
+		f.opened(t, v.ID)
+		f.opened(t, ended.ID)
+		list := []model.Reservation{
+			reservation(t, v.ID, "alice", 1, 1),
+			reservation(t, v.ID, "alice", 1, 1), // the copy had lost her first one
+			reservation(t, v.ID, "bob", 1, 2),
+			reservation(t, v.ID, "carol", 1, 2),     // the copy had more units
+			reservation(t, ended.ID, "alice", 1, 2), // admitted in time
+			reservation(t, "nosuchvoucher", "dave", 1, 2),
+			reservation(t, v.ID, "no user!", 1, 2),
+			reservation(t, v.ID, "erin", 0, 2), // never admitted
+		}
+		for _, again := range []bool{false, true} {
+			got := f.persist(t, list...)
+			for _, i := range []int{0, 2, 4} {
+				o := got[i].Order
+				if got[i].Err != nil || got[i].Created == again || o.Status != model.OrderUnpaid || o.Price != 77 || o.Currency != "CNY" ||
+					!o.CreatedAt.Equal(list[i].CreatedAt) || time.Until(*o.ExpiresAt) < paymentWindow-time.Minute {
+					t.Errorf("%d, again %v: %+v", i, again, got[i])
+				}
+			}
+			f.wantFailed(t, list[1], got[1], model.ReasonAlreadyOrdered, list[0].ID)
+			f.wantFailed(t, list[3], got[3], model.ReasonSoldOut, "")
+			wantCode(t, got[5].Err, model.CodeNotFound)
+			wantCode(t, got[6].Err, model.CodeValidation)
+			wantCode(t, got[7].Err, model.CodeValidation)
+			if rows := f.number(t, "SELECT COUNT(*) FROM orders"); rows != 5 || len(f.outbox(t)) != 2 {
+				t.Errorf("%d rows, outbox %v", rows, f.outbox(t))
+			}
+			f.balanced(t, v.ID, 2)
+			f.balanced(t, ended.ID, 1)
+		}
+		detail, err := f.orders.Detail(t.Context(), list[3].ID)
+		must(t, err)
+		if len(detail.History) != 1 || detail.History[0].To != model.OrderFailed || detail.History[0].From != nil {
+			t.Errorf("history %+v", detail.History)
+		}
+	})
+}
+
+// TestPersistNeverRevives a closed order, and gives a price that was not told
+// with the admission.
+func TestPersistNeverRevives(t *testing.T) {
+	t.Parallel()
+	overAsync(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 5)
+		f.opened(t, v.ID)
+		r := reservation(t, v.ID, "alice", 1, 1)
+		r.Currency = ""
+		if got := f.persist(t, r)[0]; got.Order.Price != v.Price || got.Order.Currency != v.Currency {
+			t.Errorf("%+v, want the voucher's price", got)
+		}
+		_, changed, err := f.orders.Cancel(t.Context(), "alice", r.ID)
+		must(t, err)
+		got := f.persist(t, r)[0]
+		if got.Err != nil || got.Created || got.Order.Status != model.OrderCanceled || !changed {
+			t.Errorf("a canceled order came back as %+v", got)
+		}
+		thief := r
+		thief.UserID = "mallory"
+		wantCode(t, f.persist(t, thief)[0].Err, model.CodeConflict)
+		f.balanced(t, v.ID, 0)
+	})
+}
+
+// TestSuperseded: which messages count for which epoch.
+func TestSuperseded(t *testing.T) {
+	t.Parallel()
+	overAsync(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 100)
+		for i, step := range []struct {
+			change   func()
+			epoch    int64
+			sequence uint64
+			fails    bool
+		}{
+			{func() { f.opened(t, v.ID) }, 1, 5, false},
+			{nil, 7, 5, false}, // the database was restored: its stock decides
+			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1); must(t, err) }, 1, 6, false}, // no barrier yet
+			{nil, 2, 6, false},
+			{func() { must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
+			{nil, 1, 11, true},
+			{nil, 2, 11, false},
+			{func() { must(t, f.copies.Open(t.Context(), v.ID, 2)) }, 2, 12, false},
+			{nil, 1, 10, true}, // the rebuild waited for every message that counted
+			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false}, // a rebuild died, the next one goes on
+			{nil, 3, 25, true}, // no copy was ever open with it
+			{nil, 4, 31, false},
+		} {
+			if step.change != nil {
+				step.change()
+			}
+			r := reservation(t, v.ID, user(i), step.epoch, step.sequence)
+			got := f.persist(t, r)[0]
+			if step.fails {
+				f.wantFailed(t, r, got, model.ReasonSuperseded, "")
+			} else if got.Err != nil || got.Order.Status != model.OrderUnpaid {
+				t.Errorf("step %d: %+v", i, got)
+			}
+		}
+		f.balanced(t, v.ID, 9)
+	})
+}
+
+func (f *fixture) closedFrom(t testing.TB, voucherID string, from int64, barrier uint64) {
+	t.Helper()
+	record, err := f.copies.Close(t.Context(), voucherID, from)
+	must(t, err)
+	must(t, f.copies.SetBarrier(t.Context(), voucherID, record.Epoch, barrier))
+}
+
+// TestFail: a failed order holds only what identifies it; what is there wins.
+func TestFail(t *testing.T) {
+	t.Parallel()
+	overAsync(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 5)
+		f.opened(t, v.ID)
+		poison := reservation(t, v.ID, "alice", 1, 1)
+		poison.Currency = "no currency"
+		wantCode(t, f.persist(t, poison)[0].Err, model.CodeValidation)
+		for range 2 {
+			row, err := f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable)
+			must(t, err)
+			if row.Price != 0 || row.Currency != "" {
+				t.Errorf("row %+v", row)
+			}
+			f.wantFailed(t, poison, model.Outcome{Order: row}, model.ReasonUnprocessable, "")
+		}
+		odd := reservation(t, "nosuchvoucher", "bob", 1, 1)
+		odd.CreatedAt = time.Time{} // not readable: now
+		row, err := f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable)
+		must(t, err)
+		if time.Since(row.CreatedAt).Abs() > time.Minute || len(f.outbox(t)) != 2 {
+			t.Errorf("row %+v, outbox %v", row, f.outbox(t))
+		}
+		good := reservation(t, v.ID, "carol", 1, 1)
+		f.persist(t, good)
+		row, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
+		if err != nil || row.Status != model.OrderUnpaid {
+			t.Errorf("a good order was failed: %+v, %v", row, err)
+		}
+		good.UserID = "eve"
+		_, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
+		wantCode(t, err, model.CodeConflict)
+		for _, id := range []string{"", "no id!", strings.Repeat("x", 65)} {
+			good.ID = id
+			_, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
+			wantCode(t, err, model.CodeValidation)
+		}
+		// Once a failed row is there, no message makes an order of it.
+		poison.Currency = "CNY"
+		if got := f.persist(t, poison)[0]; got.Created || got.Order.Status != model.OrderFailed {
+			t.Errorf("a failed order came back as %+v", got)
+		}
+		f.balanced(t, v.ID, 1)
+	})
+}
+
+// TestUnstorableData: what only the database refuses is an error for the whole,
+// which a caller can tell from trouble of the server.
+func TestUnstorableData(t *testing.T) {
+	t.Parallel()
+	f := newAsync(t, stores()[0])
+	v := f.onSale(t, 5)
+	f.exec(t, "ALTER TABLE orders ADD CONSTRAINT odd CHECK (user_id <> 'odd')")
+	_, err := f.orders.Persist(t.Context(), []model.Reservation{
+		reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "odd", 1, 1),
+	})
+	wantCode(t, err, model.CodeInternal)
+	f.balanced(t, v.ID, 0)
+	f.persist(t, reservation(t, v.ID, "alice", 1, 1))
+	f.balanced(t, v.ID, 1)
+}
+
+// TestFind finds what is there.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 2000)
+		var ids []string
+		var asked []model.Order
+		for i := range 1100 {
+			asked = append(asked, order(t, v.ID, user(i)))
+			ids = append(ids, asked[i].ID)
+		}
+		f.create(t, asked...)
+		found, err := f.orders.Find(t.Context(), append(ids, "absent", "no id!", ""))
+		must(t, err)
+		for _, o := range asked {
+			if found[o.ID].UserID != o.UserID {
+				t.Fatalf("order %s: %+v", o.ID, found[o.ID])
+			}
+		}
+		if none, err := f.orders.Find(t.Context(), nil); err != nil || len(none) != 0 || len(found) != len(asked) {
+			t.Errorf("%d found; %v, %v", len(found), none, err)
+		}
+	})
+}

@@ -1,0 +1,194 @@
+package repository_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func (f *fixture) intend(t testing.TB, id string, stock int64) model.StockIntent {
+	t.Helper()
+	intent, needed, err := f.vouchers.IntendStock(t.Context(), id, model.StockChange{Stock: &stock}, model.Idempotency{})
+	must(t, err)
+	if !needed || intent.Stock != stock || intent.VoucherID != id {
+		t.Fatalf("intent %+v, needed %v", intent, needed)
+	}
+	return intent
+}
+
+func (f *fixture) changeStock(t testing.TB, id string, stock int64) (model.Voucher, error) {
+	t.Helper()
+	return f.vouchers.ChangeStock(t.Context(), id, model.StockChange{Stock: &stock}, model.Idempotency{})
+}
+
+func (f *fixture) intents(t testing.TB) int {
+	t.Helper()
+	list, err := f.vouchers.Intents(t.Context(), 0)
+	must(t, err)
+	return len(list)
+}
+
+// overAsyncDialects is overDialects in async mode.
+func overAsyncDialects(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
+		must(t, err)
+		f.asIn(t, model.ModeAsync)
+		test(t, f)
+	})
+}
+
+// TestStockShrinksAsIntended, and in no other way.
+func TestStockShrinksAsIntended(t *testing.T) {
+	t.Parallel()
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 10)
+		_, err := f.changeStock(t, v.ID, 8)
+		wantCode(t, err, model.CodeUnavailable) // not lowered in the hot copy
+		intent := f.intend(t, v.ID, 8)
+		if intent.Revision != v.Revision || time.Since(intent.CreatedAt).Abs() > time.Minute {
+			t.Errorf("intent %+v of %+v", intent, v)
+		}
+		_, err = f.changeStock(t, v.ID, 7)
+		wantCode(t, err, model.CodeUnavailable) // lowered, but not that far
+		got, err := f.changeStock(t, v.ID, 8)
+		must(t, err)
+		if got.Stock != 8 || got.Remaining != 8 || got.Revision != v.Revision+1 || f.intents(t) != 0 {
+			t.Errorf("%+v, %d intents", got, f.intents(t))
+		}
+		must(t, f.vouchers.DropIntent(t.Context(), intent)) // carried out: nothing
+		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Revision != got.Revision {
+			t.Errorf("%+v, %v", now, err)
+		}
+		// A voucher that was changed after the intent: the hot copy may have been told since.
+		f.intend(t, v.ID, 5)
+		title := "New"
+		_, err = f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})
+		must(t, err)
+		_, err = f.changeStock(t, v.ID, 5)
+		wantCode(t, err, model.CodeUnavailable)
+		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Stock != 8 {
+			t.Errorf("%+v, %v", now, err)
+		}
+	})
+}
+
+// TestNoIntentNeeded: ChangeStock alone gives the answer.
+func TestNoIntentNeeded(t *testing.T) {
+	t.Parallel()
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 10)
+		f.persist(t, reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "bob", 1, 1))
+		minus := model.StockChange{Delta: new(int64(-4))}
+		once := model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"}
+		for _, again := range []bool{false, true} {
+			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, once)
+			must(t, err)
+			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, minus, once)
+			if err != nil || needed == again || got.Stock != 6 || got.Revision != v.Revision+1 {
+				t.Errorf("again %v: needed %v, %+v, %v", again, needed, got, err)
+			}
+		}
+		for _, test := range []struct {
+			change model.StockChange
+			want   model.Code
+		}{
+			{model.StockChange{Delta: new(int64(4))}, ""},
+			{model.StockChange{Stock: new(int64(10))}, ""},
+			{model.StockChange{Stock: new(int64(1))}, model.CodeConflict},
+			{model.StockChange{Delta: new(int64(-10))}, model.CodeConflict},
+		} {
+			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, test.change, model.Idempotency{})
+			must(t, err)
+			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, test.change, model.Idempotency{})
+			if needed || (test.want == "") != (err == nil) || (err != nil && model.CodeOf(err) != test.want) {
+				t.Errorf("%+v: needed %v, %v", test.change, needed, err)
+			}
+		}
+		for id, change := range map[string]model.StockChange{
+			v.ID: {Stock: new(int64(-1))}, "absent": {Stock: new(int64(1))}, "no id!": {Stock: new(int64(1))},
+		} {
+			_, _, err := f.vouchers.IntendStock(t.Context(), id, change, model.Idempotency{})
+			_, want := f.vouchers.ChangeStock(t.Context(), id, change, model.Idempotency{})
+			wantCode(t, err, model.CodeOf(want))
+		}
+		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "g"})
+		wantCode(t, err, model.CodeConflict)
+		if f.intents(t) != 0 {
+			t.Error("an intent stayed")
+		}
+		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
+		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed || err != nil {
+			t.Errorf("in sync mode: needed %v, %v", needed, err)
+		}
+	})
+}
+
+// TestDroppedIntent: whoever meant to shrink a stock and did not, or died, leaves
+// a voucher whose revision overwrites the hot copy.
+func TestDroppedIntent(t *testing.T) {
+	t.Parallel()
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 10)
+		dead := f.intend(t, v.ID, 5)
+		five := model.StockChange{Stock: new(int64(5))}
+		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, five, model.Idempotency{})
+		wantCode(t, err, model.CodeUnavailable) // somebody is at it
+		if list, err := f.vouchers.Intents(t.Context(), time.Minute); err != nil || len(list) != 0 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		f.exec(t, "UPDATE stock_intents SET created_at = ?", map[string]any{
+			"mysql": dead.CreatedAt.Add(-11 * time.Second), "sqlite": dead.CreatedAt.Add(-11 * time.Second).UnixMicro(),
+		}[f.store.dialect])
+		list, err := f.vouchers.Intents(t.Context(), 10*time.Second)
+		must(t, err)
+		if len(list) != 1 || list[0].Stock != 5 || list[0].VoucherID != v.ID || list[0].Revision != v.Revision {
+			t.Fatalf("%+v", list)
+		}
+		fresh := f.intend(t, v.ID, 4) // takes its place
+		must(t, f.vouchers.DropIntent(t.Context(), list[0]))
+		if f.intents(t) != 1 {
+			t.Error("the old intent took the new one with it")
+		}
+		for range 2 {
+			must(t, f.vouchers.DropIntent(t.Context(), fresh))
+			now, err := f.vouchers.Get(t.Context(), v.ID)
+			if err != nil || now.Revision != v.Revision+1 || now.Version != v.Version+1 || now.Stock != 10 || f.intents(t) != 0 {
+				t.Errorf("%+v, %v, %d intents", now, err, f.intents(t))
+			}
+		}
+	})
+}
+
+// TestIntentsAtOnce: of many who shrink a stock at once, one at a time does.
+func TestIntentsAtOnce(t *testing.T) {
+	t.Parallel()
+	overAsyncDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 100)
+		var shrunk atomic.Int64
+		volley(8, func(int) {
+			for range 5 {
+				change := model.StockChange{Delta: new(int64(-1))}
+				intent, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, change, model.Idempotency{})
+				if err != nil {
+					wantCode(t, err, model.CodeUnavailable)
+					continue
+				}
+				got, err := f.vouchers.ChangeStock(t.Context(), v.ID, change, model.Idempotency{})
+				if err != nil || !needed || got.Stock != intent.Stock {
+					t.Errorf("intended %+v, got %+v, %v", intent, got, err)
+				}
+				shrunk.Add(1)
+			}
+		})
+		now, err := f.vouchers.Get(t.Context(), v.ID)
+		must(t, err)
+		if now.Stock != 100-shrunk.Load() || shrunk.Load() == 0 || f.intents(t) != 0 {
+			t.Errorf("%d left after %d changes", now.Stock, shrunk.Load())
+		}
+	})
+}
