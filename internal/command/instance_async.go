@@ -119,6 +119,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 func newOrderStore(cfg config.Config, db *repository.Database) (*repository.Orders, error) {
 	return repository.NewOrders(db, repository.OrderOptions{
 		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow,
+		Mode: model.OrderMode(cfg.OrderMode),
 	})
 }
 
