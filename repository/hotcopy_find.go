@@ -68,7 +68,9 @@ func (h *HotCopies) Due(
 	}
 	due := make([]model.Reservation, 0, len(c.words)/2)
 	for i := 0; i+1 < len(c.words); i += 2 {
-		due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+		if c.words[i+1] != "" {
+			due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+		}
 	}
 	return due, nil
 }

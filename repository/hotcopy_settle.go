@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"seckill/model"
@@ -15,9 +16,13 @@ func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []str
 	for ids := range slices.Chunk(orderIDs, copyOrders) {
 		c := &copyCall{script: h.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
 		for _, id := range ids {
-			c.args = append(c.args, id)
+			if id != "" { // the sentinel
+				c.args = append(c.args, id)
+			}
 		}
-		calls = append(calls, c)
+		if len(c.args) > 1 {
+			calls = append(calls, c)
+		}
 	}
 	return h.all(ctx, "settle orders", calls)
 }
@@ -26,6 +31,9 @@ func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []str
 // acts only while the user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the release is still to be applied.
 func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
+	if err := named(release); err != nil {
+		return false, err
+	}
 	c := &copyCall{script: h.scripts.release, voucher: release.VoucherID, args: []any{
 		release.OrderID, release.UserID, tombstoneKept.Milliseconds(), settledChannel,
 	}}
@@ -37,11 +45,23 @@ func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied
 // ALREADY_ORDERED, that of his live order, and removes the failed one's entry.
 // It may be repeated. A closed copy is corrected by its rebuild: ErrCopyClosed.
 func (h *HotCopies) Correct(ctx context.Context, release model.Release, liveOrderID string) error {
+	if err := named(release); err != nil {
+		return err
+	}
 	c := &copyCall{script: h.scripts.correct, voucher: release.VoucherID, args: []any{
 		release.OrderID, release.UserID, liveOrderID, settledChannel,
 	}}
 	h.run(ctx, c)
 	return c.closed("correct the mark of order " + release.OrderID)
+}
+
+// named refuses what would take a sentinel for an order.
+func named(release model.Release) error {
+	if release.OrderID == "" || release.UserID == "" {
+		return fmt.Errorf("release %d of voucher %s names no order and user: %q, %q",
+			release.ID, release.VoucherID, release.OrderID, release.UserID)
+	}
+	return nil
 }
 
 // Touch notes that reservations were published again in their epochs: they are

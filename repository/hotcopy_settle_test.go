@@ -42,6 +42,10 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 		r := s.buy("bob")
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{""})) // names the sentinel
+		if _, err := s.copies.Release(t.Context(), model.Release{VoucherID: s.v.ID}); err == nil {
+			t.Error("released nothing of nobody")
+		}
 		s.wants(model.CopyOpen, 9, 0, 1)
 		if _, ok, err := s.copies.Pending(t.Context(), r.ID); ok || err != nil {
 			t.Errorf("still pending, or %v", err)

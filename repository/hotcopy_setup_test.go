@@ -124,7 +124,9 @@ func (s *sale) wants(state model.CopyState, remaining, reserved, buyers int64) {
 	}
 }
 
-func (s *sale) key(noun string) string { return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.v.ID, s.epoch, noun) }
+func (s *sale) key(noun string) string {
+	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.v.ID, s.epoch, noun)
+}
 
 func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
 

@@ -5,4 +5,5 @@
 
 if head.state ~= 'open' or head.epoch ~= ARGV[1] then return reply(0) end
 redis.call('hset', KEYS[1], 'state', 'closed')
+redis.call('hincrby', KEYS[1], 'changes', 1)
 return reply(1)

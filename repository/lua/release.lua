@@ -24,4 +24,4 @@ if held > 0 then redis.call('hincrby', KEYS[1], 'changes', 1) end
 local ms = math.floor(clock() / 1000)
 redis.call('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[5])))
 redis.call('zadd', KEYS[5], 'NX', text(ms), ARGV[3])
-return why or reply(1)
+return reply(1)
