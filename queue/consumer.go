@@ -155,7 +155,8 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 		err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw})
 		if errors.Is(err, jetstream.ErrNoStreamResponse) {
 			// Somebody has deleted the letters' stream: it is there the next time.
-			err = errors.Join(err, c.queue.prepareStream(ctx, c.queue.wanted.dead))
+			_, again := c.queue.prepareStream(ctx, c.queue.wanted.dead)
+			err = errors.Join(err, again)
 		}
 		if err != nil {
 			return i, err

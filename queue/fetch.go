@@ -57,7 +57,11 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 		}
 		ctx, cancel := context.WithTimeout(ctx, startBudget)
 		defer cancel()
-		if err := c.queue.prepare(ctx); err != nil {
+		created, err := c.queue.prepare(ctx)
+		if created {
+			c.queue.log.Error("the stream of orders was gone: what waited in it comes again only from the reservations")
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -10,30 +10,40 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// prepare makes the server hold the streams and the consumer as wanted.
-func (q *Queue) prepare(ctx context.Context) error {
-	for _, wanted := range []jetstream.StreamConfig{q.wanted.orders, q.wanted.dead} {
-		if err := q.prepareStream(ctx, wanted); err != nil {
-			return fmt.Errorf("prepare the stream %s: %w", wanted.Name, err)
-		}
+// prepare makes the server hold the streams and the consumer as wanted. It
+// reports whether the stream of orders had to be created.
+func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
+	if created, err = q.prepareStream(ctx, q.wanted.orders); err != nil {
+		return created, err
 	}
-	if err := q.prepareWorker(ctx); err != nil {
-		return fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
+	if _, err = q.prepareStream(ctx, q.wanted.dead); err != nil {
+		return created, err
 	}
-	return nil
+	if err = q.prepareWorker(ctx); err != nil {
+		return created, fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
+	}
+	return created, nil
 }
 
 // prepareStream creates a stream that is missing, and corrects one that is not
 // as it must be.
-func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) error {
+func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (created bool, err error) {
 	stream, err := q.js.Stream(ctx, wanted.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		created = true
 		stream, err = q.createStream(ctx, wanted)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = q.correctStream(ctx, stream.CachedInfo().Config, wanted)
 	}
-	have := stream.CachedInfo().Config
+	if err != nil {
+		return created, fmt.Errorf("prepare the stream %s: %w", wanted.Name, err)
+	}
+	return created, nil
+}
+
+// correctStream changes what a stream has otherwise than wanted, and says so.
+func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.StreamConfig) error {
 	deviations, next := compareStream(have, wanted)
 	for _, d := range deviations {
 		if d.fixed {

@@ -88,7 +88,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 	if err := q.checkServer(ctx); err != nil {
 		return err
 	}
-	if err := q.prepare(ctx); err != nil {
+	if _, err := q.prepare(ctx); err != nil {
 		return err
 	}
 	if o.InProcess == nil {

@@ -90,15 +90,22 @@ func startNATS(store string, log *slog.Logger) (*server.Server, error) {
 	journal := &natsLog{log: log}
 	s.SetLogger(journal, false, false)
 	s.Start() // tells what went wrong only in its log
-	if !s.ReadyForConnections(natsStart) || journal.fatal.Load() != nil || !s.JetStreamEnabled() {
+	if err := ready(s, journal); err != nil {
 		s.Shutdown()
 		s.WaitForShutdown()
-		if reason := journal.fatal.Load(); reason != nil {
-			return nil, errors.New(*reason)
-		}
-		return nil, fmt.Errorf("it was not ready within %s", natsStart)
+		return nil, err
 	}
 	return s, nil
+}
+
+func ready(s *server.Server, journal *natsLog) error {
+	if reason := journal.fatal.Load(); reason != nil {
+		return errors.New(*reason)
+	}
+	if !s.ReadyForConnections(natsStart) || !s.JetStreamEnabled() {
+		return fmt.Errorf("it was not ready within %s", natsStart)
+	}
+	return nil
 }
 
 // InProcessConn connects to the server. It makes a NATS a

@@ -1,9 +1,10 @@
 package testserver
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const (
@@ -107,25 +105,23 @@ func writeNATSConfig(path string, settings []string) error {
 	return os.WriteFile(path, []byte(config), 0o600)
 }
 
-// natsReady asks for the name, so that another test's server on the same port is not taken for this one, and
-// for JetStream, which is ready last.
+// natsReady reads what the server says of itself to everybody who connects; it listens only when JetStream is
+// ready. The name is asked for so that another test's server on the same port is not taken for this one.
 func natsReady(ctx context.Context, s *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, natsReadyBudget)
 	defer cancel()
-	conn, err := nats.Connect(s.URL(), nats.NoReconnect(), nats.Timeout(natsReadyBudget))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
 	if err != nil {
 		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
 	}
 	defer conn.Close()
-	if conn.ConnectedServerName() != natsName(s) {
-		return fmt.Errorf("another nats-server answers on %s", s.Addr())
-	}
-	js, err := jetstream.New(conn)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	greeting, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
 	}
-	if _, err := js.AccountInfo(ctx); err != nil && !errors.Is(err, jetstream.ErrJetStreamNotEnabled) {
-		return fmt.Errorf("ask nats-server on %s: %w", s.Addr(), err)
+	if !strings.Contains(greeting, `"server_name":"`+natsName(s)+`"`) {
+		return fmt.Errorf("another nats-server answers on %s", s.Addr())
 	}
 	return nil
 }

@@ -1,0 +1,139 @@
+package embedded_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/embedded"
+)
+
+// lines is a log that several goroutines write.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	conn, err := nats.Connect("", nats.InProcessServer(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn, js
+}
+
+func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	log := &lines{}
+	for round := range 3 {
+		server, err := embedded.StartNATS(dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, js := jetStream(t, server)
+		if round == 0 {
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ack, err := js.Publish(t.Context(), "s", []byte("x"))
+		if err != nil || ack.Sequence != uint64(round+1) { //nolint:gosec // small
+			t.Errorf("round %d: sequence %+v, %v", round, ack, err)
+		}
+		conn.Close()
+		for range 2 {
+			server.Close()
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "nats")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its directory: %v, %v; want it private", info, err)
+	}
+	if text := log.String(); !strings.Contains(text, "level=DEBUG") || strings.Contains(text, "level=ERROR") || strings.Contains(text, "level=INFO") {
+		t.Errorf("log:\n%s", text)
+	}
+}
+
+func TestNATSIsBoundedAndListensNowhere(t *testing.T) {
+	t.Parallel()
+	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	conn, js := jetStream(t, server)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: 2 << 30}); err == nil {
+		t.Error("its store is not bounded")
+	}
+	if addr := conn.ConnectedAddr(); addr != "pipe" {
+		t.Errorf("it is reached at %q", addr)
+	}
+	sockets, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, socket := range sockets {
+		if target, err := os.Readlink(socket); err == nil && strings.Contains(target, ":4222") {
+			t.Errorf("it listens: %s", target)
+		}
+	}
+}
+
+func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
+		t.Errorf("where a file is in the way: %v", err)
+	}
+
+	taken := t.TempDir()
+	first, err := embedded.StartNATS(taken, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(first.Close)
+	if _, err := embedded.StartNATS(taken, log); err == nil || !strings.Contains(err.Error(), "another process has") {
+		t.Errorf("a directory that is in use: %v", err)
+	}
+
+	// What only the server itself finds out.
+	spoiled := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(spoiled, "nats"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(spoiled, "nats", "jetstream"), []byte("a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := embedded.StartNATS(spoiled, log); err == nil || !strings.Contains(err.Error(), filepath.Join(spoiled, "nats")) {
+		t.Errorf("a store that the server cannot open: %v", err)
+	}
+}

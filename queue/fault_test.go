@@ -1,0 +1,269 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"seckill/internal/embedded"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/queue"
+)
+
+// atServer opens a queue on a server process, maybe through a proxy.
+func atServer(t *testing.T, url string) (*queue.Queue, *journal) {
+	t.Helper()
+	log := &journal{}
+	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.logger()})
+	must(t, err)
+	return q, log
+}
+
+// The ack is lost with its connection: the publish is repeated under its id,
+// succeeds, and there is one message.
+func TestLostAckIsOneMessage(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	w := newWire(t, server.Addr())
+	q, log := atServer(t, w.url())
+	for i := range 5 {
+		w.cutAt(`"seq":`) // of the ack
+		must(t, q.Publish(t.Context(), some(fmt.Sprintf("m%d", i), 3)))
+		if w.cuts() != i+1 {
+			t.Fatalf("%d acks were lost, want %d", w.cuts(), i+1)
+		}
+	}
+	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 5 {
+		t.Errorf("5 publishes are %d messages (%v)", backlog.Messages, err)
+	}
+	if !log.has("a publish is repeated") || !log.has("disconnected") || !log.has("connected again") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+// A server that does not answer: the caller hears "unknown" at its deadline,
+// and not later.
+func TestSilentServerIsUnknownInTime(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	q, _ := atServer(t, server.URL())
+	for name, silence := range map[string]func(){"paused": server.Pause, "killed": func() { server.Resume(); server.Kill() }} {
+		silence()
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		begun := time.Now()
+		err := q.Publish(ctx, some("a", 1))
+		cancel()
+		if !errors.Is(err, model.ErrUnknownOutcome) || model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("%s: Publish: %v", name, err)
+		}
+		if took := time.Since(begun); took < 1400*time.Millisecond || took > 2500*time.Millisecond {
+			t.Errorf("%s: it took %s, want the caller's 1.5 s", name, took)
+		}
+		begun = time.Now()
+		for what, ask := range map[string]func() error{
+			"Ping":    func() error { return q.Ping(t.Context()) },
+			"Backlog": func() error { _, err := q.Backlog(t.Context()); return err },
+			"Bury":    func() error { return q.Bury(t.Context(), model.DeadLetter{Reason: "x", Raw: []byte("x")}) },
+		} {
+			if err := ask(); model.CodeOf(err) != model.CodeUnavailable {
+				t.Errorf("%s: %s: %v, want UNAVAILABLE", name, what, err)
+			}
+		}
+		if took := time.Since(begun); took > 8*time.Second {
+			t.Errorf("%s: three questions took %s", name, took)
+		}
+	}
+}
+
+// Killed again and again while orders are published and consumed: whatever was
+// acknowledged is handed out, by the same Queue, with nothing to be done.
+func TestKilledServerLosesNothing(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	q, log := atServer(t, server.URL())
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	accepted := map[string]bool{}
+	var publishers sync.WaitGroup
+	for p := range 4 {
+		publishers.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				all := some(fmt.Sprintf("p%d-%d", p, i), 3)
+				err := q.Publish(t.Context(), all)
+				mu.Lock()
+				for _, r := range all {
+					accepted[r.ID] = err == nil
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	// Half of the time nothing is consumed, so that much is queued at a kill.
+	for round := range 4 {
+		mu.Lock()
+		before := len(accepted)
+		mu.Unlock()
+		eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
+		server.Kill()
+		server.Start()
+		_ = round
+	}
+	cancel()
+	publishers.Wait()
+	backlog, err := q.Backlog(t.Context())
+	must(t, err)
+	var l ledger
+	consume(t, q, l.persist, queue.ConsumeOptions{})
+	eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
+	server.Kill()
+	server.Start()
+	drained(t, q)
+	seen, lost := l.seen(), 0
+	for id, ok := range accepted {
+		if ok && seen[id] == 0 {
+			lost++
+		}
+	}
+	if lost > 0 || len(accepted) < 400 || backlog.Messages < 100 {
+		t.Errorf("of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost, log)
+	}
+}
+
+// What an embedded server has acknowledged is there when the next one starts.
+func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	for round := range 3 {
+		server, err := embedded.StartNATS(dir, log)
+		must(t, err)
+		q, err := queue.Open(t.Context(), queue.Options{InProcess: server, Deployment: deployment, Log: log})
+		must(t, err)
+		must(t, q.Publish(t.Context(), some(fmt.Sprintf("r%d", round), 10)))
+		if round == 2 {
+			var l ledger
+			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
+			drained(t, q)
+			stop()
+			if len(l.seen()) != 30 {
+				t.Errorf("%d orders, want 30", len(l.seen()))
+			}
+		}
+		q.Close(t.Context())
+		server.Close()
+	}
+}
+
+// A full stream refuses at once and discards nothing; with room again it
+// accepts again.
+func TestFullStreamRefuses(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *queue.Queue{
+		"the server's store": func(t *testing.T) *queue.Queue {
+			q, _ := atServer(t, testserver.NATS(t, "max_file_store: 1MB").URL())
+			return q
+		},
+		"the stream's bound": func(t *testing.T) *queue.Queue {
+			return newFixture(t, func(o *queue.Options) { o.MaxBytes = 1 << 20 }).Queue
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := open(t)
+			var accepted, refused atomic.Int64
+			for i := 0; refused.Load() < 3; i++ {
+				begun := time.Now()
+				err := q.Publish(t.Context(), some(fmt.Sprintf("m%d", i), 100))
+				if err == nil {
+					accepted.Add(1)
+					continue
+				}
+				refused.Add(1)
+				if !errors.Is(err, model.ErrUnknownOutcome) || time.Since(begun) > tryBudget {
+					t.Errorf("refused after %s with %v", time.Since(begun), err)
+				}
+			}
+			backlog, err := q.Backlog(t.Context())
+			must(t, err)
+			if backlog.Messages != accepted.Load() || accepted.Load() < 20 {
+				t.Errorf("%d messages were accepted, %d are there", accepted.Load(), backlog.Messages)
+			}
+			var l ledger
+			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
+			drained(t, q)
+			stop()
+			if n := int64(len(l.seen())); n != 100*accepted.Load() {
+				t.Errorf("%d orders came out, want %d", n, 100*accepted.Load())
+			}
+			must(t, q.Publish(t.Context(), some("room", 100)))
+		})
+	}
+}
+
+// tryBudget is after how long an ack counts as lost: a refusal is quicker.
+const tryBudget = time.Second
+
+// The consumer, or the whole stream, is deleted under a running worker.
+func TestDeletedThingsAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	must(t, f.Publish(t.Context(), some("a", 5)))
+	before := drained(t, f.Queue)
+
+	must(t, f.js.DeleteConsumer(t.Context(), orders, "worker"))
+	must(t, f.Publish(t.Context(), some("b", 5)))
+	eventually(t, "the consumer is back", func() bool { return len(l.seen()) == 10 })
+
+	must(t, f.js.DeleteStream(t.Context(), orders))
+	must(t, f.Publish(t.Context(), some("c", 5))) // repeated until the worker has put it back
+	after := drained(t, f.Queue)
+	if len(l.seen()) != 15 {
+		t.Errorf("%d orders, want 15", len(l.seen()))
+	}
+	// Else a rebuild's barrier from before would be met by newer messages.
+	if after.LastSequence <= before.LastSequence+1 {
+		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
+	}
+	eventually(t, "the log says that all is well again", func() bool { return f.log.has("fetched again") })
+	if !f.log.has("cannot be fetched") || !f.log.has("level=ERROR", "the stream of orders was gone") {
+		t.Errorf("log:\n%s", f.log)
+	}
+}
+
+// The acks are lost with their connection: what they were for comes again, and
+// the ack floor does not claim otherwise.
+func TestLostAcksAreDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	w := newWire(t, server.Addr())
+	q, err := openQueue(t, queue.Options{URL: w.url(), Deployment: deployment, AckWait: 2 * time.Second, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	must(t, q.Publish(t.Context(), some("a", 1)))
+	var again atomic.Int64
+	var l ledger
+	consume(t, q, func(ctx context.Context, all []model.Reservation) []error {
+		if len(l.seen()) == 0 {
+			w.sever()
+		}
+		return l.persist(ctx, all)
+	}, queue.ConsumeOptions{Observe: func(d queue.Delivery) { again.Add(int64(d.Again)) }})
+	eventually(t, "it was persisted", func() bool { return len(l.seen()) == 1 })
+	if stream, err := plain(t, nats.Name("beside"), server.URL()).Stream(t.Context(), orders); err != nil || stream.CachedInfo().State.Msgs != 1 {
+		t.Fatalf("the ack was not lost: %v", err)
+	}
+	drained(t, q)
+	if l.seen()[some("a", 1)[0].ID] != 2 {
+		t.Errorf("handed out %v times, want 2", l.seen())
+	}
+}
+
