@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"seckill/model"
@@ -53,31 +55,35 @@ type comparison struct {
 	marks    map[uint64]struct{} // buyers' marks whose row was not seen
 	pending  map[uint64]struct{} // reservations
 	suspects map[suspect]struct{}
+	leftOut  bool // something was too young to tell
 }
 
-// compare finds the orders that do not add up. What differs at first sight is
-// looked at again one by one, because the sides are not read at one instant.
-func (a *Auditor) compare(ctx context.Context, hot model.HotCopy, v model.Voucher, backlog model.Backlog) ([]drifted, error) {
+// compare finds the orders that do not add up, and tells whether there were any
+// too young to count. What differs at first sight is looked at again one by one,
+// because the sides are not read at one instant.
+func (a *Auditor) compare(
+	ctx context.Context, hot model.HotCopy, v model.Voucher, backlog model.Backlog,
+) (found []drifted, leftOut bool, err error) {
 	c := &comparison{
 		Auditor: a, hot: hot, voucher: v, quiet: backlog.Messages == 0, seed: maphash.MakeSeed(),
 		marks: map[uint64]struct{}{}, pending: map[uint64]struct{}{}, suspects: map[suspect]struct{}{},
 	}
 	for _, step := range []func(context.Context) error{c.readReserved, c.readMarks, c.readRows, c.nameMarks} {
 		if err := step(ctx); err != nil && !errors.Is(err, errEnough) {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	var found []drifted
 	for s := range c.suspects {
 		d, drifts, err := c.judge(ctx, s)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if drifts {
 			found = append(found, d)
 		}
 	}
-	return found, nil
+	slices.SortFunc(found, func(a, b drifted) int { return cmp.Compare(a.orderID, b.orderID) })
+	return found, c.leftOut, nil
 }
 
 func (c *comparison) hash(userID, orderID string) uint64 {
@@ -97,7 +103,11 @@ func (c *comparison) suspect(userID, orderID string) error {
 func (c *comparison) readReserved(ctx context.Context) error {
 	err := c.deps.Copies.Pendings(ctx, c.voucher.ID, c.hot.Epoch, func(r model.Reservation) error {
 		c.pending[c.hash(r.UserID, r.ID)] = struct{}{}
-		if c.young(r) || (!c.quiet && len(c.suspects) >= maxSuspects/2) {
+		if c.young(r) {
+			c.leftOut = true
+			return nil
+		}
+		if !c.quiet && len(c.suspects) >= maxSuspects/2 {
 			return nil // a long queue is no drift, and leaves room for what is
 		}
 		return c.suspect(r.UserID, r.ID)
@@ -169,6 +179,7 @@ func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error
 	}
 	d := drifted{orderID: s.orderID, order: finishedOrder{reservation: reserved, row: row}}
 	if pending && c.young(reserved) {
+		c.leftOut = true
 		return d, false, nil
 	}
 	if exists {
@@ -185,12 +196,13 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 	switch {
 	case row.Live() && pending:
 		return "persisted, but still reserved in Redis", remedySettle
-	case row.Live() && !marked && row.CreatedAt.Before(recent):
-		return "a live order that Redis does not know of", remedyRebuild
-	case row.Live() || (!marked && !pending):
+	case row.Live() == marked && !pending:
 		return "", 0
-	case row.ClosedAt != nil && !row.ClosedAt.Before(recent):
-		return "", 0 // its release is on its way
+	case row.Live() && row.CreatedAt.Before(recent):
+		return "a live order that Redis does not know of", remedyRebuild
+	case row.Live() || (row.ClosedAt != nil && !row.ClosedAt.Before(recent)):
+		c.leftOut = true // on its way, and so is a closed order's release
+		return "", 0
 	default:
 		return fmt.Sprintf("%s, but its unit is still taken in Redis", row.Status), remedySettle
 	}

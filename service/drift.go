@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"sync"
@@ -25,7 +26,7 @@ const (
 type driftWatch struct {
 	auditor  *Auditor
 	settler  *Settler
-	rebuilds RebuildRequests
+	rebuilds CopyDoctor
 	metrics  *telemetry.Worker
 	log      *slog.Logger
 
@@ -42,7 +43,7 @@ type driftCheck struct {
 	suspects map[string]bool // orders that a rebuild would put right
 }
 
-func newDriftWatch(auditor *Auditor, settler *Settler, rebuilds RebuildRequests, metrics *telemetry.Worker, log *slog.Logger) *driftWatch {
+func newDriftWatch(auditor *Auditor, settler *Settler, rebuilds CopyDoctor, metrics *telemetry.Worker, log *slog.Logger) *driftWatch {
 	return &driftWatch{
 		auditor: auditor, settler: settler, rebuilds: rebuilds, metrics: metrics, log: log,
 		checked: map[string]driftCheck{},
@@ -107,7 +108,10 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	if err != nil {
 		return err
 	}
-	found, err := d.auditor.compare(ctx, hot, v, backlog)
+	found, _, err := d.auditor.compare(ctx, hot, v, backlog)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return nil // meanwhile: there is nothing to compare
+	}
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,12 @@ import (
 	"seckill/model"
 )
 
-// drainReport is how often somebody who waits for the queue is told.
-const drainReport = time.Second
+const (
+	// drainReport is how often somebody who waits for the queue is told.
+	drainReport = time.Second
+	// openPoll is how often a copy is looked at that another process loads.
+	openPoll = 200 * time.Millisecond
+)
 
 // ModeStore keeps how the database is sold from. All of it may be repeated.
 type ModeStore interface {
@@ -192,15 +196,20 @@ func (s *ModeSwitch) unpersisted(ctx context.Context, record model.CopyRecord) (
 	return left, nil
 }
 
-// open loads every voucher's hot copy. What cannot be loaded now is loaded by
-// the instances.
+// open loads every voucher's hot copy. The instances do that too, by now: a
+// copy that is being loaded by one of them is waited for.
 func (s *ModeSwitch) open(ctx context.Context) error {
 	records, err := s.deps.Records.Watched(ctx)
 	if err != nil {
 		return fmt.Errorf("read the vouchers: %w", err)
 	}
 	for _, record := range records {
-		if err := s.deps.Rebuilds.ensure(ctx, record.VoucherID); err != nil && !quiet(err) {
+		err := s.deps.Rebuilds.ensure(ctx, record.VoucherID)
+		for elsewhere(err) && ctx.Err() == nil {
+			pause(ctx, openPoll)
+			err = s.deps.Rebuilds.ensure(ctx, record.VoucherID)
+		}
+		if err != nil {
 			return fmt.Errorf("load the hot copy of voucher %s: %w", record.VoucherID, err)
 		}
 	}

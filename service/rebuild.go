@@ -10,7 +10,6 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/model"
-	"seckill/repository"
 )
 
 const (
@@ -34,57 +33,6 @@ const (
 
 // errRebuilding says that somebody else is at it.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
-
-// CopyStore is the database's side of hot copies.
-type CopyStore interface {
-	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
-	// Close begins the next epoch, unless the latest is another one than from:
-	// ErrSuperseded.
-	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
-	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
-	Progress(ctx context.Context, voucherID string, epoch int64) error
-	// Snapshot shows a voucher and its orders as of one instant. Like the others
-	// it answers ErrSuperseded unless the epoch is the latest and not open.
-	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error
-	Open(ctx context.Context, voucherID string, epoch int64) error
-}
-
-// CopySnapshot is one instant of a voucher and its orders.
-type CopySnapshot interface {
-	Voucher() model.Voucher
-	// Live calls yield for every live order, some thousand at once.
-	Live(ctx context.Context, yield func([]model.Order) error) error
-	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-}
-
-// DatabaseCopies is repository.Copies as a CopyStore.
-type DatabaseCopies struct{ *repository.Copies }
-
-// Snapshot implements CopyStore.
-func (d DatabaseCopies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error {
-	return d.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return work(s) })
-}
-
-// LoadedCopies is what a rebuild does to hot copies.
-type LoadedCopies interface {
-	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	Close(ctx context.Context, voucherID string, epoch int64) error
-	Rebuilding(ctx context.Context, voucherID string, epoch int64) error
-	// Pendings calls yield for every reservation of an epoch, closed or not.
-	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	Load(ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation) error
-	Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error
-}
-
-// BacklogReader looks at the queue.
-type BacklogReader interface {
-	Backlog(ctx context.Context) (model.Backlog, error)
-}
-
-// ModeReader knows how the database is sold from.
-type ModeReader interface {
-	Read(ctx context.Context) (model.ModeRecord, error)
-}
 
 // Rebuilder makes hot copies anew from the database and the queue. Any instance
 // may: the database's compare-and-set decides who does. In one process a voucher
@@ -190,8 +138,11 @@ func (r *Rebuilder) serve(ctx context.Context, voucherID string) {
 
 // quiet reports whether a rebuild ended because it is somebody else's, or
 // nobody's any more.
-func quiet(err error) bool {
-	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded) || errors.Is(err, errNotSelling)
+func quiet(err error) bool { return elsewhere(err) || errors.Is(err, errNotSelling) }
+
+// elsewhere reports whether a rebuild ended because somebody else is at it.
+func elsewhere(err error) bool {
+	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded)
 }
 
 // Rebuild makes a voucher's hot copy anew, whatever it looks like, and returns
@@ -199,7 +150,7 @@ func quiet(err error) bool {
 // Rebuild returns at once, without an error.
 func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
 	err := r.rebuild(ctx, voucherID, true)
-	if errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded) {
+	if elsewhere(err) {
 		return nil
 	}
 	return err
@@ -214,7 +165,7 @@ func (r *Rebuilder) ensure(ctx context.Context, voucherID string) error {
 // answers NOT_FOUND, CONFLICT in another order mode, or UNAVAILABLE.
 func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
 	_, err := r.begin(ctx, voucherID, true)
-	if err != nil && !errors.Is(err, errRebuilding) && !errors.Is(err, model.ErrSuperseded) {
+	if err != nil && !elsewhere(err) {
 		return err
 	}
 	r.Demand(voucherID)

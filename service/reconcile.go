@@ -22,7 +22,8 @@ const (
 	reconcileTimeout = 10 * time.Second
 	// electionWait is how long one attempt to be elected waits.
 	electionWait = 2 * time.Second
-	// electionPause is between two attempts while the lock cannot be asked for.
+	// electionPause is between two attempts while the lock cannot be asked for,
+	// or kept.
 	electionPause = time.Second
 	// findChunk is how many rows are read by id, or copies, at once.
 	findChunk = 500
@@ -59,7 +60,7 @@ type ReconcilerDeps struct {
 	Intents    StockIntents
 	Queue      RepublishQueue
 	Settler    *Settler
-	Rebuilds   RebuildRequests
+	Rebuilds   CopyDoctor
 	Auditor    *Auditor
 	Metrics    *telemetry.Worker
 	Log        *slog.Logger
@@ -101,6 +102,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 			continue
 		}
 		r.reign(ctx, lease)
+		pause(ctx, electionPause)
 	}
 }
 

@@ -37,25 +37,12 @@ type OrderLists interface {
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 }
 
-// ReleaseNotes are the outbox rows of units that came back.
-type ReleaseNotes interface {
-	DoneOrders(ctx context.Context, orderIDs []string) error
-}
-
-// RebuildRequests takes wishes for rebuilds.
-type RebuildRequests interface {
-	// Request asks for a rebuild if one is needed.
-	Request(voucherID string)
-	// Demand asks for a rebuild whatever the copy looks like.
-	Demand(voucherID string)
-}
-
 // Settler tells hot copies what became of reservations.
 type Settler struct {
 	copies   SettledCopies
 	orders   OrderLists
-	notes    ReleaseNotes
-	rebuilds RebuildRequests
+	notes    CanceledNotes
+	rebuilds CopyDoctor
 	metrics  *telemetry.Worker
 	log      *slog.Logger
 	troubled atomic.Bool // it was said that hot copies cannot be told
@@ -65,8 +52,8 @@ type Settler struct {
 type SettlerDeps struct {
 	Copies   SettledCopies
 	Orders   OrderLists
-	Notes    ReleaseNotes
-	Rebuilds RebuildRequests
+	Notes    CanceledNotes
+	Rebuilds CopyDoctor
 	Metrics  *telemetry.Worker
 	Log      *slog.Logger
 }

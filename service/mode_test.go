@@ -1,0 +1,123 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestModeWatcher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		w := NewModeWatcher(modeSide{s}, model.ModeAsync, slog.New(slog.DiscardHandler))
+		if w.Selling() == nil || w.Probe(t.Context()) == nil {
+			t.Error("it sells without knowing the mode")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		if err := errors.Join(w.Selling(), w.Probe(t.Context())); err != nil {
+			t.Error(err)
+		}
+		s.fail("mode.read", errors.New("the database is away"))
+		<-time.After(time.Minute)
+		if err := w.Selling(); err != nil {
+			t.Errorf("async must sell on without the database: %v", err)
+		}
+		s.fail("mode.read", nil)
+		s.mu.Lock()
+		s.mode.SwitchingTo = model.ModeSync
+		s.mu.Unlock()
+		<-time.After(400 * time.Millisecond)
+		if model.CodeOf(w.Selling()) != model.CodeUnavailable {
+			t.Error("it sells while the mode is switched")
+		}
+		s.mu.Lock()
+		s.mode = model.ModeRecord{Mode: model.ModeSync}
+		s.mu.Unlock()
+		<-time.After(400 * time.Millisecond)
+		if err := w.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "sync") ||
+			!strings.Contains(err.Error(), "async") || !strings.Contains(err.Error(), "seckill mode") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func (s *stage) switcher() *ModeSwitch {
+	return NewModeSwitch(ModeSwitchDeps{
+		Modes: modeSide{s}, Records: dbSide{s}, Rows: dbSide{s}, Copies: hotSide{s}, Queue: queueSide{s},
+		Persist: s.persister().Persist, Rebuilds: s.rebuild, Progress: func(string) {},
+	})
+}
+
+// switchTo switches beside a consumer, as the command does.
+func (s *stage) switchTo(t *testing.T, mode model.OrderMode) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			pause(ctx, 100*time.Millisecond)
+			s.work(t)
+		}
+	}()
+	err := s.switcher().Switch(ctx, mode)
+	cancel()
+	<-done
+	return err
+}
+
+// Orders in flight at every step survive the switch, and the switch survives
+// every step it dies at.
+func TestSwitchLosesNoOrder(t *testing.T) {
+	t.Parallel()
+	for _, dies := range []string{"", "db.watched", "db.close", "hot.close", "queue.backlog", "db.find", "mode.finish"} {
+		t.Run("dies at "+dies, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.publish(s.admit("o2", "u2"), s.admit("o3", "u3")) // queued
+				late := s.admit("o4", "u4")                         // never published
+				if dies != "" {
+					s.fail(dies, errors.New("killed"))
+					if err := s.switchTo(t, model.ModeSync); err == nil {
+						t.Fatal("no error")
+					}
+					s.on = map[string]func() error{}
+				}
+				if err := s.switchTo(t, model.ModeSync); err != nil {
+					t.Fatal(err)
+				}
+				if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot.State == model.CopyOpen {
+					t.Errorf("%+v, the copy is %s", s.mode, s.hot.State)
+				}
+				for i := range 4 {
+					if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {
+						t.Errorf("%s: %+v", id, s.rows[id])
+					}
+				}
+				s.publish(late) // its publisher was slow, and has told nobody 202
+				if err := s.switchTo(t, model.ModeAsync); err != nil {
+					t.Fatal(err)
+				}
+				s.work(t)
+				s.balanced(t)
+				if s.voucher.Remaining != 6 {
+					t.Errorf("%d remain", s.voucher.Remaining)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,201 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestPersistedOrdersAreSettled(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for i := range 5 {
+		s.publish(s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	s.work(t)
+	if s.count("hot.settle") != 1 || s.count("db.persist") != 1 {
+		t.Errorf("%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
+	}
+	s.balanced(t)
+	if len(s.messages) != 0 {
+		t.Errorf("%d messages are left", len(s.messages))
+	}
+}
+
+func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"away":    model.Unavailable("away", nil),
+		"unknown": fmt.Errorf("commit: %w", model.ErrUnknownOutcome),
+		"timeout": fmt.Errorf("persist: %w", context.DeadlineExceeded),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.fail("db.persist", err)
+			batch := []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")}
+			for i, verdict := range s.persister().Persist(t.Context(), batch) {
+				if !errors.Is(verdict, err) {
+					t.Errorf("verdict %d: %v", i, verdict)
+				}
+			}
+			if s.count("db.persist") != 1 || len(s.letters) != 0 {
+				t.Errorf("%d attempts, %d letters", s.count("db.persist"), len(s.letters))
+			}
+		})
+	}
+}
+
+func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.voucher.Stock, s.voucher.Remaining, s.hot.Voucher.Stock = 500, 500, 500
+	var batch []model.Reservation
+	for i := range 500 {
+		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	s.poison["o317"] = true
+	s.publish(batch...)
+	s.work(t)
+	if len(s.letters) != 1 || s.letters[0].Reservation.ID != "o317" || s.letters[0].Reason == "" {
+		t.Fatalf("letters: %+v", s.letters)
+	}
+	if row := s.rows["o317"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable {
+		t.Errorf("the poison's row: %+v", row)
+	}
+	s.balanced(t)
+	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
+		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
+	}
+	if n := counted(t, s.metrics, "seckill_orders_failed_total"); n != 1 {
+		t.Errorf("%v failed orders are counted", n)
+	}
+}
+
+func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
+	s.fail("queue.bury", errors.New("no stream"))
+	r := s.admit("o1", "u1")
+	verdicts := s.persister().Persist(t.Context(), []model.Reservation{r})
+	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || s.count("db.fail") != 0 {
+		t.Errorf("%v, %d failed rows", verdicts[0], s.count("db.fail"))
+	}
+	s.fail("queue.bury", nil)
+	s.fail("db.fail", model.Unavailable("away", nil))
+	verdicts = s.persister().Persist(t.Context(), []model.Reservation{r})
+	if model.CodeOf(verdicts[0]) != model.CodeUnavailable {
+		t.Errorf("the database went away behind the letter: %v", verdicts[0])
+	}
+	s.fail("db.fail", fmt.Errorf("insert: %w", errData))
+	verdicts = s.persister().Persist(t.Context(), []model.Reservation{r})
+	if verdicts[0] != nil || s.remaining() != 9 {
+		t.Errorf("a unit without a row: %v, %d remain", verdicts[0], s.remaining())
+	}
+}
+
+func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fail("db.persist", fmt.Errorf("insert: %w", errors.New("Error 1054: unknown column")))
+	var batch []model.Reservation
+	for i := range 100 {
+		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	for _, verdict := range s.persister().Persist(t.Context(), batch) {
+		if verdict == nil {
+			t.Fatal("an order was taken from the queue and is nowhere")
+		}
+	}
+	if len(s.letters) != 0 {
+		t.Errorf("%d orders were buried", len(s.letters))
+	}
+}
+
+func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	stray := s.admit("o1", "u1")
+	stray.VoucherID = "v9"
+	verdicts := s.persister().Persist(t.Context(), []model.Reservation{stray, s.admit("o2", "u2")})
+	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
+		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
+	}
+	if !s.rows["o2"].Live() {
+		t.Error("the order beside it was not stored")
+	}
+}
+
+// The copy had a unit too many: its order fails, the unit is not given back, and
+// the voucher is rebuilt.
+func TestSoldOutFromTheDatabaseClosesTheCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.voucher.Stock, s.voucher.Remaining = 1, 1 // and the copy has 10
+		s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
+		ctx := t.Context()
+		s.work(t)
+		if s.count("hot.release") != 0 || s.hot.State != model.CopyClosed {
+			t.Errorf("%d releases, the copy is %s", s.count("hot.release"), s.hot.State)
+		}
+		s.serveRebuilds(ctx)
+		if s.hot.Voucher.Stock != 1 || s.hot.Epoch != 2 {
+			t.Errorf("the copy: %+v", s.hot)
+		}
+		s.balanced(t)
+	})
+}
+
+func TestAlreadyOrderedCorrectsTheMark(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sell("o1", "u1")
+	delete(s.marks[1], "u1") // the copy lost it
+	s.publish(s.admit("o2", "u1"))
+	s.work(t)
+	s.balanced(t)
+	if s.rows["o2"].Reason != model.ReasonAlreadyOrdered || len(s.outbox) != 0 {
+		t.Errorf("%+v, %d releases", s.rows["o2"], len(s.outbox))
+	}
+}
+
+// A message that comes again behind its order's end settles nothing to life.
+func TestALateMessageRevivesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	r := s.admit("o1", "u1")
+	s.publish(r)
+	s.work(t)
+	s.cancel("o1")
+	s.publish(r)
+	s.work(t)
+	s.balanced(t)
+	if s.rows["o1"].Status != model.OrderCanceled || s.remaining() != 10 {
+		t.Errorf("%s, %d remain", s.rows["o1"].Status, s.remaining())
+	}
+}
+
+func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.fail("hot.settle", model.Unavailable("away", nil))
+		s.fail("hot.release", model.Unavailable("away", nil))
+		s.publish(s.admit("o1", "u1"))
+		s.work(t)
+		if len(s.messages) != 0 || !s.rows["o1"].Live() {
+			t.Errorf("%d messages, %+v", len(s.messages), s.rows["o1"])
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, 10*time.Second)
+		s.balanced(t)
+	})
+}

@@ -1,0 +1,59 @@
+package service
+
+import (
+	"context"
+
+	"seckill/model"
+	"seckill/repository"
+)
+
+// CopyStore is the database's side of hot copies.
+type CopyStore interface {
+	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+	// Close begins the next epoch, unless the latest is another one than from:
+	// ErrSuperseded.
+	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
+	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
+	Progress(ctx context.Context, voucherID string, epoch int64) error
+	// Snapshot shows a voucher and its orders as of one instant. Like the others
+	// it answers ErrSuperseded unless the epoch is the latest and not open.
+	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error
+	Open(ctx context.Context, voucherID string, epoch int64) error
+}
+
+// CopySnapshot is one instant of a voucher and its orders.
+type CopySnapshot interface {
+	Voucher() model.Voucher
+	// Live calls yield for every live order, some thousand at once.
+	Live(ctx context.Context, yield func([]model.Order) error) error
+	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+}
+
+// DatabaseCopies is repository.Copies as a CopyStore.
+type DatabaseCopies struct{ *repository.Copies }
+
+// Snapshot implements CopyStore.
+func (d DatabaseCopies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error {
+	return d.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return work(s) })
+}
+
+// LoadedCopies is what a rebuild does to hot copies.
+type LoadedCopies interface {
+	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	Close(ctx context.Context, voucherID string, epoch int64) error
+	Rebuilding(ctx context.Context, voucherID string, epoch int64) error
+	// Pendings calls yield for every reservation of an epoch, closed or not.
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	Load(ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation) error
+	Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error
+}
+
+// BacklogReader looks at the queue.
+type BacklogReader interface {
+	Backlog(ctx context.Context) (model.Backlog, error)
+}
+
+// ModeReader knows how the database is sold from.
+type ModeReader interface {
+	Read(ctx context.Context) (model.ModeRecord, error)
+}

@@ -1,0 +1,283 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.lose()
+		began := time.Now()
+		if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %v with an empty queue", took)
+		}
+		s.balanced(t)
+		if s.hot.Epoch != 2 || s.remaining() != 9 {
+			t.Errorf("epoch %d, %d remain", s.hot.Epoch, s.remaining())
+		}
+	})
+}
+
+// Each step in its place: the copy is closed everywhere before the queue is
+// looked at, and the snapshot is taken after the queue was worked off.
+func TestRebuildTakesItsStepsInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		s.steps = nil
+		done := make(chan error, 1)
+		go func() { done <- s.rebuild.Rebuild(t.Context(), "v1") }()
+		<-time.After(2500 * time.Millisecond)
+		if s.hot.State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
+			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot.State, s.count("db.snapshot"))
+		}
+		if n := s.count("db.progress"); n != 2 {
+			t.Errorf("%d signs of life in 2.5 s", n)
+		}
+		s.work(t)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.rebuilding", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
+		at := slices.Index(s.steps, "db.close")
+		for _, step := range want {
+			next := slices.Index(s.steps[at:], step)
+			if next < 0 {
+				t.Fatalf("%s is missing after %v", step, s.steps[:at])
+			}
+			at += next
+		}
+		s.balanced(t)
+	})
+}
+
+// What was admitted and never published has no row and no message. It keeps its
+// unit over a rebuild, and is an order in the end.
+func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o0", "u0")
+		s.admit("o1", "u1")
+		s.admit("o2", "u0") // by a copy that had lost his mark
+		s.sell("o3", "u3")
+		s.pendings[1]["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
+		if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		if s.marks[2]["u1"] != "o1" || s.marks[2]["u0"] != "o0" || len(s.pendings[2]) != 2 {
+			t.Errorf("marks %v, reservations %v", s.marks[2], s.pendings[2])
+		}
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonAlreadyOrdered {
+			t.Errorf("%+v, %+v", s.rows["o1"], s.rows["o2"])
+		}
+	})
+}
+
+// A publish that was under way when the copy was closed, and lands behind the
+// barrier, is no order: its publisher could promise nothing.
+func TestMessagesBehindTheBarrierAreSuperseded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		r := s.admit("o1", "u1")
+		s.on["hot.load"] = func() error {
+			s.on["hot.load"] = nil
+			s.publish(r)
+			return nil
+		}
+		if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		s.work(t)
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if s.rows["o1"].Reason != model.ReasonSuperseded || s.remaining() != 10 {
+			t.Errorf("%+v, %d remain", s.rows["o1"], s.remaining())
+		}
+	})
+}
+
+// A cancel that commits while the copy is loaded gives its unit back once.
+func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.close", "db.snapshot", "db.open", "hot.open"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.sell("o2", "u2")
+				s.on[at] = func() error {
+					s.on[at] = nil
+					s.cancel("o1")
+					return nil
+				}
+				if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
+					t.Fatal(err)
+				}
+				s.reconcileFor(t, 5*time.Second)
+				s.balanced(t)
+				if s.remaining() != 9 || len(s.outbox) != 0 {
+					t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
+				}
+			})
+		})
+	}
+}
+
+func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		if _, err := (dbSide{s}).Close(t.Context(), "v1", 1); err != nil { // another process, which dies here
+			t.Fatal(err)
+		}
+		s.hot.State = model.CopyClosed
+		if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil || s.hot.State == model.CopyOpen {
+			t.Fatalf("%v, the copy is %s", err, s.hot.State)
+		}
+		began := time.Now()
+		for s.hot.State != model.CopyOpen {
+			s.reconcileFor(t, time.Second)
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("nobody took it over")
+			}
+		}
+		if took := time.Since(began); took < 4*time.Second || s.hot.Epoch != 3 {
+			t.Errorf("taken over after %v, epoch %d", took, s.hot.Epoch)
+		}
+		s.balanced(t)
+	})
+}
+
+// Whatever step a rebuild fails at, the next one gets a new epoch and is right.
+func TestARebuildThatFailsIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{
+		"mode.read", "db.read", "hot.read", "queue.backlog", "db.close", "hot.close", "db.barrier", "hot.rebuilding",
+		"hot.load", "db.snapshot", "db.open", "hot.open",
+	} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.admit("o2", "u2")
+				s.fail(at, errors.New("away"))
+				if err := s.rebuild.Rebuild(t.Context(), "v1"); err == nil {
+					t.Fatal("no error")
+				}
+				s.on = map[string]func() error{}
+				s.reconcileFor(t, 15*time.Second)
+				s.balanced(t)
+			})
+		})
+	}
+}
+
+func TestManyRebuildersOpenOneCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.lose()
+		s.on["db.close"] = func() error { <-time.After(time.Millisecond); return nil }
+		var crowd sync.WaitGroup
+		for range 20 {
+			other := NewRebuilder(s.rebuild.deps) // another process
+			crowd.Go(func() {
+				if err := other.Rebuild(t.Context(), "v1"); err != nil {
+					t.Error(err)
+				}
+			})
+			crowd.Go(func() { _ = s.rebuild.Rebuild(t.Context(), "v1") })
+		}
+		crowd.Wait()
+		s.balanced(t)
+		if n := s.count("hot.open"); n != 1 || s.hot.Epoch != 2 {
+			t.Errorf("%d openings, epoch %d", n, s.hot.Epoch)
+		}
+	})
+}
+
+func TestRequestsAreCoalescedAndBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for i := range 3 * maxRebuildQueue {
+			s.rebuild.Request(fmt.Sprint("v", i))
+			s.rebuild.Request("v0")
+		}
+		if n := len(s.rebuild.waiting); n != maxRebuildQueue {
+			t.Errorf("%d wait", n)
+		}
+	})
+}
+
+func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.rebuild.Request("v1")
+		s.serveRebuilds(t.Context())
+		if s.hot.Epoch != 1 {
+			t.Errorf("epoch %d", s.hot.Epoch)
+		}
+		s.rebuild.Demand("v1")
+		s.serveRebuilds(t.Context())
+		if s.hot.Epoch != 2 {
+			t.Errorf("epoch %d after a demand", s.hot.Epoch)
+		}
+	})
+}
+
+// A queue that lost its messages would be waited for until the end of time.
+func TestAnotherQueueEndsTheWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		s.on["db.barrier"] = func() error { s.messages, s.last = nil, 0; return nil }
+		if err := s.rebuild.Rebuild(t.Context(), "v1"); err == nil {
+			t.Error("no error")
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() {
+			t.Error("the order is lost")
+		}
+	})
+}
+
+func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.mode.SwitchingTo = model.ModeSync
+	if err := s.rebuild.Begin(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
+		t.Errorf("%v, want CONFLICT", err)
+	}
+	if s.record.Epoch != 1 || s.hot.State != model.CopyOpen {
+		t.Error("something was closed")
+	}
+}

@@ -1,0 +1,243 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*stage){
+		"reserved and never published": func(s *stage) { s.admit("o1", "u1") },
+		"persisted and never settled": func(s *stage) {
+			s.sell("o1", "u1")
+			s.pendings[1]["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+		},
+		"closed and never released": func(s *stage) {
+			s.sell("o1", "u1")
+			s.cancel("o1")
+		},
+		"failed and never released": func(s *stage) {
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonUnprocessable)
+			s.outbox = nil // its release was noted, and the process died before the rest
+		},
+		"failed for another order and never corrected": func(s *stage) {
+			s.sell("o0", "u1")
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonAlreadyOrdered)
+		},
+		"sold out and never closed": func(s *stage) {
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonSoldOut)
+		},
+		"an intended stock": func(s *stage) {
+			stock := int64(5)
+			intent, _, err := intentSide{s}.IntendStock(context.Background(), "v1", model.StockChange{Stock: &stock}, model.Idempotency{})
+			if err != nil {
+				panic(err)
+			}
+			if err := (hotSide{s}).Lower(context.Background(), "v1", intent.Stock, intent.Revision); err != nil {
+				panic(err)
+			}
+		},
+		"a change that did not reach the copy": func(s *stage) { s.voucher.Revision++; s.voucher.Price = 7 },
+		"a closed copy":                        func(s *stage) { s.hot.State = model.CopyClosed },
+		"an opened record beside a closed copy": func(s *stage) {
+			s.record.Epoch, s.record.OpenEpoch = 2, 2
+		},
+		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				leave(s)
+				s.reconcileFor(t, 30*time.Second)
+				s.balanced(t)
+				if len(s.outbox) != 0 || len(s.intents) != 0 {
+					t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
+				}
+				if s.hot.Voucher.Stock != s.voucher.Stock || s.hot.Voucher.Price != s.voucher.Price {
+					t.Errorf("the copy has %d at %d, want %d at %d", s.hot.Voucher.Stock, s.hot.Voucher.Price, s.voucher.Stock, s.voucher.Price)
+				}
+			})
+		})
+	}
+}
+
+// A slow worker must not be fed its own backlog twice.
+func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var batch []model.Reservation
+		for i := range 5 {
+			batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+		}
+		s.publish(batch...)
+		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
+		s.reconcileFor(t, time.Minute)
+		if n := s.count("queue.publish"); n != 0 {
+			t.Errorf("%d messages were published again while theirs waited", n)
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, time.Second)
+		s.balanced(t)
+	})
+}
+
+// The letter of an order whose unit could not be given back says all there is
+// to say: it must not go round and round.
+func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.poison["o1"] = true
+		s.fail("db.fail", errData)
+		s.publish(s.admit("o1", "u1"))
+		s.reconcileFor(t, time.Minute)
+		if len(s.letters) != 1 || s.count("queue.publish") != 0 {
+			t.Errorf("%d letters, %d messages", len(s.letters), s.count("queue.publish"))
+		}
+		audit, err := s.auditor().Audit(t.Context(), "v1")
+		if err != nil || audit.Balanced || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "o1" {
+			t.Errorf("the audit does not name it: %+v, %v", audit, err)
+		}
+	})
+}
+
+func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for i := range 2 * relayPage { // of a voucher whose copy is closed
+		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: "v2", UserID: "u"})
+	}
+	s.sell("o1", "u1")
+	s.steps = make([]string, 2*relayPage) // ids of the outbox go on
+	s.cancel("o1")
+	r := &relay{store: dbSide{s}, rows: dbSide{s}, settler: s.settler, metrics: s.worker}
+	r.settler.copies = closedFor{hotSide{s}, "v2"}
+	if err := r.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.outbox) != 2*relayPage || s.remaining() != 10 {
+		t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
+	}
+	if n := s.count("hot.release"); n > 2 {
+		t.Errorf("the closed copy was asked again and again: %d calls", n)
+	}
+}
+
+// closedFor is hot copies of which one is closed.
+type closedFor struct {
+	hotSide
+	voucherID string
+}
+
+func (c closedFor) Release(ctx context.Context, r model.Release) (bool, error) {
+	if r.VoucherID == c.voucherID {
+		return false, c.step("hot.release")
+	}
+	return c.hotSide.Release(ctx, r)
+}
+
+func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.admit("o3", "u3")
+		s.reconcileTwice(t, 30*time.Second, 2)
+		s.balanced(t)
+		if s.remaining() != 8 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
+	for name, drift := range map[string]struct {
+		make    func(*stage)
+		rebuilt bool
+	}{
+		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); delete(s.marks[1], "u1") }, true},
+		"a mark without an order":         {func(s *stage) { s.marks[1]["u1"] = "o1" }, true},
+		"a mark whose order is closed":    {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1"); s.outbox = nil }, false},
+		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.marks[1]["u1"] = "o9" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o0", "u0")
+				drift.make(s)
+				s.hot.Voucher.Version++
+				s.reconcileFor(t, 2*time.Minute)
+				s.balanced(t)
+				if rebuilt := s.hot.Epoch > 1; rebuilt != drift.rebuilt {
+					t.Errorf("epoch %d", s.hot.Epoch)
+				}
+				if s.hot.Epoch > 2 {
+					t.Errorf("rebuilt again and again: epoch %d", s.hot.Epoch)
+				}
+			})
+		})
+	}
+}
+
+// An election that cannot be held, and a lock that is lost, end nothing for good.
+func TestTheReconcilerIsElectedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		locks := &keys{held: map[string]bool{}, err: errors.New("away")}
+		r := s.reconciler(locks)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		<-time.After(3 * time.Second)
+		if s.count("db.watched") != 0 {
+			t.Error("it reconciled without a lock")
+		}
+		locks.mu.Lock()
+		locks.err, locks.lost = nil, true // each lease is lost at once
+		locks.mu.Unlock()
+		<-time.After(5 * time.Second)
+		locks.mu.Lock()
+		locks.lost = false
+		locks.mu.Unlock()
+		<-time.After(5 * time.Second)
+		if s.count("db.watched") == 0 {
+			t.Error("it does not reconcile")
+		}
+		cancel()
+		<-done
+		if locks.taken.Load() != locks.released.Load() {
+			t.Errorf("%d locks taken, %d given back", locks.taken.Load(), locks.released.Load())
+		}
+	})
+}
+
+func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.cancel("o1")
+		s.fail("queue.backlog", errors.New("away"))
+		s.reconcileFor(t, 5*time.Second)
+		if s.remaining() != 10 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}

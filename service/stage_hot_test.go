@@ -1,0 +1,277 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"seckill/model"
+)
+
+// hotSide is the hot copies, as their scripts behave.
+type hotSide struct{ *stage }
+
+func (h hotSide) open() bool { return h.hot.State == model.CopyOpen && h.marks[h.hot.Epoch] != nil }
+
+// lose is a FLUSHALL.
+func (s *stage) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hot = model.HotCopy{State: model.CopyClosed}
+	clear(s.marks)
+	clear(s.pendings)
+	clear(s.due)
+}
+
+// opened runs a script that needs the copy open.
+func (h hotSide) opened(name string, do func()) error {
+	if err := h.step(name); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.open() {
+		return model.ErrCopyClosed
+	}
+	do()
+	h.hot.Voucher.Version++
+	return nil
+}
+
+func (h hotSide) Reserve(_ context.Context, asked []model.Admission) ([]model.Admitted, error) {
+	a := model.Admitted{}
+	a.ID, a.VoucherID, a.UserID = asked[0].OrderID, asked[0].VoucherID, asked[0].UserID
+	err := h.opened("hot.reserve", func() {
+		a.Epoch, a.CreatedAt = h.hot.Epoch, time.Now()
+		switch {
+		case h.marks[a.Epoch][a.UserID] != "":
+			a.Err = model.AlreadyOrdered(model.Order{ID: h.marks[a.Epoch][a.UserID]})
+		case int64(len(h.marks[a.Epoch])) >= h.hot.Voucher.Stock:
+			a.Err = model.SoldOut()
+		default:
+			h.marks[a.Epoch][a.UserID] = a.ID
+			h.pendings[a.Epoch][a.ID] = a.Reservation
+		}
+	})
+	if err != nil {
+		a.Err = err
+	}
+	return []model.Admitted{a}, nil
+}
+
+func (h hotSide) Confirm(_ context.Context, rs []model.Reservation) ([]bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return []bool{h.open() && rs[0].Epoch == h.hot.Epoch}, nil
+}
+
+func (h hotSide) Settle(_ context.Context, _ string, ids []string) error {
+	if err := h.step("hot.settle"); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		delete(h.pendings[h.hot.Epoch], id)
+		delete(h.due, id)
+	}
+	h.hot.Voucher.Version++
+	return nil
+}
+
+func (h hotSide) Release(_ context.Context, r model.Release) (bool, error) {
+	err := h.opened("hot.release", func() {
+		epoch := h.hot.Epoch
+		delete(h.pendings[epoch], r.OrderID)
+		delete(h.due, r.OrderID)
+		if h.marks[epoch][r.UserID] == r.OrderID {
+			delete(h.marks[epoch], r.UserID)
+		}
+	})
+	if err == model.ErrCopyClosed { //nolint:errorlint // it is never wrapped here
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (h hotSide) Correct(_ context.Context, r model.Release, live string) error {
+	return h.opened("hot.correct", func() {
+		delete(h.pendings[h.hot.Epoch], r.OrderID)
+		if h.marks[h.hot.Epoch][r.UserID] == r.OrderID {
+			h.marks[h.hot.Epoch][r.UserID] = live
+		}
+	})
+}
+
+func (h hotSide) Invalidate(_ context.Context, _ string, epoch int64) error {
+	if err := h.step("hot.invalidate"); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hot.State == model.CopyOpen && h.hot.Epoch == epoch {
+		h.hot.State = model.CopyClosed
+	}
+	return nil
+}
+
+func (h hotSide) Touch(_ context.Context, rs []model.Reservation) error {
+	return h.opened("hot.touch", func() {
+		for _, r := range rs {
+			h.due[r.ID] = time.Now()
+		}
+	})
+}
+
+func (h hotSide) Read(context.Context, []string) (map[string]model.HotCopy, error) {
+	if err := h.step("hot.read"); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	hot := h.hot
+	if hot.State == model.CopyOpen && !h.open() {
+		hot.State = model.CopyClosed
+	}
+	hot.Buyers, hot.Reserved = int64(len(h.marks[hot.Epoch])), int64(len(h.pendings[hot.Epoch]))
+	hot.Voucher.Remaining = hot.Voucher.Stock - hot.Buyers
+	hot.Voucher.ServerTime = time.Now()
+	return map[string]model.HotCopy{"v1": hot}, nil
+}
+
+func (h hotSide) Pending(_ context.Context, id string) (r model.Reservation, found bool, err error) {
+	err = h.opened("hot.pending", func() { r, found = h.pendings[h.hot.Epoch][id]; h.hot.Voucher.Version-- })
+	return r, found, err
+}
+
+func (h hotSide) OrderOf(_ context.Context, _, userID string) (id string, pending *model.Reservation, err error) {
+	err = h.opened("hot.orderof", func() { id = h.marks[h.hot.Epoch][userID]; h.hot.Voucher.Version-- })
+	return id, nil, err
+}
+
+func (h hotSide) Due(_ context.Context, _ string, age time.Duration, _ int) (due []model.Reservation, err error) {
+	err = h.opened("hot.due", func() {
+		h.hot.Voucher.Version--
+		for id, r := range h.pendings[h.hot.Epoch] {
+			if time.Since(h.due[id]) >= age {
+				due = append(due, r)
+			}
+		}
+	})
+	return due, err
+}
+
+func (h hotSide) Marks(_ context.Context, _ string, epoch int64, yield func(userID, orderID string) error) error {
+	h.mu.Lock()
+	marks := map[string]string{}
+	for user, id := range h.marks[epoch] {
+		marks[user] = id
+	}
+	h.mu.Unlock()
+	for user, id := range marks {
+		for range 2 { // a scan may show an entry twice
+			if err := yield(user, id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h hotSide) Pendings(_ context.Context, _ string, epoch int64, yield func(model.Reservation) error) error {
+	h.mu.Lock()
+	var list []model.Reservation
+	for _, r := range h.pendings[epoch] {
+		list = append(list, r, r)
+	}
+	h.mu.Unlock()
+	for _, r := range list {
+		if err := yield(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// building runs a script of who builds an epoch.
+func (h hotSide) building(name string, epoch int64, do func()) error {
+	if err := h.step(name); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hot.Epoch != epoch || h.hot.State == model.CopyOpen {
+		return model.ErrSuperseded
+	}
+	do()
+	return nil
+}
+
+func (h hotSide) Close(_ context.Context, _ string, epoch int64) error {
+	if err := h.step("hot.close"); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hot.Epoch > epoch {
+		return model.ErrSuperseded
+	}
+	h.hot.Epoch, h.hot.State = epoch, model.CopyClosed
+	return nil
+}
+
+func (h hotSide) Rebuilding(_ context.Context, _ string, epoch int64) error {
+	return h.building("hot.rebuilding", epoch, func() { h.hot.State = model.CopyRebuilding })
+}
+
+func (h hotSide) Load(_ context.Context, _ string, epoch int64, marks []model.Release, pending []model.Reservation) error {
+	return h.building("hot.load", epoch, func() {
+		if h.marks[epoch] == nil {
+			h.marks[epoch], h.pendings[epoch] = map[string]string{}, map[string]model.Reservation{}
+		}
+		for _, mark := range marks {
+			h.marks[epoch][mark.UserID] = mark.OrderID
+		}
+		for _, r := range pending {
+			h.pendings[epoch][r.ID] = r
+			h.due[r.ID] = time.Now()
+		}
+	})
+}
+
+func (h hotSide) Open(_ context.Context, v model.Voucher, epoch int64, marks, pending int, _ int64) error {
+	matches := false
+	err := h.building("hot.open", epoch, func() {
+		if matches = len(h.marks[epoch]) == marks && len(h.pendings[epoch]) == pending; matches {
+			h.hot = model.HotCopy{State: model.CopyOpen, Epoch: epoch, Voucher: v}
+			h.hot.Voucher.Version = epoch << 40
+		}
+	})
+	if err == nil && !matches {
+		return model.ErrSuperseded
+	}
+	return err
+}
+
+func (h hotSide) Apply(_ context.Context, v model.Voucher) (bool, error) {
+	err := h.opened("hot.apply", func() {
+		if h.hot.Voucher.Revision < v.Revision {
+			version := h.hot.Voucher.Version
+			h.hot.Voucher = v
+			h.hot.Voucher.Version = version
+		}
+	})
+	return err == nil, err
+}
+
+func (h hotSide) Lower(_ context.Context, _ string, stock, revision int64) error {
+	refused := false
+	err := h.opened("hot.lower", func() {
+		if refused = int64(len(h.marks[h.hot.Epoch])) > stock; !refused {
+			h.hot.Voucher.Stock, h.hot.Voucher.Revision = stock, revision
+		}
+	})
+	if err == nil && refused {
+		return model.Conflict("More is taken.")
+	}
+	return err
+}
