@@ -137,7 +137,7 @@ func (c *consumption) feed(ctx context.Context) {
 		select {
 		case m, more := <-c.arrivals:
 			if !more {
-				c.giveBack(line.all())
+				c.giveBack(ctx, line.all())
 				return
 			}
 			line.add(m)

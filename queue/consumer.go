@@ -65,7 +65,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message) bool {
 		}
 		buried, err := c.bury(ctx, m)
 		report.Buried += buried
-		if c.settle(m, worst([]error{verdict, err})) {
+		if c.settle(ctx, m, worst([]error{verdict, err})) {
 			report.Acked++
 		} else {
 			report.Delayed++
@@ -111,19 +111,19 @@ func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation
 // An ack is not waited for. What relies on it is the ack floor, and that rises
 // only with acks that have arrived: a lost one makes a rebuild wait until the
 // message was delivered again and recognised, and nothing worse.
-func (c *consumption) settle(m *message, verdict error) bool {
+func (c *consumption) settle(ctx context.Context, m *message, verdict error) bool {
 	switch {
 	case verdict == nil:
 		failpoint.Reach(failpoint.BeforeAck)
-		c.answered(m, "ack", m.Ack())
+		c.answered(ctx, m, "ack", m.Ack())
 		return true
 	case passing(verdict):
-		c.queue.log.Debug("a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
-		c.answered(m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64))))) //nolint:gosec // at most 64
+		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
+		c.answered(ctx, m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64)))))
 	default: // a bug, which must not cost anybody an accepted order
-		c.queue.log.Error("a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
+		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
-		c.answered(m, "nak", m.NakWithDelay(longestDelay))
+		c.answered(ctx, m, "nak", m.NakWithDelay(longestDelay))
 	}
 	return false
 }
@@ -161,23 +161,23 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 		if err != nil {
 			return i, err
 		}
-		c.queue.log.Error("what cannot be read of a message was put among the dead letters",
+		c.queue.log.ErrorContext(ctx, "what cannot be read of a message was put among the dead letters",
 			slog.Uint64("sequence", m.sequence), slog.String("reason", f.reason))
 	}
 	return len(m.flaws), nil
 }
 
 // giveBack returns messages that nobody has begun with to the other instances.
-func (c *consumption) giveBack(messages []*message) {
+func (c *consumption) giveBack(ctx context.Context, messages []*message) {
 	for _, m := range messages {
-		c.answered(m, "nak", m.Nak())
+		c.answered(ctx, m, "nak", m.Nak())
 		c.hand.release(m)
 	}
 }
 
-func (c *consumption) answered(m *message, what string, err error) {
+func (c *consumption) answered(ctx context.Context, m *message, what string, err error) {
 	if err != nil { // the connection is down; the message comes again by itself
-		c.queue.log.Debug("an answer to the queue was not sent", slog.String("answer", what),
+		c.queue.log.DebugContext(ctx, "an answer to the queue was not sent", slog.String("answer", what),
 			slog.Uint64("sequence", m.sequence), slog.Any("error", err))
 	}
 }
@@ -188,6 +188,6 @@ func (c *consumption) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	if err := c.queue.conn.FlushWithContext(ctx); err != nil {
-		c.queue.log.Debug("acks may be lost with the connection", slog.Any("error", err))
+		c.queue.log.DebugContext(ctx, "acks may be lost with the connection", slog.Any("error", err))
 	}
 }

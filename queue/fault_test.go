@@ -266,4 +266,3 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 		t.Errorf("handed out %v times, want 2", l.seen())
 	}
 }
-

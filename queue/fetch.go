@@ -30,19 +30,17 @@ func (c *consumption) fetchAll(ctx context.Context) error {
 		switch {
 		case err == nil:
 			if failures > 0 {
-				c.queue.log.Info("orders are fetched again", slog.Int("failures", failures))
+				c.queue.log.InfoContext(ctx, "orders are fetched again", slog.Int("failures", failures))
 			}
 			failures = 0
-			continue
-		case ctx.Err() != nil:
-			return nil
 		case errors.Is(err, nats.ErrConnectionClosed):
 			return unavailable("consume the orders", err)
+		default:
+			if failures++; failures == 1 && ctx.Err() == nil {
+				c.queue.log.WarnContext(ctx, "orders cannot be fetched", slog.Any("error", err))
+			}
+			worker = nil
 		}
-		if failures++; failures == 1 {
-			c.queue.log.Warn("orders cannot be fetched", slog.Any("error", err))
-		}
-		worker = nil
 	}
 }
 
@@ -59,7 +57,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 		defer cancel()
 		created, err := c.queue.prepare(ctx)
 		if created {
-			c.queue.log.Error("the stream of orders was gone: what waited in it comes again only from the reservations")
+			c.queue.log.ErrorContext(ctx, "the stream of orders was gone: what waited in it comes again only from the reservations")
 		}
 		if err != nil {
 			return nil, err

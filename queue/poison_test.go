@@ -100,7 +100,7 @@ func TestDeadLetters(t *testing.T) {
 	all := some("a", 3)
 	all[1].ID, all[1].VoucherID = "x..odd.id.", ".odd.id." // dots where a subject must not have them
 	for i := range all {
-		all[i].Sequence = uint64(40 + i) //nolint:gosec // small
+		all[i].Sequence = uint64(40 + i)
 		for _, reason := range []string{"UNPROCESSABLE", "again"} {
 			must(t, f.Bury(ctx, model.DeadLetter{Reason: reason, Reservation: &all[i]}))
 		}

@@ -58,7 +58,7 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 		return fmt.Errorf("it is not as it must be (%v), and the server refuses to correct it: %w", deviations, err)
 	}
 	for _, d := range deviations {
-		q.log.Warn("a stream of the order queue was not as it must be, and was corrected",
+		q.log.WarnContext(ctx, "a stream of the order queue was not as it must be, and was corrected",
 			slog.String("stream", wanted.Name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
 	}
 	return nil
@@ -70,7 +70,7 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 // apart what came before them and what after.
 func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig) (jetstream.Stream, error) {
 	if wanted.Name == q.names.orders {
-		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro())) //nolint:gosec // positive
+		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
 	}
 	stream, err := q.js.CreateStream(ctx, wanted)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, maybe with another sequence
@@ -79,7 +79,7 @@ func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig)
 	if err != nil {
 		return nil, fmt.Errorf("create it with %d replicas: %w", wanted.Replicas, err)
 	}
-	q.log.Info("a stream of the order queue was created", slog.String("stream", wanted.Name), slog.Int("replicas", wanted.Replicas))
+	q.log.InfoContext(ctx, "a stream of the order queue was created", slog.String("stream", wanted.Name), slog.Int("replicas", wanted.Replicas))
 	return stream, nil
 }
 
@@ -93,7 +93,7 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return q.createWorker(ctx)
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
-		q.log.Warn("the consumer of the order queue pushed, and is made anew", slog.String("stream", q.names.orders))
+		q.log.WarnContext(ctx, "the consumer of the order queue pushed, and is made anew", slog.String("stream", q.names.orders))
 	case err != nil:
 		return err
 	default:
@@ -102,7 +102,7 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 			return nil
 		}
 		for _, d := range deviations {
-			q.log.Warn("the consumer of the order queue was not as it must be, and is made anew",
+			q.log.WarnContext(ctx, "the consumer of the order queue was not as it must be, and is made anew",
 				slog.String("stream", q.names.orders), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
 		}
 	}
@@ -116,6 +116,6 @@ func (q *Queue) createWorker(ctx context.Context) error {
 	if _, err := q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker); err != nil {
 		return fmt.Errorf("create it: %w", err)
 	}
-	q.log.Info("the consumer of the order queue was created", slog.String("stream", q.names.orders))
+	q.log.InfoContext(ctx, "the consumer of the order queue was created", slog.String("stream", q.names.orders))
 	return nil
 }

@@ -61,7 +61,7 @@ func (q *Queue) publish(ctx context.Context, orders []model.Reservation) error {
 		if err == nil || definite(err) {
 			return err
 		}
-		q.log.Debug("a publish is repeated", slog.String("message", id), slog.Any("error", err))
+		q.log.DebugContext(ctx, "a publish is repeated", slog.String("message", id), slog.Any("error", err))
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), err)

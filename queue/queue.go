@@ -92,7 +92,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.InProcess == nil {
-		q.log.Warn("the order queue is on an external server, whose sync_interval no client can see: "+
+		q.log.WarnContext(ctx, "the order queue is on an external server, whose sync_interval no client can see: "+
 			"unless it is \"always\", orders that were accepted are lost when that machine dies",
 			slog.String("server", q.conn.ConnectedUrlRedacted()), slog.String("version", q.conn.ConnectedServerVersion()))
 	}
@@ -117,7 +117,7 @@ func (q *Queue) Close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, closeBudget)
 		defer cancel()
 		if err := q.conn.FlushWithContext(ctx); err != nil {
-			q.log.Debug("the order queue was closed without a last flush", slog.Any("error", err))
+			q.log.DebugContext(ctx, "the order queue was closed without a last flush", slog.Any("error", err))
 		}
 		q.conn.Close()
 	})

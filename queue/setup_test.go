@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -195,11 +196,7 @@ func (l *ledger) persist(_ context.Context, orders []model.Reservation) []error 
 func (l *ledger) seen() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	seen := make(map[string]int, len(l.times))
-	for id, times := range l.times {
-		seen[id] = times
-	}
-	return seen
+	return maps.Clone(l.times)
 }
 
 // eventually waits for a condition that becomes true by itself.

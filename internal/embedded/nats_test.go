@@ -63,7 +63,7 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 			}
 		}
 		ack, err := js.Publish(t.Context(), "s", []byte("x"))
-		if err != nil || ack.Sequence != uint64(round+1) { //nolint:gosec // small
+		if err != nil || ack.Sequence != uint64(round+1) {
 			t.Errorf("round %d: sequence %+v, %v", round, ack, err)
 		}
 		conn.Close()
