@@ -50,7 +50,9 @@ func (h *HotCopies) Load(
 		}
 		calls = append(calls, c)
 	}
-	part(nil, nil)
+	if len(marks)+len(pending) == 0 {
+		part(nil, nil) // the sentinels, which every part makes
+	}
 	for some := range slices.Chunk(marks, loadEntries) {
 		part(some, nil)
 	}
