@@ -83,6 +83,26 @@ func TestSilentServerIsUnknownInTime(t *testing.T) {
 	}
 }
 
+// What was asked for while the connection was down is not sent after its caller
+// has been told that nobody knows.
+func TestNothingIsSentLater(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	q, _ := atServer(t, server.URL())
+	server.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := q.Publish(ctx, some("a", 1)); !errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("Publish: %v", err)
+	}
+	server.Start()
+	eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
+	must(t, q.Publish(t.Context(), some("b", 1)))
+	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
+		t.Errorf("%d messages are there, want the one that was confirmed (%v)", backlog.Messages, err)
+	}
+}
+
 // Killed again and again while orders are published and consumed: whatever was
 // acknowledged is handed out, by the same Queue, with nothing to be done.
 func TestKilledServerLosesNothing(t *testing.T) {

@@ -156,6 +156,26 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	}
 }
 
+// The clock of this machine has no say, and what the stream has dropped counts
+// as acknowledged even when the consumer's floor lags.
+func TestBacklogGoesByTheServersClock(t *testing.T) {
+	t.Parallel()
+	server := time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+	info := &jetstream.StreamInfo{TimeStamp: server, State: jetstream.StreamState{
+		Msgs: 3, FirstSeq: 8, LastSeq: 12, FirstTime: server.Add(-4 * time.Second),
+	}}
+	for floor, want := range map[uint64]uint64{0: 7, 5: 7, 7: 7} {
+		got := queue.BacklogOf(floor, info)
+		if got != (model.Backlog{Messages: 3, Age: 4 * time.Second, LastSequence: 12, AckFloor: want}) {
+			t.Errorf("floor %d: %+v", floor, got)
+		}
+	}
+	info.State = jetstream.StreamState{FirstSeq: 13, LastSeq: 12}
+	if got := queue.BacklogOf(3, info); got != (model.Backlog{LastSequence: 12, AckFloor: 12}) {
+		t.Errorf("empty: %+v", got)
+	}
+}
+
 // A later message that is done must not hide an earlier one that is not.
 func TestAckFloorIsNotOverstated(t *testing.T) {
 	t.Parallel()

@@ -79,13 +79,16 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	}
 }
 
-func TestNATSIsBoundedAndListensNowhere(t *testing.T) {
+func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
+	if !server.FlushesAlways() {
+		t.Error("it acknowledges before its disk has the message")
+	}
 	conn, js := jetStream(t, server)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: 2 << 30}); err == nil {
 		t.Error("its store is not bounded")
