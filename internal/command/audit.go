@@ -94,10 +94,10 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 			everything = true
 			return nil
 		case mode.Mode == model.ModeAsync && o.repair:
-			return errors.New("Redis or the queue is inside the server's process: have it repaired over --url") //nolint:staticcheck,revive // Redis is a name
+			return errors.New("what is embedded is inside the server's process: have it repaired over --url")
 		case mode.Mode == model.ModeAsync:
-			fmt.Fprintln(p.Stderr, "Redis or the queue is inside the server's process: this is the database alone. For\n"+
-				"all of it ask the server with --url.")
+			fmt.Fprintln(p.Stderr, "What is embedded is inside the server's process: this is the database alone. For all of\n"+
+				"it ask the server with --url.")
 		}
 		return p.auditAll(ctx, databaseAuditor{repository.NewVouchers(db, cfg.Currency)}, o)
 	})

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,6 +40,16 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *Insta
 	if cfg.RedisURL != "" {
 		redis = "as SECKILL_REDIS_URL says"
 	}
+	orders := "in the database before they are answered (201)"
+	if cfg.OrderMode == string(model.ModeAsync) {
+		orders = "queued before they are answered (202), as SECKILL_NATS_URL says"
+		if cfg.NATSURL == "" {
+			orders = "queued in " + filepath.Join(cfg.DataDir, "nats") + " before they are answered (202)"
+		}
+	}
+	if err := instance.disagrees(ctx); err != nil {
+		orders = "NONE FOR NOW: " + explain(err)
+	}
 	now := time.Now().UTC().Truncate(time.Second)
 	api := instance.BaseURL() + "/api/v1"
 	_, err = fmt.Fprint(p.Stdout, strings.NewReplacer(
@@ -47,6 +58,7 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *Insta
 		"{api}", api,
 		"{file}", embedded.SQLiteFile(cfg.DataDir),
 		"{redis}", redis,
+		"{orders}", orders,
 		"{admin}", admin,
 		"{buyer}", buyer,
 		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
@@ -65,6 +77,7 @@ const welcomeText = `
     operations   {ops}     /metrics, /debug/pprof
     database     SQLite in {file}; orders survive a restart
     Redis        {redis}
+    orders       {orders}
 
   Put 100 vouchers up, buy one as "alice", and look at her order (paste line by line, or all three):
 

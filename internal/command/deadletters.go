@@ -94,7 +94,7 @@ func (p Process) showLetterCommand() *cobra.Command {
 		return p.withLetters(cmd.Context(), flags(), func(_ *Instance, b *backstage, _ config.Config) error {
 			letter, err := b.queue.DeadLetter(cmd.Context(), sequence)
 			if err != nil {
-				return fmt.Errorf("read dead letter %d: %w", sequence, err)
+				return err // it says which
 			}
 			return p.showLetter(letter)
 		})

@@ -54,6 +54,8 @@ type Instance struct {
 	registry  *prometheus.Registry
 	log       *slog.Logger
 
+	// disagrees says that the database is sold from in another order mode.
+	disagrees func(ctx context.Context) error
 	// leave is told that the stop has begun, so that nobody waits in vain.
 	leave func()
 
@@ -103,6 +105,9 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		if cfg.Role != roleAPI {
 			i.work(async) //nolint:contextcheck // until the stop
 		}
+	}
+	if async == nil && cfg.Role == roleWorker {
+		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
 	}
 	i.sweep(servers.db) //nolint:contextcheck // until the stop
 

@@ -45,6 +45,7 @@ func (i *Instance) openMode(ctx context.Context, cfg config.Config, s servers) (
 		return nil
 	})
 	i.probes = append(i.probes, service.Probe{Name: "order mode", Ask: watch.Probe})
+	i.disagrees = watch.Probe
 	m.guard = watch
 	if s.solitude != nil && mine == model.ModeAsync {
 		m.guard = lonelySeller{watch, s.solitude}

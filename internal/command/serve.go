@@ -15,8 +15,9 @@ func (p Process) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve until SIGTERM or SIGINT (what seckill does without a command)",
-		Long: "Serves the API, after applying schema migrations. Every setting that is no secret has a flag;\n" +
-			"secrets come from the environment or from files, see 'seckill config'.",
+		Long: "Serves the API, after applying schema migrations. In async, --role api leaves the orders in the queue to\n" +
+			"others, and --role worker brings them into the database and serves only its health. Every setting that is\n" +
+			"no secret has a flag; secrets come from the environment or from files, see 'seckill config'.",
 	}
 	p.serveOn(cmd)
 	return cmd
@@ -45,7 +46,7 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	}
 	log.InfoContext(ctx, "listening",
 		slog.String("url", instance.BaseURL()), slog.String("operations", instance.OpsURL()))
-	if cfg.Embedded() {
+	if cfg.Embedded() && cfg.Role != roleWorker { // which serves nothing that could be tried
 		err = p.welcome(ctx, cfg, instance)
 	}
 	if err == nil {

@@ -1,0 +1,297 @@
+package command
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/config"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+)
+
+// asyncEnviron is an asynchronous deployment on the servers the tests share.
+func asyncEnviron(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
+		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32), "SECKILL_RATE_USER=0",
+	}
+}
+
+// counter is somebody who calls an instance.
+func counter(t *testing.T, instance *Instance, cfg config.Config) sale {
+	t.Helper()
+	authority, err := openTokens(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
+}
+
+// as is a client with somebody's token.
+func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
+	t.Helper()
+	c, err := s.client(subject, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// putUp puts a voucher on sale.
+func (s sale) putUp(t *testing.T, stock int64) string {
+	t.Helper()
+	id, err := createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// persisted buys one and waits until it is unpaid.
+func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
+	t.Helper()
+	c := s.as(t, user, model.RoleUser)
+	a := buy(t.Context(), c, voucher)
+	if a.status != http.StatusAccepted {
+		t.Fatalf("%+v", a)
+	}
+	order, err := awaitOrder(t.Context(), c, a.order)
+	if err != nil || order.Status != model.OrderUnpaid {
+		t.Fatalf("%+v, %v", order, err)
+	}
+	return order
+}
+
+// ready is what an instance says of itself.
+func ready(t *testing.T, base string) (status int, body string) {
+	t.Helper()
+	response, err := client(t).Get(base + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// eventually waits for something that happens by itself.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for !holds() {
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-deadline:
+			t.Fatalf("it never happened: %s", what)
+		}
+	}
+}
+
+func words(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func TestModeSwitchesAndSellsOn(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	instance, cfg := started(t, environ...)
+	s := counter(t, instance, cfg)
+	voucher := s.putUp(t, 5)
+	s.persisted(t, "alice", voucher)
+
+	if got := call(t, environ, "", "mode"); got.code != 0 || got.stdout != "async\n" {
+		t.Errorf("mode: %+v", got)
+	}
+	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "async already") {
+		t.Errorf("mode async again: %+v", got)
+	}
+	got := call(t, environ, "", "audit")
+	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 4 1 open 4 0 1 0 0s yes") {
+		t.Errorf("audit: %+v", got)
+	}
+	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "order mode sync") {
+		t.Fatalf("mode sync: %+v", got)
+	}
+	eventually(t, "the async instance is not ready and says why", func() bool {
+		status, body := ready(t, s.base)
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async")
+	})
+	if a, _ := press(t.Context(), s.as(t, "bob", model.RoleUser), voucher); a.status != http.StatusServiceUnavailable {
+		t.Errorf("it sells in the wrong mode: %+v", a)
+	}
+	got = call(t, environ, "", "audit", "--repair")
+	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 4 1 yes") || !strings.Contains(got.stderr, "nothing to repair in sync mode") {
+		t.Errorf("audit in sync: %+v", got)
+	}
+	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "1 hot copies are open") {
+		t.Fatalf("mode async: %+v", got)
+	}
+	eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
+	s.persisted(t, "carol", voucher)
+}
+
+func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	instance, cfg := started(t, environ...)
+	s := counter(t, instance, cfg)
+	for _, over := range [][]string{nil, {"--url", instance.BaseURL()}} {
+		voucher := s.putUp(t, 5)
+		s.persisted(t, "alice", voucher)
+		spoil(t, cfg, voucher)
+		asked := append([]string{"audit", "--voucher", voucher}, over...)
+		if got := call(t, environ, "", asked...); got.code != exitError || !strings.HasSuffix(strings.TrimSpace(got.stdout), "NO") {
+			t.Errorf("%q of a wrong copy: %+v", asked, got)
+		}
+		repair := append(asked, "--repair")
+		if got := call(t, environ, "", repair...); got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 4 1 open 4 0 1 0 0s yes") {
+			t.Errorf("%q: %+v", repair, got)
+		}
+		s.persisted(t, "bob", voucher)
+	}
+}
+
+// spoil makes a hot copy believe in one unit too many.
+func spoil(t *testing.T, cfg config.Config, voucher string) {
+	t.Helper()
+	rdb, err := repository.OpenRedis(cfg.RedisURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rdb.Close()
+	head := "seckill:v1:{" + voucher + "}:head"
+	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {
+		t.Fatalf("%s: stock %d, %v", head, n, err)
+	}
+}
+
+// bury puts letters into a deployment's queue.
+func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
+	t.Helper()
+	db, err := openDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	mode, err := repository.NewModes(db).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close(context.Background())
+	for _, letter := range letters {
+		if err := q.Bury(t.Context(), letter); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	instance, cfg := started(t, environ...)
+	s := counter(t, instance, cfg)
+	voucher := s.putUp(t, 2)
+	lost := func(id, user string) *model.Reservation {
+		return &model.Reservation{Epoch: 1, Sequence: 7, Order: model.Order{
+			ID: id + "." + voucher, VoucherID: voucher, UserID: user, Status: model.OrderProcessing,
+			Price: 1000, Currency: "CNY", CreatedAt: time.Now(),
+		}}
+	}
+	if got := call(t, environ, "", "deadletters", "list"); got.code != 0 || got.stdout != "0 dead letters\n" {
+		t.Errorf("list of nothing: %+v", got)
+	}
+	bury(t, cfg,
+		model.DeadLetter{Reason: "a column\nis missing", Reservation: lost("one", "alice")},
+		model.DeadLetter{Reason: "no JSON", Raw: []byte("\x00garbage")},
+		model.DeadLetter{Reason: "again", Reservation: lost("two", "alice")},
+		model.DeadLetter{Reason: "and again", Reservation: lost("three", "bob")})
+
+	got := call(t, environ, "", "deadletters", "list")
+	rows := regexp.MustCompile(`(?m)^(\d+) .*$`).FindAllStringSubmatch(got.stdout, -1)
+	if got.code != 0 || len(rows) != 5 || !strings.Contains(rows[0][0], "one."+voucher) || !strings.Contains(rows[0][0], `a column\nis missing`) ||
+		!strings.Contains(got.stdout, "4 dead letters") {
+		t.Fatalf("list: %+v", got)
+	}
+	first, raw := rows[0][1], rows[1][1]
+	if got := call(t, environ, "", "deadletters", "show", first); got.code != 0 || !strings.Contains(words(got.stdout), "user alice price 1000 CNY") {
+		t.Errorf("show: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "show", raw); got.code != 0 || !strings.Contains(got.stdout, `"\x00garbage"`) {
+		t.Errorf("show raw: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "show", "999999999"); got.code != exitError || got.stderr == "" {
+		t.Errorf("show nothing: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "replay", raw); got.code != exitError || !strings.Contains(got.stderr, "could not be read") {
+		t.Errorf("replay raw: %+v", got)
+	}
+	got = call(t, environ, "", "deadletters", "replay", first)
+	made := regexp.MustCompile(`new order (\S+)`).FindStringSubmatch(got.stdout)
+	if got.code != 0 || made == nil || made[1] == "one."+voucher {
+		t.Fatalf("replay: %+v", got)
+	}
+	order, err := awaitOrder(t.Context(), s.as(t, "alice", model.RoleUser), model.Order{ID: made[1]})
+	if err != nil || order.Status != model.OrderUnpaid || order.UserID != "alice" {
+		t.Errorf("the new order: %+v, %v", order, err)
+	}
+	// Alice has an order now; Bob gets the last unit.
+	got = call(t, environ, "", "deadletters", "replay", "--all")
+	if got.code != exitError || !strings.Contains(got.stdout, "user bob has the new order") || !strings.Contains(got.stderr, "already") ||
+		!strings.Contains(got.stdout, "1 of 2 dead letters were replayed") {
+		t.Errorf("replay all: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "list"); !strings.Contains(got.stdout, "2 dead letters") || strings.Contains(got.stdout, "bob") {
+		t.Errorf("list afterwards: %+v", got)
+	}
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	environ := asyncEnviron(t)
+	api, cfg := started(t, append(environ, "SECKILL_ROLE=api")...)
+	s := counter(t, api, cfg)
+	voucher := s.putUp(t, 2)
+	alice := s.as(t, "alice", model.RoleUser)
+	a := buy(t.Context(), alice, voucher)
+	if a.status != http.StatusAccepted {
+		t.Fatalf("%+v", a)
+	}
+	var now model.Order
+	if err := alice.request(t.Context(), http.MethodGet, "/orders/"+a.order.ID+"?wait=1s", nil, decode(&now)); err != nil || now.Status != model.OrderProcessing {
+		t.Errorf("nobody works, and the order is %+v, %v", now, err)
+	}
+	worker, _ := started(t, append(environ, "SECKILL_ROLE=worker")...)
+	if order, err := awaitOrder(t.Context(), alice, now); err != nil || order.Status != model.OrderUnpaid {
+		t.Errorf("%+v, %v", order, err)
+	}
+	if status, body := ready(t, worker.BaseURL()); status != http.StatusOK || !strings.Contains(body, "queue") {
+		t.Errorf("the worker's health: %d %s", status, body)
+	}
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/api/v1/vouchers": http.StatusNotFound} {
+		response, err := client(t).Get(worker.BaseURL() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s: %d", path, response.StatusCode)
+		}
+	}
+}
