@@ -295,3 +295,34 @@ func TestRoles(t *testing.T) {
 		}
 	}
 }
+
+// What is embedded beside a real database allows one instance: the second is not
+// ready, sells nothing, and leaves the first one's hot copies alone.
+func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
+	t.Parallel()
+	environ := []string{
+		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32),
+	}
+	first, cfg := started(t, environ...)
+	s := counter(t, first, cfg)
+	eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
+	voucher := s.putUp(t, 5)
+	s.persisted(t, "alice", voucher)
+
+	second, _ := started(t, environ...)
+	status, body := ready(t, second.BaseURL())
+	if status != http.StatusServiceUnavailable || !strings.Contains(body, "SECKILL_REDIS_URL and SECKILL_NATS_URL") {
+		t.Errorf("the second: %d %s", status, body)
+	}
+	bob := s.as(t, "bob", model.RoleUser)
+	bob.base = second.BaseURL()
+	for range 3 {
+		if a, _ := press(t.Context(), bob, voucher); a.status != http.StatusServiceUnavailable {
+			t.Errorf("the second sells: %+v", a)
+		}
+	}
+	s.persisted(t, "carol", voucher)
+	if audit, err := s.as(t, "admin", model.RoleAdmin).audit(t.Context(), voucher); err != nil || !audit.Balanced || audit.Redis.Buyers != 2 {
+		t.Errorf("the audit: %+v, %v", audit, err)
+	}
+}

@@ -192,8 +192,11 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 		environ []string
 		stderr  string
 	}{
-		"no database":  {[]string{secret, "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "database"},
-		"no Redis":     {append(in(t.TempDir()), "SECKILL_REDIS_URL=redis://127.0.0.1:1"), "SECKILL_REDIS_URL"},
+		"no database": {[]string{secret, "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x"}, "database"},
+		"no Redis":    {append(in(t.TempDir()), "SECKILL_REDIS_URL=redis://127.0.0.1:1"), "SECKILL_REDIS_URL"},
+		"no queue": {
+			append(in(t.TempDir()), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://127.0.0.1:1"), "SECKILL_NATS_URL",
+		},
 		"port in use":  {append(in(t.TempDir()), "SECKILL_HTTP_ADDR="+taken), taken},
 		"no data dir":  {in("/dev/null/data"), "/dev/null"},
 		"short secret": {[]string{"SECKILL_JWT_SECRET=x"}, "SECKILL_JWT_SECRET"},
