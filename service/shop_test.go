@@ -63,11 +63,13 @@ type keys struct {
 	err      error
 	lost     bool
 	busy     string // the name of a lock somebody else holds
+	tried    atomic.Int64
 	taken    atomic.Int64
 	released atomic.Int64
 }
 
 func (k *keys) Lock(ctx context.Context, name string, wait time.Duration) (Lease, error) {
+	k.tried.Add(1)
 	took := k.took
 	if name == k.busy {
 		took += wait

@@ -1,0 +1,208 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// line is a queue whose messages take a millisecond.
+type line struct {
+	mu      sync.Mutex
+	queued  []model.Reservation
+	backlog model.Backlog
+	err     error // of a publish
+	away    error // of a look at the backlog
+	took    time.Duration
+	during  func() // a publish
+
+	published atomic.Int64 // messages
+	looked    atomic.Int64
+}
+
+func newLine() *line { return &line{took: queryTime} }
+
+func (l *line) Publish(ctx context.Context, reservations []model.Reservation) error {
+	l.published.Add(1)
+	if l.during != nil {
+		l.during()
+	}
+	select {
+	case <-time.After(l.took):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	l.queued = append(l.queued, reservations...)
+	return nil
+}
+
+func (l *line) Backlog(context.Context) (model.Backlog, error) {
+	l.looked.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.backlog, l.away
+}
+
+func (l *line) with(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// users are those whose orders are queued.
+func (l *line) users() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var users []string
+	for _, r := range l.queued {
+		users = append(users, r.UserID)
+	}
+	return users
+}
+
+// rows is a database of orders.
+type rows struct {
+	OrderStore // of the rest nothing is called
+
+	table   *table
+	mu      sync.Mutex
+	byID    map[string]model.Order
+	err     error
+	noted   []string
+	queries atomic.Int64
+}
+
+func (r *rows) put(o model.Order) model.Order {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o.VoucherID == "" {
+		o.VoucherID = "v1"
+	}
+	r.byID[o.ID] = o
+	return o
+}
+
+func (r *rows) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+// ask is one query.
+func (r *rows) ask() (unlock func(), err error) {
+	r.queries.Add(1)
+	<-time.After(queryTime)
+	r.mu.Lock()
+	return r.mu.Unlock, r.err
+}
+
+func (r *rows) Find(_ context.Context, ids []string) (map[string]model.Order, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	found := map[string]model.Order{}
+	for _, id := range ids {
+		if row, ok := r.byID[id]; ok {
+			found[id] = row
+		}
+	}
+	return found, err
+}
+
+func (r *rows) List(_ context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	page := model.OrderPage{Items: []model.Order{}}
+	for _, row := range r.byID {
+		if row.UserID == q.UserID && (q.VoucherID == "" || row.VoucherID == q.VoucherID) && (q.Status == "" || row.Status == q.Status) {
+			page.Items = append(page.Items, row)
+		}
+	}
+	slices.SortFunc(page.Items, func(a, b model.Order) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	if q.Limit > 0 && len(page.Items) > q.Limit {
+		page.Items, page.NextCursor = page.Items[:q.Limit], "more"
+	}
+	return page, err
+}
+
+func (r *rows) Detail(_ context.Context, id string) (model.OrderDetail, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	row, ok := r.byID[id]
+	if err == nil && !ok {
+		err = model.NotFound("order")
+	}
+	return model.OrderDetail{Order: row}, err
+}
+
+func (r *rows) Cancel(_ context.Context, userID, id string) (model.Order, bool, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	row, ok := r.byID[id]
+	switch {
+	case err != nil:
+		return model.Order{}, false, err
+	case !ok || row.UserID != userID:
+		return model.Order{}, false, model.NotFound("order")
+	case row.Status == model.OrderCanceled:
+		return row, false, nil
+	case row.Status != model.OrderUnpaid:
+		return model.Order{}, false, &model.Error{Code: model.CodeIllegalState, OrderStatus: row.Status}
+	}
+	row.Status = model.OrderCanceled
+	r.byID[id] = row
+	return row, true, nil
+}
+
+func (r *rows) DoneOrders(_ context.Context, ids []string) error {
+	unlock, err := r.ask()
+	defer unlock()
+	r.noted = append(r.noted, ids...)
+	return err
+}
+
+// persist makes a row of a reservation, and settles it, as a worker does.
+func (s hotShop) persist(r model.Reservation) model.Order {
+	row := r.Order
+	row.Status = model.OrderUnpaid
+	s.rows.put(row)
+	s.hot.with(func() { delete(s.hot.pending, r.ID) })
+	return row
+}
+
+// doctor counts wishes for rebuilds.
+type doctor struct{ requests, demands atomic.Int64 }
+
+func (d *doctor) Request(string) { d.requests.Add(1) }
+func (d *doctor) Demand(string)  { d.demands.Add(1) }
+
+// buys places an order that must be accepted.
+func (s hotShop) buys(t *testing.T, userID string) model.Order {
+	t.Helper()
+	order, err := s.Place(t.Context(), userID, "v1")
+	if err != nil || order.Status != model.OrderProcessing {
+		t.Fatalf("%s: %+v, %v; want an order that is processing", userID, order, err)
+	}
+	return order
+}
+
+// refused places an order that must be refused.
+func (s hotShop) refused(t *testing.T, userID string, want model.Code) *model.Error {
+	t.Helper()
+	order, err := s.Place(t.Context(), userID, "v1")
+	if err == nil || model.CodeOf(err) != want {
+		t.Fatalf("%s: %+v, %v; want %s", userID, order, err, want)
+	}
+	refusal, _ := errors.AsType[*model.Error](err)
+	return refusal
+}
