@@ -104,7 +104,7 @@ func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
 func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.fail("db.persist", fmt.Errorf("insert: %w", errors.New("Error 1054: unknown column")))
+	s.fail("db.persist", fmt.Errorf("insert: %w", errors.New("1054: unknown column")))
 	var batch []model.Reservation
 	for i := range 100 {
 		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))

@@ -237,7 +237,7 @@ func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 }
 
 func (r *Reconciler) lookForDrift(ctx context.Context) error {
-	if r.deps.Mode.Selling() != nil {
+	if selling := r.deps.Mode.Selling() == nil; !selling {
 		return nil
 	}
 	return r.drift.look(ctx)

@@ -12,7 +12,7 @@ import (
 )
 
 // errData is what a driver says of data it cannot store.
-var errData = errors.New("Error 1366: incorrect value")
+var errData = errors.New("1366: incorrect value")
 
 // dbSide is the database.
 type dbSide struct{ *stage }
@@ -190,8 +190,6 @@ func (d dbSide) Audit(_ context.Context, id string) (model.Audit, error) {
 	audit.Balanced = audit.Database.Stock == audit.Database.Remaining+audit.Database.LiveOrders
 	return audit, nil
 }
-
-// The record of the copy.
 
 func (d dbSide) now() model.CopyRecord {
 	record := d.record

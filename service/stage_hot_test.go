@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"seckill/model"
@@ -162,10 +163,7 @@ func (h hotSide) Due(_ context.Context, _ string, age time.Duration, _ int) (due
 
 func (h hotSide) Marks(_ context.Context, _ string, epoch int64, yield func(userID, orderID string) error) error {
 	h.mu.Lock()
-	marks := map[string]string{}
-	for user, id := range h.marks[epoch] {
-		marks[user] = id
-	}
+	marks := maps.Clone(h.marks[epoch])
 	h.mu.Unlock()
 	for user, id := range marks {
 		for range 2 { // a scan may show an entry twice
