@@ -27,7 +27,7 @@ type copyRow struct {
 	Barrier          *int64
 	Progress         *time.Time
 	Revision         int64
-	Now              clock
+	Now              clock `gorm:"column:read_at"`
 }
 
 func (r copyRow) record() model.CopyRecord {
@@ -92,9 +92,15 @@ func (c *Copies) list(db *gorm.DB, where string, args ...any) ([]model.CopyRecor
 // Close begins the next epoch of a voucher's hot copy and returns its record.
 // From now on reservations of the open epoch count only as far as the barrier
 // says, once there is one. ErrSuperseded when the latest epoch is another one.
+// After an unknown outcome the next epoch may have begun, and nobody can tell
+// whose it is: two must never build one epoch, so that it belongs to nobody.
 func (c *Copies) Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error) {
 	var record model.CopyRecord
-	err := c.change(ctx, "close", voucherID, from, func(tx *gorm.DB) error {
+	action, err := c.action("close", voucherID, from)
+	if err != nil {
+		return record, err
+	}
+	err = c.db.write(ctx, action, func(tx *gorm.DB) error {
 		if err := c.exec(tx, copyClose, voucherID, from); err != nil {
 			return err
 		}
@@ -143,12 +149,20 @@ func (c *Copies) Open(ctx context.Context, voucherID string, epoch int64) error 
 	})
 }
 
+// change is for steps that may be repeated.
 func (c *Copies) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
-	action := fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch)
-	if err := possible(voucherID); err != nil {
-		return fmt.Errorf("%s: %w", action, err)
+	action, err := c.action(what, voucherID, epoch)
+	if err != nil {
+		return err
 	}
-	return c.db.write(ctx, action, work)
+	return c.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
+}
+
+func (c *Copies) action(what, voucherID string, epoch int64) (string, error) {
+	if err := possible(voucherID); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s the hot copy of voucher %s at epoch %d", what, voucherID, epoch), nil
 }
 
 // exec is ErrSuperseded when the statement matches nothing.

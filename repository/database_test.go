@@ -22,7 +22,7 @@ func TestSession(t *testing.T) {
 	must(t, f.db.Migrate(t.Context()))
 	for variable, want := range map[string]string{
 		"tx_isolation": "READ-COMMITTED", "time_zone": "+00:00", "innodb_lock_wait_timeout": "3",
-		"idle_write_transaction_timeout": "5", "autocommit": "1", "character_set_client": "utf8mb4",
+		"idle_write_transaction_timeout": "5", "idle_readonly_transaction_timeout": "10", "autocommit": "1", "character_set_client": "utf8mb4",
 	} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))

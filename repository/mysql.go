@@ -30,19 +30,22 @@ const (
 //     stuck transaction, not a queue.
 //   - idle_write_transaction_timeout (MariaDB): a process that was stopped in
 //     the middle of a transaction holds the hot row 5 s and not for ever.
+//   - idle_readonly_transaction_timeout (MariaDB): the same when it has only
+//     locked so far. Longer, because who reads a snapshot for a hot copy waits
+//     for Redis in between, at most twice 2 s.
 func mysqlSession() []string {
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,ONLY_FULL_GROUP_BY,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'" +
 			", time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 3" +
-			" /*M!100300 , idle_write_transaction_timeout = 5 */",
+			" /*M!100300 , idle_write_transaction_timeout = 5, idle_readonly_transaction_timeout = 10 */",
 	}
 }
 
 // mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest
 // transactions take one or two.
 func mysqlMaintenanceSession() []string {
-	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0 */")
+	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
 
 // mysqlConfig reads the DSN and imposes what the service depends on. The

@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -124,4 +125,38 @@ func TestCancelWithoutAnAnswer(t *testing.T) {
 			near.balanced(t, v.ID, 0)
 		})
 	}
+}
+
+// TestUndecidedCancel: nothing gets through any more after the COMMIT. The call
+// says that it does not know; a refusal that it meets is an answer.
+func TestUndecidedCancel(t *testing.T) {
+	t.Parallel()
+	near := newAsync(t, stores()[0])
+	v := near.onSale(t, 2)
+	one, two := near.place(t, order(t, v.ID, "alice")).Order, near.place(t, order(t, v.ID, "bob")).Order
+	var dead atomic.Bool
+	silent := near.through(t, func(_ *wire, statement string) verdict {
+		if statement == "COMMIT" || dead.Load() {
+			dead.Store(true)
+			return cutBefore
+		}
+		return pass
+	})
+	_, _, err := silent.orders.Cancel(ctxOf(t, 700*time.Millisecond), "alice", one.ID)
+	wantCode(t, err, model.CodeUnavailable)
+	if !errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("error %v does not say that the outcome is unknown", err)
+	}
+	far := near.through(t, onceOn("COMMIT", func(*wire) verdict {
+		go func() { // waits for the lost transaction's row lock
+			_, _ = near.db.SQL().ExecContext(context.Background(), "UPDATE orders SET status = 'paid' WHERE id = ?", two.ID)
+		}()
+		eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
+		return cutBefore
+	}))
+	within(t, 3*time.Second, func(ctx context.Context) {
+		_, _, err = far.orders.Cancel(ctx, "bob", two.ID)
+		wantCode(t, err, model.CodeIllegalState)
+	})
+	near.balanced(t, v.ID, 2)
 }

@@ -15,7 +15,7 @@ import (
 // process had longer than any call may take.
 const intentAge = 10 * time.Second
 
-// TableName of intents.
+// intentTable holds the intents.
 const intentTable = "stock_intents"
 
 // IntendStock prepares a change of stock in async mode, where a stock shrinks in
@@ -37,7 +37,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 	if err := checkChange(id, change); err != nil {
 		return intent, false, err
 	}
-	err = v.db.write(ctx, "intend another stock of voucher "+id, func(tx *gorm.DB) error {
+	err = v.db.writeRepeatable(ctx, "intend another stock of voucher "+id, func(tx *gorm.DB, doubtful bool) error {
 		intent, needed = model.StockIntent{}, false
 		mode, now, err := lockMode(tx, v.db.dialect)
 		if err != nil {
@@ -60,7 +60,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		}
 		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(now.Time)}
 		needed = true
-		return replaceIntent(tx, intent)
+		return replaceIntent(tx, &intent, doubtful)
 	})
 	if err != nil {
 		return model.StockIntent{}, false, err
@@ -68,11 +68,16 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 	return intent, needed, nil
 }
 
-// replaceIntent stores an intent; the voucher's row is locked.
-func replaceIntent(tx *gorm.DB, intent model.StockIntent) error {
+// replaceIntent stores an intent, or finds it stored if it may have been; the
+// voucher's row is locked.
+func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error {
 	other, found, err := intentOf(tx, intent.VoucherID)
 	if err != nil {
 		return err
+	}
+	if found && doubtful && other.Stock == intent.Stock && other.Revision == intent.Revision {
+		*intent = other
+		return errNothingToWrite
 	}
 	if found {
 		if intent.CreatedAt.Sub(other.CreatedAt) < intentAge {
@@ -82,7 +87,7 @@ func replaceIntent(tx *gorm.DB, intent model.StockIntent) error {
 			return err
 		}
 	}
-	if err := tx.Table(intentTable).Create(&intent).Error; err != nil {
+	if err := tx.Table(intentTable).Create(intent).Error; err != nil {
 		return fmt.Errorf("store the intent: %w", err)
 	}
 	return nil

@@ -164,6 +164,25 @@ func TestDroppedIntent(t *testing.T) {
 	})
 }
 
+// TestIntentWithoutAnAnswer: COMMIT or its answer is lost; the call finds its own
+// intent, and not that somebody is at it.
+func TestIntentWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near := newAsync(t, stores()[0])
+			v := near.onSale(t, 10)
+			far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
+			far.intend(t, v.ID, 5)
+			got, err := near.changeStock(t, v.ID, 5)
+			if err != nil || got.Stock != 5 || near.intents(t) != 0 {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+}
+
 // TestIntentsAtOnce: of many who shrink a stock at once, one at a time does.
 func TestIntentsAtOnce(t *testing.T) {
 	t.Parallel()

@@ -46,9 +46,15 @@ func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB)
 // within operationBudget. An error that wraps model.ErrUnknownOutcome says that
 // it may have happened.
 func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB) error) error {
-	return d.repeat(ctx, action, work, func(err error) bool {
-		return classify(err) == faultRetry || errors.Is(err, errContended)
-	})
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	for n := 0; ; n++ {
+		err := d.transaction(ctx, work)
+		again := classify(err) == faultRetry || errors.Is(err, errContended)
+		if err == nil || !again || pause(ctx, n) != nil {
+			return d.fail(action, err)
+		}
+	}
 }
 
 // writeRepeatable is write for work that finds out by itself what it has done
@@ -57,26 +63,25 @@ func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB)
 // Work is told when an earlier attempt of this call may have been committed, and
 // says with errNothingToWrite that there is nothing to write.
 func (d *Database) writeRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
-	lost := false
-	return d.repeat(ctx, action,
-		func(tx *gorm.DB) error { return work(tx, lost) },
-		func(err error) bool {
-			lost = lost || errors.Is(err, errLost)
-			return lost || repeatable(err)
-		})
-}
-
-func (d *Database) repeat(ctx context.Context, action string, work func(*gorm.DB) error, again func(error) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, operationBudget)
 	defer cancel()
+	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
-		err := d.transaction(ctx, work)
-		if errors.Is(err, errNothingToWrite) {
-			err = nil
+		err := d.transaction(ctx, func(tx *gorm.DB) error { return work(tx, lost != nil) })
+		if err == nil || errors.Is(err, errNothingToWrite) {
+			return nil
 		}
-		if err == nil || !again(err) || pause(ctx, n) != nil {
-			return d.fail(action, err)
+		if errors.Is(err, errLost) {
+			lost = err
 		}
+		undecided := repeatable(err) || (lost != nil && classify(err) == faultUnavailable)
+		if undecided && pause(ctx, n) == nil {
+			continue
+		}
+		if undecided && lost != nil {
+			err = fmt.Errorf("%w; last tried: %w", lost, err)
+		}
+		return d.fail(action, err)
 	}
 }
 
