@@ -80,12 +80,12 @@ func (q *Queue) try(ctx context.Context, subject string, body []byte, options ..
 	return err
 }
 
-// What a server answers that has the message for somebody who is not there at
-// the moment; see the server's errors.json.
+// What a server answers that cannot say at the moment; see its errors.json.
 const (
 	codeClusterNotAvailable jetstream.ErrorCode = 10008
 	codeClusterNotLeader    jetstream.ErrorCode = 10009
 	codeStreamOffline       jetstream.ErrorCode = 10118
+	codeDuplicateConflict   jetstream.ErrorCode = 10158 // an earlier try is still being replicated
 )
 
 // definite tells whether the server has refused: the stream or its disk is
@@ -95,8 +95,8 @@ func definite(err error) bool {
 	if !ok {
 		return errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload)
 	}
-	switch refusal.ErrorCode { //nolint:exhaustive // some hundred codes, of which these three pass by themselves
-	case codeClusterNotAvailable, codeClusterNotLeader, codeStreamOffline:
+	switch refusal.ErrorCode { //nolint:exhaustive // some hundred codes, of which these pass by themselves
+	case codeClusterNotAvailable, codeClusterNotLeader, codeStreamOffline, codeDuplicateConflict:
 		return false
 	default:
 		return true

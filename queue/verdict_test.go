@@ -186,12 +186,14 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	for i := range messages {
 		must(t, f.Publish(t.Context(), some(fmt.Sprintf("m%d", i), 1)))
 	}
-	begun, finish := make(chan struct{}), make(chan struct{})
+	begun, held := make(chan struct{}), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(held) })
+	defer finish() // also when the test fails
 	var once sync.Once
 	var first, second ledger
 	stop := consume(t, f.Queue, func(ctx context.Context, all []model.Reservation) []error {
 		once.Do(func() { close(begun) })
-		<-finish
+		<-held
 		if ctx.Err() != nil {
 			t.Error("a call under way was canceled")
 		}
@@ -206,7 +208,7 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	if took := time.Since(at); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
-	close(finish)
+	finish()
 	<-stopped
 	drained(t, f.Queue)
 	if n := len(first.seen()); n != 1 {
