@@ -105,6 +105,9 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		if cfg.Role != roleAPI {
 			i.work(async) //nolint:contextcheck // until the stop
 		}
+		if cfg.Role == roleWorker {
+			i.showBacklog(async) //nolint:contextcheck // until the stop
+		}
 	}
 	if async == nil && cfg.Role == roleWorker {
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")

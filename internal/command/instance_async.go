@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"seckill/config"
 	"seckill/internal/embedded"
@@ -15,6 +16,13 @@ import (
 	"seckill/repository"
 	"seckill/service"
 )
+
+// backlogEvery is often enough for a metric that is scraped every few seconds.
+const backlogEvery = time.Second
+
+// reconcilerLease is how long a reconciler that died keeps its successor out. What
+// it has left behind is settled within 30 s, and the successor needs a part of them.
+const reconcilerLease = 8 * time.Second
 
 // backstage is what asynchronous orders are made of behind the buyers' backs.
 type backstage struct {
@@ -32,6 +40,7 @@ type backstage struct {
 	auditor    *service.Auditor
 	metrics    *telemetry.Worker
 	persister  *service.Persister
+	deliveries *telemetry.Delivery
 	locks      service.Locker // of the reconciler
 	solitude   *solitude
 }
@@ -97,12 +106,13 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		}),
 		records: copyRecords{repository.NewCopies(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
 		vouchers: repository.NewVouchers(s.db, cfg.Currency), metrics: telemetry.NewWorker(i.registry),
+		deliveries: telemetry.NewDelivery(i.registry),
 	}
 	b.rebuilder = service.NewRebuilder(service.RebuilderDeps{
 		Store: b.records, Copies: b.hot, Queue: q, Modes: b.modes, Metrics: b.metrics, Log: i.log,
 	})
 	b.settler = service.NewSettler(service.SettlerDeps{
-		Copies: b.hot, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
+		Copies: b.hot, Orders: orders, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
 	})
 	b.auditor = service.NewAuditor(service.AuditorDeps{
 		Store: b.vouchers, Vouchers: b.vouchers, Orders: orders, Copies: b.hot, Queue: q, Settler: b.settler,
@@ -126,6 +136,7 @@ func newOrderStore(cfg config.Config, db *repository.Database) (*repository.Orde
 // reconcilerLocks elect the instance that reconciles: always on the Redis whose
 // copies it looks after, whatever the users' locks are.
 func (i *Instance) reconcilerLocks(cfg config.Config, s servers) service.Locker {
+	cfg.LockLease = reconcilerLease
 	if cfg.RedisURL == "" {
 		return i.locksOf(cfg, lock.NewMemoryStore(), "")
 	}
@@ -162,10 +173,41 @@ func (i *Instance) work(b *backstage) {
 func (i *Instance) consume(b *backstage) {
 	i.background("consumer", workPatience, func(ctx context.Context) error {
 		b.solitude.await(ctx)
-		err := b.queue.Consume(ctx, b.persister.Persist, queue.ConsumeOptions{})
+		err := b.queue.Consume(ctx, b.persister.Persist, queue.ConsumeOptions{Observe: observe(b.deliveries)})
 		if err != nil && ctx.Err() == nil {
 			i.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
 		}
 		return err
+	})
+}
+
+// observe counts what the queue hands out.
+func observe(metrics *telemetry.Delivery) func(queue.Delivery) {
+	return func(d queue.Delivery) {
+		metrics.Persisted(d.Orders, d.Took)
+		metrics.Messages(d.Acked, d.Delayed, d.Again)
+		metrics.Unreadable(d.Buried)
+	}
+}
+
+// showBacklog shows in the metrics of an instance that only works what waits for
+// it; the others look at that anyway before they promise anything.
+func (i *Instance) showBacklog(b *backstage) {
+	metrics := telemetry.NewAdmission(i.registry)
+	i.background("backlog", modePatience, func(ctx context.Context) error {
+		ticker := time.NewTicker(backlogEvery)
+		defer ticker.Stop()
+		for {
+			if backlog, err := b.queue.Backlog(ctx); err == nil {
+				metrics.Backlog(backlog.Age, backlog.Messages)
+			} else {
+				metrics.BacklogUnknown()
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+				return nil
+			}
+		}
 	})
 }
