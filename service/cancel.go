@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"seckill/internal/failpoint"
 	"seckill/model"
 )
 
@@ -17,6 +18,7 @@ func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Orde
 	if !ok {
 		return model.Order{}, model.NotFound("order")
 	}
+	failpoint.Reach(failpoint.BeforeCancel)
 	order, changed, err := s.store.Cancel(ctx, userID, orderID)
 	if s.admission != nil && model.CodeOf(err) == model.CodeNotFound {
 		if err = s.notCancelable(ctx, userID, orderID); err == nil {
@@ -54,12 +56,15 @@ func (s *Orders) notCancelable(ctx context.Context, userID, orderID string) erro
 func (a *Admission) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
+	failpoint.Reach(failpoint.AfterCancel)
 	applied, err := a.hot.Release(ctx, model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID})
+	failpoint.Reach(failpoint.AfterReturn)
 	if err == nil && !applied {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}
 	if err == nil {
 		err = a.notes.DoneOrders(ctx, []string{order.ID})
+		failpoint.Reach(failpoint.AfterReturnNoted)
 	}
 	if err != nil {
 		a.log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",

@@ -30,7 +30,13 @@ const (
 	BeforeDeadLetter Step = "before-dead-letter"
 	AfterDeadLetter  Step = "after-dead-letter"
 
-	// A unit that comes back.
+	// A unit that its user gives back.
+	BeforeCancel     Step = "before-cancel"
+	AfterCancel      Step = "after-cancel" // the database knows
+	AfterReturn      Step = "after-return" // the hot copy knows
+	AfterReturnNoted Step = "after-return-noted"
+
+	// A unit that comes back by its outbox row.
 	BeforeRelease     Step = "before-release"
 	AfterRelease      Step = "after-release"
 	AfterReleaseNoted Step = "after-release-noted" // its outbox row is gone
@@ -60,6 +66,7 @@ func Steps() []Step {
 		BeforePersist, BeforeInsert, AfterInsert, BeforeCommit, AfterCommit,
 		BeforeSettle, AfterSettle, BeforeAck, AfterAck,
 		BeforeDeadLetter, AfterDeadLetter,
+		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		BeforeRepublish, AfterRepublish,
 		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
