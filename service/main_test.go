@@ -3,7 +3,7 @@ package service
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"seckill/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testserver.Main(m) }
