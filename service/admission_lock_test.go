@@ -188,7 +188,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 					t.Errorf("bob waited %v behind alice", took)
 				}
 				crowd.Wait()
-				if n := len(s.Orders.gate); n != 0 {
+				if n := len(s.gate); n != 0 {
 					t.Errorf("%d never left the gate", n)
 				}
 			})

@@ -197,12 +197,15 @@ func (s hotShop) buys(t *testing.T, userID string) model.Order {
 }
 
 // refused places an order that must be refused.
-func (s hotShop) refused(t *testing.T, userID string, want model.Code) *model.Error {
+func (s hotShop) refused(t *testing.T, userID string, want model.Code) model.Error {
 	t.Helper()
 	order, err := s.Place(t.Context(), userID, "v1")
 	if err == nil || model.CodeOf(err) != want {
 		t.Fatalf("%s: %+v, %v; want %s", userID, order, err, want)
 	}
-	refusal, _ := errors.AsType[*model.Error](err)
-	return refusal
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return model.Error{}
+	}
+	return *refusal
 }

@@ -1,0 +1,68 @@
+package service
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestOldBacklogPromisesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.buys(t, "alice")
+		for age, wait := range map[time.Duration]time.Duration{
+			30*time.Second + time.Millisecond: time.Second, // 30 s is the limit
+			35 * time.Second:                  5 * time.Second,
+			time.Hour:                         maxBacklogRetry,
+		} {
+			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
+			<-time.After(backlogEvery + time.Millisecond)
+			before := s.hot.reserves.Load()
+			if refusal := s.refused(t, "bob", model.CodeUnavailable); refusal.RetryAfter != wait {
+				t.Errorf("%v old: come again after %v, want %v", age, refusal.RetryAfter, wait)
+			}
+			if s.hot.reserves.Load() != before {
+				t.Error("a unit was asked for")
+			}
+		}
+		s.line.with(func() { s.line.backlog.Age = 30 * time.Second })
+		<-time.After(backlogEvery + time.Millisecond)
+		s.buys(t, "bob")
+	})
+}
+
+// What is known without the queue is told whatever its state is.
+func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.line.with(func() { s.line.backlog.Age = time.Hour })
+		<-time.After(backlogEvery + time.Millisecond)
+		s.hot.with(func() { s.hot.voucher.EndAt = time.Now() })
+		s.refused(t, "bob", model.CodeEnded)
+	})
+}
+
+func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		<-time.After(time.Minute)
+		s.line.with(func() { s.line.away = errors.New("no responders") })
+		<-time.After(backlogUnknownAfter - 2*backlogEvery)
+		s.buys(t, "alice") // a leader is elected, a server restarts
+		<-time.After(3 * backlogEvery)
+		before := s.hot.reserves.Load()
+		s.refused(t, "bob", model.CodeUnavailable)
+		if s.hot.reserves.Load() != before {
+			t.Error("a unit was asked for")
+		}
+		s.line.with(func() { s.line.away = nil })
+		<-time.After(backlogEvery + time.Millisecond)
+		s.buys(t, "bob")
+	})
+}

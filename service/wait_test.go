@@ -1,0 +1,184 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// Who waits is woken by the commit, and costs the database one query then.
+func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
+	t.Parallel()
+	for name, state := range map[string]model.CopyState{"open": model.CopyOpen, "closed": model.CopyClosed} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				placed := s.buys(t, "alice")
+				r := s.hot.pending[placed.ID]
+				s.hot.with(func() { s.hot.state = state })
+				time.AfterFunc(700*time.Millisecond, func() {
+					row := r.Order
+					row.Status = model.OrderUnpaid
+					s.rows.put(row) // a closed copy may go on to name the order
+					s.hot.settled <- []string{"other.v1", placed.ID}
+				})
+				began := time.Now()
+				order, err := s.Get(t.Context(), "alice", placed.ID, 10*time.Second)
+				if err != nil || order.Status != model.OrderUnpaid {
+					t.Errorf("%+v, %v", order, err)
+				}
+				if took := time.Since(began); took > 710*time.Millisecond {
+					t.Errorf("woken after %v, the commit was after 700 ms", took)
+				}
+				if n := s.rows.queries.Load(); n != 1 {
+					t.Errorf("%d queries, want the one for the row", n)
+				}
+				if s.admission.waiters.count != 0 || len(s.admission.waiters.byOrder) != 0 {
+					t.Errorf("%d are waiting still", s.admission.waiters.count)
+				}
+			})
+		})
+	}
+}
+
+// Messages may be lost: then the hot copy is looked at every second.
+func TestWaitWithoutMessages(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]int{"lost": maxWaiters, "too many wait": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				s.admission.waiters.limit = limit
+				placed := s.buys(t, "alice")
+				time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.hot.pending[placed.ID]) })
+				began := time.Now()
+				order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
+				if err != nil || order.Status != model.OrderUnpaid {
+					t.Errorf("%+v, %v", order, err)
+				}
+				if took := time.Since(began); took > 6100*time.Millisecond {
+					t.Errorf("found after %v", took)
+				}
+				if n := s.rows.queries.Load(); n != 1 {
+					t.Errorf("the database was asked %d times", n)
+				}
+				if n := s.hot.looks.Load(); n > 8 {
+					t.Errorf("the hot copy was asked %d times in 6 s", n)
+				}
+			})
+		})
+	}
+}
+
+func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		placed := s.buys(t, "alice")
+		time.AfterFunc(100*time.Millisecond, func() {
+			s.persist(s.hot.pending[placed.ID])
+			s.hot.missed <- struct{}{}
+		})
+		began := time.Now()
+		order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
+		if took := time.Since(began); err != nil || order.Status != model.OrderUnpaid || took > 110*time.Millisecond {
+			t.Errorf("%+v, %v after %v", order, err, took)
+		}
+	})
+}
+
+func TestWaitEndsWithWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		asked   time.Duration
+		prepare func(s hotShop)
+		after   time.Duration
+	}{
+		"at its end": {2500 * time.Millisecond, func(hotShop) {}, 2500 * time.Millisecond},
+		"at the cap": {time.Hour, func(hotShop) {}, maxWait},
+		"when the server drains": {time.Minute, func(s hotShop) {
+			time.AfterFunc(1500*time.Millisecond, s.StartDraining)
+		}, 1500 * time.Millisecond},
+		"though everything is away": {3 * time.Second, func(s hotShop) {
+			time.AfterFunc(500*time.Millisecond, func() {
+				s.hot.with(func() { s.hot.down = errors.New("connection refused") })
+				s.rows.fail(model.Unavailable("gone", nil))
+			})
+		}, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				placed := s.buys(t, "alice")
+				tt.prepare(s)
+				began := time.Now()
+				order, err := s.Get(t.Context(), "alice", placed.ID, tt.asked)
+				if err != nil || order.Status != model.OrderProcessing || order.ID != placed.ID {
+					t.Errorf("%+v, %v", order, err)
+				}
+				if took := time.Since(began); took < tt.after || took > tt.after+10*time.Millisecond {
+					t.Errorf("answered after %v, want %v", took, tt.after)
+				}
+			})
+		})
+	}
+}
+
+// Settled while the copy was closed, and the message lost: the wait's end tells.
+func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		placed := s.buys(t, "alice")
+		time.AfterFunc(500*time.Millisecond, func() {
+			s.persist(s.hot.pending[placed.ID])
+			s.hot.with(func() { s.hot.state = model.CopyClosed })
+		})
+		order, err := s.Get(t.Context(), "alice", placed.ID, 5*time.Second)
+		if err != nil || order.Status != model.OrderUnpaid {
+			t.Errorf("%+v, %v", order, err)
+		}
+		if n := s.rows.queries.Load(); n != 1 {
+			t.Errorf("the database was asked %d times", n)
+		}
+	})
+}
+
+// Thousands who wait for a batch share their queries.
+func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.hot.with(func() { s.hot.voucher.Stock = 1000 })
+		var crowd sync.WaitGroup
+		var ids []string
+		for i := range 1000 {
+			user := fmt.Sprint("user", i)
+			placed := s.buys(t, user)
+			ids = append(ids, placed.ID)
+			crowd.Go(func() {
+				if order, err := s.Get(t.Context(), user, placed.ID, 30*time.Second); err != nil || order.Status != model.OrderUnpaid {
+					t.Errorf("%+v, %v", order, err)
+				}
+			})
+		}
+		synctest.Wait()
+		for _, id := range ids {
+			s.persist(s.hot.pending[id])
+		}
+		before := s.rows.queries.Load()
+		s.hot.settled <- ids
+		crowd.Wait()
+		if n := s.rows.queries.Load() - before; n > 20 {
+			t.Errorf("%d queries for 1000 who were woken", n)
+		}
+	})
+}
