@@ -137,8 +137,8 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	if empty.Messages != 0 || empty.Age != 0 || empty.AckFloor != empty.LastSequence {
 		t.Errorf("an empty queue: %+v", empty)
 	}
-	must(t, f.Publish(t.Context(), some("a", 1)))
 	begun := time.Now()
+	must(t, f.Publish(t.Context(), some("a", 1)))
 	must(t, f.Publish(t.Context(), some("b", 1)))
 	eventually(t, "the oldest is 200 ms old", func() bool {
 		backlog, err := f.Backlog(t.Context())
@@ -146,14 +146,11 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 || backlog.AckFloor != empty.LastSequence {
 			t.Fatalf("two messages wait: %+v, before: %+v", backlog, empty)
 		}
-		if least := time.Since(begun); backlog.Age > least+10*time.Second {
-			t.Fatalf("age %s after %s", backlog.Age, least)
+		if most := time.Since(begun); backlog.Age > most {
+			t.Fatalf("it is said to be %s old after %s", backlog.Age, most)
 		}
 		return backlog.Age >= 200*time.Millisecond
 	})
-	if age := time.Since(begun); age < 190*time.Millisecond {
-		t.Errorf("it is said to be 200 ms old after %s", age)
-	}
 }
 
 // The clock of this machine has no say, and what the stream has dropped counts

@@ -63,11 +63,18 @@ func TestPausedNATSIsSilent(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
 	js := openNATS(t, server)
+	ask := func() error {
+		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := js.AccountInfo(short)
+		return err
+	}
 	server.Pause()
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := js.AccountInfo(short); err == nil {
-		t.Fatal("a paused server answers")
+	// The signal reaches one thread after the other: the first questions may still be answered.
+	for begun := time.Now(); ask() == nil; {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("a paused server answers")
+		}
 	}
 	server.Resume()
 	if _, err := js.AccountInfo(t.Context()); err != nil {
@@ -85,12 +92,7 @@ func TestNATSRunsOnItsFile(t *testing.T) {
 		{[]string{"max_file_store: 1MB"}, 1 << 20},
 	} {
 		server := testserver.NATS(t, test.settings...)
-		info, err := openNATS(t, server).AccountInfo(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = info
-		_, err = openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: test.store})
+		_, err := openNATS(t, server).CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", MaxBytes: test.store})
 		if err != nil {
 			t.Errorf("%v: a stream of %d bytes: %v", test.settings, test.store, err)
 		}
