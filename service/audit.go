@@ -35,8 +35,9 @@ type AuditedCopies interface {
 // AuditedOrders reads rows.
 type AuditedOrders interface {
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Each calls yield for every order of the query.
-	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	// Live calls yield for every live order of a voucher; of each only the id,
+	// voucher and user are given.
+	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
 }
 
 // RepairRoads are the two roads of repair: by order id, and the rebuild.

@@ -125,10 +125,7 @@ func (c *comparison) readMarks(ctx context.Context) error {
 
 // readRows strikes out the marks that have a live row.
 func (c *comparison) readRows(ctx context.Context) error {
-	err := c.deps.Orders.Each(ctx, model.OrderQuery{VoucherID: c.voucher.ID}, func(order model.Order) error {
-		if !order.Live() {
-			return nil
-		}
+	err := c.deps.Orders.Live(ctx, c.voucher.ID, func(order model.Order) error {
 		key := c.hash(order.UserID, order.ID)
 		if _, marked := c.marks[key]; marked {
 			delete(c.marks, key)

@@ -126,13 +126,14 @@ func (d dbSide) List(_ context.Context, q model.OrderQuery) (model.OrderPage, er
 	return page, nil
 }
 
-func (d dbSide) Each(_ context.Context, _ model.OrderQuery, yield func(model.Order) error) error {
+func (d dbSide) Live(_ context.Context, _ string, yield func(model.Order) error) error {
+	var failed error
 	for _, row := range d.all() {
-		if err := yield(row); err != nil {
-			return err
+		if row.Live() {
+			failed = errors.Join(failed, yield(row))
 		}
 	}
-	return nil
+	return failed
 }
 
 func (d dbSide) all() []model.Order {
