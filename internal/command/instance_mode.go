@@ -29,9 +29,16 @@ func (i *Instance) openMode(ctx context.Context, cfg config.Config, s servers) (
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	record, err := m.modes.Adopt(starting, mine)
+	if err != nil && !cfg.Migrate {
+		// The schema may be somebody else's to make yet. An instance in sync waits
+		// for that and is not ready; one in async does not know its queue's name.
+		if lacks := schemaProbe(s.db).Ask(starting); lacks != nil && mine == model.ModeAsync {
+			return m, lacks
+		}
+	}
 	if err != nil && (mine == model.ModeAsync || cfg.Migrate) {
 		return m, fmt.Errorf("look at the order mode of the database: %w", err)
-	} // else the schema may be somebody else's to make yet; its probe says so
+	}
 	m.deployment = record.Deployment
 
 	watch := service.NewModeWatcher(m.modes, mine, i.log)

@@ -197,6 +197,9 @@ func TestServeSaysWhatIsMissing(t *testing.T) {
 		"no queue": {
 			append(in(t.TempDir()), "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL=nats://127.0.0.1:1"), "SECKILL_NATS_URL",
 		},
+		"no schema, which async needs at the start": {
+			append(asyncEnviron(t), "SECKILL_MIGRATE=off"), "run seckill migrate",
+		},
 		"port in use":  {append(in(t.TempDir()), "SECKILL_HTTP_ADDR="+taken), taken},
 		"no data dir":  {in("/dev/null/data"), "/dev/null"},
 		"short secret": {[]string{"SECKILL_JWT_SECRET=x"}, "SECKILL_JWT_SECRET"},
