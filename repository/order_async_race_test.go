@@ -38,7 +38,7 @@ func runBedlam(t *testing.T, f *fixture) {
 	other.asIn(t, model.ModeAsync)
 	b := &bedlam{t: t, f: f, gone: map[string]bool{}}
 	for range 3 {
-		b.vouchers = append(b.vouchers, f.onSale(t, 60))
+		b.vouchers = append(b.vouchers, f.onSale(t, 25))
 	}
 	const writers, batches = 4, 10
 	jobs := []func(*fixture){b.cancel, b.cancel, b.stock, b.rebuild, b.rebuild, b.relay, b.relay, b.snapshot}

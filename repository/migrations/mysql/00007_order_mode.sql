@@ -1,6 +1,7 @@
--- How this database is sold from: one row. Taking a unit checks it in the same
--- statement. switching_to is set while the mode is being changed. deployment
--- names this database towards queues that several deployments may share.
+-- How this database is sold from: one row. Who takes units keeps it locked
+-- (shared) from reading the voucher to COMMIT. switching_to is set while the mode
+-- is being changed. deployment names this database towards queues that several
+-- deployments may share.
 -- +goose Up
 CREATE TABLE IF NOT EXISTS order_mode (
   id TINYINT NOT NULL,
