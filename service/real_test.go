@@ -35,8 +35,10 @@ type backstage struct {
 type unlocked struct{ lifetime context.Context }
 
 func (u unlocked) Lock(context.Context, string, time.Duration) (service.Lease, error) { return u, nil }
-func (u unlocked) Context() context.Context                                           { return u.lifetime }
-func (u unlocked) Unlock() error                                                      { return nil }
+
+func (u unlocked) Context() context.Context { return u.lifetime }
+
+func (u unlocked) Unlock() error { return nil }
 
 // newBackstage runs the worker, the reconciler and the rebuilder until the test ends.
 func newBackstage(t *testing.T, redisURL string) *backstage {
