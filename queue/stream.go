@@ -14,10 +14,11 @@ const (
 	workerName = "worker"
 
 	// ackWait is after how long without a sign of life a message is given to
-	// another worker. Below the 30 s in which the contract promises to settle
-	// what a dead process left behind, and above any pause of a live one
-	// (which gives a sign every third of it).
-	ackWait = 20 * time.Second
+	// another worker. After the loss of a worker and of a hot copy at once the
+	// sale waits for it, so it is short; a live worker gives a sign every third
+	// of it, and one that was paused for longer only persists twice, which
+	// changes nothing.
+	ackWait = 6 * time.Second
 	// duplicates is how long the server recognises a repeated publish. It must
 	// outlast publishBudget, and costs 146 B an id; whatever repeats later is
 	// recognised by the database.
