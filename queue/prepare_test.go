@@ -150,7 +150,7 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 		log   []string
 	}{
 		"gives up":         {func(c *jetstream.ConsumerConfig) { c.MaxDeliver, c.AckWait = 1, 100*time.Millisecond }, []string{"setting=max_deliver", "was=1", "is=-1"}},
-		"waits long":       {func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }, []string{"setting=ack_wait", "was=1h0m0s", "is=20s"}},
+		"waits long":       {func(c *jetstream.ConsumerConfig) { c.AckWait = time.Hour }, []string{"setting=ack_wait", "was=1h0m0s", "is=6s"}},
 		"few at a time":    {func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 }, []string{"setting=max_ack_pending", "was=1 "}},
 		"other subject":    {func(c *jetstream.ConsumerConfig) { c.FilterSubject = subject }, []string{"setting=filter_subject"}},
 		"forgets itself":   {func(c *jetstream.ConsumerConfig) { c.InactiveThreshold = time.Hour }, []string{"setting=inactive_threshold"}},
