@@ -40,6 +40,11 @@ func (c *VoucherCache) asSold(ctx context.Context, vouchers []model.Voucher, pha
 	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
 }
 
+// shown is one voucher as it is sold.
+func (c *VoucherCache) shown(ctx context.Context, v model.Voucher) model.Voucher {
+	return c.asSold(ctx, []model.Voucher{v}, "")[0]
+}
+
 // stats counts a voucher's units and orders. Those that are reserved have no
 // rows yet: they are what neither remains nor is sold. Rows are counted first,
 // because then an order that is persisted in between is counted as reserved,

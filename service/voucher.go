@@ -109,7 +109,10 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		s.hot.apply(ctx, v)
 	}
 	s.changed(ctx, id)
-	return v, err
+	if err != nil {
+		return model.Voucher{}, err
+	}
+	return s.copies.shown(ctx, v), nil
 }
 
 // ChangeStock changes the total ever offered, also in the middle of a sale.
@@ -124,7 +127,10 @@ func (s *Vouchers) ChangeStock(
 	}
 	v, err := s.changeStock(ctx, id, change, once)
 	s.changed(ctx, id)
-	return v, err
+	if err != nil || once.Key != "" { // a repeated key gets the first answer again, whatever is left by then
+		return v, err
+	}
+	return s.copies.shown(ctx, v), nil
 }
 
 // Stats counts a voucher's units and orders.
