@@ -15,6 +15,10 @@ const (
 	// auditedAfterEnd is how long after the end of a sale its hot copy must
 	// exist. Later Redis may have dropped it, and nobody loads it again.
 	auditedAfterEnd = time.Hour
+	// auditTries is how often an audit during which something moved is taken
+	// again, so that the numbers it shows are of one instant where possible. In
+	// a rush something always moves.
+	auditTries = 3
 )
 
 // AuditStore counts the database's side.
@@ -84,39 +88,48 @@ func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, err
 	return audit, err
 }
 
+// audit compares until nothing moved meanwhile, or often enough.
 func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []drifted, error) {
-	audit, err := a.deps.Store.Audit(ctx, voucherID)
+	for n := 1; ; n++ {
+		audit, found, moved, err := a.once(ctx, voucherID)
+		if err != nil || !moved || n == auditTries {
+			return audit, found, err
+		}
+	}
+}
+
+// once compares once, and tells whether anything moved meanwhile.
+func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
+	audit, err = a.deps.Store.Audit(ctx, voucherID)
 	if err != nil || audit.Mode != model.ModeAsync {
-		return audit, nil, err
+		return audit, nil, false, err
 	}
 	backlog, err := a.deps.Queue.Backlog(ctx) // before the rows: see comparison
 	if err != nil {
-		return audit, nil, away("The queue could not be asked.", err)
+		return audit, nil, false, away("The queue could not be asked.", err)
 	}
-	before, v, err := a.read(ctx, voucherID)
+	hot, v, err := a.read(ctx, voucherID)
 	if err != nil {
-		return audit, nil, err
+		return audit, nil, false, err
 	}
 	audit.Queue = &model.AuditQueue{Pending: backlog.Messages, OldestAgeMS: backlog.Age.Milliseconds()}
-	audit.Redis = hotAudit(before)
-	if before.State != model.CopyOpen {
+	audit.Redis = hotAudit(hot)
+	if hot.State != model.CopyOpen {
 		audit.Balanced = audit.Balanced && !v.ServerTime.Before(v.EndAt.Add(auditedAfterEnd))
-		return audit, nil, nil
+		return audit, nil, false, nil
 	}
-	found, leftOut, err := a.compare(ctx, before, v, backlog)
+	found, leftOut, err := a.compare(ctx, hot, v, backlog)
 	if err != nil {
-		return audit, nil, err
+		return audit, nil, false, err
 	}
 	for _, d := range found[:min(len(found), maxDriftListed)] {
 		audit.Drift = append(audit.Drift, model.DriftedOrder{OrderID: d.orderID, Found: d.found})
 	}
 	audit.Balanced = audit.Balanced && len(found) == 0
-	if audit.Balanced && !leftOut {
-		if audit.Balanced, err = a.countsAgree(ctx, before, v, audit); err != nil {
-			return audit, nil, err
-		}
+	if moved, err = a.moved(ctx, hot, v, audit); err == nil && !moved && !leftOut {
+		audit.Balanced = audit.Balanced && hot.Voucher.Stock == v.Stock && hot.Voucher.Remaining+hot.Reserved == v.Remaining
 	}
-	return audit, found, nil
+	return audit, found, moved, err
 }
 
 // read reads a voucher's hot copy, and the voucher as the database has it.
@@ -147,20 +160,16 @@ func hotAudit(hot model.HotCopy) *model.AuditHotCopy {
 	}
 }
 
-// countsAgree compares units, if neither side has moved since it was read:
-// otherwise two readings of different instants would be held against each other.
-func (a *Auditor) countsAgree(ctx context.Context, before model.HotCopy, v model.Voucher, audit model.Audit) (bool, error) {
-	after, latest, err := a.read(ctx, v.ID)
+// moved reports whether either side has changed since it was read: two readings
+// of different instants must not be held against each other.
+func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher, audit model.Audit) (bool, error) {
+	hotNow, now, err := a.read(ctx, v.ID)
 	if err != nil {
 		return false, err
 	}
-	moved := after.Voucher.Version != before.Voucher.Version || latest.Version != v.Version ||
-		latest.Remaining != audit.Database.Remaining || latest.Stock != audit.Database.Stock ||
-		before.Voucher.Revision < v.Revision
-	if moved {
-		return true, nil
-	}
-	return after.Voucher.Stock == latest.Stock && after.Voucher.Remaining+after.Reserved == latest.Remaining, nil
+	return hotNow.Voucher.Version != hot.Voucher.Version || hotNow.Reserved != hot.Reserved || now.Version != v.Version ||
+		v.Remaining != audit.Database.Remaining || v.Stock != audit.Database.Stock ||
+		hot.Voucher.Revision < v.Revision, nil
 }
 
 // away makes UNAVAILABLE of a server that cannot be asked.
