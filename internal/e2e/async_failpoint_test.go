@@ -14,7 +14,7 @@ import (
 
 // lanes is how many processes are killed at a time: they wait for each other's
 // leases more than they work.
-const lanes = 8
+const lanes = 20
 
 // fatality is one process that dies at a step, and what it leaves behind.
 type fatality struct {
@@ -47,7 +47,8 @@ func drives() map[failpoint.Step]func(*testing.T, *fatality) {
 		failpoint.BeforeReserve, failpoint.AfterReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer,
 		failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
 		failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)
-	give(cancelOne, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted)
+	give(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted)
+	give(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted)
 	give(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter)
 	give(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish)
 	give(rebuildIt,
@@ -101,11 +102,15 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 	f.program.quiet(t, f.voucher.ID, settlement)
 	f.program.kill()
 
-	if step == failpoint.BeforeRepublish || step == failpoint.AfterRepublish {
+	switch step { //nolint:exhaustive // these are what another death leads to
+	case failpoint.BeforeRepublish, failpoint.AfterRepublish:
 		f.dies(t, failpoint.AfterReserve, buyOne) // leaves a reservation that was never published
+	case failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted:
+		f.dies(t, failpoint.AfterCancel, cancelOne) // leaves an outbox row
 	}
 	f.dies(t, step, drive)
 
+	died := time.Now()
 	f.program.start(t)
 	f.program.awaitReady(t)
 	orders := f.program.conserved(t, f.voucher.ID, f.promised)
@@ -113,6 +118,7 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 		delete(f.promised, f.canceled)
 	}
 	unbroken(t, orders, f.promised)
+	t.Logf("settled after %v", time.Since(died).Round(100*time.Millisecond))
 	f.program.sellsOn(t, f.voucher.ID, 1000)
 }
 

@@ -30,38 +30,56 @@ const (
 
 // step is one input of the model.
 type step struct {
-	act  act
-	user int
+	act   act
+	user  int
+	order int // number of the order that he hears of, cancels or has; 0: none
 }
 
-// shelf is the whole state of one voucher: the units left and the set of users.
+const (
+	noOrder      = 0
+	unknownOrder = -1 // he has one, and nobody has heard its id
+)
+
+// shelf is the whole state of one voucher: the units left and the users with an
+// order.
 type shelf struct {
 	left int
-	have uint32 // users with an order
-	// firm are those of them whose order was promised: a reservation that was
-	// promised to nobody may be lost with Redis.
-	firm uint32
+	have [historyUsers]int // number of his order
+	// firm says whose order was promised: a reservation that was promised to
+	// nobody may be lost with Redis.
+	firm [historyUsers]bool
 }
 
-func (s shelf) has(user int) bool { return s.have&(1<<user) != 0 }
+func (s shelf) has(user int) bool { return s.have[user] != noOrder }
 
-// taken is the shelf once a user has taken a unit.
-func (s shelf) taken(user int) shelf {
+// is reports whether a user's order may be this one.
+func (s shelf) is(in step) bool {
+	have := s.have[in.user]
+	return have != noOrder && (have == in.order || have == unknownOrder)
+}
+
+// known is the shelf once it is known which order a user has.
+func (s shelf) known(in step) shelf {
+	s.have[in.user] = in.order
+	return s
+}
+
+// taken is the shelf once a user has taken a unit with an order.
+func (s shelf) taken(user, order int) shelf {
 	s.left--
-	s.have |= 1 << user
+	s.have[user] = order
 	return s
 }
 
 // returned is the shelf once a user's unit is back.
 func (s shelf) returned(user int) shelf {
 	s.left++
-	s.have &^= 1 << user
-	s.firm &^= 1 << user
+	s.have[user], s.firm[user] = noOrder, false
 	return s
 }
 
 func (s shelf) promised(user int) shelf {
-	s.firm |= 1 << user
+	s.firm[user] = true
 	return s
 }
 
@@ -70,18 +88,18 @@ func (s shelf) promised(user int) shelf {
 func (s shelf) next(in step, out result) []shelf {
 	switch in.act {
 	case buys:
-		return s.bought(in.user, out)
+		return s.bought(in, out)
 	case cancels:
 		switch {
-		case out == unknown && s.has(in.user):
+		case out == unknown && s.is(in):
 			return []shelf{s, s.returned(in.user)}
 		case out == unknown:
 			return []shelf{s}
-		case s.has(in.user):
+		case s.is(in):
 			return []shelf{s.returned(in.user)}
 		}
 	case looks:
-		if s.has(in.user) == (out == yes) {
+		if out == none && !s.has(in.user) || out == yes && s.is(in) {
 			return []shelf{s}
 		}
 	case forgets:
@@ -90,15 +108,17 @@ func (s shelf) next(in step, out result) []shelf {
 	return nil
 }
 
-func (s shelf) bought(user int, out result) []shelf {
-	free := s.left > 0 && !s.has(user)
+func (s shelf) bought(in step, out result) []shelf {
+	free := s.left > 0 && !s.has(in.user)
 	switch {
 	case out == yes && free:
-		return []shelf{s.taken(user).promised(user)}
-	case out == already && s.has(user), out == soldOut && s.left == 0 && !s.has(user):
+		return []shelf{s.taken(in.user, in.order).promised(in.user)}
+	case out == already && s.is(in):
+		return []shelf{s.known(in)}
+	case out == soldOut && s.left == 0 && !s.has(in.user):
 		return []shelf{s}
 	case out == unknown && free:
-		return []shelf{s, s.taken(user)}
+		return []shelf{s, s.taken(in.user, unknownOrder)}
 	case out == unknown:
 		return []shelf{s}
 	}
@@ -109,8 +129,8 @@ func (s shelf) bought(user int, out result) []shelf {
 // may be gone.
 func (s shelf) forgotten() []shelf {
 	all := []shelf{s}
-	for user := range 32 {
-		if s.has(user) && s.firm&(1<<user) == 0 {
+	for user := range s.have {
+		if s.has(user) && !s.firm[user] {
 			for _, one := range all {
 				all = append(all, one.returned(user))
 			}
@@ -132,7 +152,7 @@ func saleModel(stock int) porcupine.Model {
 		},
 		DescribeOperation: func(input, output any) string {
 			in := input.(step)
-			return fmt.Sprintf("%d %s: %s", in.user, in.act, output)
+			return fmt.Sprintf("user %d %s: %s (order %d)", in.user, in.act, output, in.order)
 		},
 	}).ToModel()
 }
@@ -146,11 +166,9 @@ const checkBudget = 30 * time.Second
 const grace = time.Second
 
 // operation is one line of a history; times are of one clock.
-func operation(user int, what act, from, to time.Duration, out result) porcupine.Operation {
+func operation(in step, from, to time.Duration, out result) porcupine.Operation {
 	if out == soldOut {
 		from -= grace
 	}
-	return porcupine.Operation{
-		ClientId: user, Input: step{what, user}, Output: out, Call: int64(from), Return: int64(to),
-	}
+	return porcupine.Operation{ClientId: in.user, Input: in, Output: out, Call: int64(from), Return: int64(to)}
 }

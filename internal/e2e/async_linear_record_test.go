@@ -21,6 +21,8 @@ const (
 	historyStock   = 3
 	historySteps   = 10 // of each user
 	historyUnknown = 2  // of each user: then he leaves
+
+	historiesAtOnce = 8
 )
 
 // history records what the users of one voucher hear, with the times.
@@ -31,13 +33,14 @@ type history struct {
 	began     time.Time
 
 	mu         sync.Mutex
+	orders     map[string]int // their ids, numbered
 	operations []porcupine.Operation
 	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
 }
 
 func newHistory(t *testing.T, instances []*app) *history {
 	t.Helper()
-	h := &history{instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now()}
+	h := &history{instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now(), orders: map[string]int{}}
 	for n := range historyUsers {
 		h.users = append(h.users, h.voucher[len(h.voucher)-20:]+instances[0].user(n))
 	}
@@ -46,10 +49,15 @@ func newHistory(t *testing.T, instances []*app) *history {
 
 func (h *history) now() time.Duration { return time.Since(h.began) }
 
-func (h *history) note(user int, what act, from time.Duration, out result) {
+// note keeps one line; order is the id of the one that the user hears of,
+// cancels or has.
+func (h *history) note(user int, what act, order string, from time.Duration, out result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	o := operation(user, what, from, h.now(), out)
+	if _, known := h.orders[order]; order != "" && !known {
+		h.orders[order] = len(h.orders) + 1
+	}
+	o := operation(step{what, user, h.orders[order]}, from, h.now(), out)
 	if out == unknown {
 		h.unsettled = append(h.unsettled, o)
 		return
@@ -119,7 +127,11 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result
 		t.Errorf("%s buys: %d %s", h.users[user], got.status, got.body)
 		return none
 	}
-	h.note(user, buys, from, out)
+	heard := *order
+	if out == unknown {
+		heard = ""
+	}
+	h.note(user, buys, heard, from, out)
 	return out
 }
 
@@ -140,7 +152,7 @@ func (h *history) cancel(t *testing.T, a *app, user int, order string) (out resu
 		t.Errorf("%s cancels: %d %s", h.users[user], got.status, got.body)
 		return none
 	}
-	h.note(user, cancels, from, out)
+	h.note(user, cancels, order, from, out)
 	return out
 }
 
@@ -151,36 +163,34 @@ func neverSent(err error) bool {
 }
 
 // forgotten notes that Redis lost everything between two instants.
-func (h *history) forgotten(from time.Duration) { h.note(0, forgets, from, yes) }
+func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, yes) }
 
-// close lets everything come to its end, looks who has an order, and returns the
-// whole history.
-func (h *history) close(t *testing.T) []porcupine.Operation {
+// settles waits until everything has come to its end, or for so long: a broken
+// variant may never be settled, and has to be caught all the same.
+func (h *history) settles(t *testing.T, deadline time.Time) {
 	t.Helper()
 	a := h.instances[0]
-	settled := func() bool {
+	quiet := func() bool {
 		got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/audit", a.admin(t), nil)
-		if err != nil || got.status != http.StatusOK {
-			return false
-		}
-		audit := decode[model.Audit](t, got)
-		return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) && (audit.Redis == nil || audit.Redis.Reserved == 0)
+		return err == nil && got.status == http.StatusOK && settled(decode[model.Audit](t, got))
 	}
-	// A broken variant may never be settled; it has to be caught all the same.
-	for deadline := time.Now().Add(settlement); !settled() && time.Now().Before(deadline); {
+	for !quiet() && time.Now().Before(deadline) {
 		<-time.After(100 * time.Millisecond)
 	}
+}
+
+// close looks who has an order, and returns the whole history.
+func (h *history) close(t *testing.T) []porcupine.Operation {
+	t.Helper()
 	quiet := h.now()
-	owners := map[string]bool{}
-	for _, order := range a.orders(t, h.voucher) {
-		owners[order.UserID] = owners[order.UserID] || order.Live()
-	}
+	owns := owners(h.instances[0].orders(t, h.voucher))
 	for user, name := range h.users {
-		out := none
-		if owners[name] {
-			out = yes
+		if len(owns[name]) == 0 {
+			h.note(user, looks, "", quiet, none)
 		}
-		h.note(user, looks, quiet, out)
+		for _, order := range owns[name] { // one, or the history is illegal
+			h.note(user, looks, order, quiet, yes)
+		}
 	}
 	for _, o := range h.unsettled {
 		o.Return = int64(quiet) - 1

@@ -21,6 +21,7 @@ type stage struct {
 	wire      *wire // in front of NATS
 	processes []*process
 	histories []*history
+	patience  time.Duration // with which everything has to come to its end
 }
 
 // trouble is something that happens to a stage.
@@ -53,11 +54,12 @@ func forgetting() trouble {
 	}}
 }
 
-// lostAcks is long enough that a publish is given up.
-func lostAcks() trouble {
+// lostAcks loses what NATS answers for a time that is sometimes long enough for
+// a publish to be given up.
+func lostAcks(least, most time.Duration) trouble {
 	return trouble{"lost acks", func(_ *testing.T, s *stage, chance *rand.Rand) {
 		release := s.wire.hold(down)
-		<-time.After(time.Duration(chance.Int64N(int64(6 * time.Second))))
+		<-time.After(least + time.Duration(chance.Int64N(int64(most-least))))
 		s.wire.cut()
 		release()
 	}}
@@ -72,15 +74,15 @@ func everything(t *testing.T) []trouble {
 		kills("Redis", func(s *stage) (func(), func()) { return s.own.redis.Kill, s.own.redis.Start }),
 		kills("NATS", func(s *stage) (func(), func()) { return s.own.nats.Kill, s.own.nats.Start }),
 		kills("MariaDB", func(s *stage) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
-		forgetting(), lostAcks(),
+		forgetting(), lostAcks(0, 6*time.Second),
 	}
 }
 
 // openStage starts two instances of a program.
-func openStage(t *testing.T, program string, more settings) *stage {
+func openStage(t *testing.T, program string, patience time.Duration, more settings) *stage {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
-	stage := &stage{own: own}
+	stage := &stage{own: own, patience: patience}
 	stage.wire, s = throughNATS(t, s)
 	for range 2 {
 		p := prepare(t, program, s.with(more))
@@ -92,12 +94,12 @@ func openStage(t *testing.T, program string, more settings) *stage {
 }
 
 // record plays a number of histories at once, each on a voucher of its own,
-// while there is trouble, and returns them.
-func (s *stage) record(t *testing.T, chance *rand.Rand, histories int, troubles []trouble) [][]porcupine.Operation {
+// while there is trouble, so many times at the most, and returns them.
+func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most int) [][]porcupine.Operation {
 	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
-	for range histories {
+	for range historiesAtOnce {
 		s.histories = append(s.histories, newHistory(t, instances))
 	}
 	over := make(chan struct{})
@@ -110,10 +112,10 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, histories int, troubles 
 		defer close(over)
 		clients.Wait()
 	}()
-	for going := len(troubles) > 0; going; {
+	for left := most; left > 0 && len(troubles) > 0; left-- {
 		select {
 		case <-over:
-			going = false
+			left = 0
 		case <-time.After(time.Duration(chance.Int64N(int64(1500 * time.Millisecond)))):
 			next := troubles[chance.IntN(len(troubles))]
 			t.Logf("%8v %s", s.histories[0].now().Round(time.Millisecond), next.name)
@@ -123,6 +125,10 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, histories int, troubles 
 	<-over
 	for _, p := range s.processes {
 		p.awaitReady(t)
+	}
+	deadline := time.Now().Add(s.patience)
+	for _, h := range s.histories {
+		h.settles(t, deadline)
 	}
 	var all [][]porcupine.Operation
 	for _, h := range s.histories {
@@ -156,10 +162,10 @@ func linearizable(t *testing.T, operations []porcupine.Operation) bool {
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
 	chance := seeded(t)
-	stage := openStage(t, testserver.Program(t), nil)
+	stage := openStage(t, testserver.Program(t), settlement, nil)
 	for range count(t, "ROUNDS", 1) {
 		operations := 0
-		for _, history := range stage.record(t, chance, 8, everything(t)) {
+		for _, history := range stage.record(t, chance, everything(t), 100) {
 			operations += len(history)
 			if !linearizable(t, history) {
 				t.Errorf("not linearizable:\n%s", describe(history))
@@ -168,6 +174,9 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 		t.Logf("%d operations", operations)
 	}
 }
+
+// brokenPatience is what a broken variant has to settle, which may be never.
+const brokenPatience = 5 * time.Second
 
 // The same check catches variants that are broken on purpose.
 func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
@@ -185,7 +194,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 		},
 		{
 			name: "publish failure undoes the reservation", more: settings{"SECKILL_DEFECT": string(failpoint.PublishUndoes)},
-			troubles: []trouble{lostAcks()},
+			troubles: []trouble{lostAcks(5*time.Second, 6*time.Second)},
 		},
 		{
 			name: "missing key is sold out", more: settings{"SECKILL_DEFECT": string(failpoint.MissingIsSoldOut)},
@@ -195,13 +204,13 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 		t.Run(variant.name, func(t *testing.T) {
 			t.Parallel()
 			chance := seeded(t)
-			stage := openStage(t, testserver.Program(t, "failpoint"), variant.more)
+			stage := openStage(t, testserver.Program(t, "failpoint"), brokenPatience, variant.more)
 			if variant.sabotage != nil {
 				variant.sabotage(t, stage)
 			}
-			const rounds = 4 // in each of which it may go well by chance
+			const rounds = 6 // in each of which it may go well by chance
 			for range rounds {
-				for _, history := range stage.record(t, chance, 8, variant.troubles) {
+				for _, history := range stage.record(t, chance, variant.troubles, 1) {
 					if !linearizable(t, history) {
 						return
 					}
