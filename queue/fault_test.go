@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"seckill/internal/embedded"
 	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/queue"
@@ -160,31 +159,6 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	}
 	if lost > 0 || len(accepted) < 400 || backlog.Messages < 100 {
 		t.Errorf("of %d orders in %d messages %d were acknowledged and lost\n%s", len(accepted), backlog.Messages, lost, log)
-	}
-}
-
-// What an embedded server has acknowledged is there when the next one starts.
-func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	log := slog.New(slog.DiscardHandler)
-	for round := range 3 {
-		server, err := embedded.StartNATS(dir, log)
-		must(t, err)
-		q, err := queue.Open(t.Context(), queue.Options{InProcess: server, Deployment: deployment, Log: log})
-		must(t, err)
-		must(t, q.Publish(t.Context(), some(fmt.Sprintf("r%d", round), 10)))
-		if round == 2 {
-			var l ledger
-			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
-			drained(t, q)
-			stop()
-			if len(l.seen()) != 30 {
-				t.Errorf("%d orders, want 30", len(l.seen()))
-			}
-		}
-		q.Close(t.Context())
-		server.Close()
 	}
 }
 

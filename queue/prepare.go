@@ -112,6 +112,24 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	return q.createWorker(ctx)
 }
 
+// forgetDeliveries makes what the process before this one had in hand when it
+// died be delivered at once instead of after ackWait.
+func (q *Queue) forgetDeliveries(ctx context.Context) error {
+	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrNotPullConsumer):
+		return nil // prepare sees to it
+	case err != nil:
+		return fmt.Errorf("look at the consumer %s: %w", workerName, err)
+	case worker.CachedInfo().NumAckPending == 0:
+		return nil
+	}
+	if err := q.js.DeleteConsumer(ctx, q.names.orders, workerName); err != nil {
+		return fmt.Errorf("delete the consumer %s: %w", workerName, err)
+	}
+	return nil
+}
+
 func (q *Queue) createWorker(ctx context.Context) error {
 	if _, err := q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker); err != nil {
 		return fmt.Errorf("create it: %w", err)

@@ -30,6 +30,9 @@ type Options struct {
 	URL string
 	// InProcess is a server inside this process.
 	InProcess nats.InProcessConnProvider
+	// Alone says that no other Queue is open on the server: whatever was
+	// delivered and not acknowledged is nobody's, and is delivered anew.
+	Alone bool
 	// Deployment keeps deployments apart that share a server; see
 	// model.ModeRecord.
 	Deployment string
@@ -87,6 +90,11 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 func (q *Queue) begin(ctx context.Context, o Options) error {
 	if err := q.checkServer(ctx); err != nil {
 		return err
+	}
+	if o.Alone {
+		if err := q.forgetDeliveries(ctx); err != nil {
+			return err
+		}
 	}
 	if _, err := q.prepare(ctx); err != nil {
 		return err

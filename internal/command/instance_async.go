@@ -77,7 +77,7 @@ func (i *Instance) openQueue(ctx context.Context, cfg config.Config, deployment 
 			return nil, fmt.Errorf("start the embedded queue: %w", err)
 		}
 		i.onClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
-		options.InProcess = inside
+		options.InProcess, options.Alone = inside, true
 	}
 	q, err := queue.Open(ctx, options)
 	if err != nil {
