@@ -39,6 +39,9 @@ type Order struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"` // unpaid orders lapse then
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
 	ClosedAt  *time.Time `json:"closed_at,omitempty"`
+
+	// UnpaidAt is when the order got its row; nil for one that failed.
+	UnpaidAt *time.Time `json:"-"`
 }
 
 // Live reports whether the order holds a unit in the database.

@@ -156,6 +156,7 @@ type StockChange struct {
 // VoucherQuery selects vouchers, newest first.
 type VoucherQuery struct {
 	Phase  Phase // empty: any
+	OnSale bool  // those that are live or sold out, whichever they are
 	All    bool  // drafts and archived ones too
 	Cursor string
 	Limit  int

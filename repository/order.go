@@ -101,15 +101,34 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	return model.OrderDetail{Order: order, History: history(order)}, nil
 }
 
-// history tells from a row what happened to its order.
+// byItself is who moves an order that nobody moves.
+const byItself = "system"
+
+// history tells from a row what happened to its order. One that was admitted
+// before it had a row was processing in between.
 func history(order model.Order) []model.OrderMove {
-	born := model.OrderUnpaid
-	if order.Status == model.OrderFailed {
-		born = model.OrderFailed // nothing ever becomes failed that has a row
+	var moves []model.OrderMove
+	move := func(at time.Time, to model.OrderStatus, by string) {
+		m := model.OrderMove{At: at, To: to, By: by}
+		if n := len(moves); n > 0 {
+			from := moves[n-1].To
+			m.From = &from
+		}
+		moves = append(moves, m)
 	}
-	moves := []model.OrderMove{{At: order.CreatedAt, To: born, By: order.UserID}}
+	switch failed := order.Status == model.OrderFailed; {
+	case failed && order.ClosedAt != nil:
+		move(order.CreatedAt, model.OrderProcessing, order.UserID)
+		move(*order.ClosedAt, model.OrderFailed, byItself)
+		return moves
+	case order.UnpaidAt != nil && !order.UnpaidAt.Equal(order.CreatedAt):
+		move(order.CreatedAt, model.OrderProcessing, order.UserID)
+		move(*order.UnpaidAt, model.OrderUnpaid, byItself)
+	default:
+		move(order.CreatedAt, model.OrderUnpaid, order.UserID)
+	}
 	if order.Status == model.OrderCanceled && order.ClosedAt != nil { // only its user cancels an order
-		moves = append(moves, model.OrderMove{At: *order.ClosedAt, From: &born, To: order.Status, By: order.UserID})
+		move(*order.ClosedAt, model.OrderCanceled, order.UserID)
 	}
 	return moves
 }

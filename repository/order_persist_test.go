@@ -117,7 +117,8 @@ func TestPersist(t *testing.T) {
 		}
 		detail, err := f.orders.Detail(t.Context(), list[3].ID)
 		must(t, err)
-		if len(detail.History) != 1 || detail.History[0].To != model.OrderFailed || detail.History[0].From != nil {
+		h := detail.History
+		if len(h) != 2 || h[0].To != model.OrderProcessing || h[0].From != nil || h[1].To != model.OrderFailed {
 			t.Errorf("history %+v", detail.History)
 		}
 	})

@@ -138,7 +138,7 @@ func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) 
 	row := model.Order{
 		ID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID,
 		Status: model.OrderUnpaid, Price: voucher.Price, Currency: voucher.Currency,
-		CreatedAt: now, ExpiresAt: &expires,
+		CreatedAt: now, UnpaidAt: &now, ExpiresAt: &expires,
 	}
 	if !order.CreatedAt.IsZero() {
 		row.CreatedAt = stored(order.CreatedAt)
@@ -152,5 +152,6 @@ func newRow(order model.Reservation, voucher *voucherRow, window time.Duration) 
 // fail makes a row that of an order that has failed now.
 func fail(row *model.Order, reason string, now time.Time) {
 	closed := stored(now)
-	row.Status, row.Reason, row.ExpiresAt, row.ClosedAt = model.OrderFailed, reason, nil, &closed
+	row.Status, row.Reason, row.ClosedAt = model.OrderFailed, reason, &closed
+	row.UnpaidAt, row.ExpiresAt = nil, nil
 }

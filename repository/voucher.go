@@ -114,6 +114,9 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 		if err != nil {
 			return err
 		}
+		if q.OnSale {
+			query = v.onSale(query)
+		}
 		return query.Find(&rows).Error
 	})
 	if err != nil {
@@ -144,17 +147,22 @@ func (v *Vouchers) inPhase(query *gorm.DB, phase model.Phase) (*gorm.DB, error) 
 	if phase == model.PhasePaused {
 		return query.Where("state = ?", model.VoucherPaused), nil
 	}
-	query = query.Where("state <> ?", model.VoucherPaused)
 	switch phase {
 	case model.PhaseUpcoming:
-		return query.Where("begin_at > " + now), nil
+		return query.Where("state <> ?", model.VoucherPaused).Where("begin_at > " + now), nil
 	case model.PhaseSoldOut:
-		return query.Where("begin_at <= " + now).Where("remaining <= 0"), nil
+		return v.onSale(query).Where("remaining <= 0"), nil
 	case model.PhaseLive:
-		return query.Where("begin_at <= " + now).Where("remaining > 0"), nil
+		return v.onSale(query).Where("remaining > 0"), nil
 	case model.PhaseEnded, model.PhasePaused:
 	}
 	return nil, model.Invalid("query.phase", "must be one of upcoming, live, sold_out, ended, paused")
+}
+
+// onSale selects what is live or sold out.
+func (v *Vouchers) onSale(query *gorm.DB) *gorm.DB {
+	now := v.db.dialect.now
+	return query.Where("state <> ? AND begin_at <= "+now+" AND end_at > "+now, model.VoucherPaused)
 }
 
 // possible is NOT_FOUND for an id that cannot exist. SQL must not be asked: it

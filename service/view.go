@@ -22,6 +22,12 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	return v.At(hot.Voucher.ServerTime)
 }
 
+// hot reports whether vouchers are sold from hot copies.
+func (c *VoucherCache) hot() bool {
+	_, ok := c.source.(*hotSource)
+	return ok
+}
+
 // asSold shows vouchers as they are sold. When a phase was asked for, those that
 // turn out to be in another one are left out.
 func (c *VoucherCache) asSold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher {

@@ -69,12 +69,21 @@ func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Vouche
 
 // List returns one page of vouchers, newest first.
 func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
-	page, err := s.store.List(ctx, q)
-	if err != nil {
-		return model.VoucherPage{}, err
+	phase := q.Phase
+	if s.copies.hot() && (phase == model.PhaseLive || phase == model.PhaseSoldOut) {
+		q.Phase, q.OnSale = "", true // which of the two, the hot copies know
 	}
-	page.Items = s.copies.asSold(ctx, page.Items, q.Phase)
-	return page, nil
+	for {
+		page, err := s.store.List(ctx, q)
+		if err != nil {
+			return model.VoucherPage{}, err
+		}
+		page.Items = s.copies.asSold(ctx, page.Items, phase)
+		if len(page.Items) > 0 || page.NextCursor == "" {
+			return page, nil
+		}
+		q.Cursor = page.NextCursor // nobody wants an empty page with more behind it
+	}
 }
 
 // Create puts a voucher up; it is on sale at its BeginAt with nothing else to do.
