@@ -31,22 +31,5 @@ func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
 // subscription was made anew, because messages may have been lost before. It
 // returns when ctx ends; a lost connection is made again by the client.
 func (c *VoucherChanges) Watch(ctx context.Context, changed func(voucherID string), missed func()) error {
-	subscription := c.client.Subscribe(ctx, changeChannel)
-	messages := subscription.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
-			return subscription.Close()
-		case message, ok := <-messages:
-			if !ok {
-				return nil
-			}
-			switch message := message.(type) {
-			case *redis.Subscription:
-				missed()
-			case *redis.Message:
-				changed(message.Payload)
-			}
-		}
-	}
+	return watch(ctx, c.client, changeChannel, changed, missed)
 }

@@ -3,8 +3,6 @@ package repository
 import (
 	"context"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // settledChannel carries ids of orders that are not pending any more, with
@@ -16,22 +14,5 @@ const settledChannel = "seckill:v1:settled-orders"
 // messages may have been lost before. It returns when ctx ends; a lost
 // connection is made again by the client.
 func (h *HotCopies) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
-	subscription := h.client.Subscribe(ctx, settledChannel)
-	messages := subscription.ChannelWithSubscriptions()
-	for {
-		select {
-		case <-ctx.Done():
-			return subscription.Close()
-		case message, ok := <-messages:
-			if !ok {
-				return nil
-			}
-			switch message := message.(type) {
-			case *redis.Subscription:
-				missed()
-			case *redis.Message:
-				settled(strings.Split(message.Payload, " "))
-			}
-		}
-	}
+	return watch(ctx, h.client, settledChannel, func(ids string) { settled(strings.Split(ids, " ")) }, missed)
 }

@@ -233,7 +233,12 @@ func TestPhases(t *testing.T) {
 				t.Errorf("%s: %d listed, want %d", phase, len(got), len(want[phase]))
 			}
 		}
-		page, err := f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100})
+		page, err := f.vouchers.List(t.Context(), model.VoucherQuery{OnSale: true, Limit: 100})
+		must(t, err)
+		if on := len(want[model.PhaseLive]) + len(want[model.PhaseSoldOut]); len(page.Items) != on {
+			t.Errorf("%d on sale, want %d", len(page.Items), on)
+		}
+		page, err = f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100})
 		must(t, err)
 		if len(page.Items) != everything {
 			t.Errorf("%d listed, want %d", len(page.Items), everything)
