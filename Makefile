@@ -53,6 +53,24 @@ bench: deps ## benchmarks (PKG=./lock)
 bench-lock: deps ## the lock against redsync, redislock and rueidislock on one Redis (ARGS='-check')
 	cd lock/bench && go test -count=1 -v -timeout=10m -run TestPeers . $(ARGS)
 
+# The long versions of the tests of asynchronous orders. They are the tests that `make test` runs too, which
+# does less of the same. SEED repeats a run: each prints the seed it had.
+ROUNDS ?= 20
+SEED ?=
+E2E := go test -count=1 -v -timeout=60m ./internal/e2e $(ARGS)
+
+.PHONY: chaos
+chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
+	ROUNDS=$(ROUNDS) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
+
+.PHONY: linear
+linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)
+	ROUNDS=$(ROUNDS) SEED=$(SEED) $(E2E) -run 'TestHistoriesAreLinearizable'
+
+.PHONY: drain
+drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
+	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue
+
 .PHONY: interop
 interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)
 	mvn -q -B -f lock/interop/pom.xml package

@@ -102,7 +102,7 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 	f.program.quiet(t, f.voucher.ID, settlement)
 	f.program.kill()
 
-	switch step { //nolint:exhaustive // these are what another death leads to
+	switch step {
 	case failpoint.BeforeRepublish, failpoint.AfterRepublish:
 		f.dies(t, failpoint.AfterReserve, buyOne) // leaves a reservation that was never published
 	case failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted:
