@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ const admissionAttempts = 2
 // refuse.
 func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Order, error) {
 	if err := s.admission.backlog.refusal(); err != nil {
-		return model.Order{}, err
+		return model.Order{}, cmp.Or(s.ordered(ctx, userID, voucherID), err)
 	}
 	if err := s.enter(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
@@ -34,6 +35,23 @@ func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Ord
 		return s.settled(ctx, reservation.ID)
 	}
 	return s.publish(ctx, reservation)
+}
+
+// ordered is ALREADY_ORDERED for a user who has an order, as far as that can be
+// told: nothing new is promised to him. Anything else is nil.
+func (s *Orders) ordered(ctx context.Context, userID, voucherID string) error {
+	orderID, pending, err := s.admission.hot.OrderOf(ctx, voucherID, userID)
+	switch {
+	case err != nil || orderID == "":
+		return nil //nolint:nilerr // he is told what he would have been told anyway
+	case pending != nil:
+		return model.AlreadyOrdered(processing(*pending))
+	}
+	row, err := s.row(ctx, orderID)
+	if err != nil || row == nil || !row.Live() {
+		return nil //nolint:nilerr // likewise
+	}
+	return model.AlreadyOrdered(*row)
 }
 
 // settled answers with the row of an order whose reservation had to be sent

@@ -40,9 +40,16 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
+		order := s.buys(t, "alice")
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
 		<-time.After(backlogEvery + time.Millisecond)
+		refused := s.refused(t, "alice", model.CodeAlreadyOrdered)
+		if refused.OrderID != order.ID || refused.OrderStatus != model.OrderProcessing {
+			t.Errorf("%+v, want %s", refused, order.ID)
+		}
+		s.refused(t, "bob", model.CodeUnavailable)
 		s.hot.with(func() { s.hot.voucher.EndAt = time.Now() })
+		<-time.After(copyMaxAge)
 		s.refused(t, "bob", model.CodeEnded)
 	})
 }

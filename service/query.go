@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -21,9 +22,18 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Dura
 	}
 	order, err := s.store.Get(ctx, orderID)
 	if err != nil {
-		return model.Order{}, err
+		return model.Order{}, s.unheard(err)
 	}
 	return own(order, userID)
+}
+
+// unheard makes UNAVAILABLE of NOT_FOUND while the database is sold from in
+// another order mode: an order may be processing that this instance cannot see.
+func (s *Orders) unheard(err error) error {
+	if s.mode == nil || model.CodeOf(err) != model.CodeNotFound {
+		return err
+	}
+	return cmp.Or(s.mode.Selling(), err)
 }
 
 // own hides the orders of others.
@@ -57,7 +67,10 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 		return model.OrderDetail{}, model.NotFound("order")
 	}
 	detail, err := s.store.Detail(ctx, orderID)
-	if s.admission == nil || model.CodeOf(err) != model.CodeNotFound {
+	if s.admission == nil {
+		return detail, s.unheard(err)
+	}
+	if model.CodeOf(err) != model.CodeNotFound {
 		return detail, err
 	}
 	order, err := s.unpersisted(ctx, orderID)

@@ -43,12 +43,32 @@ type Vouchers struct {
 	copies    *VoucherCache
 	announcer Announcer
 	hot       *HotStock // nil in order mode sync
+	mode      ModeWatch // nil: sold from in any mode
 	log       *slog.Logger
 }
 
 // NewVouchers makes the service; copies is this instance's cache.
 func NewVouchers(store VoucherStore, copies *VoucherCache, announcer Announcer, log *slog.Logger) *Vouchers {
 	return &Vouchers{store: store, copies: copies, announcer: announcer, log: log}
+}
+
+// SoldIn makes changes be refused while the database is not sold from in this
+// instance's order mode: it could not tell those who sell, and knows nothing of
+// what they have reserved. It must be called before the first use.
+func (s *Vouchers) SoldIn(mode ModeWatch) *Vouchers {
+	s.mode = mode
+	return s
+}
+
+// changeable is nil when this instance may change a voucher.
+func (s *Vouchers) changeable(id string) error {
+	if !model.ValidID(id) {
+		return model.NotFound("voucher")
+	}
+	if s.mode == nil {
+		return nil
+	}
+	return s.mode.Selling()
 }
 
 // Get returns a voucher as it is now. Drafts and archived ones exist for
@@ -107,8 +127,8 @@ func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Id
 
 // Patch changes the fields given; every instance obeys within a second.
 func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
-	if !model.ValidID(id) {
-		return model.Voucher{}, model.NotFound("voucher")
+	if err := s.changeable(id); err != nil {
+		return model.Voucher{}, err
 	}
 	if err := validPatch(patch); err != nil {
 		return model.Voucher{}, err
@@ -128,8 +148,8 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 func (s *Vouchers) ChangeStock(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
-	if !model.ValidID(id) {
-		return model.Voucher{}, model.NotFound("voucher")
+	if err := s.changeable(id); err != nil {
+		return model.Voucher{}, err
 	}
 	if (change.Delta == nil) == (change.Stock == nil) {
 		return model.Voucher{}, model.Invalid("body", "Give either delta or stock.")

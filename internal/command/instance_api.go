@@ -48,7 +48,7 @@ func (i *Instance) mainHandler(
 	i.health = service.NewHealth(i.probes...)
 	return handler.New(handler.Options{
 		Orders:         selling,
-		Vouchers:       i.lookAfter(vouchers, copies, changes, async),
+		Vouchers:       i.lookAfter(vouchers, copies, changes, async).SoldIn(mode.guard),
 		Accounts:       service.NewAccounts(repository.NewAccounts(s.db), newHasher(), tokens),
 		Health:         i.health,
 		Tokens:         tokens,
