@@ -69,6 +69,7 @@ func (d *driftWatch) look(ctx context.Context) error {
 	vouchers := d.vouchers
 	d.mu.Unlock()
 	open := make(map[string]bool, len(vouchers))
+	var failed []error // of one voucher, which holds up no other
 	for _, id := range vouchers {
 		open[id] = true
 		before, known := d.checked[id]
@@ -81,12 +82,10 @@ func (d *driftWatch) look(ctx context.Context) error {
 		if age < driftEvery && (len(before.suspects) == 0 || age < driftPause) {
 			continue
 		}
-		if err := d.check(ctx, id, before); err != nil {
-			return err
-		}
+		failed = append(failed, d.check(ctx, id, before))
 	}
 	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return !open[id] })
-	return nil
+	return errors.Join(failed...)
 }
 
 // check compares one voucher, unless nothing has moved since it was last right.

@@ -56,17 +56,16 @@ type overdue struct {
 // begin starts a look at all vouchers.
 func (o *overdue) begin() { o.before, o.sighted = o.sighted, map[string]map[string]uint64{} }
 
-// reconcile looks at one voucher, whose open copy has an epoch.
-func (o *overdue) reconcile(ctx context.Context, voucherID string, epoch int64) error {
+// reconcile looks at one voucher. Its reservations name the epoch of the copy that
+// holds them: with that of an earlier one, read before a rebuild, they would be
+// published only to fail.
+func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
 	due, err := o.copies.Due(ctx, voucherID, overdueAge, overduePage)
 	if err != nil || len(due) == 0 {
 		if errors.Is(err, model.ErrCopyClosed) {
 			return nil // since it was read
 		}
 		return wrapped(err, "read old reservations of voucher "+voucherID)
-	}
-	for i := range due {
-		due[i].Epoch = epoch
 	}
 	missing, err := o.settle(ctx, due)
 	if err != nil || len(missing) == 0 {

@@ -171,12 +171,15 @@ func (r *Reconciler) report(ctx context.Context, name string, err error, expecte
 }
 
 // watch compares what the database says about hot copies with what there is.
+// A copy that cannot be asked holds up no other one: it may be the only one on
+// its node of a Cluster.
 func (r *Reconciler) watch(ctx context.Context) error {
 	records, err := r.deps.Records.Watched(ctx)
 	if err != nil {
 		return fmt.Errorf("read the watched vouchers: %w", err)
 	}
 	r.due.begin()
+	var failed []error
 	for part := range chunks(records, findChunk) {
 		ids := make([]string, len(part))
 		for i, record := range part {
@@ -184,20 +187,23 @@ func (r *Reconciler) watch(ctx context.Context) error {
 		}
 		copies, err := r.deps.Copies.Read(ctx, ids)
 		if err != nil {
-			return fmt.Errorf("read %d hot copies: %w", len(ids), err)
+			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
 		}
-		if err := r.compare(ctx, part, copies); err != nil {
-			return err
-		}
+		failed = append(failed, r.compare(ctx, part, copies))
 	}
 	r.drift.watched(records)
-	return nil
+	return errors.Join(failed...)
 }
 
+// compare looks at the copies that could be read.
 func (r *Reconciler) compare(ctx context.Context, records []model.CopyRecord, copies map[string]model.HotCopy) error {
 	var stale []string
+	var reserved []string
 	for _, record := range records {
-		hot := copies[record.VoucherID]
+		hot, known := copies[record.VoucherID]
+		if !known {
+			continue
+		}
 		if !record.Open() || hot.State != model.CopyOpen || hot.Epoch != record.Epoch {
 			r.deps.Rebuilds.Request(record.VoucherID) // who looks again before it begins
 			continue
@@ -206,12 +212,14 @@ func (r *Reconciler) compare(ctx context.Context, records []model.CopyRecord, co
 			stale = append(stale, record.VoucherID)
 		}
 		if hot.Reserved > 0 {
-			if err := r.due.reconcile(ctx, record.VoucherID, hot.Epoch); err != nil {
-				return err
-			}
+			reserved = append(reserved, record.VoucherID)
 		}
 	}
-	return r.apply(ctx, stale)
+	failed := []error{r.apply(ctx, stale)}
+	for _, id := range reserved {
+		failed = append(failed, r.due.reconcile(ctx, id))
+	}
+	return errors.Join(failed...)
 }
 
 // apply brings administrators' changes to copies that missed them.
@@ -223,17 +231,17 @@ func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 	if err != nil {
 		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
 	}
+	var failed []error
 	for id, v := range vouchers {
 		applied, err := r.deps.Copies.Apply(ctx, v)
 		if err != nil {
-			return fmt.Errorf("apply the changes of voucher %s: %w", id, err)
-		}
-		if applied {
+			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
+		} else if applied {
 			r.deps.Metrics.Reconciled("applied", 1)
 			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func (r *Reconciler) lookForDrift(ctx context.Context) error {

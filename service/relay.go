@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"seckill/internal/failpoint"
@@ -43,6 +44,7 @@ type relay struct {
 func (r *relay) pass(ctx context.Context) error {
 	var last int64
 	waiting := 0
+	var failed []error
 	later := map[string]bool{}
 	for range maxRelayPages {
 		page, err := r.store.After(ctx, last, relayPage)
@@ -53,20 +55,18 @@ func (r *relay) pass(ctx context.Context) error {
 			break
 		}
 		last = page[len(page)-1].ID
-		done, failed := r.apply(ctx, page, later)
+		done, err := r.apply(ctx, page, later)
+		failed = append(failed, err)
 		if err := r.note(ctx, done); err != nil {
 			return err
 		}
 		waiting += len(page) - len(done)
-		if failed != nil {
-			return failed
-		}
 		if len(page) < relayPage {
 			break
 		}
 	}
 	r.metrics.ReleasesWaiting(waiting)
-	return nil
+	return errors.Join(failed...)
 }
 
 func (r *relay) note(ctx context.Context, done []int64) error {
@@ -82,6 +82,7 @@ func (r *relay) note(ctx context.Context, done []int64) error {
 }
 
 // apply gives the units of one page back, one by one, and tells which are done.
+// A copy that cannot be told holds up no other one.
 func (r *relay) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
 	ids := make([]string, len(page))
 	for i, release := range page {
@@ -92,6 +93,7 @@ func (r *relay) apply(ctx context.Context, page []model.Release, later map[strin
 		return nil, fmt.Errorf("read the orders of returned units: %w", err)
 	}
 	var done []int64
+	var failed []error
 	for _, release := range page {
 		if later[release.VoucherID] {
 			continue
@@ -101,14 +103,14 @@ func (r *relay) apply(ctx context.Context, page []model.Release, later map[strin
 		failpoint.Reach(failpoint.BeforeRelease)
 		applied, err := r.settler.undo(ctx, finishedOrder{row: row})
 		if err != nil {
-			return done, err
+			failed = append(failed, err)
 		}
 		failpoint.Reach(failpoint.AfterRelease)
-		if applied {
+		if applied && err == nil {
 			done = append(done, release.ID)
 		} else {
 			later[release.VoucherID] = true
 		}
 	}
-	return done, nil
+	return done, errors.Join(failed...)
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -115,6 +116,8 @@ func (s *Settler) account(ctx context.Context, order finishedOrder) {
 }
 
 // settle settles the live rows, one call for each voucher, and closes the others.
+// A copy that cannot be told holds up no other one, least of all one that sells
+// too much.
 func (s *Settler) settle(ctx context.Context, orders []finishedOrder) error {
 	live := map[string][]string{}
 	var closed []finishedOrder
@@ -126,12 +129,14 @@ func (s *Settler) settle(ctx context.Context, orders []finishedOrder) error {
 		}
 	}
 	failpoint.Reach(failpoint.BeforeSettle)
+	var failed []error
 	for voucherID, ids := range live {
 		if err := s.copies.Settle(ctx, voucherID, ids); err != nil {
-			return fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err)
+			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err))
 		}
 	}
-	if err := s.close(ctx, closed); err != nil {
+	failed = append(failed, s.close(ctx, closed))
+	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	failpoint.Reach(failpoint.AfterSettle)

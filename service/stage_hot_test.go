@@ -231,7 +231,7 @@ func (h hotSide) Load(_ context.Context, _ string, epoch int64, marks []model.Re
 		}
 		for _, r := range pending {
 			h.pendings[epoch][r.ID] = r
-			h.due[r.ID] = time.Now()
+			h.due[r.ID] = r.CreatedAt
 		}
 	})
 }
