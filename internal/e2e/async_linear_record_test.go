@@ -80,7 +80,6 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 	for range historySteps {
 		<-time.After(time.Duration(chance.Int64N(int64(400 * time.Millisecond))))
 		a := h.instances[chance.IntN(len(h.instances))]
-		a.reachable(t)
 		var out result
 		if order != "" && chance.IntN(2) == 0 {
 			if out = h.cancel(t, a, user, order); out != none {
@@ -93,17 +92,20 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 			if unknowns++; unknowns == historyUnknown {
 				return
 			}
+			a.recovers(t)
 		}
 	}
 }
 
-// reachable waits a while for an instance that was killed to come back: what is
-// unknown anyway tells nothing.
-func (a *app) reachable(t *testing.T) {
+// recovers waits a while for an instance in trouble to be well again: what is
+// unknown twice tells no more than what is unknown once.
+func (a *app) recovers(t *testing.T) {
 	t.Helper()
+	const settles = 700 * time.Millisecond // until it has looked at everything it depends on
 	for deadline := time.Now().Add(10 * time.Second); a.status(t, "/readyz") != http.StatusOK && time.Now().Before(deadline); {
 		<-time.After(50 * time.Millisecond)
 	}
+	<-time.After(settles)
 }
 
 func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result) {

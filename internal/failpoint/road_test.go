@@ -52,7 +52,7 @@ var roads = map[string][]string{
 	"lowered":   {"service/voucher_stock.go changeStock"},
 }
 
-// together are calls between which nobody needs to die, because:
+// together are calls between which nobody needs to die, and why.
 var together = map[string]string{
 	"Cancel, Cancel":           "the second is for an order that was persisted behind the first, which changed nothing",
 	"Settle, close":            "they are of different orders: settled ones and closed ones",
