@@ -66,6 +66,9 @@ type AdmissionCopies interface {
 	// OrderOf finds a user's order: empty for none, with the reservation when it
 	// is not known to be persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
+	// Processing is one page of everybody's orders of a voucher that are not
+	// known to be persisted, newest first; model.ErrCopyClosed.
+	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	// Watch calls settled with orders that have left processing, and missed when
 	// it may have lost some, until ctx ends.
 	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error

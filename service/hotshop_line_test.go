@@ -209,3 +209,19 @@ func (s hotShop) refused(t *testing.T, userID string, want model.Code) model.Err
 	}
 	return *refusal
 }
+
+func (h *hotDesk) Processing(ctx context.Context, _ model.OrderQuery) (model.OrderPage, error) {
+	if err := h.pause(ctx, queryTime); err != nil {
+		return model.OrderPage{}, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != model.CopyOpen {
+		return model.OrderPage{}, model.ErrCopyClosed
+	}
+	var page model.OrderPage
+	for _, r := range h.pending {
+		page.Items = append(page.Items, processing(r))
+	}
+	return page, nil
+}

@@ -46,10 +46,14 @@ func own(order model.Order, userID string) (model.Order, error) {
 
 // List returns one page of orders, newest first.
 func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	if s.admission != nil && q.UserID != "" {
+	switch {
+	case s.admission != nil && q.UserID != "":
 		return s.listWithProcessing(ctx, q)
+	case s.inHotCopy(q):
+		return s.listProcessing(ctx, q)
+	default:
+		return s.store.List(ctx, q)
 	}
-	return s.store.List(ctx, q)
 }
 
 // Each calls yield with every order of a voucher, newest first, for
@@ -57,6 +61,9 @@ func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	if err := s.voucherExists(ctx, q.VoucherID); err != nil {
 		return err
+	}
+	if s.inHotCopy(q) {
+		return s.eachProcessing(ctx, q, yield)
 	}
 	return s.store.Each(ctx, q, yield)
 }

@@ -17,6 +17,8 @@ const (
 	// have orders that are processing: later nobody loads one any more, and with
 	// an empty queue there is no place left where such an order could be.
 	processingFor = time.Hour
+	// longestPage is the most that a page of orders holds.
+	longestPage = 100
 )
 
 // readRows reads the orders of one group; nil for those that are not there.
@@ -98,6 +100,39 @@ func (s *Orders) untold(ctx context.Context, voucherID string, cause error) erro
 		return nil
 	}
 	return unavailable
+}
+
+// inHotCopy reports whether all orders of a query, of whichever user, are those
+// that only a hot copy knows.
+func (s *Orders) inHotCopy(q model.OrderQuery) bool {
+	return s.admission != nil && q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
+}
+
+// listProcessing is List of them.
+func (s *Orders) listProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	page, err := s.admission.hot.Processing(ctx, q)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return model.OrderPage{Items: []model.Order{}}, s.untold(ctx, q.VoucherID, err)
+	}
+	return page, err
+}
+
+// eachProcessing is Each of them.
+func (s *Orders) eachProcessing(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	for q.Limit = longestPage; ; {
+		page, err := s.listProcessing(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, order := range page.Items {
+			if err := yield(order); err != nil {
+				return err
+			}
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			return nil
+		}
+	}
 }
 
 // listWithProcessing is List with the user's order of a voucher that is still

@@ -100,8 +100,15 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 			query: with(func(q *model.OrderQuery) { q.Status = model.OrderProcessing }),
 			want:  []model.OrderStatus{model.OrderProcessing},
 		},
-		"not by another":   {query: with(func(q *model.OrderQuery) { q.Status = model.OrderPaid })},
-		"of everybody":     {query: with(func(q *model.OrderQuery) { q.UserID = "" })},
+		"not by another": {query: with(func(q *model.OrderQuery) { q.Status = model.OrderPaid })},
+		"of everybody":   {query: with(func(q *model.OrderQuery) { q.UserID = "" })},
+		"of everybody by its status": {
+			query: model.OrderQuery{VoucherID: "v1", Status: model.OrderProcessing},
+			want:  []model.OrderStatus{model.OrderProcessing},
+		},
+		"of everybody when it cannot be told": {
+			query: model.OrderQuery{VoucherID: "v1", Status: model.OrderProcessing}, prepare: closed, code: model.CodeUnavailable,
+		},
 		"not of others":    {query: with(func(q *model.OrderQuery) { q.UserID = "bob" })},
 		"of all vouchers":  {query: model.OrderQuery{UserID: "alice", Status: model.OrderProcessing}},
 		"not on next page": {query: with(func(q *model.OrderQuery) { q.Cursor = "next" }), want: []model.OrderStatus{model.OrderCanceled, model.OrderCanceled}},
