@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"seckill/internal/failpoint"
 	"seckill/model"
 )
@@ -153,11 +151,6 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 	for i, f := range m.flaws {
 		name := fmt.Sprintf("message.%d.%d", m.sequence, i)
 		err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw})
-		if errors.Is(err, jetstream.ErrNoStreamResponse) {
-			// Somebody has deleted the letters' stream: it is there the next time.
-			_, again := c.queue.prepareStream(ctx, c.queue.wanted.dead)
-			err = errors.Join(err, again)
-		}
 		if err != nil {
 			return i, err
 		}

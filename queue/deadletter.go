@@ -44,8 +44,15 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	err = q.try(ctx, q.names.letters+name, body,
-		jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
+	try := func() error {
+		return q.try(ctx, q.names.letters+name, body,
+			jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
+	}
+	if err = try(); errors.Is(err, jetstream.ErrNoStreamResponse) {
+		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // somebody has deleted it
+			err = try()
+		}
+	}
 	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok &&
 		(refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return nil // it lies there already
@@ -131,10 +138,18 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	return nil
 }
 
+// deadStream is the letters' stream. One that was deleted with all its letters is
+// an empty one: what is published again is looked up there before, and must not
+// wait for somebody who misses it.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.names.dead)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil {
+			stream, err = q.js.Stream(ctx, q.names.dead)
+		}
+	}
 	if err != nil {
 		return nil, unavailable("open the dead letters", err)
 	}

@@ -93,6 +93,22 @@ func TestWhatCannotBeBuriedStays(t *testing.T) {
 	}
 }
 
+// Who cleans up with the stream itself must stop neither what is published again
+// nor what is buried.
+func TestDeletedDeadLettersAreNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	must(t, f.js.DeleteStream(t.Context(), dead))
+	if all := letters(t, f.Queue); len(all) != 0 {
+		t.Errorf("letters: %+v", all)
+	}
+	must(t, f.js.DeleteStream(t.Context(), dead))
+	must(t, f.Bury(t.Context(), model.DeadLetter{Reason: "UNPROCESSABLE", Reservation: &some("a", 1)[0]}))
+	if all := letters(t, f.Queue); len(all) != 1 {
+		t.Errorf("letters: %+v", all)
+	}
+}
+
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
