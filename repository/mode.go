@@ -38,8 +38,13 @@ func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 // Adopt makes the mode that of the database if it has no voucher yet and no
 // switch is under way, and tells what it is then.
 func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeRecord, error) {
-	var record model.ModeRecord
-	err := m.change(ctx, "adopt", mode, func(tx *gorm.DB, found model.ModeRecord) (model.ModeRecord, error) {
+	// Orders that are being committed hold the row shared, and a process that was
+	// stopped meanwhile holds it for seconds: who has nothing to change does not ask for it.
+	record, err := m.Read(ctx)
+	if err != nil || record.Mode == mode || record.SwitchingTo != "" {
+		return record, err
+	}
+	err = m.change(ctx, "adopt", mode, func(tx *gorm.DB, found model.ModeRecord) (model.ModeRecord, error) {
 		record = found
 		if found.SwitchingTo != "" || found.Mode == mode {
 			return found, nil
