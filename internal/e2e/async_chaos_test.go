@@ -46,9 +46,10 @@ func TestRandomKillsDuringARush(t *testing.T) {
 			c.buy(t, users(api.app, 10_000*round, 4500), 12)
 		})
 		c.afterSales(t, 20)
-		havoc(t, chance, victims, sale)
+		havoc(t, chance, victims, processes, sale)
 		load.Wait()
 		for _, p := range processes {
+			p.revive(t)
 			p.awaitReady(t)
 		}
 
@@ -63,8 +64,9 @@ func TestRandomKillsDuringARush(t *testing.T) {
 	}
 }
 
-// havoc kills and starts at random until the sale is over.
-func havoc(t *testing.T, chance *rand.Rand, victims []victim, over <-chan struct{}) {
+// havoc kills and starts at random until the sale is over. A process that found
+// a server missing at its start is started again, as an orchestrator does.
+func havoc(t *testing.T, chance *rand.Rand, victims []victim, processes []*process, over <-chan struct{}) {
 	t.Helper()
 	pause := func(most time.Duration) bool {
 		select {
@@ -86,6 +88,9 @@ func havoc(t *testing.T, chance *rand.Rand, victims []victim, over <-chan struct
 			victims[n].start()
 		}
 		going = going && pause(2500*time.Millisecond)
+		for _, p := range processes {
+			p.revive(t)
+		}
 	}
 }
 

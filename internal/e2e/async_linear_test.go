@@ -120,10 +120,14 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 			next := troubles[chance.IntN(len(troubles))]
 			t.Logf("%8v %s", s.histories[0].now().Round(time.Millisecond), next.name)
 			next.happen(t, s, chance)
+			for _, p := range s.processes {
+				p.revive(t)
+			}
 		}
 	}
 	<-over
 	for _, p := range s.processes {
+		p.revive(t)
 		p.awaitReady(t)
 	}
 	deadline := time.Now().Add(s.patience)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"database/sql"
 	"maps"
 	"net/http"
 	"slices"
@@ -11,11 +12,61 @@ import (
 	"seckill/model"
 )
 
+// poison is a way in which an order cannot be stored.
+type poison struct {
+	spoil func(t *testing.T, s settings, order *model.Reservation)
+	cure  func(t *testing.T, s settings) // what an operator does before he replays it
+	shown string                         // what he finds among the dead letters
+}
+
+func poisons() map[string]poison {
+	return map[string]poison{
+		"that cannot exist": {
+			spoil: func(_ *testing.T, _ settings, order *model.Reservation) { order.Currency = impossible },
+			cure:  func(*testing.T, settings) {},
+			shown: impossible,
+		},
+		// Only the database knows: the batch is halved until it is found.
+		"that the database refuses": {
+			spoil: func(t *testing.T, s settings, order *model.Reservation) {
+				t.Helper()
+				execute(t, s, "CREATE TRIGGER venom BEFORE INSERT ON orders FOR EACH ROW IF NEW.user_id = '"+order.UserID+
+					"' AND NEW.status = 'unpaid' THEN SIGNAL SQLSTATE '22001' SET MYSQL_ERRNO = 1406, MESSAGE_TEXT = 'venom'; END IF")
+			},
+			cure:  func(t *testing.T, s settings) { t.Helper(); execute(t, s, "DROP TRIGGER venom") },
+			shown: "venom",
+		},
+	}
+}
+
+// execute changes a database behind everybody's back.
+func execute(t *testing.T, s settings, statement string) {
+	t.Helper()
+	db, err := sql.Open("mysql", s["SECKILL_DATABASE_DSN"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Of 500 orders in one message one cannot be stored. The others are persisted,
 // and that one waits among the dead letters until an operator replays it, as a
 // new reservation.
 func TestPoisonedOrderIsSetAside(t *testing.T) {
 	t.Parallel()
+	for name, p := range poisons() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			setAside(t, p)
+		})
+	}
+}
+
+func setAside(t *testing.T, p poison) {
+	t.Helper()
 	s := asyncOnServers(t)
 	api := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
 	const batch, stock = 500, 510
@@ -27,7 +78,7 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 		message = append(message, c.reserveAll(t, voucher.ID, chunk)...)
 	}
 	poisoned := &message[batch/3]
-	poisoned.Currency = impossible
+	p.spoil(t, s, poisoned)
 	c.publish(t, message...)
 	promised := map[string]string{}
 	for _, order := range message {
@@ -50,14 +101,15 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 	unbroken(t, orders, promised)
 
 	listed, err := runs(t, s, "deadletters", "list")
-	if err != nil || strings.Count(listed, poisoned.ID) != 1 || slices.ContainsFunc(sorted(promised), func(id string) bool { return strings.Contains(listed, id) }) {
+	if err != nil || len(linesNaming(listed, poisoned.ID)) != 1 || slices.ContainsFunc(sorted(promised), func(id string) bool { return strings.Contains(listed, id) }) {
 		t.Fatalf("deadletters list: %v\n%s", err, listed)
 	}
-	sequence := letter(t, listed, poisoned.ID)
+	sequence := strings.Fields(linesNaming(listed, poisoned.ID)[0])[0]
 	shown, err := runs(t, s, "deadletters", "show", sequence)
-	if err != nil || !strings.Contains(shown, poisoned.UserID) || !strings.Contains(shown, impossible) {
+	if err != nil || !strings.Contains(shown, poisoned.UserID) || !strings.Contains(shown, p.shown) {
 		t.Errorf("deadletters show %s: %v\n%s", sequence, err, shown)
 	}
+	p.cure(t, s)
 	if replayed, err := runs(t, s, "deadletters", "replay", sequence); err != nil {
 		t.Fatalf("%v\n%s", err, replayed)
 	}
@@ -84,14 +136,13 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 	}
 }
 
-// letter is the first word of the line that names an order: its sequence.
-func letter(t *testing.T, listed, orderID string) string {
-	t.Helper()
-	for line := range strings.Lines(listed) {
+// linesNaming are the lines of a text that name an order.
+func linesNaming(text, orderID string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
 		if strings.Contains(line, orderID) {
-			return strings.Fields(line)[0]
+			lines = append(lines, line)
 		}
 	}
-	t.Fatalf("no line names %s:\n%s", orderID, listed)
-	return ""
+	return lines
 }

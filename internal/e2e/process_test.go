@@ -110,6 +110,17 @@ func (p *process) awaitReady(t *testing.T) {
 	})
 }
 
+// revive starts the program again if it has ended.
+func (p *process) revive(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.exited:
+		t.Logf("it had ended: %v", p.cmd.ProcessState)
+		p.start(t)
+	default:
+	}
+}
+
 // kill ends the program as a power cut would, and returns when it is gone.
 func (p *process) kill() {
 	p.mu.Lock()
