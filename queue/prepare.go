@@ -44,6 +44,10 @@ func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig
 
 // correctStream changes what a stream has otherwise than wanted, and says so.
 func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.StreamConfig) error {
+	if have.MaxMsgs > 0 || have.MaxBytes > 0 && have.MaxBytes != wanted.MaxBytes {
+		q.log.WarnContext(ctx, "a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
+			slog.String("stream", wanted.Name), slog.Int64("max_msgs", have.MaxMsgs), slog.Int64("max_bytes", have.MaxBytes))
+	}
 	deviations, next := compareStream(have, wanted)
 	for _, d := range deviations {
 		if d.fixed {

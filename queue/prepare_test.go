@@ -136,7 +136,7 @@ func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	f.open(t, func(o *queue.Options) { o.Log = quiet.logger() })
 	stream, err = f.js.Stream(t.Context(), orders)
 	must(t, err)
-	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.has("corrected") {
+	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.has("corrected") || !quiet.has("bounds of its own") {
 		t.Errorf("changed to %+v\n%s", got, quiet)
 	}
 }

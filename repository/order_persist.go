@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,13 +64,17 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 	return order, nil
 }
 
+// noCurrency is ISO 4217 for a price in none.
+const noCurrency = "XXX"
+
 // failed writes the failed row of a reservation, or finds the row that is there.
 func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
 	_, now, err := lockMode(tx, o.db.dialect)
 	if err != nil {
 		return model.Order{}, false, err
 	}
-	if _, err := lockVoucher(tx, o.db.dialect, r.VoucherID); err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
+	voucher, err := lockVoucher(tx, o.db.dialect, r.VoucherID)
+	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
 		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
 	}
 	found, err := findOrders(tx, []string{r.ID})
@@ -79,7 +84,10 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 	if row, ok := found[r.ID]; ok {
 		return row, false, nil
 	}
-	row := model.Order{ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time)}
+	row := model.Order{
+		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
+		Currency: cmp.Or(voucher.Currency, noCurrency), // what the order says may be what is wrong with it
+	}
 	if storableTime(r.CreatedAt) {
 		row.CreatedAt = stored(r.CreatedAt)
 	}

@@ -207,7 +207,7 @@ func TestFail(t *testing.T) {
 		for range 2 {
 			row, err := f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable)
 			must(t, err)
-			if row.Price != 0 || row.Currency != "" {
+			if row.Price != 0 || row.Currency != v.Currency {
 				t.Errorf("row %+v", row)
 			}
 			f.wantFailed(t, poison, model.Outcome{Order: row}, model.ReasonUnprocessable, "")

@@ -30,17 +30,19 @@ type ReplayCopies interface {
 type Replayer struct {
 	letters Letters
 	copies  ReplayCopies
+	rows    RowFinder
 }
 
 // NewReplayer makes a Replayer.
-func NewReplayer(letters Letters, copies ReplayCopies) *Replayer {
-	return &Replayer{letters: letters, copies: copies}
+func NewReplayer(letters Letters, copies ReplayCopies, rows RowFinder) *Replayer {
+	return &Replayer{letters: letters, copies: copies, rows: rows}
 }
 
 // Replay makes a new reservation of a dead letter, under a new id, because the
 // old one is a failed order, and also outside the sale's window, because it was
 // admitted within it. The letter goes once the queue has the new order; a
-// refusal (ALREADY_ORDERED, SOLD_OUT …) is returned and keeps it.
+// refusal (ALREADY_ORDERED, SOLD_OUT …) is returned and keeps it. A letter whose
+// order got its row after all needs nothing else, and goes.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -52,15 +54,31 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservati
 		return model.Reservation{}, model.Conflict(fmt.Sprintf(
 			"Dead letter %d is a message that could not be read; it names no order that could be replayed.", sequence))
 	}
-	reserved, err := r.reserve(ctx, *letter.Reservation)
+	reserved, err := r.again(ctx, *letter.Reservation)
 	if err != nil {
-		return model.Reservation{}, fmt.Errorf("replay dead letter %d: %w", sequence, err)
-	}
-	if err := r.publish(ctx, reserved); err != nil {
-		return reserved, fmt.Errorf("replay dead letter %d as order %s: %w", sequence, reserved.ID, err)
+		return reserved, fmt.Errorf("replay dead letter %d: %w", sequence, err)
 	}
 	if err := r.letters.RemoveDeadLetter(ctx, sequence); err != nil {
 		return reserved, fmt.Errorf("dead letter %d was replayed as order %s and could not be removed: %w", sequence, reserved.ID, err)
+	}
+	return reserved, nil
+}
+
+// again returns the order that its user has in the place of one that failed.
+func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Reservation, error) {
+	rows, err := r.rows.Find(ctx, []string{old.ID})
+	if err != nil {
+		return model.Reservation{}, err
+	}
+	if row, ok := rows[old.ID]; ok && row.Live() {
+		return model.Reservation{Order: row}, nil
+	}
+	reserved, err := r.reserve(ctx, old)
+	if err != nil {
+		return model.Reservation{}, err
+	}
+	if err := r.publish(ctx, reserved); err != nil {
+		return reserved, fmt.Errorf("as order %s: %w", reserved.ID, err)
 	}
 	return reserved, nil
 }

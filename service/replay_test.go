@@ -12,7 +12,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	s.poison["o1"] = true
 	s.publish(s.admit("o1", "u1"))
 	s.work(t)
-	replayer := NewReplayer(struct{ queueSide }{queueSide{s}}, hotSide{s})
+	replayer := NewReplayer(queueSide{s}, hotSide{s}, dbSide{s})
 	reserved, err := replayer.Replay(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +25,21 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	if row := s.rows[reserved.ID]; !row.Live() || row.UserID != "u1" || len(s.letters) != 0 {
 		t.Errorf("%+v, %d letters", row, len(s.letters))
 	}
+}
+
+// An order that got its row after its letter was written needs no other one.
+func TestReplayOfAnOrderThatWasPersistedAfterAllRemovesTheLetter(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.publish(s.admit("o1", "u1"))
+	s.work(t)
+	r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
+	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
+	got, err := NewReplayer(queueSide{s}, hotSide{s}, dbSide{s}).Replay(t.Context(), 1)
+	if err != nil || got.ID != "o1" || len(s.letters) != 0 || len(s.rows) != 1 {
+		t.Errorf("%+v, %v; %d letters, %d rows", got, err, len(s.letters), len(s.rows))
+	}
+	s.balanced(t)
 }
 
 func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
@@ -51,7 +66,7 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 			r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 			s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 			tt.prepare(s)
-			if _, err := NewReplayer(queueSide{s}, hotSide{s}).Replay(t.Context(), 1); model.CodeOf(err) != tt.want {
+			if _, err := NewReplayer(queueSide{s}, hotSide{s}, dbSide{s}).Replay(t.Context(), 1); model.CodeOf(err) != tt.want {
 				t.Errorf("%v, want %s", err, tt.want)
 			}
 			if len(s.letters) != 1 {

@@ -257,7 +257,13 @@ func TestDeadLetters(t *testing.T) {
 		!strings.Contains(got.stdout, "1 of 2 dead letters were replayed") {
 		t.Errorf("replay all: %+v", got)
 	}
-	if got := call(t, environ, "", "deadletters", "list"); !strings.Contains(got.stdout, "2 dead letters") || strings.Contains(got.stdout, "bob") {
+	if got := call(t, environ, "", "deadletters", "drop", raw); got.code != 0 || !strings.Contains(got.stdout, "was removed") {
+		t.Errorf("drop: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "drop", raw); got.code != exitError || got.stderr == "" {
+		t.Errorf("drop what is gone: %+v", got)
+	}
+	if got := call(t, environ, "", "deadletters", "list"); !strings.Contains(got.stdout, "1 dead letters") || strings.Contains(got.stdout, "bob") {
 		t.Errorf("list afterwards: %+v", got)
 	}
 }

@@ -77,6 +77,10 @@ func printAudit(table io.Writer, audit model.Audit) {
 		verdict = "NO"
 	}
 	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s%s\n", audit.VoucherID, d.Stock, d.Remaining, d.LiveOrders, hot, verdict)
+	if d.Stock != d.Remaining+d.LiveOrders {
+		fmt.Fprintf(table, "  the database itself: %d are not %d + %d; a rebuild cannot help, somebody has to look at its orders\n",
+			d.Stock, d.Remaining, d.LiveOrders)
+	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
 	}

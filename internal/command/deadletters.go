@@ -25,10 +25,10 @@ func (p Process) deadlettersCommand() *cobra.Command {
 		Long:  deadLettersHelp,
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			return misused("deadletters needs a command: list, show or replay")
+			return misused("deadletters needs a command: list, show, replay or drop")
 		},
 	}
-	cmd.AddCommand(p.listLettersCommand(), p.showLetterCommand(), p.replayLettersCommand())
+	cmd.AddCommand(p.listLettersCommand(), p.showLetterCommand(), p.replayLettersCommand(), p.dropLetterCommand())
 	return cmd
 }
 

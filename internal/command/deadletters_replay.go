@@ -80,7 +80,7 @@ func replayable(ctx context.Context, b *backstage) (sequences []uint64, err erro
 // replayLetters replays letters one by one. One that is refused does not keep
 // the others. When nobody else could, load loads the hot copies.
 func (p Process) replayLetters(ctx context.Context, b *backstage, sequences []uint64, load bool) error {
-	replayer := service.NewReplayer(b.queue, b.hot)
+	replayer := service.NewReplayer(b.queue, b.hot, b.orders)
 	var refused []error
 	for _, sequence := range sequences {
 		reserved, err := replayer.Replay(ctx, sequence)
@@ -96,7 +96,11 @@ func (p Process) replayLetters(ctx context.Context, b *backstage, sequences []ui
 			refused = append(refused, err)
 			continue
 		}
-		fmt.Fprintf(p.Stdout, "dead letter %d: user %s has the new order %s\n", sequence, reserved.UserID, reserved.ID)
+		what := "new order"
+		if reserved.Live() {
+			what = "order" // it was persisted after all
+		}
+		fmt.Fprintf(p.Stdout, "dead letter %d: user %s has the %s %s\n", sequence, reserved.UserID, what, reserved.ID)
 	}
 	fmt.Fprintf(p.Stdout, "%d of %d dead letters were replayed\n", len(sequences)-len(refused), len(sequences))
 	return errors.Join(refused...)
