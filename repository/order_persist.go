@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"gorm.io/gorm"
 
@@ -64,9 +65,6 @@ func (o *Orders) Fail(ctx context.Context, r model.Reservation, reason string) (
 	return order, nil
 }
 
-// noCurrency is ISO 4217 for a price in none.
-const noCurrency = "XXX"
-
 // failed writes the failed row of a reservation, or finds the row that is there.
 func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.Order, bool, error) {
 	_, now, err := lockMode(tx, o.db.dialect)
@@ -86,7 +84,7 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 	}
 	row := model.Order{
 		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
-		Currency: cmp.Or(voucher.Currency, noCurrency), // what the order says may be what is wrong with it
+		Currency: cmp.Or(voucher.Currency, strings.Repeat("X", 3)), // without a voucher, ISO 4217's word for none
 	}
 	if storableTime(r.CreatedAt) {
 		row.CreatedAt = stored(r.CreatedAt)
