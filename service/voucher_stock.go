@@ -15,6 +15,9 @@ const (
 	// firstLoadBudget is what a new voucher's answer waits for its hot copy,
 	// which takes some milliseconds; without it the reconciler loads the copy.
 	firstLoadBudget = 2 * time.Second
+	// firstLoadPause is between two looks whether another instance has loaded
+	// it, which takes some ten milliseconds.
+	firstLoadPause = 10 * time.Millisecond
 	// hotChangeBudget bounds what an administrator's change tells a hot copy.
 	hotChangeBudget = 2 * time.Second
 	// abandonedIntent is when the process of an intent is taken for dead: it had
@@ -170,11 +173,17 @@ func (h *HotStock) apply(ctx context.Context, v model.Voucher) {
 	}
 }
 
-// load makes the hot copy of a new voucher.
+// load makes the hot copy of a new voucher, or waits while another instance, whose
+// reconciler has seen the row already, is making it.
 func (h *HotStock) load(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstLoadBudget)
 	defer cancel()
-	if err := h.rebuilds.ensure(ctx, id); err != nil {
+	err := h.rebuilds.ensure(ctx, id)
+	for elsewhere(err) && ctx.Err() == nil {
+		pause(ctx, firstLoadPause)
+		err = h.rebuilds.ensure(ctx, id)
+	}
+	if err != nil {
 		h.log.WarnContext(ctx, "a new voucher's hot copy is not loaded yet; the reconciler does it",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
