@@ -67,11 +67,25 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.CopyR
 // the order of ids: its sale has not ended more than an hour ago, in whatever
 // state, or something waits to be told to the copy.
 func (c *Copies) Watched(ctx context.Context) ([]model.CopyRecord, error) {
+	return c.listed(ctx, c.watched())
+}
+
+// Kept is Watched and every other copy that is held for open: a sale that is long
+// over may be extended, and then goes on with its copy as it is.
+func (c *Copies) Kept(ctx context.Context) ([]model.CopyRecord, error) {
+	return c.listed(ctx, c.watched()+" OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch)")
+}
+
+func (c *Copies) watched() string {
+	return "WHERE end_at > " + c.db.dialect.hourAgo +
+		" OR id IN (SELECT voucher_id FROM releases) OR id IN (SELECT voucher_id FROM stock_intents)"
+}
+
+func (c *Copies) listed(ctx context.Context, where string) ([]model.CopyRecord, error) {
 	var records []model.CopyRecord
 	err := c.db.read(ctx, "list the hot copies", func(db *gorm.DB) error {
 		var err error
-		records, err = c.list(db, "WHERE end_at > "+c.db.dialect.hourAgo+
-			" OR id IN (SELECT voucher_id FROM releases) OR id IN (SELECT voucher_id FROM stock_intents) ORDER BY id")
+		records, err = c.list(db, where+" ORDER BY id")
 		return err
 	})
 	return records, err

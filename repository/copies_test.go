@@ -2,6 +2,7 @@ package repository_test
 
 import (
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,7 +117,7 @@ func TestCloseAtOnce(t *testing.T) {
 	})
 }
 
-// TestWatched: which hot copies still matter.
+// TestWatched: which hot copies still matter, and which are held for open besides.
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -139,6 +140,15 @@ func TestWatched(t *testing.T) {
 		}
 		if len(list) != 4 || !needed || !watched[soon.ID] || !watched[fresh.ID] || !watched[releasing.ID] || !watched[intended.ID] || watched[old.ID] {
 			t.Errorf("watched %+v", list)
+		}
+		_, err = f.copies.Close(t.Context(), old.ID, 0)
+		must(t, err)
+		must(t, f.copies.Open(t.Context(), old.ID, 1))
+		over(10 * time.Hour) // never had a copy
+		kept, err := f.copies.Kept(t.Context())
+		must(t, err)
+		if len(kept) != 5 || !slices.ContainsFunc(kept, func(r model.CopyRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
+			t.Errorf("kept %+v", kept)
 		}
 	})
 }

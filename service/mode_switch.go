@@ -25,6 +25,8 @@ type ModeStore interface {
 // SwitchedRecords is what a switch asks of the copies' records.
 type SwitchedRecords interface {
 	Watched(ctx context.Context) ([]model.CopyRecord, error)
+	// Kept are those and every other one that is held for open.
+	Kept(ctx context.Context) ([]model.CopyRecord, error)
 	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
 }
 
@@ -85,8 +87,11 @@ func (s *ModeSwitch) Switch(ctx context.Context, to model.OrderMode) error {
 func (s *ModeSwitch) say(format string, args ...any) { s.deps.Progress(fmt.Sprintf(format, args...)) }
 
 // drain closes every hot copy and makes orders of everything that was admitted.
+// One whose sale is long over is closed too: in the other mode it would not hear
+// of what is sold when that sale is extended, and still be taken for good when
+// this mode comes back.
 func (s *ModeSwitch) drain(ctx context.Context) error {
-	records, err := s.deps.Records.Watched(ctx)
+	records, err := s.deps.Records.Kept(ctx)
 	if err != nil {
 		return fmt.Errorf("read the vouchers: %w", err)
 	}

@@ -60,6 +60,35 @@ func (s *stage) switcher() *ModeSwitch {
 	})
 }
 
+func (d dbSide) Kept(ctx context.Context) ([]model.CopyRecord, error) { return d.Watched(ctx) }
+
+// longOver is a voucher that nobody watches any more.
+type longOver struct{ dbSide }
+
+func (l longOver) Watched(context.Context) ([]model.CopyRecord, error) { return nil, nil }
+
+// A sale that is over may be extended in the other mode, and again after that: its
+// copy must not be taken then for what it was.
+func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		switcher := s.switcher()
+		switcher.deps.Records = longOver{dbSide{s}}
+		if err := switcher.Switch(t.Context(), model.ModeSync); err != nil {
+			t.Fatal(err)
+		}
+		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid} // sold in sync
+		s.voucher.Remaining--
+		if err := switcher.Switch(t.Context(), model.ModeAsync); err != nil {
+			t.Fatal(err)
+		}
+		s.reconcileFor(t, 10*time.Second)
+		s.balanced(t)
+	})
+}
+
 // switchTo switches beside a consumer, as the command does.
 func (s *stage) switchTo(t *testing.T, mode model.OrderMode) error {
 	t.Helper()

@@ -35,7 +35,7 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	After Announce Audit Backlog Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Get GetMany
-	Hash Intents List Live Lock Marks OrderOf Pending Pendings Read Rebuild Request Selling Snapshot Stats Unlock Verify
+	Hash Intents Kept List Live Lock Marks OrderOf Pending Pendings Processing Read Rebuild Request Selling Snapshot Stats Unlock Verify
 	Voucher Watch Watched buyers copies views`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
