@@ -91,20 +91,15 @@ func (s *ModeSwitch) say(format string, args ...any) { s.deps.Progress(fmt.Sprin
 // of what is sold when that sale is extended, and still be taken for good when
 // this mode comes back.
 func (s *ModeSwitch) drain(ctx context.Context) error {
-	records, err := s.deps.Records.Kept(ctx)
-	if err != nil {
-		return fmt.Errorf("read the vouchers: %w", err)
+	closed, err := s.closeAll(ctx)
+	for elsewhere(err) && ctx.Err() == nil {
+		// A rebuild that had begun before the switch was quicker. It opens nothing any
+		// more, and none begins.
+		pause(ctx, openPoll)
+		closed, err = s.closeAll(ctx)
 	}
-	closed := make([]model.CopyRecord, 0, len(records))
-	for _, record := range records {
-		next, err := s.deps.Records.Close(ctx, record.VoucherID, record.Epoch)
-		if err != nil {
-			return fmt.Errorf("close voucher %s: %w", record.VoucherID, err)
-		}
-		if err := s.deps.Copies.Close(ctx, next.VoucherID, next.Epoch); err != nil {
-			return fmt.Errorf("close the hot copy of voucher %s: %w", next.VoucherID, err)
-		}
-		closed = append(closed, next)
+	if err != nil {
+		return err
 	}
 	s.say("%d hot copies are closed.", len(closed))
 	if err := s.awaitQueue(ctx); err != nil {
@@ -117,6 +112,26 @@ func (s *ModeSwitch) drain(ctx context.Context) error {
 	}
 	s.say("Everything that was admitted is persisted.")
 	return nil
+}
+
+// closeAll gives every copy another epoch, in which nobody can buy.
+func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.CopyRecord, error) {
+	records, err := s.deps.Records.Kept(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the vouchers: %w", err)
+	}
+	closed := make([]model.CopyRecord, 0, len(records))
+	for _, record := range records {
+		next, err := s.deps.Records.Close(ctx, record.VoucherID, record.Epoch)
+		if err != nil {
+			return nil, fmt.Errorf("close voucher %s: %w", record.VoucherID, err)
+		}
+		if err := s.deps.Copies.Close(ctx, next.VoucherID, next.Epoch); err != nil {
+			return nil, fmt.Errorf("close the hot copy of voucher %s: %w", next.VoucherID, err)
+		}
+		closed = append(closed, next)
+	}
+	return closed, nil
 }
 
 // awaitQueue waits until everything that is in the queue now was persisted.

@@ -89,6 +89,24 @@ func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
 	})
 }
 
+func TestSwitchIsNotEndedByARebuildThatWasQuicker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1") // never published
+		s.on["db.close"] = func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.on, "db.close")
+			s.record.Epoch++ // its first step
+			return nil
+		}
+		if err := s.switchTo(t, model.ModeSync); err != nil || s.mode.Mode != model.ModeSync || !s.rows["o1"].Live() {
+			t.Errorf("%v, %+v, %+v", err, s.mode, s.rows["o1"])
+		}
+	})
+}
+
 // switchTo switches beside a consumer, as the command does.
 func (s *stage) switchTo(t *testing.T, mode model.OrderMode) error {
 	t.Helper()
