@@ -13,6 +13,10 @@ const (
 	drainReport = time.Second
 	// openPoll is how often a copy is looked at that another process loads.
 	openPoll = 200 * time.Millisecond
+	// modePatience is how long the mode is asked for again while its row cannot be
+	// had: who takes units holds it shared, and the database takes it from a process
+	// that was stopped meanwhile after 10 s.
+	modePatience = 15 * time.Second
 )
 
 // ModeStore keeps how the database is sold from. All of it may be repeated.
@@ -65,7 +69,7 @@ func (s *ModeSwitch) Switch(ctx context.Context, to model.OrderMode) error {
 	if err != nil {
 		return fmt.Errorf("read the order mode: %w", err)
 	}
-	if err := s.deps.Modes.BeginSwitch(ctx, to); err != nil {
+	if err := insist(ctx, to, s.deps.Modes.BeginSwitch); err != nil {
 		return fmt.Errorf("begin the switch to %s: %w", to, err)
 	}
 	if record.Mode == model.ModeAsync && to == model.ModeSync {
@@ -74,7 +78,7 @@ func (s *ModeSwitch) Switch(ctx context.Context, to model.OrderMode) error {
 			return err
 		}
 	}
-	if err := s.deps.Modes.FinishSwitch(ctx, to); err != nil {
+	if err := insist(ctx, to, s.deps.Modes.FinishSwitch); err != nil {
 		return fmt.Errorf("finish the switch to %s: %w", to, err)
 	}
 	s.say("The database is sold from in order mode %s.", to)
@@ -82,6 +86,16 @@ func (s *ModeSwitch) Switch(ctx context.Context, to model.OrderMode) error {
 		return s.open(ctx)
 	}
 	return nil
+}
+
+// insist repeats a step while the database is too busy for it.
+func insist(ctx context.Context, to model.OrderMode, step func(context.Context, model.OrderMode) error) error {
+	for began := time.Now(); ; pause(ctx, openPoll) {
+		err := step(ctx, to)
+		if model.CodeOf(err) != model.CodeUnavailable || ctx.Err() != nil || time.Since(began) > modePatience {
+			return err
+		}
+	}
 }
 
 func (s *ModeSwitch) say(format string, args ...any) { s.deps.Progress(fmt.Sprintf(format, args...)) }

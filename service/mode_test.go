@@ -107,6 +107,30 @@ func TestSwitchIsNotEndedByARebuildThatWasQuicker(t *testing.T) {
 	})
 }
 
+// A process that was stopped while it took units holds the row of the mode until
+// the database takes it away.
+func TestSwitchWaitsForTheRowOfTheMode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		began := time.Now()
+		s.on["mode.finish"] = func() error {
+			<-time.After(5 * time.Second)
+			if time.Since(began) < 10*time.Second {
+				return model.Unavailable("The database does not answer.", nil)
+			}
+			return nil
+		}
+		if err := s.switchTo(t, model.ModeSync); err != nil || s.mode.Mode != model.ModeSync {
+			t.Errorf("%v, %+v", err, s.mode)
+		}
+		s.fail("mode.finish", model.Unavailable("The database does not answer.", nil))
+		if err := s.switchTo(t, model.ModeAsync); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("it goes on for ever: %v", err)
+		}
+	})
+}
+
 // switchTo switches beside a consumer, as the command does.
 func (s *stage) switchTo(t *testing.T, mode model.OrderMode) error {
 	t.Helper()
