@@ -8,8 +8,8 @@ SHELL := bash
 BIN := $(CURDIR)/bin
 PKG ?= ./...
 
-# One package may take this long before go test prints its goroutines. The slowest needs about two minutes
-# under the race detector on two cores.
+# One package may take this long before go test prints its goroutines. The slowest needs about four and a half
+# minutes under the race detector on two cores.
 TEST_TIMEOUT ?= 8m
 # Packages tested at a time. One: the tests start servers and watch clocks (a lock's wait budget, "within a
 # second"), and two packages at a time on two cores would make each other late. Each is parallel in itself.
