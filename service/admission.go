@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -23,8 +22,6 @@ const (
 	// outlives its requests, so that most of what they were told is unknown gets
 	// known here, and is shorter than a stop may take.
 	publishTimeout = 4 * time.Second
-	// confirmTimeout bounds the look at the epoch behind an acknowledged message.
-	confirmTimeout = time.Second
 	// maxReserveGroup orders share one call to the hot copies, maxPublishGroup
 	// one message: the queue takes no more in one, and gains nothing by it.
 	maxReserveGroup = 500
@@ -109,6 +106,7 @@ type Admission struct {
 	publishes *batch.Group[model.Reservation, error]
 	waiters   *waiters
 	backlog   *backlogWatch
+	records   *recordReader
 	jobs      sync.WaitGroup
 	end       context.CancelFunc
 
@@ -122,6 +120,7 @@ type AdmissionDeps struct {
 	Queue    Publisher
 	Backlog  BacklogReader // of the same queue
 	Notes    CanceledNotes
+	Records  CopyRecords
 	Rebuilds CopyDoctor
 	// ScriptLocks says that Copies looks at the user's lock itself, in the same
 	// atomic step in which it takes the unit: then no free lock is taken.
@@ -139,6 +138,7 @@ func NewAdmission(deps AdmissionDeps) *Admission {
 		hot: deps.Copies, queue: deps.Queue, notes: deps.Notes, rebuilds: deps.Rebuilds, scriptLocks: deps.ScriptLocks,
 		waiters: newWaiters(deps.Metrics), metrics: deps.Metrics, log: deps.Log,
 		backlog: newBacklogWatch(deps.Backlog, deps.BacklogMaxAge, deps.Metrics, deps.Log),
+		records: &recordReader{records: deps.Records, log: deps.Log},
 	}
 	a.reserves = batch.New(a.reserve, batch.Options{
 		Writers: reserveWriters, MaxBatch: maxReserveGroup, MaxQueue: maxReserveQueue,
@@ -185,19 +185,8 @@ func (a *Admission) publish(ctx context.Context, reservations []model.Reservatio
 		return nil, fmt.Errorf("publish %d orders: %w", len(reservations), err)
 	}
 	failpoint.Reach(failpoint.AfterPublish)
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	open, err := a.hot.Confirm(ctx, reservations)
+	verdicts := a.confirm(ctx, reservations)
 	failpoint.Reach(failpoint.BeforeAnswer)
-	verdicts := make([]error, len(reservations))
-	for i, r := range reservations {
-		if i < len(open) && open[i] {
-			continue
-		}
-		a.metrics.Unconfirmed(1)
-		verdicts[i] = fmt.Errorf("order %s was published, and its epoch %d is not known to be open: %w",
-			r.ID, r.Epoch, cmp.Or(err, model.ErrCopyClosed))
-	}
 	return verdicts, nil
 }
 

@@ -268,7 +268,7 @@ func newHotShop(t *testing.T, change func(*OrderDeps, *AdmissionDeps)) hotShop {
 	}
 	orders := OrderDeps{Store: s.rows, Copies: s.copies, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log}
 	admission := AdmissionDeps{
-		Copies: s.hot, Queue: s.line, Backlog: s.line, Notes: s.rows, Rebuilds: s.doctor, ScriptLocks: true,
+		Copies: s.hot, Queue: s.line, Backlog: s.line, Notes: s.rows, Records: sameEpoch(s.hot), Rebuilds: s.doctor, ScriptLocks: true,
 		BacklogMaxAge: 30 * time.Second, Metrics: telemetry.NewAdmission(s.metrics), Log: log,
 	}
 	if change != nil {

@@ -78,7 +78,8 @@ func (i *Instance) admission(cfg config.Config, async *backstage) *service.Admis
 		return nil
 	}
 	return service.NewAdmission(service.AdmissionDeps{
-		Copies: async.hot, Queue: async.queue, Backlog: async.queue, Notes: async.releases, Rebuilds: async.rebuilder,
+		Copies: async.hot, Queue: async.queue, Backlog: async.queue, Notes: async.releases, Records: async.records,
+		Rebuilds:    async.rebuilder,
 		ScriptLocks: scriptLocks(cfg), BacklogMaxAge: cfg.BacklogMaxAge,
 		Metrics: telemetry.NewAdmission(i.registry), Log: i.log,
 	})
