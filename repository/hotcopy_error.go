@@ -49,6 +49,13 @@ func refused(err error) bool {
 	return false
 }
 
+// otherKind reports whether something else lies under the name of a key of ours.
+// (An older Redis puts where it happened before the word.)
+func otherKind(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	return ok && strings.Contains(answer.Error(), "WRONGTYPE")
+}
+
 // fail gives the domain's name to what went wrong with a call, and says what
 // was being done. It is nil when nothing went wrong.
 func (c *copyCall) fail(action string) error {

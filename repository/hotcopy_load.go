@@ -12,10 +12,23 @@ import (
 const loadEntries = 500
 
 // Close closes a copy whatever it is, because it gets the epoch given. It is
-// ErrSuperseded when the head's is greater, or was opened already.
+// ErrSuperseded when the head's is greater, or was opened already. What is no head
+// at all goes.
 func (h *HotCopies) Close(ctx context.Context, voucherID string, epoch int64) error {
-	return h.one(ctx, "close the hot copy", model.ErrSuperseded,
-		&copyCall{script: h.scripts.closing, voucher: voucherID, epoch: epoch, args: []any{copyKept.Milliseconds()}})
+	c := &copyCall{script: h.scripts.closing, voucher: voucherID, epoch: epoch, args: []any{copyKept.Milliseconds()}}
+	h.run(ctx, c)
+	if otherKind(c.err) {
+		h.remove(ctx, copyHead(voucherID))
+		h.run(ctx, c)
+	}
+	return c.done("close the hot copy", model.ErrSuperseded)
+}
+
+// remove deletes a key; whether it could shows when the key is used.
+func (h *HotCopies) remove(ctx context.Context, key string) {
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	defer cancel()
+	_ = h.client.Del(ctx, key).Err()
 }
 
 // Rebuilding says that the closed copy of an epoch is being loaded.

@@ -198,3 +198,30 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		expires(old, time.Hour)
 	})
 }
+
+// Nobody repairs a copy that a rebuild cannot: it takes the place of whatever lies
+// there.
+func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		for _, name := range []string{"head", "buyers", "pending", "epoch"} {
+			key := s.head()
+			if name == "buyers" || name == "pending" {
+				key = s.key(name)
+			}
+			if name == "epoch" {
+				must(t, s.client.HSet(ctx, key, "epoch", "abc").Err())
+			} else {
+				must(t, s.client.Set(ctx, key, "text", 0).Err())
+			}
+			if got := s.read(); got.State != model.CopyClosed {
+				t.Errorf("%s: it is read as %+v", name, got)
+			}
+			must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, func(model.Reservation) error { return nil }))
+			s.rebuild(s.epoch+1, s.epoch, nil, nil)
+			s.buy("eve")
+			s.wants(model.CopyOpen, 9, 1, 1)
+		}
+	})
+}

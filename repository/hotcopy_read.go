@@ -41,10 +41,11 @@ const readWords = 12
 
 // hotCopy reads the reply of read.lua.
 func (c *copyCall) hotCopy() (model.HotCopy, error) {
-	if err := c.fail("read the hot copy"); err != nil {
+	if err := c.fail("read the hot copy"); err != nil && !otherKind(c.err) {
 		return model.HotCopy{}, err
 	}
-	if len(c.words) == 0 { // its epoch changed twice while it was read
+	// Its epoch changed twice while it was read, or it is no copy: a rebuild makes one.
+	if len(c.words) == 0 {
 		return model.HotCopy{State: model.CopyClosed, Epoch: c.head, Voucher: model.Voucher{ID: c.voucher}}, nil
 	}
 	if len(c.words) != readWords {

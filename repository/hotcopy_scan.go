@@ -60,6 +60,9 @@ func (h *HotCopies) scan(ctx context.Context, key string, whole bool, yield func
 	cursor, met := uint64(0), false
 	for {
 		page, next, err := h.page(ctx, key, cursor)
+		if otherKind(err) {
+			break // nothing of ours is there
+		}
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,8 @@
 -- Replies {1, epoch}; {0, epoch} the head has a greater epoch, or this one was
 --   opened already.
 
-local known = tonumber(head.epoch or '0')
+-- Whatever is no number gives way too: nothing else could repair it.
+local known = tonumber(head.epoch or '') or 0
 if known > tonumber(ARGV[1]) or head.opened == ARGV[1] then return reply(0) end
 -- From here on the copy is bound to this server: what is loaded into another
 -- one, or before a restart, cannot be opened.
