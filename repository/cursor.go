@@ -39,6 +39,9 @@ func (c cursor) String() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.at.UnixMicro(), 10) + " " + c.id))
 }
 
+// After is the cursor of the page that begins behind an order.
+func After(order model.Order) string { return cursor{order.CreatedAt, order.ID}.String() }
+
 // parseCursor reads what String has written; empty is the zero cursor.
 func parseCursor(text string) (cursor, error) {
 	if text == "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/model"
+	"seckill/repository"
 )
 
 const (
@@ -151,6 +152,7 @@ func (s *Orders) listWithProcessing(ctx context.Context, q model.OrderQuery) (mo
 		}
 		return page, err
 	}
+	single := q.Limit == 1
 	if q.Limit > 1 {
 		q.Limit-- // so that the page is no longer than asked
 	}
@@ -159,7 +161,11 @@ func (s *Orders) listWithProcessing(ctx context.Context, q model.OrderQuery) (mo
 		return model.OrderPage{}, err
 	}
 	persisted := func(o model.Order) bool { return o.ID == order.ID }
-	if !slices.ContainsFunc(page.Items, persisted) { // not meanwhile, either
+	switch {
+	case slices.ContainsFunc(page.Items, persisted): // meanwhile
+	case single && len(page.Items) > 0: // it fills the page
+		return model.OrderPage{Items: []model.Order{*order}, NextCursor: repository.After(*order)}, nil
+	default:
 		page.Items = slices.Insert(page.Items, 0, *order)
 	}
 	return page, nil

@@ -93,9 +93,14 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 		query   model.OrderQuery
 		prepare func(s hotShop)
 		want    []model.OrderStatus
+		more    bool
 		code    model.Code
 	}{
 		"on top of the first page": {query: ofVoucher, want: []model.OrderStatus{model.OrderProcessing, model.OrderCanceled}},
+		"alone on a page of one": {
+			query: with(func(q *model.OrderQuery) { q.Limit = 1 }),
+			want:  []model.OrderStatus{model.OrderProcessing}, more: true,
+		},
 		"by its status": {
 			query: with(func(q *model.OrderQuery) { q.Status = model.OrderProcessing }),
 			want:  []model.OrderStatus{model.OrderProcessing},
@@ -150,6 +155,9 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 				}
 				if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) {
 					t.Errorf("%v, %v; want %v", got, err, tt.want)
+				}
+				if tt.more && page.NextCursor == "" {
+					t.Error("there is no next page")
 				}
 			})
 		})
