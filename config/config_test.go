@@ -119,7 +119,7 @@ func TestWrongValues(t *testing.T) {
 	for _, set := range []string{
 		"HTTP_ADDR=8080", "HTTP_ADDR=:http", "HTTP_ADDR=:70000", "OPS_ADDR=:8080", "OPS_ADDR=0.0.0.0:8080",
 		"TRUSTED_PROXIES=10.0.0.0/99", "TRUSTED_PROXIES=10.0.0.1,,10.0.0.2", "TRUSTED_PROXIES=all",
-		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_REPLICAS=0",
+		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_URL=http://a:4222", "NATS_URL=nats://a:99999", "NATS_URL=nats://:4222", "NATS_REPLICAS=0",
 		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
 		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
 		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
@@ -246,6 +246,9 @@ func TestContradictions(t *testing.T) {
 		},
 		"worker with an unreadable queue": {
 			append(slices.Clip(shared), "SECKILL_ORDER_MODE=async", "SECKILL_ROLE=worker", "SECKILL_NATS_URL=nats"), "is not a URL", "required",
+		},
+		"replicas of the embedded queue": {
+			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_NATS_REPLICAS=3"}, "the embedded queue is one", "",
 		},
 		"no secret on a real database": {[]string{"SECKILL_DATABASE_DSN=" + dsn}, "SECKILL_JWT_SECRET is required", ""},
 		"one port twice":               {[]string{"SECKILL_HTTP_ADDR=:8081"}, "same listener", ""},

@@ -44,6 +44,9 @@ func (r *reader) refuseContradictions(c Config) {
 	if !realDatabase && c.LockMode == "mysql" {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
+	if c.OrderMode == "async" && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
+		r.problem("SECKILL_NATS_REPLICAS", "asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
+	}
 	r.refuseQuorum(c)
 	r.refuseLonelyRole(c)
 	if overlap(c.HTTPAddr, c.OpsAddr) {

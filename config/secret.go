@@ -52,8 +52,11 @@ func redisURLs(text string) (string, error) { return joined(text, redisURL) }
 func natsURLs(text string) (string, error) {
 	return joined(text, func(part string) (string, error) {
 		u, err := url.Parse(part)
-		if err != nil || u.Host == "" {
-			return "", errors.New("is not a URL such as nats://host:4222")
+		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
+		}
+		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+			return "", errors.New("names a port that is not from 1 to 65535")
 		}
 		return part, nil
 	})
