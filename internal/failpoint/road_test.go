@@ -28,7 +28,7 @@ var changing = map[string]kind{
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
-	"insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad,
+	"insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "confirm": ofTheRoad,
 }
 
 // harmless are the other methods of the service's interfaces: they read, or
@@ -64,6 +64,7 @@ var together = map[string]string{
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
+	"service/confirm.go confirm":          "between the steps of publish",
 	"service/admission.go undo":           "a defect that only tests ask for",
 	"service/settle_closed.go close":      "between the steps of settle",
 	"service/settle_closed.go undo":       "between the steps of settle and of the relay",
@@ -82,14 +83,15 @@ var elsewhere = map[string]string{
 	"service/voucher.go Create":            "a voucher without a copy is loaded by the reconciler",
 	"service/voucher.go Patch":             "one transaction; the reconciler applies what the copy lacks",
 	"service/account.go create":            "no order depends on it",
+	"service/order.go NewOrders":           "sync mode: one transaction, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
-	"service/replay.go Replay":      "the letter goes last: until then it can be replayed again",
-	"service/replay.go reserve":     "a reservation as any other: the reconciler publishes it",
-	"service/replay.go publish":     "a reservation as any other: the reconciler publishes it",
-	"service/mode_switch.go Switch": "nothing is sold until the last step, and all of them can be repeated",
-	"service/mode_switch.go drain":  "nothing is sold until the last step, and all of them can be repeated",
-	"service/mode_switch.go rescue": "nothing is sold until the last step, and all of them can be repeated",
+	"service/replay.go Replay":        "the letter goes last: until then it can be replayed again",
+	"service/replay.go reserve":       "a reservation as any other: the reconciler publishes it",
+	"service/replay.go publish":       "a reservation as any other: the reconciler publishes it",
+	"service/mode_switch.go Switch":   "nothing is sold until the last step, and all of them can be repeated",
+	"service/mode_switch.go closeAll": "nothing is sold until the last step, and all of them can be repeated",
+	"service/mode_switch.go rescue":   "nothing is sold until the last step, and all of them can be repeated",
 }
 
 func TestEveryStepIsReachedOnce(t *testing.T) {
