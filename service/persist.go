@@ -74,6 +74,8 @@ func NewPersister(deps PersisterDeps) *Persister {
 // told on the way; that they cannot be told changes no verdict.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
+	reservations = slices.Clone(reservations)
+	p.settler.adopt(ctx, reservations)
 	batch := &persistence{
 		Persister: p, reservations: reservations, verdicts: make([]error, len(reservations)),
 	}

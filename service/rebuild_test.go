@@ -94,27 +94,41 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 }
 
 // A publish that was under way when the copy was closed, and lands behind the
-// barrier, is no order: its publisher could promise nothing.
-func TestMessagesBehindTheBarrierAreSuperseded(t *testing.T) {
+// barrier, could promise nothing. If the rebuild found its reservation and
+// carried it over, the user hears that it is processing, and it becomes an order;
+// if Redis has lost it, it fails.
+func TestMessagesBehindTheBarrier(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		r := s.admit("o1", "u1")
-		s.on["hot.load"] = func() error {
-			s.on["hot.load"] = nil
-			s.publish(r)
-			return nil
-		}
-		if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
-			t.Fatal(err)
-		}
-		s.work(t)
-		s.reconcileFor(t, 20*time.Second)
-		s.balanced(t)
-		if s.rows["o1"].Reason != model.ReasonSuperseded || s.remaining() != 10 {
-			t.Errorf("%+v, %d remain", s.rows["o1"], s.remaining())
-		}
-	})
+	for name, lost := range map[string]bool{"carried over": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				r := s.admit("o1", "u1")
+				if lost {
+					s.lose()
+				}
+				s.on["hot.load"] = func() error {
+					s.on["hot.load"] = nil
+					s.publish(r)
+					return nil
+				}
+				if err := s.rebuild.Rebuild(t.Context(), "v1"); err != nil {
+					t.Fatal(err)
+				}
+				s.work(t)
+				s.reconcileFor(t, 20*time.Second)
+				s.balanced(t)
+				row := s.rows["o1"]
+				if lost && (row.Reason != model.ReasonSuperseded || s.remaining() != 10) {
+					t.Errorf("%+v, %d remain", row, s.remaining())
+				}
+				if !lost && (!row.Live() || s.remaining() != 9) {
+					t.Errorf("%+v, %d remain", row, s.remaining())
+				}
+			})
+		})
+	}
 }
 
 // A cancel that commits while the copy is loaded gives its unit back once.

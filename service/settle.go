@@ -30,6 +30,8 @@ type SettledCopies interface {
 	Invalidate(ctx context.Context, voucherID string, epoch int64) error
 	// OrderOf tells which order a user's mark names; "" without a mark.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
+	// Pending finds an order that is not known to be persisted.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 }
 
