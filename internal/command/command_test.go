@@ -62,7 +62,7 @@ func TestExitCodes(t *testing.T) {
 		"url that is none":     {nil, "audit --token x --url localhost", 2, "--url"},
 		"no such mode":         {nil, "mode later", 2, "later"},
 		"two modes":            {nil, "mode sync async", 2, "sync, async or nothing"},
-		"deadletters alone":    {nil, "deadletters", 2, "list, show or replay"},
+		"deadletters alone":    {nil, "deadletters", 2, "list, show, replay or drop"},
 		"no letter":            {nil, "deadletters show", 2, "one sequence number"},
 		"letter that is none":  {nil, "deadletters replay first", 2, `"first"`},
 		"letter and all":       {nil, "deadletters replay 1 --all", 2, "not both"},
