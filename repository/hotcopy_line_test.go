@@ -52,6 +52,9 @@ func (l *redisLine) heal() {
 func lineSale(t *testing.T) (*sale, *redisLine) {
 	t.Helper()
 	s := newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{}, 10)
+	// The server must have the script: else it answers NOSCRIPT, and when that is
+	// lost nothing was carried out.
+	s.release(s.buy("first"))
 	line, url := lineTo(t, testserver.SharedRedis(t))
 	s.copies = repository.NewHotCopies(openRedis(t, url), repository.HotCopyOptions{})
 	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
