@@ -17,15 +17,7 @@ import (
 func (s *Settler) adopt(ctx context.Context, reservations []model.Reservation) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	var ids []string
-	seen := map[string]bool{}
-	for _, r := range reservations {
-		if !seen[r.VoucherID] {
-			seen[r.VoucherID] = true
-			ids = append(ids, r.VoucherID)
-		}
-	}
-	copies, _ := s.copies.Read(ctx, ids) // as far as they can be read
+	copies, _ := s.copies.Read(ctx, vouchersOf(reservations)) // as far as they can be read
 	for i, r := range reservations {
 		hot := copies[r.VoucherID]
 		if hot.State != model.CopyOpen || r.Epoch <= 0 || r.Epoch >= hot.Epoch {

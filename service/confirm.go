@@ -72,17 +72,9 @@ func (r *recordReader) read(ctx context.Context, reservations []model.Reservatio
 	if time.Now().UnixNano() < was {
 		return nil
 	}
-	seen := map[string]bool{}
-	var ids []string
-	for _, reservation := range reservations {
-		if id := reservation.VoucherID; !seen[id] {
-			seen[id] = true
-			ids = append(ids, id)
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	records, err := r.records.Read(ctx, ids)
+	records, err := r.records.Read(ctx, vouchersOf(reservations))
 	if err != nil {
 		r.silent.Store(time.Now().Add(recordPause).UnixNano())
 		if was == 0 {

@@ -110,20 +110,13 @@ func (w *waiters) drain() { w.drained.Do(func() { close(w.draining) }) }
 
 // watch hears of settled orders until ctx ends.
 func (a *Admission) watch(ctx context.Context) {
-	pause := time.NewTimer(watchPause)
-	defer pause.Stop()
 	for {
 		err := a.hot.Watch(ctx, a.waiters.settled, a.waiters.missed)
 		if ctx.Err() != nil {
 			return
 		}
 		a.log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
-		pause.Reset(watchPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			return
-		}
+		pause(ctx, watchPause)
 	}
 }
 

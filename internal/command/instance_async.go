@@ -30,7 +30,7 @@ type backstage struct {
 	guard      seller
 	queue      *queue.Queue
 	hot        *repository.HotCopies
-	records    copyRecords
+	records    service.DatabaseCopies
 	releases   *repository.Releases
 	modes      *repository.Modes
 	vouchers   *repository.Vouchers
@@ -43,14 +43,6 @@ type backstage struct {
 	deliveries *telemetry.Delivery
 	locks      service.Locker // of the reconciler
 	solitude   *solitude
-}
-
-// copyRecords are the database's records of hot copies as the service sees them.
-type copyRecords struct{ *repository.Copies }
-
-// Snapshot implements service.CopyStore.
-func (c copyRecords) Snapshot(ctx context.Context, voucherID string, epoch int64, read func(service.CopySnapshot) error) error {
-	return c.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return read(s) })
 }
 
 // embeddedQueue reports whether the queue is inside this process.
@@ -104,7 +96,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
 			Identity: s.incarnation, LockKeys: scriptLocks(cfg),
 		}),
-		records: copyRecords{repository.NewCopies(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
+		records: service.DatabaseCopies{Copies: repository.NewCopies(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
 		vouchers: repository.NewVouchers(s.db, cfg.Currency), metrics: telemetry.NewWorker(i.registry),
 		deliveries: telemetry.NewDelivery(i.registry),
 	}
