@@ -37,6 +37,12 @@ const (
 // It is never a reason to undo anything.
 var ErrUnknownOutcome = errors.New("outcome unknown")
 
+// ErrDataRefused marks an error with which the database refused an order's own
+// data: a value that is too long, or a constraint that the row breaks. Nothing
+// else may refuse an accepted order for good. An error without this mark says
+// nothing about the order, and its order is tried again.
+var ErrDataRefused = errors.New("the database refused the data")
+
 // FieldError names one wrong field of a request: where it stands
 // (`body.title`, `query.limit`) and what is wrong with it.
 type FieldError struct {

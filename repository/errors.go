@@ -134,6 +134,8 @@ func (d *Database) fail(action string, err error) error {
 		err = model.Unavailable("The database does not answer.", err)
 	case classify(err) == faultRetry || errors.Is(err, errContended):
 		err = model.Unavailable("The database is too busy.", err)
+	default:
+		err = fmt.Errorf("%w: %w", model.ErrDataRefused, err)
 	}
 	return fmt.Errorf("%s: %w", action, err)
 }
