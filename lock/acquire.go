@@ -80,8 +80,8 @@ func (c *Client) setHolds(ctx context.Context, until time.Time, h *holding, left
 	return err
 }
 
-// free gives a lock back: to the first waiter of this process if nobody waits
-// elsewhere, to whoever comes first otherwise. It reports whether the lock was
+// free gives a lock back: to the first waiter of this process if no other
+// process waits, and to the first request otherwise. It reports whether the lock was
 // still held.
 func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, error) {
 	w := c.offer(h.name)
@@ -126,7 +126,7 @@ func (c *Client) insist(ctx context.Context, until time.Time, call func(context.
 const (
 	// retryPause is about what a Redis needs to take new connections after
 	// one broke; it doubles up to maxRetryPause, which keeps a store that
-	// comes back from being met by everybody at once.
+	// comes back from being met by all callers at once.
 	retryPause    = 10 * time.Millisecond
 	maxRetryPause = 500 * time.Millisecond
 )

@@ -114,7 +114,7 @@ func (b *bundle) whenOver(f func()) {
 	}
 }
 
-// leave says that the parts are no longer in anybody's way.
+// leave says that the parts no longer keep another caller waiting.
 func (b *bundle) leave() {
 	b.mu.Lock()
 	f := b.left

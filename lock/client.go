@@ -27,13 +27,13 @@ type Client struct {
 	live   map[*holding]struct{} // held now; for Close
 	closed bool
 
-	lines  lines // for locks of several parts
-	keeper *keeper
-	undoer *undoer
+	lines    waitLines // for locks of several parts
+	watchdog *watchdog
+	undoer   *undoer
 
 	workMu  sync.Mutex // guards stopped, and that nothing starts after it
 	stopped bool
-	work    sync.WaitGroup // goroutines of keeper and undoer
+	work    sync.WaitGroup // goroutines of watchdog and undoer
 
 	underWay sync.WaitGroup // calls of Lock and Unlock that enter let in
 }
@@ -52,7 +52,7 @@ func New(store Store, opts ...ClientOption) *Client {
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
 	}
 	c.passer, _ = store.(Passer)
-	c.keeper = newKeeper(c)
+	c.watchdog = newWatchdog(c)
 	c.undoer = newUndoer(c)
 	return c
 }
@@ -63,10 +63,10 @@ func (c *Client) Mutex(name string) *Mutex {
 	return &Mutex{client: c, name: name}
 }
 
-// ForceUnlock frees a lock whoever holds it and wakes who waits for it: for
+// ForceUnlock frees a lock, whichever owner holds it, and wakes its waiters: for
 // operators, after a holder has been found dead or stuck. A holder that lives
 // learns of it at its next renewal (a third of its lease), Extend or Unlock, so
-// for that time two may hold the lock. It answers whether anybody held it.
+// for that time two may hold the lock. It answers whether the lock was held.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	was, err := c.store.ForceRelease(ctx, name)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *Client) settled(ctx context.Context) error {
 }
 
 // enter counts a call that Close has to wait for, until underWay.Done; false
-// when the client is closed. Under mu, so that nobody enters after Close looked.
+// when the client is closed. Under mu, so that no call enters after Close looked.
 func (c *Client) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *Client) enter() bool {
 }
 
 // spawn starts a goroutine that ends soon after base does, unless Close has
-// come so far that nobody would wait for it.
+// come so far that no caller would wait for it.
 func (c *Client) spawn(work func()) bool {
 	c.workMu.Lock()
 	defer c.workMu.Unlock()

@@ -12,7 +12,7 @@
 // and nothing else. A [Client] adds what is the same for every store: waiting,
 // first come first served among the waiters of one process, re-entry by an
 // owner that travels in the context, the watchdog that renews, the local clock
-// that ends a lease before anybody else can hold the lock. [All] and [Majority]
+// that ends a lease before another owner can hold the lock. [All] and [Majority]
 // make one lock of several.
 //
 // The default store, [NewRedisStore], keeps its locks in the layout of

@@ -3,11 +3,11 @@ package lock
 import "errors"
 
 var (
-	// ErrTimeout means that the lock was held by somebody else until the wait budget
+	// ErrTimeout means that the lock was held by another owner until the wait budget
 	// had passed. Nothing is left held.
 	ErrTimeout = errors.New("lock: not free within the wait budget")
 
-	// ErrHeld is what TryLock answers when somebody else holds the lock.
+	// ErrHeld is what TryLock answers when another owner holds the lock.
 	ErrHeld = errors.New("lock: held by somebody else")
 
 	// ErrLost is the cause with which the context of a lease ends when the

@@ -29,7 +29,7 @@ type holding struct {
 	watchdog int           // how many of the leases want to be renewed
 	lease    time.Duration // what a renewal asks for
 
-	renewAt time.Time // guarded by keeper.mu, as is index
+	renewAt time.Time // guarded by watchdog.mu, as is index
 	index   int
 }
 
@@ -90,7 +90,7 @@ func (h *holding) begin(sent time.Time, lease time.Duration, token int64, once b
 }
 
 // expire runs on a timer of this process, on the monotonic clock. It is what
-// ends a lease before the store lets anybody else have the lock, whether or not
+// ends a lease before the store lets another owner have the lock, whether or not
 // the store can be reached.
 func (h *holding) expire() {
 	h.mu.Lock()
@@ -138,7 +138,7 @@ func (h *holding) end(cause error) bool {
 	}
 	h.mu.Unlock()
 
-	h.client.keeper.remove(h)
+	h.client.watchdog.remove(h)
 	c := h.client
 	c.mu.Lock()
 	delete(c.live, h)
@@ -172,7 +172,7 @@ func (h *holding) add(l *Lease) bool {
 	}
 	h.mu.Unlock()
 	if keep {
-		h.client.keeper.add(h)
+		h.client.watchdog.add(h)
 	}
 	return true
 }
@@ -190,7 +190,7 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 	}
 	h.mu.Unlock()
 	if drop {
-		h.client.keeper.remove(h)
+		h.client.watchdog.remove(h)
 	}
 	return left, held
 }
@@ -225,7 +225,7 @@ func (h *holding) undo(err error) {
 }
 
 // abandon sees to it that no copy of a request that was refused takes the lock
-// when nobody wants it any more.
+// when no caller wants it any more.
 func (h *holding) abandon() {
 	h.mu.Lock()
 	stray := h.stray

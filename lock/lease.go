@@ -37,7 +37,7 @@ type held interface {
 // Context returns the context for the work the lock protects. It is derived
 // from the one given to Lock and carries the owner, so that locking the same
 // name with it re-enters. It ends with the cause ErrLost when the lock is lost,
-// at the latest a drift (1 % of the lease + 2 ms) before anybody else can hold
+// at the latest a drift (1 % of the lease + 2 ms) before another owner can hold
 // it; with ErrUnlocked after Unlock.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()

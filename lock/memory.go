@@ -7,7 +7,7 @@ import (
 )
 
 // MemoryStore keeps locks in the memory of this process: for a service that
-// runs alone, and for tests. It excludes nobody outside the process.
+// runs alone, and for tests. It excludes no other process.
 type MemoryStore struct {
 	mu      sync.Mutex
 	locks   map[string]*memoryLock

@@ -37,7 +37,7 @@ func (m *Mutex) settings() settings { return m.client.set }
 
 func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 
-// Lock takes the lock. While somebody else holds it, it waits: until the
+// Lock takes the lock. While another owner holds it, it waits: until the
 // budget of the option Wait has passed (ErrTimeout), or until ctx ends (its
 // cause). Waiters of one client are served in the order they came.
 //
@@ -55,7 +55,7 @@ func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts))
 }
 
-// TryLock takes the lock if nobody else holds it and answers ErrHeld otherwise.
+// TryLock takes the lock if no other owner holds it and answers ErrHeld otherwise.
 // It goes ahead of waiters that are there at the moment the lock is free.
 func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	a := newAttempt(m.client.set, opts)

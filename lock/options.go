@@ -63,7 +63,7 @@ func ProbeEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.probe = d }
 }
 
-// Logger is told about lost locks and failed renewals. Default: nobody.
+// Logger is told about lost locks and failed renewals. Default: none.
 func Logger(l *slog.Logger) ClientOption {
 	return func(s *settings) { s.log = l }
 }
@@ -82,7 +82,7 @@ type attempt struct {
 	parent   context.Context //nolint:containedctx // of the leases of the parts of a Quorum; nil: the context of the call
 }
 
-// Wait sets how long the lock may be waited for while somebody else holds it;
+// Wait sets how long the lock may be waited for while another owner holds it;
 // 0 means try once. Without it Lock waits until its context ends. It bounds
 // waiting only: a store that does not answer is bounded by the store's CallTimeout and
 // the context.

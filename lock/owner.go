@@ -10,7 +10,7 @@ import (
 // ownerKey is under which the owner travels in a context.
 type ownerKey struct{}
 
-// owner is who holds locks: whoever was handed the context of a lease. It is
+// owner is what holds locks: every goroutine that was handed the context of a lease. It is
 // never a goroutine, because Go's goroutines have no identity and work is
 // handed from one to the other.
 type owner struct {
@@ -76,7 +76,7 @@ func ownerOf(ctx context.Context) (*owner, bool) {
 	return o, ok && o != nil
 }
 
-// Detach returns a context that is nobody's: a goroutine that is to compete for
+// Detach returns a context that belongs to no owner: a goroutine that is to compete for
 // the locks its parent holds, rather than to share them, is started with it.
 // Cancellation, deadline and values stay as they are.
 func Detach(ctx context.Context) context.Context {

@@ -39,8 +39,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// waitedFor tells whether somebody of this process waits for the lock: who
-// comes later stands in line.
+// waitedFor tells whether a call of this process waits for the lock: a later call
+// then stands in line behind it.
 func (c *Client) waitedFor(name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) (unsure bool) {
 }
 
 // unlink is leave under Client.mu. It returns the watch to be stopped when
-// nobody is left.
+// no waiter is left.
 func (c *Client) unlink(q *queue, w *waiter, took time.Duration) Watch {
 	if !w.queued {
 		return nil

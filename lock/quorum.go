@@ -67,7 +67,7 @@ func (q *Quorum) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 }
 
 // TryLock makes one round and answers ErrHeld when too many parts are held by
-// somebody else.
+// another owner.
 func (q *Quorum) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	a := newAttempt(q.settings(), opts)
 	a.try, a.wait, a.forever = true, 0, false
@@ -93,7 +93,7 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 	return q.await(ctx, own, a)
 }
 
-// round asks the parts once. ErrHeld means that somebody else holds too many;
+// round asks the parts once. ErrHeld means that other owners hold too many;
 // partly, that some had to be given back.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease, partly bool, err error) {
 	set := q.settings()

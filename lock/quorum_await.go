@@ -10,7 +10,7 @@ import (
 
 const (
 	// quorumPause is between two rounds of a lock of several parts while
-	// nobody tells that one became free. It is drawn at random up to a bound
+	// no message tells that one became free. It is drawn at random up to a bound
 	// that doubles, so that two callers that took half of the parts each do
 	// not do so again.
 	quorumPause    = 2 * time.Millisecond

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// lines are where the callers of one process wait for locks of several parts,
+// waitLines are where the callers of one process wait for locks of several parts,
 // first come first served: a line per set of parts. Only the first of a line
 // asks the stores, and not while a lease of the same parts is held in this
 // process; so callers of one process do not take parts from one another.
-type lines struct {
-	mu    sync.Mutex // guards what follows, and all lines and places
-	byKey map[string]*line
+type waitLines struct {
+	mu    sync.Mutex // guards what follows, and every waitLine and place
+	byKey map[string]*waitLine
 }
 
-type line struct {
-	in      *lines
+type waitLine struct {
+	in      *waitLines
 	key     string
 	waiting []*place
 	leases  int // of these parts, held in this process
 }
 
 // place is one Lock call in a line, or, for an owner that holds a part already
-// and must not wait behind somebody who waits for that part, beside it.
+// and must not wait behind a call that waits for that part, beside it.
 type place struct {
-	line *line // nil: beside it
+	line *waitLine // nil: beside it
 	wake chan struct{}
 
 	mu   sync.Mutex // guards free; a store's messages take it
@@ -44,8 +44,8 @@ const (
 	unlockGrace = 20 * time.Millisecond
 )
 
-// join puts a caller at the end of the line for the quorum's parts. Who holds a
-// part already is served beside it.
+// join puts a caller at the end of the line for the quorum's parts. An owner that
+// holds a part already is served beside the line.
 func (q *Quorum) join(own *owner) *place {
 	p := &place{wake: make(chan struct{}, 1), free: make([]bool, len(q.parts))}
 	in, key := q.where()
@@ -79,7 +79,7 @@ func (q *Quorum) enter(b *bundle) {
 
 // where tells in which line, and of which client, one waits for the quorum: the
 // same one in whatever order its parts are given.
-func (q *Quorum) where() (*lines, string) {
+func (q *Quorum) where() (*waitLines, string) {
 	all := q.mutexes()
 	if len(all) == 0 {
 		return nil, ""
@@ -107,21 +107,21 @@ func (q *Quorum) mutexes() []*Mutex {
 }
 
 // line finds or makes a line. Under in.mu.
-func (in *lines) line(key string) *line {
+func (in *waitLines) line(key string) *waitLine {
 	l := in.byKey[key]
 	if l == nil {
 		if in.byKey == nil {
-			in.byKey = make(map[string]*line)
+			in.byKey = make(map[string]*waitLine)
 		}
-		l = &line{in: in, key: key}
+		l = &waitLine{in: in, key: key}
 		in.byKey[key] = l
 	}
 	return l
 }
 
-// next lets the first one look again, or drops a line that nobody needs. Under
+// next lets the first one look again, or drops a line that is no longer needed. Under
 // in.mu.
-func (l *line) next() {
+func (l *waitLine) next() {
 	switch {
 	case len(l.waiting) > 0:
 		l.waiting[0].signal()

@@ -113,7 +113,7 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 }
 
 func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *RedisStore {
-	set := redisSettings{retention: defaultTokenRetention, connections: defaultFlights, timeout: defaultCallTimeout}
+	set := redisSettings{retention: defaultTokenRetention, connections: defaultPipelines, timeout: defaultCallTimeout}
 	for _, o := range opts {
 		o(&set)
 	}

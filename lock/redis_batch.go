@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// defaultFlights: see Pipelines.
-	defaultFlights = 2
-	// maxFlightCalls keeps a pipeline's replies within one read buffer and
+	// defaultPipelines: see Pipelines.
+	defaultPipelines = 2
+	// maxPipelineCalls keeps a pipeline's replies within one read buffer and
 	// its last caller from waiting long for the first.
-	maxFlightCalls = 128
+	maxPipelineCalls = 128
 	// maxQueuedCalls bounds the callers that wait for a place in a pipeline;
 	// more could not be served within any sensible deadline.
 	maxQueuedCalls = 16_384
 	// overdueAfter is when a pipeline without an answer no longer counts
 	// against the number under way, so that one dead connection does not
-	// hold up everybody: many times a slow answer.
+	// hold up all callers: many times a slow answer.
 	overdueAfter = 250 * time.Millisecond
 	// maxOverdue bounds the connections that may be stuck like this.
 	maxOverdue = 8
-	// patrolEvery is how exactly calls and pipelines are timed.
-	patrolEvery = 100 * time.Millisecond
+	// pipelineSweep is how exactly calls and pipelines are timed.
+	pipelineSweep = 100 * time.Millisecond
 	// defaultCallTimeout bounds one call: a lock that takes longer to be
 	// asked for is of no use to an interactive caller.
 	defaultCallTimeout = 2 * time.Second
@@ -38,7 +38,7 @@ const (
 	// closeTimeout bounds waiting for pipelines at the end.
 	closeTimeout = 2 * time.Second
 	// forgetAtOnce latches that are done with are worth a command in the
-	// next pipeline; fewer wait for the patrol. maxForgotten bounds them.
+	// next pipeline; fewer wait for the sweeper. maxForgotten bounds them.
 	forgetAtOnce = 64
 	maxForgotten = 1024
 )
@@ -47,39 +47,39 @@ const (
 // leaves when its context ends, and at the latest after the call timeout,
 // whatever the connection does; it is then told whether its call was sent.
 type batcher struct {
-	client  redis.UniversalClient
-	flights int
-	timeout time.Duration
-	cluster bool
+	client    redis.UniversalClient
+	pipelines int
+	timeout   time.Duration
+	cluster   bool
 
 	solo bool // the client minds the deadlines of contexts
 
 	mu      sync.Mutex
 	swift   bool // the last answer was, so the next one may well be
 	pending []*call
-	flying  map[*flight]struct{}
-	active  int // of flying, those that count against flights
-	patrol  *time.Timer
-	watched bool // patrol is set
+	running map[*pipeline]struct{}
+	active  int // of running, those that count against pipelines
+	sweeper *time.Timer
+	watched bool // sweeper is set
 	forgot  []string
 	closed  bool
 	work    sync.WaitGroup
 }
 
-// flight is one goroutine that carries out pipelines, one after the other.
-type flight struct {
+// pipeline is one goroutine that carries out pipelines, one after the other.
+type pipeline struct {
 	began   time.Time
 	calls   []*call
 	overdue bool // does not count any more
 }
 
-func newBatcher(client redis.UniversalClient, flights int, timeout time.Duration, cluster bool) *batcher {
-	b := &batcher{client: client, flights: flights, timeout: timeout, cluster: cluster, flying: make(map[*flight]struct{})}
+func newBatcher(client redis.UniversalClient, pipelines int, timeout time.Duration, cluster bool) *batcher {
+	b := &batcher{client: client, pipelines: pipelines, timeout: timeout, cluster: cluster, running: make(map[*pipeline]struct{})}
 	if single, ok := client.(*redis.Client); ok {
 		b.solo = single.Options().ContextTimeoutEnabled
 	}
-	b.patrol = time.AfterFunc(time.Hour, b.look)
-	b.patrol.Stop()
+	b.sweeper = time.AfterFunc(time.Hour, b.sweep)
+	b.sweeper.Stop()
 	return b
 }
 
@@ -106,7 +106,7 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 		b.mu.Lock()
 	}
 	b.pending = append(b.pending, c)
-	b.takeOff() //nolint:contextcheck // a pipeline serves many callers and outlives each
+	b.start() //nolint:contextcheck // a pipeline serves many callers and outlives each
 	b.mu.Unlock()
 
 	select {
@@ -135,7 +135,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
-	b.takeOff() //nolint:contextcheck // a pipeline serves many callers and outlives each
+	b.start() //nolint:contextcheck // a pipeline serves many callers and outlives each
 	took := time.Since(c.queued)
 	b.swift = took < swiftly
 	if gaveUp {
@@ -187,42 +187,42 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 	}
 }
 
-// takeOff starts a pipeline if there is work and a free place. Under b.mu.
-func (b *batcher) takeOff() {
-	if b.active >= b.flights || len(b.pending) == 0 {
+// start starts a pipeline if there is work and a free place. Under b.mu.
+func (b *batcher) start() {
+	if b.active >= b.pipelines || len(b.pending) == 0 {
 		return
 	}
-	f := &flight{}
-	b.flying[f] = struct{}{}
+	p := &pipeline{}
+	b.running[p] = struct{}{}
 	b.active++
-	b.work.Go(func() { b.fly(f) })
+	b.work.Go(func() { b.carry(p) })
 	b.guard()
 }
 
-// fly carries out what is pending until nothing is.
-func (b *batcher) fly(f *flight) {
+// carry carries out what is pending until nothing is.
+func (b *batcher) carry(p *pipeline) {
 	var results []result
 	for {
 		b.mu.Lock()
-		if len(f.calls) > 0 {
-			b.swift = time.Since(f.began) < swiftly
+		if len(p.calls) > 0 {
+			b.swift = time.Since(p.began) < swiftly
 		}
-		for i, c := range f.calls {
-			b.finish(c, results[i].val, results[i].err, time.Since(f.began))
+		for i, c := range p.calls {
+			b.finish(c, results[i].val, results[i].err, time.Since(p.began))
 		}
-		n := min(len(b.pending), maxFlightCalls)
-		if n == 0 || f.overdue {
-			if !f.overdue {
+		n := min(len(b.pending), maxPipelineCalls)
+		if n == 0 || p.overdue {
+			if !p.overdue {
 				b.active--
 			}
-			delete(b.flying, f)
+			delete(b.running, p)
 			b.mu.Unlock()
 			return
 		}
-		f.began = time.Now()
-		f.calls = append(f.calls[:0], b.pending[:n]...)
+		p.began = time.Now()
+		p.calls = append(p.calls[:0], b.pending[:n]...)
 		b.pending = slices.Delete(b.pending, 0, n)
-		for _, c := range f.calls {
+		for _, c := range p.calls {
 			c.sent = true
 		}
 		var forgot []string
@@ -230,6 +230,6 @@ func (b *batcher) fly(f *flight) {
 			forgot, b.forgot = b.forgot, nil
 		}
 		b.mu.Unlock()
-		results = b.exec(context.Background(), f.calls, forgot)
+		results = b.exec(context.Background(), p.calls, forgot)
 	}
 }

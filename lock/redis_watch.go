@@ -23,7 +23,7 @@ const (
 )
 
 // subscriptions shares one connection among all watches of a store. A channel
-// is subscribed as long as anybody watches it. Connecting, subscribing and
+// is subscribed as long as a waiter watches it. Connecting, subscribing and
 // receiving happen in goroutines of its own; a watcher never waits for them.
 type subscriptions struct {
 	client  redis.UniversalClient
@@ -39,7 +39,7 @@ type subscriptions struct {
 	work    sync.WaitGroup
 }
 
-// channel is a channel somebody watches.
+// channel is a channel that is watched.
 type channel struct {
 	name     string
 	live     atomic.Bool
@@ -148,7 +148,7 @@ func (s *subscriptions) wanted(have map[string]bool) []string {
 	return names
 }
 
-// unwanted returns the channels of have that nobody watches any more.
+// unwanted returns the channels of have that are no longer watched.
 func (s *subscriptions) unwanted(have map[string]bool) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,7 +30,7 @@ type Store interface {
 	// holder that arrives later is refused.
 	Release(ctx context.Context, r Request) (bool, error)
 
-	// ForceRelease frees the lock whoever holds it, wakes who waits for it,
+	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters,
 	// and answers whether it was held.
 	ForceRelease(ctx context.Context, name string) (bool, error)
 

@@ -37,7 +37,7 @@ type undo struct {
 
 func newUndoer(c *Client) *undoer { return &undoer{c: c} }
 
-// add takes over a holding that nobody holds on to.
+// add takes over a holding that no caller keeps.
 func (u *undoer) add(h *holding) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,4 +1,4 @@
--- Frees the lock whoever has it, under the name of the request, by which a
+-- Frees the lock, whichever owner has it, under the name of the request, by which a
 -- repetition knows what it did. Parameters: request, name.
 UPDATE {table}
 SET owner = '', holds = 0, released = ?, expires_at = UTC_TIMESTAMP(6)

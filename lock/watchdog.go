@@ -17,9 +17,9 @@ const (
 	renewEarly = 5 * time.Millisecond
 )
 
-// keeper is the watchdog of a client: one goroutine that renews the leases in
+// watchdog is one goroutine of a client that renews its leases in
 // the order in which that is due, many in one request.
-type keeper struct {
+type watchdog struct {
 	c *Client
 
 	mu      sync.Mutex
@@ -29,90 +29,90 @@ type keeper struct {
 	running bool
 }
 
-func newKeeper(c *Client) *keeper {
-	return &keeper{c: c, kick: make(chan struct{}, 1)}
+func newWatchdog(c *Client) *watchdog {
+	return &watchdog{c: c, kick: make(chan struct{}, 1)}
 }
 
 // add begins to renew a holding.
-func (k *keeper) add(h *holding) {
+func (w *watchdog) add(h *holding) {
 	h.mu.Lock()
 	every := h.lease / renewFraction
 	h.mu.Unlock()
-	k.schedule(h, time.Now().Add(every))
+	w.schedule(h, time.Now().Add(every))
 }
 
-func (k *keeper) schedule(h *holding, at time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (w *watchdog) schedule(h *holding, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	h.renewAt = at
 	if h.index >= 0 {
-		heap.Fix(&k.due, h.index)
+		heap.Fix(&w.due, h.index)
 	} else {
-		heap.Push(&k.due, h)
+		heap.Push(&w.due, h)
 	}
-	if !k.running {
-		k.running = k.c.spawn(k.run)
+	if !w.running {
+		w.running = w.c.spawn(w.run)
 	}
-	if k.awake.IsZero() || at.Before(k.awake) {
+	if w.awake.IsZero() || at.Before(w.awake) {
 		select {
-		case k.kick <- struct{}{}:
+		case w.kick <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // remove ends the renewal of a holding.
-func (k *keeper) remove(h *holding) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (w *watchdog) remove(h *holding) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if h.index >= 0 {
-		heap.Remove(&k.due, h.index)
+		heap.Remove(&w.due, h.index)
 	}
 }
 
-func (k *keeper) run() {
+func (w *watchdog) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		batch, pause := k.take()
+		batch, pause := w.take()
 		for len(batch) > 0 {
 			n := min(len(batch), renewBatch)
 			part := batch[:n]
 			batch = batch[n:]
-			k.c.spawn(func() { k.renew(part) })
+			w.c.spawn(func() { w.renew(part) })
 		}
 		timer.Reset(pause)
 		select {
 		case <-timer.C:
-		case <-k.kick:
-		case <-k.c.base.Done():
+		case <-w.kick:
+		case <-w.c.base.Done():
 			return
 		}
 	}
 }
 
 // take removes what is due, and tells how long nothing else will be.
-func (k *keeper) take() ([]*holding, time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (w *watchdog) take() ([]*holding, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := time.Now()
 	var batch []*holding
-	for len(k.due) > 0 && k.due[0].renewAt.Before(now.Add(renewEarly)) {
-		h, _ := heap.Pop(&k.due).(*holding)
+	for len(w.due) > 0 && w.due[0].renewAt.Before(now.Add(renewEarly)) {
+		h, _ := heap.Pop(&w.due).(*holding)
 		batch = append(batch, h)
 	}
 	pause := time.Hour
-	if len(k.due) > 0 {
-		pause = k.due[0].renewAt.Sub(now)
+	if len(w.due) > 0 {
+		pause = w.due[0].renewAt.Sub(now)
 	}
-	k.awake = now.Add(pause)
+	w.awake = now.Add(pause)
 	return batch, pause
 }
 
 // renew renews a batch. A failed request is repeated until the lease has run
 // out by the local clock; "not there" ends the lease at once.
-func (k *keeper) renew(batch []*holding) {
-	limit := k.c.set.lease
+func (w *watchdog) renew(batch []*holding) {
+	limit := w.c.set.lease
 	rs := make([]Request, 0, len(batch))
 	live := batch[:0]
 	for _, h := range batch {
@@ -127,23 +127,23 @@ func (k *keeper) renew(batch []*holding) {
 	if len(rs) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(k.c.base, limit)
+	ctx, cancel := context.WithTimeout(w.c.base, limit)
 	defer cancel()
 	sent := time.Now()
-	there, err := k.c.store.Renew(ctx, rs)
-	if err != nil && k.c.base.Err() == nil {
-		k.c.set.log.Warn("locks could not be renewed, trying again", logError(err))
+	there, err := w.c.store.Renew(ctx, rs)
+	if err != nil && w.c.base.Err() == nil {
+		w.c.set.log.Warn("locks could not be renewed, trying again", logError(err))
 	}
 	for i, h := range live {
 		every := rs[i].Lease / renewFraction
 		switch {
 		case err != nil:
-			k.again(h, time.Now().Add(max(every/10, minRenewRetry)))
+			w.again(h, time.Now().Add(max(every/10, minRenewRetry)))
 		case !there[i]:
 			h.lose("found gone at a renewal")
 		default:
 			h.extend(sent, rs[i].Lease)
-			k.again(h, sent.Add(every))
+			w.again(h, sent.Add(every))
 		}
 	}
 }
@@ -152,11 +152,11 @@ func (k *keeper) renew(batch []*holding) {
 const minRenewRetry = 2 * time.Millisecond
 
 // again schedules the next renewal of a holding that still wants one.
-func (k *keeper) again(h *holding, at time.Time) {
+func (w *watchdog) again(h *holding, at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.held && h.wanted() {
-		k.schedule(h, at)
+		w.schedule(h, at)
 	}
 }
 

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// guard sees to it that look runs while there is something to look after. One
+// guard sees to it that sweep runs while there is something to look after. One
 // timer for all: a timer per call would cost more than the call. Under b.mu.
 func (b *batcher) guard() {
 	if !b.watched && !b.closed {
 		b.watched = true
-		b.patrol.Reset(patrolEvery)
+		b.sweeper.Reset(pipelineSweep)
 	}
 }
 
-// look ends the calls that have waited too long, gives the places of stuck
+// sweep ends the calls that have waited too long, gives the places of stuck
 // pipelines to new ones, and deletes latches that are done with.
-func (b *batcher) look() {
+func (b *batcher) sweep() {
 	b.mu.Lock()
 	b.watched = false
 	now := time.Now()
@@ -29,24 +29,24 @@ func (b *batcher) look() {
 		}
 		return false
 	})
-	for f := range b.flying {
-		if f.began.IsZero() || now.Sub(f.began) < overdueAfter {
+	for p := range b.running {
+		if p.began.IsZero() || now.Sub(p.began) < overdueAfter {
 			continue
 		}
-		for _, c := range f.calls {
+		for _, c := range p.calls {
 			if tooOld(c) {
 				b.abort(c, context.DeadlineExceeded)
 			}
 		}
-		if !f.overdue && len(b.flying) < b.flights+maxOverdue {
-			f.overdue = true
+		if !p.overdue && len(b.running) < b.pipelines+maxOverdue {
+			p.overdue = true
 			b.active--
-			b.takeOff()
+			b.start()
 		}
 	}
 	forgot := b.forgot
 	b.forgot = nil
-	if len(b.flying) > 0 || len(b.pending) > 0 {
+	if len(b.running) > 0 || len(b.pending) > 0 {
 		b.guard()
 	}
 	if len(forgot) > 0 {
@@ -80,7 +80,7 @@ func (b *batcher) close() {
 	b.mu.Lock()
 	first := !b.closed
 	b.closed = true
-	b.patrol.Stop()
+	b.sweeper.Stop()
 	forgot := b.forgot
 	b.forgot = nil
 	b.mu.Unlock()
@@ -90,15 +90,15 @@ func (b *batcher) close() {
 	if len(forgot) > 0 {
 		b.unlink(forgot)
 	}
-	landed := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		b.work.Wait()
-		close(landed)
+		close(ended)
 	}()
 	t := time.NewTimer(closeTimeout)
 	defer t.Stop()
 	select {
-	case <-landed:
+	case <-ended:
 	case <-t.C:
 	}
 }
