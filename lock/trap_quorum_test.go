@@ -87,25 +87,38 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 				for _, b := range silent {
 					b.line.swallowReplies()
 				}
+				tokens := func() (now []string) {
+					for _, b := range benches {
+						now = append(now, b.direct.Get(context.Background(), "redisson_lock_token:{k}").Val())
+					}
+					return now
+				}
+				before := tokens()
 				// Long enough for the requests to arrive on a busy machine: what is
 				// tried here is an end that comes after them.
-				const patience = 500 * time.Millisecond
-				ctx, stop := context.WithTimeout(t.Context(), patience)
+				ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+				ended, _ := ctx.Deadline()
 				want := context.DeadlineExceeded
+				var arrival sync.WaitGroup
 				if cancel {
 					stop()
 					ctx, stop = context.WithCancel(t.Context())
 					want = context.Canceled
-					time.AfterFunc(patience, stop)
+					arrival.Go(func() { // the call is canceled once its requests were carried out
+						defer func() { ended = time.Now(); stop() }()
+						for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+							if now := tokens(); now[1] != before[1] && (what == "single" || now[2] != before[2]) {
+								return
+							}
+							<-time.After(time.Millisecond)
+						}
+					})
 				}
-				before := make([]string, len(benches))
-				for i, b := range benches {
-					before[i] = b.direct.Get(t.Context(), "redisson_lock_token:{k}").Val()
-				}
-				start := time.Now()
 				lease, err := q.Lock(ctx)
-				if d := time.Since(start); d > patience+280*time.Millisecond {
-					t.Errorf("returned after %s, asked for %s", d, patience)
+				returned := time.Now()
+				arrival.Wait()
+				if d := returned.Sub(ended); d > 280*time.Millisecond {
+					t.Errorf("returned %s after its end", d)
 				}
 				if lease != nil || !errors.Is(err, want) {
 					t.Errorf("lease %v, error %v", lease, err)
