@@ -15,7 +15,7 @@ const (
 	// suffixFile names the variable that names the file with a secret.
 	suffixFile = "_FILE"
 	// maxFile bounds a file with a secret, in bytes: larger than any secret,
-	// and not a log that somebody named by mistake.
+	// smaller than a log that was named by mistake.
 	maxFile = 64 << 10
 )
 

@@ -40,7 +40,7 @@ func (c Config) Settings() []Setting {
 			shown.Value = s.secret(o.text)
 		}
 		if s.secret == nil {
-			// Not for secrets: everybody on the machine sees a command line.
+			// Not for secrets: every user of the machine sees a command line.
 			name := strings.ToLower(strings.TrimPrefix(s.variable, prefixAll))
 			shown.Flag = strings.ReplaceAll(name, "_", "-")
 		}

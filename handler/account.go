@@ -24,7 +24,7 @@ type loginInput struct {
 	Body Credentials
 }
 
-// Credentials are somebody's name and password. They have no limits: an
+// Credentials are a username and its password. They have no limits: an
 // ill-formed password is a wrong one, and says 401 like all the others.
 type Credentials struct {
 	Username string `json:"username"`

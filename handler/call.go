@@ -12,7 +12,7 @@ import (
 )
 
 // requestIDHeader names a request in answers, in our log, and in the logs of
-// whoever is in front of us.
+// the proxies in front of us.
 const requestIDHeader = "X-Request-Id"
 
 // call is what is known of a request beside the request. One value in the

@@ -21,7 +21,7 @@ const (
 	// rowsPerFlush is how many rows are sent at a time: some 100 kB, so that
 	// an export of any length needs no more memory, nor a packet for each row.
 	rowsPerFlush = 500
-	// flushTimeout ends an export that nobody reads, because each holds a
+	// flushTimeout ends an export whose client stopped reading, because each holds a
 	// database connection. It starts anew with every flush.
 	flushTimeout = 30 * time.Second
 )

@@ -82,9 +82,9 @@ func kindOf(code model.Code) kind {
 	return kind{http.StatusInternalServerError, "Internal error"}
 }
 
-// problemOf translates any error. What is none of the domain's is a bug,
-// unless it is somebody's patience that ended: then the truth was not learnt
-// in time, which is UNAVAILABLE.
+// problemOf translates any error. An error that the domain does not know
+// is a bug, unless a deadline has passed: then the truth was not learnt in time,
+// which is UNAVAILABLE.
 func problemOf(err error) *Problem {
 	refusal, ok := errors.AsType[*model.Error](err)
 	switch {

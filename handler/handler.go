@@ -72,7 +72,7 @@ type Options struct {
 	RateAddr Rate
 
 	// TrustedProxies are the networks whose forwarding headers tell the
-	// client's address; none by default, because anybody can write a header.
+	// client's address; none by default, because any client can write a header.
 	TrustedProxies []netip.Prefix
 
 	Currency string // ISO 4217

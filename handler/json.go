@@ -31,9 +31,9 @@ func jsonFormat() huma.Format {
 	return huma.Format{Marshal: writeJSON, Unmarshal: readJSON}
 }
 
-// writeJSON fails when a value cannot be written as JSON, which is a bug. That
-// nobody is there to read it is none: such an error of w is dropped, because
-// huma would make a panic of it.
+// writeJSON fails when a value cannot be written as JSON, which is a bug. A client
+// that is gone is no bug: such an error of w is dropped, because huma would make
+// a panic of it.
 func writeJSON(w io.Writer, v any) error {
 	var document bytes.Buffer
 	encoder := json.NewEncoder(&document)

@@ -13,8 +13,8 @@ import (
 )
 
 // maxTracked bounds how many senders one limiter remembers: some 20 MB at the
-// most. Whoever is forgotten first is who has been quiet longest, and starts
-// with a full bucket again.
+// most. The sender that was quiet longest is forgotten first, and starts with a
+// full bucket again.
 const maxTracked = 100_000
 
 // Rate allows Events in every Per, all of them at once if need be. Zero Events

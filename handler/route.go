@@ -145,7 +145,7 @@ func (a *api) wholePath(c *gin.Context) {
 }
 
 // drain sends clients elsewhere once this instance is about to stop. Reads are
-// still served: who has just bought wants to see the order.
+// still served: a buyer wants to see the order that was just made.
 func (a *api) drain(c *gin.Context) {
 	if !a.options.Health.Draining() {
 		return

@@ -11,7 +11,7 @@ import (
 	"seckill/model"
 )
 
-// maxFieldErrors bounds the errors of one answer: nobody mends more than
+// maxFieldErrors bounds the errors of one answer: a client mends no more than
 // these at a time, and an answer must not be much larger than its request.
 const maxFieldErrors = 20
 

@@ -11,7 +11,7 @@ const (
 	RoleAdmin Role = "admin"
 )
 
-// Account is somebody who can log in. Buyers need none: their tokens may come
+// Account is a person who can log in. Buyers need none: their tokens may come
 // from another issuer.
 type Account struct {
 	ID           string    `json:"id"`

@@ -34,7 +34,7 @@ type Order struct {
 	Currency  string      `json:"currency"` // ISO 4217
 
 	// CreatedAt is when the order passed admission. Zero in an order to be
-	// created: nobody has admitted it yet, the database's clock decides.
+	// created: it was not admitted yet, and the database's clock decides.
 	CreatedAt time.Time  `json:"created_at" gorm:"autoCreateTime:false"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty"` // unpaid orders lapse then
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
@@ -71,7 +71,7 @@ func AlreadyOrdered(existing Order) *Error {
 	}
 }
 
-// SoldOut refuses somebody who has no order when nothing is left.
+// SoldOut refuses a user without an order when nothing is left.
 func SoldOut() *Error {
 	return &Error{Code: CodeSoldOut, Detail: "Nothing is left of this voucher."}
 }

@@ -9,8 +9,8 @@ const MaxAmount = 1_000_000_000_000
 // VoucherState is what administrators decide about a voucher.
 type VoucherState string
 
-// The states. Drafts and archived vouchers are absent for everybody but
-// administrators.
+// The states. Drafts and archived vouchers exist for administrators
+// only.
 const (
 	VoucherDraft     VoucherState = "draft"
 	VoucherPublished VoucherState = "published"
@@ -98,7 +98,7 @@ func (v Voucher) At(now time.Time) Voucher {
 	return v
 }
 
-// Refusal tells why nobody can buy at an instant whatever is left of the
+// Refusal tells why no user can buy at an instant, whatever is left of the
 // stock: nil while the window is open.
 func (v Voucher) Refusal(now time.Time) *Error {
 	if !v.Buyable() {

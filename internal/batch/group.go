@@ -161,7 +161,7 @@ func (g *Group[In, Out]) runBatch(batch []*Ticket[In, Out]) {
 }
 
 // runSafely turns a panic into the error of this one batch: the writers serve
-// everybody, and one bad batch must not end them.
+// all callers, and one bad batch must not end them.
 func (g *Group[In, Out]) runSafely(ctx context.Context, items []In) (answers []Out, err error) {
 	defer func() {
 		if p := recover(); p != nil {

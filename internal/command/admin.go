@@ -67,7 +67,7 @@ func (p Process) createAdmin(ctx context.Context, cfg config.Config, username st
 				return err
 			}
 		}
-		// Nobody logs in here, so no tokens are needed.
+		// No login is served here, so no tokens are needed.
 		accounts := service.NewAccounts(repository.NewAccounts(db), newHasher(), nil)
 		admin, err := accounts.CreateAdmin(ctx, username, secret)
 		if err != nil {
@@ -78,8 +78,8 @@ func (p Process) createAdmin(ctx context.Context, cfg config.Config, username st
 	})
 }
 
-// readPassword asks for a password on a terminal, twice because nobody sees
-// what is typed, and otherwise reads a line.
+// readPassword asks for a password on a terminal, twice because what is
+// typed is not shown, and otherwise reads a line.
 func (p Process) readPassword(ctx context.Context) (string, error) {
 	file, ok := p.Stdin.(interface{ Fd() uintptr })
 	if ok && term.IsTerminal(int(file.Fd())) {
@@ -96,8 +96,8 @@ func (p Process) readPassword(ctx context.Context) (string, error) {
 	return line, nil
 }
 
-// askPassword reads from a terminal. Whoever interrupts it gets his terminal
-// back the way it was, with an echo.
+// askPassword reads from a terminal. An interruption gives
+// the terminal back the way it was, with an echo.
 func (p Process) askPassword(ctx context.Context, fd int) (string, error) {
 	before, err := term.GetState(fd)
 	if err != nil {

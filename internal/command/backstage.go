@@ -51,8 +51,8 @@ func (p Process) withBackstage(
 	return work(i, b)
 }
 
-// backstageExists fails when the settings mean an embedded database or queue and
-// nobody has made it yet.
+// backstageExists fails when the settings mean an embedded database or queue that
+// was never made.
 func backstageExists(cfg config.Config) error {
 	return errors.Join(embeddedExists(cfg), embeddedQueueExists(cfg))
 }

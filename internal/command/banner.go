@@ -21,7 +21,7 @@ const (
 	welcomeSale = 30 * 24 * time.Hour
 )
 
-// welcome tells whoever started the embedded server what it is, where it is,
+// welcome tells the person who started the embedded server what it is, where it is,
 // and how to buy something at once.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *Instance) error {
 	tokens, err := openTokens(ctx, cfg)

@@ -78,7 +78,7 @@ func replayable(ctx context.Context, b *backstage) (sequences []uint64, err erro
 }
 
 // replayLetters replays letters one by one. One that is refused does not keep
-// the others. When nobody else could, load loads the hot copies.
+// the others. With load it loads the hot copies, because no server runs that could.
 func (p Process) replayLetters(ctx context.Context, b *backstage, sequences []uint64, load bool) error {
 	replayer := service.NewReplayer(b.queue, b.hot, b.orders)
 	var refused []error

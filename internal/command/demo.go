@@ -137,7 +137,7 @@ func (p Process) runSale(ctx context.Context, s sale) error {
 	return nil
 }
 
-// client calls the server as somebody.
+// client calls the server in the name of a subject.
 func (s sale) client(subject string, role model.Role) (apiClient, error) {
 	signed, err := s.tokens.Issue(token.Claims{Subject: subject, Role: role}, demoToken)
 	return apiClient{base: s.base, token: signed, http: s.http}, err

@@ -20,8 +20,8 @@ const (
 	waitOfBuyers = "10s"
 )
 
-// awaitOrders lets everybody who heard of an order that is processing wait
-// until it is something else; what it has become then stands in the answers.
+// awaitOrders waits for every order that was answered as processing until it is
+// something else; what it has become then stands in the answers.
 func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) error {
 	start := time.Now()
 	var crowd sync.WaitGroup

@@ -17,7 +17,7 @@ import (
 
 const (
 	// patienceOfBuyers is how long a buyer repeats a call that was answered
-	// 429, 503 or not at all; nobody waits longer for a coffee.
+	// 429, 503 or not at all; no buyer waits longer for a coffee.
 	patienceOfBuyers = 30 * time.Second
 	// pauseOfBuyers is the pause before such a repetition when the server
 	// names none.

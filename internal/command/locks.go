@@ -45,7 +45,7 @@ func (i *Instance) openLocks(
 		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.Majority(parts...) }, len(cfg.LockRedisURLs)/2+1)
 	}
 	if cfg.RedisURL == "" {
-		// Nobody else reaches the Redis inside this process, which runs scripts
+		// No other process reaches the Redis inside this one, which runs scripts
 		// a hundred times slower than a real one.
 		return i.locksOf(cfg, lock.NewMemoryStore(), ""), nil
 	}

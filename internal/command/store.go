@@ -35,8 +35,8 @@ func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(
 	return work(db)
 }
 
-// embeddedExists fails when the settings mean the embedded database and nobody
-// has made it yet: looking must not leave an empty one behind.
+// embeddedExists fails when the settings mean the embedded database that was
+// never made: looking must not leave an empty one behind.
 func embeddedExists(cfg config.Config) error {
 	if !cfg.Embedded() {
 		return nil

@@ -49,7 +49,7 @@ func (d *DataDir) Close() error {
 // SQLiteFile is where the embedded database of a data directory lies.
 func SQLiteFile(dir string) string { return filepath.Join(dir, "seckill.db") }
 
-// MakeDir makes a directory that nobody else on the machine may read: it holds
+// MakeDir makes a directory that no other user of the machine may read: it holds
 // password hashes and the secret that makes administrators.
 func MakeDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {

@@ -46,7 +46,7 @@ func Secret(ctx context.Context, dir string) (string, error) {
 	if _, err := guard.TryLockContext(ctx, secretPoll); err != nil {
 		return "", fmt.Errorf("wait for the secret in %s: %w", dir, err)
 	}
-	// Somebody else may have made it while we waited.
+	// Another process may have made it while we waited.
 	secret, err = readSecret(file)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err

@@ -28,7 +28,7 @@ func Reach(step Step) {
 func Has(defect Defect) bool { return os.Getenv(defectVariable) == string(defect) }
 
 // Without returns an environment without the variables of this package, which
-// are no settings: whoever reads those would refuse them as typos.
+// are no settings: the reader of settings would refuse them as typos.
 func Without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

@@ -27,15 +27,15 @@ const (
 	// may stall for longer than one, and then the holder is rightly refused: only
 	// who loses all of them, each twice the one before, has no watchdog.
 	watchedLease, watchedLeases = attackLease, 4
-	// calmLease is the lease of everybody else: longer than any attack.
+	// calmLease is the lease of all other actors: longer than any attack.
 	calmLease = 30 * time.Second
 	// absence is how long the lab watches for what must not happen. A broken
 	// strategy shows it within a round trip.
 	absence = 250 * time.Millisecond
 	// certain is how long the lab waits for what must happen.
 	certain = 20 * time.Second
-	// deadlockAfter: three leases of a holder that is gone. Who has waited that
-	// long will wait for ever.
+	// deadlockAfter: three leases of a holder that is gone. An actor that has
+	// waited that long will wait for ever.
 	deadlockAfter = 3 * attackLease
 )
 
@@ -108,7 +108,7 @@ func (a *arena) finish(ctx context.Context, workers ...*actor) error {
 	return nil
 }
 
-// fixedLease is one that nobody renews.
+// fixedLease is one that is never renewed.
 func fixedLease(d time.Duration) func(*setup) {
 	return func(s *setup) { s.Lease, s.Fixed = d, true }
 }

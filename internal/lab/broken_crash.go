@@ -7,7 +7,7 @@ import (
 // setNXForever is SETNX without expiry, and DEL at the end.
 //
 // Why it breaks: the holder dies (killed, power cut, panic before the DEL), and
-// nobody is left to delete the key. Everybody else waits for ever.
+// no process is left to delete the key. All others wait for ever.
 // Cured by an expiry set in the same command, kept alive by a watchdog while
 // the holder lives: the setnx store, the Redis hash.
 func setNXForever() strategy {

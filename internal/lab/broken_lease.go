@@ -1,10 +1,10 @@
 package lab
 
 // noWatchdog is a correct SETNX lock, SET NX PX and compare-and-delete, that
-// nobody renews.
+// is never renewed.
 //
 // Why it breaks: the work takes longer than the lease, which was guessed long
-// before. The lock ends under its holder, who does not know, and the next one
+// before. The lock ends under its holder, which does not know, and the next one
 // begins while the first has yet to write.
 // Cured by a watchdog that renews while the holder lives, and a context that
 // ends when the lock is lost: the Redis hash. Where a holder may be stopped

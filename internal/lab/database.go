@@ -32,7 +32,7 @@ func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(conte
 	name := schemaPrefix + id
 	config.DBName = ""
 	statement := func(ctx context.Context, text string) error {
-		// An interrupted CREATE may have happened, and nobody would know.
+		// An interrupted CREATE may have happened, and no one could tell.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
 		defer cancel()
 		db, err := sql.Open("mysql", config.FormatDSN())

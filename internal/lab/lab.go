@@ -31,7 +31,7 @@ type Options struct {
 	Seed uint64
 	// Spawn prepares child processes.
 	Spawn Spawn
-	// Progress hears of each row; nil: nobody.
+	// Progress hears of each row; nil: none is told.
 	Progress Progress
 
 	only func(strategy) bool // tests: these rows alone

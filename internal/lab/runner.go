@@ -69,7 +69,7 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 	return err
 }
 
-// attackPatiently repeats an attack in which somebody was refused for want of
+// attackPatiently repeats an attack in which an actor was refused for want of
 // time, with longer leases.
 func (r runner) attackPatiently(ctx context.Context, a attack, part string) (found Finding, err error) {
 	lease := watchedLease

@@ -87,7 +87,7 @@ func tryExpiring(ctx context.Context, s *spin, owner string) (bool, error) {
 	return s.setNX(ctx, owner, s.setup.Lease)
 }
 
-// freeAnybodys deletes the key, whoever's it is by now.
+// freeAnybodys deletes the key, whichever actor holds it by now.
 func freeAnybodys(ctx context.Context, s *spin, _ string) error {
 	return s.client.Del(ctx, s.key).Err()
 }

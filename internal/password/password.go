@@ -81,7 +81,7 @@ func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
 
 // Verify compares a password with a PHC string. An empty string, which is what
 // an unknown user has, matches nothing and takes as long as a real one, so
-// that time does not tell who has an account. It answers UNAVAILABLE when its
+// that time does not tell which users have an account. It answers UNAVAILABLE when its
 // turn does not come in time.
 func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error) {
 	known := phc != ""

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// Bounds of what is accepted from storage, so that a row which somebody wrote
+// Bounds of what is accepted from storage, so that a row which was written
 // by hand cannot occupy the machine: four times the OWASP minimum and more.
 const (
 	maxMemory     = 128 * 1024 // KiB

@@ -55,5 +55,5 @@ func (m *Delivery) Messages(acked, delayed, redelivered int) {
 	m.messages.WithLabelValues("redelivered").Add(float64(redelivered))
 }
 
-// Unreadable counts what nobody could read.
+// Unreadable counts the parts of messages that could not be read.
 func (m *Delivery) Unreadable(parts int) { m.unreadable.Add(float64(parts)) }

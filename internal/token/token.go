@@ -54,7 +54,7 @@ func Clock(now func() time.Time) Option {
 }
 
 // New makes an Authority. The first key signs; all of them verify, so that a
-// secret can be replaced without logging anybody out.
+// secret can be replaced without logging users out.
 func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
 	a := &Authority{issuer: issuer, audience: audience, now: time.Now}
 	for _, option := range options {
