@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -128,4 +130,281 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 	b.stop()
 	partly = b.giveUp(ctx, set.unlockTimeout)
 	return nil, partly, fmt.Errorf("lock %s: %w", q.name, err)
+}
+
+const (
+	// quorumPause is between two rounds of a lock of several parts while
+	// no message tells that one became free. It is drawn at random up to a bound
+	// that doubles, so that two callers that took half of the parts each do
+	// not do so again.
+	quorumPause    = 2 * time.Millisecond
+	maxQuorumPause = 128 * time.Millisecond
+)
+
+// await waits for its turn in the line of this process, and then makes rounds
+// until one succeeds, the budget has passed, or ctx has ended.
+func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
+	p := q.join(own)
+	defer p.leave()
+	var budget <-chan time.Time
+	if !a.forever {
+		t := time.NewTimer(a.wait)
+		defer t.Stop()
+		budget = t.C
+	}
+	retry := time.NewTimer(quorumProbe)
+	defer retry.Stop()
+	var watches []Watch
+	defer func() {
+		for _, w := range watches {
+			w.Stop()
+		}
+	}()
+
+	var err error
+	pause := quorumPause
+	for due, soon := false, false; ; {
+		first, inTheWay := p.turn()
+		news := all
+		if watches != nil {
+			news = q.news(p)
+		}
+		if news == some && !soon {
+			// The other parts are being given back, or need not be: a round
+			// soon, rather than one for each message.
+			soon = true
+			retry.Reset(quorumPause)
+		}
+		wake := p.wake
+		if ctx.Err() == nil && first && (!inTheWay || due) && (news == all || due) {
+			var lease *Lease
+			var partly bool
+			if lease, partly, err = q.round(ctx, own, a); !errors.Is(err, ErrHeld) {
+				return lease, err
+			}
+			due, soon = false, false
+			if watches == nil {
+				watches = q.watch(p)
+			}
+			retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
+			pause = min(2*pause, maxQuorumPause)
+			if partly {
+				wake = nil // until retry: what was given back wakes all, and they would take parts of one another again
+			}
+		}
+		select {
+		case <-wake:
+		case <-retry.C:
+			due = first
+			retry.Reset(quorumProbe)
+		case <-budget:
+			return nil, fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lock %s: %w", q.name, context.Cause(ctx))
+		}
+	}
+}
+
+// watch has the caller woken when parts may have become free.
+func (q *Quorum) watch(p *place) []Watch {
+	watches := []Watch{}
+	for i, part := range q.parts {
+		m, ok := part.(*Mutex)
+		if !ok {
+			continue
+		}
+		w := m.client.store.Watch(m.name, func() {
+			p.mu.Lock()
+			p.free[i] = true
+			p.mu.Unlock()
+			p.signal()
+		})
+		if w != nil {
+			watches = append(watches, w)
+		}
+	}
+	return watches
+}
+
+// news is what messages have told since the last round.
+type news int
+
+const (
+	none news = iota
+	some      // a part may have become free
+	all       // as many as are needed
+)
+
+// news reads the messages, and forgets them when a round is worth it.
+func (q *Quorum) news(p *place) news {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, free := range p.free {
+		if free {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return none
+	case n < q.need:
+		return some
+	}
+	clear(p.free)
+	return all
+}
+
+// waitLines are where the callers of one process wait for locks of several parts,
+// first come first served: a line per set of parts. Only the first of a line
+// asks the stores, and not while a lease of the same parts is held in this
+// process; so callers of one process do not take parts from one another.
+type waitLines struct {
+	mu    sync.Mutex // guards what follows, and every waitLine and place
+	byKey map[string]*waitLine
+}
+
+type waitLine struct {
+	in      *waitLines
+	key     string
+	waiting []*place
+	leases  int // of these parts, held in this process
+}
+
+// place is one Lock call in a line, or, for an owner that holds a part already
+// and must not wait behind a call that waits for that part, beside it.
+type place struct {
+	line *waitLine // nil: beside it
+	wake chan struct{}
+
+	mu   sync.Mutex // guards free; a store's messages take it
+	free []bool     // parts that are said to have become free since the last round
+}
+
+const (
+	// quorumProbe is how often the first of a line asks although a lease of
+	// its process is in the way: its keys may have been deleted, or its
+	// Unlock may be waiting for a store that is gone. As defaultProbe.
+	quorumProbe = defaultProbe
+	// unlockGrace is how long the next one waits for the last parts to be
+	// given back once there are enough: several round trips, so that it
+	// usually gets them all, and nothing if a store is gone.
+	unlockGrace = 20 * time.Millisecond
+)
+
+// join puts a caller at the end of the line for the quorum's parts. An owner that
+// holds a part already is served beside the line.
+func (q *Quorum) join(own *owner) *place {
+	p := &place{wake: make(chan struct{}, 1), free: make([]bool, len(q.parts))}
+	in, key := q.where()
+	if in == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
+		return p
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	p.line = in.line(key)
+	p.line.waiting = append(p.line.waiting, p)
+	return p
+}
+
+// enter counts a lease of the quorum's parts until it is over.
+func (q *Quorum) enter(b *bundle) {
+	in, key := q.where()
+	if in == nil {
+		return
+	}
+	in.mu.Lock()
+	l := in.line(key)
+	l.leases++
+	in.mu.Unlock()
+	b.whenOver(func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		l.leases--
+		l.next()
+	})
+}
+
+// where tells in which line, and of which client, one waits for the quorum: the
+// same one in whatever order its parts are given.
+func (q *Quorum) where() (*waitLines, string) {
+	all := q.mutexes()
+	if len(all) == 0 {
+		return nil, ""
+	}
+	slices.SortFunc(all, func(x, y *Mutex) int { return strings.Compare(x.key(), y.key()) })
+	keys := make([]string, len(all))
+	for i, m := range all {
+		keys[i] = m.key()
+	}
+	return &all[0].client.lines, strings.Join(keys, " ")
+}
+
+// mutexes returns the locks of one store that the quorum comes down to.
+func (q *Quorum) mutexes() []*Mutex {
+	var all []*Mutex
+	for _, p := range q.parts {
+		switch p := p.(type) {
+		case *Mutex:
+			all = append(all, p)
+		case *Quorum:
+			all = append(all, p.mutexes()...)
+		}
+	}
+	return all
+}
+
+// line finds or makes a line. Under in.mu.
+func (in *waitLines) line(key string) *waitLine {
+	l := in.byKey[key]
+	if l == nil {
+		if in.byKey == nil {
+			in.byKey = make(map[string]*waitLine)
+		}
+		l = &waitLine{in: in, key: key}
+		in.byKey[key] = l
+	}
+	return l
+}
+
+// next lets the first one look again, or drops a line that is no longer needed. Under
+// in.mu.
+func (l *waitLine) next() {
+	switch {
+	case len(l.waiting) > 0:
+		l.waiting[0].signal()
+	case l.leases == 0:
+		delete(l.in.byKey, l.key)
+	}
+}
+
+func (p *place) signal() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leave takes the place out of its line.
+func (p *place) leave() {
+	l := p.line
+	if l == nil {
+		return
+	}
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	l.waiting = slices.DeleteFunc(l.waiting, func(other *place) bool { return other == p })
+	l.next()
+}
+
+// turn tells whether it is the caller's turn, and whether a lease of its own
+// process is in the way.
+func (p *place) turn() (first, inTheWay bool) {
+	l := p.line
+	if l == nil {
+		return true, false
+	}
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	return l.waiting[0] == p, l.leases > 0
 }

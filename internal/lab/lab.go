@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -165,3 +167,6 @@ func runRows(ctx context.Context, e *environment, o Options) ([]Row, error) {
 	}
 	return rows, nil
 }
+
+// newID returns an id that nobody else has, of lower case letters and digits.
+func newID() string { return strings.ToLower(rand.Text()) }
