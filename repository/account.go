@@ -43,7 +43,7 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 		}
 		row.CreatedAt = stored(row.CreatedAt)
 		err := tx.Create(&row).Error
-		if err != nil && classify(err) == faultDuplicate {
+		if classify(err) == faultDuplicate {
 			return model.Conflict("The username is taken.")
 		}
 		return err

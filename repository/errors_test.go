@@ -2,50 +2,104 @@ package repository
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"gorm.io/gorm"
 
 	"seckill/model"
 )
 
+func mysqlError(number uint16, state string) error {
+	e := &mysql.MySQLError{Number: number}
+	copy(e.SQLState[:], state)
+	return e
+}
+
+// TestClassifyServerErrors goes through everything that MariaDB and MySQL can
+// say. A number that a server learns one day means "later", like most of these.
+func TestClassifyServerErrors(t *testing.T) {
+	t.Parallel()
+	classes := map[string]fault{"away": faultAway, "data": faultData, "duplicate": faultDuplicate, "retry": faultRetry}
+	listed := map[int]bool{}
+	seen := map[fault]int{}
+	table, err := os.ReadFile("testdata/server_errors.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		row := strings.Split(strings.TrimSpace(line), "\t")
+		number, err := strconv.Atoi(row[0])
+		want, known := classes[row[4]]
+		if err != nil || !known {
+			t.Fatalf("not a row of the table: %q", line)
+		}
+		listed[number] = true
+		seen[want]++
+		if got := classify(mysqlError(uint16(number), row[3])); got != want {
+			t.Errorf("%s: %d, want %d", line, got, want)
+		}
+		if class := row[3][:2]; want == faultData && class != "22" && class != "23" && number != 1366 && number != 3819 {
+			t.Errorf("%s: class %s does not say that the data are to blame", line, class)
+		}
+	}
+	if len(seen) != len(classes) || seen[faultAway] < 2500 {
+		t.Errorf("classes of the table: %v", seen)
+	}
+	for number := range 1 << 16 {
+		if listed[number] {
+			continue
+		}
+		for _, state := range []string{"", "HY000", "45000", "08S01", "28000", "XX000"} {
+			if got := classify(mysqlError(uint16(number), state)); got != faultAway {
+				t.Errorf("unknown error %d (%s): %d", number, state, got)
+			}
+		}
+	}
+}
+
 func TestClassify(t *testing.T) {
 	t.Parallel()
-	number := func(n uint16) error { return &mysql.MySQLError{Number: n} }
 	for _, test := range []struct {
 		err  error
 		want fault
 	}{
-		{number(1062), faultDuplicate},
-		{number(1213), faultRetry},
-		{number(1205), faultRetry},
-		{number(1020), faultRetry},
-		{number(1290), faultUnavailable},
-		{number(1792), faultUnavailable},
-		{number(1836), faultUnavailable},
-		{number(1040), faultUnavailable},
-		{number(1053), faultUnavailable},
-		{number(1045), faultUnavailable},
-		{number(4025), faultOther}, // CHECK
-		{number(1406), faultOther}, // too long
-		{number(1146), faultOther}, // no such table
-		{mysql.ErrInvalidConn, faultUnavailable},
-		{driver.ErrBadConn, faultUnavailable},
-		{io.ErrUnexpectedEOF, faultUnavailable},
-		{context.DeadlineExceeded, faultUnavailable},
-		{context.Canceled, faultUnavailable},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, faultUnavailable},
-		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, faultUnavailable},
-		{errors.New("a bug"), faultOther},
-		{nil, faultOther},
+		{mysqlError(1644, "23000"), faultAway}, // a trigger's SIGNAL
+		{mysqlError(1406, ""), faultAway},      // a proxy that sends no SQLSTATE
+		{mysql.ErrInvalidConn, faultAway},
+		{driver.ErrBadConn, faultAway},
+		{fmt.Errorf("%w; %w", mysqlError(1213, "40001"), driver.ErrBadConn), faultRetry},
+		{io.ErrUnexpectedEOF, faultAway},
+		{context.DeadlineExceeded, faultAway},
+		{context.Canceled, faultAway},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, faultAway},
+		{&tls.CertificateVerificationError{Err: errors.New("unknown authority")}, faultAway},
+		{gorm.ErrRecordNotFound, faultAway},
+		{errors.New("what is this"), faultAway},
+		{commitError(mysqlError(1180, "HY000")), faultAway}, // not simply again
+		{nil, faultNone},
+		{model.Conflict("no"), faultNone},
+		{model.ErrSuperseded, faultNone},
 	} {
-		for _, err := range []error{test.err, fmt.Errorf("wrapped: %w", test.err)} {
+		errs := []error{test.err}
+		if test.err != nil {
+			errs = append(errs, fmt.Errorf("wrapped: %w", test.err))
+		}
+		for _, err := range errs {
 			if got := classify(err); got != test.want {
 				t.Errorf("%v: %d, want %d", err, got, test.want)
 			}
@@ -53,7 +107,61 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestCommitError: a refusal by the server is a no, silence is unknown.
+// TestClassifySQLite: an error of each kind, made by SQLite.
+func TestClassifySQLite(t *testing.T) {
+	t.Parallel()
+	db, err := openSQLite(filepath.Join(t.TempDir(), "errors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
+		INSERT INTO t VALUES (1, 'x', 1);
+		CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.b = 'trigger' BEGIN SELECT RAISE(ABORT, 'no'); END`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for statement, want := range map[string]fault{
+		"INSERT INTO t VALUES (1, 'y', 1)":       faultDuplicate,
+		"INSERT INTO t VALUES (2, 'x', 1)":       faultDuplicate,
+		"INSERT INTO t VALUES (2, NULL, 1)":      faultData,
+		"INSERT INTO t VALUES (2, 'y', 0)":       faultData,
+		"INSERT INTO t VALUES (2, 'y', 'z')":     faultData,
+		"INSERT INTO t VALUES (2, 'trigger', 1)": faultAway,
+		"INSERT INTO t VALUES (2)":               faultAway,
+		"INSERT INTO absent VALUES (2)":          faultAway,
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); classify(err) != want {
+			t.Errorf("%s: %v is %d, want %d", statement, err, classify(err), want)
+		}
+	}
+}
+
+// TestFail: what is not known to be the data's fault is UNAVAILABLE.
+func TestFail(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err  error
+		code model.Code
+		data bool
+	}{
+		{mysqlError(1146, "42S02"), model.CodeUnavailable, false},
+		{mysqlError(1062, "23000"), model.CodeUnavailable, false},
+		{mysqlError(9001, "HY000"), model.CodeUnavailable, false},
+		{errors.New("what is this"), model.CodeUnavailable, false},
+		{errContended, model.CodeUnavailable, false},
+		{mysqlError(1406, "22001"), model.CodeInternal, true},
+		{model.Conflict("no"), model.CodeConflict, false},
+		{model.ErrSuperseded, model.CodeInternal, false},
+	} {
+		err := (&Database{}).fail("try", test.err)
+		if model.CodeOf(err) != test.code || errors.Is(err, model.ErrDataRefused) != test.data || !errors.Is(err, test.err) {
+			t.Errorf("%v: %v", test.err, err)
+		}
+	}
+}
+
+// TestCommitError: only a transaction that was rolled back for certain is a no.
 func TestCommitError(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -61,10 +169,15 @@ func TestCommitError(t *testing.T) {
 		unknown bool
 	}{
 		{nil, false},
-		{&mysql.MySQLError{Number: 1213}, false},
-		{&mysql.MySQLError{Number: 1290}, false},
-		{&mysql.MySQLError{Number: 1053}, true},
-		{&mysql.MySQLError{Number: 1317}, true},
+		{mysqlError(1213, "40001"), false},
+		{mysqlError(3101, "40000"), false},
+		{mysqlError(9999, "40003"), true}, // completion unknown
+		{mysqlError(1047, "08S01"), true},
+		{mysqlError(1290, "HY000"), true},
+		{mysqlError(1053, "08S01"), true},
+		{mysqlError(1317, "70100"), true},
+		{mysqlError(1180, "HY000"), true},
+		{mysqlError(1213, ""), true},
 		{mysql.ErrInvalidConn, true},
 		{driver.ErrBadConn, true},
 		{io.EOF, true},

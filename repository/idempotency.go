@@ -111,7 +111,7 @@ func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) 
 		Scope: []byte(key.Scope), IdempotencyKey: []byte(key.Key), Fingerprint: key.Fingerprint,
 		Answer: string(text), CreatedAt: stored(given.Voucher.ServerTime),
 	}).Error
-	if classify(err) == faultDuplicate && err != nil {
+	if classify(err) == faultDuplicate {
 		return fmt.Errorf("keep idempotency key: %w", errContended)
 	}
 	return err

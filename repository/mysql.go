@@ -81,7 +81,7 @@ func openMySQL(cfg *mysql.Config, session func() []string) (*sql.DB, error) {
 	if err != nil {
 		return nil, errors.New("the database's DSN is no good: user:password@tcp(host:port)/schema is expected")
 	}
-	return sql.OpenDB(sessionConnector{Connector: base, session: session}), nil
+	return sql.OpenDB(endingConnector{sessionConnector{Connector: base, session: session}}), nil
 }
 
 // sessionConnector sets up every new connection.

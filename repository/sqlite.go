@@ -38,5 +38,5 @@ func openSQLite(file string) (*sql.DB, error) {
 	if err != nil {
 		return nil, errors.New("the name of SQLite's file is no good")
 	}
-	return sql.OpenDB(connector), nil
+	return sql.OpenDB(endingConnector{connector}), nil
 }

@@ -74,7 +74,7 @@ func (d *Database) writeRepeatable(ctx context.Context, action string, work func
 		if errors.Is(err, errLost) {
 			lost = err
 		}
-		undecided := repeatable(err) || (lost != nil && classify(err) == faultUnavailable)
+		undecided := repeatable(err) || (lost != nil && classify(err) == faultAway)
 		if undecided && pause(ctx, n) == nil {
 			continue
 		}
@@ -86,7 +86,7 @@ func (d *Database) writeRepeatable(ctx context.Context, action string, work func
 }
 
 // transaction runs work between BEGIN and COMMIT. Its errors are the driver's,
-// or errLost when COMMIT was not answered.
+// or errLost when nobody knows what became of the COMMIT.
 func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	session := d.gorm.WithContext(ctx)
 	if d.writer != nil {
@@ -99,7 +99,7 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	ended := false
 	defer func() {
 		if !ended { // an error, or a panic on its way up
-			tx.Rollback() // a connection whose ROLLBACK fails is thrown away, which rolls back
+			tx.Rollback() // if that fails, the pool closes the connection: see endingConnector
 		}
 	}()
 	if err := work(tx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -21,7 +22,12 @@ const (
 	cutBefore         // the statement is lost with its connection
 	cutAfter          // the statement is carried out, its answer lost
 	later             // the client loses its connection at once, the statement arrives when late is closed
+	refuse            // the statement is refused as by a cluster's node without quorum (1047), and not carried out
+	denied            // the statement is carried out, and answered like a refused one
 )
+
+// refusal is the packet with which a node without quorum refuses a statement.
+var refusal = []byte("\x1b\x00\x00\x01\xff\x17\x04#08S01WSREP is not ready")
 
 // wire is a proxy that reads what a client says to MySQL, statement by
 // statement, and can lose it or its answer.
@@ -85,6 +91,7 @@ func (w *wire) carry(client, server net.Conn) {
 	defer client.Close()
 	defer server.Close()
 	var mute sync.Mutex // locked for good when answers are to be lost
+	var deny atomic.Bool
 	answers := make(chan struct{})
 	w.wg.Go(func() {
 		defer close(answers)
@@ -95,7 +102,11 @@ func (w *wire) carry(client, server net.Conn) {
 			if err != nil || !mute.TryLock() {
 				return
 			}
-			_, err = client.Write(buffer[:n])
+			answer := buffer[:n]
+			if deny.Swap(false) {
+				answer = refusal
+			}
+			_, err = client.Write(answer)
 			mute.Unlock()
 			if err != nil {
 				return
@@ -130,7 +141,12 @@ func (w *wire) carry(client, server net.Conn) {
 			_, _ = server.Write(packet)
 			<-answers
 			return
-		case pass:
+		case refuse:
+			if _, err := client.Write(refusal); err != nil {
+				return
+			}
+		case denied, pass:
+			deny.Store(verdict == denied)
 			if _, err := server.Write(packet); err != nil {
 				return
 			}
