@@ -9,7 +9,7 @@ import (
 )
 
 // Repair puts right what an audit finds, by order id where that is enough and
-// by a rebuild where it is not, and audits again. Counts are never adjusted.
+// by a rebuild where it is not, and audits again. It adjusts no count.
 func (a *Auditor) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()

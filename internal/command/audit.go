@@ -30,9 +30,15 @@ type auditor interface {
 	repair(ctx context.Context, voucherID string) (model.Audit, error)
 }
 
+// stockRepairer is an auditor that also repairs the database itself, and tells
+// what it found there if it changed something.
+type stockRepairer interface {
+	repairStock(ctx context.Context, voucherID string) (*model.AuditDatabase, error)
+}
+
 type auditOptions struct {
 	voucher, url, token string
-	repair              bool
+	repair, stock       bool
 }
 
 func (p Process) auditCommand() *cobra.Command {
@@ -45,17 +51,26 @@ func (p Process) auditCommand() *cobra.Command {
 			"--url a running server, as an administrator: with the token given, or with one signed with the settings'\n" +
 			"secret. An embedded Redis or queue is inside its server's process and needs --url.\n\n" +
 			"--repair settles, publishes again or releases orders by their ids, and rebuilds a hot copy that is wrong;\n" +
-			"over --url it has what does not add up rebuilt. No count is ever adjusted.",
+			"over --url it has what does not add up rebuilt. It adjusts no count.\n\n" +
+			"--repair --stock does: where the database itself does not add up, live orders are the truth, and what\n" +
+			"remains is set to the stock less the live orders. It locks the voucher, works in both order modes, and has\n" +
+			"the hot copy rebuilt. It is not offered over --url: an embedded server in the order mode async is stopped first.",
 		Args: noArgs,
 	}
 	cmd.Flags().StringVar(&o.voucher, "voucher", "", "only this voucher")
 	cmd.Flags().StringVar(&o.url, "url", "", "ask the server there, for example http://127.0.0.1:8080")
 	cmd.Flags().StringVar(&o.token, "token", "", "an administrator's token for --url")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync there is nothing to repair)")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync nothing can, without --stock)")
+	cmd.Flags().BoolVar(&o.stock, "stock", false, "with --repair: set what remains from the live orders where the database does not add up")
 	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.token != "" && o.url == "" {
+		switch {
+		case o.token != "" && o.url == "":
 			return misused("--token is of use with --url only")
+		case o.stock && !o.repair:
+			return misused("--stock changes the database: it wants --repair, too")
+		case o.stock && o.url != "":
+			return misused("--stock is not offered over --url: run it with the settings of the database, an embedded server in the order mode async stopped")
 		}
 		return p.runAudit(cmd.Context(), o, flags())
 	}
@@ -82,7 +97,7 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 	if err := embeddedExists(cfg); err != nil {
 		return err
 	}
-	everything := false
+	everything, stopped := false, false
 	err := p.withDatabase(ctx, cfg, func(db *repository.Database) error {
 		mode, err := repository.NewModes(db).Read(ctx)
 		if err != nil {
@@ -93,6 +108,9 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 		case mode.Mode == model.ModeAsync && !inside:
 			everything = true
 			return nil
+		case mode.Mode == model.ModeAsync && o.stock:
+			stopped = true
+			return backstageExists(cfg)
 		case mode.Mode == model.ModeAsync && o.repair:
 			return errors.New("what is embedded is inside the server's process: have it repaired over --url")
 		case mode.Mode == model.ModeAsync:
@@ -101,11 +119,15 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 		}
 		return p.auditAll(ctx, databaseAuditor{repository.NewVouchers(db, cfg.Currency)}, o)
 	})
-	if err != nil || !everything {
+	if err != nil || !everything && !stopped {
 		return err
 	}
 	return p.withBackstage(ctx, cfg, func(_ *Instance, b *backstage) error {
-		return p.auditAll(ctx, backstageAuditor{databaseAuditor{b.vouchers}, b.auditor}, o)
+		database := databaseAuditor{b.vouchers}
+		if stopped { // the server's start makes the hot copies anew
+			return p.auditAll(ctx, database, o)
+		}
+		return p.auditAll(ctx, backstageAuditor{database, b.auditor, b.rebuilder}, o)
 	})
 }
 
@@ -125,10 +147,15 @@ func (d databaseAuditor) repair(ctx context.Context, id string) (model.Audit, er
 	return d.audit(ctx, id)
 }
 
+func (d databaseAuditor) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
+	return d.vouchers.RepairStock(ctx, id)
+}
+
 // backstageAuditor asks database, Redis and queue.
 type backstageAuditor struct {
 	databaseAuditor
-	auditor *service.Auditor
+	auditor  *service.Auditor
+	rebuilds service.RepairRoads
 }
 
 func (b backstageAuditor) audit(ctx context.Context, id string) (model.Audit, error) {
@@ -137,6 +164,15 @@ func (b backstageAuditor) audit(ctx context.Context, id string) (model.Audit, er
 
 func (b backstageAuditor) repair(ctx context.Context, id string) (model.Audit, error) {
 	return b.auditor.Repair(ctx, id)
+}
+
+// repairStock has the hot copy rebuilt, which counts what remained before.
+func (b backstageAuditor) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
+	found, err := b.databaseAuditor.repairStock(ctx, id)
+	if err != nil || found == nil {
+		return found, err
+	}
+	return found, b.rebuilds.Rebuild(ctx, id)
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {

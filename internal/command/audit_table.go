@@ -24,18 +24,26 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 	if o.repair {
 		ask = from.repair
 	}
+	stock, _ := from.(stockRepairer)
 	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	wrong := 0
 	for i, id := range ids {
+		if o.stock {
+			found, err := stock.repairStock(ctx, id)
+			p.printStockRepair(id, found)
+			if err != nil {
+				return errors.Join(table.Flush(), err)
+			}
+		}
 		audit, err := ask(ctx, id)
 		if err != nil {
 			return errors.Join(table.Flush(), err)
 		}
 		if i == 0 { // not before there is something to put under it
 			printAuditHeading(table, audit)
-			if o.repair && audit.Mode == model.ModeSync {
-				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode: the database is the only copy of what was\n"+
-					"sold, and what does not add up there needs a person. The audit follows.")
+			if o.repair && !o.stock && audit.Mode == model.ModeSync {
+				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode without --stock: the database is the only copy\n"+
+					"of what was sold. The audit follows.")
 			}
 		}
 		if !audit.Balanced {
@@ -77,11 +85,38 @@ func printAudit(table io.Writer, audit model.Audit) {
 		verdict = "NO"
 	}
 	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s%s\n", audit.VoucherID, d.Stock, d.Remaining, d.LiveOrders, hot, verdict)
-	if d.Stock != d.Remaining+d.LiveOrders {
-		fmt.Fprintf(table, "  the database itself: %d are not %d + %d; a rebuild cannot help, somebody has to look at its orders\n",
-			d.Stock, d.Remaining, d.LiveOrders)
+	if line := databaseDrift(d); line != "" {
+		fmt.Fprintf(table, "  the database itself: %s\n", line)
 	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
+	}
+}
+
+// databaseDrift says how the database itself does not add up; "" when it does.
+func databaseDrift(d model.AuditDatabase) string {
+	difference := d.Stock - d.Remaining - d.LiveOrders
+	numbers := fmt.Sprintf("stock %d, remaining %d, live orders %d, difference %d", d.Stock, d.Remaining, d.LiveOrders, difference)
+	switch {
+	case difference == 0:
+		return ""
+	case d.LiveOrders > d.Stock && d.Remaining == 0:
+		return fmt.Sprintf("%s; oversold by %d, which only more stock or fewer orders can mend", numbers, -difference)
+	default:
+		return numbers + "; --repair --stock sets what remains from the live orders"
+	}
+}
+
+// printStockRepair says what was done to a voucher's row, and why.
+func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
+	if found == nil {
+		return
+	}
+	d := *found
+	remaining := max(d.Stock-d.LiveOrders, 0)
+	fmt.Fprintf(p.Stdout, "voucher %s: remaining was %d and is %d now, because of a stock of %d units live orders hold %d\n",
+		id, d.Remaining, remaining, d.Stock, d.LiveOrders)
+	if oversold := d.LiveOrders - d.Stock; oversold > 0 {
+		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, oversold)
 	}
 }
