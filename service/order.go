@@ -113,7 +113,7 @@ func NewOrders(deps OrderDeps) *Orders {
 		})
 		return s
 	}
-	s.commits = batch.New(deps.Store.CreateOrders, batch.Options{
+	s.commits = batch.New(s.create, batch.Options{
 		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
 		Timeout: commitTimeout, Observe: deps.Metrics.Batch,
 	})

@@ -43,6 +43,38 @@ func (s *Orders) commit(ctx context.Context, lease Lease, userID, voucherID stri
 	return s.answer(voucherID, outcome)
 }
 
+// create commits orders in one transaction, and voucher by voucher when the
+// database refuses that: one voucher's trouble must refuse no other's buyers.
+func (s *Orders) create(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
+	outcomes, err := s.store.CreateOrders(ctx, orders)
+	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // only the same ids again could tell
+		return outcomes, err
+	}
+	members := map[string][]int{}
+	for i, order := range orders {
+		members[order.VoucherID] = append(members[order.VoucherID], i)
+	}
+	if len(members) == 1 {
+		return nil, err
+	}
+	outcomes = make([]model.Outcome, len(orders))
+	for _, indices := range members {
+		some := make([]model.Order, len(indices))
+		for j, i := range indices {
+			some[j] = orders[i]
+		}
+		decided, err := s.store.CreateOrders(ctx, some)
+		for j, i := range indices {
+			if err != nil {
+				outcomes[i].Err = err
+			} else {
+				outcomes[i] = decided[j]
+			}
+		}
+	}
+	return outcomes, nil
+}
+
 // settle holds the user's lock until the order is decided, behind a client
 // that has been answered. The commit queue bounds how many there are, its
 // timeout how long they last.
