@@ -83,7 +83,7 @@ var elsewhere = map[string]string{
 	"service/voucher.go Create":            "a voucher without a copy is loaded by the reconciler",
 	"service/voucher.go Patch":             "one transaction; the reconciler applies what the copy lacks",
 	"service/account.go create":            "no order depends on it",
-	"service/order.go NewOrders":           "sync mode: one transaction, between the steps of persisting",
+	"service/order_commit.go create":       "sync mode: one transaction, or one a voucher, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/replay.go Replay":        "the letter goes last: until then it can be replayed again",
