@@ -43,6 +43,12 @@ var ErrUnknownOutcome = errors.New("outcome unknown")
 // nothing about the order, and its order is tried again.
 var ErrDataRefused = errors.New("the database refused the data")
 
+// ErrNotTried marks an accepted order that a worker has left alone for now,
+// because its voucher's orders could not be stored a moment ago, or because
+// only a newer worker can read it. It says nothing about other orders, nor about
+// the database.
+var ErrNotTried = errors.New("not tried now")
+
 // FieldError names one wrong field of a request: where it stands
 // (`body.title`, `query.limit`) and what is wrong with it.
 type FieldError struct {

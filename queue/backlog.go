@@ -39,6 +39,48 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	return backlog(floor, info), nil
 }
 
+// BacklogOf is Backlog for the messages of one voucher: Messages, Age and
+// AckFloor are theirs, LastSequence is the stream's.
+//
+// The stream's last sequence is read first, and then which of the voucher's
+// messages is the first one left. Only an acknowledgement removes a message from
+// a work queue, so that everything of the voucher below that one was
+// acknowledged, and all of it up to the last sequence when none is left. A
+// message of the older layout may carry orders of any voucher, and counts for
+// each.
+func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	action := "ask for the queue of voucher " + voucherID
+	stream, err := q.js.Stream(ctx, q.names.orders)
+	if err != nil {
+		return model.Backlog{}, unavailable(action, err)
+	}
+	info := stream.CachedInfo()
+	b := model.Backlog{LastSequence: info.State.LastSeq, AckFloor: info.State.LastSeq}
+	if info.State.Msgs == 0 {
+		return b, nil
+	}
+	for _, subject := range []string{q.names.of(voucherID), q.names.subject} {
+		first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return model.Backlog{}, unavailable(action, err)
+		}
+		counted, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			return model.Backlog{}, unavailable(action, err)
+		}
+		// It may have gone since it was read, and was there then.
+		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<62))
+		b.AckFloor = min(b.AckFloor, first.Sequence-1)
+		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
+	}
+	return b, nil
+}
+
 func backlog(floor uint64, info *jetstream.StreamInfo) model.Backlog {
 	b := model.Backlog{
 		Messages:     int64(min(info.State.Msgs, 1<<62)),

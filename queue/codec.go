@@ -9,9 +9,12 @@ import (
 	"seckill/model"
 )
 
-// version is that of the layout below. A worker that does not know a message's
-// version does not guess: the message becomes a dead letter, unharmed.
+// version is that of the layout below. A message of a later one is left for a
+// worker that knows it.
 const version = 1
+
+// errNewer says of a message that only a newer worker can read it.
+var errNewer = fmt.Errorf("the message is of a later version: %w", model.ErrNotTried)
 
 // message1 is the body of a message.
 type message1 struct {
@@ -49,6 +52,14 @@ func encode(orders []model.Reservation) ([]byte, error) {
 		return nil, fmt.Errorf("encode %d orders: %d bytes, more than %d", len(orders), len(body), maxMessage)
 	}
 	return body, nil
+}
+
+// newer reports whether a message is of a later version.
+func newer(body []byte) bool {
+	var m struct {
+		Version int `json:"v"`
+	}
+	return json.Unmarshal(body, &m) == nil && m.Version > version
 }
 
 // flaw is a part of a message that cannot be read: one order, or all of it.

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/model"
@@ -23,7 +24,8 @@ const (
 	// to end, whose messages would otherwise lie until ackWait.
 	fetchBudget = time.Second
 	// stopBudget is how long calls under way may go on after the end was asked
-	// for. The longest transaction gives up after less.
+	// for: longer than a transaction, shorter than a call that has to look for
+	// what cannot be stored. What is cut off comes again.
 	stopBudget = 6 * time.Second
 	// repairPause and longestRepairPause are the waits between two tries to
 	// reach the server again, growing.
@@ -88,6 +90,9 @@ type consumption struct {
 	wish     chan struct{}   // feeder to fetcher: another fetch is welcome
 	arrivals chan *message   // fetcher to feeder
 	batches  chan []*message // feeder to workers
+
+	lastDone    atomic.Int64 // Unix time (ns) at which a message was done with
+	newerWarned atomic.Int64 // likewise: the last warning of a later version
 }
 
 func (c *consumption) run(ctx context.Context) error {

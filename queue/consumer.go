@@ -20,31 +20,55 @@ const (
 	callBudget = time.Minute
 	// firstDelay and longestDelay are the waits before a message comes again
 	// whose orders could not be persisted now: growing, so that a database that
-	// is down is not asked by the whole backlog, and short, because buyers wait.
+	// is down is not asked by the whole backlog, and short, because buyers wait
+	// for what comes as soon as it is well.
 	firstDelay   = 100 * time.Millisecond
-	longestDelay = 5 * time.Second
+	longestDelay = 2 * time.Second
+	// helplessDelay is the wait for what time alone does not heal: a bug, or a
+	// message that only a newer worker can read.
+	helplessDelay = 5 * time.Second
+	// longestRest is the longest wait of a worker that could persist nothing. It
+	// is short, because what comes next may be of a voucher that is well.
+	longestRest = 500 * time.Millisecond
+	// newerAgain is between two warnings of messages that nobody here can read.
+	newerAgain = time.Minute
+)
+
+// outcome is what became of a batch.
+type outcome int
+
+const (
+	someDone outcome = iota // at least one message is done with
+	noneDone                // all were tried in vain
+	notTried                // in vain, and some of them were not tried
 )
 
 // work persists one batch after another. It rests while nothing can be
-// persisted, so that the backlog is not taken for a walk.
+// persisted, so that a database that is down is not asked all the time: no longer
+// than nothing was persisted by any worker, because then the trouble is that of
+// single vouchers, and no other one may wait for it. What was not tried has cost
+// the database nothing, and is no reason to rest.
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
-		if c.handle(working, batch) {
+		switch c.handle(working, batch) {
+		case someDone:
 			failures = 0
-			continue
-		}
-		failures++
-		select {
-		case <-ctx.Done():
-		case <-time.After(growing(firstDelay, longestRepairPause, failures)):
+			c.lastDone.Store(time.Now().UnixNano())
+		case notTried:
+		case noneDone:
+			failures++
+			idle := time.Since(time.Unix(0, c.lastDone.Load()))
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(growing(firstDelay, longestRest, failures), idle)):
+			}
 		}
 	}
 }
 
-// handle persists a batch and answers its messages. It reports whether any of
-// them is done with.
-func (c *consumption) handle(ctx context.Context, batch []*message) bool {
+// handle persists a batch and answers its messages.
+func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	ctx, cancel := context.WithTimeout(ctx, callBudget)
 	defer cancel()
 	var orders []model.Reservation
@@ -55,6 +79,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message) bool {
 	begun := time.Now()
 	verdicts := c.call(ctx, orders)
 	report.Took = time.Since(begun)
+	became := noneDone
 	for _, m := range batch {
 		verdict := worst(verdicts[:len(m.orders)])
 		verdicts = verdicts[len(m.orders):]
@@ -63,7 +88,14 @@ func (c *consumption) handle(ctx context.Context, batch []*message) bool {
 		}
 		buried, err := c.bury(ctx, m)
 		report.Buried += buried
-		if c.settle(ctx, m, worst([]error{verdict, err})) {
+		if m.newer {
+			err = errNewer
+		}
+		verdict = worst([]error{verdict, err})
+		if errors.Is(verdict, model.ErrNotTried) {
+			became = notTried
+		}
+		if c.settle(ctx, m, verdict) {
 			report.Acked++
 		} else {
 			report.Delayed++
@@ -71,11 +103,12 @@ func (c *consumption) handle(ctx context.Context, batch []*message) bool {
 		c.hand.release(m)
 	}
 	if report.Acked > 0 {
+		became = someDone
 		c.flush(ctx)
 		failpoint.Reach(failpoint.AfterAck)
 	}
 	c.options.Observe(report)
-	return report.Acked > 0
+	return became
 }
 
 // call hands the orders to persist: in one call, or in several when a single
@@ -118,12 +151,25 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) boo
 	case passing(verdict):
 		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
 		c.answered(ctx, m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64)))))
+	case errors.Is(verdict, errNewer):
+		c.warnOfNewer(ctx, m)
+		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
 	default: // a bug, which must not cost anybody an accepted order
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
-		c.answered(ctx, m, "nak", m.NakWithDelay(longestDelay))
+		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
 	}
 	return false
+}
+
+// warnOfNewer says now and then that messages wait for a newer worker.
+func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
+	last, now := c.newerWarned.Load(), time.Now().UnixNano()
+	if now-last < int64(newerAgain) || !c.newerWarned.CompareAndSwap(last, now) {
+		return
+	}
+	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
+		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
 }
 
 // passing tells what time heals: the database or the queue is away, or did not

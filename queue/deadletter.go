@@ -8,11 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/model"
 )
+
+// orderLetter begins the name of a letter that holds an order.
+const orderLetter = "order."
 
 // letter1 is the body of a dead letter: what could not be persisted, and why.
 type letter1 struct {
@@ -33,7 +37,30 @@ func (q *Queue) Bury(ctx context.Context, letter model.DeadLetter) error {
 		return q.bury(ctx, "raw."+hex.EncodeToString(sum[:]), letter)
 	}
 	// An order id may hold dots, also where a subject must not have them.
-	return q.bury(ctx, "order."+base64.RawURLEncoding.EncodeToString([]byte(letter.Reservation.ID)), letter)
+	return q.bury(ctx, orderLetter+base64.RawURLEncoding.EncodeToString([]byte(letter.Reservation.ID)), letter)
+}
+
+// Buried names the orders that have a letter: their subjects say so, and the
+// server tells them all at once.
+func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
+	stream, err := q.deadStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.names.letters+orderLetter+"*"))
+	if err != nil {
+		return nil, unavailable("list the dead letters", err)
+	}
+	buried := make(map[string]bool, len(info.State.Subjects))
+	for subject := range info.State.Subjects {
+		id, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(subject, q.names.letters+orderLetter))
+		if err == nil { // else it is none of ours
+			buried[string(id)] = true
+		}
+	}
+	return buried, nil
 }
 
 // bury stores a letter under a name of its own: only if its subject is empty.

@@ -17,6 +17,7 @@ type message struct {
 	delivered uint64 // how often, this time included
 	orders    []model.Reservation
 	flaws     []flaw
+	newer     bool // of a later version: what it says is not known
 }
 
 // receive reads a message and takes it into the hand.
@@ -26,6 +27,9 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
 	}
 	m.orders, m.flaws = decode(raw.Data(), m.sequence)
+	if len(m.flaws) > 0 && newer(raw.Data()) {
+		m.newer, m.flaws = true, nil
+	}
 	c.hand.take(m)
 	return m
 }

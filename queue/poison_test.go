@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -37,7 +38,7 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 		{`{"v":1,"orders":[` + text("fine-3.v1", "u3") + `,` + text("no-voucher", "u4") + `,` + text("x.v1", "u 5") + `]}`, "names no voucher", 1, 2},
 		{`{"v":1,"orders":[` + text(strings.Repeat("x", 80)+".v1", "u") + `]}`, "names no voucher", 0, 1},
 		{`{"v":1,"orders":[{"id":"a.v1","user":"u","epoch":1,"price":1,"currency":"CNY"}]}`, "lacks its epoch, time", 0, 1},
-		{`{"v":2,"orders":[` + good + `]}`, "version 2, known is 1", 0, 1},
+		{`{"v":0,"orders":[` + good + `]}`, "version 0, known is 1", 0, 1},
 		{`{"v":1,"orders":[]}`, "no orders", 0, 1},
 		{`{"v":1,"orders":null}`, "no orders", 0, 1},
 		{`not JSON at all`, "cannot be read", 0, 1},
@@ -75,6 +76,27 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 	}
 	if !f.log.has("level=ERROR", "dead letters") {
 		t.Error("a dead letter is not an error in the log")
+	}
+}
+
+// A message of a later version is left for a worker that knows it, and holds up
+// no other.
+func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	_, err := f.js.Publish(t.Context(), subject+".v1", []byte(`{"v":2,"orders":"in another way"}`))
+	must(t, err)
+	var l ledger
+	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
+	must(t, f.Publish(t.Context(), some("a", 3)))
+	eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
+	eventually(t, "the log says so", func() bool { return f.log.has("level=WARN", "later version") })
+	stop()
+	if all := letters(t, f.Queue); len(all) != 0 {
+		t.Errorf("it was buried: %+v", all)
+	}
+	if b := f.backlogOf(t, "v1"); b.Messages != 1 || b.AckFloor >= b.LastSequence-1 {
+		t.Errorf("the backlog of its voucher: %+v", b)
 	}
 }
 
@@ -136,6 +158,11 @@ func TestDeadLetters(t *testing.T) {
 	}
 	if !bytes.Equal(found[3].Raw, raw) || found[3].Reservation != nil {
 		t.Errorf("the raw letter: %+v", found[3])
+	}
+
+	buried, err := f.Buried(ctx)
+	if must(t, err); !maps.Equal(buried, map[string]bool{all[0].ID: true, all[1].ID: true, all[2].ID: true}) {
+		t.Errorf("buried: %v", buried)
 	}
 
 	one, err := f.DeadLetter(ctx, found[1].Sequence)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/ids"
 	"seckill/model"
@@ -26,38 +27,66 @@ const (
 	// tryBudget is after how long an ack counts as lost. A server that flushes
 	// each message answers in milliseconds; a repetition costs it nothing.
 	tryBudget = time.Second
+	// publishers is how many messages of one call are on their way at once. The
+	// server flushes them one after the other, and each of them must be
+	// acknowledged within tryBudget, also by a disk that takes 10 ms.
+	publishers = 32
 	// tryPause is the wait after a try that failed at once (no connection, no
 	// leader): short against the caller's patience, long against a busy loop.
 	tryPause = 50 * time.Millisecond
 )
 
-// Publish stores the orders and returns when the server has them on its disk.
-// Every error wraps model.ErrUnknownOutcome: the orders, or some of them, may
-// be stored, and may still be stored later.
+// Publish stores the orders, those of one voucher in one message where they fit,
+// and returns when the server has them on its disk. Every error wraps
+// model.ErrUnknownOutcome: the orders, or some of them, may be stored, and may
+// still be stored later.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
 	ctx, cancel := context.WithTimeout(ctx, publishBudget)
 	defer cancel()
-	for part := range slices.Chunk(orders, MaxOrders) {
-		if err := q.publish(ctx, part); err != nil {
-			return unknown(fmt.Sprintf("publish %d orders", len(orders)), err)
-		}
+	action := fmt.Sprintf("publish %d orders", len(orders))
+	messages, err := q.messages(orders)
+	if err != nil {
+		return unknown(action, err)
+	}
+	var sending errgroup.Group // one that fails takes no other back
+	sending.SetLimit(publishers)
+	for _, m := range messages {
+		sending.Go(func() error { return q.publish(ctx, m) })
+	}
+	if err := sending.Wait(); err != nil {
+		return unknown(action, err)
 	}
 	return nil
 }
 
-// publish stores one message. A try without an answer is repeated under the
-// same id until the server has refused or acknowledged it, or time is up.
-func (q *Queue) publish(ctx context.Context, orders []model.Reservation) error {
-	body, err := encode(orders)
-	if err != nil {
-		return err
+// messages are those that carry orders: one voucher's in each, in their order.
+func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, err error) {
+	own := make(map[string][]model.Reservation)
+	for _, r := range orders {
+		voucherID, _ := model.VoucherOf(r.ID) // one that has none is not encoded
+		own[voucherID] = append(own[voucherID], r)
 	}
+	for voucherID, orders := range own {
+		for part := range slices.Chunk(orders, MaxOrders) {
+			body, err := encode(part)
+			if err != nil {
+				return nil, err
+			}
+			messages = append(messages, &nats.Msg{Subject: q.names.of(voucherID), Data: body})
+		}
+	}
+	return messages, nil
+}
+
+// publish stores one message. A try without an answer is repeated under the same
+// id until the server has refused or acknowledged it, or time is up.
+func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
 	id, err := ids.New()
 	if err != nil {
 		return fmt.Errorf("name a message: %w", err)
 	}
 	for {
-		err := q.try(ctx, q.names.subject, body, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
+		err := q.try(ctx, m.Subject, m.Data, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
 		if err == nil || definite(err) {
 			return err
 		}

@@ -38,10 +38,10 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 			arrived[r.ID] = r
 		}
 	}
-	first := backlog.LastSequence - 2
 	for i, want := range published {
-		want.Sequence = first + uint64(i/queue.MaxOrders)
-		if got := arrived[want.ID]; !reflect.DeepEqual(got, want) {
+		got := arrived[want.ID]
+		want.Sequence = arrived[published[i-i%queue.MaxOrders].ID].Sequence // that of its message
+		if !reflect.DeepEqual(got, want) || got.Sequence+2 < backlog.LastSequence || got.Sequence > backlog.LastSequence {
 			t.Fatalf("order %d arrived as\n%+v, want\n%+v", i, got, want)
 		}
 	}
@@ -162,13 +162,13 @@ func TestBacklogGoesByTheServersClock(t *testing.T) {
 		Msgs: 3, FirstSeq: 8, LastSeq: 12, FirstTime: server.Add(-4 * time.Second),
 	}}
 	for floor, want := range map[uint64]uint64{0: 7, 5: 7, 7: 7} {
-		got := queue.BacklogOf(floor, info)
+		got := queue.BacklogFrom(floor, info)
 		if got != (model.Backlog{Messages: 3, Age: 4 * time.Second, LastSequence: 12, AckFloor: want}) {
 			t.Errorf("floor %d: %+v", floor, got)
 		}
 	}
 	info.State = jetstream.StreamState{FirstSeq: 13, LastSeq: 12}
-	if got := queue.BacklogOf(3, info); got != (model.Backlog{LastSequence: 12, AckFloor: 12}) {
+	if got := queue.BacklogFrom(3, info); got != (model.Backlog{LastSequence: 12, AckFloor: 12}) {
 		t.Errorf("empty: %+v", got)
 	}
 }

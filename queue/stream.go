@@ -24,10 +24,12 @@ const (
 	// recognised by the database.
 	duplicates = time.Minute
 	// maxAckPending bounds what is delivered and not acknowledged, over all
-	// instances: ten of them with all they may have in hand (see fetchMessages),
-	// also while one that died still holds its part. It costs the server some
-	// 100 B each.
-	maxAckPending = 10_000
+	// instances. A message that comes again later counts, so that the messages of
+	// one voucher that cannot be stored must fit in beside those of all others:
+	// 30 s of a voucher's orders, behind which it sells no more, are 30,000
+	// messages where an instance publishes a thousand a second. It costs the
+	// server some 100 B each.
+	maxAckPending = 100_000
 	// maxMessage bounds a message in bytes: 500 orders of the longest ids are
 	// 150 KB. A foreign giant could not be buried: base64 would not fit into
 	// the server's default max_payload of 1 MB.
@@ -37,7 +39,7 @@ const (
 // names are what a deployment's things are called on the server.
 type names struct {
 	orders  string // stream
-	subject string // of the orders
+	subject string // of the orders; each voucher's is below it
 	dead    string // stream
 	letters string // prefix of the dead letters' subjects
 }
@@ -55,6 +57,12 @@ func namesOf(deployment string) (names, error) {
 		dead:    "SECKILL_DEAD_" + upper,
 		letters: "seckill." + deployment + ".dead.",
 	}, nil
+}
+
+// of is the subject of one voucher's orders. An id may hold dots, which would
+// divide a subject, and holds no "~".
+func (n names) of(voucherID string) string {
+	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
 }
 
 // settings are what must be on the server.
@@ -89,7 +97,9 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 	return jetstream.StreamConfig{
 		Name:        n.orders,
 		Description: "seckill: accepted orders on their way to the database",
-		Subjects:    []string{n.subject},
+		// Each voucher has a subject, so that its backlog can be told from the
+		// others'. Instances of an older layout publish to the one above them.
+		Subjects: []string{n.subject, n.of("*")},
 		// An acknowledged order is on a disk.
 		Storage:  jetstream.FileStorage,
 		Replicas: replicas,
@@ -105,7 +115,7 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 		// server's max_file_store.
 		MaxMsgs:           -1,
 		MaxBytes:          maxBytes,
-		MaxMsgsPerSubject: -1, // there is one subject
+		MaxMsgsPerSubject: -1, // a voucher's orders are as many as they are
 		MaxMsgSize:        maxMessage,
 		MaxConsumers:      -1, // a work queue allows one anyway
 		Duplicates:        window,
