@@ -26,14 +26,18 @@ const (
 	pingPause = 5 * time.Second
 	deadPings = 2
 
+	// sameAgain is between two reports of the same error: a server that refuses
+	// the login does so several times a second.
+	sameAgain = 10 * time.Second
+
 	// The oldest server that knows everything stream.go asks for (first_seq,
 	// metadata), and whose work queues were seen to keep what they store.
 	oldestMajor, oldestMinor = 2, 10
 )
 
 // connect makes the connection, without retrying: start says what is missing.
-// Later on it is made again for ever.
-func connect(ctx context.Context, o Options) (*nats.Conn, error) {
+// Later on it is made again for ever, also while the server refuses the login.
+func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, error) {
 	if o.InProcess == nil {
 		if err := checkURLs(o.URL); err != nil {
 			return nil, err
@@ -43,6 +47,9 @@ func connect(ctx context.Context, o Options) (*nats.Conn, error) {
 		nats.Name("seckill " + o.Deployment),
 		nats.Timeout(dialBudget),
 		nats.MaxReconnects(-1),
+		// Passwords are changed on the server and on its clients one after the
+		// other; the library would give up at the second refused login.
+		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(reconnectPause),
 		nats.ReconnectJitter(reconnectPause, reconnectPause),
 		// Nothing is buffered while the connection is down: a publish that
@@ -51,7 +58,7 @@ func connect(ctx context.Context, o Options) (*nats.Conn, error) {
 		nats.PingInterval(pingPause),
 		nats.MaxPingsOutstanding(deadPings),
 	}
-	options = append(options, handlers(o.Log)...)
+	options = append(options, handlers(o.Log, lost)...)
 	if o.InProcess != nil {
 		options = append(options, nats.InProcessServer(o.InProcess))
 	}
@@ -66,21 +73,41 @@ func connect(ctx context.Context, o Options) (*nats.Conn, error) {
 	return conn, nil
 }
 
-// handlers put into the log what becomes of the connection.
-func handlers(log *slog.Logger) []nats.Option {
+// handlers put into the log what becomes of the connection, and report one that
+// was closed for good. The library calls them one at a time.
+func handlers(log *slog.Logger, lost func(error)) []nats.Option {
+	var last string
+	var until time.Time
+	// An error that every try to connect repeats is said once in a while.
+	again := func(err error) bool {
+		if err.Error() == last && time.Now().Before(until) {
+			return true
+		}
+		last, until = err.Error(), time.Now().Add(sameAgain)
+		return false
+	}
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(conn *nats.Conn, err error) {
 			if conn.IsClosed() {
-				return // as it was asked to
+				return // the handler of that says so
 			}
 			log.Warn("the order queue is disconnected", slog.Any("error", err))
 		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			if !again(err) {
+				log.Warn("the order queue cannot be reached, and is tried again", slog.Any("error", err))
+			}
+		}),
 		nats.ReconnectHandler(func(conn *nats.Conn) {
+			last = ""
 			log.Info("the order queue is connected again", slog.String("server", conn.ConnectedUrlRedacted()))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Warn("the order queue reports an error", slog.Any("error", err))
+			if !again(err) {
+				log.Warn("the order queue reports an error", slog.Any("error", err))
+			}
 		}),
+		nats.ClosedHandler(func(conn *nats.Conn) { lost(conn.LastError()) }),
 	}
 }
 

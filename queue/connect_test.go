@@ -118,3 +118,73 @@ func TestEmbeddedServerThatIsGone(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 }
+
+// authorized are the settings of a server that lets one user in.
+func authorized(password string) string {
+	return "authorization: {user: u, password: " + password + "}"
+}
+
+// The login is refused for some seconds, as while passwords are changed: publishing
+// and consuming go on by themselves, and the log says what happened.
+func TestRefusedLoginIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t, authorized("right"))
+	log := &journal{}
+	q, err := openQueue(t, queue.Options{URL: "nats://u:right@" + server.Addr(), Deployment: deployment, Log: log.logger()})
+	must(t, err)
+	var l ledger
+	consume(t, q, l.persist, queue.ConsumeOptions{})
+	must(t, q.Publish(t.Context(), some("a", 1)))
+	eventually(t, "it is consumed", func() bool { return len(l.seen()) == 1 })
+
+	server.ReloadNATS(authorized("wrong"))
+	eventually(t, "the login is refused", func() bool { return q.Ping(t.Context()) != nil })
+	<-time.After(3 * time.Second) // that is how long, with several tries a second
+	server.ReloadNATS(authorized("right"))
+	eventually(t, "orders are published again", func() bool { return q.Publish(t.Context(), some("b", 1)) == nil })
+	eventually(t, "and consumed", func() bool { return len(l.seen()) == 2 })
+	select {
+	case err := <-q.Lost():
+		t.Errorf("lost: %v", err)
+	default:
+	}
+	if !log.has("level=WARN", "uthorization") || !log.has("disconnected") || !log.has("connected again") {
+		t.Errorf("log:\n%s", log)
+	}
+	if n := strings.Count(strings.ToLower(log.String()), "authorization"); n > 10 {
+		t.Errorf("the log says it %d times", n)
+	}
+}
+
+// A connection that the library gives up is reported, and one that was closed on
+// purpose is not.
+func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t)
+	w := newWire(t, server.Addr())
+	q, log := atServer(t, w.url())
+	w.say(t, "-ERR 'nobody knows this one'\r\n")
+	select {
+	case err := <-q.Lost():
+		if err == nil || !strings.Contains(err.Error(), "nobody knows") {
+			t.Errorf("lost: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("nobody is told")
+	}
+	if !log.has("level=ERROR", "for good") {
+		t.Errorf("log:\n%s", log)
+	}
+
+	other, log := atServer(t, server.URL())
+	other.Close(t.Context())
+	eventually(t, "it is closed", func() bool { return other.Ping(t.Context()) != nil })
+	select {
+	case err := <-other.Lost():
+		t.Errorf("closed on purpose, and lost: %v", err)
+	default:
+	}
+	if log.has("level=ERROR") {
+		t.Errorf("log:\n%s", log)
+	}
+}

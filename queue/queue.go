@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +59,8 @@ type Queue struct {
 	wanted settings
 	log    *slog.Logger
 	close  sync.Once
+	closed atomic.Bool // as it was asked to be
+	lost   chan error
 }
 
 // Open connects, and makes the streams and the consumer be there as stream.go
@@ -69,21 +73,35 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, o)
-	if err != nil {
+	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, lost: make(chan error, 1)}
+	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(askBudget))
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("open the order queue: %w", err)
+	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
+		err = q.begin(ctx, o)
 	}
-	q := &Queue{conn: conn, js: js, names: names, wanted: settingsOf(names, o), log: o.Log}
-	if err := q.begin(ctx, o); err != nil {
-		conn.Close()
+	if err != nil {
+		q.closed.Store(true)
+		q.conn.Close()
 		return nil, fmt.Errorf("open the order queue on %s: %w", address(o), err)
 	}
 	return q, nil
+}
+
+// Lost yields why the connection was closed for good, though Close was not
+// called. It is made again after any loss that the library takes for one that
+// passes; of a server that speaks another language, say, it gives up. Nothing
+// works any more then.
+func (q *Queue) Lost() <-chan error { return q.lost }
+
+// lose is told of the end of the connection, once.
+func (q *Queue) lose(err error) {
+	if q.closed.Load() {
+		return
+	}
+	err = fmt.Errorf("the connection to the order queue was closed for good: %w", cmp.Or(err, nats.ErrConnectionClosed))
+	q.log.Error("the order queue is lost", slog.Any("error", err))
+	q.lost <- err
 }
 
 // begin checks the server, then what it keeps for us.
@@ -127,6 +145,7 @@ func (q *Queue) Close(ctx context.Context) {
 		if err := q.conn.FlushWithContext(ctx); err != nil {
 			q.log.DebugContext(ctx, "the order queue was closed without a last flush", slog.Any("error", err))
 		}
+		q.closed.Store(true)
 		q.conn.Close()
 	})
 }

@@ -51,6 +51,18 @@ func (w *wire) cuts() int {
 	return w.lost
 }
 
+// say makes the server seem to say something to every client.
+func (w *wire) say(t testing.TB, line string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := 0; i < len(w.conns); i += 2 {
+		if _, err := w.conns[i].Write([]byte(line)); err != nil {
+			t.Errorf("say %q: %v", line, err)
+		}
+	}
+}
+
 // sever cuts every connection.
 func (w *wire) sever() {
 	w.mu.Lock()

@@ -135,7 +135,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 
 // newInstance is an instance of nothing yet.
 func newInstance(log *slog.Logger) *Instance {
-	i := &Instance{log: log, failed: make(chan error, 3), registry: prometheus.NewRegistry()}
+	i := &Instance{log: log, failed: make(chan error, 4), registry: prometheus.NewRegistry()}
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return i
@@ -147,8 +147,8 @@ func (i *Instance) BaseURL() string { return i.main.url() }
 // OpsURL is where the operations listener is reached on this machine.
 func (i *Instance) OpsURL() string { return i.ops.url() }
 
-// Failed reports that a listener or the consumer ended by itself, which calls
-// for Stop.
+// Failed reports that a listener, the consumer or the connection to the queue
+// ended by itself, which calls for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Stop ends the instance in order: not ready, then, after a moment in which

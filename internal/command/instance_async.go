@@ -77,6 +77,14 @@ func (i *Instance) openQueue(ctx context.Context, cfg config.Config, deployment 
 	}
 	i.onClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
 	i.probes = append(i.probes, service.Probe{Name: "queue", Ask: q.Ping})
+	i.background("connection of the queue", workPatience, func(ctx context.Context) error { //nolint:contextcheck // until the stop
+		select {
+		case err := <-q.Lost():
+			i.failed <- err
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	return q, nil
 }
 

@@ -33,6 +33,17 @@ func NATS(t testing.TB, settings ...string) *Server {
 	return start(t, natsEngine(program), settings)
 }
 
+// ReloadNATS gives a running NATS server other further settings, without a restart. What an account may do
+// changes at once, also for connections that are there.
+func (s *Server) ReloadNATS(settings ...string) {
+	s.t.Helper()
+	s.mu.Lock()
+	s.extra = settings
+	s.engine.args(s) // writes the file
+	s.mu.Unlock()
+	s.signal(syscall.SIGHUP)
+}
+
 // buildNATS makes the program, beside what make builds, so that the linker has that work once and not for
 // every test binary. When nothing has changed, go build only looks.
 func buildNATS(ctx context.Context) (string, error) {
