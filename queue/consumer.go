@@ -39,8 +39,8 @@ type outcome int
 
 const (
 	someDone outcome = iota // at least one message is done with
-	noneDone                // all were tried in vain
-	notTried                // in vain, and some of them were not tried
+	noneDone                // some were tried, and all in vain
+	notTried                // nothing was tried
 )
 
 // work persists one batch after another. It rests while nothing can be
@@ -79,7 +79,7 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 	begun := time.Now()
 	verdicts := c.call(ctx, orders)
 	report.Took = time.Since(begun)
-	became := noneDone
+	became := notTried
 	for _, m := range batch {
 		verdict := worst(verdicts[:len(m.orders)])
 		verdicts = verdicts[len(m.orders):]
@@ -92,8 +92,8 @@ func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
 			err = errNewer
 		}
 		verdict = worst([]error{verdict, err})
-		if errors.Is(verdict, model.ErrNotTried) {
-			became = notTried
+		if !errors.Is(verdict, model.ErrNotTried) {
+			became = noneDone
 		}
 		if c.settle(ctx, m, verdict) {
 			report.Acked++

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/failpoint"
@@ -15,16 +16,18 @@ import (
 
 const (
 	// persistTimeout bounds one transaction of the worker with all its
-	// repetitions: longer than a request would wait, because nobody does, and
-	// shorter than the queue waits for the ack.
+	// repetitions: longer than a request would wait, because nobody does. The
+	// queue is told meanwhile that the message is being worked on.
 	persistTimeout = 10 * time.Second
 	// poisonAttempts is how often an order that is alone in its transaction may
 	// be refused for its data: once could be chance, more teaches nothing new.
 	poisonAttempts = 3
-	// poisonSuspicion is how many orders in a row are taken for poison while not
-	// one is stored. So many at once are not bad orders but a bad database (a
-	// missing column, a right that was revoked), and that must not bury a queue.
-	poisonSuspicion = 10
+	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
+	// Then the database is away, and is not asked for each of the others.
+	maxFruitless = 3
+	// probeBudget bounds the time in which one batch tries vouchers that were in
+	// trouble: the acknowledgements of all others wait for it.
+	probeBudget = time.Second
 )
 
 // ReservationStore makes rows of reservations.
@@ -50,6 +53,10 @@ type Persister struct {
 	settler *Settler
 	metrics *telemetry.Worker
 	log     *slog.Logger
+
+	stored   atomic.Uint64 // orders that got a row here
+	troubles *troubles
+	suspects *suspects
 }
 
 // PersisterDeps is what a Persister works with.
@@ -65,29 +72,35 @@ type PersisterDeps struct {
 func NewPersister(deps PersisterDeps) *Persister {
 	return &Persister{
 		store: deps.Store, letters: deps.Letters, settler: deps.Settler, metrics: deps.Metrics, log: deps.Log,
+		troubles: newTroubles(deps.Log), suspects: newSuspects(),
 	}
 }
 
 // Persist makes rows of reservations and tells of each what the queue shall do:
-// nil means done, UNAVAILABLE or an unknown outcome means again in a while, and
-// anything else is a bug whose message must not be lost. The hot copies are
-// told on the way; that they cannot be told changes no verdict.
+// nil means that a row is committed, UNAVAILABLE or an unknown outcome means
+// again in a while, and anything else is a bug whose message must not be lost.
+// The hot copies are told on the way; that they cannot be told changes no
+// verdict.
+//
+// Only what is known to be an order's own data (model.ErrDataRefused, or an
+// outcome that no row can hold it) sends it to the dead letters. Any other error
+// means later. Vouchers that cannot be stored are tried alone and last, and not
+// each time.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
-	reservations = slices.Clone(reservations)
-	p.settler.adopt(ctx, reservations)
-	batch := &persistence{
-		Persister: p, reservations: reservations, verdicts: make([]error, len(reservations)),
+	b := &persistence{
+		Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations)),
 	}
-	all := make([]int, len(reservations))
-	for i := range all {
-		all[i] = i
+	well, ill := b.sort()
+	if len(well)+len(ill) > 0 {
+		p.settler.adopt(ctx, b.reservations)
 	}
-	if batch.try(ctx, all, 2) {
-		batch.bury(ctx)
-	}
-	p.settler.finish(ctx, batch.finished)
-	return batch.verdicts
+	b.together(ctx, well)
+	b.settle(ctx)
+	b.probe(ctx, ill)
+	b.bury(ctx)
+	b.settle(ctx)
+	return b.verdicts
 }
 
 // persistence is one batch on its way into the database.
@@ -98,58 +111,159 @@ type persistence struct {
 	verdicts     []error
 	finished     []finishedOrder
 	poison       []poisoned
-	stored       int
+	fruitless    int // vouchers in a row that were tried in vain
 }
 
-// poisoned is a reservation that cannot be stored, and why.
+// ofVoucher are a batch's reservations of one voucher.
+type ofVoucher struct {
+	id      string
+	indices []int
+}
+
+// poisoned is a reservation that was refused for its data, and why.
 type poisoned struct {
-	index int
-	err   error
+	index   int
+	err     error
+	certain bool // no database will ever take it
 }
 
-// try persists the reservations of the indices in one transaction, and if their
-// data are refused, halves of them, down to the single order. It reports
-// false when it gave up because the database refuses whatever it is given.
-func (b *persistence) try(ctx context.Context, indices []int, attempts int) bool {
-	if len(indices) == 0 {
-		return true
+// sort groups the reservations by voucher. Those of vouchers whose turn has not
+// come get their verdict here.
+func (b *persistence) sort() (well, ill []ofVoucher) {
+	var all []ofVoucher
+	places := map[string]int{}
+	for i, r := range b.reservations {
+		place, known := places[r.VoucherID]
+		if !known {
+			place = len(all)
+			places[r.VoucherID] = place
+			all = append(all, ofVoucher{id: r.VoucherID})
+		}
+		all[place].indices = append(all[place].indices, i)
 	}
+	for _, v := range all {
+		troubled, notNow := b.troubles.look(v.id)
+		switch {
+		case notNow != nil:
+			b.refuse(v.indices, notNow)
+		case troubled:
+			ill = append(ill, v)
+		default:
+			well = append(well, v)
+		}
+	}
+	return well, ill
+}
+
+// together persists vouchers in one transaction, and one by one when that fails.
+func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
+	var all []int
+	for _, v := range vouchers {
+		all = append(all, v.indices...)
+	}
+	if len(vouchers) > 1 && b.write(ctx, all) == nil {
+		return
+	}
+	for _, v := range vouchers {
+		b.alone(ctx, v)
+	}
+}
+
+// probe tries vouchers that were in trouble, while there is time.
+func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
+	begun := time.Now()
+	for _, v := range vouchers {
+		if time.Since(begun) > probeBudget {
+			b.refuse(v.indices, notTried(v.id, nil))
+			continue
+		}
+		b.alone(ctx, v)
+	}
+}
+
+// alone persists one voucher's reservations: those that were refused before come
+// last and each by itself, so that they hold up no other one.
+func (b *persistence) alone(ctx context.Context, v ofVoucher) {
+	if b.fruitless >= maxFruitless {
+		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
+		return
+	}
+	var parts [][]int
+	var others []int
+	for _, i := range v.indices {
+		if b.suspects.known(b.reservations[i].ID) {
+			parts = append(parts, []int{i})
+		} else {
+			others = append(others, i)
+		}
+	}
+	if len(others) > 0 {
+		parts = slices.Insert(parts, 0, others)
+	}
+	err := b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
+	if err != nil {
+		b.fruitless++
+		b.troubles.add(ctx, v.id, err)
+		return
+	}
+	b.fruitless = 0
+	b.troubles.remove(ctx, v.id)
+}
+
+// limit is where looking for bad orders ends: with so many refused and still no
+// more stored than before, it is the database that is bad.
+type limit struct {
+	stored uint64
+	poison int
+}
+
+// each divides the parts of one voucher, until one of them meets trouble that is
+// no order's own: that is the answer for the rest.
+func (b *persistence) each(ctx context.Context, parts [][]int, most limit) error {
+	for n, part := range parts {
+		if err := b.divide(ctx, part, most); err != nil {
+			for _, rest := range parts[n+1:] {
+				b.refuse(rest, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// divide persists reservations in one transaction, and if their data are
+// refused, halves of them, down to the single order.
+func (b *persistence) divide(ctx context.Context, indices []int, most limit) error {
+	attempts := 1
 	if len(indices) == 1 {
 		attempts = poisonAttempts
 	}
 	var err error
 	for range attempts {
-		var outcomes []model.Outcome
-		if outcomes, err = b.commit(ctx, indices); err == nil {
-			b.judge(indices, outcomes)
-			return true
+		if err = b.write(ctx, indices); err == nil {
+			return nil
 		}
-		if !dataError(err) {
+		if !errors.Is(err, model.ErrDataRefused) {
 			b.refuse(indices, err)
-			return true
+			return err
 		}
 	}
 	if len(indices) > 1 {
 		half := len(indices) / 2
-		if b.try(ctx, indices[:half], 1) {
-			return b.try(ctx, indices[half:], 1)
-		}
-		b.refuse(indices[half:], err)
-		return false
+		return b.each(ctx, [][]int{indices[:half], indices[half:]}, most)
 	}
-	b.poison = append(b.poison, poisoned{indices[0], err})
-	if b.stored > 0 || len(b.poison) < poisonSuspicion {
-		return true
+	b.poison = append(b.poison, poisoned{index: indices[0], err: err})
+	b.suspects.refused(b.reservations[indices[0]].ID, b.stored.Load())
+	if len(b.poison) < most.poison || b.stored.Load() > most.stored {
+		return nil
 	}
-	b.log.ErrorContext(ctx, "the database refuses whatever it is given; the orders stay in the queue",
-		slog.Int("orders", len(b.reservations)), slog.Any("error", err))
-	for _, p := range b.poison {
-		b.verdicts[p.index] = p.err
-	}
-	return false
+	b.log.ErrorContext(ctx, "the database refuses whatever it is given of a voucher; the orders stay in the queue",
+		slog.String("voucher_id", b.reservations[indices[0]].VoucherID), slog.Any("error", err))
+	return model.Unavailable("The database refuses whatever it is given.", err)
 }
 
-func (b *persistence) commit(ctx context.Context, indices []int) ([]model.Outcome, error) {
+// write persists reservations in one transaction, and sorts its outcomes.
+func (b *persistence) write(ctx context.Context, indices []int) error {
 	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
 	defer cancel()
 	batch := make([]model.Reservation, len(indices))
@@ -158,27 +272,29 @@ func (b *persistence) commit(ctx context.Context, indices []int) ([]model.Outcom
 	}
 	outcomes, err := b.store.Persist(ctx, batch)
 	if err != nil {
-		return nil, fmt.Errorf("persist %d orders, the first of them %s: %w", len(batch), batch[0].ID, err)
+		return fmt.Errorf("persist %d orders, the first of them %s: %w", len(batch), batch[0].ID, err)
 	}
 	if len(outcomes) != len(batch) { // not the orders' fault: it must bury none
-		return nil, model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
+		return model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
 	}
-	return outcomes, nil
+	for i, index := range indices {
+		b.judge(index, outcomes[i])
+	}
+	return nil
 }
 
-// judge sorts the outcomes of one transaction.
-func (b *persistence) judge(indices []int, outcomes []model.Outcome) {
-	for i, index := range indices {
-		outcome := outcomes[i]
-		switch {
-		case outcome.Err == nil:
-			b.stored++
-			b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order, outcome.Other})
-		case unstorable(outcome.Err):
-			b.poison = append(b.poison, poisoned{index, outcome.Err})
-		default:
-			b.verdicts[index] = outcome.Err
+func (b *persistence) judge(index int, outcome model.Outcome) {
+	switch {
+	case outcome.Err == nil:
+		if outcome.Created {
+			b.stored.Add(1)
 		}
+		b.suspects.forget(b.reservations[index].ID)
+		b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order, outcome.Other})
+	case unstorable(outcome.Err):
+		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
+	default:
+		b.verdicts[index] = outcome.Err
 	}
 }
 
@@ -188,15 +304,28 @@ func (b *persistence) refuse(indices []int, err error) {
 	}
 }
 
-// bury sends the poison to the dead letters.
+// settle tells the hot copies of what is committed by now.
+func (b *persistence) settle(ctx context.Context) {
+	b.settler.finish(ctx, b.finished)
+	b.finished = nil
+}
+
+// bury sends the poison to the dead letters, and leaves what may be the
+// database's fault in the queue.
 func (b *persistence) bury(ctx context.Context) {
 	for _, p := range b.poison {
-		b.verdicts[p.index] = b.buryOne(ctx, b.reservations[p.index], p.err)
+		r := b.reservations[p.index]
+		if p.certain || b.suspects.guilty(r.ID, b.stored.Load()) {
+			b.verdicts[p.index] = b.buryOne(ctx, r, p.err)
+		} else {
+			b.verdicts[p.index] = model.Unavailable("The database refused the order.", p.err)
+		}
 	}
 }
 
 // buryOne writes the letter first: as soon as the failed row is there, the unit
-// goes back on sale, and nobody could learn any more what the order was.
+// goes back on sale, and nobody could learn any more what the order was. Its
+// message is done with once a row is committed.
 func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
 	defer cancel()
@@ -206,36 +335,28 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 		return model.Unavailable("The dead letter could not be written.", fmt.Errorf("bury order %s: %w", r.ID, err))
 	}
 	failpoint.Reach(failpoint.AfterDeadLetter)
-	b.metrics.Buried()
-	b.log.ErrorContext(ctx, "an order cannot be persisted and went to the dead letters",
-		slog.String("order_id", r.ID), slog.String("user_id", r.UserID), slog.Any("error", why))
-
+	if b.suspects.first(r.ID, saidBuried) {
+		b.metrics.Buried()
+		b.log.ErrorContext(ctx, "an order cannot be persisted and went to the dead letters",
+			slog.String("order_id", r.ID), slog.String("user_id", r.UserID), slog.Any("error", why))
+	}
 	row, err := b.store.Fail(ctx, r, model.ReasonUnprocessable)
 	switch {
 	case err == nil:
 		b.finished = append(b.finished, finishedOrder{reservation: r, row: row})
-		return nil
-	case !dataError(err) && !unstorable(err):
-		return fmt.Errorf("fail order %s: %w", r.ID, err) // the database is away: again in a while
-	default:
-		// The letter exists and the unit stays reserved: never given back
-		// without a row, and named by the audit.
-		b.metrics.Stuck()
-		b.log.ErrorContext(ctx, "the unit of a dead letter could not be given back and stays reserved",
+	case model.CodeOf(err) == model.CodeConflict: // a row of that id is committed, of another order
+		b.log.ErrorContext(ctx, "the id of a dead letter belongs to another order; the unit stays reserved",
 			slog.String("order_id", r.ID), slog.Any("error", err))
-		return nil
-	}
-}
-
-// dataError reports whether a whole transaction was refused for what is in it.
-// A database that is away, or an outcome nobody knows, says nothing about that.
-func dataError(err error) bool {
-	for _, other := range []error{model.ErrUnknownOutcome, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, other) {
-			return false
+	default:
+		if (errors.Is(err, model.ErrDataRefused) || unstorable(err)) && b.suspects.first(r.ID, saidStuck) {
+			b.metrics.Stuck()
+			b.log.ErrorContext(ctx, "the unit of a dead letter cannot be given back; its message stays in the queue",
+				slog.String("order_id", r.ID), slog.Any("error", err))
 		}
+		return model.Unavailable("The order's row could not be written.", fmt.Errorf("fail order %s: %w", r.ID, err))
 	}
-	return model.CodeOf(err) == model.CodeInternal || unstorable(err)
+	b.suspects.forget(r.ID)
+	return nil
 }
 
 // unstorable reports whether an order was refused for good.

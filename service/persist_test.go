@@ -34,6 +34,9 @@ func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
 		"away":    model.Unavailable("away", nil),
 		"unknown": fmt.Errorf("commit: %w", model.ErrUnknownOutcome),
 		"timeout": fmt.Errorf("persist: %w", context.DeadlineExceeded),
+		"altered": errors.New("1146: no such table"),
+		"a bug":   &model.Error{Code: model.CodeInternal, Detail: "what is this"},
+		"refused": model.Conflict("this says nothing of one order"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,28 +86,52 @@ func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
 	s := newStage(t)
 	s.poison["o1"] = true
 	s.fail("queue.bury", errors.New("no stream"))
-	r := s.admit("o1", "u1")
-	verdicts := s.persister().Persist(t.Context(), []model.Reservation{r})
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	verdicts := s.persister().Persist(t.Context(), batch())
 	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || s.count("db.fail") != 0 {
 		t.Errorf("%v, %d failed rows", verdicts[0], s.count("db.fail"))
 	}
 	s.fail("queue.bury", nil)
 	s.fail("db.fail", model.Unavailable("away", nil))
-	verdicts = s.persister().Persist(t.Context(), []model.Reservation{r})
-	if model.CodeOf(verdicts[0]) != model.CodeUnavailable {
+	verdicts = s.persister().Persist(t.Context(), batch())
+	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || len(s.letters) != 1 {
 		t.Errorf("the database went away behind the letter: %v", verdicts[0])
 	}
+}
+
+// The message is the promise: it goes when a row is committed, whatever became of
+// the order, and stays while none can be.
+func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
 	s.fail("db.fail", fmt.Errorf("insert: %w", errData))
-	verdicts = s.persister().Persist(t.Context(), []model.Reservation{r})
-	if verdicts[0] != nil || s.remaining() != 9 {
-		t.Errorf("a unit without a row: %v, %d remain", verdicts[0], s.remaining())
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	for range 3 {
+		if verdicts := s.persister().Persist(t.Context(), batch()); model.CodeOf(verdicts[0]) != model.CodeUnavailable || verdicts[1] != nil {
+			t.Errorf("an order without a row: %v", verdicts)
+		}
+	}
+	if counted(t, s.metrics, "seckill_orders_buried_stuck_total") != 1 || counted(t, s.metrics, "seckill_orders_buried_total") != 1 {
+		t.Error("what comes again is counted again")
+	}
+	s.fail("db.fail", nil)
+	if verdicts := s.persister().Persist(t.Context(), batch()); verdicts[0] != nil || s.rows["o1"].Status != model.OrderFailed {
+		t.Errorf("its row can be written, and is %+v: %v", s.rows["o1"], verdicts)
+	}
+	// A row of that id is committed, though not this order's: no other can be.
+	s.poison["o3"] = true
+	s.fail("db.fail", model.Conflict("The order's id belongs to another order."))
+	verdicts := s.persister().Persist(t.Context(), []model.Reservation{s.admit("o3", "u3"), s.admit("o4", "u4")})
+	if verdicts[0] != nil || s.letters[len(s.letters)-1].Reservation.ID != "o3" {
+		t.Errorf("an id that belongs to another order: %v", verdicts)
 	}
 }
 
 func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.fail("db.persist", fmt.Errorf("insert: %w", errors.New("1054: unknown column")))
+	s.fail("db.persist", fmt.Errorf("insert: %w", errData))
 	var batch []model.Reservation
 	for i := range 100 {
 		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))

@@ -88,13 +88,13 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 			t.Errorf("%d messages were published again while theirs waited", n)
 		}
 		s.on = map[string]func() error{}
-		s.reconcileFor(t, time.Second)
+		s.reconcileFor(t, longestProbe+time.Second)
 		s.balanced(t)
 	})
 }
 
-// The letter of an order whose unit could not be given back says all there is
-// to say: it must not go round and round.
+// An order that has a letter and no row stays in the queue: it is not published
+// again beside that, and gets its row when there can be one.
 func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -103,8 +103,25 @@ func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 		s.fail("db.fail", errData)
 		s.publish(s.admit("o1", "u1"))
 		s.reconcileFor(t, time.Minute)
-		if len(s.letters) != 1 || s.count("queue.publish") != 0 {
-			t.Errorf("%d letters, %d messages", len(s.letters), s.count("queue.publish"))
+		if len(s.letters) != 1 || s.count("queue.publish") != 0 || len(s.messages) != 1 {
+			t.Errorf("%d letters, %d messages were published, %d wait", len(s.letters), s.count("queue.publish"), len(s.messages))
+		}
+		s.fail("db.fail", nil)
+		s.reconcileFor(t, time.Minute)
+		s.balanced(t)
+	})
+}
+
+// Where a message is lost though its order has only a letter, an operator decides.
+func TestALetterWithoutAMessageIsNotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		r := s.admit("o1", "u1")
+		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
+		s.reconcileFor(t, time.Minute)
+		if s.count("queue.publish") != 0 {
+			t.Errorf("%d messages", s.count("queue.publish"))
 		}
 		audit, err := s.auditor().Audit(t.Context(), "v1")
 		if err != nil || audit.Balanced || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "o1" {

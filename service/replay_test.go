@@ -10,7 +10,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.poison["o1"] = true
-	s.publish(s.admit("o1", "u1"))
+	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
 	replayer := NewReplayer(queueSide{s}, hotSide{s}, dbSide{s})
 	reserved, err := replayer.Replay(t.Context(), 1)

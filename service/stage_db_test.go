@@ -12,7 +12,7 @@ import (
 )
 
 // errData is what a driver says of data it cannot store.
-var errData = errors.New("1366: incorrect value")
+var errData = fmt.Errorf("%w: 1366: incorrect value", model.ErrDataRefused)
 
 // dbSide is the database.
 type dbSide struct{ *stage }

@@ -40,10 +40,11 @@ type stage struct {
 	on    map[string]func() error // runs before a step, and may fail it
 	steps []string
 
-	metrics *prometheus.Registry
-	worker  *telemetry.Worker
-	settler *Settler
-	rebuild *Rebuilder
+	metrics  *prometheus.Registry
+	worker   *telemetry.Worker
+	settler  *Settler
+	rebuild  *Rebuilder
+	persists *Persister
 }
 
 // newStage is a voucher on sale with 10 of 10 units, whose copy of epoch 1 is open.
@@ -143,10 +144,16 @@ func (s *stage) work(t *testing.T) {
 	}
 }
 
+// persister is the stage's one worker: it remembers what was refused.
 func (s *stage) persister() *Persister {
-	return NewPersister(PersisterDeps{
-		Store: dbSide{s}, Letters: queueSide{s}, Settler: s.settler, Metrics: s.worker, Log: slog.New(slog.DiscardHandler),
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.persists == nil {
+		s.persists = NewPersister(PersisterDeps{
+			Store: dbSide{s}, Letters: queueSide{s}, Settler: s.settler, Metrics: s.worker, Log: slog.New(slog.DiscardHandler),
+		})
+	}
+	return s.persists
 }
 
 // sell persists an order and marks it, as if its whole road lay behind it.
@@ -249,6 +256,11 @@ func (q queueSide) Bury(_ context.Context, letter model.DeadLetter) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if letter.Reservation != nil && slices.ContainsFunc(q.letters, func(l model.DeadLetter) bool {
+		return l.Reservation != nil && l.Reservation.ID == letter.Reservation.ID
+	}) {
+		return nil // it lies there already
+	}
 	letter.Sequence = uint64(len(q.letters) + 1)
 	q.letters = append(q.letters, letter)
 	return nil
