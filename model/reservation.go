@@ -67,6 +67,16 @@ type Release struct {
 	UserID    string
 }
 
+// Buyer is a user who asks for a voucher.
+type Buyer struct{ VoucherID, UserID string }
+
+// BuyersOrder is the order that marks a user as a buyer; without an id there is
+// none. Pending is its reservation while it is not known to be persisted.
+type BuyersOrder struct {
+	OrderID string
+	Pending *Reservation
+}
+
 // Backlog is what waits in the queue.
 type Backlog struct {
 	Messages int64

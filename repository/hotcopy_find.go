@@ -34,12 +34,37 @@ func (h *HotCopies) OrderOf(
 	return h.find(ctx, voucherID, "", userID)
 }
 
+// OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
+// a copy that is closed or does not answer, is empty.
+func (h *HotCopies) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	calls := make([]*copyCall, len(buyers))
+	for i, b := range buyers {
+		calls[i] = &copyCall{script: h.scripts.find, voucher: b.VoucherID, args: []any{"", b.UserID}}
+	}
+	h.run(ctx, calls...)
+	found := make([]model.BuyersOrder, len(buyers))
+	for i, c := range calls {
+		if buyers[i].UserID == "" {
+			continue
+		}
+		if id, pending, err := c.order(""); err == nil {
+			found[i] = model.BuyersOrder{OrderID: id, Pending: pending}
+		}
+	}
+	return found, nil
+}
+
 // find finds an order by its id or its user.
 func (h *HotCopies) find(
 	ctx context.Context, voucherID, orderID, userID string,
 ) (found string, pending *model.Reservation, err error) {
 	c := &copyCall{script: h.scripts.find, voucher: voucherID, args: []any{orderID, userID}}
 	h.run(ctx, c)
+	return c.order(orderID)
+}
+
+// order reads the answer of find.lua to a question by id, or by user.
+func (c *copyCall) order(asked string) (found string, pending *model.Reservation, err error) {
 	if err := c.fail("find an order"); err != nil {
 		return "", nil, err
 	}
@@ -47,10 +72,10 @@ func (h *HotCopies) find(
 		return "", nil, c.closed("find an order")
 	}
 	if c.words[1] != "" {
-		r := pendingEntry(c.words[0], voucherID, c.words[1])
+		r := pendingEntry(c.words[0], c.voucher, c.words[1])
 		return c.words[0], &r, nil
 	}
-	if orderID != "" || c.words[0] == "" {
+	if asked != "" || c.words[0] == "" {
 		return "", nil, c.closed("find an order")
 	}
 	return c.words[0], nil, nil

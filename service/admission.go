@@ -63,6 +63,9 @@ type AdmissionCopies interface {
 	// OrderOf finds a user's order: empty for none, with the reservation when it
 	// is not known to be persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
+	// OrdersOf is OrderOf of several buyers in one call. What cannot be told is
+	// empty.
+	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
 	// Processing is one page of everybody's orders of a voucher that are not
 	// known to be persisted, newest first; model.ErrCopyClosed.
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
@@ -104,6 +107,7 @@ type Admission struct {
 
 	reserves  *batch.Group[model.Admission, model.Admitted]
 	publishes *batch.Group[model.Reservation, error]
+	held      *batch.Group[model.Buyer, model.BuyersOrder] // who is refused for the backlog may have an order
 	waiters   *waiters
 	backlog   *backlogWatch
 	records   *recordReader
@@ -125,8 +129,8 @@ type AdmissionDeps struct {
 	// ScriptLocks says that Copies looks at the user's lock itself, in the same
 	// atomic step in which it takes the unit: then no free lock is taken.
 	ScriptLocks bool
-	// BacklogMaxAge is how old the oldest message may be before nothing more is
-	// promised.
+	// BacklogMaxAge is how old a voucher's oldest message may be before no more of
+	// it is promised.
 	BacklogMaxAge time.Duration
 	Metrics       *telemetry.Admission
 	Log           *slog.Logger
@@ -148,6 +152,9 @@ func NewAdmission(deps AdmissionDeps) *Admission {
 		Writers: publishWriters, MaxBatch: maxPublishGroup, MaxQueue: maxPublishQueue,
 		Timeout: publishTimeout, Observe: deps.Metrics.Published,
 	})
+	a.held = batch.New(a.hot.OrdersOf, batch.Options{
+		Writers: reserveWriters, MaxBatch: maxReserveGroup, MaxQueue: maxReserveQueue, Timeout: reserveTimeout,
+	})
 	ctx, end := context.WithCancel(context.Background())
 	a.end = end
 	a.jobs.Go(func() { a.backlog.run(ctx) })
@@ -159,6 +166,7 @@ func NewAdmission(deps AdmissionDeps) *Admission {
 func (a *Admission) close(ctx context.Context) {
 	a.reserves.Close(ctx)
 	a.publishes.Close(ctx)
+	a.held.Close(ctx)
 	a.end()
 	a.jobs.Wait()
 }

@@ -20,7 +20,7 @@ const admissionAttempts = 2
 // admit reserves and queues an order of a user whom the local copy does not
 // refuse.
 func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Order, error) {
-	if err := s.admission.backlog.refusal(); err != nil {
+	if err := s.admission.backlog.refusal(voucherID); err != nil {
 		return model.Order{}, cmp.Or(s.ordered(ctx, userID, voucherID), err)
 	}
 	if err := s.enter(ctx, userID, voucherID); err != nil {
@@ -40,14 +40,14 @@ func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Ord
 // ordered is ALREADY_ORDERED for a user who has an order, as far as that can be
 // told: nothing new is promised to him. Anything else is nil.
 func (s *Orders) ordered(ctx context.Context, userID, voucherID string) error {
-	orderID, pending, err := s.admission.hot.OrderOf(ctx, voucherID, userID)
+	held, err := s.admission.held.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
 	switch {
-	case err != nil || orderID == "":
+	case err != nil || held.OrderID == "":
 		return nil //nolint:nilerr // he is told what he would have been told anyway
-	case pending != nil:
-		return model.AlreadyOrdered(processing(*pending))
+	case held.Pending != nil:
+		return model.AlreadyOrdered(processing(*held.Pending))
 	}
-	row, err := s.row(ctx, orderID)
+	row, err := s.row(ctx, held.OrderID)
 	if err != nil || row == nil || !row.Live() {
 		return nil //nolint:nilerr // likewise
 	}

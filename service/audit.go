@@ -51,7 +51,7 @@ type RepairRoads interface {
 
 // RepairQueue carries lost orders again.
 type RepairQueue interface {
-	Backlog(ctx context.Context) (model.Backlog, error)
+	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 	Publish(ctx context.Context, reservations []model.Reservation) error
 }
 
@@ -104,7 +104,7 @@ func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit
 	if err != nil || audit.Mode != model.ModeAsync {
 		return audit, nil, false, err
 	}
-	backlog, err := a.deps.Queue.Backlog(ctx) // before the rows: see comparison
+	backlog, err := a.deps.Queue.BacklogOf(ctx, voucherID) // before the rows: see comparison
 	if err != nil {
 		return audit, nil, false, away("The queue could not be asked.", err)
 	}

@@ -3,6 +3,9 @@ package service
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,13 +23,23 @@ const (
 	// orders are refused: time to elect a leader or to restart, in which clients
 	// wait rather than come again.
 	backlogUnknownAfter = 3 * time.Second
+	// backlogAskedFor is how long a voucher is looked at after it was last asked
+	// for.
+	backlogAskedFor = 5 * time.Second
+	// backlogVouchers is how many vouchers are looked at in one look, those first
+	// whose last one is the longest ago: a millisecond each.
+	backlogVouchers = 200
+	// maxBacklogVouchers bounds how many are remembered at all.
+	maxBacklogVouchers = 10_000
 	// maxBacklogRetry bounds what clients are told to wait: a backlog of hours
 	// may be gone in minutes.
 	maxBacklogRetry = 30 * time.Second
 )
 
 // backlogWatch knows how long orders wait in the queue, so that nothing is
-// promised that cannot be kept soon.
+// promised that cannot be kept soon. While the oldest of all is young enough,
+// nothing else matters. Otherwise each voucher that is asked for is judged by its
+// own oldest message, so that no sale stands still for the orders of another one.
 //
 // While the queue does not even tell, orders are refused before they are
 // reserved. Reserving them would leak nothing, because the reconciler publishes
@@ -36,9 +49,18 @@ const (
 type backlogWatch struct {
 	queue   BacklogReader
 	maxAge  time.Duration
-	latest  atomic.Pointer[backlogSeen]
+	latest  atomic.Pointer[backlogSeen] // the whole queue
 	metrics *telemetry.Admission
 	log     *slog.Logger
+
+	mu       sync.Mutex
+	vouchers map[string]*backlogOfVoucher
+}
+
+// backlogOfVoucher is a voucher that is asked for.
+type backlogOfVoucher struct {
+	asked time.Time
+	seen  *backlogSeen // nil until the next look
 }
 
 // backlogSeen is one look at the queue.
@@ -51,7 +73,7 @@ type backlogSeen struct {
 func newBacklogWatch(
 	queue BacklogReader, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
 ) *backlogWatch {
-	w := &backlogWatch{queue: queue, maxAge: maxAge, metrics: metrics, log: log}
+	w := &backlogWatch{queue: queue, maxAge: maxAge, metrics: metrics, log: log, vouchers: map[string]*backlogOfVoucher{}}
 	w.latest.Store(&backlogSeen{at: time.Now()}) // the start has just found the queue there
 	return w
 }
@@ -93,12 +115,63 @@ func (w *backlogWatch) look(ctx context.Context) error {
 	}
 	w.metrics.Backlog(backlog.Age, backlog.Messages)
 	w.latest.Store(&backlogSeen{age: backlog.Age, messages: backlog.Messages, at: asked})
+	for _, id := range w.wanted() {
+		asked := time.Now()
+		own, err := w.queue.BacklogOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		w.mu.Lock()
+		if v := w.vouchers[id]; v != nil {
+			v.seen = &backlogSeen{age: own.Age, messages: own.Messages, at: asked}
+		}
+		w.mu.Unlock()
+	}
 	return nil
 }
 
-// refusal says why nothing may be promised now; nil while it may.
-func (w *backlogWatch) refusal() error {
+// wanted are the vouchers whose backlog is to be looked at now.
+func (w *backlogWatch) wanted() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.vouchers, func(_ string, v *backlogOfVoucher) bool { return time.Since(v.asked) > backlogAskedFor })
+	lastSeen := func(id string) time.Time {
+		if seen := w.vouchers[id].seen; seen != nil {
+			return seen.at
+		}
+		return time.Time{}
+	}
+	ids := slices.SortedFunc(maps.Keys(w.vouchers), func(a, b string) int { return lastSeen(a).Compare(lastSeen(b)) })
+	return ids[:min(len(ids), backlogVouchers)]
+}
+
+// of is what was last seen of one voucher's messages; nil before the first look,
+// which this asks for.
+func (w *backlogWatch) of(voucherID string) *backlogSeen {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.vouchers[voucherID]
+	if v == nil {
+		if len(w.vouchers) >= maxBacklogVouchers {
+			return nil
+		}
+		v = &backlogOfVoucher{}
+		w.vouchers[voucherID] = v
+	}
+	v.asked = time.Now()
+	return v.seen
+}
+
+// refusal says why nothing of a voucher may be promised now; nil while it may.
+func (w *backlogWatch) refusal(voucherID string) error {
 	seen := w.latest.Load()
+	if seen.age > w.maxAge {
+		seen = w.of(voucherID)
+	}
+	if seen == nil {
+		w.metrics.RefusedForBacklog()
+		return model.Unavailable("It is not known yet how many orders are waiting to be made.", nil)
+	}
 	switch late := seen.age - w.maxAge; {
 	case late > 0:
 		w.metrics.RefusedForBacklog()
@@ -113,8 +186,11 @@ func (w *backlogWatch) refusal() error {
 	}
 }
 
-// empty reports whether nothing waits in the queue.
-func (w *backlogWatch) empty() bool {
+// empty reports whether nothing of a voucher is known to wait in the queue.
+func (w *backlogWatch) empty(voucherID string) bool {
 	seen := w.latest.Load()
-	return seen.messages == 0 && time.Since(seen.at) < backlogUnknownAfter
+	if seen.messages > 0 {
+		seen = w.of(voucherID)
+	}
+	return seen != nil && seen.messages == 0 && time.Since(seen.at) < backlogUnknownAfter
 }

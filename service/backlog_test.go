@@ -2,6 +2,8 @@ package service
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,5 +73,53 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 		s.line.with(func() { s.line.away = nil })
 		<-time.After(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
+	})
+}
+
+// The oldest message is of another voucher: this one sells on, and refuses for
+// its own messages only.
+func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.line.with(func() {
+			s.line.backlog = model.Backlog{Age: time.Hour, Messages: 7}
+			s.line.own = map[string]model.Backlog{"v1": {Age: time.Second, Messages: 2}}
+		})
+		<-time.After(backlogEvery + time.Millisecond)
+		s.refused(t, "alice", model.CodeUnavailable) // nobody has looked yet
+		<-time.After(backlogEvery + time.Millisecond)
+		for i := range 8 {
+			s.buys(t, fmt.Sprint("user", i))
+			<-time.After(time.Second / 2)
+		}
+		s.line.with(func() { s.line.own["v1"] = model.Backlog{Age: 40 * time.Second, Messages: 2} })
+		<-time.After(backlogEvery + time.Millisecond)
+		if refusal := s.refused(t, "bob", model.CodeUnavailable); refusal.RetryAfter != 10*time.Second {
+			t.Errorf("come again after %v", refusal.RetryAfter)
+		}
+		s.line.with(func() { s.line.own["v1"] = model.Backlog{} })
+		<-time.After(backlogEvery + time.Millisecond)
+		s.buys(t, "bob")
+	})
+}
+
+// While everybody is refused, those who ask share the calls to the hot copy.
+func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.buys(t, "alice")
+		s.line.with(func() { s.line.backlog.Age = time.Hour })
+		<-time.After(2*backlogEvery + time.Millisecond)
+		var asking sync.WaitGroup
+		for i := range 300 {
+			asking.Go(func() { s.refused(t, fmt.Sprint("user", i), model.CodeUnavailable) })
+		}
+		asking.Wait()
+		s.refused(t, "alice", model.CodeAlreadyOrdered)
+		if calls := s.hot.held.Load(); calls == 0 || calls > 20 {
+			t.Errorf("%d calls for 301 requests", calls)
+		}
 	})
 }

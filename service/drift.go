@@ -103,7 +103,7 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 		d.checked[id] = now
 		return nil
 	}
-	backlog, err := d.auditor.deps.Queue.Backlog(ctx)
+	backlog, err := d.auditor.deps.Queue.BacklogOf(ctx, id)
 	if err != nil {
 		return err
 	}

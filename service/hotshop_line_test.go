@@ -17,8 +17,9 @@ type line struct {
 	mu      sync.Mutex
 	queued  []model.Reservation
 	backlog model.Backlog
-	err     error // of a publish
-	away    error // of a look at the backlog
+	own     map[string]model.Backlog // of vouchers
+	err     error                    // of a publish
+	away    error                    // of a look at the backlog
 	took    time.Duration
 	during  func() // a publish
 
@@ -52,6 +53,17 @@ func (l *line) Backlog(context.Context) (model.Backlog, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.backlog, l.away
+}
+
+// BacklogOf is the whole backlog, unless the test says otherwise.
+func (l *line) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	l.mu.Lock()
+	own, known := l.own[voucherID]
+	l.mu.Unlock()
+	if known {
+		return own, nil
+	}
+	return l.Backlog(ctx)
 }
 
 func (l *line) with(f func()) {

@@ -32,7 +32,7 @@ type hotDesk struct {
 	buyersTook  time.Duration
 	admit       func(a model.Admission) *model.Admitted // first word, when not nil
 
-	reserves, confirms, releases, corrects, reads, looks, buyersRead atomic.Int64
+	reserves, confirms, releases, corrects, reads, looks, buyersRead, held atomic.Int64
 
 	settled chan []string
 	missed  chan struct{}
@@ -184,6 +184,23 @@ func (h *hotDesk) OrderOf(ctx context.Context, _, userID string) (string, *model
 		return r.ID, &r, nil
 	}
 	return h.marks[userID], nil, nil
+}
+
+func (h *hotDesk) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	h.held.Add(1)
+	found := make([]model.BuyersOrder, len(buyers))
+	if err := h.pause(ctx, queryTime); err != nil {
+		return found, nil //nolint:nilerr // nothing can be told
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, b := range buyers {
+		found[i].OrderID = h.marks[b.UserID]
+		if r, ok := h.pending[found[i].OrderID]; ok {
+			found[i].Pending = &r
+		}
+	}
+	return found, nil
 }
 
 func (h *hotDesk) Watch(ctx context.Context, settled func([]string), missed func()) error {

@@ -164,7 +164,7 @@ func (s *ModeSwitch) awaitQueue(ctx context.Context) error {
 			}
 		}
 	}()
-	err = awaitFloor(ctx, s.deps.Queue, backlog.LastSequence)
+	err = awaitFloor(ctx, s.deps.Queue.Backlog, backlog.LastSequence)
 	stop()
 	<-done
 	return err

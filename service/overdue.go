@@ -19,9 +19,6 @@ const (
 	overdueAge = 5 * time.Second
 	// overduePage bounds what one look handles of one voucher, oldest first.
 	overduePage = 1000
-	// maxLettersRead bounds how many dead letters are looked through before
-	// anything is published again; there are a handful at the most.
-	maxLettersRead = 100_000
 )
 
 // errEnough ends a reading that was bounded.
@@ -29,9 +26,10 @@ var errEnough = errors.New("enough was read")
 
 // RepublishQueue is what the reconciler needs of the queue.
 type RepublishQueue interface {
-	Backlog(ctx context.Context) (model.Backlog, error)
+	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 	Publish(ctx context.Context, reservations []model.Reservation) error
-	DeadLetters(ctx context.Context, yield func(model.DeadLetter) error) error
+	// Buried names the orders that have a dead letter.
+	Buried(ctx context.Context) (map[string]bool, error)
 }
 
 // overdue settles reservations that are older than they should be: their row is
@@ -71,7 +69,7 @@ func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	backlog, err := o.queue.Backlog(ctx)
+	backlog, err := o.queue.BacklogOf(ctx, voucherID)
 	if err != nil {
 		return fmt.Errorf("look at the queue: %w", err)
 	}
@@ -134,9 +132,9 @@ func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog mo
 // republish sends reservations on their way again, unless they are among the
 // dead letters: those would come back for ever.
 func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error {
-	buried, err := o.buried(ctx)
+	buried, err := o.queue.Buried(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("list the dead letters: %w", err)
 	}
 	var again []model.Reservation
 	for _, r := range lost {
@@ -159,23 +157,6 @@ func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error
 		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
 	}
 	return nil
-}
-
-func (o *overdue) buried(ctx context.Context) (map[string]bool, error) {
-	buried := map[string]bool{}
-	err := o.queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
-		if letter.Reservation != nil {
-			buried[letter.Reservation.ID] = true
-		}
-		if len(buried) >= maxLettersRead {
-			return errEnough
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return nil, fmt.Errorf("read the dead letters: %w", err)
-	}
-	return buried, nil
 }
 
 // wrapped says what was being done when err came; nil stays nil.

@@ -97,7 +97,7 @@ func (s *Orders) untold(ctx context.Context, voucherID string, cause error) erro
 	if model.CodeOf(err) == model.CodeNotFound {
 		return nil
 	}
-	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.admission.backlog.empty() {
+	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.admission.backlog.empty(voucherID) {
 		return nil
 	}
 	return unavailable

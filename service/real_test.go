@@ -22,6 +22,7 @@ import (
 
 // backstage is the background half of an instance on real servers.
 type backstage struct {
+	dsn      string
 	redis    redis.UniversalClient
 	hot      *repository.HotCopies
 	queue    *queue.Queue
@@ -44,14 +45,15 @@ func (u unlocked) Unlock() error { return nil }
 func newBackstage(t *testing.T, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
-	db, err := repository.Open(ctx, repository.Options{DSN: testserver.Schema(t)})
+	dsn := testserver.Schema(t)
+	db, err := repository.Open(ctx, repository.Options{DSN: dsn})
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)
 	record, err := modes.Adopt(ctx, model.ModeAsync)
 	must(t, err)
-	b := &backstage{vouchers: repository.NewVouchers(db, "CNY")}
+	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
 	b.orders, err = repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync})
 	must(t, err)
 	b.redis, err = repository.OpenRedis(redisURL)

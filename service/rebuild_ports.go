@@ -51,6 +51,9 @@ type LoadedCopies interface {
 // BacklogReader looks at the queue.
 type BacklogReader interface {
 	Backlog(ctx context.Context) (model.Backlog, error)
+	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
+	// that of all.
+	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }
 
 // ModeReader knows how the database is sold from.

@@ -146,7 +146,8 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	j.at("waiting for the queue")
 	if j.record.OpenEpoch > 0 { // before the first copy nothing can have been queued
-		if err := awaitFloor(ctx, j.deps.Queue, backlog.LastSequence); err != nil {
+		own := func(ctx context.Context) (model.Backlog, error) { return j.deps.Queue.BacklogOf(ctx, id) }
+		if err := awaitFloor(ctx, own, backlog.LastSequence); err != nil {
 			return err
 		}
 	}
@@ -167,13 +168,14 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	return nil
 }
 
-// awaitFloor waits until every message up to a sequence was acknowledged. One
-// message being consumed proves nothing about those before it.
-func awaitFloor(ctx context.Context, queue BacklogReader, sequence uint64) error {
+// awaitFloor waits until every message of a backlog up to a sequence was
+// acknowledged: a voucher's own, because it must not wait for those of another
+// one. One message being consumed proves nothing about those before it.
+func awaitFloor(ctx context.Context, look func(context.Context) (model.Backlog, error), sequence uint64) error {
 	ticker := time.NewTicker(floorPoll)
 	defer ticker.Stop()
 	for {
-		backlog, err := queue.Backlog(ctx)
+		backlog, err := look(ctx)
 		switch {
 		case err != nil:
 			return fmt.Errorf("look at the queue: %w", err)

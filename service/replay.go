@@ -22,6 +22,8 @@ type Letters interface {
 
 // ReplayCopies admits what is replayed.
 type ReplayCopies interface {
+	// Pending finds an order that is not known to be persisted.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
 	Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error)
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 }
@@ -40,9 +42,11 @@ func NewReplayer(letters Letters, copies ReplayCopies, rows RowFinder) *Replayer
 
 // Replay makes a new reservation of a dead letter, under a new id, because the
 // old one is a failed order, and also outside the sale's window, because it was
-// admitted within it. The letter goes once the queue has the new order; a
-// refusal (ALREADY_ORDERED, SOLD_OUT …) is returned and keeps it. A letter whose
-// order got its row after all needs nothing else, and goes.
+// admitted within it. An order without a row, whose reservation still stands, is
+// queued again as it is: its user is still told that it is processing. The letter
+// goes once the queue has the order; a refusal (ALREADY_ORDERED, SOLD_OUT …) is
+// returned and keeps it. A letter whose order got its row after all needs nothing
+// else, and goes.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -70,10 +74,21 @@ func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Rese
 	if err != nil {
 		return model.Reservation{}, err
 	}
-	if row, ok := rows[old.ID]; ok && row.Live() {
+	row, decided := rows[old.ID]
+	if row.Live() {
 		return model.Reservation{Order: row}, nil
 	}
-	reserved, err := r.reserve(ctx, old)
+	reserved, stands := model.Reservation{}, false
+	if !decided {
+		if reserved, stands, err = r.copies.Pending(ctx, old.ID); err != nil {
+			return model.Reservation{}, fmt.Errorf("look for the reservation of order %s: %w", old.ID, closed(err))
+		}
+	}
+	if stands { // in a copy that is open, or its message would come too late
+		err = r.confirm(ctx, reserved)
+	} else {
+		reserved, err = r.reserve(ctx, old)
+	}
 	if err != nil {
 		return model.Reservation{}, err
 	}
@@ -97,7 +112,7 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	case len(admitted) != 1:
 		return model.Reservation{}, fmt.Errorf("reserve for user %s: %d answers", old.UserID, len(admitted))
 	case errors.Is(admitted[0].Err, model.ErrCopyClosed):
-		return model.Reservation{}, model.Unavailable("The voucher's hot copy is closed.", admitted[0].Err)
+		return model.Reservation{}, closed(admitted[0].Err)
 	case errors.Is(admitted[0].Err, model.ErrUserLocked):
 		return model.Reservation{}, &model.Error{
 			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second, Cause: admitted[0].Err,
@@ -107,12 +122,25 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	}
 }
 
+// closed makes UNAVAILABLE of a copy that is closed.
+func closed(err error) error {
+	if errors.Is(err, model.ErrCopyClosed) {
+		return model.Unavailable("The voucher's hot copy is closed.", err)
+	}
+	return err
+}
+
 // publish promises the new order. Unknown stays unknown: the reservation is
 // published again by the reconciler, and the letter stays to be looked at.
 func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) error {
 	if err := r.letters.Publish(ctx, []model.Reservation{reserved}); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
+	return r.confirm(ctx, reserved)
+}
+
+// confirm makes sure that the copy that holds a reservation is open.
+func (r *Replayer) confirm(ctx context.Context, reserved model.Reservation) error {
 	confirmed, err := r.copies.Confirm(ctx, []model.Reservation{reserved})
 	if err != nil {
 		return fmt.Errorf("confirm: %w", err)

@@ -27,6 +27,25 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	}
 }
 
+// Its reservation still stands and it has no row: the order goes its way under
+// the id that its user knows.
+func TestReplayOfAReservationThatStandsPublishesIt(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	r := s.admit("o1", "u1")
+	r.Epoch = 0 // the letter's is that of an earlier copy
+	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
+	got, err := NewReplayer(queueSide{s}, hotSide{s}, dbSide{s}).Replay(t.Context(), 1)
+	if err != nil || got.ID != "o1" || got.Epoch != 1 || len(s.letters) != 0 || len(s.messages) != 1 {
+		t.Errorf("%+v, %v; %d letters, %d messages", got, err, len(s.letters), len(s.messages))
+	}
+	s.work(t)
+	s.balanced(t)
+	if !s.rows["o1"].Live() || len(s.rows) != 1 {
+		t.Errorf("%+v", s.rows)
+	}
+}
+
 // An order that got its row after its letter was written needs no other one.
 func TestReplayOfAnOrderThatWasPersistedAfterAllRemovesTheLetter(t *testing.T) {
 	t.Parallel()

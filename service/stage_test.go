@@ -242,6 +242,22 @@ func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
 	return model.Backlog{Messages: int64(len(q.messages)), LastSequence: q.last, AckFloor: floor}, nil
 }
 
+func (q queueSide) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) {
+	return q.Backlog(ctx)
+}
+
+func (q queueSide) Buried(context.Context) (map[string]bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	buried := map[string]bool{}
+	for _, letter := range q.letters {
+		if letter.Reservation != nil {
+			buried[letter.Reservation.ID] = true
+		}
+	}
+	return buried, nil
+}
+
 func (q queueSide) Publish(_ context.Context, reservations []model.Reservation) error {
 	if err := q.step("queue.publish"); err != nil {
 		return err
@@ -263,15 +279,6 @@ func (q queueSide) Bury(_ context.Context, letter model.DeadLetter) error {
 	}
 	letter.Sequence = uint64(len(q.letters) + 1)
 	q.letters = append(q.letters, letter)
-	return nil
-}
-
-func (q queueSide) DeadLetters(_ context.Context, yield func(model.DeadLetter) error) error {
-	for _, letter := range q.letters {
-		if err := yield(letter); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

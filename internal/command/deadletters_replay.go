@@ -28,7 +28,8 @@ func (p Process) replayLettersCommand() *cobra.Command {
 		Short: "Make new reservations, with new ids, of dead letters",
 		Long: "Makes of a dead letter a new reservation with a new id, and removes the letter once that is queued. It is\n" +
 			"refused like any purchase when nothing is left or the user has an order; only the window does not count,\n" +
-			"because he came in time. What is refused stays where it is.\n\n" + deadLettersHelp,
+			"because he came in time. What is refused stays where it is. An order that is still processing is queued again\n" +
+			"as it is.\n\n" + deadLettersHelp,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "replay every letter that holds an order")
 	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
@@ -83,6 +84,11 @@ func (p Process) replayLetters(ctx context.Context, b *backstage, sequences []ui
 	replayer := service.NewReplayer(b.queue, b.hot, b.orders)
 	var refused []error
 	for _, sequence := range sequences {
+		letter, err := b.queue.DeadLetter(ctx, sequence)
+		if err != nil {
+			refused = append(refused, err)
+			continue
+		}
 		reserved, err := replayer.Replay(ctx, sequence)
 		if load && reserved.ID == "" && errors.Is(err, model.ErrCopyClosed) {
 			if err = loadFor(ctx, b, sequence); err == nil {
@@ -97,8 +103,8 @@ func (p Process) replayLetters(ctx context.Context, b *backstage, sequences []ui
 			continue
 		}
 		what := "new order"
-		if reserved.Live() {
-			what = "order" // it was persisted after all
+		if reserved.ID == letter.Reservation.ID {
+			what = "order" // it was persisted after all, or waits again
 		}
 		fmt.Fprintf(p.Stdout, "dead letter %d: user %s has the %s %s\n", sequence, reserved.UserID, what, reserved.ID)
 	}
