@@ -34,15 +34,15 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	After Announce Audit Backlog Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Get GetMany
-	Hash Intents Kept List Live Lock Marks OrderOf Pending Pendings Processing Read Rebuild Request Selling Snapshot Stats Unlock Verify
+	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Get GetMany
+	Hash Intents Kept List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Read Rebuild Request Selling Snapshot Stats Unlock Verify
 	Voucher Watch Watched buyers copies views`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
 	"accepted": {"service/admission.go reserve", "service/admission.go publish"},
 	"persisted": {
-		"service/persist.go Persist", "service/persist.go commit", "repository/order_create.go attempt", "service/persist.go buryOne",
+		"service/persist.go Persist", "service/persist_batch.go commit", "repository/order_create.go attempt", "service/persist.go buryOne",
 		"service/settle.go settle", "queue/consumer.go settle", "queue/consumer.go handle",
 	},
 	"canceled":  {"service/cancel.go Cancel", "service/cancel.go returnUnit"},
@@ -88,6 +88,7 @@ var elsewhere = map[string]string{
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/replay.go Replay":        "the letter goes last: until then it can be replayed again",
 	"service/replay.go reserve":       "a reservation as any other: the reconciler publishes it",
+	"service/replay.go confirm":       "it only looks whether the copy is open",
 	"service/replay.go publish":       "a reservation as any other: the reconciler publishes it",
 	"service/mode_switch.go Switch":   "nothing is sold until the last step, and all of them can be repeated",
 	"service/mode_switch.go closeAll": "nothing is sold until the last step, and all of them can be repeated",

@@ -1,0 +1,225 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"seckill/model"
+)
+
+const (
+	// poisonAttempts is how often an order that is alone in its transaction may
+	// be refused for its data: once could be chance, more teaches nothing new.
+	poisonAttempts = 3
+	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
+	// Then the database is away, and is not asked for each of the others.
+	maxFruitless = 3
+	// probeBudget bounds the time in which one batch tries vouchers that were in
+	// trouble: the acknowledgements of all others wait for it.
+	probeBudget = time.Second
+)
+
+// persistence is one batch on its way into the database.
+type persistence struct {
+	*Persister
+
+	reservations []model.Reservation
+	verdicts     []error
+	finished     []finishedOrder
+	poison       []poisoned
+	fruitless    int // vouchers in a row that were tried in vain
+}
+
+// ofVoucher are a batch's reservations of one voucher.
+type ofVoucher struct {
+	id      string
+	indices []int
+}
+
+// poisoned is a reservation that was refused for its data, and why.
+type poisoned struct {
+	index   int
+	err     error
+	certain bool // no database will ever take it
+}
+
+// sort groups the reservations by voucher. Those of vouchers whose turn has not
+// come get their verdict here.
+func (b *persistence) sort() (well, ill []ofVoucher) {
+	var all []ofVoucher
+	places := map[string]int{}
+	for i, r := range b.reservations {
+		place, known := places[r.VoucherID]
+		if !known {
+			place = len(all)
+			places[r.VoucherID] = place
+			all = append(all, ofVoucher{id: r.VoucherID})
+		}
+		all[place].indices = append(all[place].indices, i)
+	}
+	for _, v := range all {
+		troubled, notNow := b.troubles.look(v.id)
+		switch {
+		case notNow != nil:
+			b.refuse(v.indices, notNow)
+		case troubled:
+			ill = append(ill, v)
+		default:
+			well = append(well, v)
+		}
+	}
+	return well, ill
+}
+
+// together persists vouchers in one transaction, and one by one when that fails.
+func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
+	var all []int
+	for _, v := range vouchers {
+		all = append(all, v.indices...)
+	}
+	if len(vouchers) > 1 && b.commit(ctx, all) == nil {
+		return
+	}
+	for _, v := range vouchers {
+		b.alone(ctx, v)
+	}
+}
+
+// probe tries vouchers that were in trouble, while there is time.
+func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
+	begun := time.Now()
+	for _, v := range vouchers {
+		if time.Since(begun) > probeBudget {
+			b.refuse(v.indices, notTried(v.id, nil))
+			continue
+		}
+		b.alone(ctx, v)
+	}
+}
+
+// alone persists one voucher's reservations: those that were refused before come
+// last and each by itself, so that they hold up no other one.
+func (b *persistence) alone(ctx context.Context, v ofVoucher) {
+	if b.fruitless >= maxFruitless {
+		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
+		return
+	}
+	var parts [][]int
+	var others []int
+	for _, i := range v.indices {
+		if b.suspects.known(b.reservations[i].ID) {
+			parts = append(parts, []int{i})
+		} else {
+			others = append(others, i)
+		}
+	}
+	if len(others) > 0 {
+		parts = slices.Insert(parts, 0, others)
+	}
+	err := b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
+	if err != nil {
+		b.fruitless++
+		b.troubles.add(ctx, v.id, err)
+		return
+	}
+	b.fruitless = 0
+	b.troubles.remove(ctx, v.id)
+}
+
+// limit is where looking for bad orders ends: with so many refused and still no
+// more stored than before, it is the database that is bad.
+type limit struct {
+	stored uint64
+	poison int
+}
+
+// each divides the parts of one voucher, until one of them meets trouble that is
+// no order's own: that is the answer for the rest.
+func (b *persistence) each(ctx context.Context, parts [][]int, most limit) error {
+	for n, part := range parts {
+		if err := b.divide(ctx, part, most); err != nil {
+			for _, rest := range parts[n+1:] {
+				b.refuse(rest, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// divide persists reservations in one transaction, and if their data are
+// refused, halves of them, down to the single order.
+func (b *persistence) divide(ctx context.Context, indices []int, most limit) error {
+	attempts := 1
+	if len(indices) == 1 {
+		attempts = poisonAttempts
+	}
+	var err error
+	for range attempts {
+		if err = b.commit(ctx, indices); err == nil {
+			return nil
+		}
+		if !errors.Is(err, model.ErrDataRefused) {
+			b.refuse(indices, err)
+			return err
+		}
+	}
+	if len(indices) > 1 {
+		half := len(indices) / 2
+		return b.each(ctx, [][]int{indices[:half], indices[half:]}, most)
+	}
+	b.poison = append(b.poison, poisoned{index: indices[0], err: err})
+	b.suspects.refused(b.reservations[indices[0]].ID, b.stored.Load())
+	if len(b.poison) < most.poison || b.stored.Load() > most.stored {
+		return nil
+	}
+	b.log.ErrorContext(ctx, "the database refuses whatever it is given of a voucher; the orders stay in the queue",
+		slog.String("voucher_id", b.reservations[indices[0]].VoucherID), slog.Any("error", err))
+	return model.Unavailable("The database refuses whatever it is given.", err)
+}
+
+// commit persists reservations in one transaction, and sorts its outcomes.
+func (b *persistence) commit(ctx context.Context, indices []int) error {
+	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
+	defer cancel()
+	batch := make([]model.Reservation, len(indices))
+	for i, index := range indices {
+		batch[i] = b.reservations[index]
+	}
+	outcomes, err := b.store.Persist(ctx, batch)
+	if err != nil {
+		return fmt.Errorf("persist %d orders, the first of them %s: %w", len(batch), batch[0].ID, err)
+	}
+	if len(outcomes) != len(batch) { // not the orders' fault: it must bury none
+		return model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
+	}
+	for i, index := range indices {
+		b.judge(index, outcomes[i])
+	}
+	return nil
+}
+
+func (b *persistence) judge(index int, outcome model.Outcome) {
+	switch {
+	case outcome.Err == nil:
+		if outcome.Created {
+			b.stored.Add(1)
+		}
+		b.suspects.forget(b.reservations[index].ID)
+		b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order, outcome.Other})
+	case unstorable(outcome.Err):
+		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
+	default:
+		b.verdicts[index] = outcome.Err
+	}
+}
+
+func (b *persistence) refuse(indices []int, err error) {
+	for _, index := range indices {
+		b.verdicts[index] = err
+	}
+}
