@@ -28,7 +28,7 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 		{"unfinished", "Makefile", unfinished, "# TO" + "DO later", "# the todos of a user"},
 		{"silent sql", "p/x.sql", silentScripts, "-- +goose Up\nCREATE TABLE t (i INT);\n", "-- The table of things.\n-- +goose Up\n"},
 		{"silent lua", "p/x.lua", silentScripts, "-- releases the named lock\nreturn 1\n", "-- releases the lock KEYS[1]\nreturn 1\n"},
-		{"long", "p/p.go", longFiles, "package p\n" + long, "package p\n// Longer than 300 lines because of its table.\n" + long},
+		{"long", "p/p.go", longFiles, "package p\n" + long, "package p\n// Longer than 600 lines because of its table.\n" + long},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
