@@ -39,7 +39,9 @@ type CopyRecord struct {
 	// database's clock.
 	Progress *time.Time
 	Now      time.Time
-	Revision int64
+	// Revision, Version, and how many units are Taken, are of the voucher's row.
+	Revision, Version, Taken int64
+	OnSale                   bool // as of Now
 }
 
 // Open reports whether the database holds the latest copy for open.

@@ -123,6 +123,15 @@ func (v Voucher) Refusal(now time.Time) *Error {
 	}
 }
 
+// needsCopy is how long before its beginning, and after its end, a sale's hot copy
+// must be there: earlier nobody asks for it, later it may be gone for good.
+const needsCopy = time.Hour
+
+// NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime.
+func (v Voucher) NeedsCopy() bool {
+	return v.ServerTime.After(v.BeginAt.Add(-needsCopy)) && v.ServerTime.Before(v.EndAt.Add(needsCopy))
+}
+
 // NewVoucher is what an administrator says of a voucher to be.
 type NewVoucher struct {
 	Title       string

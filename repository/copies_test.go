@@ -127,7 +127,10 @@ func TestWatched(t *testing.T) {
 		over := func(ago time.Duration) model.Voucher {
 			return f.voucher(t, model.NewVoucher{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
 		}
-		soon := f.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(time.Hour), EndAt: time.Now().Add(2 * time.Hour)})
+		begins := func(in time.Duration) model.Voucher {
+			return f.voucher(t, model.NewVoucher{Stock: 1, BeginAt: time.Now().Add(in), EndAt: time.Now().Add(100 * time.Hour)})
+		}
+		soon, later, onSale := begins(55*time.Minute), begins(65*time.Minute), f.onSale(t, 1)
 		fresh, old, releasing, intended := over(55*time.Minute), over(65*time.Minute), over(10*time.Hour), over(10*time.Hour)
 		f.persist(t, reservation(t, releasing.ID, "alice", 1, 1), reservation(t, releasing.ID, "alice", 1, 1))
 		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
@@ -138,8 +141,11 @@ func TestWatched(t *testing.T) {
 		for _, r := range list {
 			watched[r.VoucherID] = true
 		}
-		if len(list) != 4 || !needed || !watched[soon.ID] || !watched[fresh.ID] || !watched[releasing.ID] || !watched[intended.ID] || watched[old.ID] {
-			t.Errorf("watched %+v", list)
+		if len(list) != 4 || !needed || !watched[soon.ID] || !watched[fresh.ID] || !watched[intended.ID] {
+			t.Errorf("watched %+v; not %s, %s, %s", list, later.ID, old.ID, releasing.ID)
+		}
+		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
+			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
 		_, err = f.copies.Close(t.Context(), old.ID, 0)
 		must(t, err)
@@ -147,7 +153,7 @@ func TestWatched(t *testing.T) {
 		over(10 * time.Hour) // never had a copy
 		kept, err := f.copies.Kept(t.Context())
 		must(t, err)
-		if len(kept) != 5 || !slices.ContainsFunc(kept, func(r model.CopyRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
+		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.CopyRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
 			t.Errorf("kept %+v", kept)
 		}
 	})

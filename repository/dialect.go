@@ -11,8 +11,8 @@ type dialect struct {
 	name string
 	// now is the database's clock, in the type of the DATETIME columns.
 	now string
-	// hourAgo is an hour before now.
-	hourAgo string
+	// hourAgo is an hour before now, and inAnHour an hour after it.
+	hourAgo, inAnHour string
 	// share ends a SELECT whose rows must not change until the transaction ends.
 	// SQLite's transactions are alone anyway.
 	share string
@@ -23,11 +23,12 @@ type dialect struct {
 
 func mysqlDialect() dialect {
 	return dialect{
-		name:    dialectMySQL,
-		now:     "NOW(6)",
-		hourAgo: "(NOW(6) - INTERVAL 1 HOUR)",
-		share:   " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
-		purge:   "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+		name:     dialectMySQL,
+		now:      "NOW(6)",
+		hourAgo:  "(NOW(6) - INTERVAL 1 HOUR)",
+		inAnHour: "(NOW(6) + INTERVAL 1 HOUR)",
+		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
+		purge:    "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
 	}
 }
 
@@ -37,9 +38,10 @@ func mysqlDialect() dialect {
 func sqliteDialect() dialect {
 	const now = "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"
 	return dialect{
-		name:    dialectSQLite,
-		now:     now,
-		hourAgo: "(" + now + " - 3600000000)",
+		name:     dialectSQLite,
+		now:      now,
+		hourAgo:  "(" + now + " - 3600000000)",
+		inAnHour: "(" + now + " + 3600000000)",
 		purge: "DELETE FROM idempotency_keys WHERE rowid IN " +
 			"(SELECT rowid FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?)",
 	}

@@ -148,7 +148,7 @@ func (b *bedlam) rebuild(f *fixture) {
 }
 
 func (b *bedlam) relay(f *fixture) {
-	list, err := f.releases.Next(b.t.Context(), 50)
+	list, err := f.releases.After(b.t.Context(), model.Release{}, 50)
 	must(b.t, err)
 	var ids []int64
 	var orders []string
@@ -196,7 +196,7 @@ func (b *bedlam) check() {
 	rows, err := f.orders.Find(t.Context(), ids)
 	must(t, err)
 	waiting := map[string]bool{}
-	list, err := f.releases.Next(t.Context(), 1<<20)
+	list, err := f.releases.After(t.Context(), model.Release{}, 1<<20)
 	must(t, err)
 	for _, r := range list {
 		waiting[r.OrderID] = true

@@ -46,7 +46,7 @@ func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outco
 // outbox lists the orders that wait in the outbox.
 func (f *fixture) outbox(t testing.TB) (orders []string) {
 	t.Helper()
-	list, err := f.releases.Next(t.Context(), 1000)
+	list, err := f.releases.After(t.Context(), model.Release{}, 1000)
 	must(t, err)
 	for _, r := range list {
 		if id, ok := model.VoucherOf(r.OrderID); !ok || id != r.VoucherID || r.UserID == "" || r.ID == 0 {

@@ -17,17 +17,13 @@ type Releases struct{ db *Database }
 // NewReleases reads the outbox of a database.
 func NewReleases(db *Database) *Releases { return &Releases{db: db} }
 
-// Next reads the oldest releases, at most so many.
-func (r *Releases) Next(ctx context.Context, limit int) ([]model.Release, error) {
-	return r.After(ctx, 0, limit)
-}
-
-// After reads the oldest releases that follow one, at most so many: those that
-// must wait for their hot copy must not keep the others waiting.
-func (r *Releases) After(ctx context.Context, id int64, limit int) ([]model.Release, error) {
+// After reads releases voucher by voucher, those of one oldest first, from behind
+// the one given, at most so many.
+func (r *Releases) After(ctx context.Context, last model.Release, limit int) ([]model.Release, error) {
 	var list []model.Release
 	err := r.db.read(ctx, "read the outbox of releases", func(db *gorm.DB) error {
-		return db.Where("id > ?", id).Order("id").Limit(limit).Find(&list).Error
+		return db.Where("voucher_id > ? OR (voucher_id = ? AND id > ?)", last.VoucherID, last.VoucherID, last.ID).
+			Order("voucher_id, id").Limit(limit).Find(&list).Error
 	})
 	return list, err
 }

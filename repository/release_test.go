@@ -17,12 +17,12 @@ func TestReleases(t *testing.T) {
 			must(t, err)
 			orders = append(orders, row.ID)
 		}
-		list, err := f.releases.Next(t.Context(), 3)
+		list, err := f.releases.After(t.Context(), model.Release{}, 3)
 		must(t, err)
 		if len(list) != 3 || list[0].OrderID != orders[0] || list[2].OrderID != orders[2] || list[1].UserID != user(1) {
 			t.Fatalf("%+v", list)
 		}
-		rest, err := f.releases.After(t.Context(), list[2].ID, 100)
+		rest, err := f.releases.After(t.Context(), list[2], 100)
 		must(t, err)
 		if len(rest) != 2 || rest[0].OrderID != orders[3] {
 			t.Errorf("%+v", rest)

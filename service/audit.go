@@ -12,9 +12,6 @@ import (
 const (
 	// auditTimeout bounds an audit: 100,000 orders take a few seconds.
 	auditTimeout = time.Minute
-	// auditedAfterEnd is how long after the end of a sale its hot copy must
-	// exist. Later Redis may have dropped it, and nobody loads it again.
-	auditedAfterEnd = time.Hour
 	// auditTries is how often an audit during which something moved is taken
 	// again, so that the numbers it shows are of one instant where possible. In
 	// a rush something always moves.
@@ -78,9 +75,9 @@ func NewAuditor(deps AuditorDeps) *Auditor { return &Auditor{deps: deps} }
 // adds up, that no order drifts, and, while nothing moves, that the hot copy
 // counts the same units. While the hot copy is closed or being rebuilt nothing
 // can be said of it, and the audit is not balanced: who waits for a balanced one
-// waits for the sale too. Only an hour after the sale's end, when the copy may
-// be gone for good, the database alone decides. UNAVAILABLE when Redis or the
-// queue cannot be asked.
+// waits for the sale too. Only while the voucher needs no copy, an hour before its
+// sale and an hour after it, the database alone decides. UNAVAILABLE when Redis or
+// the queue cannot be asked.
 func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -115,7 +112,7 @@ func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit
 	audit.Queue = &model.AuditQueue{Pending: backlog.Messages, OldestAgeMS: backlog.Age.Milliseconds()}
 	audit.Redis = hotAudit(hot)
 	if hot.State != model.CopyOpen {
-		audit.Balanced = audit.Balanced && !v.ServerTime.Before(v.EndAt.Add(auditedAfterEnd))
+		audit.Balanced = audit.Balanced && !v.NeedsCopy()
 		return audit, nil, false, nil
 	}
 	found, leftOut, err := a.compare(ctx, hot, v, backlog)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,9 +21,21 @@ const (
 	// driftPause is between two looks for vouchers whose turn it is, and what
 	// must have passed before a difference that was seen is taken for real.
 	driftPause = 5 * time.Second
+	// driftBudget is how long one look goes on to the next voucher, and driftShare
+	// how many times what it took is rested behind it, up to driftRestMost: the
+	// sale goes on beside it.
+	driftBudget   = 150 * time.Millisecond
+	driftShare    = 20
+	driftRestMost = time.Minute
 )
 
-// driftWatch compares the id sets of open vouchers, one after the other.
+// driftRest is the pause behind a look.
+func driftRest(took time.Duration) time.Duration {
+	return max(driftPause, min(driftShare*took, driftRestMost))
+}
+
+// driftWatch compares the id sets of open vouchers, one after the other, also while
+// they are sold.
 type driftWatch struct {
 	auditor  *Auditor
 	settler  *Settler
@@ -30,8 +43,9 @@ type driftWatch struct {
 	metrics  *telemetry.Worker
 	log      *slog.Logger
 
-	mu       sync.Mutex
-	vouchers []string // whose copies the database holds for open
+	mu   sync.Mutex
+	rows map[string]model.CopyRecord // whose copies the database holds for open
+	hot  map[string]model.HotCopy    // as they were last read
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }
@@ -39,72 +53,94 @@ type driftWatch struct {
 // driftCheck is the latest comparison of one voucher.
 type driftCheck struct {
 	at       time.Time
-	hot, row int64           // versions at the comparison
-	suspects map[string]bool // orders that a rebuild would put right
+	hot, row int64             // versions at the comparison
+	suspects map[string]string // what was found, by order
+	again    bool              // some of it for the first time
 }
 
 func newDriftWatch(auditor *Auditor, settler *Settler, rebuilds CopyDoctor, metrics *telemetry.Worker, log *slog.Logger) *driftWatch {
 	return &driftWatch{
 		auditor: auditor, settler: settler, rebuilds: rebuilds, metrics: metrics, log: log,
-		checked: map[string]driftCheck{},
+		hot: map[string]model.HotCopy{}, checked: map[string]driftCheck{},
 	}
 }
 
 // watched tells which vouchers are to be compared.
 func (d *driftWatch) watched(records []model.CopyRecord) {
-	var open []string
+	rows := make(map[string]model.CopyRecord, len(records))
 	for _, record := range records {
 		if record.Open() {
-			open = append(open, record.VoucherID)
+			rows[record.VoucherID] = record
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.vouchers = open
+	d.rows = rows
+	maps.DeleteFunc(d.hot, func(id string, _ model.HotCopy) bool { return rows[id].VoucherID == "" })
+}
+
+// read tells of copies as they are now.
+func (d *driftWatch) read(copies map[string]model.HotCopy) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.Copy(d.hot, copies)
 }
 
 // look compares the vouchers whose turn it is.
 func (d *driftWatch) look(ctx context.Context) error {
-	d.mu.Lock()
-	vouchers := d.vouchers
-	d.mu.Unlock()
-	open := make(map[string]bool, len(vouchers))
+	began := time.Now()
 	var failed []error // of one voucher, which holds up no other
-	for _, id := range vouchers {
-		open[id] = true
-		before, known := d.checked[id]
-		if !known {
-			// Not all at once after an election, and not right after a rebuild.
-			d.checked[id] = driftCheck{at: time.Now()}
-			continue
+	for _, id := range d.due() {
+		failed = append(failed, d.check(ctx, id, d.checked[id]))
+		if time.Since(began) > driftBudget {
+			break // the others come first next time
 		}
-		age := time.Since(before.at)
-		if age < driftEvery && (len(before.suspects) == 0 || age < driftPause) {
-			continue
-		}
-		failed = append(failed, d.check(ctx, id, before))
 	}
-	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return !open[id] })
 	return errors.Join(failed...)
 }
 
-// check compares one voucher, unless nothing has moved since it was last right.
+// due lists the vouchers whose turn it is: those where something was seen for the
+// first time, and then those that have moved since they were compared, the longest
+// ago first.
+func (d *driftWatch) due() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var due []string
+	for id, row := range d.rows {
+		hot, known := d.hot[id]
+		before, compared := d.checked[id]
+		age := time.Since(before.at)
+		moved := row.Version > before.row || hot.Voucher.Version > before.hot
+		switch {
+		case !compared: // not all at once after an election, and not right after a rebuild
+			d.checked[id] = driftCheck{at: time.Now()}
+		case known && row.Taken == 0 && hot.Buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
+		case before.again && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
+			due = append(due, id)
+		}
+	}
+	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return d.rows[id].VoucherID == "" })
+	slices.SortFunc(due, func(a, b string) int {
+		x, y := d.checked[a], d.checked[b]
+		if x.again != y.again {
+			return map[bool]int{true: -1, false: 1}[x.again]
+		}
+		return x.at.Compare(y.at)
+	})
+	return due
+}
+
+// check compares one voucher.
 func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
-	hot, v, err := d.auditor.read(ctx, id)
+	before.at = time.Now()
+	d.checked[id] = before // one that cannot be compared does not keep the others from it
+	// Before everything else: what was queued then has a row when it is looked for.
+	backlog, err := d.auditor.deps.Queue.BacklogOf(ctx, id)
 	if err != nil {
 		return err
 	}
-	now := driftCheck{at: time.Now(), hot: hot.Voucher.Version, row: v.Version}
-	settled := len(before.suspects) == 0 && before.hot == now.hot && before.row == now.row
-	if hot.State != model.CopyOpen || hot.Reserved > 0 || settled {
-		if !settled {
-			now.hot = 0 // not compared: look again next time
-		}
-		d.checked[id] = now
-		return nil
-	}
-	backlog, err := d.auditor.deps.Queue.BacklogOf(ctx, id)
-	if err != nil {
+	hot, v, err := d.auditor.read(ctx, id)
+	if err != nil || hot.State != model.CopyOpen {
 		return err
 	}
 	found, _, err := d.auditor.compare(ctx, hot, v, backlog)
@@ -114,33 +150,38 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	if err != nil {
 		return err
 	}
-	d.metrics.Drift(id, len(found))
-	now.suspects = map[string]bool{}
+	now := driftCheck{at: time.Now(), hot: hot.Voucher.Version, row: v.Version, suspects: map[string]string{}}
+	var certain []drifted
 	for _, drift := range found {
-		now.suspects[drift.orderID] = true
+		now.suspects[drift.orderID] = drift.found
+		if before.suspects[drift.orderID] == drift.found {
+			certain = append(certain, drift)
+		} else {
+			now.again = true
+		}
 	}
-	if err := d.repair(ctx, id, found, before); err != nil {
+	d.metrics.Drift(id, len(certain))
+	if err := d.repair(ctx, id, certain); err != nil {
 		return err
 	}
 	d.checked[id] = now
 	return nil
 }
 
-// repair puts right by order id what can be; for the rest the voucher is
-// rebuilt, if it was there at the comparison before: a sale must not be closed
-// on the strength of one look.
-func (d *driftWatch) repair(ctx context.Context, id string, found []drifted, before driftCheck) error {
+// repair puts right by order id what can be; for the rest the voucher is rebuilt.
+// All of it was the same at the comparison before: in a running sale one alone may
+// meet an order between two of its steps.
+func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
 	var decided []finishedOrder
 	rebuild := false
-	for _, drift := range found {
-		twice := before.suspects[drift.orderID]
+	for _, drift := range certain {
 		d.log.ErrorContext(ctx, "an order does not add up", slog.String("voucher_id", id),
-			slog.String("order_id", drift.orderID), slog.String("found", drift.found), slog.Bool("seen_before", twice))
+			slog.String("order_id", drift.orderID), slog.String("found", drift.found))
 		switch drift.remedy {
 		case remedySettle:
 			decided = append(decided, drift.order)
 		case remedyRebuild:
-			rebuild = rebuild || twice
+			rebuild = true
 		case remedyRepublish: // the reconciler's other half waits for the ack floor
 		}
 	}

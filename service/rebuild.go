@@ -16,9 +16,6 @@ const (
 	// rebuilders work at once: each waits for servers most of the time, and
 	// after the loss of a whole Redis there are many vouchers to load.
 	rebuilders = 4
-	// maxRebuildQueue bounds the wishes that wait; whatever is left out is
-	// asked for again by the reconciler's next look.
-	maxRebuildQueue = 1024
 	// rebuildTimeout bounds one rebuild: it waits for what is queued, which is
 	// minutes at the worst, and a wish that waits behind it must have its turn.
 	rebuildTimeout = 10 * time.Minute
@@ -39,10 +36,11 @@ var errRebuilding = errors.New("another instance rebuilds this voucher")
 // is rebuilt once at a time.
 type Rebuilder struct {
 	deps  RebuilderDeps
-	queue chan string
+	ready chan struct{} // one for each that waits
 
 	mu       sync.Mutex
-	waiting  map[string]bool          // in the queue; true: whatever the copy looks like
+	queue    [urgencies][]string      // oldest first; whoever waits elsewhere by now is passed over
+	waiting  map[string]rebuildWish   // in the queue
 	running  map[string]*rebuildRun   // under way here
 	begun    map[string]int64         // epochs this process began and did not finish
 	failures map[string]rebuildFailed // since the latest success
@@ -72,67 +70,9 @@ type rebuildFailed struct {
 // NewRebuilder makes a Rebuilder; Run serves what is asked of it.
 func NewRebuilder(deps RebuilderDeps) *Rebuilder {
 	return &Rebuilder{
-		deps: deps, queue: make(chan string, maxRebuildQueue),
-		waiting: map[string]bool{}, running: map[string]*rebuildRun{},
+		deps: deps, ready: make(chan struct{}, urgencies*maxRebuildQueue),
+		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
 		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
-	}
-}
-
-// Request asks for a rebuild behind the caller's back, if one is needed by the
-// time it comes to its turn. What cannot be queued, or failed a moment ago, is
-// left to the reconciler, which asks again.
-func (r *Rebuilder) Request(voucherID string) { r.enqueue(voucherID, false) }
-
-// Demand is Request whatever the copy looks like.
-func (r *Rebuilder) Demand(voucherID string) { r.enqueue(voucherID, true) }
-
-func (r *Rebuilder) enqueue(voucherID string, force bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, busy := r.running[voucherID]; busy && !force {
-		return
-	}
-	if forced, known := r.waiting[voucherID]; known {
-		r.waiting[voucherID] = forced || force
-		return
-	}
-	if time.Now().Before(r.failures[voucherID].until) {
-		return
-	}
-	select {
-	case r.queue <- voucherID:
-		r.waiting[voucherID] = force
-	default:
-	}
-}
-
-// Run serves requests until ctx ends.
-func (r *Rebuilder) Run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range rebuilders {
-		workers.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case id := <-r.queue:
-					r.serve(ctx, id)
-				}
-			}
-		})
-	}
-	workers.Wait()
-}
-
-func (r *Rebuilder) serve(ctx context.Context, voucherID string) {
-	r.mu.Lock()
-	force := r.waiting[voucherID]
-	delete(r.waiting, voucherID)
-	r.mu.Unlock()
-	err := r.rebuild(ctx, voucherID, force)
-	if err != nil && !quiet(err) && ctx.Err() == nil {
-		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
-			slog.String("voucher_id", voucherID), slog.Any("error", err))
 	}
 }
 
@@ -170,6 +110,17 @@ func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
 	}
 	r.Demand(voucherID)
 	return nil
+}
+
+// Retire closes the copy of a voucher that is not sold now, unless it is open: a
+// rebuild that was under way opens nothing any more. False: it is open, or another
+// instance is at it.
+func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
+	job, err := r.begin(ctx, voucherID, false)
+	if elsewhere(err) {
+		return false, nil
+	}
+	return job != nil, err
 }
 
 // rebuild joins the rebuild of a voucher that is under way, or does one.

@@ -265,6 +265,32 @@ func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 	})
 }
 
+// After a loss those come first that requests ask for, then those on sale.
+func TestRebuildsAreServedByUrgency(t *testing.T) {
+	t.Parallel()
+	r := newStage(t).rebuild
+	for i := range 2 * maxRebuildQueue {
+		r.Found(fmt.Sprint("upcoming", i), false)
+	}
+	r.Found("selling", true)
+	r.Found("selling", false)
+	r.Found("upcoming7", true)
+	r.Request("upcoming9")
+	r.Request("upcoming8")
+	r.Demand("upcoming3")
+	r.Demand("upcoming8")
+	var served []string
+	for range 6 {
+		<-r.ready
+		id, force := r.next()
+		served = append(served, fmt.Sprint(id, " ", force))
+	}
+	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
+	if !slices.Equal(served, want) || len(r.ready) != len(r.waiting) || len(r.waiting) != maxRebuildQueue+1-6 {
+		t.Errorf("%v; %d wait, %d are to be woken", served, len(r.waiting), len(r.ready))
+	}
+}
+
 // A queue that lost its messages would be waited for until the end of time.
 func TestAnotherQueueEndsTheWait(t *testing.T) {
 	t.Parallel()

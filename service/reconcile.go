@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"log/slog"
 	"sync"
@@ -14,8 +13,8 @@ import (
 )
 
 const (
-	// reconcileEvery is the pause between two looks: a lost copy is noticed
-	// within it, and a look at a quiet system takes a few milliseconds.
+	// reconcileEvery is the pause between two looks: a lost Redis is noticed
+	// within it, and a look at a quiet system takes a millisecond.
 	reconcileEvery = 500 * time.Millisecond
 	// reconcileTimeout bounds one part of a look, so that a server that hangs
 	// holds up the other parts for no longer than the lock's lease.
@@ -31,7 +30,18 @@ const (
 
 // WatchedCopies are the records of vouchers that are worth looking at.
 type WatchedCopies interface {
+	// Watched lists those whose copies must be there, those on sale first.
 	Watched(ctx context.Context) ([]model.CopyRecord, error)
+	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+}
+
+// CopyKeeper is what the reconciler asks of rebuilds.
+type CopyKeeper interface {
+	CopyDoctor
+	// Found is Request for a copy that nobody has asked for.
+	Found(voucherID string, selling bool)
+	// Retire closes a copy that is not needed now, unless it is open: false.
+	Retire(ctx context.Context, voucherID string) (bool, error)
 }
 
 // Reconciler puts right what dead processes and lost copies have left behind.
@@ -42,6 +52,7 @@ type Reconciler struct {
 	relay *relay
 	due   *overdue
 	drift *driftWatch
+	list  watchlist
 
 	mu       sync.Mutex
 	troubled map[string]bool // parts that failed at the latest look
@@ -60,7 +71,7 @@ type ReconcilerDeps struct {
 	Intents    StockIntents
 	Queue      RepublishQueue
 	Settler    *Settler
-	Rebuilds   CopyDoctor
+	Rebuilds   CopyKeeper
 	Auditor    *Auditor
 	Metrics    *telemetry.Worker
 	Log        *slog.Logger
@@ -69,6 +80,10 @@ type ReconcilerDeps struct {
 // ReconciledCopies is what the reconciler asks of hot copies.
 type ReconciledCopies interface {
 	AppliedCopies
+	// Incarnation is another word whenever a Redis may have lost what it had.
+	Incarnation(ctx context.Context) (string, error)
+	// Quiet tells which copies are loaded and have nothing reserved.
+	Quiet(ctx context.Context, records []model.CopyRecord) map[string]bool
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Due lists reservations of the open epoch that are older, by Redis' clock.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
@@ -80,7 +95,10 @@ type ReconciledCopies interface {
 func NewReconciler(deps ReconcilerDeps) *Reconciler {
 	return &Reconciler{
 		deps: deps, name: "seckill:reconciler:" + deps.Deployment,
-		relay: &relay{store: deps.Releases, rows: deps.Rows, settler: deps.Settler, metrics: deps.Metrics},
+		relay: &relay{
+			store: deps.Releases, rows: deps.Rows, vouchers: deps.Vouchers, rebuilds: deps.Rebuilds, settler: deps.Settler,
+			metrics: deps.Metrics,
+		},
 		due: &overdue{
 			rows: deps.Rows, copies: deps.Copies, queue: deps.Queue, settler: deps.Settler,
 			metrics: deps.Metrics, log: deps.Log,
@@ -112,11 +130,13 @@ func (r *Reconciler) reign(ctx context.Context, lease Lease) {
 	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
 	r.deps.Metrics.Elected(true)
 	r.deps.Log.InfoContext(ctx, "this instance reconciles")
+	r.list = watchlist{} // whatever was known is old
 	var drifting sync.WaitGroup
 	drifting.Go(func() {
 		for ctx.Err() == nil {
+			began := time.Now()
 			r.part(ctx, "drift", r.lookForDrift)
-			pause(ctx, driftPause)
+			pause(ctx, driftRest(time.Since(began)))
 		}
 	})
 	for ctx.Err() == nil {
@@ -168,80 +188,6 @@ func (r *Reconciler) report(ctx context.Context, name string, err error, expecte
 	case err == nil && before:
 		r.deps.Log.InfoContext(ctx, "the reconciler is out of trouble", slog.String("part", name))
 	}
-}
-
-// watch compares what the database says about hot copies with what there is.
-// A copy that cannot be asked holds up no other one: it may be the only one on
-// its node of a Cluster.
-func (r *Reconciler) watch(ctx context.Context) error {
-	records, err := r.deps.Records.Watched(ctx)
-	if err != nil {
-		return fmt.Errorf("read the watched vouchers: %w", err)
-	}
-	r.due.begin()
-	var failed []error
-	for part := range chunks(records, findChunk) {
-		ids := make([]string, len(part))
-		for i, record := range part {
-			ids[i] = record.VoucherID
-		}
-		copies, err := r.deps.Copies.Read(ctx, ids)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
-		}
-		failed = append(failed, r.compare(ctx, part, copies))
-	}
-	r.drift.watched(records)
-	return errors.Join(failed...)
-}
-
-// compare looks at the copies that could be read.
-func (r *Reconciler) compare(ctx context.Context, records []model.CopyRecord, copies map[string]model.HotCopy) error {
-	var stale []string
-	var reserved []string
-	for _, record := range records {
-		hot, known := copies[record.VoucherID]
-		if !known {
-			continue
-		}
-		if !record.Open() || hot.State != model.CopyOpen || hot.Epoch != record.Epoch {
-			r.deps.Rebuilds.Request(record.VoucherID) // who looks again before it begins
-			continue
-		}
-		if hot.Voucher.Revision < record.Revision {
-			stale = append(stale, record.VoucherID)
-		}
-		if hot.Reserved > 0 {
-			reserved = append(reserved, record.VoucherID)
-		}
-	}
-	failed := []error{r.apply(ctx, stale)}
-	for _, id := range reserved {
-		failed = append(failed, r.due.reconcile(ctx, id))
-	}
-	return errors.Join(failed...)
-}
-
-// apply brings administrators' changes to copies that missed them.
-func (r *Reconciler) apply(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	vouchers, err := r.deps.Vouchers.GetMany(ctx, ids)
-	if err != nil {
-		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
-	}
-	var failed []error
-	for id, v := range vouchers {
-		applied, err := r.deps.Copies.Apply(ctx, v)
-		if err != nil {
-			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
-		} else if applied {
-			r.deps.Metrics.Reconciled("applied", 1)
-			r.deps.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
-		}
-	}
-	return errors.Join(failed...)
 }
 
 func (r *Reconciler) lookForDrift(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,25 +131,107 @@ func TestALetterWithoutAMessageIsNotPublishedAgain(t *testing.T) {
 	})
 }
 
+// However many units of one voucher come back while its copy is closed, another
+// voucher's are in its copy at the first pass.
 func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
+	for _, closed := range []string{"v0", "v2"} {
+		t.Run(closed, func(t *testing.T) {
+			t.Parallel()
+			const many = 100_000
+			s := newStage(t)
+			for i := range many {
+				s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: closed, UserID: "u"})
+			}
+			s.sell("o1", "u1")
+			s.steps = make([]string, many) // ids of the outbox go on
+			s.cancel("o1")
+			s.settler.copies = closedFor{hotSide{s}, closed}
+			if err := s.reconciler(&keys{}).relay.pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.outbox) != many || s.remaining() != 10 {
+				t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
+			}
+			if n := s.count("hot.release"); n > 2 {
+				t.Errorf("the closed copy was asked again and again: %d calls", n)
+			}
+		})
+	}
+}
+
+// A long outbox of one voucher is worked off, in turns with the others.
+func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
+	t.Parallel()
+	const many = 5000
 	s := newStage(t)
-	for i := range 2 * relayPage { // of a voucher whose copy is closed
-		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: "v2", UserID: "u"})
+	for i := range many {
+		id := "v" + strconv.Itoa(i%2)
+		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: id, UserID: "u"})
 	}
-	s.sell("o1", "u1")
-	s.steps = make([]string, 2*relayPage) // ids of the outbox go on
-	s.cancel("o1")
-	r := &relay{store: dbSide{s}, rows: dbSide{s}, settler: s.settler, metrics: s.worker}
-	r.settler.copies = closedFor{hotSide{s}, "v2"}
-	if err := r.pass(t.Context()); err != nil {
-		t.Fatal(err)
+	if err := s.reconciler(&keys{}).relay.pass(t.Context()); err != nil || len(s.outbox) != 0 {
+		t.Errorf("%d are left, %v", len(s.outbox), err)
 	}
-	if len(s.outbox) != 2*relayPage || s.remaining() != 10 {
-		t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
-	}
-	if n := s.count("hot.release"); n > 2 {
-		t.Errorf("the closed copy was asked again and again: %d calls", n)
+}
+
+// A unit that comes back long after the sale needs no copy: none is loaded for it,
+// and the voucher has it when the sale is extended.
+func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.lose()
+		s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
+		s.cancel("o1")
+		pass := s.reconciler(&keys{}).relay.pass
+		s.fail("hot.release", errors.New("away"))
+		if err := pass(t.Context()); err == nil || len(s.outbox) != 1 {
+			t.Errorf("a Redis that is away: %v, %d releases", err, len(s.outbox))
+		}
+		s.fail("hot.release", nil)
+		if err := pass(t.Context()); err != nil || len(s.outbox) != 0 || s.count("hot.load") != 0 {
+			t.Errorf("%v, %d releases are left, %d loads", err, len(s.outbox), s.count("hot.load"))
+		}
+		s.voucher.EndAt = time.Now().Add(time.Hour)
+		s.reconcileFor(t, 10*time.Second)
+		s.balanced(t)
+		if s.remaining() != 9 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}
+
+// A rebuild that took its snapshot before the unit came back must not open behind
+// the release that was done without a copy.
+func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.open", "hot.open"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.lose()
+				s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
+				s.on[at] = func() error { // the snapshot was taken
+					delete(s.on, at)
+					s.cancel("o1")
+					<-time.After(2 * rebuildAbandoned) // the process is stopped
+					s.record.Progress = nil
+					return s.reconciler(&keys{}).relay.pass(t.Context())
+				}
+				other := NewRebuilder(s.rebuild.deps)
+				err := other.Rebuild(t.Context(), "v1")
+				if len(s.outbox) == 0 && s.hot.State == model.CopyOpen && s.remaining() != 10 {
+					t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
+				}
+				s.voucher.EndAt = time.Now().Add(time.Hour)
+				s.reconcileFor(t, 20*time.Second)
+				s.balanced(t)
+			})
+		})
 	}
 }
 

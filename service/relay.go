@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"seckill/internal/failpoint"
 	"seckill/internal/telemetry"
@@ -13,15 +14,17 @@ import (
 const (
 	// relayPage is how many returned units are read at once.
 	relayPage = 500
-	// maxRelayPages bounds one pass. It goes on past units whose copies are
-	// closed, so that one voucher that cannot be opened holds up nobody else.
+	// maxRelayPages bounds one pass, and relayTurn what it does for one voucher
+	// before it looks after the others.
 	maxRelayPages = 20
+	relayTurn     = 2
 )
 
 // ReleaseStore is the outbox of units that the database has given back.
 type ReleaseStore interface {
-	// After reads the oldest that follow one, at most so many.
-	After(ctx context.Context, id int64, limit int) ([]model.Release, error)
+	// After reads voucher by voucher, the oldest of each first, from behind the
+	// release given, at most so many.
+	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
 	Done(ctx context.Context, ids []int64) error
 }
 
@@ -33,39 +36,53 @@ type RowFinder interface {
 // relay brings returned units to the hot copies. Whoever gave a unit back has
 // tried that already; this is for those who died, or met a closed copy.
 type relay struct {
-	store   ReleaseStore
-	rows    RowFinder
-	settler *Settler
-	metrics *telemetry.Worker
+	store    ReleaseStore
+	rows     RowFinder
+	vouchers VoucherReader
+	rebuilds CopyKeeper
+	settler  *Settler
+	metrics  *telemetry.Worker
+
+	last    model.Release // where the latest pass has ended; used by one goroutine
+	waiting int           // releases that were left since the outbox was begun
 }
 
-// pass relays what is in the outbox, oldest first. What meets a closed copy
-// stays for later.
+// pass relays what is in the outbox, in turns of vouchers. What meets a closed
+// copy stays for later, and the rest of its voucher with it. A pass that does not
+// come to the end is continued by the next.
 func (r *relay) pass(ctx context.Context) error {
-	var last int64
-	waiting := 0
-	var failed []error
 	later := map[string]bool{}
+	turns := map[string]int{}
+	more := false // some voucher's turn was over before its releases were
+	var failed []error
 	for range maxRelayPages {
-		page, err := r.store.After(ctx, last, relayPage)
+		page, err := r.store.After(ctx, r.last, relayPage)
 		if err != nil {
-			return fmt.Errorf("read returned units: %w", err)
+			return errors.Join(append(failed, fmt.Errorf("read returned units: %w", err))...)
 		}
 		if len(page) == 0 {
-			break
+			r.metrics.ReleasesWaiting(r.waiting)
+			r.last, r.waiting = model.Release{}, 0
+			if !more {
+				break
+			}
+			more = false
+			continue
 		}
-		last = page[len(page)-1].ID
+		r.last = page[len(page)-1]
 		done, err := r.apply(ctx, page, later)
 		failed = append(failed, err)
 		if err := r.note(ctx, done); err != nil {
-			return err
+			return errors.Join(append(failed, err)...)
 		}
-		waiting += len(page) - len(done)
-		if len(page) < relayPage {
-			break
+		r.waiting += len(page) - len(done)
+		id := r.last.VoucherID
+		turns[id]++
+		if over := turns[id]%relayTurn == 0; over || later[id] {
+			r.last.ID = math.MaxInt64 // on to the next voucher
+			more = more || !later[id]
 		}
 	}
-	r.metrics.ReleasesWaiting(waiting)
 	return errors.Join(failed...)
 }
 
@@ -94,23 +111,47 @@ func (r *relay) apply(ctx context.Context, page []model.Release, later map[strin
 	}
 	var done []int64
 	var failed []error
+	needless := map[string]bool{} // vouchers whose copies need not be told
 	for _, release := range page {
-		if later[release.VoucherID] {
+		id := release.VoucherID
+		if later[id] {
 			continue
 		}
 		row := rows[release.OrderID] // why it was closed; without it the release alone must do
-		row.ID, row.VoucherID, row.UserID = release.OrderID, release.VoucherID, release.UserID
+		row.ID, row.VoucherID, row.UserID = release.OrderID, id, release.UserID
 		failpoint.Reach(failpoint.BeforeRelease)
-		applied, err := r.settler.undo(ctx, finishedOrder{row: row})
+		applied, err := needless[id], error(nil)
+		if !applied {
+			applied, err = r.settler.undo(ctx, finishedOrder{row: row})
+		}
+		failpoint.Reach(failpoint.AfterRelease)
+		if !applied && err == nil {
+			applied, err = r.retire(ctx, id)
+			needless[id] = applied
+		}
 		if err != nil {
 			failed = append(failed, err)
 		}
-		failpoint.Reach(failpoint.AfterRelease)
 		if applied && err == nil {
 			done = append(done, release.ID)
 		} else {
-			later[release.VoucherID] = true
+			later[id] = true
 		}
 	}
 	return done, errors.Join(failed...)
+}
+
+// retire reports whether a closed copy need not be told of the units that were
+// read before: its voucher is not sold now. Whatever is under way with the copy is
+// ended, so that it can only be loaded anew, from rows that have these units.
+func (r *relay) retire(ctx context.Context, voucherID string) (bool, error) {
+	found, err := r.vouchers.GetMany(ctx, []string{voucherID})
+	if err != nil {
+		return false, fmt.Errorf("read voucher %s: %w", voucherID, err)
+	}
+	v, exists := found[voucherID]
+	if !exists || v.NeedsCopy() {
+		return false, nil
+	}
+	return r.rebuilds.Retire(ctx, voucherID)
 }

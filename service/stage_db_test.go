@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,12 +143,16 @@ func (d dbSide) all() []model.Order {
 	return slices.Collect(maps.Values(d.rows))
 }
 
-func (d dbSide) After(_ context.Context, id int64, limit int) ([]model.Release, error) {
+func (d dbSide) After(_ context.Context, last model.Release, limit int) ([]model.Release, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	order := func(a, b model.Release) int {
+		return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.ID, b.ID))
+	}
+	slices.SortFunc(d.outbox, order)
 	var page []model.Release
 	for _, release := range d.outbox {
-		if release.ID > id && len(page) < limit {
+		if order(release, last) > 0 && len(page) < limit {
 			page = append(page, release)
 		}
 	}
@@ -194,7 +199,8 @@ func (d dbSide) Audit(_ context.Context, id string) (model.Audit, error) {
 
 func (d dbSide) now() model.CopyRecord {
 	record := d.record
-	record.Now, record.Revision = time.Now(), d.voucher.Revision
+	record.Now, record.Revision, record.Version = time.Now(), d.voucher.Revision, d.voucher.Version
+	record.Taken, record.OnSale = d.voucher.Stock-d.voucher.Remaining, d.voucher.Refusal(time.Now()) == nil
 	return record
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"maps"
+	"strconv"
 	"time"
 
 	"seckill/model"
@@ -18,6 +19,7 @@ func (s *stage) lose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hot = model.HotCopy{State: model.CopyClosed}
+	s.losses++
 	clear(s.marks)
 	clear(s.pendings)
 	clear(s.due)
@@ -137,6 +139,16 @@ func (h hotSide) Read(context.Context, []string) (map[string]model.HotCopy, erro
 	hot.Voucher.Remaining = hot.Voucher.Stock - hot.Buyers
 	hot.Voucher.ServerTime = time.Now()
 	return map[string]model.HotCopy{"v1": hot}, nil
+}
+
+func (h hotSide) Incarnation(context.Context) (string, error) {
+	return strconv.Itoa(h.losses), h.step("hot.incarnation")
+}
+
+func (h hotSide) Quiet(context.Context, []model.CopyRecord) map[string]bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return map[string]bool{"v1": h.marks[h.record.Epoch] != nil && len(h.pendings[h.record.Epoch]) == 0}
 }
 
 func (h hotSide) Pending(_ context.Context, id string) (r model.Reservation, found bool, err error) {

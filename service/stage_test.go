@@ -31,6 +31,7 @@ type stage struct {
 	marks    map[int64]map[string]string
 	pendings map[int64]map[string]model.Reservation
 	due      map[string]time.Time
+	losses   int
 
 	messages []model.Reservation // not acknowledged; Sequence tells their place
 	last     uint64

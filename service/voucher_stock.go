@@ -146,6 +146,9 @@ func (h *HotStock) lower(ctx context.Context, intent model.StockIntent) error {
 	case model.CodeOf(err) == model.CodeConflict:
 		return err
 	default: // closed, changed meanwhile, or Redis is away
+		if errors.Is(err, model.ErrCopyClosed) {
+			h.rebuilds.Request(intent.VoucherID) // long before the sale nobody else asks for it
+		}
 		return model.Unavailable("The stock cannot shrink while the voucher is being loaded.",
 			fmt.Errorf("lower the hot copy of voucher %s: %w", intent.VoucherID, err))
 	}

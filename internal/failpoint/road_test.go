@@ -23,7 +23,7 @@ var changing = map[string]kind{
 	"Settle": ofAnInterface, "Release": ofAnInterface, "Correct": ofAnInterface, "Invalidate": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
 	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Rebuilding": ofAnInterface, "Progress": ofAnInterface,
-	"Load": ofAnInterface, "Open": ofAnInterface,
+	"Load": ofAnInterface, "Open": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
@@ -34,8 +34,8 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Get GetMany
-	Hash Intents Kept List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Read Rebuild Request Selling Snapshot Stats Unlock Verify
+	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Found Get GetMany
+	Hash Incarnation Intents Kept List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Quiet Read Rebuild Request Selling Snapshot Stats Unlock Verify
 	Voucher Watch Watched buyers copies views`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -77,7 +77,8 @@ var elsewhere = map[string]string{
 	"service/admission_refusal.go marked":  "does what the relay does, for a buyer who asks before it",
 	"service/admission_refusal.go correct": "does what the relay does, for a buyer who asks before it",
 	"service/audit_repair.go repairEach":   "does what the reconciler does, when an operator asks for it",
-	"service/reconcile.go apply":           "repeated until the copy has the row's revision",
+	"service/relay.go retire":              "before the step that notes it, and repeated until then",
+	"service/reconcile_watch.go apply":     "repeated until the copy has the row's revision",
 	"service/voucher_stock.go apply":       "the reconciler does it if this does not",
 	"service/voucher_stock.go restore":     "repeated until the intent is gone",
 	"service/voucher.go Create":            "a voucher without a copy is loaded by the reconciler",

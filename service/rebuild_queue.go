@@ -1,0 +1,115 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// maxRebuildQueue bounds the wishes of each urgency that wait; whatever is left
+// out is asked for again by the reconciler's next look.
+const maxRebuildQueue = 1024
+
+// urgency orders the rebuilds after a loss.
+type urgency int
+
+const (
+	asked  urgency = iota // a request was refused, or an operator waits
+	onSale                // requests will come
+	unasked
+	urgencies
+)
+
+// rebuildWish is a wish that waits.
+type rebuildWish struct {
+	urgency urgency
+	force   bool // whatever the copy looks like
+}
+
+// Request asks for a rebuild behind the caller's back, if one is needed by the
+// time it comes to its turn. What cannot be queued, or failed a moment ago, is
+// left to the reconciler, which asks again.
+func (r *Rebuilder) Request(voucherID string) { r.enqueue(voucherID, rebuildWish{urgency: asked}) }
+
+// Demand is Request whatever the copy looks like.
+func (r *Rebuilder) Demand(voucherID string) {
+	r.enqueue(voucherID, rebuildWish{urgency: asked, force: true})
+}
+
+// Found is Request for a copy that nobody has asked for: those that somebody has
+// come first, then those on sale.
+func (r *Rebuilder) Found(voucherID string, selling bool) {
+	wish := rebuildWish{urgency: unasked}
+	if selling {
+		wish.urgency = onSale
+	}
+	r.enqueue(voucherID, wish)
+}
+
+func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, busy := r.running[voucherID]; busy && !wish.force {
+		return
+	}
+	before, waits := r.waiting[voucherID]
+	wish.force = wish.force || before.force
+	switch {
+	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
+		r.waiting[voucherID] = rebuildWish{before.urgency, wish.force}
+		return
+	case !waits && (r.full(wish.urgency) || time.Now().Before(r.failures[voucherID].until)):
+		return
+	case !waits:
+		r.ready <- struct{}{} // has room: fewer wait than it holds
+	}
+	r.queue[wish.urgency] = append(r.queue[wish.urgency], voucherID)
+	r.waiting[voucherID] = wish
+}
+
+func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }
+
+// next takes the most urgent wish; there is one.
+func (r *Rebuilder) next() (voucherID string, force bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u := range r.queue {
+		for len(r.queue[u]) > 0 {
+			id := r.queue[u][0]
+			r.queue[u] = r.queue[u][1:]
+			if wish, waits := r.waiting[id]; waits && wish.urgency == urgency(u) {
+				delete(r.waiting, id)
+				return id, wish.force
+			}
+		}
+	}
+	return "", false
+}
+
+// Run serves requests until ctx ends.
+func (r *Rebuilder) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range rebuilders {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-r.ready:
+					id, force := r.next()
+					r.serve(ctx, id, force)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func (r *Rebuilder) serve(ctx context.Context, voucherID string, force bool) {
+	err := r.rebuild(ctx, voucherID, force)
+	if err != nil && !quiet(err) && ctx.Err() == nil {
+		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
+			slog.String("voucher_id", voucherID), slog.Any("error", err))
+	}
+}
