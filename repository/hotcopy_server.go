@@ -21,16 +21,13 @@ const (
 	quietCopies = 1000
 )
 
-// Server names the Redis that has the copies: its run id, of a Cluster that of the
-// node of one key. UNAVAILABLE when it does not answer.
-func (h *HotCopies) Server(ctx context.Context) (string, error) {
+// RedisIdentity names a Redis: its run id, of a Cluster that of the node of one
+// key. UNAVAILABLE when it does not answer.
+func RedisIdentity(ctx context.Context, client redis.UniversalClient) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	if h.options.Identity != "" {
-		return h.options.Identity, nil
-	}
-	var node redis.Cmdable = h.client
-	if cluster, ok := h.client.(*redis.ClusterClient); ok {
+	var node redis.Cmdable = client
+	if cluster, ok := client.(*redis.ClusterClient); ok {
 		master, err := cluster.MasterForKey(ctx, canaryKey)
 		if err != nil {
 			return "", silent(err)

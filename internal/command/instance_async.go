@@ -43,6 +43,7 @@ type backstage struct {
 	deliveries *telemetry.Delivery
 	locks      service.Locker // of the reconciler
 	solitude   *solitude
+	redis      *redisClaim
 }
 
 // embeddedQueue reports whether the queue is inside this process.
@@ -100,7 +101,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		return nil, err
 	}
 	b := &backstage{
-		deployment: mode.deployment, guard: mode.guard, queue: q, orders: orders, solitude: s.solitude,
+		deployment: mode.deployment, guard: mode.guard, queue: q, orders: orders, solitude: s.solitude, redis: mode.redis,
 		hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
 			Identity: s.incarnation, LockKeys: scriptLocks(cfg),
 		}),
@@ -109,7 +110,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		deliveries: telemetry.NewDelivery(i.registry),
 	}
 	b.rebuilder = service.NewRebuilder(service.RebuilderDeps{
-		Store: b.records, Copies: b.hot, Queue: q, Modes: b.modes, Metrics: b.metrics, Log: i.log,
+		Store: b.records, Copies: b.hot, Queue: q, Modes: mode.redis.modes(b.modes), Metrics: b.metrics, Log: i.log,
 	})
 	b.settler = service.NewSettler(service.SettlerDeps{
 		Copies: b.hot, Orders: orders, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
@@ -146,9 +147,10 @@ func (i *Instance) reconcilerLocks(cfg config.Config, s servers) service.Locker 
 // rebuild serves the wishes for rebuilds until the stop.
 func (i *Instance) rebuild(b *backstage) {
 	i.background("rebuilder", workPatience, func(ctx context.Context) error {
-		b.solitude.await(ctx)
-		b.rebuilder.Run(ctx)
-		return nil
+		return b.whenAlone(ctx, func(ctx context.Context) error {
+			b.rebuilder.Run(ctx)
+			return nil
+		})
 	})
 }
 
@@ -161,9 +163,10 @@ func (i *Instance) work(b *backstage) {
 		Settler: b.settler, Rebuilds: b.rebuilder, Auditor: b.auditor, Metrics: b.metrics, Log: i.log,
 	})
 	i.background("reconciler", workPatience, func(ctx context.Context) error {
-		b.solitude.await(ctx)
-		reconciler.Run(ctx)
-		return nil
+		return b.whenAlone(ctx, func(ctx context.Context) error {
+			reconciler.Run(ctx)
+			return nil
+		})
 	})
 	i.consume(b)
 }
@@ -172,13 +175,20 @@ func (i *Instance) work(b *backstage) {
 // end of the instance: nobody would keep its promises.
 func (i *Instance) consume(b *backstage) {
 	i.background("consumer", workPatience, func(ctx context.Context) error {
-		b.solitude.await(ctx)
-		err := b.queue.Consume(ctx, b.persister.Persist, queue.ConsumeOptions{Observe: observe(b.deliveries)})
-		if err != nil && ctx.Err() == nil {
-			i.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
-		}
-		return err
+		return b.whenAlone(ctx, func(ctx context.Context) error {
+			err := b.queue.Consume(ctx, b.persister.Persist, queue.ConsumeOptions{Observe: observe(b.deliveries)})
+			if err != nil && ctx.Err() == nil {
+				i.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
+			}
+			return err
+		})
 	})
+}
+
+// whenAlone runs work while no other instance works with other servers.
+func (b *backstage) whenAlone(ctx context.Context, work func(ctx context.Context) error) error {
+	b.solitude.await(ctx)
+	return b.redis.during(ctx, work)
 }
 
 // observe counts what the queue hands out.

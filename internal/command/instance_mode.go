@@ -19,6 +19,7 @@ type orderMode struct {
 	modes      *repository.Modes
 	deployment string
 	guard      seller
+	redis      *redisClaim // nil where no other instance can have another Redis
 }
 
 // openMode adopts this instance's order mode on a database without vouchers,
@@ -54,8 +55,12 @@ func (i *Instance) openMode(ctx context.Context, cfg config.Config, s servers) (
 	i.probes = append(i.probes, service.Probe{Name: "order mode", Ask: watch.Probe})
 	i.disagrees = watch.Probe
 	m.guard = watch
+	if mine == model.ModeAsync && !cfg.Embedded() {
+		m.redis = i.claimRedis(starting, s) //nolint:contextcheck // the claim outlives the start
+		m.guard = agreedSeller{m.guard, m.redis}
+	}
 	if s.solitude != nil && mine == model.ModeAsync {
-		m.guard = lonelySeller{watch, s.solitude}
+		m.guard = lonelySeller{m.guard, s.solitude}
 	}
 	return m, nil
 }
