@@ -130,35 +130,16 @@ func (d *driftWatch) due() []string {
 	return due
 }
 
-// check compares one voucher.
+// check compares one voucher and puts right what is certain.
 func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
 	before.at = time.Now()
 	d.checked[id] = before // one that cannot be compared does not keep the others from it
-	// Before everything else: what was queued then has a row when it is looked for.
-	backlog, err := d.auditor.deps.Queue.BacklogOf(ctx, id)
-	if err != nil {
-		return err
-	}
-	hot, v, err := d.auditor.read(ctx, id)
-	if err != nil || hot.State != model.CopyOpen {
-		return err
-	}
-	found, _, err := d.auditor.compare(ctx, hot, v, backlog)
+	now, certain, err := d.compare(ctx, id, before)
 	if errors.Is(err, model.ErrCopyClosed) {
-		return nil // meanwhile: there is nothing to compare
+		return nil // there is nothing to compare
 	}
 	if err != nil {
 		return err
-	}
-	now := driftCheck{at: time.Now(), hot: hot.Voucher.Version, row: v.Version, suspects: map[string]string{}}
-	var certain []drifted
-	for _, drift := range found {
-		now.suspects[drift.orderID] = drift.found
-		if before.suspects[drift.orderID] == drift.found {
-			certain = append(certain, drift)
-		} else {
-			now.again = true
-		}
 	}
 	d.metrics.Drift(id, len(certain))
 	if err := d.repair(ctx, id, certain); err != nil {
@@ -168,9 +149,37 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	return nil
 }
 
+// compare compares one voucher. Certain is what was the same at the comparison
+// before: in a running sale one alone may meet an order between two of its steps.
+func (d *driftWatch) compare(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
+	backlog, err := d.auditor.deps.Queue.BacklogOf(ctx, id) // before the rows: see comparison
+	if err != nil {
+		return now, nil, err
+	}
+	hot, v, err := d.auditor.read(ctx, id)
+	if err != nil {
+		return now, nil, err
+	}
+	if hot.State != model.CopyOpen {
+		return now, nil, model.ErrCopyClosed
+	}
+	found, _, err := d.auditor.compare(ctx, hot, v, backlog)
+	if err != nil {
+		return now, nil, err
+	}
+	now = driftCheck{at: time.Now(), hot: hot.Voucher.Version, row: v.Version, suspects: map[string]string{}}
+	for _, drift := range found {
+		now.suspects[drift.orderID] = drift.found
+		if before.suspects[drift.orderID] == drift.found {
+			certain = append(certain, drift)
+		} else {
+			now.again = true
+		}
+	}
+	return now, certain, nil
+}
+
 // repair puts right by order id what can be; for the rest the voucher is rebuilt.
-// All of it was the same at the comparison before: in a running sale one alone may
-// meet an order between two of its steps.
 func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
 	var decided []finishedOrder
 	rebuild := false

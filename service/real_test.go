@@ -30,6 +30,8 @@ type backstage struct {
 	vouchers *repository.Vouchers
 	auditor  *service.Auditor
 	rebuild  *service.Rebuilder
+
+	reconciler *service.Reconciler
 }
 
 // unlocked is a Locker that gives every lock.
@@ -78,7 +80,7 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 	})
 	mode := service.NewModeWatcher(modes, model.ModeAsync, log)
 	must(t, mode.Refresh(ctx))
-	reconciler := service.NewReconciler(service.ReconcilerDeps{
+	b.reconciler = service.NewReconciler(service.ReconcilerDeps{
 		Locks: unlocked{context.Background()}, Deployment: record.Deployment, Mode: mode, Releases: releases, Records: records,
 		Vouchers: b.vouchers, Rows: b.orders, Copies: b.hot, Intents: b.vouchers, Queue: b.queue, Settler: settler,
 		Rebuilds: b.rebuild, Auditor: b.auditor, Metrics: metrics, Log: log,
@@ -88,7 +90,7 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 	})
 	running, stop := context.WithCancel(context.Background())
 	var jobs sync.WaitGroup
-	jobs.Go(func() { reconciler.Run(running) })
+	jobs.Go(func() { b.reconciler.Run(running) })
 	jobs.Go(func() { b.rebuild.Run(running) })
 	jobs.Go(func() { _ = b.queue.Consume(running, persister.Persist, queue.ConsumeOptions{}) })
 	t.Cleanup(func() { stop(); jobs.Wait() })
