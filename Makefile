@@ -71,6 +71,10 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
 	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue
 
+.PHONY: quiet
+quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=10000)
+	QUIET_VOUCHERS=$${QUIET_VOUCHERS:-10000} $(E2E) -run TestQuietVouchersCostNextToNothing
+
 .PHONY: interop
 interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)
 	mvn -q -B -f lock/interop/pom.xml package

@@ -16,7 +16,7 @@ func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 	const upcoming = 1000
 	b := newBackstage(t, testserver.Redis(t).URL())
 	for i := range upcoming {
-		_, err := b.vouchers.Create(t.Context(), fmt.Sprintf("a%d", i), model.NewVoucher{
+		_, err := b.vouchers.Create(t.Context(), fmt.Sprintf("00-%d", i), model.NewVoucher{ // before the other
 			Title: "x", Stock: 1, State: model.VoucherPublished, BeginAt: time.Now().Add(30 * time.Minute), EndAt: time.Now().Add(time.Hour),
 		}, model.Idempotency{})
 		must(t, err)
@@ -25,7 +25,7 @@ func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 	loaded := func() (n int) {
 		ids := make([]string, upcoming)
 		for i := range ids {
-			ids[i] = fmt.Sprintf("a%d", i)
+			ids[i] = fmt.Sprintf("00-%d", i)
 		}
 		copies, err := b.hot.Read(t.Context(), ids)
 		must(t, err)
