@@ -92,17 +92,17 @@ func (h *HotCopies) nodes(ctx context.Context) ([]string, error) {
 	return nodes, err
 }
 
-// Quiet tells which copies are loaded in the epoch of their record and have nothing
-// reserved. Of one that is not among them nothing is known.
-func (h *HotCopies) Quiet(ctx context.Context, records []model.CopyRecord) map[string]bool {
-	quiet := make(map[string]bool, len(records))
+// Quiet tells of each copy whether it is loaded in the epoch of its record and has
+// nothing reserved. Otherwise nothing is known of it.
+func (h *HotCopies) Quiet(ctx context.Context, records []model.CopyRecord) []bool {
+	quiet := make([]bool, 0, len(records))
 	for part := range slices.Chunk(records, quietCopies) {
-		h.quiet(ctx, part, quiet)
+		quiet = append(quiet, h.quiet(ctx, part)...)
 	}
 	return quiet
 }
 
-func (h *HotCopies) quiet(ctx context.Context, records []model.CopyRecord, quiet map[string]bool) {
+func (h *HotCopies) quiet(ctx context.Context, records []model.CopyRecord) []bool {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	pipe := h.client.Pipeline()
@@ -111,11 +111,11 @@ func (h *HotCopies) quiet(ctx context.Context, records []model.CopyRecord, quiet
 		lengths[i] = pipe.HLen(ctx, copyPending(record.VoucherID, record.Epoch))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	quiet := make([]bool, len(records))
 	for i, length := range lengths {
-		if length.Val() == 1 { // the sentinel
-			quiet[records[i].VoucherID] = true
-		}
+		quiet[i] = length.Val() == 1 // the sentinel
 	}
+	return quiet
 }
 
 // infoField is the value of one line of INFO.

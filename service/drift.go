@@ -44,11 +44,14 @@ type driftWatch struct {
 	log      *slog.Logger
 
 	mu   sync.Mutex
-	rows map[string]model.CopyRecord // whose copies the database holds for open
-	hot  map[string]model.HotCopy    // as they were last read
+	rows map[string]model.CopyRecord // of the watched vouchers
+	hot  map[string]driftCopy        // as the copies were last read
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }
+
+// driftCopy is what tells whether a hot copy is worth a comparison.
+type driftCopy struct{ version, buyers int64 }
 
 // driftCheck is the latest comparison of one voucher.
 type driftCheck struct {
@@ -61,29 +64,25 @@ type driftCheck struct {
 func newDriftWatch(auditor *Auditor, settler *Settler, rebuilds CopyDoctor, metrics *telemetry.Worker, log *slog.Logger) *driftWatch {
 	return &driftWatch{
 		auditor: auditor, settler: settler, rebuilds: rebuilds, metrics: metrics, log: log,
-		hot: map[string]model.HotCopy{}, checked: map[string]driftCheck{},
+		hot: map[string]driftCopy{}, checked: map[string]driftCheck{},
 	}
 }
 
 // watched tells which vouchers are to be compared.
-func (d *driftWatch) watched(records []model.CopyRecord) {
-	rows := make(map[string]model.CopyRecord, len(records))
-	for _, record := range records {
-		if record.Open() {
-			rows[record.VoucherID] = record
-		}
-	}
+func (d *driftWatch) watched(rows map[string]model.CopyRecord) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.rows = rows
-	maps.DeleteFunc(d.hot, func(id string, _ model.HotCopy) bool { return rows[id].VoucherID == "" })
+	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return rows[id].VoucherID == "" })
 }
 
 // read tells of copies as they are now.
 func (d *driftWatch) read(copies map[string]model.HotCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.Copy(d.hot, copies)
+	for id, hot := range copies {
+		d.hot[id] = driftCopy{hot.Voucher.Version, hot.Buyers}
+	}
 }
 
 // look compares the vouchers whose turn it is.
@@ -110,16 +109,17 @@ func (d *driftWatch) due() []string {
 		hot, known := d.hot[id]
 		before, compared := d.checked[id]
 		age := time.Since(before.at)
-		moved := row.Version > before.row || hot.Voucher.Version > before.hot
+		moved := row.Version > before.row || hot.version > before.hot
 		switch {
+		case !row.Open():
 		case !compared: // not all at once after an election, and not right after a rebuild
 			d.checked[id] = driftCheck{at: time.Now()}
-		case known && row.Taken == 0 && hot.Buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
+		case known && row.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
 		case before.again && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
 			due = append(due, id)
 		}
 	}
-	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return d.rows[id].VoucherID == "" })
+	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { row := d.rows[id]; return !row.Open() })
 	slices.SortFunc(due, func(a, b string) int {
 		x, y := d.checked[a], d.checked[b]
 		if x.again != y.again {

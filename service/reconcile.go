@@ -82,8 +82,8 @@ type ReconciledCopies interface {
 	AppliedCopies
 	// Incarnation is another word whenever a Redis may have lost what it had.
 	Incarnation(ctx context.Context) (string, error)
-	// Quiet tells which copies are loaded and have nothing reserved.
-	Quiet(ctx context.Context, records []model.CopyRecord) map[string]bool
+	// Quiet tells of each copy whether it is loaded and has nothing reserved.
+	Quiet(ctx context.Context, records []model.CopyRecord) []bool
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Due lists reservations of the open epoch that are older, by Redis' clock.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)

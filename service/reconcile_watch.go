@@ -18,7 +18,7 @@ const (
 	sweepEvery = 5 * time.Second
 	// closerSweeps is in how many sweeps the copy of every quiet voucher is read:
 	// otherwise it is only asked whether it is there and has nothing reserved.
-	closerSweeps = 12
+	closerSweeps = 24
 )
 
 // watchlist is what the looks at hot copies remember.
@@ -26,7 +26,7 @@ type watchlist struct {
 	incarnation string    // of Redis at the latest sweep
 	swept       time.Time // when that was
 	sweeps      int
-	records     map[string]model.CopyRecord // of the latest sweep
+	records     map[string]model.CopyRecord // of the latest sweep; not changed any more
 	// busy are the vouchers to be looked at again at once: something is reserved,
 	// their copies are not open, lack a change, or could not be read.
 	busy map[string]bool
@@ -59,7 +59,7 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	for _, record := range records {
 		r.list.records[record.VoucherID] = record
 	}
-	r.drift.watched(records)
+	r.drift.watched(r.list.records)
 	return errors.Join(err, r.examine(ctx, look))
 }
 
@@ -87,7 +87,7 @@ func (r *Reconciler) wake(ctx context.Context, records []model.CopyRecord) []mod
 		before := r.list.records[id]
 		same := before.Epoch == record.Epoch && before.Revision == record.Revision
 		turn := (i+r.list.sweeps)%closerSweeps == 0
-		if turn || !record.Open() || !same || !quiet[id] || r.list.busy[id] {
+		if turn || !record.Open() || !same || !quiet[i] || r.list.busy[id] {
 			look = append(look, record)
 		}
 	}

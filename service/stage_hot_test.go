@@ -145,10 +145,14 @@ func (h hotSide) Incarnation(context.Context) (string, error) {
 	return strconv.Itoa(h.losses), h.step("hot.incarnation")
 }
 
-func (h hotSide) Quiet(context.Context, []model.CopyRecord) map[string]bool {
+func (h hotSide) Quiet(_ context.Context, records []model.CopyRecord) []bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return map[string]bool{"v1": h.marks[h.record.Epoch] != nil && len(h.pendings[h.record.Epoch]) == 0}
+	quiet := make([]bool, len(records))
+	for i, r := range records {
+		quiet[i] = r.VoucherID == "v1" && h.marks[r.Epoch] != nil && len(h.pendings[r.Epoch]) == 0
+	}
+	return quiet
 }
 
 func (h hotSide) Pending(_ context.Context, id string) (r model.Reservation, found bool, err error) {

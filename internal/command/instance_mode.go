@@ -56,7 +56,7 @@ func (i *Instance) openMode(ctx context.Context, cfg config.Config, s servers) (
 	i.disagrees = watch.Probe
 	m.guard = watch
 	if mine == model.ModeAsync && !cfg.Embedded() {
-		m.redis = i.claimRedis(starting, s) //nolint:contextcheck // the claim outlives the start
+		m.redis = i.claimRedis(starting, s)
 		m.guard = agreedSeller{m.guard, m.redis}
 	}
 	if s.solitude != nil && mine == model.ModeAsync {

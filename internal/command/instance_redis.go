@@ -52,7 +52,7 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
 	}
 	_ = r.look(ctx) // the next one tells
 	i.probes = append(i.probes, service.Probe{Name: "redis of the database", Ask: func(context.Context) error { return r.refusal() }})
-	i.background("claim for Redis", lookAround, func(ctx context.Context) error {
+	i.background("claim for Redis", lookAround, func(ctx context.Context) error { //nolint:contextcheck // until the stop
 		ticker := time.NewTicker(lookAround)
 		defer ticker.Stop()
 		for {
@@ -113,7 +113,7 @@ func (r *redisClaim) note(ctx context.Context, identity, other string, ours bool
 	case ours:
 		r.log.InfoContext(ctx, "this instance uses the Redis of its database", slog.String("redis", identity))
 	default:
-		r.log.WarnContext(ctx, "not ready: "+r.reason(), slog.String("redis", identity))
+		r.log.WarnContext(ctx, "this instance may not sell", slog.String("because", r.reason()), slog.String("redis", identity))
 	}
 }
 

@@ -57,7 +57,7 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	if said := first.output.String(); strings.Contains(said, "rebuilding a hot copy") || strings.Contains(said, reason) {
 		t.Errorf("the first was disturbed:\n%s", tail(said, 20))
 	}
-	if n := strings.Count(second.output.String(), "not ready: "+reason); n != 1 {
+	if n := strings.Count(second.output.String(), "because\":\""+reason); n != 1 {
 		t.Errorf("the second says it %d times in its log", n)
 	}
 	if got := stats(t, first.app, voucher.ID); got.Sold+got.Reserved != 20 {
