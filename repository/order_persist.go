@@ -24,8 +24,8 @@ import (
 // such voucher), VALIDATION and CONFLICT (no row can ever hold it), UNAVAILABLE
 // (the database is sold from in another mode).
 //
-// The error for the whole is as with CreateOrders. Its code is INTERNAL when the
-// database refuses the data of some order: smaller batches find which.
+// The error for the whole is as with CreateOrders. It wraps model.ErrDataRefused
+// when the database refuses the data of some order: smaller batches find which.
 func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	if len(reservations) == 0 {
 		return nil, nil
