@@ -56,9 +56,7 @@ func (o Order) Live() bool {
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
-	// Other is the live order of the same user, when Order failed because of it.
-	Other string
-	Err   error
+	Err     error
 }
 
 // AlreadyOrdered refuses a second live order of one user for one voucher.

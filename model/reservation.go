@@ -29,7 +29,8 @@ type Admission struct {
 	Anytime bool
 }
 
-// Admitted is the answer to an Admission. Err is nil when the unit is taken (by
+// Admitted is the answer to an Admission; its Epoch is that of the hot copy that
+// gave it. Err is nil when the unit is taken (by
 // this call or by an earlier sending of it); otherwise it is a refusal of the
 // contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
 type Admitted struct {

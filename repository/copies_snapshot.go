@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"gorm.io/gorm"
 
@@ -110,13 +111,20 @@ func (s *Snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, e
 	return orders, err
 }
 
-// Find reads orders by id, whatever became of them; absent ones are left out.
-func (s *Snapshot) Find(ctx context.Context, ids []string) (map[string]model.Order, error) {
-	var found map[string]model.Order
-	err := s.read(ctx, fmt.Sprintf("find %d orders", len(ids)), func(tx *gorm.DB) error {
-		var err error
-		found, err = findOrders(tx, ids)
-		return err
+// Known tells which orders have a row, whatever became of them: those that are
+// committed by now.
+func (c *Copies) Known(ctx context.Context, ids []string) (map[string]bool, error) {
+	known := make(map[string]bool, len(ids))
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) }) // see possible
+	err := c.db.read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {
+		var found []string
+		if err := db.Model(&model.Order{}).Where("id IN ?", ids).Pluck("id", &found).Error; err != nil {
+			return fmt.Errorf("find orders: %w", err)
+		}
+		for _, id := range found {
+			known[id] = true
+		}
+		return nil
 	})
-	return found, err
+	return known, err
 }

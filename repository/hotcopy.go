@@ -24,9 +24,10 @@ const (
 	// late releases and questions about orders, after which the database
 	// answers alone.
 	copyKept = 7 * 24 * time.Hour
-	// copyLeft is how long what was replaced, or loaded and given up, stays:
-	// scans of it come to their end, and its pending entries were carried.
-	copyLeft = time.Hour
+	// copyLoading is how long a load may take. The keys of one that is given up are
+	// freed at once; this is for those whose process died and whose voucher nobody
+	// rebuilds any more.
+	copyLoading = time.Hour
 	// tombstoneKept is how long a closed order's admission is refused if it
 	// arrives late: far above any connection's patience.
 	tombstoneKept = 10 * time.Minute
@@ -37,8 +38,9 @@ const (
 
 // HotCopyOptions are what a deployment decides about its hot copies.
 type HotCopyOptions struct {
-	// Identity stands for the run id of a Redis that has none: the one inside
-	// this process, which is another server at each start. Empty: Redis tells.
+	// Identity stands for the run id and the replication id of a Redis that has
+	// none: the one inside this process, which is another server at each start.
+	// Empty: Redis tells.
 	Identity string
 	// LockKeys lets Reserve look whether somebody else holds the user's lock.
 	// The locks must live on the same Redis, and it must not be a Cluster,
@@ -48,8 +50,8 @@ type HotCopyOptions struct {
 
 // HotCopies keeps in Redis what admits the buyers of each voucher: who has
 // taken a unit, and the orders that wait to be persisted. Nothing counts the
-// units that are left: they are the stock without those taken, so that no count
-// can drift. The keys of a copy carry its epoch, and a head names the epoch that
+// units that are left: they are what the database can sell of the stock, without
+// those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the epoch that
 // is open; a missing key is a closed copy, never a sold-out one.
 //
 // An error that wraps model.ErrUnknownOutcome leaves open whether something was

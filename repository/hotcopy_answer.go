@@ -29,9 +29,10 @@ func (r *reservation) answer(a *model.Admitted, i int) {
 		return
 	}
 	word := r.words[reserveWords+i]
+	a.Epoch = r.head
 	switch rest := word[1:]; word[0] {
 	case 'r', 's':
-		a.Epoch, a.Price, a.Currency = r.head, number(r.words[1]), r.words[2]
+		a.Price, a.Currency = number(r.words[1]), r.words[2]
 		if word[0] == 'r' {
 			a.Status, a.CreatedAt = model.OrderProcessing, microTime(r.words[0])
 		}

@@ -37,7 +37,7 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 				t.Errorf("revision %d was applied after 5: %+v", revision, late.Voucher)
 			}
 		}
-		must(t, s.copies.Invalidate(t.Context(), s.v.ID, 1))
+		s.shut()
 		s.v.Revision = 6
 		if applied, err := s.copies.Apply(t.Context(), s.v); applied || err != nil {
 			t.Errorf("applied to a closed copy: %v, %v", applied, err)
@@ -72,7 +72,7 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 		must(t, err)
 		s.wants(model.CopyOpen, 6, 4, 4)
 		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
-		must(t, s.copies.Invalidate(ctx, s.v.ID, 1))
+		s.shut()
 		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	})
 }

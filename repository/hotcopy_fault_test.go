@@ -62,7 +62,7 @@ func TestRedisRestartedIsAnotherServer(t *testing.T) {
 	// What it has can still be carried to a new epoch.
 	var kept []model.Reservation
 	must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(r model.Reservation) error { kept = append(kept, r); return nil }))
-	s.rebuild(2, 1, []model.Release{releaseOf(r)}, kept)
+	s.rebuild(2, 1, nil, kept)
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
 
@@ -78,21 +78,21 @@ func TestRedisRestartedWithAnOldCopy(t *testing.T) {
 		t.Fatalf("%d buyers: it is not an old copy", got)
 	}
 	s.closedNow(r)
-	s.rebuild(2, 1, []model.Release{releaseOf(r)}, []model.Reservation{r})
+	s.rebuild(2, 1, nil, []model.Reservation{r})
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
 
 func TestRedisRestartedDuringALoad(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
-	mark := []model.Release{releaseOf(s.buy("bob"))}
-	must(t, s.copies.Close(t.Context(), s.v.ID, 2))
-	must(t, s.copies.Load(t.Context(), s.v.ID, 2, mark, nil))
+	live := []model.Order{s.buy("bob").Order}
+	must(t, s.load(2, 1, live, nil))
 	server.Kill()
 	server.Start()
-	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, mark, nil), model.ErrSuperseded)
-	wantErr(t, s.copies.Open(t.Context(), s.v, 2, 1, 0, 1), model.ErrSuperseded)
-	s.rebuild(3, 1, mark, nil)
+	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, nil, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, live, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Open(t.Context(), s.v, 2, 0, 1), model.ErrSuperseded)
+	s.rebuild(3, 1, live, nil)
 	s.wants(model.CopyOpen, 9, 0, 1)
 }
 
@@ -108,7 +108,7 @@ func TestFlushAll(t *testing.T) {
 	if count != 0 {
 		t.Errorf("%d pending orders", count)
 	}
-	s.rebuild(2, 1, []model.Release{releaseOf(r)}, nil)
+	s.rebuild(2, 1, []model.Order{r.Order}, nil)
 	s.wants(model.CopyOpen, 9, 0, 1)
 }
 
@@ -160,9 +160,11 @@ func TestRedisOutOfMemory(t *testing.T) {
 	// What gives back works.
 	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
 	s.release(r)
-	must(t, s.copies.Invalidate(t.Context(), s.v.ID, 9))
 	s.wants(model.CopyOpen, 9, 0, 1)
+	// And so does what makes room.
+	s.shut()
 	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	s.rebuild(3, 1, nil, nil)
 	s.buy("eve")
 }
 

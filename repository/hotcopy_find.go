@@ -8,8 +8,7 @@ import (
 )
 
 // Pending finds the pending entry of an order. ErrCopyClosed says that the copy
-// is closed and nothing is known of the order there; one that is found in a
-// closed copy may have a row already.
+// is closed and nothing is known of the order there.
 func (h *HotCopies) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {

@@ -40,10 +40,16 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("listed %v, want %v", got, want)
 		}
+		got = nil
+		must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error { got = append(got, o.ID); return nil }))
+		if !slices.Equal(got, want) {
+			t.Errorf("yielded %v, want %v", got, want)
+		}
 		_, err := s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})
 		wantCode(t, err, model.CodeValidation)
-		must(t, s.copies.Invalidate(t.Context(), s.v.ID, s.epoch))
+		s.shut()
 		_, err = s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})
 		wantErr(t, err, model.ErrCopyClosed)
+		wantErr(t, s.copies.EachProcessing(t.Context(), s.v.ID, nil), model.ErrCopyClosed)
 	})
 }

@@ -7,69 +7,81 @@ import (
 	"seckill/model"
 )
 
-// loadEntries is how many marks or pending entries one script call loads; it
-// holds up everybody else for some hundred microseconds.
-const loadEntries = 500
+const (
+	// loadEntries is how many orders one script call loads; it holds up everybody
+	// else for some hundred microseconds.
+	loadEntries = 500
+	// closeTries bounds how often a close comes back with more keys: what the head
+	// names changes only when others close it too.
+	closeTries = 3
+	// closeMore is close.lua's verdict that it wants the keys of more epochs.
+	closeMore = 2
+)
 
-// Close closes a copy whatever it is, because it gets the epoch given. It is
-// ErrSuperseded when the head's is greater, or was opened already. What is no head
-// at all goes.
-func (h *HotCopies) Close(ctx context.Context, voucherID string, epoch int64) error {
-	c := &copyCall{script: h.scripts.closing, voucher: voucherID, epoch: epoch, args: []any{copyKept.Milliseconds()}}
-	h.run(ctx, c)
-	if otherKind(c.err) {
-		h.remove(ctx, copyHead(voucherID))
+// Close closes a copy whatever it is, because it gets the epoch given. Of its
+// earlier epochs it keeps the one that the database has opened last (0: none), for
+// the rebuild, and frees the others. It is ErrSuperseded when the head's epoch is
+// greater, or was opened already. What is no head at all goes.
+func (h *HotCopies) Close(ctx context.Context, voucherID string, epoch, opened int64) error {
+	c := &copyCall{
+		script: h.scripts.closing, voucher: voucherID, epoch: epoch, args: []any{copyKept.Milliseconds(), opened},
+	}
+	for range closeTries {
 		h.run(ctx, c)
+		if otherKind(c.err) {
+			h.free(ctx, copyHead(voucherID))
+			h.run(ctx, c)
+		}
+		if c.err != nil || c.verdict != closeMore {
+			break
+		}
+		for _, word := range c.words {
+			c.keys = append(c.keys, copyKeys(voucherID, number(word))...)
+			c.args = append(c.args, word)
+		}
 	}
 	return c.done("close the hot copy", model.ErrSuperseded)
 }
 
-// remove deletes a key; whether it could shows when the key is used.
-func (h *HotCopies) remove(ctx context.Context, key string) {
+// free deletes keys without holding up anybody. Whether it could shows when they
+// are used.
+func (h *HotCopies) free(ctx context.Context, keys ...string) {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	_ = h.client.Del(ctx, key).Err()
+	_ = h.client.Unlink(ctx, keys...).Err()
 }
 
-// Rebuilding says that the closed copy of an epoch is being loaded.
-func (h *HotCopies) Rebuilding(ctx context.Context, voucherID string, epoch int64) error {
-	return h.one(ctx, "begin the load of the hot copy", model.ErrSuperseded,
-		&copyCall{script: h.scripts.rebuilding, voucher: voucherID, epoch: epoch})
+// Abandon frees what was loaded of an epoch that was not opened, and never will be.
+func (h *HotCopies) Abandon(ctx context.Context, voucherID string, epoch int64) {
+	h.free(ctx, copyKeys(voucherID, epoch)...)
 }
 
-// Invalidate closes a copy that was found to be wrong, if it is still the open
-// one.
-func (h *HotCopies) Invalidate(ctx context.Context, voucherID string, epoch int64) error {
-	c := &copyCall{script: h.scripts.invalidate, voucher: voucherID, epoch: epoch}
-	h.run(ctx, c)
-	return c.fail("invalidate the hot copy")
-}
-
-// Load loads a part of a closed copy: the marks of users with a live or pending
-// order, and pending entries, which are due at once. It may be repeated. It has
-// to be called, also if there is nothing to load. ErrSuperseded as for Close,
-// and when Redis is another server than at Close.
+// Load loads a part of a closed copy: live orders, and reservations that are
+// carried over and due at once, in any order. It may be repeated. A Load of
+// nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
+// another server than at Close, and when something was lost since the load began.
 func (h *HotCopies) Load(
-	ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation,
+	ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation,
 ) error {
 	var calls []*copyCall
-	part := func(marks []model.Release, pending []model.Reservation) {
-		c := &copyCall{script: h.scripts.load, voucher: voucherID, epoch: epoch, args: []any{copyLeft.Milliseconds(), len(marks)}}
-		for _, m := range marks {
-			c.args = append(c.args, m.UserID, m.OrderID)
+	part := func(live []model.Order, carried []model.Reservation) {
+		c := &copyCall{script: h.scripts.load, voucher: voucherID, epoch: epoch}
+		c.args = append(make([]any, 0, 2+2*len(live)+3*len(carried)), copyLoading.Milliseconds(), len(live))
+		for _, order := range live {
+			c.args = append(c.args, order.UserID, order.ID)
 		}
-		for _, r := range pending {
-			c.args = append(c.args, r.ID, writeEntry(r), r.CreatedAt.UnixMilli())
+		for _, r := range carried {
+			c.args = append(c.args, r.UserID, r.ID, writeEntry(r))
 		}
 		calls = append(calls, c)
 	}
-	if len(marks)+len(pending) == 0 {
-		part(nil, nil) // the sentinels, which every part makes
+	if len(live)+len(carried) == 0 {
+		part(nil, nil)
 	}
-	for some := range slices.Chunk(marks, loadEntries) {
+	for some := range slices.Chunk(live, loadEntries) {
 		part(some, nil)
 	}
-	for some := range slices.Chunk(pending, loadEntries) {
+	for some := range slices.Chunk(carried, loadEntries) {
 		part(nil, some)
 	}
 	for some := range slices.Chunk(calls, copyCalls) {
@@ -83,22 +95,17 @@ func (h *HotCopies) Load(
 	return nil
 }
 
-// Open opens a loaded copy of the voucher, if so many marks and pending entries
-// are there, and nobody has begun another one: otherwise ErrSuperseded. It may be
-// repeated. The keys of the previous epoch (0: none) go after a while.
-func (h *HotCopies) Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error {
+// Open opens a loaded copy of the voucher, whose stock the database lacks so many
+// units of, if nobody has begun another one: otherwise ErrSuperseded. It may be
+// repeated. The keys of the previous epoch (0: none) are freed.
+func (h *HotCopies) Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error {
 	c := &copyCall{script: h.scripts.open, voucher: v.ID, epoch: epoch, args: []any{
-		marks, pending, copyUntil(v), copyKept.Milliseconds(), copyLeft.Milliseconds(),
+		missing, copyUntil(v), copyKept.Milliseconds(),
 	}}
 	c.args = append(c.args, copyFields(v)...)
 	if previous != 0 && previous != epoch {
 		c.keys = copyKeys(v.ID, previous)
 	}
-	return h.one(ctx, "open the hot copy", model.ErrSuperseded, c)
-}
-
-// one makes one call, whose script has the error given when it did nothing.
-func (h *HotCopies) one(ctx context.Context, action string, otherwise error, c *copyCall) error {
 	h.run(ctx, c)
-	return c.done(action, otherwise)
+	return c.done("open the hot copy", model.ErrSuperseded)
 }

@@ -51,32 +51,34 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		ctx := t.Context()
 		s.v.Stock = 5000
 		old := s.buy("old")
-		var marks []model.Release
+		var live []model.Order
 		var pending []model.Reservation
 		for i := range 1701 {
 			r := model.Reservation{Epoch: 1, Order: model.Order{
 				ID: fmt.Sprintf("%d.%s", i, s.v.ID), VoucherID: s.v.ID, UserID: user(i), Status: model.OrderProcessing,
 				Price: 1000, Currency: "CNY", CreatedAt: old.CreatedAt,
 			}}
-			if marks = append(marks, releaseOf(r)); i%2 == 0 {
+			if i%2 == 0 {
 				pending = append(pending, r)
+			} else {
+				live = append(live, r.Order)
 			}
 		}
 		stale := s.copies
-		s.rebuild(2, 1, marks, pending)
+		s.rebuild(2, 1, live, pending)
 		s.wants(model.CopyOpen, 5000-1701, 851, 1701)
 		got := make(map[string]string)
 		must(t, s.copies.Marks(ctx, s.v.ID, 2, func(userID, orderID string) error { got[userID] = orderID; return nil }))
 		want := make(map[string]string)
-		for _, m := range marks {
-			want[m.UserID] = m.OrderID
+		for i := range 1701 {
+			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%d marks are not those loaded", len(got))
 		}
 		count := 0
 		must(t, s.copies.Buyers(ctx, s.v.ID, func(userID string) error { count++; delete(want, userID); return nil }))
-		if len(want) != 0 || count < len(marks) {
+		if len(want) != 0 || count < 1701 {
 			t.Errorf("%d buyers were not told of", len(want))
 		}
 		carried := make(map[string]model.Reservation)
@@ -95,13 +97,68 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
 			t.Errorf("reserved again %+v", again[0])
 		}
-		// The old epoch's entries can still be read, and are no truth any more.
+		// Nothing of the old epoch is left, and nothing fails that looks for it.
 		found := 0
 		must(t, s.copies.Pendings(ctx, s.v.ID, 1, func(model.Reservation) error { found++; return nil }))
 		must(t, s.copies.Pendings(ctx, s.v.ID, 99, func(model.Reservation) error { found++; return nil }))
-		if _, ok, err := s.copies.Pending(ctx, old.ID); found != 1 || ok || err != nil {
+		if _, ok, err := s.copies.Pending(ctx, old.ID); found != 0 || ok || err != nil {
 			t.Errorf("%d old entries, found %v, %v", found, ok, err)
 		}
+	})
+}
+
+// A user who has a live order and a reservation has the mark of the live one,
+// whichever is loaded first, and both are there once however often they are loaded.
+func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		carried := []model.Reservation{s.buy("bob"), s.buy("eve")}
+		live := []model.Order{{ID: "live." + s.v.ID, UserID: "bob"}, {ID: "other." + s.v.ID, UserID: "zoe"}}
+		for epoch := int64(2); epoch < 4; epoch++ {
+			must(t, s.load(epoch, s.epoch, nil, nil))
+			for range 2 {
+				if epoch == 2 {
+					must(t, s.copies.Load(ctx, s.v.ID, epoch, nil, carried))
+				}
+				must(t, s.copies.Load(ctx, s.v.ID, epoch, live, nil))
+				must(t, s.copies.Load(ctx, s.v.ID, epoch, nil, carried))
+			}
+			must(t, s.copies.Open(ctx, s.v, epoch, 0, s.epoch))
+			s.epoch = epoch
+			s.wants(model.CopyOpen, 7, 2, 3)
+			for user, want := range map[string]string{"bob": live[0].ID, "eve": carried[1].ID, "zoe": live[1].ID} {
+				if got, _, err := s.copies.OrderOf(ctx, s.v.ID, user); err != nil || got != want {
+					t.Errorf("%s has %s, %v; want %s", user, got, err, want)
+				}
+			}
+			if due, err := s.copies.Due(ctx, s.v.ID, time.Hour, 10); err != nil || len(due) != 2 {
+				t.Errorf("%d are due at once, %v", len(due), err)
+			}
+		}
+	})
+}
+
+// What the database cannot sell of the stock is not sold, and stays so over
+// changes.
+func TestMissingUnitsAreNotForSale(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
+		must(t, s.copies.Open(ctx, s.v, 2, 7, 1))
+		s.epoch = 2
+		s.wants(model.CopyOpen, 2, 1, 1)
+		s.v.Revision, s.v.Stock = 2, 12
+		_, err := s.copies.Apply(ctx, s.v)
+		must(t, err)
+		s.wants(model.CopyOpen, 4, 1, 1)
+		wantCode(t, s.copies.Lower(ctx, s.v.ID, 7, 2), model.CodeConflict)
+		must(t, s.copies.Lower(ctx, s.v.ID, 9, 2))
+		s.wants(model.CopyOpen, 1, 1, 1)
+		s.buy("eve")
+		wantCode(t, s.admit(s.admission("zoe")).Err, model.CodeSoldOut)
+		s.wants(model.CopyOpen, 0, 2, 2)
 	})
 }
 
@@ -119,9 +176,7 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 			}
 		}
 		confirm(true)
-		must(t, s.copies.Invalidate(t.Context(), s.v.ID, 2)) // another epoch
-		confirm(true)
-		must(t, s.copies.Invalidate(t.Context(), s.v.ID, 1))
+		s.shut()
 		confirm(false)
 		s.rebuild(2, 1, nil, nil)
 		confirm(false)
@@ -134,35 +189,65 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
-		mark := []model.Release{releaseOf(s.buy("bob"))}
-		open := func(epoch int64, marks, pending int) error { return s.copies.Open(ctx, s.v, epoch, marks, pending, 1) }
+		live := []model.Order{s.buy("bob").Order}
+		open := func(epoch int64) error { return s.copies.Open(ctx, s.v, epoch, 0, 1) }
+		load := func(epoch int64, live []model.Order) error { return s.copies.Load(ctx, s.v.ID, epoch, live, nil) }
 
-		must(t, open(1, 0, 0)) // it is open: a repetition
-		wantErr(t, open(2, 0, 0), model.ErrSuperseded)
-		wantErr(t, s.copies.Close(ctx, s.v.ID, 1), model.ErrSuperseded)
-		wantErr(t, s.copies.Rebuilding(ctx, s.v.ID, 1), model.ErrSuperseded)
-		wantErr(t, s.copies.Load(ctx, s.v.ID, 1, nil, nil), model.ErrSuperseded)
+		must(t, open(1)) // it is open: a repetition
+		wantErr(t, open(2), model.ErrSuperseded)
+		wantErr(t, s.copies.Close(ctx, s.v.ID, 1, 0), model.ErrSuperseded)
+		wantErr(t, load(1, nil), model.ErrSuperseded)
+		wantErr(t, load(1, live), model.ErrSuperseded)
 		s.wants(model.CopyOpen, 9, 1, 1)
 
-		must(t, s.copies.Invalidate(ctx, s.v.ID, 1))
-		wantErr(t, open(1, 1, 1), model.ErrSuperseded) // late: it was found wrong since
-		must(t, s.copies.Close(ctx, s.v.ID, 3))
-		must(t, s.copies.Close(ctx, s.v.ID, 3))
-		wantErr(t, s.copies.Close(ctx, s.v.ID, 2), model.ErrSuperseded)
-		wantErr(t, s.copies.Rebuilding(ctx, s.v.ID, 2), model.ErrSuperseded)
-		must(t, s.copies.Rebuilding(ctx, s.v.ID, 3))
+		must(t, s.copies.Close(ctx, s.v.ID, 3, 1))
+		must(t, s.copies.Close(ctx, s.v.ID, 3, 1))
+		wantErr(t, s.copies.Close(ctx, s.v.ID, 2, 1), model.ErrSuperseded)
+		wantErr(t, load(2, nil), model.ErrSuperseded)
+		wantErr(t, load(3, live), model.ErrSuperseded) // it has not begun
+		wantErr(t, open(3), model.ErrSuperseded)       // nothing is loaded, not even that
+		must(t, load(3, nil))
 		if got := s.read(); got.State != model.CopyRebuilding || got.Epoch != 3 {
 			t.Errorf("reads %+v", got)
 		}
-		wantErr(t, open(3, 0, 0), model.ErrSuperseded) // nothing is loaded, not even that
-		wantErr(t, s.copies.Load(ctx, s.v.ID, 2, mark, nil), model.ErrSuperseded)
-		must(t, s.copies.Load(ctx, s.v.ID, 3, mark, nil))
-		must(t, s.copies.Load(ctx, s.v.ID, 3, mark, nil)) // the same
-		wantErr(t, open(3, 0, 0), model.ErrSuperseded)
-		wantErr(t, open(3, 1, 1), model.ErrSuperseded)
+		must(t, load(3, live))
+		must(t, s.copies.Close(ctx, s.v.ID, 3, 1)) // late: it undoes nothing
+		must(t, load(3, nil))                      // likewise
+		must(t, load(3, live))                     // the same
 		wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-		must(t, open(3, 1, 0))
+		must(t, open(3))
+		must(t, open(3))
 		s.wants(model.CopyOpen, 9, 0, 1)
+	})
+}
+
+// Whatever is lost in the middle of a load is noticed: the copy is not opened, and
+// nothing more is loaded into it.
+func TestALossDuringALoadIsNoticed(t *testing.T) {
+	t.Parallel()
+	overRedis(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		live := []model.Order{s.buy("bob").Order}
+		for i, noun := range []string{"buyers", "pending", "due", "closed", "head"} {
+			previous := s.epoch
+			must(t, s.load(previous+1, previous, live, nil))
+			s.epoch++
+			must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
+			wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
+			if noun == "head" {
+				must(t, s.copies.Close(ctx, s.v.ID, s.epoch, previous)) // one that comes late makes a head again
+				wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
+			} else {
+				wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, nil, nil), model.ErrSuperseded) // it has begun already
+			}
+			wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
+			wantErr(t, s.copies.Open(ctx, s.v, s.epoch, 0, previous), model.ErrSuperseded)
+			s.rebuild(s.epoch+1, previous, live, nil)
+			s.wants(model.CopyOpen, 9, 0, 1)
+			if i == 0 && s.client.Exists(ctx, s.key("buyers")).Val() != 1 {
+				t.Error("this test looks at other keys")
+			}
+		}
 	})
 }
 
@@ -188,14 +273,11 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		must(t, err)
 		all(week + 30*24*time.Hour)
 		s.v.EndAt = time.Now().Add(-365 * 24 * time.Hour)
-		old := s.key("buyers")
-		must(t, s.copies.Close(t.Context(), s.v.ID, 2))
-		must(t, s.copies.Load(t.Context(), s.v.ID, 2, nil, nil))
+		must(t, s.load(2, 1, nil, nil))
 		s.epoch = 2
 		expires(s.key("buyers"), time.Hour) // a load that may be given up
-		must(t, s.copies.Open(t.Context(), s.v, 2, 0, 0, 1))
+		must(t, s.copies.Open(t.Context(), s.v, 2, 0, 1))
 		all(week)
-		expires(old, time.Hour)
 	})
 }
 

@@ -37,7 +37,7 @@ func (h *HotCopies) Read(ctx context.Context, ids []string) (map[string]model.Ho
 }
 
 // readWords is how many words read.lua replies.
-const readWords = 12
+const readWords = 13
 
 // hotCopy reads the reply of read.lua.
 func (c *copyCall) hotCopy() (model.HotCopy, error) {
@@ -56,12 +56,9 @@ func (c *copyCall) hotCopy() (model.HotCopy, error) {
 		Buyers: number(c.words[2]), Reserved: number(c.words[3]),
 	}
 	v := model.Voucher{
-		ID: c.voucher, Revision: number(c.words[5]), Stock: number(c.words[6]), Price: number(c.words[7]), Currency: c.words[8],
-		BeginAt: microTime(c.words[9]), EndAt: microTime(c.words[10]), State: model.VoucherState(c.words[11]),
-		Version: c.head<<versionShift + number(c.words[4]),
-	}
-	if c.words[2] != "" {
-		v.Remaining = max(0, v.Stock-hot.Buyers)
+		ID: c.voucher, Remaining: max(0, number(c.words[4])), Version: c.head<<versionShift + number(c.words[5]),
+		Revision: number(c.words[6]), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
+		BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
 	}
 	hot.Voucher = v.At(microTime(c.words[0]))
 	return hot, nil

@@ -43,10 +43,15 @@ func (h *HotCopies) marks(
 func (h *HotCopies) Pendings(
 	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
 ) error {
-	err := h.scan(ctx, copyPending(voucherID, epoch), false, func(orderID, entry string) error {
+	return h.pendings(ctx, voucherID, epoch, false, func(orderID, entry string) error {
 		return yield(pendingEntry(orderID, voucherID, entry))
 	})
-	if err != nil {
+}
+
+func (h *HotCopies) pendings(
+	ctx context.Context, voucherID string, epoch int64, whole bool, yield func(orderID, entry string) error,
+) error {
+	if err := h.scan(ctx, copyPending(voucherID, epoch), whole, yield); err != nil {
 		return fmt.Errorf("read the pending orders of voucher %s: %w", voucherID, err)
 	}
 	return nil

@@ -23,8 +23,6 @@ var (
 	luaSettle string
 	//go:embed lua/release.lua
 	luaRelease string
-	//go:embed lua/correct.lua
-	luaCorrect string
 	//go:embed lua/touch.lua
 	luaTouch string
 	//go:embed lua/read.lua
@@ -33,12 +31,8 @@ var (
 	luaFind string
 	//go:embed lua/due.lua
 	luaDue string
-	//go:embed lua/invalidate.lua
-	luaInvalidate string
 	//go:embed lua/close.lua
 	luaClose string
-	//go:embed lua/rebuilding.lua
-	luaRebuilding string
 	//go:embed lua/load.lua
 	luaLoad string
 	//go:embed lua/open.lua
@@ -68,18 +62,18 @@ func newCopyReader(source string) copyScript {
 }
 
 type copyScripts struct {
-	reserve, confirm, settle, release, correct, touch         copyScript
-	read, find, due                                           copyScript
-	invalidate, closing, rebuilding, load, open, apply, lower copyScript
+	reserve, confirm, settle, release, touch copyScript
+	read, find, due                          copyScript
+	closing, load, open, apply, lower        copyScript
 }
 
 func newCopyScripts() copyScripts {
 	return copyScripts{
 		reserve: newCopyScript(luaReserve), confirm: newCopyReader(luaConfirm), settle: newCopyScript(luaSettle),
-		release: newCopyScript(luaRelease), correct: newCopyScript(luaCorrect), touch: newCopyScript(luaTouch),
+		release: newCopyScript(luaRelease), touch: newCopyScript(luaTouch),
 		read: newCopyReader(luaRead), find: newCopyReader(luaFind), due: newCopyReader(luaDue),
-		invalidate: newCopyScript(luaInvalidate), closing: newCopyScript(luaClose), rebuilding: newCopyScript(luaRebuilding),
-		load: newCopyScript(luaLoad), open: newCopyScript(luaOpen), apply: newCopyScript(luaApply), lower: newCopyScript(luaLower),
+		closing: newCopyScript(luaClose), load: newCopyScript(luaLoad), open: newCopyScript(luaOpen),
+		apply: newCopyScript(luaApply), lower: newCopyScript(luaLower),
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // Settle removes the pending entries of orders whose rows are committed, and
-// tells every instance; also when the copy is closed.
+// tells every instance, also when the copy is closed.
 func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
 	var calls []*copyCall
 	for ids := range slices.Chunk(orderIDs, copyOrders) {
@@ -41,20 +41,6 @@ func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied
 	return c.verdict == copyDone, c.fail("release order " + release.OrderID)
 }
 
-// Correct makes a user's mark, which is an order that failed with
-// ALREADY_ORDERED, that of his live order, and removes the failed one's entry.
-// It may be repeated. A closed copy is corrected by its rebuild: ErrCopyClosed.
-func (h *HotCopies) Correct(ctx context.Context, release model.Release, liveOrderID string) error {
-	if err := named(release); err != nil {
-		return err
-	}
-	c := &copyCall{script: h.scripts.correct, voucher: release.VoucherID, args: []any{
-		release.OrderID, release.UserID, liveOrderID, settledChannel,
-	}}
-	h.run(ctx, c)
-	return c.closed("correct the mark of order " + release.OrderID)
-}
-
 // named refuses what would take a sentinel for an order.
 func named(release model.Release) error {
 	if release.OrderID == "" || release.UserID == "" {
@@ -64,20 +50,20 @@ func named(release model.Release) error {
 	return nil
 }
 
-// Touch notes that reservations were published again in their epochs: they are
-// due again after a while. Those that are settled are left alone. Reservations
+// Touch notes that reservations were published again: they are due again after a
+// while. Those that are settled are left alone. Reservations
 // of a closed copy are not touched either: ErrCopyClosed, after all others.
 func (h *HotCopies) Touch(ctx context.Context, reservations []model.Reservation) error {
 	var calls []*copyCall
 	filling := make(map[string]*copyCall)
 	for _, r := range reservations {
 		c := filling[r.VoucherID]
-		if c == nil || len(c.args) == 2*copyOrders {
+		if c == nil || len(c.args) == copyOrders {
 			c = &copyCall{script: h.scripts.touch, voucher: r.VoucherID}
 			filling[r.VoucherID] = c
 			calls = append(calls, c)
 		}
-		c.args = append(c.args, r.ID, writeEntry(r))
+		c.args = append(c.args, r.ID)
 	}
 	return h.all(ctx, "touch orders", calls)
 }

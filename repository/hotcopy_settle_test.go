@@ -60,77 +60,25 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 	overRedis(t, func(t *testing.T, s *sale) {
 		r, ctx := s.buy("bob"), t.Context()
 		was := s.content()
-		must(t, s.copies.Invalidate(ctx, s.v.ID, s.epoch))
 		later := func(when string) {
 			t.Helper()
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
-			wantErr(t, s.copies.Correct(ctx, releaseOf(r), "y."+s.v.ID), model.ErrCopyClosed)
+			must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
 			if is := s.content(); is != was {
 				t.Errorf("%s: the copy was %s, is %s", when, was, is)
 			}
 		}
-		later("invalid")
-		must(t, s.copies.Close(ctx, s.v.ID, 2))
+		must(t, s.copies.Close(ctx, s.v.ID, 2, 1))
 		later("closed")
-		must(t, s.copies.Load(ctx, s.v.ID, 2, []model.Release{releaseOf(r)}, []model.Reservation{r}))
-		must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
+		must(t, s.copies.Load(ctx, s.v.ID, 2, nil, nil))
+		must(t, s.copies.Load(ctx, s.v.ID, 2, nil, []model.Reservation{r}))
 		later("being loaded")
-		must(t, s.copies.Open(ctx, s.v, 2, 1, 1, 1))
+		must(t, s.copies.Open(ctx, s.v, 2, 0, 1))
 		s.epoch = 2
 		s.release(r)
 		s.wants(model.CopyOpen, 10, 0, 0)
-	})
-}
-
-// A copy that was found wrong still says who is pending, and stops saying so.
-func TestSettleOfAnInvalidCopy(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		r := s.buy("bob")
-		must(t, s.copies.Invalidate(t.Context(), s.v.ID, 1))
-		if _, ok, err := s.copies.Pending(t.Context(), r.ID); !ok || err != nil {
-			t.Errorf("pending %v, %v", ok, err)
-		}
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
-		_, ok, err := s.copies.Pending(t.Context(), r.ID)
-		if ok {
-			t.Error("pending after its row is committed")
-		}
-		wantErr(t, err, model.ErrCopyClosed)
-	})
-}
-
-func TestCorrectNamesTheLiveOrder(t *testing.T) {
-	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
-		r, live, ctx := s.buy("bob"), "live."+s.v.ID, t.Context()
-		mark := func(want string) {
-			t.Helper()
-			if id, pending, err := s.copies.OrderOf(ctx, s.v.ID, "bob"); err != nil || id != want || pending != nil {
-				t.Errorf("bob has %q, %v, %v; want %q", id, pending, err, want)
-			}
-		}
-		must(t, s.copies.Correct(ctx, releaseOf(r), live))
-		mark(live)
-		s.wants(model.CopyOpen, 9, 0, 1)
-		s.release(r) // the failed row's, from the outbox
-		mark(live)
-		must(t, s.copies.Correct(ctx, releaseOf(r), live))
-		mark(live)
-		wantErr(t, s.admit(model.Admission{OrderID: r.ID, VoucherID: s.v.ID, UserID: "bob"}).Err, model.ErrOrderClosed)
-		s.release(model.Reservation{Order: model.Order{ID: live, VoucherID: s.v.ID, UserID: "bob"}})
-		mark("")
-		must(t, s.copies.Correct(ctx, releaseOf(r), live)) // late, and the live one is closed
-		mark("")
-		s.wants(model.CopyOpen, 10, 0, 0)
-
-		first := s.buy("bob")
-		s.release(first) // before it is corrected
-		must(t, s.copies.Correct(ctx, releaseOf(first), "live2."+s.v.ID))
-		mark("live2." + s.v.ID)
-		s.wants(model.CopyOpen, 9, 0, 1)
 	})
 }
 
@@ -168,8 +116,9 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 		if got := due(time.Minute, 10); !slices.Equal(got, []string{second.ID}) {
 			t.Errorf("due after one was published again: %v, want %s", got, second.ID)
 		}
-		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != published {
-			t.Errorf("pending %+v, %v; want %+v", pending, err, published)
+		// A rebuild may have given the entry another epoch since it was read.
+		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != first {
+			t.Errorf("pending %+v, %v; want %+v", pending, err, first)
 		}
 		s.wants(model.CopyOpen, 7, 2, 3)
 	})
@@ -217,8 +166,7 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 		r := s.buy("bob")
 		s.release(r)
 		wait(r.ID)
-		must(t, s.copies.Correct(ctx, releaseOf(s.buy("bob")), r.ID))
-		must(t, s.copies.Invalidate(ctx, s.v.ID, 1))
+		s.shut()
 		must(t, s.copies.Settle(ctx, s.v.ID, []string{"closed." + s.v.ID}))
 		wait("closed." + s.v.ID)
 		must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []string{"x.missing" + s.v.ID}))

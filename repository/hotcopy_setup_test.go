@@ -71,14 +71,29 @@ func voucherOf(id string, stock int64) model.Voucher {
 }
 
 // rebuild closes, loads and opens the copy as another epoch.
-func (s *sale) rebuild(epoch, previous int64, marks []model.Release, pending []model.Reservation) {
+func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []model.Reservation) {
+	s.t.Helper()
+	must(s.t, s.load(epoch, previous, live, carried))
+	must(s.t, s.copies.Open(s.t.Context(), s.v, epoch, 0, previous))
+	s.epoch = epoch
+}
+
+// load closes the copy and loads another epoch.
+func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.Reservation) error {
 	s.t.Helper()
 	ctx := s.t.Context()
-	must(s.t, s.copies.Close(ctx, s.v.ID, epoch))
-	must(s.t, s.copies.Rebuilding(ctx, s.v.ID, epoch))
-	must(s.t, s.copies.Load(ctx, s.v.ID, epoch, marks, pending))
-	must(s.t, s.copies.Open(ctx, s.v, epoch, len(marks), len(pending), previous))
-	s.epoch = epoch
+	must(s.t, s.copies.Close(ctx, s.v.ID, epoch, previous))
+	must(s.t, s.copies.Load(ctx, s.v.ID, epoch, nil, nil))
+	if len(live)+len(carried) == 0 {
+		return nil
+	}
+	return s.copies.Load(ctx, s.v.ID, epoch, live, carried)
+}
+
+// shut closes the copy for the next epoch.
+func (s *sale) shut() {
+	s.t.Helper()
+	must(s.t, s.copies.Close(s.t.Context(), s.v.ID, s.epoch+1, s.epoch))
 }
 
 func (s *sale) admission(userID string) model.Admission {

@@ -9,8 +9,8 @@ import (
 // spaces between them.
 const settledChannel = "seckill:v1:settled-orders"
 
-// Watch calls settled for orders that were settled, released or corrected by
-// any instance, and missed whenever the subscription was made anew, because
+// Watch calls settled for orders that were settled or released by any
+// instance, and missed whenever the subscription was made anew, because
 // messages may have been lost before. It returns when ctx ends; a lost
 // connection is made again by the client.
 func (h *HotCopies) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {

@@ -47,7 +47,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 				near.balanced(t, v.ID, 1)
 				return
 			}
-			near.wantFailed(t, late, got, model.ReasonSuperseded, "")
+			near.wantFailed(t, late, got, model.ReasonSuperseded)
 			if !early.Load() {
 				t.Error("the barrier was never stored in between")
 			}
@@ -106,7 +106,7 @@ func TestPersistWithoutAnAnswer(t *testing.T) {
 				if !got[0].Created || got[0].Order.Status != model.OrderUnpaid || !got[1].Created {
 					t.Errorf("outcomes %+v", got)
 				}
-				near.wantFailed(t, two, got[1], model.ReasonSoldOut, "")
+				near.wantFailed(t, two, got[1], model.ReasonSoldOut)
 				if list := near.outbox(t); len(list) != 1 {
 					t.Errorf("outbox %v", list)
 				}
@@ -138,7 +138,7 @@ func TestModeGuard(t *testing.T) {
 			t.Errorf("what is there was refused: %+v", got[0])
 		}
 		wantCode(t, got[1].Err, model.CodeUnavailable)
-		f.wantFailed(t, reservationOf(got[2].Order), got[2], model.ReasonAlreadyOrdered, first.ID)
+		f.wantFailed(t, reservationOf(got[2].Order), got[2], model.ReasonAlreadyOrdered)
 		f.balanced(t, v.ID, 1)
 	})
 }

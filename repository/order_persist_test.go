@@ -60,12 +60,12 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 
 // wantFailed checks an outcome, the row behind it, and that nothing else became
 // of it.
-func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason, other string) {
+func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
 	row, err := f.orders.Get(t.Context(), asked.ID)
 	must(t, err)
-	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason || got.Other != other {
-		t.Errorf("outcome %+v, want failed, %s, other %q", got, reason, other)
+	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason {
+		t.Errorf("outcome %+v, want failed, %s", got, reason)
 	}
 	if row.Status != model.OrderFailed || row.Reason != reason || row.ClosedAt == nil || row.ExpiresAt != nil || row.UserID != asked.UserID ||
 		!row.CreatedAt.Equal(asked.CreatedAt) || time.Since(*row.ClosedAt).Abs() > time.Minute {
@@ -104,8 +104,8 @@ func TestPersist(t *testing.T) {
 					t.Errorf("%d, again %v: %+v", i, again, got[i])
 				}
 			}
-			f.wantFailed(t, list[1], got[1], model.ReasonAlreadyOrdered, list[0].ID)
-			f.wantFailed(t, list[3], got[3], model.ReasonSoldOut, "")
+			f.wantFailed(t, list[1], got[1], model.ReasonAlreadyOrdered)
+			f.wantFailed(t, list[3], got[3], model.ReasonSoldOut)
 			wantCode(t, got[5].Err, model.CodeNotFound)
 			wantCode(t, got[6].Err, model.CodeValidation)
 			wantCode(t, got[7].Err, model.CodeValidation)
@@ -179,7 +179,7 @@ func TestSuperseded(t *testing.T) {
 			r := reservation(t, v.ID, user(i), step.epoch, step.sequence)
 			got := f.persist(t, r)[0]
 			if step.fails {
-				f.wantFailed(t, r, got, model.ReasonSuperseded, "")
+				f.wantFailed(t, r, got, model.ReasonSuperseded)
 			} else if got.Err != nil || got.Order.Status != model.OrderUnpaid {
 				t.Errorf("step %d: %+v", i, got)
 			}
@@ -210,7 +210,7 @@ func TestFail(t *testing.T) {
 			if row.Price != 0 || row.Currency != v.Currency {
 				t.Errorf("row %+v", row)
 			}
-			f.wantFailed(t, poison, model.Outcome{Order: row}, model.ReasonUnprocessable, "")
+			f.wantFailed(t, poison, model.Outcome{Order: row}, model.ReasonUnprocessable)
 		}
 		odd := reservation(t, "nosuchvoucher", "bob", 1, 1)
 		odd.CreatedAt = time.Time{} // not readable: now

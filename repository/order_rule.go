@@ -70,9 +70,7 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 	}
 	if other, ok := j.byUser[order.UserID]; ok {
 		if reserved {
-			outcome := j.insert(order, model.ReasonAlreadyOrdered)
-			outcome.Other = other.ID
-			return outcome
+			return j.insert(order, model.ReasonAlreadyOrdered)
 		}
 		return model.Outcome{Err: model.AlreadyOrdered(other)}
 	}
@@ -94,11 +92,7 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 	if row.VoucherID != order.VoucherID || row.UserID != order.UserID {
 		return model.Outcome{Err: model.Conflict("The order's id belongs to another order.")}
 	}
-	outcome := model.Outcome{Order: row}
-	if row.Status == model.OrderFailed && row.Reason == model.ReasonAlreadyOrdered {
-		outcome.Other = j.byUser[row.UserID].ID // repeated: as far as it is still so
-	}
-	return outcome
+	return model.Outcome{Order: row}
 }
 
 // insert makes the order's row; with a reason it has failed.

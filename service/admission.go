@@ -55,8 +55,6 @@ type AdmissionCopies interface {
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// Release gives back the unit of a closed order; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
-	// Correct puts the live order in the place of one that must not be.
-	Correct(ctx context.Context, release model.Release, liveOrderID string) error
 	// Pending finds an order that is not known to be persisted. An absent one of
 	// a closed copy is model.ErrCopyClosed.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
@@ -69,6 +67,8 @@ type AdmissionCopies interface {
 	// Processing is one page of everybody's orders of a voucher that are not
 	// known to be persisted, newest first; model.ErrCopyClosed.
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	// EachProcessing calls yield with all of them.
+	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	// Watch calls settled with orders that have left processing, and missed when
 	// it may have lost some, until ctx ends.
 	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
@@ -91,6 +91,9 @@ type CanceledNotes interface {
 type CopyDoctor interface {
 	// Request asks for a rebuild if one is needed.
 	Request(voucherID string)
+	// Replace says that the copy of an epoch is wrong: it asks for a rebuild unless
+	// there is a later one already.
+	Replace(voucherID string, epoch int64)
 	// Demand asks for a rebuild whatever the copy looks like.
 	Demand(voucherID string)
 }

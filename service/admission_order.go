@@ -130,6 +130,7 @@ func (s *Orders) reserveUnder(ctx context.Context, lease Lease, userID, voucherI
 		if admitted.Err == nil {
 			return admitted.Reservation, nil
 		}
+		try.epoch = admitted.Epoch
 		if err := try.overcome(ctx, admitted.Err); err != nil {
 			return model.Reservation{}, err
 		}
@@ -143,6 +144,7 @@ type reserving struct {
 
 	lease Lease // nil: none, or given to somebody else
 	asked model.Admission
+	epoch int64 // of the hot copy that refused it
 }
 
 func (r *reserving) giveBack(ctx context.Context) {

@@ -45,7 +45,8 @@ func (r *reserving) closed(ctx context.Context) error {
 
 // marked asks the database for the order that the hot copy says the user has,
 // and which waits in no queue. A live one is the answer. One that is closed has
-// a mark that nobody has taken away yet: it goes, and nil means ask once more.
+// a mark that nobody has taken away yet: it goes, and nil means ask once more. One
+// that the database refused shows that the copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.row(ctx, orderID)
 	switch {
@@ -56,11 +57,12 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	case row.Live():
 		return model.AlreadyOrdered(*row)
 	}
-	release := model.Release{OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID}
-	if row.Status == model.OrderFailed && row.Reason == model.ReasonAlreadyOrdered {
-		return r.correct(ctx, release)
+	if refusedByTheDatabase(*row) {
+		return r.stale("refused")
 	}
-	applied, err := r.admission.hot.Release(ctx, release)
+	applied, err := r.admission.hot.Release(ctx, model.Release{
+		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID,
+	})
 	if err != nil {
 		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))
 	}
@@ -84,39 +86,14 @@ func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	case err != nil:
 		return model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
 	}
-	r.admission.metrics.StaleMark("lost")
 	r.log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
 		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
-	r.admission.rebuilds.Demand(r.asked.VoucherID)
-	return model.Unavailable("The sale is being loaded.", nil)
+	return r.stale("lost")
 }
 
-// correct puts the user's live order in the place of one that failed because of
-// it, and answers with it.
-func (r *reserving) correct(ctx context.Context, release model.Release) error {
-	for _, status := range []model.OrderStatus{model.OrderUnpaid, model.OrderPaid} {
-		page, err := r.store.List(ctx, model.OrderQuery{
-			UserID: release.UserID, VoucherID: release.VoucherID, Status: status, Limit: 1,
-		})
-		if err != nil {
-			return undone("Your earlier order could not be looked up.", err)
-		}
-		if len(page.Items) == 0 {
-			continue
-		}
-		live := page.Items[0]
-		if err := r.admission.hot.Correct(ctx, release, live.ID); err != nil {
-			r.log.WarnContext(ctx, "a buyer's mark was not corrected; the reconciler does it",
-				slog.String("order_id", release.OrderID), slog.Any("error", err))
-		} else {
-			r.admission.metrics.StaleMark("corrected")
-		}
-		return model.AlreadyOrdered(live)
-	}
-	applied, err := r.admission.hot.Release(ctx, release) // the live order is closed by now, too
-	if err != nil || !applied {
-		return model.Unavailable("Your earlier order could not be closed.", errors.Join(err, model.ErrCopyClosed))
-	}
-	r.admission.metrics.StaleMark("released")
-	return nil
+// stale has the hot copy replaced that gave the latest answer.
+func (r *reserving) stale(mark string) error {
+	r.admission.metrics.StaleMark(mark)
+	r.admission.rebuilds.Replace(r.asked.VoucherID, r.epoch)
+	return model.Unavailable("The sale is being loaded.", nil)
 }

@@ -75,28 +75,24 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		prepare   func(s hotShop)
-		want      model.Code        // empty: a new order
-		order     string            // ALREADY_ORDERED: this one
-		status    model.OrderStatus // and its status
-		demands   int64
-		releases  int64
-		corrected string
+		prepare  func(s hotShop)
+		want     model.Code        // empty: a new order
+		order    string            // ALREADY_ORDERED: this one
+		status   model.OrderStatus // and its status
+		replaces int64
+		releases int64
 	}{
-		"unpaid":   {prepare: row(model.OrderUnpaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderUnpaid},
-		"paid":     {prepare: row(model.OrderPaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderPaid},
-		"canceled": {prepare: row(model.OrderCanceled, ""), releases: 1},
-		"expired":  {prepare: row(model.OrderExpired, ""), releases: 1},
-		"refunded": {prepare: row(model.OrderRefunded, ""), releases: 1},
-		"failed":   {prepare: row(model.OrderFailed, model.ReasonUnprocessable), releases: 1},
-		"failed because of another that lives": {prepare: func(s hotShop) {
-			row(model.OrderFailed, model.ReasonAlreadyOrdered)(s)
-			s.rows.put(model.Order{ID: "live.v1", UserID: "alice", Status: model.OrderPaid})
-		}, want: model.CodeAlreadyOrdered, order: "live.v1", status: model.OrderPaid, corrected: "live.v1"},
-		"failed because of another that lives no more": {prepare: row(model.OrderFailed, model.ReasonAlreadyOrdered), releases: 1},
-		"no row":            {prepare: func(hotShop) {}, want: model.CodeUnavailable, demands: 1},
-		"database away":     {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
-		"database in error": {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
+		"unpaid":                    {prepare: row(model.OrderUnpaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderUnpaid},
+		"paid":                      {prepare: row(model.OrderPaid, ""), want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderPaid},
+		"canceled":                  {prepare: row(model.OrderCanceled, ""), releases: 1},
+		"expired":                   {prepare: row(model.OrderExpired, ""), releases: 1},
+		"refunded":                  {prepare: row(model.OrderRefunded, ""), releases: 1},
+		"failed":                    {prepare: row(model.OrderFailed, model.ReasonUnprocessable), releases: 1},
+		"failed because of another": {prepare: row(model.OrderFailed, model.ReasonAlreadyOrdered), want: model.CodeUnavailable, replaces: 1},
+		"failed as sold out":        {prepare: row(model.OrderFailed, model.ReasonSoldOut), want: model.CodeUnavailable, replaces: 1},
+		"no row":                    {prepare: func(hotShop) {}, want: model.CodeUnavailable, replaces: 1},
+		"database away":             {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
+		"database in error":         {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
 		"no row, but queued": {prepare: func(s hotShop) {
 			s.hot.admit = func(a model.Admission) *model.Admitted { // between the call and the look-up
 				s.hot.pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
@@ -125,11 +121,11 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 				if n := s.hot.releases.Load(); n != tt.releases {
 					t.Errorf("%d releases, want %d", n, tt.releases)
 				}
-				if n := s.doctor.demands.Load(); n != tt.demands {
-					t.Errorf("%d rebuilds demanded, want %d", n, tt.demands)
+				if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.hot.epoch {
+					t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 				}
-				if tt.corrected != "" && s.hot.marks["alice"] != tt.corrected {
-					t.Errorf("the mark is %s, want %s", s.hot.marks["alice"], tt.corrected)
+				if tt.replaces > 0 && s.hot.marks["alice"] != "old.v1" {
+					t.Errorf("the mark was put right by hand: %s", s.hot.marks["alice"])
 				}
 				if n := s.hot.reserves.Load(); n > admissionAttempts {
 					t.Errorf("asked %d times", n)

@@ -193,10 +193,18 @@ func (s hotShop) persist(r model.Reservation) model.Order {
 }
 
 // doctor counts wishes for rebuilds.
-type doctor struct{ requests, demands atomic.Int64 }
+type doctor struct {
+	requests, demands, replaces atomic.Int64
+	replaced                    atomic.Int64 // the epoch asked for last
+}
 
 func (d *doctor) Request(string) { d.requests.Add(1) }
 func (d *doctor) Demand(string)  { d.demands.Add(1) }
+
+func (d *doctor) Replace(_ string, epoch int64) {
+	d.replaces.Add(1)
+	d.replaced.Store(epoch)
+}
 
 // buys places an order that must be accepted.
 func (s hotShop) buys(t *testing.T, userID string) model.Order {
@@ -220,6 +228,14 @@ func (s hotShop) refused(t *testing.T, userID string, want model.Code) model.Err
 		return model.Error{}
 	}
 	return *refusal
+}
+
+func (h *hotDesk) EachProcessing(ctx context.Context, _ string, yield func(model.Order) error) error {
+	page, err := h.Processing(ctx, model.OrderQuery{})
+	for _, order := range page.Items {
+		err = errors.Join(err, yield(order))
+	}
+	return err
 }
 
 func (h *hotDesk) Processing(ctx context.Context, _ model.OrderQuery) (model.OrderPage, error) {

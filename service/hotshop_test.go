@@ -32,7 +32,7 @@ type hotDesk struct {
 	buyersTook  time.Duration
 	admit       func(a model.Admission) *model.Admitted // first word, when not nil
 
-	reserves, confirms, releases, corrects, reads, looks, buyersRead, held atomic.Int64
+	reserves, confirms, releases, reads, looks, buyersRead, held atomic.Int64
 
 	settled chan []string
 	missed  chan struct{}
@@ -89,7 +89,7 @@ func (h *hotDesk) reserve(a model.Admission) model.Admitted {
 		}
 	}
 	refuse := func(err error) model.Admitted {
-		return model.Admitted{Reservation: model.Reservation{Order: model.Order{ID: a.OrderID}}, Err: err}
+		return model.Admitted{Reservation: model.Reservation{Order: model.Order{ID: a.OrderID}, Epoch: h.epoch}, Err: err}
 	}
 	mark, marked := h.marks[a.UserID]
 	switch refusal := h.voucher.Refusal(time.Now()); {
@@ -145,16 +145,6 @@ func (h *hotDesk) Release(ctx context.Context, release model.Release) (bool, err
 	}
 	delete(h.pending, release.OrderID)
 	return true, nil
-}
-
-func (h *hotDesk) Correct(ctx context.Context, release model.Release, live string) error {
-	h.corrects.Add(1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.marks[release.UserID] == release.OrderID {
-		h.marks[release.UserID] = live
-	}
-	return ctx.Err()
 }
 
 func (h *hotDesk) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {

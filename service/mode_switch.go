@@ -36,7 +36,7 @@ type SwitchedRecords interface {
 
 // SwitchedCopies is what a switch asks of hot copies.
 type SwitchedCopies interface {
-	Close(ctx context.Context, voucherID string, epoch int64) error
+	Close(ctx context.Context, voucherID string, epoch, opened int64) error
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
 }
 
@@ -140,7 +140,7 @@ func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.CopyRecord, error) {
 		if err != nil {
 			return nil, fmt.Errorf("close voucher %s: %w", record.VoucherID, err)
 		}
-		if err := s.deps.Copies.Close(ctx, next.VoucherID, next.Epoch); err != nil {
+		if err := s.deps.Copies.Close(ctx, next.VoucherID, next.Epoch, next.OpenEpoch); err != nil {
 			return nil, fmt.Errorf("close the hot copy of voucher %s: %w", next.VoucherID, err)
 		}
 		closed = append(closed, next)

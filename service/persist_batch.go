@@ -210,7 +210,7 @@ func (b *persistence) judge(index int, outcome model.Outcome) {
 			b.stored.Add(1)
 		}
 		b.suspects.forget(b.reservations[index].ID)
-		b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order, outcome.Other})
+		b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order})
 	case unstorable(outcome.Err):
 		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
 	default:

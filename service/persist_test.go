@@ -160,38 +160,97 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	}
 }
 
-// The copy had a unit too many: its order fails, the unit is not given back, and
-// the voucher is rebuilt.
-func TestSoldOutFromTheDatabaseClosesTheCopy(t *testing.T) {
+// What the database refuses after the copy has admitted it shows that the copy is
+// stale: the order fails, neither unit nor mark is put right by hand, and the voucher
+// is rebuilt once, however many such orders there are.
+func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stale  func(*stage)
+		reason string
+		sold   int64
+	}{
+		"a unit too many": {func(s *stage) { s.voucher.Stock, s.voucher.Remaining = 1, 1 }, model.ReasonSoldOut, 1},
+		"lost marks": {func(s *stage) {
+			for i := range 5 {
+				s.sell(fmt.Sprint("live", i), fmt.Sprint("u", i))
+				delete(s.marks[1], fmt.Sprint("u", i))
+			}
+		}, model.ReasonAlreadyOrdered, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				tt.stale(s)
+				var reserved []model.Reservation
+				for i := range 5 {
+					reserved = append(reserved, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+				}
+				s.publish(reserved...)
+				s.work(t)
+				if n := s.count("hot.release"); n != 0 || len(s.marks[1]) != 5 || len(s.pendings[1]) != 0 {
+					t.Errorf("%d releases, %d marks, %d reservations", n, len(s.marks[1]), len(s.pendings[1]))
+				}
+				if s.rows["o4"].Reason != tt.reason {
+					t.Errorf("%+v", s.rows["o4"])
+				}
+				s.reconcileFor(t, 10*time.Second)
+				s.balanced(t)
+				if s.hot.Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+					t.Errorf("epoch %d, %d releases, %d remain", s.hot.Epoch, len(s.outbox), s.remaining())
+				}
+				s.publish(reserved...) // late, and of an epoch that is gone
+				s.work(t)
+				s.reconcileFor(t, 10*time.Second)
+				if s.balanced(t); s.hot.Epoch != 2 {
+					t.Errorf("what came late caused a rebuild: epoch %d", s.hot.Epoch)
+				}
+			})
+		})
+	}
+}
+
+// An operator who takes units out of the database finds what is left there in the
+// next copy: a refusal and a rebuild, and no series of them.
+func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.voucher.Stock, s.voucher.Remaining = 1, 1 // and the copy has 10
-		s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
-		ctx := t.Context()
-		s.work(t)
-		if s.count("hot.release") != 0 || s.hot.State != model.CopyClosed {
-			t.Errorf("%d releases, the copy is %s", s.count("hot.release"), s.hot.State)
+		s.sell("o0", "u0")
+		s.voucher.Remaining = 2 // of 9
+		buy := func(from, to int) (admitted int) {
+			for i := from; i < to; i++ {
+				answers, err := (hotSide{s}).Reserve(t.Context(), []model.Admission{{
+					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if answers[0].Err == nil {
+					s.publish(answers[0].Reservation)
+					admitted++
+				}
+			}
+			return admitted
 		}
-		s.serveRebuilds(ctx)
-		if s.hot.Voucher.Stock != 1 || s.hot.Epoch != 2 {
-			t.Errorf("the copy: %+v", s.hot)
+		buy(1, 4)
+		s.reconcileFor(t, 10*time.Second)
+		if s.hot.Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
+			t.Errorf("epoch %d, %d remain, %+v", s.hot.Epoch, s.remaining(), s.rows["o3"])
 		}
-		s.balanced(t)
+		if n := buy(4, 9); n != 0 {
+			t.Errorf("%d were admitted to units that are not there", n)
+		}
+		audit, err := s.auditor().Audit(t.Context(), "v1")
+		if err != nil || audit.Balanced {
+			t.Errorf("the audit does not name it: %+v, %v", audit, err)
+		}
+		s.reconcileFor(t, time.Minute)
+		if s.hot.Epoch != 2 {
+			t.Errorf("rebuilt again: epoch %d", s.hot.Epoch)
+		}
 	})
-}
-
-func TestAlreadyOrderedCorrectsTheMark(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	s.sell("o1", "u1")
-	delete(s.marks[1], "u1") // the copy lost it
-	s.publish(s.admit("o2", "u1"))
-	s.work(t)
-	s.balanced(t)
-	if s.rows["o2"].Reason != model.ReasonAlreadyOrdered || len(s.outbox) != 0 {
-		t.Errorf("%+v, %d releases", s.rows["o2"], len(s.outbox))
-	}
 }
 
 // A message that comes again behind its order's end settles nothing to life.

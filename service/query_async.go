@@ -18,8 +18,6 @@ const (
 	// have orders that are processing: later nobody loads one any more, and with
 	// an empty queue there is no place left where such an order could be.
 	processingFor = time.Hour
-	// longestPage is the most that a page of orders holds.
-	longestPage = 100
 )
 
 // readRows reads the orders of one group; nil for those that are not there.
@@ -118,22 +116,13 @@ func (s *Orders) listProcessing(ctx context.Context, q model.OrderQuery) (model.
 	return page, err
 }
 
-// eachProcessing is Each of them.
+// eachProcessing is Each of them, from one reading.
 func (s *Orders) eachProcessing(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
-	for q.Limit = longestPage; ; {
-		page, err := s.listProcessing(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, order := range page.Items {
-			if err := yield(order); err != nil {
-				return err
-			}
-		}
-		if q.Cursor = page.NextCursor; q.Cursor == "" {
-			return nil
-		}
+	err := s.admission.hot.EachProcessing(ctx, q.VoucherID, yield)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return s.untold(ctx, q.VoucherID, err)
 	}
+	return err
 }
 
 // listWithProcessing is List with the user's order of a voucher that is still

@@ -72,7 +72,7 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 		Store: records, Copies: b.hot, Queue: b.queue, Modes: modes, Metrics: metrics, Log: log,
 	})
 	settler := service.NewSettler(service.SettlerDeps{
-		Copies: b.hot, Orders: b.orders, Notes: releases, Rebuilds: b.rebuild, Metrics: metrics, Log: log,
+		Copies: b.hot, Notes: releases, Rebuilds: b.rebuild, Metrics: metrics, Log: log,
 	})
 	b.auditor = service.NewAuditor(service.AuditorDeps{
 		Store: b.vouchers, Vouchers: b.vouchers, Orders: b.orders, Copies: b.hot, Queue: b.queue,

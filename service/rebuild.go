@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	rebuildRetryFirst = 500 * time.Millisecond
 	rebuildRetryMost  = 10 * time.Second
 )
+
+// anyEpoch is later than any epoch.
+const anyEpoch = math.MaxInt64
 
 // errRebuilding says that somebody else is at it.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
@@ -58,8 +62,9 @@ type RebuilderDeps struct {
 
 // rebuildRun is a rebuild under way, for those who want the same one.
 type rebuildRun struct {
-	done chan struct{}
-	err  error // once done is closed
+	wrong int64 // it replaces copies up to that epoch
+	done  chan struct{}
+	err   error // once done is closed
 }
 
 type rebuildFailed struct {
@@ -89,7 +94,7 @@ func elsewhere(err error) bool {
 // when it is open. While another instance is at it, that is left alone and
 // Rebuild returns at once, without an error.
 func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
-	err := r.rebuild(ctx, voucherID, true)
+	err := r.rebuild(ctx, voucherID, anyEpoch)
 	if elsewhere(err) {
 		return nil
 	}
@@ -98,13 +103,13 @@ func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
 
 // ensure loads a voucher's hot copy unless there is one.
 func (r *Rebuilder) ensure(ctx context.Context, voucherID string) error {
-	return r.rebuild(ctx, voucherID, false)
+	return r.rebuild(ctx, voucherID, 0)
 }
 
 // Begin closes a voucher's hot copy at once and leaves the rest to Run. It
 // answers NOT_FOUND, CONFLICT in another order mode, or UNAVAILABLE.
 func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
-	_, err := r.begin(ctx, voucherID, true)
+	_, err := r.begin(ctx, voucherID, anyEpoch)
 	if err != nil && !elsewhere(err) {
 		return err
 	}
@@ -116,35 +121,45 @@ func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
 // rebuild that was under way opens nothing any more. False: it is open, or another
 // instance is at it.
 func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
-	job, err := r.begin(ctx, voucherID, false)
+	job, err := r.begin(ctx, voucherID, 0)
 	if elsewhere(err) {
 		return false, nil
 	}
 	return job != nil, err
 }
 
-// rebuild joins the rebuild of a voucher that is under way, or does one.
-func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, force bool) error {
-	r.mu.Lock()
-	if run, ok := r.running[voucherID]; ok {
-		r.mu.Unlock()
+// rebuild joins the rebuild of a voucher that is under way, or does one. One that
+// may have found nothing to do is waited for and not joined.
+func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64) error {
+	run, mine := r.enter(voucherID, wrong)
+	for ; !mine; run, mine = r.enter(voucherID, wrong) {
 		select {
 		case <-run.done:
-			return run.err
 		case <-ctx.Done():
 			return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
 		}
+		if run.err != nil || run.wrong >= wrong {
+			return run.err
+		}
 	}
-	run := &rebuildRun{done: make(chan struct{})}
-	r.running[voucherID] = run
-	r.mu.Unlock()
-
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
-	run.err = r.perform(ctx, voucherID, force)
+	run.err = r.perform(ctx, voucherID, wrong)
 	r.note(voucherID, run)
 	close(run.done)
 	return run.err
+}
+
+// enter begins a rebuild, or returns the one that is under way.
+func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if run, busy := r.running[voucherID]; busy {
+		return run, false
+	}
+	run = &rebuildRun{wrong: wrong, done: make(chan struct{})}
+	r.running[voucherID] = run
+	return run, true
 }
 
 // note remembers how a rebuild ended.
@@ -161,8 +176,8 @@ func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
 	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
 }
 
-func (r *Rebuilder) perform(ctx context.Context, voucherID string, force bool) error {
-	job, err := r.begin(ctx, voucherID, force)
+func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64) error {
+	job, err := r.begin(ctx, voucherID, wrong)
 	if err != nil || job == nil {
 		return err
 	}

@@ -4,30 +4,36 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"seckill/model"
 )
 
-// load fills the new epoch's keys from one consistent snapshot: a mark for each
-// live order, and the reservations of the closed epoch that have no row at all.
+const (
+	// carryChunk is how many reservations are looked for in the database at once:
+	// so many that round trips do not count, and a statement stays small.
+	carryChunk = 1000
+	// loadAhead is how many chunks wait to be loaded while the next one is read.
+	loadAhead = 2
+)
+
+// load fills the new epoch's keys: with the reservations of the closed epoch that
+// have no row, and then with the live orders of one consistent snapshot. In this
+// order none can be missed: a reservation leaves the closed epoch when its row is
+// committed, and what was committed before the snapshot is in it. Where a user has
+// both, the live order has the mark: one mark, one unit. (A reservation that is
+// carried and gets a closed row meanwhile is released as any other, once the new
+// copy is open.)
 func (j *rebuildJob) load(ctx context.Context) error {
-	carried, err := j.survivors(ctx)
-	if err != nil {
-		return err
+	if err := overlap(ctx, j.survivors, j.carry); err != nil {
+		return fmt.Errorf("carry the reservations of epoch %d over: %w", j.record.OpenEpoch, err)
 	}
-	if err := j.chunk(ctx, nil, nil); err != nil { // the sentinels, also when there is nothing to load
-		return err
-	}
-	buyers := map[string]bool{} // the survivors' users: whether they have a mark
-	for _, r := range carried {
-		buyers[r.UserID] = false
-	}
-	err = j.deps.Store.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot CopySnapshot) error {
+	err := j.deps.Store.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot CopySnapshot) error {
 		j.voucher = snapshot.Voucher()
-		err := snapshot.Live(ctx, func(orders []model.Order) error { return j.loadLive(ctx, orders, buyers) })
-		if err != nil {
-			return err
-		}
-		return j.loadSurvivors(ctx, carried, buyers, snapshot)
+		return overlap(ctx, snapshot.Live, func(ctx context.Context, orders []model.Order) error {
+			j.live += len(orders)
+			return j.chunk(ctx, orders, nil)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("load the snapshot: %w", err)
@@ -35,88 +41,84 @@ func (j *rebuildJob) load(ctx context.Context) error {
 	return nil
 }
 
-// survivors reads the reservations of the epoch that was open, by order. It can
-// take in no more of them; that some get a row meanwhile shows in the snapshot.
-func (j *rebuildJob) survivors(ctx context.Context) (map[string]model.Reservation, error) {
-	carried := map[string]model.Reservation{}
+// survivors yields the reservations of the epoch that was open, some thousand at
+// once. It can take in no more of them.
+func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservation) error) error {
 	if j.record.OpenEpoch == 0 {
-		return carried, nil
+		return nil
 	}
+	part := make([]model.Reservation, 0, carryChunk)
 	err := j.deps.Copies.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, func(r model.Reservation) error {
-		carried[r.ID] = r
+		if part = append(part, r); len(part) < carryChunk {
+			return nil
+		}
+		full := part
+		part = make([]model.Reservation, 0, carryChunk)
+		return yield(full)
+	})
+	if err != nil || len(part) == 0 {
+		return err
+	}
+	return yield(part)
+}
+
+// carry carries over what has no row.
+func (j *rebuildJob) carry(ctx context.Context, reservations []model.Reservation) error {
+	ids := make([]string, len(reservations))
+	for i, r := range reservations {
+		ids[i] = r.ID
+	}
+	known, err := j.deps.Store.Known(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
+	}
+	var carried []model.Reservation
+	for _, r := range reservations {
+		if !known[r.ID] {
+			r.Epoch = j.record.Epoch
+			carried = append(carried, r)
+		}
+	}
+	if len(carried) == 0 {
+		return nil // a Load of nothing would begin anew
+	}
+	j.carried += len(carried)
+	return j.chunk(ctx, nil, carried)
+}
+
+func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []model.Reservation) error {
+	if err := j.deps.Copies.Load(ctx, j.record.VoucherID, j.record.Epoch, live, carried); err != nil {
+		return fmt.Errorf("load %d orders and %d reservations: %w", len(live), len(carried), err)
+	}
+	j.loaded.Add(int64(len(live) + len(carried)))
+	return nil
+}
+
+// overlap reads and writes at the same time, chunk by chunk, with a few chunks in
+// between. The first error ends both.
+func overlap[T any](
+	ctx context.Context, read func(context.Context, func(T) error) error, write func(context.Context, T) error,
+) error {
+	group, ctx := errgroup.WithContext(ctx)
+	chunks := make(chan T, loadAhead)
+	group.Go(func() error {
+		defer close(chunks)
+		return read(ctx, func(chunk T) error {
+			select {
+			case chunks <- chunk:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	group.Go(func() error {
+		for chunk := range chunks {
+			if err := write(ctx, chunk); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the reservations of epoch %d: %w", j.record.OpenEpoch, err)
-	}
-	return carried, nil
-}
-
-func (j *rebuildJob) loadLive(ctx context.Context, orders []model.Order, buyers map[string]bool) error {
-	for len(orders) > 0 {
-		part := orders[:min(len(orders), loadChunk)]
-		orders = orders[len(part):]
-		marks := make([]model.Release, len(part))
-		for i, order := range part {
-			marks[i] = model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID}
-			if _, ok := buyers[order.UserID]; ok {
-				buyers[order.UserID] = true
-			}
-		}
-		if err := j.chunk(ctx, marks, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// loadSurvivors carries over what has no row. Such a reservation has its unit
-// still, unless its user has a live order: one mark, one unit.
-func (j *rebuildJob) loadSurvivors(
-	ctx context.Context, carried map[string]model.Reservation, buyers map[string]bool,
-	snapshot CopySnapshot,
-) error {
-	rest := make([]model.Reservation, 0, len(carried))
-	for _, r := range carried {
-		rest = append(rest, r)
-	}
-	for len(rest) > 0 {
-		part := rest[:min(len(rest), loadChunk)]
-		rest = rest[len(part):]
-		ids := make([]string, len(part))
-		for i, r := range part {
-			ids[i] = r.ID
-		}
-		rows, err := snapshot.Find(ctx, ids)
-		if err != nil {
-			return fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
-		}
-		var marks []model.Release
-		var pending []model.Reservation
-		for _, r := range part {
-			if _, ok := rows[r.ID]; ok {
-				continue
-			}
-			r.Epoch = j.record.Epoch
-			pending = append(pending, r)
-			if !buyers[r.UserID] {
-				buyers[r.UserID] = true
-				marks = append(marks, model.Release{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
-			}
-		}
-		if err := j.chunk(ctx, marks, pending); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (j *rebuildJob) chunk(ctx context.Context, marks []model.Release, pending []model.Reservation) error {
-	if err := j.deps.Copies.Load(ctx, j.record.VoucherID, j.record.Epoch, marks, pending); err != nil {
-		return fmt.Errorf("load %d buyers and %d reservations: %w", len(marks), len(pending), err)
-	}
-	j.marks += len(marks)
-	j.pending += len(pending)
-	j.loaded.Add(int64(len(marks) + len(pending)))
-	return nil
+	return group.Wait()
 }

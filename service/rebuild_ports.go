@@ -19,6 +19,8 @@ type CopyStore interface {
 	// it answers ErrSuperseded unless the epoch is the latest and not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
+	// Known tells which orders have a row, whatever became of them.
+	Known(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
 // CopySnapshot is one instant of a voucher and its orders.
@@ -26,7 +28,6 @@ type CopySnapshot interface {
 	Voucher() model.Voucher
 	// Live calls yield for every live order, some thousand at once.
 	Live(ctx context.Context, yield func([]model.Order) error) error
-	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
 }
 
 // DatabaseCopies is repository.Copies as a CopyStore.
@@ -40,12 +41,17 @@ func (d DatabaseCopies) Snapshot(ctx context.Context, voucherID string, epoch in
 // LoadedCopies is what a rebuild does to hot copies.
 type LoadedCopies interface {
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	Close(ctx context.Context, voucherID string, epoch int64) error
-	Rebuilding(ctx context.Context, voucherID string, epoch int64) error
+	// Close frees the keys of every epoch but the one the database opened last.
+	Close(ctx context.Context, voucherID string, epoch, opened int64) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
 	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	Load(ctx context.Context, voucherID string, epoch int64, marks []model.Release, pending []model.Reservation) error
-	Open(ctx context.Context, v model.Voucher, epoch int64, marks, pending int, previous int64) error
+	// Load loads live orders and carried reservations, in any order; one of
+	// nothing comes first.
+	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
+	// Open frees the keys of the previous epoch.
+	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error
+	// Abandon frees the keys of an epoch that will not be opened.
+	Abandon(ctx context.Context, voucherID string, epoch int64)
 }
 
 // BacklogReader looks at the queue.

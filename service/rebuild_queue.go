@@ -24,7 +24,7 @@ const (
 // rebuildWish is a wish that waits.
 type rebuildWish struct {
 	urgency urgency
-	force   bool // whatever the copy looks like
+	wrong   int64 // copies up to that epoch are wrong, whatever they look like
 }
 
 // Request asks for a rebuild behind the caller's back, if one is needed by the
@@ -32,10 +32,14 @@ type rebuildWish struct {
 // left to the reconciler, which asks again.
 func (r *Rebuilder) Request(voucherID string) { r.enqueue(voucherID, rebuildWish{urgency: asked}) }
 
-// Demand is Request whatever the copy looks like.
-func (r *Rebuilder) Demand(voucherID string) {
-	r.enqueue(voucherID, rebuildWish{urgency: asked, force: true})
+// Replace is Request when the copy of an epoch is wrong, however it looks. A later
+// finding of the same epoch causes no further rebuild.
+func (r *Rebuilder) Replace(voucherID string, epoch int64) {
+	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: epoch})
 }
+
+// Demand is Request whatever the copy looks like.
+func (r *Rebuilder) Demand(voucherID string) { r.Replace(voucherID, anyEpoch) }
 
 // Found is Request for a copy that nobody has asked for: those that somebody has
 // come first, then those on sale.
@@ -50,14 +54,14 @@ func (r *Rebuilder) Found(voucherID string, selling bool) {
 func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, busy := r.running[voucherID]; busy && !wish.force {
+	if _, busy := r.running[voucherID]; busy && wish.wrong == 0 {
 		return
 	}
 	before, waits := r.waiting[voucherID]
-	wish.force = wish.force || before.force
+	wish.wrong = max(wish.wrong, before.wrong)
 	switch {
 	case waits && wish.urgency >= before.urgency, waits && r.full(wish.urgency):
-		r.waiting[voucherID] = rebuildWish{before.urgency, wish.force}
+		r.waiting[voucherID] = rebuildWish{before.urgency, wish.wrong}
 		return
 	case !waits && (r.full(wish.urgency) || time.Now().Before(r.failures[voucherID].until)):
 		return
@@ -71,7 +75,7 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }
 
 // next takes the most urgent wish; there is one.
-func (r *Rebuilder) next() (voucherID string, force bool) {
+func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for u := range r.queue {
@@ -80,11 +84,11 @@ func (r *Rebuilder) next() (voucherID string, force bool) {
 			r.queue[u] = r.queue[u][1:]
 			if wish, waits := r.waiting[id]; waits && wish.urgency == urgency(u) {
 				delete(r.waiting, id)
-				return id, wish.force
+				return id, wish.wrong
 			}
 		}
 	}
-	return "", false
+	return "", 0
 }
 
 // Run serves requests until ctx ends.
@@ -97,8 +101,8 @@ func (r *Rebuilder) Run(ctx context.Context) {
 				case <-ctx.Done():
 					return
 				case <-r.ready:
-					id, force := r.next()
-					r.serve(ctx, id, force)
+					id, wrong := r.next()
+					r.serve(ctx, id, wrong)
 				}
 			}
 		})
@@ -106,8 +110,8 @@ func (r *Rebuilder) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-func (r *Rebuilder) serve(ctx context.Context, voucherID string, force bool) {
-	err := r.rebuild(ctx, voucherID, force)
+func (r *Rebuilder) serve(ctx context.Context, voucherID string, wrong int64) {
+	err := r.rebuild(ctx, voucherID, wrong)
 	if err != nil && !quiet(err) && ctx.Err() == nil {
 		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
 			slog.String("voucher_id", voucherID), slog.Any("error", err))

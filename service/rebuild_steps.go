@@ -19,10 +19,10 @@ const (
 	// heartbeat is how often a rebuild makes itself heard, in the database and
 	// in the log.
 	heartbeat = time.Second
-	// loadChunk is how many entries one call loads: large enough that round
-	// trips do not count, small enough that Redis answers others in between.
-	loadChunk = 1000
 )
+
+// stageOpening is the stage in which a rebuild's epoch may be open already.
+const stageOpening = "opening"
 
 // errNotSelling says that the database is not sold from in the mode async now.
 var errNotSelling = errors.New("the database is not sold from in the order mode async")
@@ -35,13 +35,13 @@ type rebuildJob struct {
 	voucher model.Voucher
 	stage   atomic.Pointer[string]
 	loaded  atomic.Int64
-	marks   int
-	pending int
+	live    int // orders loaded
+	carried int // reservations loaded; one that Redis showed twice counts twice
 }
 
 // begin takes the first two steps: the voucher is closed in the database and in
 // Redis, under a new epoch. It returns nil when nothing needs to be done.
-func (r *Rebuilder) begin(ctx context.Context, voucherID string, force bool) (*rebuildJob, error) {
+func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*rebuildJob, error) {
 	mode, err := r.deps.Modes.Read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the order mode: %w", err)
@@ -51,7 +51,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, force bool) (*r
 			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
 		}
 	}
-	record, err := r.due(ctx, voucherID, force)
+	record, err := r.due(ctx, voucherID, wrong)
 	if err != nil || record == nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, force bool) (*r
 	}
 	failpoint.Reach(failpoint.AfterCloseDatabase)
 	r.remember(voucherID, next.Epoch)
-	if err := r.deps.Copies.Close(ctx, voucherID, next.Epoch); err != nil {
+	if err := r.deps.Copies.Close(ctx, voucherID, next.Epoch, next.OpenEpoch); err != nil {
 		return nil, fmt.Errorf("close the hot copy of voucher %s: %w", voucherID, err)
 	}
 	failpoint.Reach(failpoint.AfterCloseCopy)
@@ -72,8 +72,9 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, force bool) (*r
 }
 
 // due reads what the database says of a voucher's copy; nil when nothing needs
-// to be done, errRebuilding when somebody else does it.
-func (r *Rebuilder) due(ctx context.Context, voucherID string, force bool) (*model.CopyRecord, error) {
+// to be done, errRebuilding when somebody else does it. Copies of the epoch given,
+// and of those before, are wrong whatever they look like.
+func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*model.CopyRecord, error) {
 	records, err := r.deps.Store.Read(ctx, []string{voucherID})
 	if err != nil {
 		return nil, fmt.Errorf("read the copy record of voucher %s: %w", voucherID, err)
@@ -88,7 +89,7 @@ func (r *Rebuilder) due(ctx context.Context, voucherID string, force bool) (*mod
 	}
 	hot := copies[voucherID]
 	healthy := record.Open() && hot.State == model.CopyOpen && hot.Epoch == record.Epoch
-	if healthy && !force {
+	if healthy && record.Epoch > wrong {
 		r.forget(voucherID)
 		return nil, nil //nolint:nilnil // nothing to do is no error
 	}
@@ -119,13 +120,16 @@ func (j *rebuildJob) finish(ctx context.Context) error {
 	defer func() { stop(nil); <-done }()
 
 	err := j.steps(ctx)
+	if err != nil && *j.stage.Load() != stageOpening { // else it may be the epoch that counts
+		j.deps.Copies.Abandon(context.WithoutCancel(ctx), j.record.VoucherID, j.record.Epoch)
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(cause, model.ErrSuperseded) {
 		return cause
 	}
 	if err == nil {
 		j.deps.Log.InfoContext(ctx, "a hot copy is open",
 			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
-			slog.Int("buyers", j.marks), slog.Int("reserved", j.pending), slog.Duration("took", time.Since(began)))
+			slog.Int("orders", j.live), slog.Int("reserved", j.carried), slog.Duration("took", time.Since(began)))
 	}
 	return err
 }
@@ -141,8 +145,8 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return fmt.Errorf("store the barrier: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterBarrier)
-	if err := j.deps.Copies.Rebuilding(ctx, id, epoch); err != nil {
-		return fmt.Errorf("mark the hot copy: %w", err)
+	if err := j.chunk(ctx, nil, nil); err != nil {
+		return err
 	}
 	j.at("waiting for the queue")
 	if j.record.OpenEpoch > 0 { // before the first copy nothing can have been queued
@@ -156,12 +160,14 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return err
 	}
 	failpoint.Reach(failpoint.AfterLoad)
-	j.at("opening")
+	j.at(stageOpening)
 	if err := j.deps.Store.Open(ctx, id, epoch); err != nil {
 		return fmt.Errorf("open in the database: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenDatabase)
-	if err := j.deps.Copies.Open(ctx, j.voucher, epoch, j.marks, j.pending, j.record.OpenEpoch); err != nil {
+	// An operator may have taken units out of the database: they are not for sale.
+	missing := max(0, j.voucher.Stock-j.voucher.Remaining-int64(j.live))
+	if err := j.deps.Copies.Open(ctx, j.voucher, epoch, missing, j.record.OpenEpoch); err != nil {
 		return fmt.Errorf("open the hot copy: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
@@ -213,7 +219,7 @@ func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
 		err := j.deps.Store.Progress(beatCtx, j.record.VoucherID, j.record.Epoch)
 		cancel()
 		// Once the database has it open, there is no progress to be made known.
-		if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != "opening" {
+		if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != stageOpening {
 			stop(err)
 			return
 		}

@@ -30,7 +30,7 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 			s.close(r.Order, model.OrderFailed, model.ReasonUnprocessable)
 			s.outbox = nil // its release was noted, and the process died before the rest
 		},
-		"failed for another order and never corrected": func(s *stage) {
+		"failed for another order and never replaced": func(s *stage) {
 			s.sell("o0", "u1")
 			r := s.admit("o1", "u1")
 			s.close(r.Order, model.OrderFailed, model.ReasonAlreadyOrdered)

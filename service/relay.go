@@ -122,7 +122,7 @@ func (r *relay) apply(ctx context.Context, page []model.Release, later map[strin
 		failpoint.Reach(failpoint.BeforeRelease)
 		applied, err := needless[id], error(nil)
 		if !applied {
-			applied, err = r.settler.undo(ctx, finishedOrder{row: row})
+			applied, err = r.settler.undo(ctx, row)
 		}
 		failpoint.Reach(failpoint.AfterRelease)
 		if !applied && err == nil {

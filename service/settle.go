@@ -24,10 +24,6 @@ type SettledCopies interface {
 	Settle(ctx context.Context, voucherID string, orderIDs []string) error
 	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
-	// Correct puts the live order in the place of one that must not be.
-	Correct(ctx context.Context, release model.Release, liveOrderID string) error
-	// Invalidate closes the copy of an epoch that had too many units.
-	Invalidate(ctx context.Context, voucherID string, epoch int64) error
 	// OrderOf tells which order a user's mark names; "" without a mark.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
 	// Pending finds an order that is not known to be persisted.
@@ -35,15 +31,9 @@ type SettledCopies interface {
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 }
 
-// OrderLists finds a user's orders.
-type OrderLists interface {
-	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-}
-
 // Settler tells hot copies what became of reservations.
 type Settler struct {
 	copies   SettledCopies
-	orders   OrderLists
 	notes    CanceledNotes
 	rebuilds CopyDoctor
 	metrics  *telemetry.Worker
@@ -54,7 +44,6 @@ type Settler struct {
 // SettlerDeps is what a Settler works with.
 type SettlerDeps struct {
 	Copies   SettledCopies
-	Orders   OrderLists
 	Notes    CanceledNotes
 	Rebuilds CopyDoctor
 	Metrics  *telemetry.Worker
@@ -64,8 +53,7 @@ type SettlerDeps struct {
 // NewSettler makes a Settler.
 func NewSettler(deps SettlerDeps) *Settler {
 	return &Settler{
-		copies: deps.Copies, orders: deps.Orders, notes: deps.Notes, rebuilds: deps.Rebuilds,
-		metrics: deps.Metrics, log: deps.Log,
+		copies: deps.Copies, notes: deps.Notes, rebuilds: deps.Rebuilds, metrics: deps.Metrics, log: deps.Log,
 	}
 }
 
@@ -73,9 +61,6 @@ func NewSettler(deps SettlerDeps) *Settler {
 type finishedOrder struct {
 	reservation model.Reservation
 	row         model.Order
-	// other is the live order that stood in the way of one that failed as
-	// ALREADY_ORDERED.
-	other string
 }
 
 // finish tells the hot copies of rows the worker has committed. It is bounded
@@ -118,21 +103,21 @@ func (s *Settler) account(ctx context.Context, order finishedOrder) {
 }
 
 // settle settles the live rows, one call for each voucher, and closes the others.
-// A copy that cannot be told holds up no other one, least of all one that sells
-// too much.
+// A copy that cannot be told holds up no other one.
 func (s *Settler) settle(ctx context.Context, orders []finishedOrder) error {
-	live := map[string][]string{}
+	settled := map[string][]string{}
 	var closed []finishedOrder
 	for _, order := range orders {
-		if order.row.Live() {
-			live[order.row.VoucherID] = append(live[order.row.VoucherID], order.row.ID)
-		} else {
+		if order.row.Live() || refusedByTheDatabase(order.row) {
+			settled[order.row.VoucherID] = append(settled[order.row.VoucherID], order.row.ID)
+		}
+		if !order.row.Live() {
 			closed = append(closed, order)
 		}
 	}
 	failpoint.Reach(failpoint.BeforeSettle)
 	var failed []error
-	for voucherID, ids := range live {
+	for voucherID, ids := range settled {
 		if err := s.copies.Settle(ctx, voucherID, ids); err != nil {
 			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err))
 		}

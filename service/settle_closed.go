@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,122 +10,77 @@ import (
 	"seckill/model"
 )
 
-// close undoes the reservations of closed rows. After an error it only goes on
-// with copies that sell too much: they must not go on selling.
+// close undoes the reservations of closed rows. A copy that is closed, or cannot
+// be told, is told nothing more, and holds up no other.
 func (s *Settler) close(ctx context.Context, orders []finishedOrder) error {
 	var applied []string
-	var failed error
+	var failed []error
+	later := map[string]bool{}
 	for _, order := range orders {
-		if failed != nil && !soldTooMany(order.row) {
+		if later[order.row.VoucherID] {
 			continue
 		}
-		done, err := s.undo(ctx, order)
-		if err != nil {
-			failed = errors.Join(failed, err)
-		} else if done {
+		done, err := s.undo(ctx, order.row)
+		failed = append(failed, err)
+		if done {
 			applied = append(applied, order.row.ID)
+		} else {
+			later[order.row.VoucherID] = true
 		}
 	}
 	if len(applied) > 0 {
 		if err := s.notes.DoneOrders(ctx, applied); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("note %d releases: %w", len(applied), err))
+			failed = append(failed, fmt.Errorf("note %d releases: %w", len(applied), err))
 		}
 	}
-	return failed
+	return errors.Join(failed...)
 }
 
-// soldTooMany reports whether an order failed because its hot copy had more
-// units than the database.
-func soldTooMany(row model.Order) bool {
-	return row.Status == model.OrderFailed && row.Reason == model.ReasonSoldOut
+// refusedByTheDatabase reports whether an order failed because its hot copy had
+// more to sell than the database, or had lost the user's other order: whatever it
+// is, that copy is stale.
+func refusedByTheDatabase(row model.Order) bool {
+	return row.Status == model.OrderFailed &&
+		(row.Reason == model.ReasonSoldOut || row.Reason == model.ReasonAlreadyOrdered)
 }
 
-// undo puts right in the hot copy what a closed row had reserved there. False
-// means later: the copy is closed.
-func (s *Settler) undo(ctx context.Context, order finishedOrder) (bool, error) {
-	release := model.Release{OrderID: order.row.ID, VoucherID: order.row.VoucherID, UserID: order.row.UserID}
-	if soldTooMany(order.row) {
-		return s.invalidate(ctx, release, order.reservation.Epoch)
+// undo gives back in the hot copy the unit of a closed row. False means later: the
+// copy is closed, or is to be replaced.
+func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
+	if refusedByTheDatabase(row) {
+		return s.replace(ctx, row)
 	}
-	if order.row.Status == model.OrderFailed && order.row.Reason == model.ReasonAlreadyOrdered {
-		other, err := s.liveOrder(ctx, order)
-		if err != nil {
-			return false, err
-		}
-		if other != "" {
-			return s.correct(ctx, release, other)
-		}
-	}
-	applied, err := s.copies.Release(ctx, release)
+	applied, err := s.copies.Release(ctx, model.Release{OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID})
 	if err != nil {
-		return false, fmt.Errorf("release order %s: %w", release.OrderID, err)
+		return false, fmt.Errorf("release order %s: %w", row.ID, err)
 	}
 	return applied, nil
 }
 
-// correct makes a user's mark name the live order, which gives the unit of the
-// other one back.
-func (s *Settler) correct(ctx context.Context, release model.Release, liveOrderID string) (bool, error) {
-	err := s.copies.Correct(ctx, release, liveOrderID)
-	switch {
-	case errors.Is(err, model.ErrCopyClosed):
+// replace asks for another copy as long as the open one has the mark of an order
+// that the database refused. That mark goes with its copy and by no other way: the
+// unit it holds never existed, or belongs to the user's live order. True means that
+// it is gone.
+func (s *Settler) replace(ctx context.Context, row model.Order) (bool, error) {
+	// The epoch first: one that is later than the mark's would cost a rebuild more.
+	copies, err := s.copies.Read(ctx, []string{row.VoucherID})
+	hot, known := copies[row.VoucherID]
+	if !known {
+		return false, fmt.Errorf("read the hot copy of voucher %s: %w", row.VoucherID, cmp.Or(err, model.ErrCopyClosed))
+	}
+	marked, _, err := s.copies.OrderOf(ctx, row.VoucherID, row.UserID)
+	if errors.Is(err, model.ErrCopyClosed) {
 		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("correct the mark of order %s: %w", release.OrderID, err)
-	default:
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the mark of order %s: %w", row.ID, err)
+	}
+	if marked != row.ID {
 		return true, nil
 	}
-}
-
-// liveOrder finds the order that stood in the way of one that failed.
-func (s *Settler) liveOrder(ctx context.Context, order finishedOrder) (string, error) {
-	if order.other != "" {
-		return order.other, nil
-	}
-	for _, status := range []model.OrderStatus{model.OrderUnpaid, model.OrderPaid} {
-		page, err := s.orders.List(ctx, model.OrderQuery{
-			UserID: order.row.UserID, VoucherID: order.row.VoucherID, Status: status, Limit: 1,
-		})
-		if err != nil {
-			return "", fmt.Errorf("find the live order beside %s: %w", order.row.ID, err)
-		}
-		if len(page.Items) > 0 {
-			return page.Items[0].ID, nil
-		}
-	}
-	return "", nil
-}
-
-// invalidate closes a copy that had more units than the database. Nothing is
-// given back, because the unit never existed: the mark goes with the rebuild.
-// Without an epoch it is the current copy's fault only while the mark is there;
-// true means that it is gone.
-func (s *Settler) invalidate(ctx context.Context, release model.Release, epoch int64) (bool, error) {
-	id := release.VoucherID
-	if epoch == 0 {
-		marked, _, err := s.copies.OrderOf(ctx, id, release.UserID)
-		if errors.Is(err, model.ErrCopyClosed) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("look for the mark of order %s: %w", release.OrderID, err)
-		}
-		if marked != release.OrderID {
-			return true, nil
-		}
-		copies, err := s.copies.Read(ctx, []string{id})
-		if err != nil {
-			return false, fmt.Errorf("read the hot copy of voucher %s: %w", id, err)
-		}
-		epoch = copies[id].Epoch
-	}
-	if err := s.copies.Invalidate(ctx, id, epoch); err != nil {
-		s.rebuilds.Demand(id)
-		return false, fmt.Errorf("close the hot copy of voucher %s, epoch %d, with too many units: %w", id, epoch, err)
-	}
-	s.log.WarnContext(ctx, "a hot copy had too many units and is rebuilt",
-		slog.String("voucher_id", id), slog.Int64("epoch", epoch))
-	s.rebuilds.Request(id)
+	s.log.WarnContext(ctx, "a hot copy is stale and is rebuilt", slog.String("voucher_id", row.VoucherID),
+		slog.Int64("epoch", hot.Epoch), slog.String("order_id", row.ID), slog.String("reason", row.Reason))
+	s.rebuilds.Replace(row.VoucherID, hot.Epoch)
 	return false, nil
 }
 

@@ -79,7 +79,7 @@ func (d dbSide) decide(r model.Reservation) model.Outcome {
 	}
 	for _, other := range d.rows {
 		if other.Live() && other.UserID == r.UserID {
-			return model.Outcome{Order: d.close(r.Order, model.OrderFailed, model.ReasonAlreadyOrdered), Other: other.ID, Created: true}
+			return model.Outcome{Order: d.close(r.Order, model.OrderFailed, model.ReasonAlreadyOrdered), Created: true}
 		}
 	}
 	if d.voucher.Remaining == 0 {
@@ -295,12 +295,11 @@ func (i instant) Live(_ context.Context, yield func([]model.Order) error) error 
 	return yield(live)
 }
 
-func (i instant) Find(_ context.Context, ids []string) (map[string]model.Order, error) {
-	found := map[string]model.Order{}
-	for _, id := range ids {
-		if row, ok := i.rows[id]; ok {
-			found[id] = row
-		}
+func (d dbSide) Known(ctx context.Context, ids []string) (map[string]bool, error) {
+	known := map[string]bool{}
+	found, err := d.Find(ctx, ids)
+	for id := range found {
+		known[id] = true
 	}
-	return found, nil
+	return known, err
 }

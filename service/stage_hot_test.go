@@ -48,7 +48,7 @@ func (h hotSide) Reserve(_ context.Context, asked []model.Admission) ([]model.Ad
 		switch {
 		case h.marks[a.Epoch][a.UserID] != "":
 			a.Err = model.AlreadyOrdered(model.Order{ID: h.marks[a.Epoch][a.UserID]})
-		case int64(len(h.marks[a.Epoch])) >= h.hot.Voucher.Stock:
+		case int64(len(h.marks[a.Epoch])) >= h.hot.Voucher.Stock-h.missing:
 			a.Err = model.SoldOut()
 		default:
 			h.marks[a.Epoch][a.UserID] = a.ID
@@ -96,27 +96,6 @@ func (h hotSide) Release(_ context.Context, r model.Release) (bool, error) {
 	return err == nil, err
 }
 
-func (h hotSide) Correct(_ context.Context, r model.Release, live string) error {
-	return h.opened("hot.correct", func() {
-		delete(h.pendings[h.hot.Epoch], r.OrderID)
-		if h.marks[h.hot.Epoch][r.UserID] == r.OrderID {
-			h.marks[h.hot.Epoch][r.UserID] = live
-		}
-	})
-}
-
-func (h hotSide) Invalidate(_ context.Context, _ string, epoch int64) error {
-	if err := h.step("hot.invalidate"); err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.hot.State == model.CopyOpen && h.hot.Epoch == epoch {
-		h.hot.State = model.CopyClosed
-	}
-	return nil
-}
-
 func (h hotSide) Touch(_ context.Context, rs []model.Reservation) error {
 	return h.opened("hot.touch", func() {
 		for _, r := range rs {
@@ -136,7 +115,7 @@ func (h hotSide) Read(context.Context, []string) (map[string]model.HotCopy, erro
 		hot.State = model.CopyClosed
 	}
 	hot.Buyers, hot.Reserved = int64(len(h.marks[hot.Epoch])), int64(len(h.pendings[hot.Epoch]))
-	hot.Voucher.Remaining = hot.Voucher.Stock - hot.Buyers
+	hot.Voucher.Remaining = max(0, hot.Voucher.Stock-h.missing-hot.Buyers)
 	hot.Voucher.ServerTime = time.Now()
 	return map[string]model.HotCopy{"v1": hot}, nil
 }
@@ -220,7 +199,7 @@ func (h hotSide) building(name string, epoch int64, do func()) error {
 	return nil
 }
 
-func (h hotSide) Close(_ context.Context, _ string, epoch int64) error {
+func (h hotSide) Close(_ context.Context, _ string, epoch, opened int64) error {
 	if err := h.step("hot.close"); err != nil {
 		return err
 	}
@@ -230,37 +209,60 @@ func (h hotSide) Close(_ context.Context, _ string, epoch int64) error {
 		return model.ErrSuperseded
 	}
 	h.hot.Epoch, h.hot.State = epoch, model.CopyClosed
+	h.keep(func(held int64) bool { return held == opened })
 	return nil
 }
 
-func (h hotSide) Rebuilding(_ context.Context, _ string, epoch int64) error {
-	return h.building("hot.rebuilding", epoch, func() { h.hot.State = model.CopyRebuilding })
+// keep frees the keys of all other epochs.
+func (h hotSide) keep(which func(epoch int64) bool) {
+	maps.DeleteFunc(h.marks, func(epoch int64, _ map[string]string) bool { return !which(epoch) })
+	maps.DeleteFunc(h.pendings, func(epoch int64, _ map[string]model.Reservation) bool { return !which(epoch) })
 }
 
-func (h hotSide) Load(_ context.Context, _ string, epoch int64, marks []model.Release, pending []model.Reservation) error {
-	return h.building("hot.load", epoch, func() {
-		if h.marks[epoch] == nil {
+func (h hotSide) Abandon(_ context.Context, _ string, epoch int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keep(func(held int64) bool { return held != epoch })
+}
+
+func (h hotSide) Load(_ context.Context, _ string, epoch int64, live []model.Order, carried []model.Reservation) error {
+	lost := false
+	err := h.building("hot.load", epoch, func() {
+		if h.hot.State == model.CopyClosed && len(live)+len(carried) == 0 {
+			h.hot.State = model.CopyRebuilding
 			h.marks[epoch], h.pendings[epoch] = map[string]string{}, map[string]model.Reservation{}
 		}
-		for _, mark := range marks {
-			h.marks[epoch][mark.UserID] = mark.OrderID
+		if lost = h.hot.State != model.CopyRebuilding || h.marks[epoch] == nil; lost {
+			return
 		}
-		for _, r := range pending {
+		for _, order := range live {
+			h.marks[epoch][order.UserID] = order.ID
+		}
+		for _, r := range carried {
+			if h.marks[epoch][r.UserID] == "" {
+				h.marks[epoch][r.UserID] = r.ID
+			}
 			h.pendings[epoch][r.ID] = r
-			h.due[r.ID] = r.CreatedAt
+			h.due[r.ID] = time.Time{}
 		}
 	})
+	if err == nil && lost {
+		return model.ErrSuperseded
+	}
+	return err
 }
 
-func (h hotSide) Open(_ context.Context, v model.Voucher, epoch int64, marks, pending int, _ int64) error {
-	matches := false
+func (h hotSide) Open(_ context.Context, v model.Voucher, epoch, missing, _ int64) error {
+	lost := false
 	err := h.building("hot.open", epoch, func() {
-		if matches = len(h.marks[epoch]) == marks && len(h.pendings[epoch]) == pending; matches {
-			h.hot = model.HotCopy{State: model.CopyOpen, Epoch: epoch, Voucher: v}
-			h.hot.Voucher.Version = epoch << 40
+		if lost = h.hot.State != model.CopyRebuilding || h.marks[epoch] == nil; lost {
+			return
 		}
+		h.hot, h.missing = model.HotCopy{State: model.CopyOpen, Epoch: epoch, Voucher: v}, missing
+		h.hot.Voucher.Version = epoch << 40
+		h.keep(func(held int64) bool { return held == epoch })
 	})
-	if err == nil && !matches {
+	if err == nil && lost {
 		return model.ErrSuperseded
 	}
 	return err
@@ -280,7 +282,7 @@ func (h hotSide) Apply(_ context.Context, v model.Voucher) (bool, error) {
 func (h hotSide) Lower(_ context.Context, _ string, stock, revision int64) error {
 	refused := false
 	err := h.opened("hot.lower", func() {
-		if refused = int64(len(h.marks[h.hot.Epoch])) > stock; !refused {
+		if refused = h.missing+int64(len(h.marks[h.hot.Epoch])) > stock; !refused {
 			h.hot.Voucher.Stock, h.hot.Voucher.Revision = stock, revision
 		}
 	})

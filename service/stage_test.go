@@ -28,6 +28,7 @@ type stage struct {
 	intents []model.StockIntent
 
 	hot      model.HotCopy // its counts are made when it is read
+	missing  int64
 	marks    map[int64]map[string]string
 	pendings map[int64]map[string]model.Reservation
 	due      map[string]time.Time
@@ -67,7 +68,7 @@ func newStage(t *testing.T) *stage {
 		Store: dbSide{s}, Copies: hotSide{s}, Queue: queueSide{s}, Modes: modeSide{s}, Metrics: s.worker, Log: quiet,
 	})
 	s.settler = NewSettler(SettlerDeps{
-		Copies: hotSide{s}, Orders: dbSide{s}, Notes: dbSide{s}, Rebuilds: s.rebuild, Metrics: s.worker, Log: quiet,
+		Copies: hotSide{s}, Notes: dbSide{s}, Rebuilds: s.rebuild, Metrics: s.worker, Log: quiet,
 	})
 	return s
 }
@@ -193,7 +194,7 @@ func (s *stage) close(row model.Order, status model.OrderStatus, reason string) 
 func (s *stage) remaining() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hot.Voucher.Stock - int64(len(s.marks[s.hot.Epoch]))
+	return s.hot.Voucher.Stock - s.missing - int64(len(s.marks[s.hot.Epoch]))
 }
 
 // balanced checks the conservation by id set of a quiet system.

@@ -113,7 +113,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		Store: b.records, Copies: b.hot, Queue: q, Modes: mode.redis.modes(b.modes), Metrics: b.metrics, Log: i.log,
 	})
 	b.settler = service.NewSettler(service.SettlerDeps{
-		Copies: b.hot, Orders: orders, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
+		Copies: b.hot, Notes: b.releases, Rebuilds: b.rebuilder, Metrics: b.metrics, Log: i.log,
 	})
 	b.auditor = service.NewAuditor(service.AuditorDeps{
 		Store: b.vouchers, Vouchers: b.vouchers, Orders: orders, Copies: b.hot, Queue: q, Settler: b.settler,

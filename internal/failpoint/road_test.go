@@ -20,22 +20,22 @@ const (
 var changing = map[string]kind{
 	"Reserve": ofAnInterface, "Publish": ofAnInterface, "Confirm": ofAnInterface,
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
-	"Settle": ofAnInterface, "Release": ofAnInterface, "Correct": ofAnInterface, "Invalidate": ofAnInterface, "Touch": ofAnInterface,
+	"Settle": ofAnInterface, "Release": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
-	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Rebuilding": ofAnInterface, "Progress": ofAnInterface,
-	"Load": ofAnInterface, "Open": ofAnInterface, "Retire": ofAnInterface,
+	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
+	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
-	"insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "confirm": ofTheRoad,
+	"insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
 
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each Find Found Get GetMany
-	Hash Incarnation Intents Kept List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Quiet Read Rebuild Request Selling Snapshot Stats Unlock Verify
+	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each EachProcessing Find Found Get GetMany
+	Hash Incarnation Intents Kept Known List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Quiet Read Rebuild Replace Request Selling Snapshot Stats Unlock Verify
 	Voucher Watch Watched buyers copies views`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -56,7 +56,7 @@ var roads = map[string][]string{
 var together = map[string]string{
 	"Cancel, Cancel":           "the second is for an order that was persisted behind the first, which changed nothing",
 	"Settle, close":            "they are of different orders: settled ones and closed ones",
-	"Rebuilding, load":         "the first only shows that a rebuild is under way",
+	"chunk, load":              "the first only shows that a rebuild is under way",
 	"ChangeStock, IntendStock": "the first is sync mode's, which has no copy",
 	"Publish, undo":            "the second is a defect that only tests ask for",
 }
@@ -64,27 +64,24 @@ var together = map[string]string{
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/confirm.go confirm":          "between the steps of publish",
-	"service/admission.go undo":           "a defect that only tests ask for",
-	"service/settle_closed.go close":      "between the steps of settle",
-	"service/settle_closed.go undo":       "between the steps of settle and of the relay",
-	"service/settle_closed.go correct":    "between the steps of settle and of the relay",
-	"service/settle_closed.go invalidate": "between the steps of settle and of the relay",
-	"service/rebuild_load.go chunk":       "between the steps of a rebuild",
-	"service/rebuild_steps.go beat":       "only shows that a rebuild is under way",
-	"service/voucher_stock.go lower":      "between the steps of a stock that shrinks",
+	"service/confirm.go confirm":     "between the steps of publish",
+	"service/admission.go undo":      "a defect that only tests ask for",
+	"service/settle_closed.go close": "between the steps of settle",
+	"service/settle_closed.go undo":  "between the steps of settle and of the relay",
+	"service/rebuild_load.go chunk":  "between the steps of a rebuild",
+	"service/rebuild_steps.go beat":  "only shows that a rebuild is under way",
+	"service/voucher_stock.go lower": "between the steps of a stock that shrinks",
 
-	"service/admission_refusal.go marked":  "does what the relay does, for a buyer who asks before it",
-	"service/admission_refusal.go correct": "does what the relay does, for a buyer who asks before it",
-	"service/audit_repair.go repairEach":   "does what the reconciler does, when an operator asks for it",
-	"service/relay.go retire":              "before the step that notes it, and repeated until then",
-	"service/reconcile_watch.go apply":     "repeated until the copy has the row's revision",
-	"service/voucher_stock.go apply":       "the reconciler does it if this does not",
-	"service/voucher_stock.go restore":     "repeated until the intent is gone",
-	"service/voucher.go Create":            "a voucher without a copy is loaded by the reconciler",
-	"service/voucher.go Patch":             "one transaction; the reconciler applies what the copy lacks",
-	"service/account.go create":            "no order depends on it",
-	"service/order_commit.go create":       "sync mode: one transaction, or one a voucher, between the steps of persisting",
+	"service/admission_refusal.go marked": "does what the relay does, for a buyer who asks before it",
+	"service/audit_repair.go repairEach":  "does what the reconciler does, when an operator asks for it",
+	"service/relay.go retire":             "before the step that notes it, and repeated until then",
+	"service/reconcile_watch.go apply":    "repeated until the copy has the row's revision",
+	"service/voucher_stock.go apply":      "the reconciler does it if this does not",
+	"service/voucher_stock.go restore":    "repeated until the intent is gone",
+	"service/voucher.go Create":           "a voucher without a copy is loaded by the reconciler",
+	"service/voucher.go Patch":            "one transaction; the reconciler applies what the copy lacks",
+	"service/account.go create":           "no order depends on it",
+	"service/order_commit.go create":      "sync mode: one transaction, or one a voucher, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/replay.go Replay":        "the letter goes last: until then it can be replayed again",

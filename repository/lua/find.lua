@@ -4,13 +4,11 @@
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] order id, or empty
 -- ARGV[4] user, when there is no order id
--- Replies {1 open or 0 closed, epoch, order id or '', pending entry or ''}. A
---   closed copy is still asked, but not that of another server, nor one that
---   is being loaded.
+-- Replies {1 open or 0 closed, epoch, order id or '', pending entry or ''}; both
+--   are '' when closed.
 
 if head.epoch and head.epoch ~= ARGV[1] then return reply(-1) end
-local why = shut()
-if why and (head.opened ~= head.epoch or head.run_id ~= server() or not loaded()) then return reply(0, '', '') end
+if shut() then return reply(0, '', '') end
 local id = ARGV[3]
 if id == '' then id = redis.call('hget', KEYS[2], ARGV[4]) or '' end
-return reply(why and 0 or 1, id, redis.call('hget', KEYS[3], id == '' and ' ' or id) or '')
+return reply(1, id, redis.call('hget', KEYS[3], id == '' and ' ' or id) or '')

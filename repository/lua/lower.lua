@@ -9,7 +9,7 @@
 local why = shut()
 if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end
-if redis.call('hlen', KEYS[2]) - 1 > tonumber(ARGV[3]) then return reply(2) end
+if tonumber(head.stock) - free() > tonumber(ARGV[3]) then return reply(2) end
 redis.call('hset', KEYS[1], 'revision', ARGV[4])
 if tonumber(ARGV[3]) < tonumber(head.stock) then redis.call('hset', KEYS[1], 'stock', ARGV[3]) end
 redis.call('hincrby', KEYS[1], 'changes', 1)

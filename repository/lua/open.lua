@@ -1,23 +1,19 @@
--- Opens a loaded copy, if it is all there and nobody has begun another.
+-- Opens a loaded copy, if nobody has begun another, and frees the copy before.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
--- KEYS[6...] the keys of the copy before, which may go
--- ARGV[3] number of marks
--- ARGV[4] number of pending entries
--- ARGV[5] ms since 1970 until which the copy is kept
--- ARGV[6] how long it is kept at the least, ms
--- ARGV[7] how long the copy before is kept, ms
--- ARGV[8...] names and values of the voucher's fields
+-- KEYS[6...] the keys of the copy before
+-- ARGV[3] units of the stock that the database can not sell
+-- ARGV[4] ms since 1970 until which the copy is kept
+-- ARGV[5] how long it is kept at the least, ms
+-- ARGV[6...] names and values of the voucher's fields
 -- Replies {1, epoch}, also when this epoch is open already; {0, epoch} the copy
---   has another epoch or server, is not complete, or was open and closed since.
+--   has another epoch or server, or was not loaded, or something of it was lost.
 
-if head.epoch ~= ARGV[1] or head.run_id ~= server() or not loaded() then return reply(0) end
-if head.opened == ARGV[1] then return reply(head.state == 'open' and 1 or 0) end
-if redis.call('hlen', KEYS[2]) - 1 ~= tonumber(ARGV[3]) or redis.call('hlen', KEYS[3]) - 1 ~= tonumber(ARGV[4]) then
-  return reply(0)
-end
-redis.call('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', unpack(ARGV, 8))
-local keep = text(math.max(tonumber(ARGV[5]), math.floor(clock() / 1000) + tonumber(ARGV[6])))
+if head.epoch ~= ARGV[1] or head.server ~= server() or not loaded() then return reply(0) end
+if head.state == 'open' then return reply(1) end
+if head.state ~= 'rebuilding' then return reply(0) end
+if #KEYS > 5 then redis.call('unlink', unpack(KEYS, 6)) end
+redis.call('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', 'missing', ARGV[3], unpack(ARGV, 6))
+local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
 for i = 1, 5 do redis.call('pexpireat', KEYS[i], keep) end
-for i = 6, #KEYS do redis.call('pexpire', KEYS[i], ARGV[7]) end
 return reply(1)

@@ -26,7 +26,7 @@ local locks = #KEYS > 5 and redis.call('exists', unpack(KEYS, 6)) > 0
 
 local now = clock()
 local outside = head.vstate ~= 'published' or now < tonumber(head.begin_us) or now >= tonumber(head.end_us)
-local left = tonumber(head.stock) - (redis.call('hlen', KEYS[2]) - 1)
+local left = free()
 local entry = ' ' .. text(now) .. ' ' .. head.price .. ' ' .. head.currency .. ' ' .. head.epoch
 local ms = text(math.floor(now / 1000))
 
