@@ -3,7 +3,9 @@ package repository_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"seckill/model"
 )
@@ -52,4 +54,37 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		wantErr(t, err, model.ErrCopyClosed)
 		wantErr(t, s.copies.EachProcessing(t.Context(), s.v.ID, nil), model.ErrCopyClosed)
 	})
+}
+
+// All orders that are processing cost Redis one scan: page by page they would cost
+// one for each page.
+func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t, "--appendonly", "no")
+	const orders = 20_000
+	var carried []model.Reservation
+	for i := range orders {
+		carried = append(carried, model.Reservation{Order: model.Order{
+			ID: fmt.Sprintf("%d.%s", i, s.v.ID), UserID: user(i), Currency: "CNY", CreatedAt: time.UnixMicro(int64(i)),
+		}})
+	}
+	s.rebuild(2, 1, nil, carried)
+	must(t, s.client.ConfigResetStat(t.Context()).Err())
+	last, seen := orders, 0
+	must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error {
+		if at := int(o.CreatedAt.UnixMicro()); at != last-1 {
+			t.Fatalf("order %d follows %d", at, last)
+		}
+		last--
+		seen++
+		return nil
+	}))
+	if seen != orders {
+		t.Errorf("%d orders of %d", seen, orders)
+	}
+	var calls int
+	_, stats, _ := strings.Cut(s.client.Info(t.Context(), "commandstats").Val(), "cmdstat_hscan:calls=")
+	if _, err := fmt.Sscan(strings.Replace(stats, ",", " ", 1), &calls); err != nil || calls > 3*orders/1000 {
+		t.Errorf("%d scans, %v", calls, err)
+	}
 }

@@ -92,6 +92,9 @@ func (i *Instance) openQueue(ctx context.Context, cfg config.Config, deployment 
 // openBackstage opens the queue and puts together what works on it. Nothing
 // runs yet.
 func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s servers, mode orderMode) (*backstage, error) {
+	if cfg.RedisURL != "" {
+		adviseExpiry(ctx, s.redis, i.log)
+	}
 	q, err := i.openQueue(ctx, cfg, mode.deployment)
 	if err != nil {
 		return nil, err
