@@ -112,13 +112,12 @@ func peak(work func()) int64 {
 // the memory of the process. BUYERS=1000000 makes it a large one, whose time and
 // memory are bounded; three in ten of the buyers are reserved.
 func TestASaleIsReopenedFromAStream(t *testing.T) {
+	t.Parallel()
 	buyers := 20_000
 	if text := os.Getenv("BUYERS"); text != "" {
 		var err error
 		buyers, err = strconv.Atoi(text)
 		must(t, err)
-	} else {
-		t.Parallel()
 	}
 	b, db := closedShop(t)
 	v := b.voucher(t, int64(buyers)+10)
