@@ -25,10 +25,14 @@ const (
 // carried and gets a closed row meanwhile is released as any other, once the new
 // copy is open.)
 func (j *rebuildJob) load(ctx context.Context) error {
-	if err := overlap(ctx, j.survivors, j.carry); err != nil {
+	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
+		j.carried += len(carried)
+		return j.chunk(ctx, nil, carried)
+	})
+	if err != nil {
 		return fmt.Errorf("carry the reservations of epoch %d over: %w", j.record.OpenEpoch, err)
 	}
-	err := j.deps.Store.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot CopySnapshot) error {
+	err = j.deps.Store.Snapshot(ctx, j.record.VoucherID, j.record.Epoch, func(snapshot CopySnapshot) error {
 		j.voucher = snapshot.Voucher()
 		return overlap(ctx, snapshot.Live, func(ctx context.Context, orders []model.Order) error {
 			j.live += len(orders)
@@ -41,36 +45,41 @@ func (j *rebuildJob) load(ctx context.Context) error {
 	return nil
 }
 
-// survivors yields the reservations of the epoch that was open, some thousand at
-// once. It can take in no more of them.
+// survivors yields the reservations of the epoch that was open and have no row, up
+// to a thousand at once. It can take in no more of them.
 func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservation) error) error {
 	if j.record.OpenEpoch == 0 {
 		return nil
 	}
 	part := make([]model.Reservation, 0, carryChunk)
+	pass := func() error {
+		carried, err := j.rowless(ctx, part)
+		if part = part[:0]; err != nil || len(carried) == 0 {
+			return err // a Load of nothing would begin anew
+		}
+		return yield(carried)
+	}
 	err := j.deps.Copies.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, func(r model.Reservation) error {
 		if part = append(part, r); len(part) < carryChunk {
 			return nil
 		}
-		full := part
-		part = make([]model.Reservation, 0, carryChunk)
-		return yield(full)
+		return pass()
 	})
 	if err != nil || len(part) == 0 {
 		return err
 	}
-	return yield(part)
+	return pass()
 }
 
-// carry carries over what has no row.
-func (j *rebuildJob) carry(ctx context.Context, reservations []model.Reservation) error {
+// rowless returns those reservations that have no row, for the new epoch.
+func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservation) ([]model.Reservation, error) {
 	ids := make([]string, len(reservations))
 	for i, r := range reservations {
 		ids[i] = r.ID
 	}
 	known, err := j.deps.Store.Known(ctx, ids)
 	if err != nil {
-		return fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
+		return nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
 	}
 	var carried []model.Reservation
 	for _, r := range reservations {
@@ -79,11 +88,7 @@ func (j *rebuildJob) carry(ctx context.Context, reservations []model.Reservation
 			carried = append(carried, r)
 		}
 	}
-	if len(carried) == 0 {
-		return nil // a Load of nothing would begin anew
-	}
-	j.carried += len(carried)
-	return j.chunk(ctx, nil, carried)
+	return carried, nil
 }
 
 func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []model.Reservation) error {

@@ -22,14 +22,22 @@ end
 
 local carried = 5 + 2 * tonumber(ARGV[4])
 if carried > 5 then redis.call('hset', KEYS[2], unpack(ARGV, 5, carried - 1)) end
-local entries, due = {}, {}
+local users, marks, entries, due = {}, {}, {}, {}
 for i = carried, #ARGV, 3 do
-  redis.call('hsetnx', KEYS[2], ARGV[i], ARGV[i + 1])
+  users[#users + 1] = ARGV[i]
   local n = #entries
   entries[n + 1], entries[n + 2] = ARGV[i + 1], ARGV[i + 2]
   due[n + 1], due[n + 2] = '0', ARGV[i + 1]
 end
-if #entries > 0 then
+if #users > 0 then
+  local known = redis.call('hmget', KEYS[2], unpack(users))
+  for i = 1, #users do
+    if not known[i] then
+      marks[#marks + 1] = users[i]
+      marks[#marks + 1] = entries[2 * i - 1]
+    end
+  end
+  if #marks > 0 then redis.call('hset', KEYS[2], unpack(marks)) end
   redis.call('hset', KEYS[3], unpack(entries))
   redis.call('zadd', KEYS[4], unpack(due))
 end
