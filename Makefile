@@ -74,6 +74,7 @@ drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_OR
 .PHONY: quiet
 quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=10000)
 	QUIET_VOUCHERS=$${QUIET_VOUCHERS:-10000} $(E2E) -run TestQuietVouchersCostNextToNothing
+
 .PHONY: reopen
 reopen: deps ## a sale of a million buyers is reopened within 5 s and 100 MiB (BUYERS=1000000)
 	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service $(ARGS) -run TestASaleIsReopenedFromAStream
