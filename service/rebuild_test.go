@@ -282,8 +282,8 @@ func TestRebuildsAreServedByUrgency(t *testing.T) {
 	var served []string
 	for range 6 {
 		<-r.ready
-		id, force := r.next()
-		served = append(served, fmt.Sprint(id, " ", force))
+		id, wrong := r.next()
+		served = append(served, fmt.Sprint(id, " ", wrong == anyEpoch))
 	}
 	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
 	if !slices.Equal(served, want) || len(r.ready) != len(r.waiting) || len(r.waiting) != maxRebuildQueue+1-6 {

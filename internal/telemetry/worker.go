@@ -38,7 +38,7 @@ func NewWorker(registerer prometheus.Registerer) *Worker {
 		persisted: counters("seckill_reservations_persisted_total", "status", "Reservations that became a row, by its status."),
 		failed:    counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed."),
 		buried:    counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
-		stuck:     counter("seckill_orders_buried_stuck_total", "Dead letters whose unit could not be given back: an operator must look."),
+		stuck:     counter("seckill_orders_buried_stuck_total", "Dead letters whose failed row could not be written: their messages come again, and an operator must look."),
 		unsettled: counter("seckill_settle_failures_total", "Calls to hot copies that failed after a commit; the reconciler repeats them."),
 		reconciled: counters("seckill_reconciled_total", "action",
 			"What the reconciler put right, by what it did: settled, released, republished, relayed, applied, intent, rebuild."),
@@ -71,7 +71,7 @@ func (m *Worker) Failed(reason string) { m.failed.WithLabelValues(reason).Inc() 
 // Buried counts a dead letter.
 func (m *Worker) Buried() { m.buried.Inc() }
 
-// Stuck counts a dead letter whose failed row could not be written.
+// Stuck counts a dead letter whose failed row could not be written, once.
 func (m *Worker) Stuck() { m.stuck.Inc() }
 
 // Unsettled counts a call to a hot copy that failed after a commit.
