@@ -180,7 +180,7 @@ func (h *hotDesk) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.B
 	h.held.Add(1)
 	found := make([]model.BuyersOrder, len(buyers))
 	if err := h.pause(ctx, queryTime); err != nil {
-		return found, nil //nolint:nilerr // nothing can be told
+		return found, nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
