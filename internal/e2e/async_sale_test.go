@@ -22,6 +22,9 @@ func promises(t *testing.T, instances []*app, voucherID string, users []string) 
 		mu          sync.Mutex
 		promised    = map[string]string{}
 	)
+	for _, a := range instances {
+		a.connect(t, len(users))
+	}
 	for n, user := range users {
 		ready.Add(1)
 		done.Go(func() {

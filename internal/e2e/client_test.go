@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,12 +57,46 @@ func (a answer) code() model.Code {
 // the end of the test.
 func newClient(t testing.TB) *http.Client {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConns: 2000, MaxIdleConnsPerHost: 2000}
+	transport := &http.Transport{MaxIdleConnsPerHost: 4000}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
 		Transport:     transport,
 		Timeout:       30 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// connect opens so many connections to an instance and lets each have an answer,
+// so that the requests that follow, up to as many at once, need no new one. The
+// program closes a connection that has said nothing within five seconds, and
+// http.Transport opens connections that it uses only later, so that a rush on a
+// starved machine would now and then be sent down a closed one.
+func (a *app) connect(t testing.TB, count int) {
+	t.Helper()
+	const atOnce = 50 // more would themselves wait too long to be written
+	var (
+		opening sync.WaitGroup
+		slots   = make(chan struct{}, atOnce)
+		answers = make([]*http.Response, count)
+	)
+	for n := range answers {
+		slots <- struct{}{}
+		opening.Go(func() {
+			defer func() { <-slots }()
+			var err error
+			if answers[n], err = a.client.Get(a.url + "/livez"); err != nil {
+				t.Errorf("connection %d: %v", n, err)
+			}
+		})
+	}
+	opening.Wait()
+	for _, answer := range answers {
+		if answer == nil {
+			continue
+		}
+		// Only now is the connection free for another request: all are there.
+		_, _ = io.Copy(io.Discard, answer.Body)
+		answer.Body.Close()
 	}
 }
 

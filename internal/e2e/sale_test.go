@@ -21,6 +21,9 @@ func rush(t *testing.T, instances []*app, voucherID string, users []string, atte
 		mu          sync.Mutex
 		answers     = map[string][]answer{}
 	)
+	for _, a := range instances {
+		a.connect(t, len(users)*attempts/len(instances)+1)
+	}
 	for n, user := range users {
 		token := instances[0].token(t, user, model.RoleUser)
 		for attempt := range attempts {
