@@ -35,7 +35,10 @@ build: ## the static binary, bin/seckill
 
 .PHONY: test
 test: deps ## all tests against real servers, with the race detector (PKG=./lock ARGS='-run X')
-	@CGO_ENABLED=1 go build -race $(PKG) # on all cores; below, TEST_P counts for compilers too
+	@# Compiled first, on all cores: while tests run, TEST_P counts for compilers too, and the programs that the
+	@# tests start would be compiled inside the first test that starts them.
+	@CGO_ENABLED=0 go build . github.com/nats-io/nats-server/v2
+	@CGO_ENABLED=1 go list -race -test -export -deps -f '{{""}}' $(PKG)
 	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -p=$(TEST_P) -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
 .PHONY: cover
@@ -86,7 +89,7 @@ interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
-	$(BIN)/golangci-lint run $(PKG)
+	CGO_ENABLED=0 $(BIN)/golangci-lint run $(PKG) # reads what the tests' programs were, or will be, compiled to
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
@@ -115,7 +118,7 @@ clean: ## remove what was built
 
 # Tools have a module of their own, deployments/tools, so that their requirements stay out of the service's.
 $(BIN)/golangci-lint: deployments/tools/go.mod deployments/tools/go.sum
-	cd deployments/tools && GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
 # k6 is a program to run beside the service, not a part of its build: the one version is pinned here.

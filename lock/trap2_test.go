@@ -185,9 +185,11 @@ func TestTrap12UnlockByAnother(t *testing.T) {
 
 // Two hundred waiters give up in every way; no goroutine, no subscription and
 // no key stays. Guards: unlink's watch.Stop; the drop of slots. (TestMain looks
-// for goroutines again at the end.)
+// for goroutines again at the end.) It runs before the parallel tests, whose
+// goroutines it would count.
+//
+//nolint:paralleltest // see above
 func TestTrap13Leaks(t *testing.T) {
-	t.Parallel()
 	b := newBench(t)
 	lease := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
 	waiters := locksOn(t, b.direct)
@@ -215,7 +217,7 @@ func TestTrap13Leaks(t *testing.T) {
 	eventually(t, 5*time.Second, "no subscription left", func() bool { return subscribed(t, b.direct, "k") == 0 })
 	mustUnlock(t, lease)
 	onlyPassing(t, b.direct)
-	if after := runtime.NumGoroutine(); after > before+100 { // other tests run beside this one
+	if after := runtime.NumGoroutine(); after > before+100 {
 		t.Errorf("%d goroutines, %d before", after, before)
 	}
 }

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -20,7 +21,14 @@ import (
 	"seckill/queue"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m) }
+func TestMain(m *testing.M) {
+	// These tests wait for servers that are away and compute next to nothing: more of them at a time than
+	// there are cores. -parallel wins, because the command line is read later.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	testserver.Main(m)
+}
 
 // patience is how long an event is waited for: far more than it takes, on a
 // busy machine under the race detector too.

@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,10 @@ func build(tags string) (string, error) {
 	path := filepath.Join(dir, "seckill")
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "go", "build", "-tags", tags, "-o", path, "seckill").CombinedOutput()
+	cmd := exec.CommandContext(ctx, "go", "build", "-tags", tags, "-o", path, "seckill")
+	// As it is released, and compiled once for it and for nats-server, which have much in common.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build the program with the tags %q: %w\n%s", tags, err, out)
 	}
