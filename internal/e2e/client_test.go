@@ -84,7 +84,7 @@ func (a *app) connect(t testing.TB, count int) {
 		opening.Go(func() {
 			defer func() { <-slots }()
 			var err error
-			if answers[n], err = a.client.Get(a.url + "/livez"); err != nil {
+			if answers[n], err = a.client.Get(a.url + "/livez"); err != nil { //nolint:bodyclose // below
 				t.Errorf("connection %d: %v", n, err)
 			}
 		})
