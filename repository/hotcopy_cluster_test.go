@@ -55,6 +55,14 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			group = append(group, s.admission(user(i)))
 		}
 	}
+	identity, err := repository.RedisIdentity(t.Context(), client)
+	must(t, err)
+	before, err := copies.Incarnation(t.Context())
+	must(t, err)
+	again, err := copies.Incarnation(t.Context())
+	if must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {
+		t.Errorf("%q of %q, then %q", identity, before, again)
+	}
 	answers, err := copies.Reserve(t.Context(), group)
 	must(t, err)
 	var reservations []model.Reservation
