@@ -217,10 +217,12 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 				s.lose()
 				s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
 				s.on[at] = func() error { // the snapshot was taken
-					delete(s.on, at)
 					s.cancel("o1")
-					<-time.After(2 * rebuildAbandoned) // the process is stopped
-					s.record.Progress = nil
+					<-time.After(2 * rebuildAbandoned)
+					s.mu.Lock()
+					delete(s.on, at)
+					s.record.Progress = nil // the process was stopped
+					s.mu.Unlock()
 					return s.reconciler(&keys{}).relay.pass(t.Context())
 				}
 				other := NewRebuilder(s.rebuild.deps)

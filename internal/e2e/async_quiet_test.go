@@ -1,0 +1,100 @@
+package e2e_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	// quietCost is what quiet vouchers may cost at most, as a part of one core, in
+	// the database, Redis and the process together.
+	quietCost = 0.02
+	// quietLook is how long is looked at each of the cases in the short version; a
+	// clock tick is a thousandth of it. The long one takes so many times as long.
+	quietLook = 10 * time.Second
+	quietLong = 6
+)
+
+// What nobody buys costs next to nothing, whether it is on sale or will be. Long
+// version, with 10,000 vouchers: make quiet.
+//
+//nolint:paralleltest // what it measures is not for a machine that is busy with other tests
+func TestQuietVouchersCostNextToNothing(t *testing.T) {
+	vouchers := count(t, "QUIET_VOUCHERS", 1000)
+	look := quietLook
+	if vouchers >= 10_000 {
+		look *= quietLong
+	}
+	own, s := asyncOnOwnServers(t)
+	p := launch(t, s)
+	db, err := sql.Open("mysql", s["SECKILL_DATABASE_DSN"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	query := func(statement string, args ...any) {
+		t.Helper()
+		if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure := func(what string) (cores float64) {
+		t.Helper()
+		before := [...]float64{cpuSeconds(t, own.redis.PID()), cpuSeconds(t, own.database.PID()), cpuSeconds(t, p.cmd.Process.Pid)}
+		<-time.After(look)
+		var each [3]float64
+		for i, pid := range []int{own.redis.PID(), own.database.PID(), p.cmd.Process.Pid} {
+			each[i] = (cpuSeconds(t, pid) - before[i]) / look.Seconds()
+			cores += each[i]
+		}
+		t.Logf("%-30s Redis %.4f, MariaDB %.4f, seckill %.4f: %.4f cores", what, each[0], each[1], each[2], cores)
+		return cores
+	}
+
+	p.onSale(t, 1)
+	alone := measure("1 voucher")
+	query(`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('quiet', seq), 'quiet', '', 1000, 2000, 'CNY', 100, 100, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 30 DAY,
+			'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_1000000 WHERE seq <= ?`, vouchers)
+	until(t, 3*time.Minute, "every voucher is loaded", func() bool {
+		<-time.After(100 * time.Millisecond)
+		var closed int
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed); err != nil {
+			t.Fatal(err)
+		}
+		return closed == 0
+	})
+	<-time.After(2 * time.Second) // the servers have written what was loaded
+	for _, phase := range []struct{ name, begins string }{{"on sale", "0 HOUR"}, {"upcoming", "24 HOUR"}} {
+		query("UPDATE vouchers SET begin_at = created_at + INTERVAL " + phase.begins + " WHERE title = 'quiet'")
+		<-time.After(6 * time.Second) // a sweep
+		cost := measure(fmt.Sprintf("and %d that are %s", vouchers, phase.name)) - alone
+		t.Logf("%d vouchers that are %s cost %.2f %% of a core", vouchers, phase.name, 100*cost)
+		if cost > quietCost {
+			t.Errorf("that is more than %.0f %%", 100*quietCost)
+		}
+	}
+}
+
+// cpuSeconds is what a process has computed since it was started.
+func cpuSeconds(t *testing.T, pid int) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Behind the name, which is in parentheses: 11 fields, utime and stime.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const ticks = 100 // a second, on every Linux
+	user, err := strconv.ParseFloat(fields[11], 64)
+	system, errSystem := strconv.ParseFloat(fields[12], 64)
+	if err != nil || errSystem != nil {
+		t.Fatal(err, errSystem)
+	}
+	return (user + system) / ticks
+}
