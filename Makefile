@@ -60,11 +60,16 @@ bench-lock: deps ## the lock against redsync, redislock and rueidislock on one R
 # does less of the same. SEED repeats a run: each prints the seed it had.
 ROUNDS ?= 20
 SEED ?=
+EVENT ?=
 E2E := go test -count=1 -v -timeout=60m ./internal/e2e $(ARGS)
 
 .PHONY: chaos
 chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
 	ROUNDS=$(ROUNDS) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
+
+.PHONY: weather
+weather: deps ## what no list of faults names, at random during a rush (ROUNDS=20 SEED= EVENT=)
+	ROUNDS=$(ROUNDS) SEED=$(SEED) EVENT="$(EVENT)" $(E2E) -run TestWeather
 
 .PHONY: linear
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -29,6 +28,8 @@ type wire struct {
 	links map[*link]bool
 	traps []*trap
 	held  [2]chan struct{} // closed when the direction may go on; nil: nothing is held
+	// answer answers in the server's place what is not to reach it; nil: everything does.
+	answer func(data []byte) []byte
 }
 
 // link is one connection through the wire.
@@ -101,7 +102,7 @@ func (w *wire) accept() {
 }
 
 // carry moves bytes in one direction until the connection ends.
-func (w *wire) carry(l *link, d direction, to io.Writer, from io.Reader) {
+func (w *wire) carry(l *link, d direction, to, from net.Conn) {
 	defer w.end(l)
 	buffer := make([]byte, 64<<10)
 	for {
@@ -109,6 +110,12 @@ func (w *wire) carry(l *link, d direction, to io.Writer, from io.Reader) {
 		if n > 0 {
 			if !w.pass(l, d, buffer[:n]) {
 				return
+			}
+			if reply := w.answered(d, buffer[:n]); reply != nil {
+				if _, err := from.Write(reply); err != nil {
+					return
+				}
+				continue
 			}
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
@@ -139,6 +146,23 @@ func (w *wire) pass(l *link, d direction, data []byte) bool {
 		}
 	}
 	return true
+}
+
+// answered is the answer to bytes on their way up that the server shall not see.
+func (w *wire) answered(d direction, data []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if d == down || w.answer == nil {
+		return nil
+	}
+	return w.answer(data)
+}
+
+// answers gives answers in the server's place, or to nil none any more.
+func (w *wire) answers(answer func(data []byte) []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
 }
 
 func (w *wire) end(l *link) {

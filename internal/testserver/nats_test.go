@@ -102,3 +102,29 @@ func TestNATSRunsOnItsFile(t *testing.T) {
 		}
 	}
 }
+
+func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
+	t.Parallel()
+	server := testserver.NATS(t, "authorization: {user: a, password: old}")
+	pid := server.PID()
+	opens := func(password string) bool {
+		conn, err := nats.Connect(server.URL(), nats.UserInfo("a", password))
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	if !opens("old") || opens("new") {
+		t.Fatal("it does not ask for the password that it was started with")
+	}
+	server.Reload("authorization: {user: a, password: new}")
+	for deadline := time.Now().Add(10 * time.Second); !opens("new") || opens("old"); {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not ask for the new password")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	if server.PID() != pid {
+		t.Error("it was started again")
+	}
+}

@@ -1,0 +1,393 @@
+package e2e_test
+
+import (
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+const (
+	weatherUser     = "shop"
+	weatherPassword = "weather"
+
+	// An event lasts this long. strikes of them come in a round.
+	shortestEvent, longestEvent = 15 * time.Millisecond, 3 * time.Second
+	strikes                     = 3
+	// patienceWithOthers is the longest time for which a voucher may be refused
+	// because of another one, or after everybody was met.
+	patienceWithOthers = 5 * time.Second
+	// forgiveness is how long after Redis lost what it had acknowledged an order
+	// may be promised that turns out to be a user's second one.
+	forgiveness = 2 * time.Second
+	// fewest of many failures are told.
+	fewest = 4
+)
+
+// In each round two vouchers sell while things happen to the servers that no
+// list of faults names: all are put right after 15 ms to 3 s. Every 202 is
+// unpaid then, the audits balance, and nobody was refused for long for somebody
+// else's trouble. Long version: make weather, with EVENT=name for one alone.
+func TestWeather(t *testing.T) {
+	t.Parallel()
+	rounds, w := count(t, "ROUNDS", 2), newWeather(t)
+	for round := range rounds {
+		w.round()
+		if t.Failed() {
+			t.Fatalf("in round %d", round+1)
+		}
+	}
+}
+
+// weather is a deployment with accounts and wires of its own, and what happens
+// to it.
+type weather struct {
+	t      *testing.T
+	chance *rand.Rand
+	deck   []event // those that have not come yet, before all come again
+
+	own              servers
+	admin            *sql.DB
+	primary, replica *redis.Client
+	queue            rawStream
+	wires            map[string]*wire
+	processes        []*process // two APIs, two workers
+	settings         settings   // without wires and accounts
+
+	sales [2]*sale
+	began time.Time
+	past  []struck
+}
+
+// struck is an event that happened.
+type struck struct {
+	event
+	span
+}
+
+func newWeather(t *testing.T) *weather {
+	t.Helper()
+	w := &weather{t: t, chance: seeded(t), own: servers{
+		database: testserver.MariaDB(t), redis: testserver.Redis(t, "--repl-diskless-sync-delay", "0"),
+		nats: testserver.NATS(t, natsAccounts(weatherPassword, "")),
+	}}
+	second := testserver.Redis(t, "--repl-diskless-sync-delay", "0")
+	w.admin = w.open(w.own.database.AdminDSN(testserver.DefaultSchema))
+	w.admin.SetMaxOpenConns(1) // which it keeps when there are no others
+	w.sql("CREATE USER "+weatherUser+"@'127.0.0.1' IDENTIFIED BY '"+weatherPassword+"'", "GRANT ALL ON seckill.* TO "+weatherUser+"@'127.0.0.1'")
+	w.primary, w.replica = w.client(w.own.redis), w.client(second)
+	w.follow(w.replica, w.primary)
+	w.redis(w.primary, "ACL SETUSER "+weatherUser+" on >"+weatherPassword+" ~* &* +@all")
+
+	w.wires = map[string]*wire{
+		inMariaDB: newWire(t, w.own.database.Addr()), inRedis: newWire(t, w.own.redis.Addr()), inNATS: newWire(t, w.own.nats.Addr()),
+	}
+	account := weatherUser + ":" + weatherPassword + "@"
+	w.settings = settings{
+		"SECKILL_DATABASE_DSN": w.own.database.DSN(testserver.DefaultSchema), "SECKILL_NATS_URL": "nats://admin:admin@" + w.own.nats.Addr(),
+		"SECKILL_REDIS_URL": w.own.redis.URL(), "SECKILL_ORDER_MODE": "async", "SECKILL_JWT_SECRET": secret, "SECKILL_RATE_USER": "0",
+	}
+	s := w.settings.with(settings{
+		"SECKILL_DATABASE_DSN": account + "tcp(" + w.wires[inMariaDB].addr() + ")/" + testserver.DefaultSchema,
+		"SECKILL_REDIS_URL":    "redis://" + account + w.wires[inRedis].addr() + "/0",
+		"SECKILL_NATS_URL":     "nats://" + account + w.wires[inNATS].addr(),
+	})
+	for _, role := range []string{"api", "api", "worker", "worker"} {
+		w.processes = append(w.processes, launch(t, s.with(settings{"SECKILL_ROLE": role})))
+	}
+	w.queue = streamOf(t, w.settings)
+	return w
+}
+
+// round sells while things happen, and checks what became of it.
+func (w *weather) round() {
+	w.t.Helper()
+	w.began, w.past = time.Now(), nil
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for n := range w.sales {
+		s := &sale{voucher: w.processes[0].onSale(w.t, 1_000_000).ID, apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
+		w.sales[n] = s
+		load.Go(func() { s.rush(w.t, stop) })
+	}
+	end := sync.OnceFunc(func() { close(stop); load.Wait() })
+	defer end()
+	for range strikes {
+		w.pause(time.Second)
+		w.strike()
+	}
+	w.revive()
+	over := time.Now()
+	end()
+	w.checkAnswers()
+	w.checkSilence(over)
+	w.checkPromises()
+	yes, all := 0, 0
+	for _, s := range w.sales {
+		yes, all = yes+len(s.promised()), all+len(s.requests)
+	}
+	w.t.Logf("%d of %d requests were promised in %v, and looked at for %v:\n%s", yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
+}
+
+// strike makes one thing happen, or two in different places, puts them right,
+// and gives the other voucher the time it may need to sell again.
+func (w *weather) strike() {
+	w.t.Helper()
+	now := []struck{{event: w.draw("")}}
+	if w.chance.IntN(4) == 0 {
+		if e := w.draw(now[0].server); e.name != "" {
+			now = append(now, struck{event: e})
+		}
+	}
+	lasts := make([]time.Duration, len(now))
+	for n := range lasts {
+		lasts[n] = shortestEvent + time.Duration(w.chance.Int64N(int64(longestEvent-shortestEvent)))
+	}
+	slices.Sort(lasts)
+	mends := make([]func(), len(now))
+	for n := range now {
+		now[n].from = time.Now()
+		mends[n] = now[n].strike(w, lasts[n])
+	}
+	for n, mend := range mends {
+		<-time.After(time.Until(now[n].from.Add(lasts[n])))
+		mend()
+		now[n].to = time.Now()
+		w.past = append(w.past, now[n])
+	}
+	for mended := time.Now(); time.Since(mended) < patienceWithOthers && w.sales[1].sold().Before(mended); {
+		w.revive()
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// draw takes an event from the deck that is not on a server; the deck holds each
+// that EVENT does not exclude once. There may be none.
+func (w *weather) draw(not string) event {
+	if len(w.deck) == 0 {
+		wanted := os.Getenv("EVENT")
+		w.deck = slices.DeleteFunc(events(), func(e event) bool { return wanted != "" && e.name != wanted })
+		if len(w.deck) == 0 {
+			w.t.Fatalf("there is no event %q", wanted)
+		}
+		w.chance.Shuffle(len(w.deck), func(a, b int) { w.deck[a], w.deck[b] = w.deck[b], w.deck[a] })
+	}
+	n := slices.IndexFunc(w.deck, func(e event) bool { return e.server != not })
+	if n < 0 {
+		return event{}
+	}
+	e := w.deck[n]
+	w.deck = slices.Delete(w.deck, n, n+1)
+	return e
+}
+
+// revive starts a process again that found that it cannot go on, as an
+// orchestrator does. One that ends as if all were well is left dead by those.
+func (w *weather) revive() {
+	w.t.Helper()
+	for n, p := range w.processes {
+		select {
+		case <-p.exited:
+			if p.cmd.ProcessState.Success() {
+				w.t.Errorf("process %d ended by itself, and said that all is well", n+1)
+			}
+			p.revive(w.t)
+		default:
+		}
+	}
+}
+
+// checkAnswers checks that nobody heard what the contract does not know.
+func (w *weather) checkAnswers() {
+	w.t.Helper()
+	for _, s := range w.sales {
+		odd := s.those(func(r request) bool { return r.odd })
+		var told []string
+		for _, r := range odd[:min(len(odd), fewest)] {
+			told = append(told, w.story(s, r.user, r.id))
+		}
+		if len(odd) > 0 {
+			w.t.Errorf("%d answers are late, or none of the contract:\n%s", len(odd), strings.Join(told, "\n"))
+		}
+	}
+}
+
+// checkSilence checks that the other voucher was not refused for long.
+func (w *weather) checkSilence(over time.Time) {
+	w.t.Helper()
+	var everybody []span
+	for _, s := range w.past {
+		if !s.aimed {
+			everybody = append(everybody, s.span)
+		}
+	}
+	for _, silent := range w.sales[1].silences(span{w.began, over}, everybody) {
+		if took := silent.to.Sub(silent.from); took > patienceWithOthers {
+			w.t.Errorf("nobody could buy the other voucher for %v, from %v on", took, w.at(silent.from))
+		}
+	}
+}
+
+// checkPromises waits until every 202 is unpaid and both audits balance.
+func (w *weather) checkPromises() {
+	w.t.Helper()
+	var wrong []string
+	for deadline := time.Now().Add(settlement); ; <-time.After(100 * time.Millisecond) {
+		w.revive()
+		wrong = nil
+		for _, s := range w.sales {
+			wrong = append(wrong, w.broken(s)...)
+		}
+		if len(wrong) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			w.t.Errorf("%d things are not as they must be:\n%s", len(wrong), shorten(wrong))
+			break
+		}
+	}
+	listed, err := runs(w.t, w.settings, "deadletters", "list")
+	w.must("list the dead letters", err)
+	if lines := strings.Split(listed, "\n"); !strings.HasPrefix(listed, "0 ") {
+		w.t.Errorf("good orders are among the dead letters:\n%s\n%s", shorten(lines), shorten(lines[len(lines)-2:]))
+	}
+}
+
+// shorten keeps a few of many things.
+func shorten(things []string) string { return strings.Join(things[:min(len(things), fewest)], "\n") }
+
+// broken names the promises of a sale that are not kept, and what does not
+// balance.
+func (w *weather) broken(s *sale) (wrong []string) {
+	w.t.Helper()
+	orders := w.orders(s.voucher)
+	forgiven := 0
+	for _, r := range s.promised() {
+		order := orders[r.order]
+		switch {
+		case order.UserID == r.user && order.Status == model.OrderUnpaid:
+		case order.Status == model.OrderFailed && w.lost(r.answered):
+			forgiven++
+		default:
+			wrong = append(wrong, fmt.Sprintf("order %s is %q (%s)\n", r.order, order.Status, order.Reason)+w.story(s, r.user, r.order))
+		}
+	}
+	got, err := send(w.processes[1].client, http.MethodGet, w.processes[1].url+"/api/v1/admin/vouchers/"+s.voucher+"/audit", w.processes[1].admin(w.t), nil)
+	if err != nil || got.status != http.StatusOK || !settled(decode[model.Audit](w.t, got)) {
+		wrong = append(wrong, fmt.Sprintf("the audit of voucher %s: %d %.600s %v", s.voucher, got.status, got.body, err))
+	}
+	if len(wrong) == 0 && forgiven > 0 {
+		w.t.Logf("Redis lost what it had acknowledged, and %d orders for it", forgiven)
+	}
+	return wrong
+}
+
+// lost reports whether Redis was losing what it had acknowledged.
+func (w *weather) lost(at time.Time) bool {
+	return slices.ContainsFunc(w.past, func(s struck) bool {
+		return s.loses && at.After(s.from) && at.Before(s.to.Add(forgiveness))
+	})
+}
+
+// orders are all rows of a voucher.
+func (w *weather) orders(voucher string) map[string]model.Order {
+	w.t.Helper()
+	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status, reason FROM orders WHERE voucher_id = ?", voucher)
+	w.must("read the orders", err)
+	defer rows.Close()
+	orders := map[string]model.Order{}
+	for rows.Next() {
+		var o model.Order
+		w.must("read an order", rows.Scan(&o.ID, &o.UserID, &o.Status, &o.Reason))
+		orders[o.ID] = o
+	}
+	w.must("read the orders", rows.Err())
+	return orders
+}
+
+// story is everything that is known of a user and what an id names.
+func (w *weather) story(s *sale, user, id string) string {
+	lines := append([]string{"    " + user}, s.story(user, w.began)...)
+	for n, p := range w.processes {
+		for _, line := range linesNaming(p.output.String(), id) {
+			lines = append(lines, fmt.Sprintf("process %d: %s", n+1, strings.TrimSpace(line)))
+		}
+	}
+	return strings.Join(lines, "\n        ")
+}
+
+// events tells what happened, and when.
+func (w *weather) events() string {
+	var lines []string
+	for _, s := range w.past {
+		lines = append(lines, fmt.Sprintf("    %v to %v: %s", w.at(s.from), w.at(s.to), s.name))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// at is an instant of a round.
+func (w *weather) at(instant time.Time) time.Duration {
+	return instant.Sub(w.began).Round(time.Millisecond)
+}
+
+func (w *weather) pause(most time.Duration) {
+	<-time.After(time.Duration(w.chance.Int64N(int64(most))))
+}
+
+func (w *weather) must(what string, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (w *weather) until(what string, holds func() bool) {
+	w.t.Helper()
+	until(w.t, 20*time.Second, what, holds)
+}
+
+func (w *weather) open(dsn string) *sql.DB {
+	w.t.Helper()
+	db, err := sql.Open("mysql", dsn)
+	w.must("open the database", err)
+	w.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// sql runs statements of the administrator.
+func (w *weather) sql(statements ...string) {
+	w.t.Helper()
+	for _, statement := range statements {
+		_, err := w.admin.ExecContext(w.t.Context(), statement)
+		w.must(statement, err)
+	}
+}
+
+func (w *weather) client(server *testserver.Server) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 20 * time.Second})
+	w.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// redis runs a command of the administrator.
+func (w *weather) redis(client *redis.Client, command string) string {
+	w.t.Helper()
+	var args []any
+	for word := range strings.FieldsSeq(command) {
+		args = append(args, word)
+	}
+	said, err := client.Do(w.t.Context(), args...).Result()
+	w.must(command, err)
+	return fmt.Sprint(said)
+}
