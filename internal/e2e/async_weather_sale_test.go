@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -44,7 +45,7 @@ func (s *sale) ask(t *testing.T, user string, attempt int) (final bool) {
 	case got.status == http.StatusAccepted:
 		r.said, r.order = "202", decode[model.Order](t, got).ID
 	default:
-		r.said = fmt.Sprintf("%d %s", got.status, got.body)
+		r.said = fmt.Sprintf("%d %s", got.status, bytes.TrimSpace(got.body))
 		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && code != model.CodeAlreadyOrdered
 		final = code == model.CodeAlreadyOrdered
 	}
@@ -152,6 +153,9 @@ func (s *sale) silences(whole span, excused []span) []span {
 // story is what a user heard, and when.
 func (s *sale) story(user string, since time.Time) (lines []string) {
 	for _, r := range s.those(func(r request) bool { return r.user == user }) {
+		if len(lines) == fewest {
+			return append(lines, "and so on")
+		}
 		lines = append(lines, fmt.Sprintf("asked at %v, answered at %v: %s %s", r.asked.Sub(since).Round(time.Millisecond), r.answered.Sub(since).Round(time.Millisecond), r.said, r.order))
 	}
 	return lines

@@ -242,19 +242,20 @@ func (w *weather) checkSilence(over time.Time) {
 // checkPromises waits until every 202 is unpaid and both audits balance.
 func (w *weather) checkPromises() {
 	w.t.Helper()
-	var wrong []string
-	for deadline := time.Now().Add(settlement); ; <-time.After(100 * time.Millisecond) {
+	right := func() bool {
+		return !slices.ContainsFunc(w.sales[:], func(s *sale) bool { return len(w.broken(s))+len(w.unbalanced(s)) > 0 })
+	}
+	for deadline := time.Now().Add(settlement); !right() && time.Now().Before(deadline); {
 		w.revive()
-		wrong = nil
-		for _, s := range w.sales {
-			wrong = append(wrong, w.broken(s)...)
+		<-time.After(200 * time.Millisecond)
+	}
+	for n, s := range w.sales {
+		broken := w.broken(s)
+		for _, r := range broken[:min(len(broken), fewest)] {
+			w.t.Errorf("voucher %d: a promise is not kept, one of %d:\n%s", n+1, len(broken), w.story(s, r.user, r.order))
 		}
-		if len(wrong) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			w.t.Errorf("%d things are not as they must be:\n%s", len(wrong), shorten(wrong))
-			break
+		if said := w.unbalanced(s); said != "" {
+			w.t.Errorf("voucher %d: the audit says %.800s", n+1, said)
 		}
 	}
 	listed, err := runs(w.t, w.settings, "deadletters", "list")
@@ -264,33 +265,39 @@ func (w *weather) checkPromises() {
 	}
 }
 
-// shorten keeps a few of many things.
-func shorten(things []string) string { return strings.Join(things[:min(len(things), fewest)], "\n") }
+// shorten keeps a few of many lines.
+func shorten(lines []string) string { return strings.Join(lines[:min(len(lines), fewest)], "\n") }
 
-// broken names the promises of a sale that are not kept, and what does not
-// balance.
-func (w *weather) broken(s *sale) (wrong []string) {
+// broken are the promises of a sale that are not kept: the order is not there, or
+// not unpaid. One that failed because Redis lost it is none.
+func (w *weather) broken(s *sale) []request {
 	w.t.Helper()
-	orders := w.orders(s.voucher)
-	forgiven := 0
-	for _, r := range s.promised() {
+	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status FROM orders WHERE voucher_id = ?", s.voucher)
+	w.must("read the orders", err)
+	defer rows.Close()
+	orders := map[string]model.Order{}
+	for rows.Next() {
+		var o model.Order
+		w.must("read an order", rows.Scan(&o.ID, &o.UserID, &o.Status))
+		orders[o.ID] = o
+	}
+	w.must("read the orders", rows.Err())
+	return s.those(func(r request) bool {
 		order := orders[r.order]
-		switch {
-		case order.UserID == r.user && order.Status == model.OrderUnpaid:
-		case order.Status == model.OrderFailed && w.lost(r.answered):
-			forgiven++
-		default:
-			wrong = append(wrong, fmt.Sprintf("order %s is %q (%s)\n", r.order, order.Status, order.Reason)+w.story(s, r.user, r.order))
-		}
+		kept := order.UserID == r.user && order.Status == model.OrderUnpaid
+		return r.order != "" && !kept && !(order.Status == model.OrderFailed && w.lost(r.answered))
+	})
+}
+
+// unbalanced is what the audit says of a voucher that is not as it must be.
+func (w *weather) unbalanced(s *sale) string {
+	w.t.Helper()
+	a := w.processes[1]
+	got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+s.voucher+"/audit", a.admin(w.t), nil)
+	if err == nil && got.status == http.StatusOK && settled(decode[model.Audit](w.t, got)) {
+		return ""
 	}
-	got, err := send(w.processes[1].client, http.MethodGet, w.processes[1].url+"/api/v1/admin/vouchers/"+s.voucher+"/audit", w.processes[1].admin(w.t), nil)
-	if err != nil || got.status != http.StatusOK || !settled(decode[model.Audit](w.t, got)) {
-		wrong = append(wrong, fmt.Sprintf("the audit of voucher %s: %d %.600s %v", s.voucher, got.status, got.body, err))
-	}
-	if len(wrong) == 0 && forgiven > 0 {
-		w.t.Logf("Redis lost what it had acknowledged, and %d orders for it", forgiven)
-	}
-	return wrong
+	return fmt.Sprintf("%d %s %v", got.status, got.body, err)
 }
 
 // lost reports whether Redis was losing what it had acknowledged.
@@ -316,9 +323,14 @@ func (w *weather) orders(voucher string) map[string]model.Order {
 	return orders
 }
 
-// story is everything that is known of a user and what an id names.
+// story is what a user heard, what the database says of the order, and every line
+// in which a process names the id of it or of a request.
 func (w *weather) story(s *sale, user, id string) string {
 	lines := append([]string{"    " + user}, s.story(user, w.began)...)
+	var status, reason string
+	if err := w.admin.QueryRowContext(w.t.Context(), "SELECT status, reason FROM orders WHERE id = ?", id).Scan(&status, &reason); err == nil {
+		lines = append(lines, fmt.Sprintf("the database has it as %s (%s)", status, reason))
+	}
 	for n, p := range w.processes {
 		for _, line := range linesNaming(p.output.String(), id) {
 			lines = append(lines, fmt.Sprintf("process %d: %s", n+1, strings.TrimSpace(line)))
