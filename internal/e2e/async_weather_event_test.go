@@ -245,12 +245,12 @@ func natsEvents() []event {
 	return []event{
 		{name: "queue full", server: inNATS, strike: queueFull},
 		{name: "NATS password changed", server: inNATS, strike: func(w *weather, _ time.Duration) func() {
-			w.own.nats.Reload(natsAccounts("other", ""))
+			w.own.nats.ReloadNATS(natsAccounts("other", ""))
 			w.until("NATS refuses the service", func() bool { return !w.login() })
 			return w.natsAsItWas
 		}},
 		{name: "NATS publishing forbidden", server: inNATS, strike: func(w *weather, _ time.Duration) func() {
-			w.own.nats.Reload(natsAccounts(weatherPassword, `, permissions: {publish: {deny: "seckill.>"}}`))
+			w.own.nats.ReloadNATS(natsAccounts(weatherPassword, `, permissions: {publish: {deny: "seckill.>"}}`))
 			return w.natsAsItWas
 		}},
 		{name: "NATS cut off", server: inNATS, strike: cutOff(inNATS)},
@@ -263,7 +263,7 @@ func natsAccounts(password, rules string) string {
 }
 
 func (w *weather) natsAsItWas() {
-	w.own.nats.Reload(natsAccounts(weatherPassword, ""))
+	w.own.nats.ReloadNATS(natsAccounts(weatherPassword, ""))
 	w.until("NATS lets the service in", w.login)
 }
 

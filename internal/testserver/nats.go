@@ -92,17 +92,6 @@ func natsEngine(program string) engine {
 	}
 }
 
-// Reload gives a NATS server that runs other settings, instead of those it was started with. Who asks for
-// something that depends on them asks until it is so: the server reads them at its leisure.
-func (s *Server) Reload(settings ...string) {
-	s.t.Helper()
-	s.mu.Lock()
-	s.extra = settings
-	s.engine.args(s) // writes the file
-	s.mu.Unlock()
-	s.signal(syscall.SIGHUP)
-}
-
 // natsName tells servers apart: the directory of a server is its alone.
 func natsName(s *Server) string {
 	return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir)

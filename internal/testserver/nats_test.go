@@ -117,7 +117,7 @@ func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
 	if !opens("old") || opens("new") {
 		t.Fatal("it does not ask for the password that it was started with")
 	}
-	server.Reload("authorization: {user: a, password: new}")
+	server.ReloadNATS("authorization: {user: a, password: new}")
 	for deadline := time.Now().Add(10 * time.Second); !opens("new") || opens("old"); {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not ask for the new password")
