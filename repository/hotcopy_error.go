@@ -30,7 +30,8 @@ func unsent(err error) bool {
 func redisRefusals() []string {
 	return []string{
 		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOPERM", "MOVED", "ASK", "UNBLOCKED", "max number of clients",
+		"NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script", // which lacks a permission
+		"MOVED", "ASK", "UNBLOCKED", "max number of clients",
 	}
 }
 

@@ -179,6 +179,21 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 	}
 }
 
+// A login that Redis refuses, and a permission that the account lacks, are no bugs.
+func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
+	for _, password := range []string{"right", "wrong"} {
+		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
+		_, err := repository.NewHotCopies(client, repository.HotCopyOptions{}).Reserve(t.Context(), []model.Admission{s.admission("eve")})
+		wantCode(t, err, model.CodeUnavailable)
+		if errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("a refusal is no unknown outcome: %v", err)
+		}
+	}
+}
+
 func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)

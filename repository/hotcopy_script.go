@@ -162,8 +162,16 @@ func (h *HotCopies) exec(ctx context.Context, calls []*copyCall, inFull bool) []
 			_ = pipe.Process(ctx, commands[i])
 		}
 	}
-	if len(calls) > 0 {
-		_, _ = pipe.Exec(ctx) // each command has its own error
+	if len(calls) == 0 {
+		return commands
+	}
+	_, err := pipe.Exec(ctx)
+	for _, command := range commands {
+		// Each command has its own error, but for one case: when Redis refused the
+		// login of a new connection, only the pipeline is told.
+		if command.Err() == nil && command.Val() == nil {
+			command.SetErr(err)
+		}
 	}
 	return commands
 }
