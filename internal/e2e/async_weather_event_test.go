@@ -58,8 +58,8 @@ func databaseEvents() []event {
 		{name: "table vouchers away", server: inMariaDB, strike: renamed("vouchers")},
 		{name: "table releases away", server: inMariaDB, strike: renamed("releases")},
 		{name: "tables locked", server: inMariaDB, strike: statements("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
-		{name: "trigger", server: inMariaDB, aimed: true, strike: refusing("SQLSTATE '45000'")},
-		{name: "trigger with a raw number", server: inMariaDB, aimed: true, strike: refusing("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026")},
+		{name: "trigger", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE '45000'")},
+		{name: "trigger with a raw number", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026")},
 		{name: "writing forbidden", server: inMariaDB, strike: revoked("INSERT, UPDATE")},
 		{name: "schema forbidden", server: inMariaDB, strike: revoked("ALL")},
 		{name: "connections used up", server: inMariaDB, strike: usedUp},
@@ -83,8 +83,8 @@ func statements(strike, mend string) strike {
 	}
 }
 
-// refusing makes the database refuse the orders of the first voucher.
-func refusing(signal string) strike {
+// refusingOne makes the database refuse the orders of the first voucher.
+func refusingOne(signal string) strike {
 	return func(w *weather, _ time.Duration) func() {
 		w.sql("CREATE TRIGGER refusing BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + w.sales[0].voucher + "' THEN SIGNAL " + signal + "; END IF")
 		return func() { w.sql("DROP TRIGGER refusing") }
