@@ -285,7 +285,8 @@ func (w *weather) broken(s *sale) []request {
 	return s.those(func(r request) bool {
 		order := orders[r.order]
 		kept := order.UserID == r.user && order.Status == model.OrderUnpaid
-		return r.order != "" && !kept && !(order.Status == model.OrderFailed && w.lost(r.answered))
+		forgiven := order.Status == model.OrderFailed && w.lost(r.answered)
+		return r.order != "" && !kept && !forgiven
 	})
 }
 
@@ -305,22 +306,6 @@ func (w *weather) lost(at time.Time) bool {
 	return slices.ContainsFunc(w.past, func(s struck) bool {
 		return s.loses && at.After(s.from) && at.Before(s.to.Add(forgiveness))
 	})
-}
-
-// orders are all rows of a voucher.
-func (w *weather) orders(voucher string) map[string]model.Order {
-	w.t.Helper()
-	rows, err := w.admin.QueryContext(w.t.Context(), "SELECT id, user_id, status, reason FROM orders WHERE voucher_id = ?", voucher)
-	w.must("read the orders", err)
-	defer rows.Close()
-	orders := map[string]model.Order{}
-	for rows.Next() {
-		var o model.Order
-		w.must("read an order", rows.Scan(&o.ID, &o.UserID, &o.Status, &o.Reason))
-		orders[o.ID] = o
-	}
-	w.must("read the orders", rows.Err())
-	return orders
 }
 
 // story is what a user heard, what the database says of the order, and every line
