@@ -3,7 +3,10 @@ package repository
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 // endingConnector opens connections that do not outlive a COMMIT or ROLLBACK
@@ -24,7 +27,7 @@ func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("connection of type %T is not whole", conn)
 	}
-	return endingConn{whole}, nil
+	return endingConn{wholeConn: whole, refused: new(bool)}, nil
 }
 
 // wholeConn is what the connections of both drivers can do. The pool looks for
@@ -40,7 +43,37 @@ type wholeConn interface {
 	driver.Validator
 }
 
-type endingConn struct{ wholeConn }
+type endingConn struct {
+	wholeConn
+
+	// refused is set once the server refused a statement for a reason that may be
+	// this connection's: it looks at the account's rights when it is opened, and
+	// those that were granted since help only a new one.
+	refused *bool
+}
+
+// IsValid implements driver.Validator: the pool closes a connection that is not.
+func (c endingConn) IsValid() bool { return !*c.refused && c.wholeConn.IsValid() }
+
+// ExecContext implements driver.ExecerContext.
+func (c endingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	result, err := c.wholeConn.ExecContext(ctx, query, args)
+	c.note(err)
+	return result, err
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c endingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := c.wholeConn.QueryContext(ctx, query, args)
+	c.note(err)
+	return rows, err
+}
+
+func (c endingConn) note(err error) {
+	if _, answered := errors.AsType[*mysql.MySQLError](err); answered && classify(err) == faultAway {
+		*c.refused = true
+	}
+}
 
 // BeginTx implements driver.ConnBeginTx.
 func (c endingConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {

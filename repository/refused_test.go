@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -127,4 +128,30 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 		}
 		must(t, f.place(t, order(t, f.onSale(t, 1).ID, "alice")).Err)
 	}
+}
+
+// TestGrantedAgain: a server looks at an account's rights when a connection is
+// opened. One that was opened while they were revoked is not used again.
+func TestGrantedAgain(t *testing.T) {
+	t.Parallel()
+	server := testserver.MariaDB(t)
+	admin, err := sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema))
+	must(t, err)
+	defer admin.Close()
+	run := func(statement string) {
+		_, err := admin.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	run("CREATE TABLE things (id INT PRIMARY KEY)")
+	run("CREATE USER shop@'127.0.0.1'")
+	run("GRANT SELECT ON seckill.* TO shop@'127.0.0.1'")
+	db, err := repository.Open(t.Context(), repository.Options{DSN: "shop@tcp(" + server.Addr() + ")/seckill"})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	if _, err := db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)"); err == nil {
+		t.Fatal("an account may do what it was not granted")
+	}
+	run("GRANT INSERT ON seckill.* TO shop@'127.0.0.1'")
+	_, err = db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)")
+	must(t, err)
 }
