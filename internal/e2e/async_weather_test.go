@@ -117,7 +117,7 @@ func (w *weather) round() {
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for n := range w.sales {
-		s := &sale{voucher: w.processes[0].onSale(w.t, 1_000_000).ID, apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
+		s := &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
 		w.sales[n] = s
 		load.Go(func() { s.rush(w.t, stop) })
 	}
@@ -138,6 +138,21 @@ func (w *weather) round() {
 		yes, all = yes+len(s.promised()), all+len(s.requests)
 	}
 	w.t.Logf("%d of %d requests were promised in %v, and looked at for %v:\n%s", yes, all, w.at(over), time.Since(over).Round(time.Millisecond), w.events())
+}
+
+// onSale creates a voucher, and asks again as the contract tells clients: a
+// connection may still be of the weather before.
+func (w *weather) onSale() string {
+	w.t.Helper()
+	a, got := w.processes[0], answer{}
+	w.until("a voucher is on sale", func() bool {
+		got = a.call(w.t, http.MethodPost, "/admin/vouchers", a.admin(w.t), map[string]any{
+			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000,
+			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
+		})
+		return got.status == http.StatusCreated
+	})
+	return decode[model.Voucher](w.t, got).ID
 }
 
 // strike makes one thing happen, or two in different places, puts them right,
