@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -41,6 +43,9 @@ var errRebuilding = errors.New("another instance rebuilds this voucher")
 type Rebuilder struct {
 	deps  RebuilderDeps
 	ready chan struct{} // one for each that waits
+	// places are taken by rebuilds that work. One that only waits for its voucher's
+	// messages gives its place up: it must not keep other vouchers closed.
+	places *semaphore.Weighted
 
 	mu       sync.Mutex
 	queue    [urgencies][]string      // oldest first; whoever waits elsewhere by now is passed over
@@ -75,7 +80,7 @@ type rebuildFailed struct {
 // NewRebuilder makes a Rebuilder; Run serves what is asked of it.
 func NewRebuilder(deps RebuilderDeps) *Rebuilder {
 	return &Rebuilder{
-		deps: deps, ready: make(chan struct{}, urgencies*maxRebuildQueue),
+		deps: deps, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
 		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
 		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
 	}
@@ -177,6 +182,10 @@ func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
 }
 
 func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64) error {
+	if err := r.places.Acquire(ctx, 1); err != nil {
+		return model.Unavailable("Other hot copies are being rebuilt.", err)
+	}
+	defer r.places.Release(1)
 	job, err := r.begin(ctx, voucherID, wrong)
 	if err != nil || job == nil {
 		return err

@@ -91,23 +91,20 @@ func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	return "", 0
 }
 
-// Run serves requests until ctx ends.
+// Run serves requests until ctx ends. A wish is picked when a place is free, so
+// that what is most urgent by then comes first.
 func (r *Rebuilder) Run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range rebuilders {
-		workers.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-r.ready:
-					id, wrong := r.next()
-					r.serve(ctx, id, wrong)
-				}
-			}
-		})
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for r.places.Acquire(ctx, 1) == nil {
+		select {
+		case <-ctx.Done():
+		case <-r.ready:
+			id, wrong := r.next()
+			serving.Go(func() { r.serve(ctx, id, wrong) })
+		}
+		r.places.Release(1) // to the one that is served, or for good
 	}
-	workers.Wait()
 }
 
 func (r *Rebuilder) serve(ctx context.Context, voucherID string, wrong int64) {

@@ -150,8 +150,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	j.at("waiting for the queue")
 	if j.record.OpenEpoch > 0 { // before the first copy nothing can have been queued
-		own := func(ctx context.Context) (model.Backlog, error) { return j.deps.Queue.BacklogOf(ctx, id) }
-		if err := awaitFloor(ctx, own, backlog.LastSequence); err != nil {
+		if err := j.awaitOwn(ctx, backlog.LastSequence); err != nil {
 			return err
 		}
 	}
@@ -172,6 +171,18 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
 	return nil
+}
+
+// awaitOwn waits for the voucher's own messages, without a place meanwhile.
+func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
+	j.places.Release(1)
+	err := awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
+		return j.deps.Queue.BacklogOf(ctx, j.record.VoucherID)
+	}, sequence)
+	// The end of perform gives the place back, also when ctx has ended. The wait for
+	// it is short: whatever has a place works, and waits for no message.
+	_ = j.places.Acquire(context.WithoutCancel(ctx), 1)
+	return err
 }
 
 // awaitFloor waits until every message of a backlog up to a sequence was

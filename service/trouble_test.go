@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,12 +23,26 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	must(t, err)
 	defer db.Close()
 	bad, good := b.voucher(t, 2000), b.voucher(t, 2000)
-	_, err = db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+bad.ID+
-		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+	ill := []string{bad.ID}
+	for len(ill) <= 4 { // more than are rebuilt at once
+		ill = append(ill, b.voucher(t, 10).ID)
+	}
+	_, err = db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
+		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
 	must(t, err)
 	for i := range 40 { // many messages, which come again and again
 		b.buy(t, bad.ID, i*25, (i+1)*25)
 	}
+	for _, id := range ill { // and rebuilds that wait for them, more than work at once
+		if id != bad.ID {
+			b.buy(t, id, 0, 5)
+		}
+		b.rebuild.Demand(id)
+	}
+	await(t, "the others are closed", 10*time.Second, func() bool {
+		copies, err := b.hot.Read(t.Context(), ill)
+		return err == nil && !slices.ContainsFunc(ill, func(id string) bool { return copies[id].State == model.CopyOpen })
+	})
 	for i := range 5 {
 		b.buy(t, good.ID, i*100, (i+1)*100)
 		await(t, "its orders are persisted", 10*time.Second, func() bool {
@@ -43,7 +59,9 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	}
 	_, err = db.ExecContext(t.Context(), "DROP TRIGGER trouble")
 	must(t, err)
-	await(t, "everything is persisted", 15*time.Second, b.quiet(t, bad.ID))
+	for _, id := range ill {
+		await(t, "everything is persisted", 15*time.Second, b.quiet(t, id))
+	}
 	b.balanced(t, bad.ID, 1000)
 	b.balanced(t, good.ID, 500)
 }
