@@ -70,8 +70,7 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []re
 	if len(forgot) > 0 {
 		pipe.Unlink(ctx, forgot...)
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-
+	run(ctx, pipe, cmds)
 	for i, c := range calls {
 		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
 			args := slices.Clone(c.args)
@@ -81,13 +80,24 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []re
 		}
 	}
 	if pipe.Len() > 0 {
-		_, _ = pipe.Exec(ctx)
+		run(ctx, pipe, cmds)
 	}
 	results := make([]result, len(calls))
 	for i, cmd := range cmds {
 		results[i] = result{cmd.Val(), classify(cmd.Err())}
 	}
 	return results
+}
+
+// run sends a pipeline. Each command has its own error, but for one case: when
+// Redis refused the login of a new connection, only the pipeline is told.
+func run(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) {
+	_, err := pipe.Exec(ctx)
+	for _, cmd := range cmds {
+		if cmd.Err() == nil && cmd.Val() == nil {
+			cmd.SetErr(err)
+		}
+	}
 }
 
 // execOne sends a call by itself, which is cheaper than a pipeline of one.

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,4 +211,29 @@ func commands(t testing.TB, client *redis.Client) int {
 		}
 	}
 	return sum
+}
+
+// Redis refuses the login of new connections: no call gets a lock, each hears why,
+// also those that share a pipeline.
+func TestARefusedLoginHoldsNothing(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	direct := dial(t, s.URL())
+	if err := direct.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	locks := locksOn(t, dial(t, "redis://shop:wrong@"+s.Addr()+"/0"))
+	var callers sync.WaitGroup
+	for i := range 50 {
+		callers.Go(func() {
+			lease, err := locks.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
+			if lease != nil || !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
+				t.Errorf("lease %v, error %v", lease, err)
+			}
+		})
+	}
+	callers.Wait()
+	if n := direct.DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("%d keys", n)
+	}
 }

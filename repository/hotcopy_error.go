@@ -64,12 +64,12 @@ func (c *copyCall) fail(action string) error {
 	if err == nil {
 		return nil
 	}
-	_, answered := errors.AsType[redis.Error](err)
 	switch {
 	case refused(err):
 		err = model.Unavailable("Redis cannot work now.", err)
-	case answered || errors.Is(err, errCopyReply):
-		// A bug: a script that fails, a key that holds something else.
+	case otherKind(err) || errors.Is(err, errCopyReply):
+		// A bug: a key that holds something else, a reply that no script gives. Any
+		// other error that is not known says nothing about what was done.
 	case c.script.reads || c.once && unsent(err):
 		err = model.Unavailable("Redis does not answer.", err)
 	default:

@@ -217,8 +217,52 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}), model.CodeUnavailable)
 }
 
-// A script of ours that fails, or a key of another kind, is a bug and not an
-// outage.
+// An error that Redis, or a proxy before it, has never given before says nothing
+// about the orders: whoever changes something does not know whether it was done.
+func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	client := openRedis(t, server.URL())
+	client.AddHook(novelErrors{})
+	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := copies.Reserve(ctx, []model.Admission{s.admission("eve")})
+	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("the unit is taken, and the error is %v", err)
+	}
+	_, err = copies.Read(t.Context(), []string{s.v.ID})
+	wantCode(t, err, model.CodeUnavailable)
+}
+
+// novelErrors lets Redis work and replaces its replies.
+type novelErrors struct{ redis.Hook }
+
+// DialHook implements redis.Hook.
+func (novelErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (novelErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (novelErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			cmd.SetErr(novelError("NOVEL trouble of the year 2030"))
+		}
+		return err
+	}
+}
+
+type novelError string
+
+func (e novelError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (novelError) RedisError() {}
+
+// A key of another kind is a bug and not an outage.
 func TestABugIsNoOutage(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
