@@ -164,13 +164,13 @@ func (w *backlogWatch) of(voucherID string) *backlogSeen {
 
 // refusal says why nothing of a voucher may be promised now; nil while it may.
 func (w *backlogWatch) refusal(voucherID string) error {
-	seen := w.latest.Load()
-	if seen.age > w.maxAge {
+	all := w.latest.Load()
+	seen := all
+	if all.age > w.maxAge {
 		seen = w.of(voucherID)
 	}
-	if seen == nil {
-		w.metrics.RefusedForBacklog()
-		return model.Unavailable("It is not known yet how many orders are waiting to be made.", nil)
+	if seen == nil { // before the first look the oldest message may be its own
+		seen = all
 	}
 	switch late := seen.age - w.maxAge; {
 	case late > 0:

@@ -41,11 +41,9 @@ var errRebuilding = errors.New("another instance rebuilds this voucher")
 // may: the database's compare-and-set decides who does. In one process a voucher
 // is rebuilt once at a time.
 type Rebuilder struct {
-	deps  RebuilderDeps
-	ready chan struct{} // one for each that waits
-	// places are taken by rebuilds that work. One that only waits for its voucher's
-	// messages gives its place up: it must not keep other vouchers closed.
-	places *semaphore.Weighted
+	deps   RebuilderDeps
+	ready  chan struct{}       // one for each that waits
+	places *semaphore.Weighted // of those that Run serves
 
 	mu       sync.Mutex
 	queue    [urgencies][]string      // oldest first; whoever waits elsewhere by now is passed over
@@ -99,7 +97,7 @@ func elsewhere(err error) bool {
 // when it is open. While another instance is at it, that is left alone and
 // Rebuild returns at once, without an error.
 func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
-	err := r.rebuild(ctx, voucherID, anyEpoch)
+	err := r.rebuild(ctx, voucherID, anyEpoch, place{})
 	if elsewhere(err) {
 		return nil
 	}
@@ -108,7 +106,7 @@ func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
 
 // ensure loads a voucher's hot copy unless there is one.
 func (r *Rebuilder) ensure(ctx context.Context, voucherID string) error {
-	return r.rebuild(ctx, voucherID, 0)
+	return r.rebuild(ctx, voucherID, 0, place{})
 }
 
 // Begin closes a voucher's hot copy at once and leaves the rest to Run. It
@@ -135,13 +133,11 @@ func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) 
 
 // rebuild joins the rebuild of a voucher that is under way, or does one. One that
 // may have found nothing to do is waited for and not joined.
-func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64) error {
+func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
 	run, mine := r.enter(voucherID, wrong)
 	for ; !mine; run, mine = r.enter(voucherID, wrong) {
-		select {
-		case <-run.done:
-		case <-ctx.Done():
-			return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
+		if err := at.without(func() error { return run.await(ctx) }); err != nil {
+			return err
 		}
 		if run.err != nil || run.wrong >= wrong {
 			return run.err
@@ -149,10 +145,19 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()
-	run.err = r.perform(ctx, voucherID, wrong)
+	run.err = r.perform(ctx, voucherID, wrong, at)
 	r.note(voucherID, run)
 	close(run.done)
 	return run.err
+}
+
+func (r *rebuildRun) await(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return model.Unavailable("The hot copy is being rebuilt.", ctx.Err())
+	}
 }
 
 // enter begins a rebuild, or returns the one that is under way.
@@ -181,15 +186,12 @@ func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
 	r.failures[voucherID] = rebuildFailed{times: failed.times + 1, until: time.Now().Add(pause)}
 }
 
-func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64) error {
-	if err := r.places.Acquire(ctx, 1); err != nil {
-		return model.Unavailable("Other hot copies are being rebuilt.", err)
-	}
-	defer r.places.Release(1)
+func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
 	job, err := r.begin(ctx, voucherID, wrong)
 	if err != nil || job == nil {
 		return err
 	}
+	job.place = at
 	ended := r.deps.Metrics.RebuildBegan()
 	err = job.finish(ctx)
 	switch {

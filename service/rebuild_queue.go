@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // maxRebuildQueue bounds the wishes of each urgency that wait; whatever is left
@@ -91,6 +93,23 @@ func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	return "", 0
 }
 
+// place is one of those at which rebuilds work; the zero place is that of a caller
+// who waits for the one rebuild.
+type place struct{ of *semaphore.Weighted }
+
+// without waits for something with the place given up: what only waits, for its
+// voucher's messages above all, must not keep other vouchers closed.
+func (p place) without(wait func() error) error {
+	if p.of == nil {
+		return wait()
+	}
+	p.of.Release(1)
+	err := wait()
+	// Also when the wait was canceled: whatever has a place works, and ends soon.
+	_ = p.of.Acquire(context.Background(), 1)
+	return err
+}
+
 // Run serves requests until ctx ends. A wish is picked when a place is free, so
 // that what is most urgent by then comes first.
 func (r *Rebuilder) Run(ctx context.Context) {
@@ -99,16 +118,20 @@ func (r *Rebuilder) Run(ctx context.Context) {
 	for r.places.Acquire(ctx, 1) == nil {
 		select {
 		case <-ctx.Done():
+			r.places.Release(1)
+			return
 		case <-r.ready:
 			id, wrong := r.next()
-			serving.Go(func() { r.serve(ctx, id, wrong) })
+			serving.Go(func() {
+				defer r.places.Release(1)
+				r.serve(ctx, id, wrong)
+			})
 		}
-		r.places.Release(1) // to the one that is served, or for good
 	}
 }
 
 func (r *Rebuilder) serve(ctx context.Context, voucherID string, wrong int64) {
-	err := r.rebuild(ctx, voucherID, wrong)
+	err := r.rebuild(ctx, voucherID, wrong, place{r.places})
 	if err != nil && !quiet(err) && ctx.Err() == nil {
 		r.deps.Log.WarnContext(ctx, "a rebuild failed and will be tried again",
 			slog.String("voucher_id", voucherID), slog.Any("error", err))

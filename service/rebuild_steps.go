@@ -31,6 +31,7 @@ var errNotSelling = errors.New("the database is not sold from in the order mode 
 type rebuildJob struct {
 	*Rebuilder
 
+	place   place
 	record  model.CopyRecord
 	voucher model.Voucher
 	stage   atomic.Pointer[string]
@@ -173,16 +174,13 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	return nil
 }
 
-// awaitOwn waits for the voucher's own messages, without a place meanwhile.
+// awaitOwn waits for the voucher's own messages.
 func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
-	j.places.Release(1)
-	err := awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
-		return j.deps.Queue.BacklogOf(ctx, j.record.VoucherID)
-	}, sequence)
-	// The end of perform gives the place back, also when ctx has ended. The wait for
-	// it is short: whatever has a place works, and waits for no message.
-	_ = j.places.Acquire(context.WithoutCancel(ctx), 1)
-	return err
+	return j.place.without(func() error {
+		return awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
+			return j.deps.Queue.BacklogOf(ctx, j.record.VoucherID)
+		}, sequence)
+	})
 }
 
 // awaitFloor waits until every message of a backlog up to a sequence was
