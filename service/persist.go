@@ -101,13 +101,25 @@ func (b *persistence) settle(ctx context.Context) {
 // bury sends the poison to the dead letters, and leaves what may be the
 // database's fault in the queue.
 func (b *persistence) bury(ctx context.Context) {
-	for _, p := range b.poison {
+	for n := 0; n < len(b.poison); n++ { // one that is tried again may come again
+		p := b.poison[n]
 		r := b.reservations[p.index]
-		if p.certain || b.suspects.guilty(r.ID, b.stored.Load()) {
-			b.verdicts[p.index] = b.buryOne(ctx, r, p.err)
-		} else {
+		if !p.certain && !b.suspects.guilty(r.ID, b.stored.Load()) {
 			b.verdicts[p.index] = model.Unavailable("The database refused the order.", p.err)
+			continue
 		}
+		if !p.certain {
+			// The database is well now, and may not have been when it refused.
+			err := b.commit(ctx, []int{p.index})
+			if err == nil {
+				continue // judged
+			}
+			if !errors.Is(err, model.ErrDataRefused) {
+				b.verdicts[p.index] = err
+				continue
+			}
+		}
+		b.verdicts[p.index] = b.buryOne(ctx, r, p.err)
 	}
 }
 

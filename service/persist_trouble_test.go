@@ -222,3 +222,36 @@ func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A database that refused everything for a moment, and was well before the batch
+// ended, has refused no order for good.
+func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for bad := range 40 { // calls
+		synctest.Test(t, func(t *testing.T) {
+			var s *ledger
+			s, p := newLedger(t, func(model.Reservation) error {
+				if s.calls <= bad {
+					return errData
+				}
+				return nil
+			})
+			batch := slices.Concat(asks("v0", 4), asks("v1", 4))
+			for n := 0; len(batch) > 0; n++ {
+				var left []model.Reservation
+				for i, verdict := range p.Persist(t.Context(), batch) {
+					if verdict != nil {
+						left = append(left, batch[i])
+					}
+				}
+				if batch = left; n > 20 {
+					t.Fatalf("%d orders are left", len(batch))
+				}
+				<-time.After(longestProbe)
+			}
+			if failed := s.counts(model.OrderFailed); failed > 0 {
+				t.Errorf("%d good orders failed after %d refused transactions", failed, bad)
+			}
+		})
+	}
+}
