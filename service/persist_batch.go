@@ -94,6 +94,7 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 	begun := time.Now()
 	for _, v := range vouchers {
 		if time.Since(begun) > probeBudget {
+			b.troubles.later(v.id)
 			b.refuse(v.indices, notTried(v.id, nil))
 			continue
 		}
@@ -105,6 +106,7 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 // last and each by itself, so that they hold up no other one.
 func (b *persistence) alone(ctx context.Context, v ofVoucher) {
 	if b.fruitless >= maxFruitless {
+		b.troubles.later(v.id)
 		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
 		return
 	}

@@ -47,7 +47,7 @@ func newTroubles(log *slog.Logger) *troubles {
 }
 
 // look tells whether a voucher is in trouble, and why it is not to be tried now.
-// Who may try it is the only one for a while.
+// Who may try it is the only one until add, remove or later says how that ended.
 func (t *troubles) look(voucherID string) (troubled bool, notNow error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,8 +58,17 @@ func (t *troubles) look(voucherID string) (troubled bool, notNow error) {
 	if time.Now().Before(known.until) {
 		return true, notTried(voucherID, known.err)
 	}
-	known.wait()
+	known.until = time.Now().Add(persistTimeout)
 	return true, nil
+}
+
+// later notes that a voucher was not tried, though its turn had come.
+func (t *troubles) later(voucherID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.vouchers[voucherID]; known != nil {
+		known.wait()
+	}
 }
 
 func (t *trouble) wait() {

@@ -255,3 +255,26 @@ func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
 		})
 	}
 }
+
+// A voucher whose row is locked is waited for by one worker, so that the other
+// ones serve the rest.
+func TestAVoucherInTroubleIsTriedByOneWorkerAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := newTroubles(slog.New(slog.DiscardHandler))
+		all.add(t.Context(), "v0", errData)
+		<-time.After(longestProbe)
+		if _, notNow := all.look("v0"); notNow != nil {
+			t.Fatalf("its turn has come: %v", notNow)
+		}
+		<-time.After(2 * longestProbe) // as long as a lock is waited for
+		if _, notNow := all.look("v0"); notNow == nil {
+			t.Error("another one tries it meanwhile")
+		}
+		all.later("v0") // it was not tried after all
+		<-time.After(longestProbe)
+		if _, notNow := all.look("v0"); notNow != nil {
+			t.Errorf("its turn has come again: %v", notNow)
+		}
+	})
+}
