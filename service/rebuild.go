@@ -46,7 +46,7 @@ type Rebuilder struct {
 	places *semaphore.Weighted // of those that Run serves
 
 	mu       sync.Mutex
-	queue    [urgencies][]string      // oldest first; whoever waits elsewhere by now is passed over
+	queue    [urgencies][]string      // oldest first; each voucher is in one of them
 	waiting  map[string]rebuildWish   // in the queue
 	running  map[string]*rebuildRun   // under way here
 	begun    map[string]int64         // epochs this process began and did not finish

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +70,9 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 		return
 	case !waits:
 		r.ready <- struct{}{} // has room: fewer wait than it holds
+	default: // one that is left in the queue would keep others out of it
+		from := before.urgency
+		r.queue[from] = slices.DeleteFunc(r.queue[from], func(id string) bool { return id == voucherID })
 	}
 	r.queue[wish.urgency] = append(r.queue[wish.urgency], voucherID)
 	r.waiting[voucherID] = wish
@@ -81,13 +85,12 @@ func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for u := range r.queue {
-		for len(r.queue[u]) > 0 {
+		if len(r.queue[u]) > 0 {
 			id := r.queue[u][0]
 			r.queue[u] = r.queue[u][1:]
-			if wish, waits := r.waiting[id]; waits && wish.urgency == urgency(u) {
-				delete(r.waiting, id)
-				return id, wish.wrong
-			}
+			wish := r.waiting[id]
+			delete(r.waiting, id)
+			return id, wish.wrong
 		}
 	}
 	return "", 0

@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -319,5 +320,30 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	}
 	if s.record.Epoch != 1 || s.hot.State != model.CopyOpen {
 		t.Error("something was closed")
+	}
+}
+
+// A wish that became more urgent leaves its place in the queue to others: a
+// thousand of them must not keep a quiet voucher closed for good.
+func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
+	t.Parallel()
+	r := NewRebuilder(RebuilderDeps{Log: slog.New(slog.DiscardHandler)})
+	for i := range maxRebuildQueue {
+		id := fmt.Sprintf("v%d", i)
+		r.Found(id, false)
+		r.Request(id)
+		<-r.ready
+		if got, _ := r.next(); got != id {
+			t.Fatalf("%q is served instead of %q", got, id)
+		}
+	}
+	r.Found("quiet", false)
+	select {
+	case <-r.ready:
+	default:
+		t.Fatal("a wish was left out although none waits")
+	}
+	if id, _ := r.next(); id != "quiet" {
+		t.Errorf("%q is served", id)
 	}
 }
