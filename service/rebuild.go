@@ -139,7 +139,8 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 		if err := at.without(func() error { return run.await(ctx) }); err != nil {
 			return err
 		}
-		if run.err != nil || run.wrong >= wrong {
+		// One that was replaced, maybe from here, leaves the copy closed.
+		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
 			return run.err
 		}
 	}

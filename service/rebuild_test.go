@@ -347,3 +347,26 @@ func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
 		t.Errorf("%q is served", id)
 	}
 }
+
+// An operator's rebuild takes the place of the one that is under way here, and is
+// carried out without the reconciler's help.
+func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		go s.rebuild.Run(t.Context())
+		s.rebuild.Demand("v1")
+		<-time.After(1200 * time.Millisecond) // it waits for the queue
+		if err := s.rebuild.Begin(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(1200 * time.Millisecond)
+		s.work(t)
+		<-time.After(time.Second)
+		if s.hot.State != model.CopyOpen {
+			t.Errorf("the copy is %s at epoch %d", s.hot.State, s.hot.Epoch)
+		}
+		s.balanced(t)
+	})
+}
