@@ -102,9 +102,10 @@ func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*mo
 	return &record, nil
 }
 
-// fresh reports whether a rebuild was heard of a moment ago.
+// fresh reports whether a rebuild was heard of a moment ago. What lies far ahead
+// was written before the database's clock was set back.
 func fresh(record model.CopyRecord) bool {
-	return record.Progress != nil && record.Now.Sub(*record.Progress) < rebuildAbandoned
+	return record.Progress != nil && record.Now.Sub(*record.Progress).Abs() < rebuildAbandoned
 }
 
 // finish takes the other steps.

@@ -370,3 +370,19 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		s.balanced(t)
 	})
 }
+
+// The database's clock is set back when another server takes its place: a rebuild
+// whose process has died must not look alive until the clock has caught up.
+func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.record.Epoch++ // closed by the one that died
+		s.hot.State = model.CopyClosed
+		later := time.Now().Add(time.Hour)
+		s.record.Progress = &later
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+	})
+}

@@ -83,7 +83,8 @@ func (r *redisClaim) look(ctx context.Context) error {
 		r.seen, r.silent = claim, 0
 	}
 	ours := claim.Identity == identity
-	if (ours && age >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
+	// Also when the database's clock was set back since: to others it stands still.
+	if (ours && age.Abs() >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := r.claims.Take(ctx, identity, claim)
 		if err != nil || !taken {
 			return err // somebody was quicker: the next look tells who
