@@ -382,3 +382,24 @@ func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 		}
 	})
 }
+
+// A sale that is put off by hours is watched no more until shortly before it. What
+// was reserved before, and left by a process that died, becomes an order all the same.
+func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1") // and never published
+		go func() {
+			<-time.After(3 * time.Second) // after the first sweep
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.unwatched = true
+		}()
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() {
+			t.Errorf("%+v", s.rows["o1"])
+		}
+	})
+}

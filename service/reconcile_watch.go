@@ -46,6 +46,10 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	if failed != nil {
 		return errors.Join(err, fmt.Errorf("read the watched vouchers: %w", failed))
 	}
+	left, failed := r.left(ctx, records)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
 	look := records
 	if !lost {
 		look = r.wake(ctx, records)
@@ -60,7 +64,29 @@ func (r *Reconciler) watch(ctx context.Context) error {
 		r.list.records[record.VoucherID] = record
 	}
 	r.drift.watched(r.list.records)
-	return errors.Join(err, r.examine(ctx, look))
+	return errors.Join(err, r.examine(ctx, slices.Concat(look, left)))
+}
+
+// left reads the busy vouchers that are watched no more, because their sale was put
+// off or is long over: what is reserved in an open copy must be settled all the same.
+func (r *Reconciler) left(ctx context.Context, watched []model.CopyRecord) ([]model.CopyRecord, error) {
+	busy := maps.Clone(r.list.busy)
+	for _, record := range watched {
+		delete(busy, record.VoucherID)
+	}
+	var left []model.CopyRecord
+	for ids := range chunks(slices.Collect(maps.Keys(busy)), findChunk) {
+		found, err := r.deps.Records.Read(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read %d vouchers that are watched no more: %w", len(ids), err)
+		}
+		for _, record := range found {
+			if record.Open() {
+				left = append(left, record)
+			}
+		}
+	}
+	return left, nil
 }
 
 // again looks at the busy vouchers.

@@ -215,6 +215,9 @@ func (d dbSide) Watched(context.Context) ([]model.CopyRecord, error) {
 	err := d.step("db.watched")
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.unwatched {
+		return nil, err
+	}
 	return []model.CopyRecord{d.now()}, err
 }
 

@@ -20,12 +20,13 @@ import (
 type stage struct {
 	mu sync.Mutex
 
-	mode    model.ModeRecord
-	voucher model.Voucher
-	record  model.CopyRecord
-	rows    map[string]model.Order
-	outbox  []model.Release
-	intents []model.StockIntent
+	mode      model.ModeRecord
+	voucher   model.Voucher
+	record    model.CopyRecord
+	unwatched bool // the reconciler is not shown the voucher
+	rows      map[string]model.Order
+	outbox    []model.Release
+	intents   []model.StockIntent
 
 	hot      model.HotCopy // its counts are made when it is read
 	missing  int64
