@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -355,7 +356,9 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.publish(s.admit("o1", "u1"))
-		go s.rebuild.Run(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.rebuild.Run(ctx) })
 		s.rebuild.Demand("v1")
 		<-time.After(1200 * time.Millisecond) // it waits for the queue
 		if err := s.rebuild.Begin(t.Context(), "v1"); err != nil {
@@ -364,6 +367,8 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		<-time.After(1200 * time.Millisecond)
 		s.work(t)
 		<-time.After(time.Second)
+		cancel()
+		running.Wait()
 		if s.hot.State != model.CopyOpen {
 			t.Errorf("the copy is %s at epoch %d", s.hot.State, s.hot.Epoch)
 		}
