@@ -18,6 +18,9 @@ const (
 	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
 	// Then the database is away, and is not asked for each of the others.
 	maxFruitless = 3
+	// maxSalvage is how many times the orders of a voucher in trouble are halved in
+	// one batch: one bad order among 500 is alone after nine.
+	maxSalvage = 9
 	// probeBudget bounds the time in which one batch tries vouchers that were in
 	// trouble: the acknowledgements of all others wait for it.
 	probeBudget = time.Second
@@ -85,7 +88,7 @@ func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
 		return
 	}
 	for _, v := range vouchers {
-		b.alone(ctx, v)
+		_ = b.alone(ctx, v) // its reservations have the verdict
 	}
 }
 
@@ -98,17 +101,42 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 			b.refuse(v.indices, notTried(v.id, nil))
 			continue
 		}
-		b.alone(ctx, v)
+		if b.alone(ctx, v) != nil {
+			b.salvage(ctx, v.indices, begun)
+		}
+	}
+}
+
+// salvage persists what it can of a voucher in trouble: the trouble may be that of
+// one row only. It divides whatever it is refused for, in a bounded number of
+// tries; what is left over keeps its verdict.
+func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) {
+	parts := [][]int{indices}
+	for range maxSalvage {
+		for len(parts) > 0 && len(parts[0]) < 2 {
+			parts = parts[1:]
+		}
+		if len(parts) == 0 || time.Since(begun) > probeBudget {
+			return
+		}
+		half := len(parts[0]) / 2
+		halves := [][]int{parts[0][:half], parts[0][half:]}
+		parts = parts[1:]
+		for _, part := range halves {
+			if b.commit(ctx, part) != nil {
+				parts = append(parts, part)
+			}
+		}
 	}
 }
 
 // alone persists one voucher's reservations: those that were refused before come
 // last and each by itself, so that they hold up no other one.
-func (b *persistence) alone(ctx context.Context, v ofVoucher) {
+func (b *persistence) alone(ctx context.Context, v ofVoucher) error {
 	if b.fruitless >= maxFruitless {
 		b.troubles.later(v.id)
 		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
-		return
+		return nil
 	}
 	var parts [][]int
 	var others []int
@@ -126,10 +154,11 @@ func (b *persistence) alone(ctx context.Context, v ofVoucher) {
 	if err != nil {
 		b.fruitless++
 		b.troubles.add(ctx, v.id, err)
-		return
+		return err
 	}
 	b.fruitless = 0
 	b.troubles.remove(ctx, v.id)
+	return nil
 }
 
 // limit is where looking for bad orders ends: with so many refused and still no
@@ -212,6 +241,7 @@ func (b *persistence) judge(index int, outcome model.Outcome) {
 			b.stored.Add(1)
 		}
 		b.suspects.forget(b.reservations[index].ID)
+		b.verdicts[index] = nil // an earlier try may have failed with another order
 		b.finished = append(b.finished, finishedOrder{b.reservations[index], outcome.Order})
 	case unstorable(outcome.Err):
 		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})

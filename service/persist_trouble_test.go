@@ -278,3 +278,38 @@ func TestAVoucherInTroubleIsTriedByOneWorkerAtATime(t *testing.T) {
 		}
 	})
 }
+
+// The trouble may be that of one row: a trigger, a damaged page. The voucher's other
+// orders get their rows all the same, and so does this one in the end.
+func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := asks("v1", 500)
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad && r.ID == all[123].ID {
+				return model.Unavailable("The database refuses this row.", nil)
+			}
+			return nil
+		})
+		for n := 0; s.counts(model.OrderUnpaid) < 499; n++ {
+			verdicts := p.Persist(t.Context(), all)
+			if n == 20 {
+				t.Fatalf("%d of 499 orders are stored", s.counts(model.OrderUnpaid))
+			}
+			for i, err := range verdicts {
+				if stored := s.rows[all[i].ID] != ""; stored != (err == nil) {
+					t.Fatalf("order %d: stored is %t, the verdict %v", i, stored, err)
+				}
+			}
+			<-time.After(longestProbe)
+		}
+		bad = false
+		<-time.After(longestProbe)
+		for i, err := range p.Persist(t.Context(), all) {
+			if err != nil {
+				t.Errorf("order %d: %v", i, err)
+			}
+		}
+	})
+}
