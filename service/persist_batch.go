@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -18,9 +20,9 @@ const (
 	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
 	// Then the database is away, and is not asked for each of the others.
 	maxFruitless = 3
-	// maxSalvage is how many times the orders of a voucher in trouble are halved in
-	// one batch: one bad order among 500 is alone after nine.
-	maxSalvage = 9
+	// maxSalvage bounds the tries to store parts of a voucher in trouble: enough to
+	// divide 500 orders down to the single one, twice.
+	maxSalvage = 18
 	// probeBudget bounds the time in which one batch tries vouchers that were in
 	// trouble: the acknowledgements of all others wait for it.
 	probeBudget = time.Second
@@ -88,7 +90,7 @@ func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
 		return
 	}
 	for _, v := range vouchers {
-		_ = b.alone(ctx, v) // its reservations have the verdict
+		b.alone(ctx, v)
 	}
 }
 
@@ -101,42 +103,42 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 			b.refuse(v.indices, notTried(v.id, nil))
 			continue
 		}
-		if b.alone(ctx, v) != nil {
-			b.salvage(ctx, v.indices, begun)
+		// Less and less often, because it may well be in vain.
+		if failures := b.alone(ctx, v); failures > 1 && bits.OnesCount(uint(failures)) == 1 && b.salvage(ctx, v.indices) {
+			b.troubles.eased(v.id)
 		}
 	}
 }
 
-// salvage persists what it can of a voucher in trouble: the trouble may be that of
-// one row only. It divides whatever it is refused for, in a bounded number of
-// tries; what is left over keeps its verdict.
-func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) {
-	parts := [][]int{indices}
+// salvage persists what it can of a voucher in trouble, because the trouble may be
+// that of a single row: parts drawn at random, smaller after each refusal. What is
+// left over keeps its verdict. It reports whether anything was stored.
+func (b *persistence) salvage(ctx context.Context, indices []int) (any bool) {
+	rest := slices.Clone(indices)
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	size := len(rest) / 2
 	for range maxSalvage {
-		for len(parts) > 0 && len(parts[0]) < 2 {
-			parts = parts[1:]
+		if size = min(size, len(rest)); size == 0 {
+			break
 		}
-		if len(parts) == 0 || time.Since(begun) > probeBudget {
-			return
-		}
-		half := len(parts[0]) / 2
-		halves := [][]int{parts[0][:half], parts[0][half:]}
-		parts = parts[1:]
-		for _, part := range halves {
-			if b.commit(ctx, part) != nil {
-				parts = append(parts, part)
-			}
+		if b.commit(ctx, rest[:size]) == nil {
+			any, rest = true, rest[size:]
+		} else {
+			rest = append(rest[size:], rest[:size]...) // another part next time
+			size /= 2
 		}
 	}
+	return any
 }
 
 // alone persists one voucher's reservations: those that were refused before come
-// last and each by itself, so that they hold up no other one.
-func (b *persistence) alone(ctx context.Context, v ofVoucher) error {
+// last and each by itself, so that they hold up no other one. It returns how many
+// times in a row the voucher was tried in vain by now.
+func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 	if b.fruitless >= maxFruitless {
 		b.troubles.later(v.id)
 		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
-		return nil
+		return 0
 	}
 	var parts [][]int
 	var others []int
@@ -153,12 +155,11 @@ func (b *persistence) alone(ctx context.Context, v ofVoucher) error {
 	err := b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
 	if err != nil {
 		b.fruitless++
-		b.troubles.add(ctx, v.id, err)
-		return err
+		return b.troubles.add(ctx, v.id, err)
 	}
 	b.fruitless = 0
 	b.troubles.remove(ctx, v.id)
-	return nil
+	return 0
 }
 
 // limit is where looking for bad orders ends: with so many refused and still no

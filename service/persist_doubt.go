@@ -84,8 +84,18 @@ func notTried(voucherID string, cause error) error {
 	return model.Unavailable("The voucher's orders could not be stored a moment ago.", err)
 }
 
-// add notes that a voucher was tried in vain.
-func (t *troubles) add(ctx context.Context, voucherID string, err error) {
+// eased notes that some of a voucher's orders are stored: the next try comes soon.
+func (t *troubles) eased(voucherID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.vouchers[voucherID]; known != nil {
+		known.times = 1
+		known.wait()
+	}
+}
+
+// add notes that a voucher was tried in vain, and tells how many times in a row.
+func (t *troubles) add(ctx context.Context, voucherID string, err error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.vouchers) == 0 {
@@ -103,6 +113,7 @@ func (t *troubles) add(ctx context.Context, voucherID string, err error) {
 	known.err = err
 	known.wait()
 	known.times++
+	return known.times
 }
 
 // remove notes that a voucher's orders are stored.
