@@ -101,8 +101,9 @@ func (b *persistence) settle(ctx context.Context) {
 // bury sends the poison to the dead letters, and leaves what may be the
 // database's fault in the queue.
 func (b *persistence) bury(ctx context.Context) {
-	for n := 0; n < len(b.poison); n++ { // one that is tried again may come again
-		p := b.poison[n]
+	for len(b.poison) > 0 { // one that is tried again may come again
+		p := b.poison[0]
+		b.poison = b.poison[1:]
 		r := b.reservations[p.index]
 		if !p.certain && !b.suspects.guilty(r.ID, b.stored.Load()) {
 			b.verdicts[p.index] = model.Unavailable("The database refused the order.", p.err)

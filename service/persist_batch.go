@@ -115,7 +115,7 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 // left over keeps its verdict. It reports whether anything was stored.
 func (b *persistence) salvage(ctx context.Context, indices []int) (any bool) {
 	rest := slices.Clone(indices)
-	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] }) //nolint:gosec // guards nothing
 	size := len(rest) / 2
 	for range maxSalvage {
 		if size = min(size, len(rest)); size == 0 {

@@ -136,7 +136,7 @@ func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) 
 func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
 	run, mine := r.enter(voucherID, wrong)
 	for ; !mine; run, mine = r.enter(voucherID, wrong) {
-		if err := at.without(func() error { return run.await(ctx) }); err != nil {
+		if err := at.without(ctx, run.await); err != nil {
 			return err
 		}
 		// One that was replaced, maybe from here, leaves the copy closed.

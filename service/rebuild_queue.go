@@ -102,14 +102,14 @@ type place struct{ of *semaphore.Weighted }
 
 // without waits for something with the place given up: what only waits, for its
 // voucher's messages above all, must not keep other vouchers closed.
-func (p place) without(wait func() error) error {
+func (p place) without(ctx context.Context, wait func(context.Context) error) error {
 	if p.of == nil {
-		return wait()
+		return wait(ctx)
 	}
 	p.of.Release(1)
-	err := wait()
+	err := wait(ctx)
 	// Also when the wait was canceled: whatever has a place works, and ends soon.
-	_ = p.of.Acquire(context.Background(), 1)
+	_ = p.of.Acquire(context.WithoutCancel(ctx), 1)
 	return err
 }
 

@@ -177,7 +177,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 
 // awaitOwn waits for the voucher's own messages.
 func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
-	return j.place.without(func() error {
+	return j.place.without(ctx, func(ctx context.Context) error {
 		return awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
 			return j.deps.Queue.BacklogOf(ctx, j.record.VoucherID)
 		}, sequence)
