@@ -104,7 +104,7 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 			continue
 		}
 		// Less and less often, because it may well be in vain.
-		if failures := b.alone(ctx, v); failures > 1 && bits.OnesCount(uint(failures)) == 1 && b.salvage(ctx, v.indices) {
+		if failures := b.alone(ctx, v); failures > 1 && bits.OnesCount(uint(failures)) == 1 && b.salvage(ctx, v.indices, begun) {
 			b.troubles.eased(v.id)
 		}
 	}
@@ -113,12 +113,12 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 // salvage persists what it can of a voucher in trouble, because the trouble may be
 // that of a single row: parts drawn at random, smaller after each refusal. What is
 // left over keeps its verdict. It reports whether anything was stored.
-func (b *persistence) salvage(ctx context.Context, indices []int) (any bool) {
+func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) (any bool) {
 	rest := slices.Clone(indices)
 	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] }) //nolint:gosec // guards nothing
 	size := len(rest) / 2
 	for range maxSalvage {
-		if size = min(size, len(rest)); size == 0 {
+		if size = min(size, len(rest)); size == 0 || time.Since(begun) > probeBudget {
 			break
 		}
 		if b.commit(ctx, rest[:size]) == nil {

@@ -313,3 +313,24 @@ func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
 		}
 	})
 }
+
+// A locked row answers after seconds: dividing its voucher's orders must not keep
+// the acknowledgements of all others waiting for each of the parts.
+func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4 * time.Second
+		_, p := newLedger(t, func(model.Reservation) error {
+			<-time.After(slow)
+			return model.Unavailable("The row is locked.", nil)
+		})
+		for range 8 {
+			begun := time.Now()
+			p.Persist(t.Context(), asks("v1", 500))
+			if took := time.Since(begun); took > slow+probeBudget {
+				t.Errorf("it took %v", took)
+			}
+			<-time.After(longestProbe)
+		}
+	})
+}
