@@ -1,14 +1,5 @@
 package model
 
-// OrderMode is how orders reach the database.
-type OrderMode string
-
-// The modes.
-const (
-	ModeSync  OrderMode = "sync"
-	ModeAsync OrderMode = "async"
-)
-
 // Stats counts one voucher's units and orders at one instant.
 type Stats struct {
 	Stock          int64                 `json:"stock"`

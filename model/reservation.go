@@ -1,9 +1,6 @@
 package model
 
-import (
-	"errors"
-	"time"
-)
+import "errors"
 
 // Reservation is an order that a hot copy has admitted and that waits to be
 // persisted: its unit is taken there. Price, Currency and CreatedAt are those
@@ -16,8 +13,8 @@ type Reservation struct {
 	Sequence uint64
 }
 
-// Admission asks a hot copy for one unit.
-type Admission struct {
+// ReserveRequest asks a hot copy for one unit.
+type ReserveRequest struct {
 	OrderID   string
 	VoucherID string
 	UserID    string
@@ -29,11 +26,11 @@ type Admission struct {
 	Anytime bool
 }
 
-// Admitted is the answer to an Admission; its Epoch is that of the hot copy that
+// ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that
 // gave it. Err is nil when the unit is taken (by
 // this call or by an earlier sending of it); otherwise it is a refusal of the
 // contract, ErrCopyClosed, ErrUserLocked or ErrOrderClosed.
-type Admitted struct {
+type ReserveResult struct {
 	Reservation
 	Err error
 }
@@ -76,25 +73,4 @@ type Buyer struct{ VoucherID, UserID string }
 type BuyersOrder struct {
 	OrderID string
 	Pending *Reservation
-}
-
-// Backlog is what waits in the queue.
-type Backlog struct {
-	Messages int64
-	// Age is how long the oldest message has been waiting, by the queue's clock.
-	Age time.Duration
-	// LastSequence is that of the newest message ever stored.
-	LastSequence uint64
-	// AckFloor is the sequence up to which every message was acknowledged.
-	AckFloor uint64
-}
-
-// DeadLetter is an order, or a whole message, that could not be persisted.
-type DeadLetter struct {
-	Sequence uint64
-	At       time.Time
-	Reason   string
-	// Reservation is nil when the message could not even be read; then Raw is it.
-	Reservation *Reservation
-	Raw         []byte
 }

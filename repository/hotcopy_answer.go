@@ -14,12 +14,12 @@ import (
 const reserveWords = 6
 
 // reserved is the order of an admission.
-func reserved(a model.Admission) model.Reservation {
+func reserved(a model.ReserveRequest) model.Reservation {
 	return model.Reservation{Order: model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}}
 }
 
 // answer reads what the script says of its i-th order.
-func (r *reservation) answer(a *model.Admitted, i int) {
+func (r *reservation) answer(a *model.ReserveResult, i int) {
 	if r.verdict != copyDone {
 		a.Err = model.ErrCopyClosed
 		return

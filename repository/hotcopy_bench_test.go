@@ -20,11 +20,11 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 		for _, locks := range []bool{false, true} {
 			b.Run(fmt.Sprintf("group=%d/locks=%v", size, locks), func(b *testing.B) {
 				s := newSale(b, testserver.SharedRedis(b), repository.HotCopyOptions{LockKeys: locks}, model.MaxAmount)
-				groups := make([][]model.Admission, b.N)
+				groups := make([][]model.ReserveRequest, b.N)
 				for i := range groups {
 					for n := range size {
 						id := fmt.Sprintf("0199c0de-7a11-7%03d-8000-%012d", n, i)
-						groups[i] = append(groups[i], model.Admission{
+						groups[i] = append(groups[i], model.ReserveRequest{
 							OrderID: model.OrderID(id, s.v.ID), VoucherID: s.v.ID, UserID: fmt.Sprintf("user:%d:%d", i, n),
 						})
 					}

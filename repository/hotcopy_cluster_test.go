@@ -46,7 +46,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	client := openRedis(t, urls)
 	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
 	const vouchers, buyers = 10, 30 // on both nodes
-	var group []model.Admission
+	var group []model.ReserveRequest
 	for n := range vouchers {
 		s := &sale{t: t, client: client, copies: copies, v: voucherOf(fmt.Sprint("v", n), buyers)}
 		s.rebuild(1, 0, nil, nil)
@@ -112,9 +112,9 @@ func TestHotCopiesOnACluster(t *testing.T) {
 func oneNodeLess(t *testing.T, copies *repository.HotCopies, node *testserver.Server, reservations []model.Reservation) {
 	t.Helper()
 	node.Kill()
-	var group []model.Admission
+	var group []model.ReserveRequest
 	for _, r := range reservations {
-		group = append(group, model.Admission{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
+		group = append(group, model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
 	}
 	answers, err := copies.Reserve(t.Context(), group)
 	must(t, err)

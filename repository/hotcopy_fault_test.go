@@ -26,7 +26,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	wantErr(s.t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-	wantErr(s.t, s.admit(model.Admission{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}).Err, model.ErrCopyClosed)
+	wantErr(s.t, s.admit(model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}).Err, model.ErrCopyClosed)
 	if got := s.read(); got.State != model.CopyClosed {
 		s.t.Errorf("reads %+v", got)
 	}
@@ -149,7 +149,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	r, kept := s.buy("bob"), s.buy("zoe")
 	was := s.content()
 	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	_, err := s.copies.Reserve(t.Context(), []model.Admission{s.admission("eve")})
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 	wantCode(t, err, model.CodeUnavailable)
 	if errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("a refusal is no unknown outcome: %v", err)
@@ -172,7 +172,7 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
 	must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-	_, err := s.copies.Reserve(t.Context(), []model.Admission{s.admission("eve")})
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 	wantCode(t, err, model.CodeUnavailable)
 	if errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("a refusal is no unknown outcome: %v", err)
@@ -186,7 +186,7 @@ func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
-		_, err := repository.NewHotCopies(client, repository.HotCopyOptions{}).Reserve(t.Context(), []model.Admission{s.admission("eve")})
+		_, err := repository.NewHotCopies(client, repository.HotCopyOptions{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 		wantCode(t, err, model.CodeUnavailable)
 		if errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("a refusal is no unknown outcome: %v", err)
@@ -200,7 +200,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	server.Kill()
 	fresh := repository.NewHotCopies(openRedis(t, server.URL()), repository.HotCopyOptions{}) // with no connection to break
 	within(t, 2*time.Second, func(ctx context.Context) {
-		_, err := fresh.Reserve(ctx, []model.Admission{s.admission("eve")})
+		_, err := fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
 		wantCode(t, err, model.CodeUnavailable)
 		if errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("nothing was sent: %v", err)
@@ -208,7 +208,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.copies.Reserve(ended, []model.Admission{s.admission("eve")})
+	_, err := s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})
 	wantCode(t, err, model.CodeUnavailable)
 	_, err = s.copies.Read(t.Context(), []string{s.v.ID})
 	wantCode(t, err, model.CodeUnavailable)
@@ -227,7 +227,7 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	_, err := copies.Reserve(ctx, []model.Admission{s.admission("eve")})
+	_, err := copies.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
 	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("the unit is taken, and the error is %v", err)
 	}
@@ -268,7 +268,7 @@ func TestABugIsNoOutage(t *testing.T) {
 	s, _ := ownSale(t)
 	must(t, s.client.Del(t.Context(), s.head()).Err())
 	must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
-	_, err := s.copies.Reserve(t.Context(), []model.Admission{s.admission("eve")})
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 	wantCode(t, err, model.CodeInternal)
 	if !strings.Contains(err.Error(), s.v.ID) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		t.Errorf("error %v", err)
@@ -277,7 +277,7 @@ func TestABugIsNoOutage(t *testing.T) {
 	broken := s.admission("eve")
 	s.v = voucherOf(newID(t), 10)
 	s.rebuild(1, 0, nil, nil)
-	answers, err := s.copies.Reserve(t.Context(), []model.Admission{broken, s.admission("eve")})
+	answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")})
 	must(t, err)
 	if answers[0].Err == nil || answers[0].ID != broken.OrderID || answers[1].Err != nil {
 		t.Errorf("answers %+v", answers)

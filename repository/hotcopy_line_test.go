@@ -62,7 +62,7 @@ func lineSale(t *testing.T) (*sale, *redisLine) {
 }
 
 // executed waits until an order is in the copy, seen past the line.
-func (s *sale) executed(a model.Admission) {
+func (s *sale) executed(a model.ReserveRequest) {
 	s.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); s.client.HGet(s.t.Context(), s.key("buyers"), a.UserID).Val() != a.OrderID; {
 		if time.Now().After(deadline) {
@@ -75,8 +75,8 @@ func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
 	line.cutReplies()
-	group := []model.Admission{s.admission("bob"), s.admission("eve"), s.admission("bob")}
-	var answers []model.Admitted
+	group := []model.ReserveRequest{s.admission("bob"), s.admission("eve"), s.admission("bob")}
+	var answers []model.ReserveResult
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() { answers, err = s.copies.Reserve(t.Context(), group) })
@@ -99,7 +99,7 @@ func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 	defer cancel()
 	a := s.admission("bob")
 	began := time.Now()
-	answers, err := s.copies.Reserve(ctx, []model.Admission{a})
+	answers, err := s.copies.Reserve(ctx, []model.ReserveRequest{a})
 	if took := time.Since(began); took > time.Second {
 		t.Errorf("took %s", took)
 	}
@@ -122,7 +122,7 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	a := s.admission("bob")
 	var err error
 	var wg sync.WaitGroup
-	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.Admission{a}) })
+	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
 	s.executed(a)
 	line.proxy.Stop() // connections are refused from here on
 	wg.Wait()

@@ -92,7 +92,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d due, %v", len(due), err)
 		}
 		// Who reserves again what was carried publishes it in the new epoch.
-		again, err := stale.Reserve(ctx, []model.Admission{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}})
+		again, err := stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}})
 		must(t, err)
 		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
 			t.Errorf("reserved again %+v", again[0])

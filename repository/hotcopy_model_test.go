@@ -27,14 +27,14 @@ type copyModel struct {
 
 const modelUsers, modelOrders = 5, 4 // each user's orders are his own
 
-func (m *copyModel) draw(t *rapid.T) model.Admission {
+func (m *copyModel) draw(t *rapid.T) model.ReserveRequest {
 	u := rapid.IntRange(0, modelUsers-1).Draw(t, "user")
 	n := rapid.IntRange(0, modelOrders-1).Draw(t, "order")
-	return model.Admission{OrderID: fmt.Sprintf("u%dn%d.%s", u, n, m.v.ID), VoucherID: m.v.ID, UserID: user(u)}
+	return model.ReserveRequest{OrderID: fmt.Sprintf("u%dn%d.%s", u, n, m.v.ID), VoucherID: m.v.ID, UserID: user(u)}
 }
 
 // admits is the answer the model gives: the status of the order, or a refusal.
-func (m *copyModel) admits(a model.Admission) (model.OrderStatus, error) {
+func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 	mark, marked := m.marks[a.UserID]
 	switch _, pending := m.pending[a.OrderID]; {
 	case mark == a.OrderID && pending:
@@ -56,7 +56,7 @@ func (m *copyModel) admits(a model.Admission) (model.OrderStatus, error) {
 // reserve also stands for a late copy of an earlier reservation: the orders are
 // drawn from few.
 func (m *copyModel) reserve(t *rapid.T) {
-	group := make([]model.Admission, rapid.IntRange(1, 7).Draw(t, "orders"))
+	group := make([]model.ReserveRequest, rapid.IntRange(1, 7).Draw(t, "orders"))
 	for i := range group {
 		group[i] = m.draw(t)
 	}

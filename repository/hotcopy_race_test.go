@@ -13,11 +13,11 @@ func TestReserveRace(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
 		codes := make(map[model.Code]int)
-		all := make([]model.Admission, 500)
+		all := make([]model.ReserveRequest, 500)
 		for i := range all {
 			all[i] = s.admission(user(i % 250)) // each user twice
 		}
-		s.crowd(all, func(a model.Admitted) {
+		s.crowd(all, func(a model.ReserveResult) {
 			if a.Err == nil {
 				codes[""]++
 			} else {
@@ -36,11 +36,11 @@ func TestReserveRaceOfOneUser(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
 		won, others := "", make(map[string]int)
-		all := make([]model.Admission, 500)
+		all := make([]model.ReserveRequest, 500)
 		for i := range all {
 			all[i] = s.admission("bob")
 		}
-		s.crowd(all, func(a model.Admitted) {
+		s.crowd(all, func(a model.ReserveResult) {
 			refusal, _ := errors.AsType[*model.Error](a.Err)
 			switch {
 			case a.Err == nil && won == "":
@@ -67,7 +67,7 @@ func TestReserveRaceWithReleases(t *testing.T) {
 	volley(100, func(i int) {
 		for range 20 {
 			a := s.admission(user(i))
-			answers, err := second.Reserve(t.Context(), []model.Admission{a})
+			answers, err := second.Reserve(t.Context(), []model.ReserveRequest{a})
 			if err != nil {
 				t.Error(err)
 				return

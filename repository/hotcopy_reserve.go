@@ -27,7 +27,7 @@ const (
 // reservation is one call of reserve.lua on its way.
 type reservation struct {
 	copyCall
-	asked []model.Admission
+	asked []model.ReserveRequest
 	at    []int // where each of them stands among all
 	lost  error // an earlier sending that has no answer
 }
@@ -41,13 +41,13 @@ type reservation struct {
 // has an Err that wraps model.ErrUnknownOutcome; one that Redis was never asked
 // for, or refused to work on, has an UNAVAILABLE. Reserve itself fails only when
 // nothing else can be said of any order.
-func (h *HotCopies) Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error) {
+func (h *HotCopies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, reservePatience)
 	defer cancel()
 	reservations := h.reservations(asked)
 	h.reserve(ctx, reservations)
 
-	answers := make([]model.Admitted, len(asked))
+	answers := make([]model.ReserveResult, len(asked))
 	var failed []error
 	for _, r := range reservations {
 		err := r.failure()
@@ -121,7 +121,7 @@ func lost(tried []*reservation) (open []*reservation) {
 }
 
 // reservations makes calls of at most copyOrders orders of one voucher each.
-func (h *HotCopies) reservations(asked []model.Admission) []*reservation {
+func (h *HotCopies) reservations(asked []model.ReserveRequest) []*reservation {
 	var all []*reservation
 	filling := make(map[string]*reservation)
 	for at, a := range asked {
@@ -139,7 +139,7 @@ func (h *HotCopies) reservations(asked []model.Admission) []*reservation {
 }
 
 // ask adds an admission to the call.
-func (r *reservation) ask(a model.Admission, lockKeys bool) {
+func (r *reservation) ask(a model.ReserveRequest, lockKeys bool) {
 	flags := 0
 	if lockKeys && !a.Locked {
 		flags += reserveLook

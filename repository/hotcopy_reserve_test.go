@@ -115,7 +115,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 					(!e.BeginAt.Equal(changed.BeginAt.Truncate(time.Microsecond)) || e.RetryAfter < hour-time.Minute || e.RetryAfter > hour) {
 					t.Errorf("refused with %+v", e)
 				}
-				again := s.admit(model.Admission{OrderID: bob.ID, VoucherID: s.v.ID, UserID: "bob"})
+				again := s.admit(model.ReserveRequest{OrderID: bob.ID, VoucherID: s.v.ID, UserID: "bob"})
 				if again.Err != nil || again.Reservation != bob {
 					t.Errorf("the first admission, repeated outside the window: %+v", again)
 				}
@@ -135,7 +135,7 @@ func TestReserveGroups(t *testing.T) {
 		s.rebuild(7, 0, nil, nil)
 		first := s.v
 		s.v = second
-		var group []model.Admission
+		var group []model.ReserveRequest
 		for i := range 12 { // of 10 units
 			group = append(group, s.admission(user(i)))
 		}
@@ -146,7 +146,7 @@ func TestReserveGroups(t *testing.T) {
 			a.VoucherID, a.OrderID = first.ID, model.OrderID(newID(t), first.ID)
 			group = append(group, a)
 		}
-		group = append(group, model.Admission{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
+		group = append(group, model.ReserveRequest{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
 		answers, err := s.copies.Reserve(t.Context(), group)
 		must(t, err)
 		codes := make(map[model.Code]int)
@@ -177,7 +177,7 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 	overRedis(t, func(t *testing.T, s *sale) {
 		s.v.Stock = 1000
 		s.rebuild(2, 1, nil, nil)
-		group := make([]model.Admission, 777)
+		group := make([]model.ReserveRequest, 777)
 		for i := range group {
 			group[i] = s.admission(user(i))
 		}
@@ -197,7 +197,7 @@ func TestReserveMindsTheLock(t *testing.T) {
 		must(t, s.client.HSet(t.Context(), "lock:order:"+bob, "somebody:1", 1).Err())
 		t.Cleanup(func() { s.client.Del(t.Context(), "lock:order:"+bob) })
 		locked := s.admission(bob)
-		answers, err := s.copies.Reserve(t.Context(), []model.Admission{s.admission(eve), locked, s.admission("zoe:" + newID(t))})
+		answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))})
 		must(t, err)
 		if answers[0].Err != nil || answers[2].Err != nil {
 			t.Errorf("others: %v, %v", answers[0].Err, answers[2].Err)

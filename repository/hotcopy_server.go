@@ -94,7 +94,7 @@ func (h *HotCopies) nodes(ctx context.Context) ([]string, error) {
 
 // Quiet tells of each copy whether it is loaded in the epoch of its record and has
 // nothing reserved. Otherwise nothing is known of it.
-func (h *HotCopies) Quiet(ctx context.Context, records []model.CopyRecord) []bool {
+func (h *HotCopies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
 	for part := range slices.Chunk(records, quietCopies) {
 		quiet = append(quiet, h.quiet(ctx, part)...)
@@ -102,7 +102,7 @@ func (h *HotCopies) Quiet(ctx context.Context, records []model.CopyRecord) []boo
 	return quiet
 }
 
-func (h *HotCopies) quiet(ctx context.Context, records []model.CopyRecord) []bool {
+func (h *HotCopies) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	pipe := h.client.Pipeline()

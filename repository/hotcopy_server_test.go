@@ -42,14 +42,14 @@ func TestQuiet(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {
 		quiet := func() []bool {
-			return s.copies.Quiet(t.Context(), []model.CopyRecord{
+			return s.copies.Quiet(t.Context(), []model.EpochRecord{
 				{VoucherID: s.v.ID, Epoch: s.epoch}, {VoucherID: s.v.ID, Epoch: s.epoch + 1}, {VoucherID: newID(t), Epoch: 1},
 			})
 		}
 		if got := quiet(); !slices.Equal(got, []bool{true, false, false}) {
 			t.Errorf("%v", got)
 		}
-		_, err := s.copies.Reserve(t.Context(), []model.Admission{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
+		_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
 		if must(t, err); quiet()[0] {
 			t.Error("something is reserved")
 		}

@@ -96,21 +96,21 @@ func (s *sale) shut() {
 	must(s.t, s.copies.Close(s.t.Context(), s.v.ID, s.epoch+1, s.epoch))
 }
 
-func (s *sale) admission(userID string) model.Admission {
-	return model.Admission{OrderID: model.OrderID(newID(s.t), s.v.ID), VoucherID: s.v.ID, UserID: userID}
+func (s *sale) admission(userID string) model.ReserveRequest {
+	return model.ReserveRequest{OrderID: model.OrderID(newID(s.t), s.v.ID), VoucherID: s.v.ID, UserID: userID}
 }
 
 // admit reserves one order.
-func (s *sale) admit(a model.Admission) model.Admitted {
+func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	s.t.Helper()
-	answers, err := s.copies.Reserve(s.t.Context(), []model.Admission{a})
+	answers, err := s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a})
 	must(s.t, err)
 	return answers[0]
 }
 
 // crowd reserves orders all at once, and calls yield with each answer, one at a
 // time.
-func (s *sale) crowd(all []model.Admission, yield func(model.Admitted)) {
+func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)) {
 	s.t.Helper()
 	var mu sync.Mutex
 	groups := slices.Collect(slices.Chunk(all, s.group))

@@ -32,7 +32,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 				t.Errorf("bought at %s, window %s to %s", o.CreatedAt, v.BeginAt, v.EndAt)
 			}
 		}
-		// Admitted before, it is asked nothing any more.
+		// ReserveResult before, it is asked nothing any more.
 		late := order(t, v.ID, "late")
 		late.CreatedAt = v.BeginAt.Add(1234567 * time.Nanosecond)
 		outcome := f.place(t, late)

@@ -62,7 +62,7 @@ type fixture struct {
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
 	accounts *repository.Accounts
-	copies   *repository.Copies
+	copies   *repository.Epochs
 	modes    *repository.Modes
 	releases *repository.Releases
 }
@@ -123,7 +123,7 @@ func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	must(t, err)
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = repository.NewAccounts(f.db)
-	f.copies, f.modes, f.releases = repository.NewCopies(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
+	f.copies, f.modes, f.releases = repository.NewEpochs(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
 	return f
 }
 

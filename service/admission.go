@@ -49,7 +49,7 @@ const (
 type AdmissionCopies interface {
 	// Reserve takes one unit for each admission, or says of each why not. An
 	// error means that nothing happened, or wraps model.ErrUnknownOutcome.
-	Reserve(ctx context.Context, admissions []model.Admission) ([]model.Admitted, error)
+	Reserve(ctx context.Context, admissions []model.ReserveRequest) ([]model.ReserveResult, error)
 	// Confirm tells of each reservation whether its hot copy is open still, and
 	// with an error of none of which it is not known.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
@@ -108,7 +108,7 @@ type Admission struct {
 	rebuilds    CopyDoctor
 	scriptLocks bool
 
-	reserves  *batch.Group[model.Admission, model.Admitted]
+	reserves  *batch.Group[model.ReserveRequest, model.ReserveResult]
 	publishes *batch.Group[model.Reservation, error]
 	held      *batch.Group[model.Buyer, model.BuyersOrder] // who is refused for the backlog may have an order
 	waiters   *waiters
@@ -175,7 +175,7 @@ func (a *Admission) close(ctx context.Context) {
 }
 
 // reserve takes the units of one group.
-func (a *Admission) reserve(ctx context.Context, admissions []model.Admission) ([]model.Admitted, error) {
+func (a *Admission) reserve(ctx context.Context, admissions []model.ReserveRequest) ([]model.ReserveResult, error) {
 	failpoint.Reach(failpoint.BeforeReserve)
 	admitted, err := a.hot.Reserve(ctx, admissions)
 	failpoint.Reach(failpoint.AfterReserve)

@@ -27,7 +27,7 @@ func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 				t.Error("the lock was held over the publish")
 			}
 		}
-		s.hot.admit = func(a model.Admission) *model.Admitted {
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
 			if a.Locked != s.keys.holds("alice") {
 				t.Errorf("asked with locked = %v", a.Locked)
 			}
@@ -101,7 +101,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(_ *OrderDeps, a *AdmissionDeps) { a.ScriptLocks = false })
-		s.hot.admit = func(a model.Admission) *model.Admitted {
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
 			if !a.Locked || !s.keys.holds(a.UserID) {
 				t.Errorf("reserved without the lock: %+v", a)
 			}

@@ -119,7 +119,7 @@ func (s *Orders) reserveUnder(ctx context.Context, lease Lease, userID, voucherI
 	if err != nil {
 		return model.Reservation{}, err
 	}
-	try.asked = model.Admission{
+	try.asked = model.ReserveRequest{
 		OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID, Locked: lease != nil,
 	}
 	for range admissionAttempts {
@@ -143,7 +143,7 @@ type reserving struct {
 	*Orders
 
 	lease Lease // nil: none, or given to somebody else
-	asked model.Admission
+	asked model.ReserveRequest
 	epoch int64 // of the hot copy that refused it
 }
 
@@ -156,13 +156,13 @@ func (r *reserving) giveBack(ctx context.Context) {
 // once asks the hot copy for the unit. From here on a client that hangs up
 // changes nothing: the unit is taken or not, the user's lock is held until that
 // is known, and what is taken is published.
-func (r *reserving) once(ctx context.Context) (model.Admitted, error) {
+func (r *reserving) once(ctx context.Context) (model.ReserveResult, error) {
 	if err := lost(r.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
-		return model.Admitted{}, err
+		return model.ReserveResult{}, err
 	}
 	ticket, err := r.admission.reserves.Submit(ctx, r.asked)
 	if err != nil {
-		return model.Admitted{}, undone("Too many orders are waiting.", err)
+		return model.ReserveResult{}, undone("Too many orders are waiting.", err)
 	}
 	admitted, err := ticket.Wait(ctx)
 	switch err = errors.Join(err, doubt(admitted.Err)); {
@@ -170,11 +170,11 @@ func (r *reserving) once(ctx context.Context) (model.Admitted, error) {
 		return admitted, nil
 	case ctx.Err() != nil:
 		r.follow(ctx, ticket)
-		return model.Admitted{}, r.unknown(r.asked.OrderID, err)
+		return model.ReserveResult{}, r.unknown(r.asked.OrderID, err)
 	case errors.Is(err, model.ErrUnknownOutcome):
-		return model.Admitted{}, r.unknown(r.asked.OrderID, err)
+		return model.ReserveResult{}, r.unknown(r.asked.OrderID, err)
 	default:
-		return model.Admitted{}, undone("The order could not be placed.",
+		return model.ReserveResult{}, undone("The order could not be placed.",
 			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
 	}
 }
@@ -190,7 +190,7 @@ func doubt(err error) error {
 
 // follow sees an order through behind a client that has been answered. The
 // queue bounds how many there are, its timeout how long they last.
-func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.Admission, model.Admitted]) {
+func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, model.ReserveResult]) {
 	followed := *r
 	r.lease = nil
 	ctx = context.WithoutCancel(ctx)

@@ -94,16 +94,16 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"database away":             {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
 		"database in error":         {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
 		"no row, but queued": {prepare: func(s hotShop) {
-			s.hot.admit = func(a model.Admission) *model.Admitted { // between the call and the look-up
+			s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult { // between the call and the look-up
 				s.hot.pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
-				return &model.Admitted{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
+				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderProcessing},
 		"closed, and the copy too": {prepare: func(s hotShop) {
 			row(model.OrderCanceled, "")(s)
-			s.hot.admit = func(a model.Admission) *model.Admitted {
+			s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
 				s.hot.state = model.CopyClosed
-				return &model.Admitted{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
+				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeUnavailable, releases: 1},
 	} {
@@ -141,8 +141,8 @@ func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
-		s.hot.admit = func(model.Admission) *model.Admitted {
-			return &model.Admitted{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
+		s.hot.admit = func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 		}
 		s.refused(t, "alice", model.CodeUnavailable)
 		if n := s.hot.reserves.Load(); n != admissionAttempts {
@@ -183,10 +183,10 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		var ids []string
-		s.hot.admit = func(a model.Admission) *model.Admitted {
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
 			ids = append(ids, a.OrderID)
 			if len(ids) == 1 {
-				return &model.Admitted{Err: model.ErrOrderClosed}
+				return &model.ReserveResult{Err: model.ErrOrderClosed}
 			}
 			return nil
 		}
@@ -203,9 +203,9 @@ func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.admit = func(a model.Admission) *model.Admitted {
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
 			row := s.rows.put(model.Order{ID: a.OrderID, UserID: a.UserID, Status: model.OrderUnpaid})
-			return &model.Admitted{Reservation: model.Reservation{Order: model.Order{ID: row.ID, VoucherID: "v1", UserID: a.UserID}}}
+			return &model.ReserveResult{Reservation: model.Reservation{Order: model.Order{ID: row.ID, VoucherID: "v1", UserID: a.UserID}}}
 		}
 		if order, err := s.Place(t.Context(), "alice", "v1"); err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)

@@ -85,15 +85,15 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		answer  func(a model.Admission) *model.Admitted
+		answer  func(a model.ReserveRequest) *model.ReserveResult
 		took    time.Duration
 		unknown bool
 	}{
-		"unknown": {answer: func(model.Admission) *model.Admitted {
-			return &model.Admitted{Err: model.Unavailable("no reply", model.ErrUnknownOutcome)}
+		"unknown": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("no reply", model.ErrUnknownOutcome)}
 		}, unknown: true},
-		"refused by Redis": {answer: func(model.Admission) *model.Admitted {
-			return &model.Admitted{Err: model.Unavailable("OOM", nil)}
+		"refused by Redis": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("OOM", nil)}
 		}},
 		"too slow": {took: time.Hour},
 	} {

@@ -25,7 +25,7 @@ const (
 // CopyRecords tells what the database says about hot copies.
 type CopyRecords interface {
 	// Read leaves out vouchers that do not exist.
-	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
 }
 
 // confirm looks at the epochs once more behind an acknowledged message, and
@@ -41,7 +41,7 @@ type CopyRecords interface {
 func (a *Admission) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	var records map[string]model.CopyRecord
+	var records map[string]model.EpochRecord
 	var reading sync.WaitGroup
 	reading.Go(func() { records = a.records.read(ctx, reservations) })
 	open, err := a.hot.Confirm(ctx, reservations)
@@ -67,7 +67,7 @@ type recordReader struct {
 }
 
 // read returns what is known; nothing while the database is away.
-func (r *recordReader) read(ctx context.Context, reservations []model.Reservation) map[string]model.CopyRecord {
+func (r *recordReader) read(ctx context.Context, reservations []model.Reservation) map[string]model.EpochRecord {
 	was := r.silent.Load()
 	if time.Now().UnixNano() < was {
 		return nil

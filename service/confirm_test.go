@@ -13,11 +13,11 @@ import (
 // recordsOf is the database's side of hot copies.
 type recordsOf func(ctx context.Context) (epoch int64, err error)
 
-func (r recordsOf) Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error) {
+func (r recordsOf) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
 	epoch, err := r(ctx)
-	records := map[string]model.CopyRecord{}
+	records := map[string]model.EpochRecord{}
 	for _, id := range ids {
-		records[id] = model.CopyRecord{VoucherID: id, Epoch: epoch, OpenEpoch: epoch}
+		records[id] = model.EpochRecord{VoucherID: id, Epoch: epoch, OpenEpoch: epoch}
 	}
 	return records, err
 }

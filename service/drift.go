@@ -44,7 +44,7 @@ type driftWatch struct {
 	log      *slog.Logger
 
 	mu   sync.Mutex
-	rows map[string]model.CopyRecord // of the watched vouchers
+	rows map[string]model.EpochRecord // of the watched vouchers
 	hot  map[string]driftCopy        // as the copies were last read
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
@@ -69,7 +69,7 @@ func newDriftWatch(auditor *Auditor, settler *Settler, rebuilds CopyDoctor, metr
 }
 
 // watched tells which vouchers are to be compared.
-func (d *driftWatch) watched(rows map[string]model.CopyRecord) {
+func (d *driftWatch) watched(rows map[string]model.EpochRecord) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.rows = rows

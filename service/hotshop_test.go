@@ -30,7 +30,7 @@ type hotDesk struct {
 	took        time.Duration // a Reserve
 	confirmTook time.Duration
 	buyersTook  time.Duration
-	admit       func(a model.Admission) *model.Admitted // first word, when not nil
+	admit       func(a model.ReserveRequest) *model.ReserveResult // first word, when not nil
 
 	reserves, confirms, releases, reads, looks, buyersRead, held atomic.Int64
 
@@ -68,28 +68,28 @@ func (h *hotDesk) pause(ctx context.Context, took time.Duration) error {
 
 func (h *hotDesk) remaining() int64 { return h.voucher.Stock - int64(len(h.marks)) }
 
-func (h *hotDesk) Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error) {
+func (h *hotDesk) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	h.reserves.Add(1)
 	if err := h.pause(ctx, h.took); err != nil {
 		return nil, model.Unavailable("no answer", err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	answers := make([]model.Admitted, len(asked))
+	answers := make([]model.ReserveResult, len(asked))
 	for i, a := range asked {
 		answers[i] = h.reserve(a)
 	}
 	return answers, nil
 }
 
-func (h *hotDesk) reserve(a model.Admission) model.Admitted {
+func (h *hotDesk) reserve(a model.ReserveRequest) model.ReserveResult {
 	if h.admit != nil {
 		if given := h.admit(a); given != nil {
 			return *given
 		}
 	}
-	refuse := func(err error) model.Admitted {
-		return model.Admitted{Reservation: model.Reservation{Order: model.Order{ID: a.OrderID}, Epoch: h.epoch}, Err: err}
+	refuse := func(err error) model.ReserveResult {
+		return model.ReserveResult{Reservation: model.Reservation{Order: model.Order{ID: a.OrderID}, Epoch: h.epoch}, Err: err}
 	}
 	mark, marked := h.marks[a.UserID]
 	switch refusal := h.voucher.Refusal(time.Now()); {
@@ -112,7 +112,7 @@ func (h *hotDesk) reserve(a model.Admission) model.Admitted {
 	}}
 	h.marks[a.UserID], h.pending[r.ID] = r.ID, r
 	h.voucher.Version++
-	return model.Admitted{Reservation: r}
+	return model.ReserveResult{Reservation: r}
 }
 
 func (h *hotDesk) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {

@@ -47,14 +47,14 @@ func (a awayFor) Release(ctx context.Context, r model.Release) (bool, error) {
 // both are the records of both vouchers.
 type both struct{ dbSide }
 
-func (b both) Watched(ctx context.Context) ([]model.CopyRecord, error) {
+func (b both) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 	records, err := b.dbSide.Watched(ctx)
-	return append([]model.CopyRecord{{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}}, records...), err
+	return append([]model.EpochRecord{{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}}, records...), err
 }
 
-func (b both) Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error) {
+func (b both) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
 	records, err := b.dbSide.Read(ctx, ids)
-	records["v0"] = model.CopyRecord{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}
+	records["v0"] = model.EpochRecord{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}
 	return records, err
 }
 

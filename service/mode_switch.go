@@ -28,10 +28,10 @@ type ModeStore interface {
 
 // SwitchedRecords is what a switch asks of the copies' records.
 type SwitchedRecords interface {
-	Watched(ctx context.Context) ([]model.CopyRecord, error)
+	Watched(ctx context.Context) ([]model.EpochRecord, error)
 	// Kept are those and every other one that is held for open.
-	Kept(ctx context.Context) ([]model.CopyRecord, error)
-	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
+	Kept(ctx context.Context) ([]model.EpochRecord, error)
+	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
 }
 
 // SwitchedCopies is what a switch asks of hot copies.
@@ -129,12 +129,12 @@ func (s *ModeSwitch) drain(ctx context.Context) error {
 }
 
 // closeAll gives every copy another epoch, in which nobody can buy.
-func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.CopyRecord, error) {
+func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) {
 	records, err := s.deps.Records.Kept(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the vouchers: %w", err)
 	}
-	closed := make([]model.CopyRecord, 0, len(records))
+	closed := make([]model.EpochRecord, 0, len(records))
 	for _, record := range records {
 		next, err := s.deps.Records.Close(ctx, record.VoucherID, record.Epoch)
 		if err != nil {
@@ -173,7 +173,7 @@ func (s *ModeSwitch) awaitQueue(ctx context.Context) error {
 // rescue persists reservations that no message carries: their publisher died,
 // or is publishing still and will hear that the copy is closed. They count as
 // orders of the latest epoch, which nobody else admits to.
-func (s *ModeSwitch) rescue(ctx context.Context, record model.CopyRecord) error {
+func (s *ModeSwitch) rescue(ctx context.Context, record model.EpochRecord) error {
 	if record.OpenEpoch == 0 {
 		return nil
 	}
@@ -200,7 +200,7 @@ func (s *ModeSwitch) rescue(ctx context.Context, record model.CopyRecord) error 
 	return nil
 }
 
-func (s *ModeSwitch) unpersisted(ctx context.Context, record model.CopyRecord) ([]model.Reservation, error) {
+func (s *ModeSwitch) unpersisted(ctx context.Context, record model.EpochRecord) ([]model.Reservation, error) {
 	var reserved []model.Reservation
 	known := map[string]bool{}
 	err := s.deps.Copies.Pendings(ctx, record.VoucherID, record.OpenEpoch, func(r model.Reservation) error {

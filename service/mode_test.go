@@ -60,12 +60,12 @@ func (s *stage) switcher() *ModeSwitch {
 	})
 }
 
-func (d dbSide) Kept(ctx context.Context) ([]model.CopyRecord, error) { return d.Watched(ctx) }
+func (d dbSide) Kept(ctx context.Context) ([]model.EpochRecord, error) { return d.Watched(ctx) }
 
 // longOver is a voucher that nobody watches any more.
 type longOver struct{ dbSide }
 
-func (l longOver) Watched(context.Context) ([]model.CopyRecord, error) { return nil, nil }
+func (l longOver) Watched(context.Context) ([]model.EpochRecord, error) { return nil, nil }
 
 // A sale that is over may be extended in the other mode, and again after that: its
 // copy must not be taken then for what it was.

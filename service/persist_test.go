@@ -221,7 +221,7 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		s.voucher.Remaining = 2 // of 9
 		buy := func(from, to int) (admitted int) {
 			for i := from; i < to; i++ {
-				answers, err := (hotSide{s}).Reserve(t.Context(), []model.Admission{{
+				answers, err := (hotSide{s}).Reserve(t.Context(), []model.ReserveRequest{{
 					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
 				}})
 				if err != nil {

@@ -66,7 +66,7 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 	must(t, err)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 
-	metrics, records := telemetry.NewWorker(prometheus.NewRegistry()), service.DatabaseCopies{Copies: repository.NewCopies(db)}
+	metrics, records := telemetry.NewWorker(prometheus.NewRegistry()), service.DatabaseCopies{Epochs: repository.NewEpochs(db)}
 	releases := repository.NewReleases(db)
 	b.rebuild = service.NewRebuilder(service.RebuilderDeps{
 		Store: records, Copies: b.hot, Queue: b.queue, Modes: modes, Metrics: metrics, Log: log,
@@ -117,10 +117,10 @@ func (b *backstage) voucher(t *testing.T, stock int64) model.Voucher {
 }
 
 // admissions are those of users first to last.
-func admissions(voucherID string, first, last int) []model.Admission {
-	var asked []model.Admission
+func admissions(voucherID string, first, last int) []model.ReserveRequest {
+	var asked []model.ReserveRequest
 	for i := first; i < last; i++ {
-		asked = append(asked, model.Admission{
+		asked = append(asked, model.ReserveRequest{
 			OrderID: model.OrderID(fmt.Sprintf("o%07d", i), voucherID), VoucherID: voucherID, UserID: fmt.Sprint("user", i),
 		})
 	}

@@ -9,10 +9,10 @@ import (
 
 // CopyStore is the database's side of hot copies.
 type CopyStore interface {
-	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
 	// Close begins the next epoch, unless the latest is another one than from:
 	// ErrSuperseded.
-	Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error)
+	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
 	// Snapshot shows a voucher and its orders as of one instant. Like the others
@@ -30,12 +30,12 @@ type CopySnapshot interface {
 	Live(ctx context.Context, yield func([]model.Order) error) error
 }
 
-// DatabaseCopies is repository.Copies as a CopyStore.
-type DatabaseCopies struct{ *repository.Copies }
+// DatabaseCopies is repository.Epochs as a CopyStore.
+type DatabaseCopies struct{ *repository.Epochs }
 
 // Snapshot implements CopyStore.
 func (d DatabaseCopies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(CopySnapshot) error) error {
-	return d.Copies.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return work(s) })
+	return d.Epochs.Snapshot(ctx, voucherID, epoch, func(s *repository.Snapshot) error { return work(s) })
 }
 
 // LoadedCopies is what a rebuild does to hot copies.

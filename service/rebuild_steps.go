@@ -32,7 +32,7 @@ type rebuildJob struct {
 	*Rebuilder
 
 	place   place
-	record  model.CopyRecord
+	record  model.EpochRecord
 	voucher model.Voucher
 	stage   atomic.Pointer[string]
 	loaded  atomic.Int64
@@ -75,7 +75,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*
 // due reads what the database says of a voucher's copy; nil when nothing needs
 // to be done, errRebuilding when somebody else does it. Copies of the epoch given,
 // and of those before, are wrong whatever they look like.
-func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*model.CopyRecord, error) {
+func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
 	records, err := r.deps.Store.Read(ctx, []string{voucherID})
 	if err != nil {
 		return nil, fmt.Errorf("read the copy record of voucher %s: %w", voucherID, err)
@@ -104,7 +104,7 @@ func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*mo
 
 // fresh reports whether a rebuild was heard of a moment ago. What lies far ahead
 // was written before the database's clock was set back.
-func fresh(record model.CopyRecord) bool {
+func fresh(record model.EpochRecord) bool {
 	return record.Progress != nil && record.Now.Sub(*record.Progress).Abs() < rebuildAbandoned
 }
 

@@ -31,8 +31,8 @@ const (
 // WatchedCopies are the records of vouchers that are worth looking at.
 type WatchedCopies interface {
 	// Watched lists those whose copies must be there, those on sale first.
-	Watched(ctx context.Context) ([]model.CopyRecord, error)
-	Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error)
+	Watched(ctx context.Context) ([]model.EpochRecord, error)
+	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
 }
 
 // CopyKeeper is what the reconciler asks of rebuilds.
@@ -83,7 +83,7 @@ type ReconciledCopies interface {
 	// Incarnation is another word whenever a Redis may have lost what it had.
 	Incarnation(ctx context.Context) (string, error)
 	// Quiet tells of each copy whether it is loaded and has nothing reserved.
-	Quiet(ctx context.Context, records []model.CopyRecord) []bool
+	Quiet(ctx context.Context, records []model.EpochRecord) []bool
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Due lists reservations of the open epoch that are older, by Redis' clock.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)

@@ -26,7 +26,7 @@ type watchlist struct {
 	incarnation string    // of Redis at the latest sweep
 	swept       time.Time // when that was
 	sweeps      int
-	records     map[string]model.CopyRecord // of the latest sweep; not changed any more
+	records     map[string]model.EpochRecord // of the latest sweep; not changed any more
 	// busy are the vouchers to be looked at again at once: something is reserved,
 	// their copies are not open, lack a change, or could not be read.
 	busy map[string]bool
@@ -59,7 +59,7 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	}
 	r.list.swept, r.list.busy = time.Now(), map[string]bool{}
 	r.list.sweeps++
-	r.list.records = make(map[string]model.CopyRecord, len(records))
+	r.list.records = make(map[string]model.EpochRecord, len(records))
 	for _, record := range records {
 		r.list.records[record.VoucherID] = record
 	}
@@ -69,12 +69,12 @@ func (r *Reconciler) watch(ctx context.Context) error {
 
 // left reads the busy vouchers that are watched no more, because their sale was put
 // off or is long over: what is reserved in an open copy must be settled all the same.
-func (r *Reconciler) left(ctx context.Context, watched []model.CopyRecord) ([]model.CopyRecord, error) {
+func (r *Reconciler) left(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
 	busy := maps.Clone(r.list.busy)
 	for _, record := range watched {
 		delete(busy, record.VoucherID)
 	}
-	var left []model.CopyRecord
+	var left []model.EpochRecord
 	for ids := range chunks(slices.Collect(maps.Keys(busy)), findChunk) {
 		found, err := r.deps.Records.Read(ctx, ids)
 		if err != nil {
@@ -105,9 +105,9 @@ func (r *Reconciler) again(ctx context.Context) error {
 
 // wake returns the vouchers to be looked at: all but those that are open, have not
 // changed since the sweep before and are quiet. Of these a part has its turn.
-func (r *Reconciler) wake(ctx context.Context, records []model.CopyRecord) []model.CopyRecord {
+func (r *Reconciler) wake(ctx context.Context, records []model.EpochRecord) []model.EpochRecord {
 	quiet := r.deps.Copies.Quiet(ctx, records)
-	var look []model.CopyRecord
+	var look []model.EpochRecord
 	for i, record := range records {
 		id := record.VoucherID
 		before := r.list.records[id]
@@ -122,7 +122,7 @@ func (r *Reconciler) wake(ctx context.Context, records []model.CopyRecord) []mod
 
 // examine looks at vouchers. A copy that cannot be asked holds up no other one: it
 // may be the only one on its node of a Cluster.
-func (r *Reconciler) examine(ctx context.Context, records []model.CopyRecord) error {
+func (r *Reconciler) examine(ctx context.Context, records []model.EpochRecord) error {
 	var failed []error
 	for part := range chunks(records, findChunk) {
 		ids := make([]string, len(part))
@@ -140,7 +140,7 @@ func (r *Reconciler) examine(ctx context.Context, records []model.CopyRecord) er
 }
 
 // compare looks at the copies that could be read.
-func (r *Reconciler) compare(ctx context.Context, records []model.CopyRecord, copies map[string]model.HotCopy) error {
+func (r *Reconciler) compare(ctx context.Context, records []model.EpochRecord, copies map[string]model.HotCopy) error {
 	var stale []string
 	var reserved []string
 	for _, record := range records {

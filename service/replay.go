@@ -24,7 +24,7 @@ type Letters interface {
 type ReplayCopies interface {
 	// Pending finds an order that is not known to be persisted.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
-	Reserve(ctx context.Context, asked []model.Admission) ([]model.Admitted, error)
+	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 }
 
@@ -103,7 +103,7 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	if err != nil {
 		return model.Reservation{}, err
 	}
-	admitted, err := r.copies.Reserve(ctx, []model.Admission{{
+	admitted, err := r.copies.Reserve(ctx, []model.ReserveRequest{{
 		OrderID: model.OrderID(unique, old.VoucherID), VoucherID: old.VoucherID, UserID: old.UserID, Anytime: true,
 	}})
 	switch {

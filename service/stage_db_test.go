@@ -197,38 +197,38 @@ func (d dbSide) Audit(_ context.Context, id string) (model.Audit, error) {
 	return audit, nil
 }
 
-func (d dbSide) now() model.CopyRecord {
+func (d dbSide) now() model.EpochRecord {
 	record := d.record
 	record.Now, record.Revision, record.Version = time.Now(), d.voucher.Revision, d.voucher.Version
 	record.Taken, record.OnSale = d.voucher.Stock-d.voucher.Remaining, d.voucher.Refusal(time.Now()) == nil
 	return record
 }
 
-func (d dbSide) Read(context.Context, []string) (map[string]model.CopyRecord, error) {
+func (d dbSide) Read(context.Context, []string) (map[string]model.EpochRecord, error) {
 	err := d.step("db.read")
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return map[string]model.CopyRecord{"v1": d.now()}, err
+	return map[string]model.EpochRecord{"v1": d.now()}, err
 }
 
-func (d dbSide) Watched(context.Context) ([]model.CopyRecord, error) {
+func (d dbSide) Watched(context.Context) ([]model.EpochRecord, error) {
 	err := d.step("db.watched")
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.unwatched {
 		return nil, err
 	}
-	return []model.CopyRecord{d.now()}, err
+	return []model.EpochRecord{d.now()}, err
 }
 
-func (d dbSide) Close(_ context.Context, _ string, from int64) (model.CopyRecord, error) {
+func (d dbSide) Close(_ context.Context, _ string, from int64) (model.EpochRecord, error) {
 	if err := d.step("db.close"); err != nil {
-		return model.CopyRecord{}, err
+		return model.EpochRecord{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.record.Epoch != from {
-		return model.CopyRecord{}, model.ErrSuperseded
+		return model.EpochRecord{}, model.ErrSuperseded
 	}
 	d.record.Epoch++
 	d.record.Barrier = nil

@@ -40,8 +40,8 @@ func (h hotSide) opened(name string, do func()) error {
 	return nil
 }
 
-func (h hotSide) Reserve(_ context.Context, asked []model.Admission) ([]model.Admitted, error) {
-	a := model.Admitted{}
+func (h hotSide) Reserve(_ context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+	a := model.ReserveResult{}
 	a.ID, a.VoucherID, a.UserID = asked[0].OrderID, asked[0].VoucherID, asked[0].UserID
 	err := h.opened("hot.reserve", func() {
 		a.Epoch, a.CreatedAt = h.hot.Epoch, time.Now()
@@ -58,7 +58,7 @@ func (h hotSide) Reserve(_ context.Context, asked []model.Admission) ([]model.Ad
 	if err != nil {
 		a.Err = err
 	}
-	return []model.Admitted{a}, nil
+	return []model.ReserveResult{a}, nil
 }
 
 func (h hotSide) Confirm(_ context.Context, rs []model.Reservation) ([]bool, error) {
@@ -124,7 +124,7 @@ func (h hotSide) Incarnation(context.Context) (string, error) {
 	return strconv.Itoa(h.losses), h.step("hot.incarnation")
 }
 
-func (h hotSide) Quiet(_ context.Context, records []model.CopyRecord) []bool {
+func (h hotSide) Quiet(_ context.Context, records []model.EpochRecord) []bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	quiet := make([]bool, len(records))

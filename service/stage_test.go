@@ -22,7 +22,7 @@ type stage struct {
 
 	mode      model.ModeRecord
 	voucher   model.Voucher
-	record    model.CopyRecord
+	record    model.EpochRecord
 	unwatched bool // the reconciler is not shown the voucher
 	rows      map[string]model.Order
 	outbox    []model.Release
@@ -55,7 +55,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: newTable().voucher,
-		record: model.CopyRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
+		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
 		rows:   map[string]model.Order{}, hot: model.HotCopy{State: model.CopyOpen, Epoch: 1},
 		marks: map[int64]map[string]string{1: {}}, pendings: map[int64]map[string]model.Reservation{1: {}},
 		due: map[string]time.Time{}, poison: map[string]bool{}, on: map[string]func() error{},

@@ -22,7 +22,7 @@ type shelfSide struct {
 func (v shelfSide) Create(context.Context, string, model.NewVoucher, model.Idempotency) (model.Voucher, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.record = model.CopyRecord{VoucherID: "v1"}
+	v.record = model.EpochRecord{VoucherID: "v1"}
 	return v.voucher, nil
 }
 

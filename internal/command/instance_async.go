@@ -108,7 +108,7 @@ func (i *Instance) openBackstage(ctx context.Context, cfg config.Config, s serve
 		hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
 			Identity: s.incarnation, LockKeys: scriptLocks(cfg),
 		}),
-		records: service.DatabaseCopies{Copies: repository.NewCopies(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
+		records: service.DatabaseCopies{Epochs: repository.NewEpochs(s.db)}, releases: repository.NewReleases(s.db), modes: mode.modes,
 		vouchers: repository.NewVouchers(s.db, cfg.Currency), metrics: telemetry.NewWorker(i.registry),
 		deliveries: telemetry.NewDelivery(i.registry),
 	}

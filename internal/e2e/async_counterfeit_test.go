@@ -69,13 +69,13 @@ func (c counterfeiter) reserve(t testing.TB, voucherID, user string) model.Reser
 // reserveAll takes one unit for each of the users.
 func (c counterfeiter) reserveAll(t testing.TB, voucherID string, users []string) []model.Reservation {
 	t.Helper()
-	asked := make([]model.Admission, len(users))
+	asked := make([]model.ReserveRequest, len(users))
 	for i, user := range users {
 		unique, err := ids.New()
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked[i] = model.Admission{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user}
+		asked[i] = model.ReserveRequest{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user}
 	}
 	admitted, err := c.copies.Reserve(t.Context(), asked)
 	if err != nil {

@@ -26,7 +26,7 @@ type Snapshot struct {
 // Snapshot shows a voucher as of one instant, for the copy of an epoch, until
 // work returns. It holds no lock. ErrSuperseded when that epoch is not the latest;
 // NOT_FOUND when there is no such voucher.
-func (c *Copies) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(*Snapshot) error) error {
+func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(*Snapshot) error) error {
 	action := fmt.Sprintf("read a snapshot of voucher %s", voucherID)
 	if err := possible(voucherID); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
@@ -113,7 +113,7 @@ func (s *Snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, e
 
 // Known tells which orders have a row, whatever became of them: those that are
 // committed by now.
-func (c *Copies) Known(ctx context.Context, ids []string) (map[string]bool, error) {
+func (c *Epochs) Known(ctx context.Context, ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) }) // see possible
 	err := c.db.read(ctx, fmt.Sprintf("look for %d orders", len(ids)), func(db *gorm.DB) error {

@@ -10,7 +10,7 @@ import (
 	"seckill/model"
 )
 
-func (f *fixture) record(t testing.TB, voucherID string) model.CopyRecord {
+func (f *fixture) record(t testing.TB, voucherID string) model.EpochRecord {
 	t.Helper()
 	all, err := f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"})
 	must(t, err)
@@ -153,7 +153,7 @@ func TestWatched(t *testing.T) {
 		over(10 * time.Hour) // never had a copy
 		kept, err := f.copies.Kept(t.Context())
 		must(t, err)
-		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.CopyRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
+		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
 			t.Errorf("kept %+v", kept)
 		}
 	})

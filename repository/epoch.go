@@ -11,14 +11,14 @@ import (
 	"seckill/model"
 )
 
-// Copies keeps what the database says about the hot copies of vouchers: which
+// Epochs keeps what the database says about the hot copies of vouchers: which
 // epoch is the latest, whether it is open, and which messages count for the one
 // before. Of several who rebuild a copy at once, one wins each step; the others
 // hear model.ErrSuperseded.
-type Copies struct{ db *Database }
+type Epochs struct{ db *Database }
 
-// NewCopies keeps the records of hot copies in a database.
-func NewCopies(db *Database) *Copies { return &Copies{db: db} }
+// NewEpochs keeps the records of hot copies in a database.
+func NewEpochs(db *Database) *Epochs { return &Epochs{db: db} }
 
 // copyRow is a row of copy_read.sql.
 type copyRow struct {
@@ -32,8 +32,8 @@ type copyRow struct {
 	Now              clock `gorm:"column:read_at"`
 }
 
-func (r copyRow) record() model.CopyRecord {
-	record := model.CopyRecord{
+func (r copyRow) record() model.EpochRecord {
+	record := model.EpochRecord{
 		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
 		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale,
 	}
@@ -44,8 +44,8 @@ func (r copyRow) record() model.CopyRecord {
 }
 
 // Read reads the records of vouchers by id; absent ones are left out.
-func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.CopyRecord, error) {
-	records := make(map[string]model.CopyRecord, len(ids))
+func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
+	records := make(map[string]model.EpochRecord, len(ids))
 	possible := make([]string, 0, len(ids))
 	for _, id := range ids {
 		if model.ValidID(id) { // see possible
@@ -68,7 +68,7 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.CopyR
 // Watched lists the records of every voucher whose hot copy must be there, those
 // on sale first: it begins within the hour or has begun, and has not ended more
 // than an hour ago, in whatever state; or its stock is about to shrink.
-func (c *Copies) Watched(ctx context.Context) ([]model.CopyRecord, error) {
+func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 	d := c.db.dialect
 	// A join, because MariaDB asks an IN with a UNION once for each voucher.
 	return c.listed(ctx, "JOIN (SELECT id AS watched FROM vouchers WHERE end_at > "+d.hourAgo+" AND begin_at < "+d.inAnHour+
@@ -78,13 +78,13 @@ func (c *Copies) Watched(ctx context.Context) ([]model.CopyRecord, error) {
 // Kept lists every voucher whose hot copy may still be used, in the order of ids:
 // one that is held for open, whenever its sale was, because it may be extended and
 // then goes on with its copy as it is; and whatever is or will be on sale.
-func (c *Copies) Kept(ctx context.Context) ([]model.CopyRecord, error) {
+func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
 	return c.listed(ctx, "WHERE end_at > "+c.db.dialect.hourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
 		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) ORDER BY id")
 }
 
-func (c *Copies) listed(ctx context.Context, where string) ([]model.CopyRecord, error) {
-	var records []model.CopyRecord
+func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord, error) {
+	var records []model.EpochRecord
 	err := c.db.read(ctx, "list the hot copies", func(db *gorm.DB) error {
 		var err error
 		records, err = c.list(db, where)
@@ -93,12 +93,12 @@ func (c *Copies) listed(ctx context.Context, where string) ([]model.CopyRecord, 
 	return records, err
 }
 
-func (c *Copies) list(db *gorm.DB, where string, args ...any) ([]model.CopyRecord, error) {
+func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochRecord, error) {
 	var rows []copyRow
 	if err := db.Raw(c.db.dialect.sql(copyRead)+" "+where, args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read hot copies: %w", err)
 	}
-	records := make([]model.CopyRecord, len(rows))
+	records := make([]model.EpochRecord, len(rows))
 	for i, row := range rows {
 		records[i] = row.record()
 	}
@@ -110,8 +110,8 @@ func (c *Copies) list(db *gorm.DB, where string, args ...any) ([]model.CopyRecor
 // says, once there is one. ErrSuperseded when the latest epoch is another one.
 // After an unknown outcome the next epoch may have begun, and nobody can tell
 // whose it is: two must never build one epoch, so that it belongs to nobody.
-func (c *Copies) Close(ctx context.Context, voucherID string, from int64) (model.CopyRecord, error) {
-	var record model.CopyRecord
+func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error) {
+	var record model.EpochRecord
 	action, err := c.action("close", voucherID, from)
 	if err != nil {
 		return record, err
@@ -129,14 +129,14 @@ func (c *Copies) Close(ctx context.Context, voucherID string, from int64) (model
 
 // SetBarrier says which message is the last that counts for the open epoch.
 // ErrSuperseded when the epoch given is not the latest, or is open.
-func (c *Copies) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
+func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
 		return c.exec(tx, copyBarrier, barrier, voucherID, epoch)
 	})
 }
 
 // Progress is a sign of life of who rebuilds. ErrSuperseded as in SetBarrier.
-func (c *Copies) Progress(ctx context.Context, voucherID string, epoch int64) error {
+func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "note progress with", voucherID, epoch, func(tx *gorm.DB) error {
 		return c.exec(tx, copyProgress, voucherID, epoch)
 	})
@@ -144,7 +144,7 @@ func (c *Copies) Progress(ctx context.Context, voucherID string, epoch int64) er
 
 // Open declares the epoch open; open already is fine. ErrSuperseded when it is
 // not the latest, UNAVAILABLE unless the database is sold from in async mode.
-func (c *Copies) Open(ctx context.Context, voucherID string, epoch int64) error {
+func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: a switch of the mode begins before or after, and sees it.
 		var mode modeRow
@@ -166,7 +166,7 @@ func (c *Copies) Open(ctx context.Context, voucherID string, epoch int64) error 
 }
 
 // change is for steps that may be repeated.
-func (c *Copies) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
+func (c *Epochs) change(ctx context.Context, what, voucherID string, epoch int64, work func(*gorm.DB) error) error {
 	action, err := c.action(what, voucherID, epoch)
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func (c *Copies) change(ctx context.Context, what, voucherID string, epoch int64
 	return c.db.writeRepeatable(ctx, action, func(tx *gorm.DB, _ bool) error { return work(tx) })
 }
 
-func (c *Copies) action(what, voucherID string, epoch int64) (string, error) {
+func (c *Epochs) action(what, voucherID string, epoch int64) (string, error) {
 	if err := possible(voucherID); err != nil {
 		return "", err
 	}
@@ -182,7 +182,7 @@ func (c *Copies) action(what, voucherID string, epoch int64) (string, error) {
 }
 
 // exec is ErrSuperseded when the statement matches nothing.
-func (c *Copies) exec(tx *gorm.DB, file string, args ...any) error {
+func (c *Epochs) exec(tx *gorm.DB, file string, args ...any) error {
 	done := tx.Exec(c.db.dialect.sql(file), args...)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return model.ErrSuperseded
@@ -190,10 +190,10 @@ func (c *Copies) exec(tx *gorm.DB, file string, args ...any) error {
 	return done.Error
 }
 
-func (c *Copies) one(tx *gorm.DB, voucherID string) (model.CopyRecord, error) {
+func (c *Epochs) one(tx *gorm.DB, voucherID string) (model.EpochRecord, error) {
 	list, err := c.list(tx, "WHERE id = ?", voucherID)
 	if err != nil || len(list) == 1 {
-		return append(list, model.CopyRecord{})[0], err
+		return append(list, model.EpochRecord{})[0], err
 	}
-	return model.CopyRecord{}, model.NotFound("voucher")
+	return model.EpochRecord{}, model.NotFound("voucher")
 }
