@@ -55,7 +55,7 @@ func closedShop(t *testing.T) (b *backstage, db *sql.DB) {
 	must(t, err)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 	b.rebuild = service.NewRebuilder(service.RebuilderDeps{
-		Store: service.DatabaseCopies{Copies: repository.NewEpochs(store)}, Copies: b.hot, Queue: b.queue, Modes: modes,
+		Store: service.DatabaseCopies{Epochs: repository.NewEpochs(store)}, Copies: b.hot, Queue: b.queue, Modes: modes,
 		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
 	})
 	return b, db
