@@ -17,20 +17,20 @@ import (
 // doing, and the client's next call deals with it.
 const admissionAttempts = 2
 
-// admit reserves and queues an order of a user whom the local copy does not
-// refuse.
-func (s *Orders) admit(ctx context.Context, userID, voucherID string) (model.Order, error) {
+// overload refuses while too many orders wait; nil while they do not.
+func (s *Orders) overload(ctx context.Context, userID, voucherID string) error {
 	if err := s.admission.backlog.refusal(voucherID); err != nil {
-		return model.Order{}, cmp.Or(s.ordered(ctx, userID, voucherID), err)
+		return cmp.Or(s.ordered(ctx, userID, voucherID), err)
 	}
-	if err := s.enter(ctx, userID, voucherID); err != nil {
-		return model.Order{}, err
-	}
-	reservation, err := s.reserve(ctx, userID, voucherID)
+	return nil
+}
+
+// admit reserves and queues an order of a user who is inside the gate.
+func (s *Orders) admit(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
+	reservation, err := s.reserve(ctx, lease, userID, voucherID)
 	if err != nil {
 		return model.Order{}, err
 	}
-	defer s.gate.leave()
 	if reservation.Status != model.OrderProcessing {
 		return s.settled(ctx, reservation.ID)
 	}
@@ -67,61 +67,25 @@ func (s *Orders) settled(ctx context.Context, orderID string) (model.Order, erro
 	return *row, nil
 }
 
-// reserve takes a unit for somebody who is inside the gate. He is outside when
-// it answers an error.
+// reserve takes a unit under the user's lock, or under none (then the hot copy
+// looks whether anybody else holds it), and gives the lock back as soon as that is
+// decided.
 //
 // The user's lock covers the reserving and not the publishing. Taking the unit
 // is the one step in which two requests of a user, or a request and another
-// program that holds his lock, could meet; it is atomic, and what follows
+// program that holds the user's lock, could meet; it is atomic, and what follows
 // changes nothing that anybody else could decide differently. And where the
 // script looks at the lock by itself there is no lock at all once the unit is
 // taken: both ways must look the same from outside.
-func (s *Orders) reserve(ctx context.Context, userID, voucherID string) (model.Reservation, error) {
-	if s.admission.scriptLocks {
-		reservation, err := s.reserveUnder(ctx, nil, userID, voucherID)
-		if !errors.Is(err, model.ErrUserLocked) {
-			return reservation, s.leaveAfter(err)
-		}
-		s.gate.leave()
-		if s.lockWait <= 0 {
-			return model.Reservation{}, lockBusy(err) // that was the one try
-		}
-		lease, err := s.waitForLock(ctx, userID, voucherID)
-		if err != nil {
-			return model.Reservation{}, err
-		}
-		reservation, err = s.reserveUnder(ctx, lease, userID, voucherID)
-		return reservation, s.leaveAfter(err)
-	}
-	lease, err := s.takeLock(ctx, userID, voucherID)
-	if err != nil {
-		return model.Reservation{}, err
-	}
-	reservation, err := s.reserveUnder(ctx, lease, userID, voucherID)
-	return reservation, s.leaveAfter(err)
-}
-
-// leaveAfter leaves the gate after an error.
-func (s *Orders) leaveAfter(err error) error {
-	if err != nil {
-		s.gate.leave()
-	}
-	return err
-}
-
-// reserveUnder takes a unit under the user's lock, or under none (then the hot
-// copy looks whether anybody else holds it), and gives the lock back as soon as
-// that is decided.
-func (s *Orders) reserveUnder(ctx context.Context, lease Lease, userID, voucherID string) (model.Reservation, error) {
+func (s *Orders) reserve(ctx context.Context, lease Lease, userID, voucherID string) (model.Reservation, error) {
 	try := &reserving{Orders: s, lease: lease}
 	defer try.giveBack(ctx)
+	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil}
 	unique, err := ids.New()
 	if err != nil {
 		return model.Reservation{}, err
 	}
-	try.asked = model.ReserveRequest{
-		OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID, Locked: lease != nil,
-	}
+	try.asked.OrderID = model.OrderID(unique, voucherID)
 	for range admissionAttempts {
 		admitted, err := try.once(ctx)
 		if err != nil {
@@ -147,11 +111,7 @@ type reserving struct {
 	epoch int64 // of the hot copy that refused it
 }
 
-func (r *reserving) giveBack(ctx context.Context) {
-	if r.lease != nil {
-		r.unlock(ctx, r.lease, r.asked.UserID)
-	}
-}
+func (r *reserving) giveBack(ctx context.Context) { r.unlock(ctx, r.lease, r.asked.UserID) }
 
 // once asks the hot copy for the unit. From here on a client that hangs up
 // changes nothing: the unit is taken or not, the user's lock is held until that

@@ -29,7 +29,10 @@ func (r *reserving) overcome(ctx context.Context, refusal error) error {
 	case ok && refused.Code == model.CodeAlreadyOrdered && refused.OrderStatus == "":
 		return r.marked(ctx, refused.OrderID)
 	}
-	return refusal // ErrUserLocked, too
+	if errors.Is(refusal, model.ErrUserLocked) {
+		return lockBusy(refusal)
+	}
+	return refusal
 }
 
 // closed answers for a hot copy that turned out to be closed: by the voucher's

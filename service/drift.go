@@ -45,7 +45,7 @@ type driftWatch struct {
 
 	mu   sync.Mutex
 	rows map[string]model.EpochRecord // of the watched vouchers
-	hot  map[string]driftCopy        // as the copies were last read
+	hot  map[string]driftCopy         // as the copies were last read
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }

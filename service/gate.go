@@ -12,15 +12,15 @@ type gate chan struct{}
 
 func newGate(size int) gate { return make(gate, size) }
 
-// enter waits for a turn, at most until ctx ends.
-func (g gate) enter(ctx context.Context) error {
+// do runs work inside the gate. An error says that ctx ended before its turn came,
+// and work did not run.
+func (g gate) do(ctx context.Context, work func()) error {
 	select {
 	case g <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	defer func() { <-g }()
+	work()
+	return nil
 }
-
-// leave lets the next one in.
-func (g gate) leave() { <-g }

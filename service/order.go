@@ -174,31 +174,58 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 		return model.Order{}, err
 	}
 	if s.admission != nil {
-		return s.admit(ctx, userID, voucherID)
+		if err := s.overload(ctx, userID, voucherID); err != nil {
+			return model.Order{}, err
+		}
 	}
-	if err := s.enter(ctx, userID, voucherID); err != nil {
-		return model.Order{}, err
+	order, err := s.attempt(ctx, nil, userID, voucherID)
+	if model.CodeOf(err) != model.CodeLockBusy || s.lockWait <= 0 {
+		return order, err
 	}
-	lease, err := s.takeLock(ctx, userID, voucherID)
+	// Outside the gate: a request that waits for another one of its user must not
+	// stand in the way of other users.
+	lease, err := s.lock(ctx, userID, s.lockWait)
 	if err != nil {
 		return model.Order{}, err
 	}
-	defer s.gate.leave()
+	return s.attempt(ctx, lease, userID, voucherID)
+}
+
+// attempt goes through the gate and sells there, under the lease of the user's
+// lock if there is one already. It gives the lease back.
+func (s *Orders) attempt(ctx context.Context, lease Lease, userID, voucherID string) (order model.Order, err error) {
+	entered := s.gate.do(ctx, func() { order, err = s.inside(ctx, lease, userID, voucherID) })
+	if entered != nil {
+		s.unlock(ctx, lease, userID)
+		return model.Order{}, undone("Too many orders are waiting.", entered)
+	}
+	return order, err
+}
+
+// inside sells to a user inside the gate. It looks at the copy again after each
+// wait, because meanwhile the sale may be over.
+func (s *Orders) inside(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
+	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+		s.unlock(ctx, lease, userID)
+		return model.Order{}, err
+	}
+	if lease == nil && !s.locksInScript() {
+		var err error
+		if lease, err = s.lock(ctx, userID, 0); err != nil {
+			return model.Order{}, err
+		}
+		if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+			s.unlock(ctx, lease, userID)
+			return model.Order{}, err
+		}
+	}
+	if s.admission != nil {
+		return s.admit(ctx, lease, userID, voucherID)
+	}
 	return s.commit(ctx, lease, userID, voucherID)
 }
 
-// enter waits at the gate, and looks at the copy again: meanwhile the sale may
-// be over. It is left with gate.leave unless enter answers an error.
-func (s *Orders) enter(ctx context.Context, userID, voucherID string) error {
-	if err := s.gate.enter(ctx); err != nil {
-		return undone("Too many orders are waiting.", err)
-	}
-	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
-		s.gate.leave()
-		return err
-	}
-	return nil
-}
+func (s *Orders) locksInScript() bool { return s.admission != nil && s.admission.scriptLocks }
 
 // refusedLocally answers from this instance's copy of the voucher.
 func (s *Orders) refusedLocally(ctx context.Context, userID, voucherID string) error {

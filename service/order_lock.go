@@ -9,39 +9,7 @@ import (
 	"seckill/model"
 )
 
-// takeLock takes the user's lock for a request that is inside the gate. It is
-// outside of it when takeLock answers an error.
-func (s *Orders) takeLock(ctx context.Context, userID, voucherID string) (Lease, error) {
-	lease, err := s.lock(ctx, userID, 0)
-	if err != nil {
-		s.gate.leave()
-		if s.lockWait > 0 && model.CodeOf(err) == model.CodeLockBusy {
-			return s.waitForLock(ctx, userID, voucherID)
-		}
-		return nil, err
-	}
-	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
-		s.gate.leave()
-		s.unlock(ctx, lease, userID) // the lock was slow, and the sale is over
-		return nil, err
-	}
-	return lease, nil
-}
-
-// waitForLock waits for the user's lock outside the gate, because whoever waits
-// for himself must not stand in the way of the others, and enters it again.
-func (s *Orders) waitForLock(ctx context.Context, userID, voucherID string) (Lease, error) {
-	lease, err := s.lock(ctx, userID, s.lockWait)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.enter(ctx, userID, voucherID); err != nil {
-		s.unlock(ctx, lease, userID)
-		return nil, err
-	}
-	return lease, nil
-}
-
+// lock takes the user's lock; zero wait is one try.
 func (s *Orders) lock(ctx context.Context, userID string, wait time.Duration) (Lease, error) {
 	began := time.Now()
 	lease, err := s.locks.Lock(ctx, userLock(userID), wait)
@@ -57,7 +25,11 @@ func (s *Orders) lock(ctx context.Context, userID string, wait time.Duration) (L
 	}
 }
 
+// unlock gives the user's lock back; nil is none.
 func (s *Orders) unlock(ctx context.Context, lease Lease, userID string) {
+	if lease == nil {
+		return
+	}
 	if err := lease.Unlock(); err != nil {
 		s.log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
 			slog.String("user_id", userID), slog.Any("error", err))
