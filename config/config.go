@@ -22,17 +22,17 @@ type Config struct {
 	RedisURL    string // one URL, or a comma-separated list for a Cluster; empty: embedded
 	Migrate     bool
 
-	OrderMode     string // sync or async
-	Role          string // all, api or worker
+	OrderMode     OrderMode
+	Role          Role
 	NATSURL       string // comma-separated; empty: embedded; used in async
 	NATSReplicas  int
 	BacklogMaxAge time.Duration
 
-	LockMode      string // redis, multilock, redlock, setnx, mysql or none
+	LockMode      LockMode
 	LockRedisURLs []string
 	LockWait      time.Duration // zero: try once
 	LockLease     time.Duration
-	StockStrategy string // conditional, pessimistic or optimistic
+	StockStrategy StockStrategy
 
 	PaymentWindow    time.Duration
 	PaymentSimulator bool
@@ -47,7 +47,7 @@ type Config struct {
 	RateAddr Rate // on the seckill endpoint, per client address
 
 	LogLevel  slog.Level
-	LogFormat string // text or json; empty: text on a terminal, else json
+	LogFormat LogFormat // empty: text on a terminal, else json
 
 	origins map[string]origin // by variable
 }
@@ -61,6 +61,12 @@ type origin struct {
 // Embedded reports whether the service runs on its own SQLite file instead of
 // a real database.
 func (c Config) Embedded() bool { return c.DatabaseDSN == "" }
+
+// Async reports whether orders reach the database through the queue.
+func (c Config) Async() bool { return c.OrderMode == Async }
+
+// EmbeddedQueue reports whether the queue is inside the service's process.
+func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
 
 // String shows that there are settings and nothing of what they are: they
 // contain secrets. See Settings for what may be shown.

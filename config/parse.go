@@ -23,13 +23,17 @@ func anyText(text string) (string, error) {
 	return text, nil
 }
 
-func oneOf(words ...string) func(string) (string, error) {
-	return func(text string) (string, error) {
-		if slices.Contains(words, text) {
-			return text, nil
+func oneOf[T ~string](words ...T) func(string) (T, error) {
+	last := len(words) - 1
+	var most []string
+	for _, word := range words[:last] {
+		most = append(most, string(word))
+	}
+	return func(text string) (T, error) {
+		if slices.Contains(words, T(text)) {
+			return T(text), nil
 		}
-		last := len(words) - 1
-		return "", fmt.Errorf("%q is not %s or %s", text, strings.Join(words[:last], ", "), words[last])
+		return "", fmt.Errorf("%q is not %s or %s", text, strings.Join(most, ", "), words[last])
 	}
 }
 

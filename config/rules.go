@@ -37,14 +37,14 @@ func (r *reader) refuseContradictions(c Config) {
 		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
 			"for example from openssl rand -base64 32")
 	}
-	if !realDatabase && c.StockStrategy == "pessimistic" {
+	if !realDatabase && c.StockStrategy == StockPessimistic {
 		r.problem("SECKILL_STOCK_STRATEGY", "is pessimistic, and the embedded SQLite has no row locks: "+
 			"choose conditional or optimistic, or set SECKILL_DATABASE_DSN")
 	}
-	if !realDatabase && c.LockMode == "mysql" {
+	if !realDatabase && c.LockMode == LockMySQL {
 		r.problem("SECKILL_LOCK_MODE", "is mysql, which needs SECKILL_DATABASE_DSN")
 	}
-	if c.OrderMode == "async" && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
+	if c.Async() && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
 		r.problem("SECKILL_NATS_REPLICAS", "asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
 	}
 	r.refuseQuorum(c)
@@ -58,14 +58,14 @@ func (r *reader) refuseContradictions(c Config) {
 // and name nothing that they could share: what is embedded is inside one
 // process, and neither a worker nor an api instance does everything alone.
 func (r *reader) refuseLonelyRole(c Config) {
-	if c.OrderMode != "async" || c.Role == "all" {
+	if !c.Async() || c.Role == RoleAll {
 		return
 	}
 	for _, needed := range []struct{ variable, inside string }{
 		{"SECKILL_DATABASE_DSN", "database"}, {"SECKILL_REDIS_URL", "Redis"}, {"SECKILL_NATS_URL", "queue"},
 	} {
 		if c.origins[needed.variable].source == SourceDefault { // even a broken one is meant
-			r.problem(needed.variable, "is required for the role "+c.Role+" in async: an embedded "+needed.inside+
+			r.problem(needed.variable, "is required for the role "+string(c.Role)+" in async: an embedded "+needed.inside+
 				" is inside one process, where no other instance reaches it")
 		}
 	}
@@ -80,9 +80,9 @@ func (r *reader) refuseQuorum(c Config) {
 	}
 	n := len(c.LockRedisURLs)
 	switch {
-	case c.LockMode == "multilock" && n != 3:
+	case c.LockMode == LockMultilock && n != 3:
 		r.problem(variable, "must name exactly three instances for the lock mode multilock")
-	case c.LockMode == "redlock" && (n < 3 || n%2 == 0):
+	case c.LockMode == LockRedlock && (n < 3 || n%2 == 0):
 		r.problem(variable, "must name an odd number of instances, at least three, for the lock mode redlock")
 	}
 	sorted := slices.Sorted(slices.Values(c.LockRedisURLs))

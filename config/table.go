@@ -50,12 +50,12 @@ func table(c *Config) []setting {
 		{
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
 			meaning: "how orders reach the database: in the request, or through a durable queue",
-			read:    into(&c.OrderMode, oneOf("sync", "async")),
+			read:    into(&c.OrderMode, oneOf(Sync, Async)),
 		},
 		{
 			variable: "SECKILL_ROLE", fallback: "all", unit: "`all`, `api` or `worker`",
 			meaning: "what this instance does: everything, serve, or consume",
-			read:    into(&c.Role, oneOf("all", "api", "worker")),
+			read:    into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
 		},
 		{
 			variable: "SECKILL_NATS_URL", otherwise: "embedded JetStream server", unit: "URLs, comma-separated",
@@ -81,7 +81,7 @@ func table(c *Config) []setting {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
 			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
 			meaning: "the lock of a user while he buys; `redis` is re-entrant and shared with Redisson",
-			read:    into(&c.LockMode, oneOf("redis", "multilock", "redlock", "setnx", "mysql", "none")),
+			read:    into(&c.LockMode, oneOf(LockRedis, LockMultilock, LockRedlock, LockSetNX, LockMySQL, LockNone)),
 		},
 		{
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
@@ -102,7 +102,7 @@ func table(c *Config) []setting {
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
 			unit:    "`conditional`, `pessimistic` or `optimistic`",
 			meaning: "how stock is taken: a guarded UPDATE, `SELECT … FOR UPDATE`, or a version column",
-			read:    into(&c.StockStrategy, oneOf("conditional", "pessimistic", "optimistic")),
+			read:    into(&c.StockStrategy, oneOf(StockConditional, StockPessimistic, StockOptimistic)),
 		},
 		{
 			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
@@ -160,7 +160,7 @@ func table(c *Config) []setting {
 		{
 			variable: "SECKILL_LOG_FORMAT", otherwise: "text on a terminal, else json", unit: "`text` or `json`",
 			meaning: "how records are written",
-			read:    into(&c.LogFormat, oneOf("text", "json")),
+			read:    into(&c.LogFormat, oneOf(LogText, LogJSON)),
 		},
 	}
 }

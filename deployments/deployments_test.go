@@ -161,7 +161,12 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 			t.Errorf("%s runs embedded: %q", instance, interpolated(t, c.Services[instance], "", made))
 		}
 	}
-	for _, test := range []struct{ envFile, instance, order, role, lock string }{
+	for _, test := range []struct {
+		envFile, instance string
+		order             config.OrderMode
+		role              config.Role
+		lock              config.LockMode
+	}{
 		{"async.env", "seckill-1", "async", "api", "redis"},
 		{"async.env", "seckill-2", "async", "api", "redis"},
 		{"async.env", "worker-1", "async", "worker", "redis"},

@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/model"
 )
 
 // started is an embedded instance in this process, and its settings.
-func started(t *testing.T, environ ...string) (*Instance, config.Config) {
+func started(t *testing.T, environ ...string) (*app.Instance, config.Config) {
 	t.Helper()
 	cfg, err := config.Load(append([]string{
 		"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_LOG_LEVEL=error",
@@ -24,7 +25,7 @@ func started(t *testing.T, environ ...string) (*Instance, config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instance, err := Start(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	instance, err := app.Start(t.Context(), cfg, newLogger(cfg, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := openTokens(t.Context(), cfg)
+	authority, err := app.Tokens(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t)
 	environ := in(cfg.DataDir)
-	authority, err := openTokens(t.Context(), cfg)
+	authority, err := app.Tokens(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 
-	db, err := openDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}

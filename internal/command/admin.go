@@ -12,8 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"seckill/config"
-	"seckill/repository"
-	"seckill/service"
+	"seckill/internal/app"
 )
 
 // maxPasswordInput bounds what is read for a password, in bytes: 128
@@ -42,12 +41,12 @@ func (p Process) adminCreateCommand() *cobra.Command {
 		Args:    noArgs,
 	}
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR", "SECKILL_MIGRATE")
+	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_MIGRATE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if username == "" {
 			return misused("--username is required")
 		}
-		cfg, err := config.Load(p.Environ, config.Flags(flags()), config.WithoutTokens())
+		cfg, err := load(config.WithoutTokens())
 		if err != nil {
 			return err
 		}
@@ -61,15 +60,13 @@ func (p Process) createAdmin(ctx context.Context, cfg config.Config, username st
 	if err != nil {
 		return err
 	}
-	return p.withDatabase(ctx, cfg, func(db *repository.Database) error {
+	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
 		if cfg.Migrate {
 			if err := db.Migrate(ctx); err != nil {
 				return err
 			}
 		}
-		// No login is served here, so no tokens are needed.
-		accounts := service.NewAccounts(repository.NewAccounts(db), newHasher(), nil)
-		admin, err := accounts.CreateAdmin(ctx, username, secret)
+		admin, err := db.CreateAdmin(ctx, username, secret)
 		if err != nil {
 			return err // it says what was tried
 		}

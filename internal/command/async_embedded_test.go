@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -25,7 +26,7 @@ func reach(t *testing.T, dir, base string) sale {
 		t.Fatal(err)
 	}
 	var authority *token.Authority
-	if authority, err = openTokens(t.Context(), cfg); err != nil {
+	if authority, err = app.Tokens(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	return sale{base: base, tokens: authority, http: client(t)}
@@ -123,8 +124,8 @@ func TestEmbeddedReplay(t *testing.T) {
 		Price: 1000, Currency: "CNY", CreatedAt: time.Now(),
 	}}
 	p := Process{Stderr: os.Stderr}
-	err := p.withBackstage(t.Context(), cfg, func(_ *Instance, b *backstage) error {
-		return b.queue.Bury(t.Context(), model.DeadLetter{Reason: "lost", Reservation: &lost})
+	err := p.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+		return a.Queue.Bury(t.Context(), model.DeadLetter{Reason: "lost", Reservation: &lost})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/queue"
@@ -30,9 +31,9 @@ func asyncEnviron(t *testing.T) []string {
 }
 
 // counter is somebody who calls an instance.
-func counter(t *testing.T, instance *Instance, cfg config.Config) sale {
+func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
 	t.Helper()
-	authority, err := openTokens(t.Context(), cfg)
+	authority, err := app.Tokens(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,12 +182,12 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 // bury puts letters into a deployment's queue.
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	t.Helper()
-	db, err := openDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	mode, err := repository.NewModes(db).Read(t.Context())
+	mode, err := db.Modes.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,25 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/token"
 	"seckill/model"
-	"seckill/repository"
-	"seckill/service"
 )
 
 // auditToken is how long the token is good with which an audit asks a running
 // server: longer than the audit of very many vouchers takes.
 const auditToken = time.Hour
 
-// auditor is who can be asked for audits: the database, everything there is, or
-// a running server.
+// auditor can be asked for audits: the database, everything there is, or a
+// running server.
 type auditor interface {
 	voucherIDs(ctx context.Context) ([]string, error)
 	audit(ctx context.Context, voucherID string) (model.Audit, error)
@@ -62,7 +63,7 @@ func (p Process) auditCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.token, "token", "", "an administrator's token for --url")
 	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what differs (in the order mode sync nothing can, without --stock)")
 	cmd.Flags().BoolVar(&o.stock, "stock", false, "with --repair: set what remains from the live orders where the database does not add up")
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
+	load := p.settings(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case o.token != "" && o.url == "":
@@ -71,108 +72,99 @@ func (p Process) auditCommand() *cobra.Command {
 			return misused("--stock changes the database: it wants --repair, too")
 		case o.stock && o.url != "":
 			return misused("--stock is not offered over --url: run it with the settings of the database, an embedded server in the order mode async stopped")
+		case o.url != "" && o.token == "":
+			cfg, err := load()
+			if err != nil {
+				return err
+			}
+			return p.auditServer(cmd.Context(), cfg, o)
 		}
-		return p.runAudit(cmd.Context(), o, flags())
+		cfg, err := load(config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		if o.url != "" {
+			return p.auditServer(cmd.Context(), cfg, o)
+		}
+		return p.auditServers(cmd.Context(), cfg, o)
 	}
 	return cmd
 }
 
-func (p Process) runAudit(ctx context.Context, o auditOptions, flags map[string]string) error {
-	options := []config.Option{config.Flags(flags)}
-	if o.url == "" || o.token != "" {
-		options = append(options, config.WithoutTokens())
-	}
-	cfg, err := config.Load(p.Environ, options...)
-	if err != nil {
-		return err
-	}
-	if o.url != "" {
-		return p.auditServer(ctx, cfg, o)
-	}
-	return p.auditServers(ctx, cfg, o)
-}
-
 // auditServers asks the servers of the settings.
 func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOptions) error {
-	if err := embeddedExists(cfg); err != nil {
+	if err := app.DatabaseExists(cfg); err != nil {
 		return err
 	}
-	everything, stopped := false, false
-	err := p.withDatabase(ctx, cfg, func(db *repository.Database) error {
-		mode, err := repository.NewModes(db).Read(ctx)
+	var work func(a *app.AsyncParts) error // nil: the database alone was enough
+	err := p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		mode, err := db.Modes.Read(ctx)
 		if err != nil {
 			return err
 		}
-		inside := cfg.RedisURL == "" || cfg.NATSURL == ""
-		switch {
-		case mode.Mode == model.ModeAsync && !inside:
-			everything = true
-			return nil
-		case mode.Mode == model.ModeAsync && o.stock:
-			stopped = true
-			return backstageExists(cfg)
-		case mode.Mode == model.ModeAsync && o.repair:
-			return errors.New("what is embedded is inside the server's process: have it repaired over --url")
-		case mode.Mode == model.ModeAsync:
+		if mode.Mode == model.ModeAsync {
+			switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
+			case !inside:
+				work = func(a *app.AsyncParts) error { return p.auditAll(ctx, everything{databaseAlone{a.DB}, a}, o) }
+				return nil
+			case o.stock: // the server's start makes the hot copies anew
+				work = func(a *app.AsyncParts) error { return p.auditAll(ctx, databaseAlone{a.DB}, o) }
+				return app.QueueExists(cfg)
+			case o.repair:
+				return errors.New("what is embedded is inside the server's process: have it repaired over --url")
+			}
 			fmt.Fprintln(p.Stderr, "What is embedded is inside the server's process: this is the database alone. For all of\n"+
 				"it ask the server with --url.")
 		}
-		return p.auditAll(ctx, databaseAuditor{repository.NewVouchers(db, cfg.Currency)}, o)
+		return p.auditAll(ctx, databaseAlone{db}, o)
 	})
-	if err != nil || !everything && !stopped {
+	if err != nil || work == nil {
 		return err
 	}
-	return p.withBackstage(ctx, cfg, func(_ *Instance, b *backstage) error {
-		database := databaseAuditor{b.vouchers}
-		if stopped { // the server's start makes the hot copies anew
-			return p.auditAll(ctx, database, o)
-		}
-		return p.auditAll(ctx, backstageAuditor{database, b.auditor, b.rebuilder}, o)
-	})
+	return p.withAsyncParts(ctx, cfg, work)
 }
 
-// databaseAuditor asks the database.
-type databaseAuditor struct{ vouchers *repository.Vouchers }
+// databaseAlone asks the database.
+type databaseAlone struct{ db *app.Database }
 
-func (d databaseAuditor) voucherIDs(ctx context.Context) ([]string, error) {
-	return d.vouchers.IDs(ctx)
+func (d databaseAlone) voucherIDs(ctx context.Context) ([]string, error) {
+	return d.db.Vouchers.IDs(ctx)
 }
 
-func (d databaseAuditor) audit(ctx context.Context, id string) (model.Audit, error) {
-	return d.vouchers.Audit(ctx, id)
+func (d databaseAlone) audit(ctx context.Context, id string) (model.Audit, error) {
+	return d.db.Vouchers.Audit(ctx, id)
 }
 
 // repair finds nothing that it could do.
-func (d databaseAuditor) repair(ctx context.Context, id string) (model.Audit, error) {
+func (d databaseAlone) repair(ctx context.Context, id string) (model.Audit, error) {
 	return d.audit(ctx, id)
 }
 
-func (d databaseAuditor) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
-	return d.vouchers.RepairStock(ctx, id)
+func (d databaseAlone) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
+	return d.db.Vouchers.RepairStock(ctx, id)
 }
 
-// backstageAuditor asks database, Redis and queue.
-type backstageAuditor struct {
-	databaseAuditor
-	auditor  *service.Auditor
-	rebuilds service.RepairRoads
+// everything asks database, Redis and queue.
+type everything struct {
+	databaseAlone
+	async *app.AsyncParts
 }
 
-func (b backstageAuditor) audit(ctx context.Context, id string) (model.Audit, error) {
-	return b.auditor.Audit(ctx, id)
+func (e everything) audit(ctx context.Context, id string) (model.Audit, error) {
+	return e.async.Auditor.Audit(ctx, id)
 }
 
-func (b backstageAuditor) repair(ctx context.Context, id string) (model.Audit, error) {
-	return b.auditor.Repair(ctx, id)
+func (e everything) repair(ctx context.Context, id string) (model.Audit, error) {
+	return e.async.Auditor.Repair(ctx, id)
 }
 
 // repairStock has the hot copy rebuilt, which counts what remained before.
-func (b backstageAuditor) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
-	found, err := b.databaseAuditor.repairStock(ctx, id)
+func (e everything) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
+	found, err := e.databaseAlone.repairStock(ctx, id)
 	if err != nil || found == nil {
 		return found, err
 	}
-	return found, b.rebuilds.Rebuild(ctx, id)
+	return found, e.async.Rebuilder.Rebuild(ctx, id)
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {
@@ -181,7 +173,7 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 		return misused("--url is not a URL such as http://127.0.0.1:8080")
 	}
 	if o.token == "" {
-		tokens, err := openTokens(ctx, cfg)
+		tokens, err := app.Tokens(ctx, cfg)
 		if err != nil {
 			return err
 		}
@@ -196,4 +188,114 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 		base: target.Scheme + "://" + target.Host, token: o.token, http: &http.Client{Transport: transport},
 	}
 	return p.auditAll(ctx, client, o)
+}
+
+// auditAll prints one line per voucher, and fails when one does not add up.
+func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) error {
+	ids := []string{o.voucher}
+	if o.voucher == "" {
+		var err error
+		if ids, err = from.voucherIDs(ctx); err != nil {
+			return fmt.Errorf("list the vouchers: %w", err)
+		}
+	}
+	ask := from.audit
+	if o.repair {
+		ask = from.repair
+	}
+	stock, _ := from.(stockRepairer)
+	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	wrong := 0
+	for i, id := range ids {
+		if o.stock {
+			found, err := stock.repairStock(ctx, id)
+			p.printStockRepair(id, found)
+			if err != nil {
+				return errors.Join(table.Flush(), err)
+			}
+		}
+		audit, err := ask(ctx, id)
+		if err != nil {
+			return errors.Join(table.Flush(), err)
+		}
+		if i == 0 { // not before there is something to put under it
+			printAuditHeading(table, audit)
+			if o.repair && !o.stock && audit.Mode == model.ModeSync {
+				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode without --stock: the database is the only copy\n"+
+					"of what was sold. The audit follows.")
+			}
+		}
+		if !audit.Balanced {
+			wrong++
+		}
+		printAudit(table, audit)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("print the audit: %w", err)
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d vouchers do not add up", wrong, len(ids))
+	}
+	fmt.Fprintf(p.Stdout, "%d of %d vouchers add up\n", len(ids), len(ids))
+	return nil
+}
+
+func printAuditHeading(table io.Writer, audit model.Audit) {
+	hot := ""
+	if audit.Redis != nil {
+		hot = "HOT COPY\tREMAINING\tRESERVED\tBUYERS\tQUEUED\tOLDEST\t"
+	}
+	fmt.Fprintf(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\t%sADDS UP\n", hot)
+}
+
+// printAudit prints one voucher, and below it the orders that do not add up.
+func printAudit(table io.Writer, audit model.Audit) {
+	d, hot := audit.Database, ""
+	if r := audit.Redis; r != nil {
+		hot = fmt.Sprintf("%s\t%d\t%d\t%d\t", r.State, r.Remaining, r.Reserved, r.Buyers)
+		if q := audit.Queue; q != nil {
+			hot += fmt.Sprintf("%d\t%s\t", q.Pending, time.Duration(q.OldestAgeMS)*time.Millisecond)
+		} else {
+			hot += "-\t-\t"
+		}
+	}
+	verdict := "yes"
+	if !audit.Balanced {
+		verdict = "NO"
+	}
+	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s%s\n", audit.VoucherID, d.Stock, d.Remaining, d.LiveOrders, hot, verdict)
+	if line := databaseDrift(d); line != "" {
+		fmt.Fprintf(table, "  the database itself: %s\n", line)
+	}
+	for _, drift := range audit.Drift {
+		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
+	}
+}
+
+// databaseDrift says how the database itself does not add up; "" when it does.
+func databaseDrift(d model.AuditDatabase) string {
+	difference := d.Stock - d.Remaining - d.LiveOrders
+	numbers := fmt.Sprintf("stock %d, remaining %d, live orders %d, difference %d", d.Stock, d.Remaining, d.LiveOrders, difference)
+	switch {
+	case difference == 0:
+		return ""
+	case d.LiveOrders > d.Stock && d.Remaining == 0:
+		return fmt.Sprintf("%s; oversold by %d, which only more stock or fewer orders can mend", numbers, -difference)
+	default:
+		return numbers + "; --repair --stock sets what remains from the live orders"
+	}
+}
+
+// printStockRepair says what was done to a voucher's row, and why.
+func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
+	if found == nil {
+		return
+	}
+	d := *found
+	remaining := max(d.Stock-d.LiveOrders, 0)
+	fmt.Fprintf(p.Stdout, "voucher %s: remaining was %d and is %d now, because of a stock of %d units live orders hold %d\n",
+		id, d.Remaining, remaining, d.Stock, d.LiveOrders)
+	if oversold := d.LiveOrders - d.Stock; oversold > 0 {
+		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, oversold)
+	}
 }

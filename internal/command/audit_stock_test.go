@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/model"
 )
 
 // setRow changes a voucher's row behind the service's back.
 func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	t.Helper()
-	db, err := openDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +117,9 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 	// compare counts in a rush.
 	voucher := s.putUp(t, 3)
 	setRow(t, cfg, "remaining = 0", voucher)
-	err := Process{Stderr: os.Stderr}.withBackstage(t.Context(), cfg, func(_ *Instance, b *backstage) error {
-		_, err := backstageAuditor{databaseAuditor{b.vouchers}, b.auditor, b.rebuilder}.repairStock(t.Context(), voucher)
-		copies, readErr := b.hot.Read(t.Context(), []string{voucher})
+	err := Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+		_, err := everything{databaseAlone{a.DB}, a}.repairStock(t.Context(), voucher)
+		copies, readErr := a.Hot.Read(t.Context(), []string{voucher})
 		if hot := copies[voucher]; hot.Epoch != 2 || hot.State != model.CopyOpen || hot.Voucher.Remaining != 3 {
 			t.Errorf("the copy after the repair: %+v", hot)
 		}

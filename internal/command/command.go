@@ -1,6 +1,4 @@
-// Package command is what the command line does, one file per command, and the
-// wiring of a running service (instance.go): the only package that knows all
-// the others.
+// Package command is what the command line does, one file per command.
 package command
 
 import (
@@ -8,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
 
+	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/failpoint"
+	"seckill/model"
 )
 
 // The exit codes, as the contract fixes them.
@@ -92,6 +95,28 @@ func misused(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
+// explain words an error for the person at the command line: what was tried,
+// then the domain's answer in its words for people, then what went wrong
+// underneath, which clients never see but the operator must.
+func explain(err error) string {
+	answer, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return err.Error()
+	}
+	text := answer.Detail
+	if len(answer.Fields) > 0 {
+		messages := make([]string, len(answer.Fields))
+		for i, field := range answer.Fields {
+			messages[i] = field.Message
+		}
+		text = strings.Join(messages, " ")
+	}
+	if answer.Cause != nil {
+		text += " (" + answer.Cause.Error() + ")"
+	}
+	return strings.Replace(err.Error(), answer.Error(), text, 1)
+}
+
 // noArgs refuses words that are neither a command nor a flag, and says which
 // command may have been meant.
 func noArgs(cmd *cobra.Command, args []string) error {
@@ -108,8 +133,70 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return misused("%s has no command %q%s", cmd.CommandPath(), args[0], hint)
 }
 
+// settings gives a command the flags of the named settings, or of all that are
+// no secrets when none is named, and returns how to load what they and the
+// environment say.
+func (p Process) settings(cmd *cobra.Command, variables ...string) func(...config.Option) (config.Config, error) {
+	flags := settingFlags(cmd, variables...)
+	return func(options ...config.Option) (config.Config, error) {
+		return config.Load(p.Environ, append(options, config.Flags(flags()))...)
+	}
+}
+
+// settingFlags gives a command flags, as settings does, and returns how to read
+// what they say.
+func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]string {
+	values := make(map[string]*string)
+	for _, s := range config.Table() {
+		if s.Flag == "" || len(variables) > 0 && !slices.Contains(variables, s.Variable) {
+			continue
+		}
+		// A word in backquotes would be taken for the name of the value.
+		meaning := strings.ReplaceAll(s.Meaning+" ["+s.Variable+"] (default "+s.Default+")", "`", "")
+		values[s.Variable] = cmd.Flags().String(s.Flag, "", meaning)
+	}
+	return func() map[string]string {
+		set := make(map[string]string, len(values))
+		for variable, value := range values {
+			set[variable] = *value
+		}
+		return set
+	}
+}
+
+// newLogger writes records to a stream in the format of the settings.
+func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == config.LogText || cfg.LogFormat == "" && onTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, options))
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
+
 // onTerminal reports whether a person looks at what is written.
 func onTerminal(w any) bool {
 	file, ok := w.(interface{ Fd() uintptr })
 	return ok && isatty.IsTerminal(file.Fd())
+}
+
+// withDatabase opens the database of the settings for one piece of work. What a
+// server tells its operator would only be in the way here.
+func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(db *app.Database) error) (err error) {
+	cfg.LogLevel = max(cfg.LogLevel, slog.LevelWarn)
+	db, err := app.OpenDatabase(ctx, cfg, newLogger(cfg, p.Stderr))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := db.Close(); closed != nil {
+			err = errors.Join(err, fmt.Errorf("close the database: %w", closed))
+		}
+	}()
+	return work(db)
+}
+
+// withAsyncParts opens what is behind asynchronous orders for one piece of work.
+func (p Process) withAsyncParts(ctx context.Context, cfg config.Config, work func(a *app.AsyncParts) error) error {
+	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
+	return app.WithAsyncParts(ctx, cfg, newLogger(cfg, p.Stderr), work)
 }

@@ -21,13 +21,13 @@ func (p Process) configCommand() *cobra.Command {
 		Args: noArgs,
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "show the table of settings for documents instead")
-	flags := settingFlags(cmd)
+	load := p.settings(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if markdown {
 			_, err := fmt.Fprint(p.Stdout, config.Markdown())
 			return err
 		}
-		cfg, err := config.Load(p.Environ, config.Flags(flags()))
+		cfg, err := load()
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/app"
+	"seckill/internal/poll"
 	"seckill/model"
+)
+
+const (
+	// drainPatience is how long what was replayed may take into the database
+	// when this process must do that itself.
+	drainPatience = 30 * time.Second
+	// drainPause is between two looks at the queue meanwhile.
+	drainPause = 50 * time.Millisecond
 )
 
 const deadLettersHelp = "Orders that could not be persisted lie in the queue's dead letters; each is failed in the database as far as\n" +
@@ -28,41 +38,82 @@ func (p Process) deadlettersCommand() *cobra.Command {
 			return misused("deadletters needs a command: list, show, replay or drop")
 		},
 	}
-	cmd.AddCommand(p.listLettersCommand(), p.showLetterCommand(), p.replayLettersCommand(), p.dropLetterCommand())
-	return cmd
-}
-
-func (p Process) listLettersCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	list := &cobra.Command{
 		Use: "list", Short: "List the dead letters, oldest first", Long: deadLettersHelp, Args: noArgs,
 	}
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.withLetters(cmd.Context(), flags(), func(_ *Instance, b *backstage, _ config.Config) error {
-			return p.listLetters(cmd.Context(), b)
-		})
+	p.onLetters(list, p.listLetters)
+	show := &cobra.Command{
+		Use: "show SEQ", Short: "Show everything about one dead letter", Long: deadLettersHelp,
 	}
+	p.onLetter(show, func(_ context.Context, _ *app.AsyncParts, letter model.DeadLetter) error {
+		return p.showLetter(letter)
+	})
+	drop := &cobra.Command{
+		Use:   "drop SEQ",
+		Short: "Remove one dead letter that nobody needs any more",
+		Long: "Removes a dead letter for good: one that could not be read, or whose user was helped otherwise. It changes\n" +
+			"no order.\n\n" + deadLettersHelp,
+	}
+	p.onLetter(drop, func(ctx context.Context, a *app.AsyncParts, letter model.DeadLetter) error {
+		if err := a.Queue.RemoveDeadLetter(ctx, letter.Sequence); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.Stdout, "dead letter %d was removed\n", letter.Sequence)
+		return nil
+	})
+	cmd.AddCommand(list, show, p.replayCommand(), drop)
 	return cmd
 }
 
-// withLetters opens the queue of the settings and what belongs to it.
-func (p Process) withLetters(
-	ctx context.Context, flags map[string]string, work func(i *Instance, b *backstage, cfg config.Config) error,
-) error {
-	cfg, err := config.Load(p.Environ, config.Flags(flags), config.WithoutTokens())
-	if err != nil {
-		return err
+// onLetters makes a command work on the queue of the settings and what belongs to it.
+func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts) error) {
+	load := p.settings(cmd, "SECKILL_DATA_DIR")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load(config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(app.DatabaseExists(cfg), app.QueueExists(cfg)); err != nil {
+			return err
+		}
+		return p.withAsyncParts(cmd.Context(), cfg, func(a *app.AsyncParts) error { return work(cmd.Context(), a) })
 	}
-	if err := backstageExists(cfg); err != nil {
-		return err
-	}
-	return p.withBackstage(ctx, cfg, func(i *Instance, b *backstage) error { return work(i, b, cfg) })
 }
 
-func (p Process) listLetters(ctx context.Context, b *backstage) error {
+// onLetter makes a command work on the one letter that its argument names.
+func (p Process) onLetter(
+	cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, letter model.DeadLetter) error,
+) {
+	var sequence uint64
+	cmd.Args = func(_ *cobra.Command, args []string) (err error) {
+		sequence, err = oneSequence(args)
+		return err
+	}
+	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts) error {
+		letter, err := a.Queue.DeadLetter(ctx, sequence)
+		if err != nil {
+			return err // it says which
+		}
+		return work(ctx, a, letter)
+	})
+}
+
+// oneSequence reads the number of a letter.
+func oneSequence(args []string) (uint64, error) {
+	if len(args) != 1 {
+		return 0, misused("one sequence number is needed; 'seckill deadletters list' shows them")
+	}
+	sequence, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil || sequence == 0 {
+		return 0, misused("%q is no sequence number", args[0])
+	}
+	return sequence, nil
+}
+
+func (p Process) listLetters(ctx context.Context, a *app.AsyncParts) error {
 	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	letters := 0
-	err := b.queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
+	err := a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
 		if letters++; letters == 1 {
 			fmt.Fprintln(table, "SEQ\tAT\tORDER\tUSER\tREASON")
 		}
@@ -78,28 +129,6 @@ func (p Process) listLetters(ctx context.Context, b *backstage) error {
 	}
 	fmt.Fprintf(p.Stdout, "%d dead letters\n", letters)
 	return nil
-}
-
-func (p Process) showLetterCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show SEQ", Short: "Show everything about one dead letter", Long: deadLettersHelp,
-	}
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
-	var sequence uint64
-	cmd.Args = func(_ *cobra.Command, args []string) (err error) {
-		sequence, err = oneSequence(args)
-		return err
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.withLetters(cmd.Context(), flags(), func(_ *Instance, b *backstage, _ config.Config) error {
-			letter, err := b.queue.DeadLetter(cmd.Context(), sequence)
-			if err != nil {
-				return err // it says which
-			}
-			return p.showLetter(letter)
-		})
-	}
-	return cmd
 }
 
 func (p Process) showLetter(letter model.DeadLetter) error {
@@ -123,20 +152,120 @@ func (p Process) showLetter(letter model.DeadLetter) error {
 	return table.Flush()
 }
 
-// oneSequence reads the number of a letter.
-func oneSequence(args []string) (uint64, error) {
-	if len(args) != 1 {
-		return 0, misused("one sequence number is needed; 'seckill deadletters list' shows them")
-	}
-	sequence, err := strconv.ParseUint(args[0], 10, 64)
-	if err != nil || sequence == 0 {
-		return 0, misused("%q is no sequence number", args[0])
-	}
-	return sequence, nil
-}
-
 // oneLine keeps what a server said from breaking a table.
 func oneLine(text string) string {
 	quoted := strconv.Quote(text)
 	return quoted[1 : len(quoted)-1]
+}
+
+func (p Process) replayCommand() *cobra.Command {
+	var (
+		all      bool
+		sequence uint64
+	)
+	cmd := &cobra.Command{
+		Use:   "replay SEQ | --all",
+		Short: "Make new reservations, with new ids, of dead letters",
+		Long: "Makes of a dead letter a new reservation with a new id, and removes the letter once that is queued. It is\n" +
+			"refused like any purchase when nothing is left or the user has an order; only the window does not count,\n" +
+			"because he came in time. What is refused stays where it is. An order that is still processing is queued again\n" +
+			"as it is.\n\n" + deadLettersHelp,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "replay every letter that holds an order")
+	cmd.Args = func(_ *cobra.Command, args []string) (err error) {
+		if all && len(args) == 0 {
+			return nil
+		}
+		if all {
+			return misused("replay takes a sequence number or --all, not both")
+		}
+		sequence, err = oneSequence(args)
+		return err
+	}
+	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts) error {
+		sequences := []uint64{sequence}
+		if all {
+			var err error
+			if sequences, err = replayable(ctx, a); err != nil {
+				return err
+			}
+		}
+		if !a.InPlaceOfServer() {
+			return p.replayLetters(ctx, a, sequences)
+		}
+		a.Consume() //nolint:contextcheck // until everything is closed
+		return errors.Join(p.replayLetters(ctx, a, sequences), drained(ctx, a))
+	})
+	return cmd
+}
+
+// replayable lists the letters that hold an order.
+func replayable(ctx context.Context, a *app.AsyncParts) (sequences []uint64, err error) {
+	err = a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
+		if letter.Reservation != nil {
+			sequences = append(sequences, letter.Sequence)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the dead letters: %w", err)
+	}
+	return sequences, nil
+}
+
+// replayLetters replays letters one by one. One that is refused does not keep
+// the others.
+func (p Process) replayLetters(ctx context.Context, a *app.AsyncParts, sequences []uint64) error {
+	var refused []error
+	for _, sequence := range sequences {
+		err := p.replayLetter(ctx, a, sequence)
+		if ctx.Err() != nil {
+			return errors.Join(append(refused, ctx.Err())...)
+		}
+		if err != nil {
+			refused = append(refused, err)
+		}
+	}
+	fmt.Fprintf(p.Stdout, "%d of %d dead letters were replayed\n", len(sequences)-len(refused), len(sequences))
+	return errors.Join(refused...)
+}
+
+// replayLetter replays one letter. In the place of a server it loads the hot copy
+// that the letter's voucher needs.
+func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence uint64) error {
+	letter, err := a.Queue.DeadLetter(ctx, sequence)
+	if err != nil {
+		return err
+	}
+	reserved, err := a.Replayer().Replay(ctx, sequence)
+	if a.InPlaceOfServer() && reserved.ID == "" && errors.Is(err, model.ErrCopyClosed) && letter.Reservation != nil {
+		if err = a.Rebuilder.Rebuild(ctx, letter.Reservation.VoucherID); err == nil {
+			reserved, err = a.Replayer().Replay(ctx, sequence)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	what := "new order"
+	if reserved.ID == letter.Reservation.ID {
+		what = "order" // it was persisted after all, or waits again
+	}
+	fmt.Fprintf(p.Stdout, "dead letter %d: user %s has the %s %s\n", sequence, reserved.UserID, what, reserved.ID)
+	return nil
+}
+
+// drained waits until everything that is queued was persisted.
+func drained(ctx context.Context, a *app.AsyncParts) error {
+	ctx, cancel := context.WithTimeout(ctx, drainPatience)
+	defer cancel()
+	var waiting int64
+	err := poll.Until(ctx, drainPause, func() (bool, error) {
+		backlog, err := a.Queue.Backlog(ctx)
+		waiting = backlog.Messages
+		return waiting == 0, err
+	})
+	if waiting > 0 && ctx.Err() != nil {
+		return fmt.Errorf("%d messages wait in the queue for the next start: %w", waiting, ctx.Err())
+	}
+	return err
 }

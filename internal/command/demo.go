@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -88,10 +89,10 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	if err != nil {
 		return err
 	}
-	if s.tokens, err = openTokens(ctx, cfg); err != nil {
+	if s.tokens, err = app.Tokens(ctx, cfg); err != nil {
 		return err
 	}
-	instance, err := Start(ctx, cfg, newLogger(cfg, p.Stderr))
+	instance, err := app.Start(ctx, cfg, newLogger(cfg, p.Stderr))
 	if err != nil {
 		return err
 	}

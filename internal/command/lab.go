@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
+	"seckill/internal/app"
 	"seckill/internal/lab"
 )
 
@@ -61,7 +61,7 @@ func (p Process) labCommand() *cobra.Command {
 			return misused("%w", err)
 		}
 		// What matters of the client's remarks comes back as errors too.
-		redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)})
+		app.LogRedis(slog.New(slog.DiscardHandler))
 		options.Progress = lab.NewProgress(p.Stderr, onTerminal(p.Stderr))
 		report, err := lab.Run(cmd.Context(), options)
 		if err != nil {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
-	"seckill/repository"
+	"seckill/internal/app"
 )
 
 func (p Process) migrateCommand() *cobra.Command {
@@ -19,35 +20,34 @@ func (p Process) migrateCommand() *cobra.Command {
 			"one works and the others wait.",
 		Args: noArgs,
 	}
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
+	load := p.settings(cmd, "SECKILL_DATA_DIR")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.migrate(cmd, flags(), true)
+		return p.migrate(cmd.Context(), load, true)
 	}
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show which migrations were applied, and change nothing",
 		Args:  noArgs,
 	}
-	statusFlags := settingFlags(status, "SECKILL_DATA_DIR")
+	loadStatus := p.settings(status, "SECKILL_DATA_DIR")
 	status.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.migrate(cmd, statusFlags(), false)
+		return p.migrate(cmd.Context(), loadStatus, false)
 	}
 	cmd.AddCommand(status)
 	return cmd
 }
 
-func (p Process) migrate(cmd *cobra.Command, flags map[string]string, apply bool) error {
-	ctx := cmd.Context()
-	cfg, err := config.Load(p.Environ, config.Flags(flags), config.WithoutTokens())
+func (p Process) migrate(ctx context.Context, load func(...config.Option) (config.Config, error), apply bool) error {
+	cfg, err := load(config.WithoutTokens())
 	if err != nil {
 		return err
 	}
 	if !apply {
-		if err := embeddedExists(cfg); err != nil {
+		if err := app.DatabaseExists(cfg); err != nil {
 			return err
 		}
 	}
-	return p.withDatabase(ctx, cfg, func(db *repository.Database) error {
+	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
 		if apply {
 			if err := db.Migrate(ctx); err != nil {
 				return err

@@ -7,9 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/app"
 	"seckill/model"
-	"seckill/repository"
-	"seckill/service"
 )
 
 func (p Process) modeCommand() *cobra.Command {
@@ -24,7 +23,7 @@ func (p Process) modeCommand() *cobra.Command {
 			"server's process, which must be stopped first.",
 		Example: "  seckill mode\n  seckill mode async",
 	}
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR")
+	load := p.settings(cmd, "SECKILL_DATA_DIR")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && args[0] != string(model.ModeSync) && args[0] != string(model.ModeAsync) {
 			return misused("mode takes sync, async or nothing, not %q", args)
@@ -32,53 +31,42 @@ func (p Process) modeCommand() *cobra.Command {
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := config.Load(p.Environ, config.Flags(flags()), config.WithoutTokens())
+		cfg, err := load(config.WithoutTokens())
 		if err != nil {
 			return err
 		}
-		if err := embeddedExists(cfg); err != nil {
+		if err := app.DatabaseExists(cfg); err != nil {
 			return err
 		}
-		if len(args) == 0 {
-			return p.showMode(cmd.Context(), cfg)
+		var record model.ModeRecord
+		err = p.withDatabase(cmd.Context(), cfg, func(db *app.Database) error {
+			record, err = db.Modes.Read(cmd.Context())
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(args) == 1:
+			return p.switchMode(cmd.Context(), cfg, record, model.OrderMode(args[0]))
+		case record.SwitchingTo != "":
+			fmt.Fprintf(p.Stdout, "%s, being switched to %[2]s: nothing is sold until 'seckill mode %[2]s' has finished\n",
+				record.Mode, record.SwitchingTo)
+		default:
+			fmt.Fprintln(p.Stdout, record.Mode)
 		}
-		return p.switchMode(cmd.Context(), cfg, model.OrderMode(args[0]))
+		return nil
 	}
 	return cmd
 }
 
-func (p Process) readMode(ctx context.Context, cfg config.Config) (record model.ModeRecord, err error) {
-	err = p.withDatabase(ctx, cfg, func(db *repository.Database) error {
-		record, err = repository.NewModes(db).Read(ctx)
-		return err
-	})
-	return record, err
-}
-
-func (p Process) showMode(ctx context.Context, cfg config.Config) error {
-	record, err := p.readMode(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	if to := record.SwitchingTo; to != "" {
-		fmt.Fprintf(p.Stdout, "%s, being switched to %s: nothing is sold until 'seckill mode %s' has finished\n", record.Mode, to, to)
-		return nil
-	}
-	fmt.Fprintln(p.Stdout, record.Mode)
-	return nil
-}
-
-func (p Process) switchMode(ctx context.Context, cfg config.Config, to model.OrderMode) error {
-	record, err := p.readMode(ctx, cfg)
-	if err != nil {
-		return err
-	}
+// switchMode switches a database whose order mode is on record.
+func (p Process) switchMode(ctx context.Context, cfg config.Config, record model.ModeRecord, to model.OrderMode) error {
 	if record.Serves(to) {
 		fmt.Fprintf(p.Stdout, "The order mode is %s already.\n", to)
 		return nil
 	}
 	if record.Mode == model.ModeAsync { // what is queued must be found
-		if err := embeddedQueueExists(cfg); err != nil {
+		if err := app.QueueExists(cfg); err != nil {
 			return err
 		}
 	}
@@ -87,12 +75,8 @@ func (p Process) switchMode(ctx context.Context, cfg config.Config, to model.Ord
 			fmt.Fprintln(p.Stderr, variable+" is not set: this must be so for the instances, too.")
 		}
 	}
-	return p.withBackstage(ctx, cfg, func(i *Instance, b *backstage) error {
-		i.consume(b) //nolint:contextcheck // until everything is closed; the instances may be gone
-		return service.NewModeSwitch(service.ModeSwitchDeps{
-			Modes: b.modes, Records: b.records, Rows: b.orders, Copies: b.hot, Queue: b.queue,
-			Persist: b.persister.Persist, Rebuilds: b.rebuilder,
-			Progress: func(line string) { fmt.Fprintln(p.Stdout, line) },
-		}).Switch(ctx, to)
+	return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error {
+		a.Consume() //nolint:contextcheck // until everything is closed; the instances may be gone
+		return a.SwitchMode(ctx, to, func(line string) { fmt.Fprintln(p.Stdout, line) })
 	})
 }

@@ -3,12 +3,19 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/app"
+	"seckill/internal/embedded"
+	"seckill/internal/token"
+	"seckill/model"
 )
 
 func (p Process) serveCommand() *cobra.Command {
@@ -25,10 +32,10 @@ func (p Process) serveCommand() *cobra.Command {
 
 // serveOn makes a command serve.
 func (p Process) serveOn(cmd *cobra.Command) {
-	flags := settingFlags(cmd)
+	load := p.settings(cmd)
 	cmd.Args = noArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := config.Load(p.Environ, config.Flags(flags()))
+		cfg, err := load()
 		if err != nil {
 			return err
 		}
@@ -39,14 +46,14 @@ func (p Process) serveOn(cmd *cobra.Command) {
 // serve runs an instance until ctx ends or the instance fails.
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	log := newLogger(cfg, p.Stderr)
-	redis.SetLogger(redisLog{log})
-	instance, err := Start(ctx, cfg, log)
+	app.LogRedis(log)
+	instance, err := app.Start(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	log.InfoContext(ctx, "listening",
 		slog.String("url", instance.BaseURL()), slog.String("operations", instance.OpsURL()))
-	if cfg.Embedded() && cfg.Role != roleWorker { // which serves nothing that could be tried
+	if cfg.Embedded() && cfg.Role != config.RoleWorker { // which serves nothing that could be tried
 		err = p.welcome(ctx, cfg, instance)
 	}
 	if err == nil {
@@ -59,3 +66,80 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	// cut it short.
 	return errors.Join(err, instance.Stop(context.WithoutCancel(ctx)))
 }
+
+const (
+	// welcomeToken is how long the tokens of the welcome are good: a day of
+	// trying out; the next start prints new ones.
+	welcomeToken = 24 * time.Hour
+	// welcomeSale is how long the welcome's voucher is on sale.
+	welcomeSale = 30 * 24 * time.Hour
+)
+
+// welcome tells the person who started the embedded server what it is, where it is,
+// and how to buy something at once.
+func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
+	tokens, err := app.Tokens(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	admin, err := tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, welcomeToken)
+	if err != nil {
+		return err
+	}
+	buyer, err := tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, welcomeToken)
+	if err != nil {
+		return err
+	}
+	redis := "inside this process"
+	if cfg.RedisURL != "" {
+		redis = "as SECKILL_REDIS_URL says"
+	}
+	orders := "in the database before they are answered (201)"
+	if cfg.Async() {
+		orders = "queued before they are answered (202), as SECKILL_NATS_URL says"
+		if cfg.NATSURL == "" {
+			orders = "queued in " + filepath.Join(cfg.DataDir, "nats") + " before they are answered (202)"
+		}
+	}
+	if err := instance.Disagrees(ctx); err != nil {
+		orders = "NONE FOR NOW: " + explain(err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	api := instance.BaseURL() + "/api/v1"
+	_, err = fmt.Fprint(p.Stdout, strings.NewReplacer(
+		"{base}", instance.BaseURL(),
+		"{ops}", instance.OpsURL(),
+		"{api}", api,
+		"{file}", embedded.SQLiteFile(cfg.DataDir),
+		"{redis}", redis,
+		"{orders}", orders,
+		"{admin}", admin,
+		"{buyer}", buyer,
+		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
+		"{end}", now.Add(welcomeSale).Format(time.RFC3339),
+	).Replace(welcomeText))
+	if err != nil {
+		return fmt.Errorf("print the welcome: %w", err)
+	}
+	return nil
+}
+
+const welcomeText = `
+  seckill is running, embedded: for trying out, not for real sales.
+
+    API          {base}     documentation: {api}/docs
+    operations   {ops}     /metrics, /debug/pprof
+    database     SQLite in {file}; orders survive a restart
+    Redis        {redis}
+    orders       {orders}
+
+  Put 100 vouchers up, buy one as "alice", and look at her order (paste line by line, or all three):
+
+VOUCHER=$(curl -sS {api}/admin/vouchers -H 'Authorization: Bearer {admin}' -H 'Content-Type: application/json' -d '{"title":"Coffee for two","price":1000,"face_value":2500,"stock":100,"begin_at":"{begin}","end_at":"{end}"}' | grep -o '"id":"[^"]*' | cut -d'"' -f4)
+curl -sS -X POST {api}/vouchers/$VOUCHER/seckill -H 'Authorization: Bearer {buyer}'
+curl -sS "{api}/orders?voucher_id=$VOUCHER" -H 'Authorization: Bearer {buyer}'
+
+  More buyers: seckill token --users 10. A whole sale: seckill demo. For real sales set SECKILL_DATABASE_DSN,
+  SECKILL_REDIS_URL and SECKILL_JWT_SECRET; seckill config lists all settings. Stop with Ctrl-C.
+
+`

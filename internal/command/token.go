@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"seckill/config"
+	"seckill/internal/app"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -31,7 +31,7 @@ func (p Process) tokenCommand() *cobra.Command {
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
 	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin")
 	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
-	flags := settingFlags(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
+	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case users < 1:
@@ -43,11 +43,11 @@ func (p Process) tokenCommand() *cobra.Command {
 		case ttl < time.Second:
 			return misused("--ttl must be at least 1s")
 		}
-		cfg, err := config.Load(p.Environ, config.Flags(flags()))
+		cfg, err := load()
 		if err != nil {
 			return err
 		}
-		tokens, err := openTokens(cmd.Context(), cfg)
+		tokens, err := app.Tokens(cmd.Context(), cfg)
 		if err != nil {
 			return err
 		}

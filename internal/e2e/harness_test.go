@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"seckill/config"
-	"seckill/internal/command"
+	command "seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"

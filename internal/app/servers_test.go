@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"seckill/internal/testserver"
 	"seckill/repository"
 )
+
+func TestMain(m *testing.M) { testserver.Main(m) }
 
 // A Redis that would stop while a sale expires is named; one that does not, or does
 // not tell, is not.

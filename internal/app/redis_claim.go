@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/model"
 	"seckill/repository"
 	"seckill/service"
@@ -15,27 +16,28 @@ import (
 
 const (
 	// abandonedClaim is in how many looks in a row the claim of another Redis must
-	// have been seen without a sign of life before this instance's takes its place.
+	// have been unchanged before this instance's Redis takes its place.
 	abandonedClaim = 5
 	// embeddedRedis begins the identity of a Redis inside an instance.
 	embeddedRedis = "embedded "
 )
 
 // redisClaim makes sure that all instances in order mode async on a database use
-// one Redis. The database keeps which: those who use it renew that. An instance
-// with another one is not ready, sells nothing and touches no hot copy, until it
-// has seen for some seconds that nobody uses the first any more. When Redis itself
-// has restarted or failed over, those who used it say so at once.
+// one Redis. A row of the database names that Redis, and the instances that use it
+// renew the row. An instance with another Redis is not ready, sells nothing and
+// touches no hot copy, until it has seen for some seconds that the row is not
+// renewed any more. When Redis itself has restarted or failed over, the instances
+// that used it write its new identity at once.
 type redisClaim struct {
 	claims   *repository.RedisClaims
 	identity func(ctx context.Context) (string, error)
-	solitude *solitude
+	sole     *soleInstance
 	log      *slog.Logger
 
 	agreed atomic.Bool
 	used   atomic.Pointer[string] // by the other instances
 
-	// Of the goroutine that looks.
+	// Only the goroutine that looks uses these.
 	mine   string // what was agreed to; empty: nothing
 	seen   repository.RedisClaim
 	silent int // looks in a row in which it was the same
@@ -43,7 +45,7 @@ type redisClaim struct {
 
 // claimRedis looks from now on whether this instance uses the Redis of its database.
 func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
-	r := &redisClaim{claims: repository.NewRedisClaims(s.db), solitude: s.solitude, log: i.log}
+	r := &redisClaim{claims: repository.NewRedisClaims(s.db.Database), sole: s.sole, log: i.log}
 	r.identity = func(ctx context.Context) (string, error) {
 		if s.incarnation != "" {
 			return embeddedRedis + s.incarnation, nil
@@ -51,18 +53,9 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
 		return repository.RedisIdentity(ctx, s.redis)
 	}
 	_ = r.look(ctx) // the next one tells
-	i.probes = append(i.probes, service.Probe{Name: "redis of the database", Ask: func(context.Context) error { return r.refusal() }})
-	i.background("claim for Redis", lookAround, func(ctx context.Context) error { //nolint:contextcheck // until the stop
-		ticker := time.NewTicker(lookAround)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				_ = r.look(ctx)
-			case <-ctx.Done():
-				return nil
-			}
-		}
+	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
+	i.loop("claim for Redis", lookAround, func(ctx context.Context) { //nolint:contextcheck // until the stop
+		poll.Every(ctx, lookAround, func() { _ = r.look(ctx) })
 	})
 	return r
 }
@@ -87,7 +80,7 @@ func (r *redisClaim) look(ctx context.Context) error {
 	if (ours && age.Abs() >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := r.claims.Take(ctx, identity, claim)
 		if err != nil || !taken {
-			return err // somebody was quicker: the next look tells who
+			return err // another instance was quicker: the next look tells which
 		}
 		ours = true
 	}
@@ -97,7 +90,7 @@ func (r *redisClaim) look(ctx context.Context) error {
 
 // mayReplace reports whether this instance's Redis may take another one's place.
 func (r *redisClaim) mayReplace(other string) bool {
-	dead := strings.HasPrefix(other, embeddedRedis) && r.solitude != nil && r.solitude.alone.Load() // with its process
+	dead := strings.HasPrefix(other, embeddedRedis) && r.sole != nil && r.sole.alone.Load() // with its process
 	return other == "" || other == r.mine || dead || r.silent >= abandonedClaim
 }
 
@@ -125,8 +118,9 @@ func (r *redisClaim) reason() string {
 	return "it is not known yet which Redis the other instances of this database use"
 }
 
-// refusal is nil while this instance uses the Redis of its database.
-func (r *redisClaim) refusal() error {
+// Selling implements the service's guards: nil while this instance uses the Redis
+// of its database.
+func (r *redisClaim) Selling() error {
 	if r == nil || r.agreed.Load() {
 		return nil
 	}
@@ -139,15 +133,10 @@ func (r *redisClaim) during(ctx context.Context, work func(ctx context.Context) 
 	if r == nil {
 		return work(ctx)
 	}
-	for ; ctx.Err() == nil; wait(ctx) {
-		if !r.agreed.Load() {
-			continue
-		}
+	for r.await(ctx, true) {
 		working, stop := context.WithCancel(ctx)
 		go func() {
-			for r.agreed.Load() && working.Err() == nil {
-				wait(working)
-			}
+			r.await(working, false)
 			stop()
 		}()
 		err := work(working)
@@ -160,21 +149,17 @@ func (r *redisClaim) during(ctx context.Context, work func(ctx context.Context) 
 	return nil
 }
 
-// claimPoll is soon enough for work behind the buyers' backs.
+// await returns true when this instance agrees with the others, or no longer
+// does, and false when ctx has ended.
+func (r *redisClaim) await(ctx context.Context, agreed bool) bool {
+	return poll.Until(ctx, claimPoll, func() (bool, error) { return r.agreed.Load() == agreed, ctx.Err() }) == nil
+}
+
+// claimPoll is soon enough for work behind the requests.
 const claimPoll = 200 * time.Millisecond
 
-func wait(ctx context.Context) {
-	select {
-	case <-time.After(claimPoll):
-	case <-ctx.Done():
-	}
-}
-
-// modes makes rebuilds ask whether this instance uses the Redis of its database.
-func (r *redisClaim) modes(modes service.ModeReader) service.ModeReader {
-	return agreedModes{modes, r}
-}
-
+// agreedModes makes rebuilds ask whether this instance uses the Redis of its
+// database before they ask for the order mode.
 type agreedModes struct {
 	service.ModeReader
 	claim *redisClaim
@@ -182,23 +167,8 @@ type agreedModes struct {
 
 // Read implements service.ModeReader.
 func (m agreedModes) Read(ctx context.Context) (model.ModeRecord, error) {
-	if err := m.claim.refusal(); err != nil {
+	if err := m.claim.Selling(); err != nil {
 		return model.ModeRecord{}, err
 	}
 	return m.ModeReader.Read(ctx)
-}
-
-// agreedSeller sells when the order mode allows it and this instance uses the
-// Redis of its database.
-type agreedSeller struct {
-	seller
-	claim *redisClaim
-}
-
-// Selling implements the service's guards.
-func (s agreedSeller) Selling() error {
-	if err := s.claim.refusal(); err != nil {
-		return err
-	}
-	return s.seller.Selling()
 }

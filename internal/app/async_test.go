@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"io"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/config"
+	"seckill/internal/testserver"
 )
 
 // relay carries connections to a server, and can speak in the server's place.
@@ -64,19 +65,15 @@ func (r *relay) say(t *testing.T, line string) {
 // client library has given it up, the instance ends, whatever its role.
 func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 	t.Parallel()
-	for _, role := range []string{roleAPI, roleWorker, "all"} {
-		t.Run(role, func(t *testing.T) {
+	for _, role := range []config.Role{config.RoleAPI, config.RoleWorker, config.RoleAll} {
+		t.Run(string(role), func(t *testing.T) {
 			t.Parallel()
-			environ := asyncEnviron(t)
-			var url string
-			for _, setting := range environ {
-				if value, ok := strings.CutPrefix(setting, "SECKILL_NATS_URL=nats://"); ok {
-					url = value
-				}
-			}
-			r := newRelay(t, url)
-			cfg, err := config.Load(append(environ, "SECKILL_NATS_URL=nats://"+r.listener.Addr().String(), "SECKILL_ROLE="+role,
-				"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_DATA_DIR="+t.TempDir()))
+			r := newRelay(t, strings.TrimPrefix(testserver.SharedNATS(t), "nats://"))
+			cfg, err := config.Load([]string{
+				"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
+				"SECKILL_NATS_URL=nats://" + r.listener.Addr().String(), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32),
+				"SECKILL_ROLE=" + string(role), "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_DATA_DIR=" + t.TempDir(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"context"
@@ -13,8 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
-	"seckill/handler"
-	"seckill/model"
 	"seckill/service"
 )
 
@@ -27,36 +25,33 @@ const (
 	mainPatience = 5500 * time.Millisecond
 	// ordersPatience is what orders behind answered clients have to be decided.
 	ordersPatience = 1500 * time.Millisecond
-	// copiesPatience: nobody waits for readings of vouchers any more.
-	copiesPatience = 100 * time.Millisecond
+	// cachePatience: no request waits for readings of vouchers any more.
+	cachePatience = 100 * time.Millisecond
 	// opsPatience: a profile or a scrape does not hold up a stop.
 	opsPatience = 100 * time.Millisecond
 	// workPatience is what a transaction of the worker has to end; an order that
 	// was not acknowledged is delivered again.
 	workPatience = 2 * time.Second
+	// lookPatience: a reading that was canceled, or a subscription, ends at once.
+	lookPatience = 500 * time.Millisecond
 	// closeTimeout bounds everything behind the grace: the requests, then the
 	// orders that are being decided, then the worker and the reconciler, the
 	// queue, locks, Redis and the database.
 	closeTimeout = 8 * time.Second
 )
 
-// The roles an instance may have.
-const (
-	roleAPI    = "api"
-	roleWorker = "worker"
-)
-
 // Instance is one running service.
 type Instance struct {
-	main, ops *listener
-	health    *service.Health
-	probes    []service.Probe // of the health, while the instance is put together
-	registry  *prometheus.Registry
+	cfg       config.Config
 	log       *slog.Logger
+	registry  *prometheus.Registry
+	probes    []service.Probe // of the health, while the instance is put together
+	health    *service.Health
+	main, ops *listener
 
 	// disagrees says that the database is sold from in another order mode.
 	disagrees func(ctx context.Context) error
-	// leave is told that the stop has begun, so that nobody waits in vain.
+	// leave tells the requests that wait for orders that the stop has begun.
 	leave func()
 
 	closers  []closer // closed last first
@@ -71,71 +66,9 @@ type closer struct {
 	close func(ctx context.Context) error
 }
 
-// Start brings an instance up, dependencies first, and returns when it
-// listens. When something is missing it says what, and leaves nothing behind.
-func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
-	i := newInstance(log)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, i.close(ctx))
-		}
-	}()
-
-	if err := i.claimDataDir(cfg); err != nil {
-		return nil, err
-	}
-	tokens, err := openTokens(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	servers, err := i.openServers(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	mode, err := i.openMode(ctx, cfg, servers)
-	if err != nil {
-		return nil, err
-	}
-	var async *backstage
-	if cfg.OrderMode == string(model.ModeAsync) {
-		if async, err = i.openBackstage(ctx, cfg, servers, mode); err != nil {
-			return nil, err
-		}
-		i.rebuild(async) //nolint:contextcheck // until the stop
-		if cfg.Role != roleAPI {
-			i.work(async) //nolint:contextcheck // until the stop
-		}
-		if cfg.Role == roleWorker {
-			i.showBacklog(async) //nolint:contextcheck // until the stop
-		}
-	}
-	if async == nil && cfg.Role == roleWorker {
-		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
-	}
-	i.sweep(servers.db) //nolint:contextcheck // until the stop
-
-	main, err := i.mainHandler(cfg, servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
-	if err != nil {
-		return nil, err
-	}
-	i.ops, err = i.listen(ctx, listenerOptions{
-		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(i.registry), patience: opsPatience,
-	})
-	if err != nil {
-		return nil, err
-	}
-	i.main, err = i.listen(ctx, listenerOptions{
-		name: "main", address: cfg.HTTPAddr, handler: main, slowest: cfg.LockWait, patience: mainPatience,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return i, nil
-}
-
 // newInstance is an instance of nothing yet.
-func newInstance(log *slog.Logger) *Instance {
-	i := &Instance{log: log, failed: make(chan error, 4), registry: prometheus.NewRegistry()}
+func newInstance(cfg config.Config, log *slog.Logger) *Instance {
+	i := &Instance{cfg: cfg, log: log, failed: make(chan error, 4), registry: prometheus.NewRegistry()}
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return i
@@ -146,6 +79,10 @@ func (i *Instance) BaseURL() string { return i.main.url() }
 
 // OpsURL is where the operations listener is reached on this machine.
 func (i *Instance) OpsURL() string { return i.ops.url() }
+
+// Disagrees is the reason why this instance sells nothing in its order mode,
+// which is not the database's; nil when it is.
+func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx) }
 
 // Failed reports that a listener, the consumer or the connection to the queue
 // ended by itself, which calls for Stop.
@@ -175,17 +112,55 @@ func (i *Instance) Stop(ctx context.Context) error {
 	return i.stopErr
 }
 
+// probe adds a question to the readiness check.
+func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
+	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask})
+}
+
 // onClose remembers what must be closed, last first.
 func (i *Instance) onClose(name string, f func(ctx context.Context) error) {
 	i.closers = append(i.closers, closer{name: name, close: f})
 }
 
-// within closes something that cannot fail and has so much time.
-func within(patience time.Duration, f func(ctx context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
+// onCloseWithin remembers what must be closed, cannot fail and has so much time.
+func (i *Instance) onCloseWithin(patience time.Duration, name string, f func(ctx context.Context)) {
+	i.onClose(name, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		f(ctx)
+		return nil
+	})
+}
+
+// background runs something for the life of the instance. The stop ends it and
+// has so much patience; what then still runs is abandoned with the process.
+func (i *Instance) background(name string, patience time.Duration, run func(ctx context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	i.onClose(name, func(ctx context.Context) error {
+		cancel()
+		patient, enough := context.WithTimeout(ctx, patience)
+		defer enough()
+		select {
+		case err := <-done:
+			return err
+		case <-patient.Done():
+			i.log.WarnContext(ctx, "left behind at the stop", slog.String("part", name))
+			return nil
+		}
+	})
+}
+
+// loop is a background that cannot fail.
+func (i *Instance) loop(name string, patience time.Duration, run func(ctx context.Context)) {
+	i.background(name, patience, infallible(run))
+}
+
+// infallible makes a background of what cannot fail.
+func infallible(run func(ctx context.Context)) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		run(ctx)
 		return nil
 	}
 }

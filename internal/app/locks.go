@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"context"
@@ -29,60 +29,61 @@ const (
 
 // openLocks makes the users' locks of the mode that is set, and adds probes of
 // what they need beside the database and Redis.
-func (i *Instance) openLocks(
-	cfg config.Config, client redis.UniversalClient, db *repository.Database,
-) (service.Locker, error) {
-	switch cfg.LockMode {
-	case "none":
+func (i *Instance) openLocks(s servers) (service.Locker, error) {
+	lease := i.cfg.LockLease
+	switch i.cfg.LockMode {
+	case config.LockNone:
 		return noLocks{}, nil
-	case "setnx":
-		return i.locksOf(cfg, lock.NewSetNXStore(client, redisLocks()...), "setnx:"), nil
-	case "mysql":
-		return i.locksOf(cfg, lock.NewMySQLStore(db.SQL(), lock.StatementTimeout(lockCallTimeout)), ""), nil
-	case "multilock":
-		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.All(parts...) }, len(cfg.LockRedisURLs))
-	case "redlock":
-		return i.quorum(cfg, func(parts ...lock.Locker) lock.Locker { return lock.Majority(parts...) }, len(cfg.LockRedisURLs)/2+1)
+	case config.LockSetNX:
+		return i.locksOf(lock.NewSetNXStore(s.redis, redisOptions()...), lease, "setnx:"), nil
+	case config.LockMySQL:
+		return i.locksOf(lock.NewMySQLStore(s.db.SQL(), lock.StatementTimeout(lockCallTimeout)), lease, ""), nil
+	case config.LockMultilock:
+		return i.quorum(lock.All, len(i.cfg.LockRedisURLs))
+	case config.LockRedlock:
+		return i.quorum(lock.Majority, len(i.cfg.LockRedisURLs)/2+1)
+	case config.LockRedis:
 	}
-	if cfg.RedisURL == "" {
-		// No other process reaches the Redis inside this one, which runs scripts
-		// a hundred times slower than a real one.
-		return i.locksOf(cfg, lock.NewMemoryStore(), ""), nil
-	}
-	return i.locksOf(cfg, lock.NewRedisStore(client, redisLocks()...), ""), nil
+	return i.redisLocks(s, lease), nil
 }
 
-// redisLocks keeps no fencing tokens: the database's constraints are the guard
+// redisLocks makes locks in the Redis of the settings. No other process reaches
+// the Redis inside this one, which runs scripts a hundred times slower than a real
+// one: in its place the locks are in memory.
+func (i *Instance) redisLocks(s servers, lease time.Duration) userLocks {
+	if i.cfg.RedisURL == "" {
+		return i.locksOf(lock.NewMemoryStore(), lease, "")
+	}
+	return i.locksOf(lock.NewRedisStore(s.redis, redisOptions()...), lease, "")
+}
+
+// redisOptions keep no fencing tokens: the database's constraints are the guard
 // behind these locks, and a counter for each user would stay behind.
-func redisLocks() []lock.RedisOption {
+func redisOptions() []lock.RedisOption {
 	return []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
 }
 
 // locksOf makes the locks of one store. A prefix keeps apart locks that look
 // different and would meet under one name.
-func (i *Instance) locksOf(cfg config.Config, store lock.Store, prefix string) userLocks {
-	locks := i.lockClient(cfg, store)
+func (i *Instance) locksOf(store lock.Store, lease time.Duration, prefix string) userLocks {
+	locks := i.lockClient(store, lease)
 	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
 }
 
 // quorum makes locks that stand on several independent Redis instances, of
 // which so many are needed.
-func (i *Instance) quorum(
-	cfg config.Config, compose func(parts ...lock.Locker) lock.Locker, need int,
-) (service.Locker, error) {
-	clients := make([]redis.UniversalClient, len(cfg.LockRedisURLs))
-	stores := make([]*lock.Client, len(cfg.LockRedisURLs))
-	for n, url := range cfg.LockRedisURLs {
+func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (service.Locker, error) {
+	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
+	stores := make([]*lock.Client, len(clients))
+	for n, url := range i.cfg.LockRedisURLs {
 		client, err := repository.OpenRedis(url)
 		if err != nil {
 			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
 		i.onClose("Redis client of a lock", func(context.Context) error { return client.Close() })
-		clients[n], stores[n] = client, i.lockClient(cfg, lock.NewRedisStore(client, redisLocks()...))
+		clients[n], stores[n] = client, i.lockClient(lock.NewRedisStore(client, redisOptions()...), i.cfg.LockLease)
 	}
-	i.probes = append(i.probes, service.Probe{
-		Name: "locks", Ask: func(ctx context.Context) error { return reachable(ctx, clients, need) },
-	})
+	i.probe("locks", func(ctx context.Context) error { return reachable(ctx, clients, need) })
 	return userLocks(func(name string) lock.Locker {
 		parts := make([]lock.Locker, len(stores))
 		for n, store := range stores {
@@ -112,9 +113,9 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 }
 
 // lockClient makes the locks of one store.
-func (i *Instance) lockClient(cfg config.Config, store lock.Store) *lock.Client {
+func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
-		lock.WatchdogLease(cfg.LockLease),
+		lock.WatchdogLease(lease),
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(i.log.With(slog.String("part", "lock"))),
 	)
@@ -167,19 +168,17 @@ func (l heldLock) Unlock() error {
 	return l.Lease.Unlock()
 }
 
-// noLocks leaves everything to the database's constraints.
+// noLocks leaves everything to the database's constraints. It is its own lease,
+// which is never lost.
 type noLocks struct{}
 
 // Lock implements service.Locker.
 func (noLocks) Lock(ctx context.Context, _ string, _ time.Duration) (service.Lease, error) {
-	return noLease{}, ctx.Err()
+	return noLocks{}, ctx.Err()
 }
 
-// noLease is never lost.
-type noLease struct{}
-
 // Context implements service.Lease.
-func (noLease) Context() context.Context { return context.Background() }
+func (noLocks) Context() context.Context { return context.Background() }
 
 // Unlock implements service.Lease.
-func (noLease) Unlock() error { return nil }
+func (noLocks) Unlock() error { return nil }

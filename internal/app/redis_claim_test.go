@@ -1,4 +1,4 @@
-package command
+package app
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
 	}
 	r := &redisClaim{claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler)}
 	r.identity = func(context.Context) (string, error) { return "ours", nil }
-	if err := r.look(t.Context()); err != nil || r.refusal() != nil {
-		t.Errorf("%v, %v", err, r.refusal())
+	if err := r.look(t.Context()); err != nil || r.Selling() != nil {
+		t.Errorf("%v, %v", err, r.Selling())
 	}
 	if _, age, err := r.claims.Read(t.Context()); err != nil || age < 0 {
 		t.Errorf("renewed %v ago: %v", age, err)

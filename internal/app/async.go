@@ -1,0 +1,200 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"seckill/config"
+	"seckill/internal/embedded"
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/service"
+)
+
+const (
+	// backlogEvery is often enough for a metric that is scraped every few seconds.
+	backlogEvery = time.Second
+	// reconcilerLease is how long a reconciler that died keeps its successor out. What
+	// it has left behind is settled within 30 s, and the successor needs a part of them.
+	reconcilerLease = 8 * time.Second
+)
+
+// AsyncParts is what asynchronous orders are made of behind the requests. The
+// exported parts are for commands too.
+type AsyncParts struct {
+	DB        *Database
+	Queue     *queue.Queue
+	Hot       *repository.HotCopies
+	Rebuilder *service.Rebuilder
+	Auditor   *service.Auditor
+
+	instance  *Instance
+	mode      orderMode
+	sole      *soleInstance
+	locks     service.Locker // elect the instance that reconciles
+	records   service.DatabaseCopies
+	releases  *repository.Releases
+	settler   *service.Settler
+	persister *service.Persister
+	metrics   *telemetry.Worker
+	delivered *telemetry.Delivery
+}
+
+// openAsyncParts opens the queue and puts together what works on it. Nothing
+// runs yet.
+func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode) (*AsyncParts, error) {
+	if i.cfg.RedisURL != "" {
+		adviseExpiry(ctx, s.redis, i.log)
+	}
+	q, err := i.openQueue(ctx, mode.deployment)
+	if err != nil {
+		return nil, err
+	}
+	a := &AsyncParts{
+		DB:    s.db,
+		Queue: q,
+		Hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
+			Identity: s.incarnation, LockKeys: scriptLocks(i.cfg),
+		}),
+		instance: i, mode: mode, sole: s.sole,
+		locks:    i.redisLocks(s, reconcilerLease), // beside the hot copies, whatever the users' locks are
+		records:  service.DatabaseCopies{Epochs: repository.NewEpochs(s.db.Database)},
+		releases: repository.NewReleases(s.db.Database),
+		metrics:  telemetry.NewWorker(i.registry), delivered: telemetry.NewDelivery(i.registry),
+	}
+	a.Rebuilder = service.NewRebuilder(service.RebuilderDeps{
+		Store: a.records, Copies: a.Hot, Queue: q, Modes: agreedModes{s.db.Modes, mode.redis}, Metrics: a.metrics, Log: i.log,
+	})
+	a.settler = service.NewSettler(service.SettlerDeps{
+		Copies: a.Hot, Notes: a.releases, Rebuilds: a.Rebuilder, Metrics: a.metrics, Log: i.log,
+	})
+	a.Auditor = service.NewAuditor(service.AuditorDeps{
+		Store: s.db.Vouchers, Vouchers: s.db.Vouchers, Orders: s.db.Orders, Copies: a.Hot, Queue: q, Settler: a.settler,
+		Rebuilds: a.Rebuilder, Log: i.log,
+	})
+	a.persister = service.NewPersister(service.PersisterDeps{
+		Store: s.db.Orders, Letters: q, Settler: a.settler, Metrics: a.metrics, Log: i.log,
+	})
+	return a, nil
+}
+
+// openQueue connects to the queue, or starts the one inside this process, whose
+// files are in the data directory.
+func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
+	options := queue.Options{
+		URL: i.cfg.NATSURL, Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
+	}
+	if i.cfg.NATSURL == "" {
+		inside, err := embedded.StartNATS(i.cfg.DataDir, i.log.With(slog.String("part", "nats")))
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded queue: %w", err)
+		}
+		i.onClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
+		options.InProcess, options.Alone = inside, true
+	}
+	q, err := queue.Open(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("reach the queue (SECKILL_NATS_URL): %w", err)
+	}
+	i.onClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
+	i.probe("queue", q.Ping)
+	i.loop("connection of the queue", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
+		select {
+		case err := <-q.Lost():
+			i.failed <- err
+		case <-ctx.Done():
+		}
+	})
+	return q, nil
+}
+
+// scriptLocks reports whether the hot copies see the users' locks: in lock mode
+// redis on one real Redis, where both are. In a Cluster they lie on different
+// nodes, and no other program reaches the embedded one.
+func scriptLocks(cfg config.Config) bool {
+	return cfg.LockMode == config.LockRedis && cfg.RedisURL != "" && !strings.Contains(cfg.RedisURL, ",")
+}
+
+// runAsyncParts runs what the role of this instance asks for, until the stop. The
+// consumer ends first.
+func (i *Instance) runAsyncParts(a *AsyncParts) {
+	a.whenAlone("rebuilder", infallible(a.Rebuilder.Run))
+	if i.cfg.Role != config.RoleAPI {
+		a.whenAlone("reconciler", infallible(service.NewReconciler(service.ReconcilerDeps{
+			Locks: a.locks, Deployment: a.mode.deployment, Mode: a.mode.guard, Releases: a.releases, Records: a.records,
+			Vouchers: a.DB.Vouchers, Rows: a.DB.Orders, Copies: a.Hot, Intents: a.DB.Vouchers, Queue: a.Queue,
+			Settler: a.settler, Rebuilds: a.Rebuilder, Auditor: a.Auditor, Metrics: a.metrics, Log: i.log,
+		}).Run))
+		a.Consume()
+	}
+	if i.cfg.Role == config.RoleWorker {
+		a.showBacklog()
+	}
+}
+
+// whenAlone runs work in the background while no other instance works with other
+// servers on the same database.
+func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
+	a.instance.background(name, workPatience, func(ctx context.Context) error {
+		a.sole.await(ctx)
+		return a.mode.redis.during(ctx, work)
+	})
+}
+
+// Consume persists what is queued, until the stop. When the consumer ends before,
+// so does the instance, which could keep its promises no longer.
+func (a *AsyncParts) Consume() {
+	observe := func(d queue.Delivery) {
+		a.delivered.Persisted(d.Orders, d.Took)
+		a.delivered.Messages(d.Acked, d.Delayed, d.Again)
+		a.delivered.Unreadable(d.Buried)
+	}
+	a.whenAlone("consumer", func(ctx context.Context) error {
+		err := a.Queue.Consume(ctx, a.persister.Persist, queue.ConsumeOptions{Observe: observe})
+		if err != nil && ctx.Err() == nil {
+			a.instance.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
+		}
+		return err
+	})
+}
+
+// showBacklog shows in the metrics of an instance that only works what waits for
+// it; the others look at that anyway before they promise anything.
+func (a *AsyncParts) showBacklog() {
+	metrics := telemetry.NewAdmission(a.instance.registry)
+	a.instance.loop("backlog", lookPatience, func(ctx context.Context) {
+		show := func() {
+			if backlog, err := a.Queue.Backlog(ctx); err == nil {
+				metrics.Backlog(backlog.Age, backlog.Messages)
+			} else {
+				metrics.BacklogUnknown()
+			}
+		}
+		show()
+		poll.Every(ctx, backlogEvery, show)
+	})
+}
+
+// SwitchMode switches the database's order mode, while Consume persists what is
+// queued. It tells progress what happens.
+func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progress func(line string)) error {
+	return service.NewModeSwitch(service.ModeSwitchDeps{
+		Modes: a.DB.Modes, Records: a.records, Rows: a.DB.Orders, Copies: a.Hot, Queue: a.Queue,
+		Persist: a.persister.Persist, Rebuilds: a.Rebuilder, Progress: progress,
+	}).Switch(ctx, to)
+}
+
+// Replayer makes new reservations of dead letters.
+func (a *AsyncParts) Replayer() *service.Replayer {
+	return service.NewReplayer(a.Queue, a.Hot, a.DB.Orders)
+}
+
+// InPlaceOfServer reports whether these parts take the place of a server that
+// must not run meanwhile: the Redis is inside this process.
+func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == "" }

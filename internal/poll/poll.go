@@ -1,0 +1,38 @@
+// Package poll looks at something again and again.
+package poll
+
+import (
+	"context"
+	"time"
+)
+
+// Every calls look at each tick until ctx ends.
+func Every(ctx context.Context, period time.Duration, look func()) {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			look()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Until calls look at once and then at each tick until it is done or fails. It
+// returns look's error, or that of ctx when it ends first.
+func Until(ctx context.Context, period time.Duration, look func() (done bool, err error)) error {
+	ticker := time.NewTicker(period)
+	defer ticker.Stop()
+	for {
+		if done, err := look(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
