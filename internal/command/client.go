@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,6 +45,8 @@ type problem struct {
 
 	OrderID     string            `json:"order_id,omitempty"`     // of ALREADY_ORDERED
 	OrderStatus model.OrderStatus `json:"order_status,omitempty"` // likewise
+
+	retryAfter time.Duration // of the header; zero: the server names none
 }
 
 // Error implements error.
@@ -51,40 +54,49 @@ func (p *problem) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail))
 }
 
-// request sends one request and hands the body of a 2xx answer to read. Any
-// other answer is a *problem.
-func (c apiClient) request(ctx context.Context, method, path string, body any, read func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+// send sends one request. An answer other than 2xx is a *problem.
+func (c apiClient) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var sent io.Reader
 	if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
-			return fmt.Errorf("encode the request: %w", err)
+			return nil, fmt.Errorf("encode the request: %w", err)
 		}
 		sent = bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, c.base+"/api/v1"+path, sent)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	request.Header.Set("Authorization", "Bearer "+c.token)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := c.http.Do(request)
+	if err != nil || response.StatusCode >= 200 && response.StatusCode <= 299 {
+		return response, err
+	}
+	defer func() { _ = response.Body.Close() }() // it was only read
+	p := &problem{}
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(p); err != nil {
+		p.Detail = "the answer is no problem document; is this a seckill server?"
+	}
+	p.Status = response.StatusCode
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		p.retryAfter = time.Duration(seconds) * time.Second
+	}
+	return nil, p
+}
+
+// request sends one request and hands the body of the answer to read.
+func (c apiClient) request(ctx context.Context, method, path string, body any, read func(io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	response, err := c.send(ctx, method, path, body)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
-	if response.StatusCode < 200 || response.StatusCode > 299 {
-		p := &problem{Status: response.StatusCode}
-		if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(p); err != nil {
-			p.Detail = "the answer is no problem document; is this a seckill server?"
-		}
-		p.Status = response.StatusCode
-		return p
-	}
 	return read(response.Body)
 }
 

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -22,6 +25,11 @@ const (
 	// pauseOfBuyers is the pause before such a repetition when the server
 	// names none.
 	pauseOfBuyers = 200 * time.Millisecond
+	// patienceForOrders is how long the promise of a 202 may take to be kept:
+	// the contract's 30 s, which only a process that died in between needs.
+	patienceForOrders = 30 * time.Second
+	// waitOfBuyers is how long one call waits for an order: below callTimeout.
+	waitOfBuyers = "10s"
 )
 
 // answer is what one buyer heard in the end.
@@ -147,35 +155,84 @@ func buy(ctx context.Context, client apiClient, voucher string) answer {
 
 // press presses the button once. A pause says that it should be pressed again.
 func press(ctx context.Context, client apiClient, voucher string) (a answer, pause time.Duration) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost,
-		client.base+"/api/v1/vouchers/"+voucher+"/seckill", nil)
-	if err != nil {
-		return answer{err: err}, 0
+	response, err := client.send(ctx, http.MethodPost, "/vouchers/"+voucher+"/seckill", nil)
+	if refusal, ok := errors.AsType[*problem](err); ok {
+		a.status, a.code = refusal.Status, refusal.Code
+		a.order = model.Order{ID: refusal.OrderID, Status: refusal.OrderStatus}
+		if refusal.Code == "" {
+			a.err = refusal
+		}
+		if again(refusal) {
+			pause = cmp.Or(refusal.retryAfter, pauseOfBuyers)
+		}
+		return a, pause
 	}
-	request.Header.Set("Authorization", "Bearer "+client.token)
-	response, err := client.http.Do(request)
 	if err != nil {
 		return answer{err: err}, pauseOfBuyers
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	err = errors.Join(err, response.Body.Close())
-	if err != nil {
+	if err = errors.Join(err, response.Body.Close()); err != nil {
 		return answer{err: err}, pauseOfBuyers
 	}
 	a.status = response.StatusCode
-	if a.won() {
-		a.err = json.Unmarshal(body, &a.order)
-		return a, 0
-	}
-	var refusal problem
-	a.err = json.Unmarshal(body, &refusal)
-	a.code = refusal.Code
-	a.order = model.Order{ID: refusal.OrderID, Status: refusal.OrderStatus}
-	if a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable {
-		pause = pauseOfBuyers
-		if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-			pause = time.Duration(seconds) * time.Second
+	a.err = json.Unmarshal(body, &a.order)
+	return a, 0
+}
+
+// awaitOrders waits for every order that was answered as processing until it is
+// something else; what it has become then stands in the answers.
+func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) error {
+	start := time.Now()
+	var crowd sync.WaitGroup
+	waiting := 0
+	for i := range answers {
+		a := &answers[i]
+		if a.err != nil || a.order.Status != model.OrderProcessing {
+			continue
 		}
+		client, err := s.client(a.user, model.RoleUser)
+		if err != nil {
+			return err
+		}
+		waiting++
+		crowd.Go(func() { a.order, a.err = awaitOrder(ctx, client, a.order) })
 	}
-	return a, pause
+	crowd.Wait()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("the wait for the orders was interrupted: %w", err)
+	}
+	if waiting > 0 {
+		fmt.Fprintf(p.Stdout, "\n%d orders were processing; the last of them was persisted %s after the last answer\n",
+			waiting, round(time.Since(start)))
+	}
+	return nil
+}
+
+// awaitOrder waits for one order. A server that is away for a moment is asked
+// again.
+func awaitOrder(ctx context.Context, client apiClient, order model.Order) (model.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, patienceForOrders)
+	defer cancel()
+	path := "/orders/" + url.PathEscape(order.ID) + "?wait=" + waitOfBuyers
+	now, last := order, error(nil)
+	err := poll.Until(ctx, pauseOfBuyers, func() (bool, error) {
+		last = client.request(ctx, http.MethodGet, path, nil, decode(&now))
+		if last != nil && ctx.Err() == nil && !again(last) {
+			return false, fmt.Errorf("look at order %s: %w", order.ID, last)
+		}
+		return last == nil && now.Status != model.OrderProcessing, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("order %s is still processing: %w", order.ID, errors.Join(ctx.Err(), last))
+	}
+	if err != nil {
+		return order, err
+	}
+	return now, nil
+}
+
+// again reports whether a call that failed may be repeated with hope.
+func again(err error) bool {
+	refusal, ok := errors.AsType[*problem](err)
+	return !ok || refusal.Status == http.StatusServiceUnavailable || refusal.Status == http.StatusTooManyRequests
 }

@@ -23,52 +23,24 @@ type Admission struct {
 
 // NewAdmission registers the metrics.
 func NewAdmission(registerer prometheus.Registerer) *Admission {
-	sizes := prometheus.ExponentialBuckets(1, 2, 10) // orders; a group has 500 at the most
-	m := &Admission{
-		reserved: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "seckill_reserve_group_size", Buckets: sizes,
-			Help: "Orders that shared one call to the hot copies.",
-		}),
-		published: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "seckill_publish_group_size", Buckets: sizes,
-			Help: "Orders that shared one message.",
-		}),
-		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "seckill_orders_unpublished_total",
-			Help: "Reserved orders whose message was not acknowledged in time. They are published again.",
-		}),
-		replaced: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "seckill_orders_unconfirmed_total",
-			Help: "Published orders that were not promised, because their hot copy was closed or replaced meanwhile.",
-		}),
-		closed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "seckill_orders_not_loaded_total",
-			Help: "Attempts to buy that met a closed hot copy.",
-		}),
-		marks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "seckill_stale_marks_total",
-			Help: "Buyers' marks of closed orders that stood in somebody's way, by what was done: released, corrected, lost.",
-		}, []string{"action"}),
-		age: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "seckill_backlog_age_seconds", Help: "How long the oldest message has been waiting in the queue, as last seen.",
-		}),
-		messages: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "seckill_backlog_messages", Help: "Messages that wait in the queue, as last seen.",
-		}),
-		known: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "seckill_backlog_known", Help: "1 while the queue tells its backlog; 0 refuses orders before long.",
-		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "seckill_orders_refused_for_backlog_total",
-			Help: "Attempts to buy that were refused because the backlog is too old, or not known.",
-		}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "seckill_order_waits", Help: "Requests that wait for an order to leave processing.",
-		}),
+	r := registry{registerer}
+	return &Admission{
+		reserved:  r.histogram("seckill_reserve_group_size", "Orders that shared one call to the hot copies.", sizes()),
+		published: r.histogram("seckill_publish_group_size", "Orders that shared one message.", sizes()),
+		failed: r.counter("seckill_orders_unpublished_total",
+			"Reserved orders whose message was not acknowledged in time. They are published again."),
+		replaced: r.counter("seckill_orders_unconfirmed_total",
+			"Published orders that were not promised, because their hot copy was closed or replaced meanwhile."),
+		closed: r.counter("seckill_orders_not_loaded_total", "Attempts to buy that met a closed hot copy."),
+		marks: r.counters("seckill_stale_marks_total", "action",
+			"Buyers' marks of closed orders that stood in somebody's way, by what was done: released, corrected, lost."),
+		age:      r.gauge("seckill_backlog_age_seconds", "How long the oldest message has been waiting in the queue, as last seen."),
+		messages: r.gauge("seckill_backlog_messages", "Messages that wait in the queue, as last seen."),
+		known:    r.gauge("seckill_backlog_known", "1 while the queue tells its backlog; 0 refuses orders before long."),
+		refused: r.counter("seckill_orders_refused_for_backlog_total",
+			"Attempts to buy that were refused because the backlog is too old, or not known."),
+		waiting: r.gauge("seckill_order_waits", "Requests that wait for an order to leave processing."),
 	}
-	registerer.MustRegister(m.reserved, m.published, m.failed, m.replaced, m.closed, m.marks,
-		m.age, m.messages, m.known, m.refused, m.waiting)
-	return m
 }
 
 // Reserved counts one call's orders.

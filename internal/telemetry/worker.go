@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Worker are the counters of what happens behind the buyers' backs: persisting,
-// settling, reconciling and rebuilding.
+// Worker are the counters of what happens behind the requests: persisting, settling,
+// reconciling and rebuilding.
 type Worker struct {
 	persisted  *prometheus.CounterVec
 	failed     *prometheus.CounterVec
@@ -25,39 +25,26 @@ type Worker struct {
 
 // NewWorker registers the metrics.
 func NewWorker(registerer prometheus.Registerer) *Worker {
-	counters := func(name, label, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	gauge := func(name, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	}
-	m := &Worker{
-		persisted: counters("seckill_reservations_persisted_total", "status", "Reservations that became a row, by its status."),
-		failed:    counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed."),
-		buried:    counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
-		stuck:     counter("seckill_orders_buried_stuck_total", "Dead letters whose failed row could not be written: their messages come again, and an operator must look."),
-		unsettled: counter("seckill_settle_failures_total", "Calls to hot copies that failed after a commit; the reconciler repeats them."),
-		reconciled: counters("seckill_reconciled_total", "action",
+	r := registry{registerer}
+	return &Worker{
+		persisted: r.counters("seckill_reservations_persisted_total", "status", "Reservations that became a row, by its status."),
+		failed:    r.counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed."),
+		buried:    r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
+		stuck: r.counter("seckill_orders_buried_stuck_total",
+			"Dead letters whose failed row could not be written: their messages come again, and an operator must look."),
+		unsettled: r.counter("seckill_settle_failures_total", "Calls to hot copies that failed after a commit; the reconciler repeats them."),
+		reconciled: r.counters("seckill_reconciled_total", "action",
 			"What the reconciler put right, by what it did: settled, released, republished, relayed, applied, intent, rebuild."),
-		rebuilds:   counters("seckill_rebuilds_total", "result", "Rebuilds of hot copies, by result: done, superseded, failed."),
-		rebuilding: gauge("seckill_rebuilding", "Rebuilds under way on this instance."),
-		rebuildFor: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "seckill_rebuild_seconds", Help: "How long a voucher's rebuild took.",
+		rebuilds:   r.counters("seckill_rebuilds_total", "result", "Rebuilds of hot copies, by result: done, superseded, failed."),
+		rebuilding: r.gauge("seckill_rebuilding", "Rebuilds under way on this instance."),
+		rebuildFor: r.histogram("seckill_rebuild_seconds", "How long a voucher's rebuild took.",
 			// From an empty voucher to one that waits for a long queue (seconds).
-			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300},
-		}),
-		elected: gauge("seckill_reconciler_elected", "1 on the instance that reconciles."),
-		waiting: gauge("seckill_releases_waiting", "Returned units that a hot copy does not know of yet, as last seen."),
-		drift: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "seckill_drifted_orders", Help: "Orders that did not add up at the latest check of a voucher, where there were any.",
-		}, []string{"voucher_id"}),
+			[]float64{.01, .05, .1, .25, .5, 1, 2, 3, 5, 10, 30, 60, 300}),
+		elected: r.gauge("seckill_reconciler_elected", "1 on the instance that reconciles."),
+		waiting: r.gauge("seckill_releases_waiting", "Returned units that a hot copy does not know of yet, as last seen."),
+		drift: r.gauges("seckill_drifted_orders", "voucher_id",
+			"Orders that did not add up at the latest check of a voucher, where there were any."),
 	}
-	registerer.MustRegister(m.persisted, m.failed, m.buried, m.stuck, m.unsettled, m.reconciled, m.rebuilds,
-		m.rebuilding, m.rebuildFor, m.elected, m.waiting, m.drift)
-	return m
 }
 
 // Persisted counts reservations that have a row now.
@@ -116,3 +103,44 @@ func (m *Worker) Drift(voucherID string, orders int) {
 	}
 	m.drift.WithLabelValues(voucherID).Set(float64(orders))
 }
+
+// Delivery are the counters of what the queue hands to a worker.
+type Delivery struct {
+	orders     prometheus.Histogram
+	took       prometheus.Histogram
+	messages   *prometheus.CounterVec
+	unreadable prometheus.Counter
+}
+
+// NewDelivery registers the metrics.
+func NewDelivery(registerer prometheus.Registerer) *Delivery {
+	r := registry{registerer}
+	return &Delivery{
+		orders: r.histogram("seckill_persist_group_size", "Orders that were persisted together.", sizes()),
+		took: r.histogram("seckill_persist_seconds", "How long it took to persist them and to tell the hot copies.",
+			// From a lone order to a transaction that ran into its time limit (seconds).
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
+		messages: r.counters("seckill_queue_messages_total", "result",
+			"Messages of the queue, by what became of them: acked, delayed (they come again), redelivered (they came again)."),
+		unreadable: r.counter("seckill_queue_unreadable_total",
+			"Orders, or whole messages, that could not be read and went to the dead letters."),
+	}
+}
+
+// Persisted counts orders that were persisted together.
+func (m *Delivery) Persisted(orders int, took time.Duration) {
+	if orders > 0 {
+		m.orders.Observe(float64(orders))
+		m.took.Observe(took.Seconds())
+	}
+}
+
+// Messages counts what became of messages.
+func (m *Delivery) Messages(acked, delayed, redelivered int) {
+	m.messages.WithLabelValues("acked").Add(float64(acked))
+	m.messages.WithLabelValues("delayed").Add(float64(delayed))
+	m.messages.WithLabelValues("redelivered").Add(float64(redelivered))
+}
+
+// Unreadable counts the parts of messages that could not be read.
+func (m *Delivery) Unreadable(parts int) { m.unreadable.Add(float64(parts)) }
