@@ -92,6 +92,37 @@ func (g *Group[In, Out]) Do(ctx context.Context, item In) (Out, error) {
 	return ticket.Wait(ctx)
 }
 
+// Ticket stands for one submitted item.
+type Ticket[In, Out any] struct {
+	item      In
+	abandoned <-chan struct{} // the submitter's context
+	done      chan struct{}
+	answer    Out
+	err       error
+}
+
+// Wait returns the item's answer, or ctx's error when that ends first; the
+// item may then still run, and Wait may be called again.
+func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
+	select {
+	case <-t.done:
+		return t.answer, t.err
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.answer, t.err
+	case <-ctx.Done():
+		var none Out
+		return none, ctx.Err()
+	}
+}
+
+func (t *Ticket[In, Out]) finish(answer Out, err error) {
+	t.answer, t.err = answer, err
+	close(t.done)
+}
+
 // Close refuses further items, lets the queued ones run, and returns when the
 // writers have ended. When ctx ends first, the contexts of the runs under way
 // are canceled. It is safe to call twice.
