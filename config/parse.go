@@ -6,15 +6,24 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// maxRate keeps a rate's arithmetic far from any overflow; no instance serves
-// as many.
-const maxRate = 1_000_000_000
+const (
+	// maxRate keeps a rate's arithmetic far from any overflow; no instance serves
+	// as many.
+	maxRate = 1_000_000_000
+	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2,
+	// asks for as many as the hash has.
+	minSecret = 32
+	// maxKeyID bounds key ids, in bytes. No base64 text of minSecret bytes is as
+	// short, so that the padding at its end is never taken for a key id's "=".
+	maxKeyID = 32
+)
 
 func anyText(text string) (string, error) {
 	if strings.TrimSpace(text) == "" {
@@ -106,19 +115,11 @@ func currency(text string) (string, error) {
 	return text, nil
 }
 
-func level(text string) (slog.Level, error) {
-	switch text {
-	case "debug":
-		return slog.LevelDebug, nil
-	case "info":
-		return slog.LevelInfo, nil
-	case "warn":
-		return slog.LevelWarn, nil
-	case "error":
-		return slog.LevelError, nil
-	default:
-		return 0, fmt.Errorf("%q is not debug, info, warn or error", text)
+func level(text string) (level slog.Level, err error) {
+	if text, err = oneOf("debug", "info", "warn", "error")(text); err == nil {
+		err = level.UnmarshalText([]byte(text))
 	}
+	return level, err
 }
 
 func rate(text string) (Rate, error) {
@@ -155,4 +156,99 @@ func list[T any](parse func(string) (T, error)) func(string) ([]T, error) {
 		}
 		return values, nil
 	}
+}
+
+// dsn looks at the shape only: the driver has the last word.
+func dsn(text string) (string, error) {
+	if strings.Contains(text, "://") {
+		return "", errors.New("is a URL; the driver wants user:password@tcp(host:3306)/name")
+	}
+	slash := strings.LastIndexByte(text, '/')
+	if slash < 0 {
+		return "", errors.New("has no / before a database name; the driver wants user:password@tcp(host:3306)/name")
+	}
+	if name, _, _ := strings.Cut(text[slash+1:], "?"); name == "" {
+		return "", errors.New("names no database; the driver wants user:password@tcp(host:3306)/name")
+	}
+	return text, nil
+}
+
+func redisURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
+		return "", errors.New("is not a URL such as redis://host:6379/0 (or rediss:// for TLS)")
+	}
+	if number := strings.Trim(u.Path, "/"); number != "" {
+		if _, err := strconv.ParseUint(number, 10, 16); err != nil {
+			return "", errors.New("has a path that is not a database number, such as /0")
+		}
+	}
+	return text, nil
+}
+
+func redisURLs(text string) (string, error) { return joined(text, redisURL) }
+
+func natsURLs(text string) (string, error) {
+	return joined(text, func(part string) (string, error) {
+		u, err := url.Parse(part)
+		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
+			return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
+		}
+		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
+			return "", errors.New("names a port that is not from 1 to 65535")
+		}
+		return part, nil
+	})
+}
+
+// joined checks every part of a list that is used as one text.
+func joined(text string, parse func(string) (string, error)) (string, error) {
+	parts, err := list(parse)(text)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(parts, ","), nil
+}
+
+// keys reads one secret, which gets the key id 1, or a list of kid=secret. A
+// secret may itself contain "=" and commas: the text is a list when one of its
+// parts opens with a key id, an "=", and something that is not only padding.
+func keys(text string) ([]Key, error) {
+	parts := strings.Split(text, ",")
+	found := make([]Key, 0, len(parts))
+	for _, part := range parts {
+		if key, ok := keyed(strings.TrimSpace(part)); ok {
+			found = append(found, key)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		found = []Key{{ID: "1", Secret: text}}
+	case len(found) < len(parts):
+		return nil, errors.New("mixes parts with and without a key id: write kid=secret in each")
+	}
+	seen := make(map[string]bool, len(found))
+	for _, key := range found {
+		if seen[key.ID] {
+			return nil, errors.New("has two secrets with the same key id")
+		}
+		seen[key.ID] = true
+		if n := len(key.Secret); n < minSecret {
+			return nil, fmt.Errorf("has a secret of %d bytes: HS256 needs at least %d, "+
+				"for example from openssl rand -base64 32", n, minSecret)
+		}
+	}
+	return found, nil
+}
+
+func keyed(part string) (Key, bool) {
+	id, secret, found := strings.Cut(part, "=")
+	if !found || id == "" || len(id) > maxKeyID || strings.Trim(secret, "=") == "" {
+		return Key{}, false
+	}
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	if strings.Trim(id, allowed) != "" {
+		return Key{}, false
+	}
+	return Key{ID: id, Secret: secret}, true
 }

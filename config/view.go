@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/url"
 	"strings"
 )
 
@@ -73,4 +74,65 @@ func Markdown() string {
 		text.WriteByte('\n')
 	}
 	return text.String()
+}
+
+// redacted stands for a secret wherever settings are shown.
+const redacted = "***"
+
+// hide shows that there is something.
+func hide(string) string { return redacted }
+
+// showDSN shows where a database is and hides the password. Parameters are cut
+// off, because some of them may be secret too.
+func showDSN(text string) string {
+	slash := strings.LastIndexByte(text, '/')
+	if slash < 0 {
+		return redacted
+	}
+	name, _, _ := strings.Cut(text[slash:], "?")
+	at := strings.LastIndexByte(text[:slash], '@')
+	if at < 0 {
+		return text[:slash] + name
+	}
+	user, _, hasPassword := strings.Cut(text[:at], ":")
+	if hasPassword {
+		user += ":" + redacted
+	}
+	return user + text[at:slash] + name
+}
+
+// showURLs shows where servers are and hides passwords and parameters.
+func showURLs(text string) string {
+	var shown []string
+	for part := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(part))
+		if err != nil || u.Host == "" {
+			return redacted
+		}
+		user := ""
+		if u.User != nil {
+			user = u.User.Username()
+			if _, has := u.User.Password(); has {
+				user += ":" + redacted
+			} else {
+				user = redacted // a name alone may be a token
+			}
+			user += "@"
+		}
+		shown = append(shown, u.Scheme+"://"+user+u.Host+u.Path)
+	}
+	return strings.Join(shown, ",")
+}
+
+// showKeys shows the key ids.
+func showKeys(text string) string {
+	parsed, err := keys(text)
+	if err != nil {
+		return redacted
+	}
+	shown := make([]string, len(parsed))
+	for i, key := range parsed {
+		shown[i] = key.String()
+	}
+	return strings.Join(shown, ",")
 }
