@@ -20,8 +20,9 @@ import (
 const (
 	// backlogEvery is often enough for a metric that is scraped every few seconds.
 	backlogEvery = time.Second
-	// reconcilerLease is how long a reconciler that died keeps its successor out. What
-	// it has left behind is settled within 30 s, and the successor needs a part of them.
+	// reconcilerLease is how long a reconciler that died keeps its successor out. The
+	// successor must settle the orders of dead processes within 30 s, and needs the
+	// rest of that time for it.
 	reconcilerLease = 8 * time.Second
 )
 
@@ -63,7 +64,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 			Identity: s.incarnation, LockKeys: scriptLocks(i.cfg),
 		}),
 		instance: i, mode: mode, sole: s.sole,
-		locks:    i.redisLocks(s, reconcilerLease), // beside the hot copies, whatever the users' locks are
+		locks:    i.redisLocks(s, reconcilerLease), // in the Redis of the hot copies, in every lock mode
 		records:  service.DatabaseCopies{Epochs: repository.NewEpochs(s.db.Database)},
 		releases: repository.NewReleases(s.db.Database),
 		metrics:  telemetry.NewWorker(i.registry), delivered: telemetry.NewDelivery(i.registry),
@@ -84,8 +85,8 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	return a, nil
 }
 
-// openQueue connects to the queue, or starts the one inside this process, whose
-// files are in the data directory.
+// openQueue connects to the queue, or starts one inside this process with its
+// files in the data directory.
 func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
 	options := queue.Options{
 		URL: i.cfg.NATSURL, Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
@@ -164,8 +165,8 @@ func (a *AsyncParts) Consume() {
 	})
 }
 
-// showBacklog shows in the metrics of an instance that only works what waits for
-// it; the others look at that anyway before they promise anything.
+// showBacklog shows the backlog in the metrics of a worker. An instance that
+// serves looks at the backlog anyway, before it promises an order.
 func (a *AsyncParts) showBacklog() {
 	metrics := telemetry.NewAdmission(a.instance.registry)
 	a.instance.loop("backlog", lookPatience, func(ctx context.Context) {

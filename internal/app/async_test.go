@@ -62,7 +62,7 @@ func (r *relay) say(t *testing.T, line string) {
 }
 
 // Without its connection to the queue an instance can keep no promise: when the
-// client library has given it up, the instance ends, whatever its role.
+// client library has given it up, the instance ends, in every role.
 func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 	t.Parallel()
 	for _, role := range []config.Role{config.RoleAPI, config.RoleWorker, config.RoleAll} {

@@ -90,8 +90,8 @@ func (i *Instance) Failed() <-chan error { return i.failed }
 
 // Stop ends the instance in order: not ready, then, after a moment in which
 // load balancers notice, no new requests, then everything behind them. Orders
-// under way are decided. It takes less than 10 s, whatever hangs, and is safe
-// to call twice; when ctx ends first, the moment is cut short, nothing else.
+// under way are decided. It takes less than 10 s, also when a part hangs, and
+// is safe to call twice; when ctx ends first, only the moment is cut short.
 func (i *Instance) Stop(ctx context.Context) error {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
@@ -117,12 +117,12 @@ func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
 	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask})
 }
 
-// onClose remembers what must be closed, last first.
+// onClose remembers how a part is closed. The last part is closed first.
 func (i *Instance) onClose(name string, f func(ctx context.Context) error) {
 	i.closers = append(i.closers, closer{name: name, close: f})
 }
 
-// onCloseWithin remembers what must be closed, cannot fail and has so much time.
+// onCloseWithin remembers a part that closes without an error, within patience.
 func (i *Instance) onCloseWithin(patience time.Duration, name string, f func(ctx context.Context)) {
 	i.onClose(name, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
@@ -132,8 +132,8 @@ func (i *Instance) onCloseWithin(patience time.Duration, name string, f func(ctx
 	})
 }
 
-// background runs something for the life of the instance. The stop ends it and
-// has so much patience; what then still runs is abandoned with the process.
+// background runs something for the life of the instance. The stop ends its
+// context and waits for it as long as patience says; then it is left behind.
 func (i *Instance) background(name string, patience time.Duration, run func(ctx context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

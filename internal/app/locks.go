@@ -27,8 +27,8 @@ const (
 	unlockTimeout = 500 * time.Millisecond
 )
 
-// openLocks makes the users' locks of the mode that is set, and adds probes of
-// what they need beside the database and Redis.
+// openLocks makes the users' locks in the lock mode of the settings, and adds a
+// probe of the Redis instances that they need beside SECKILL_REDIS_URL.
 func (i *Instance) openLocks(s servers) (service.Locker, error) {
 	lease := i.cfg.LockLease
 	switch i.cfg.LockMode {
@@ -70,8 +70,8 @@ func (i *Instance) locksOf(store lock.Store, lease time.Duration, prefix string)
 	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
 }
 
-// quorum makes locks that stand on several independent Redis instances, of
-// which so many are needed.
+// quorum makes locks that stand on several independent Redis instances. At least
+// need of them must be reachable for the instance to be ready.
 func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (service.Locker, error) {
 	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
 	stores := make([]*lock.Client, len(clients))
@@ -136,8 +136,8 @@ func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Clien
 type userLocks func(name string) lock.Locker
 
 // Lock implements service.Locker. The package renews a lock as long as the
-// context it was taken with lives; the request's may end before the order is
-// decided, so it only ends the wait.
+// context it was taken with lives. The request's context may end before the order
+// is decided, so it ends only the wait for the lock.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (service.Lease, error) {
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	waiting := context.AfterFunc(ctx, release)

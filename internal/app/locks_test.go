@@ -38,7 +38,7 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 			t.Errorf("the lease ended with its request: %v", err)
 		}
 		if _, err := locks.Lock(t.Context(), "lock:order:alice", 0); !errors.Is(err, service.ErrLockBusy) {
-			t.Errorf("somebody else got %v, want ErrLockBusy", err)
+			t.Errorf("another request got %v, want ErrLockBusy", err)
 		}
 		if err := lease.Unlock(); err != nil {
 			t.Error(err)

@@ -38,9 +38,9 @@ type redisClaim struct {
 	used   atomic.Pointer[string] // by the other instances
 
 	// Only the goroutine that looks uses these.
-	mine   string // what was agreed to; empty: nothing
-	seen   repository.RedisClaim
-	silent int // looks in a row in which it was the same
+	mine   string                // what was agreed to; empty: nothing
+	seen   repository.RedisClaim // by the latest look
+	silent int                   // looks in a row in which that was unchanged
 }
 
 // claimRedis looks from now on whether this instance uses the Redis of its database.
@@ -52,7 +52,7 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
 		}
 		return repository.RedisIdentity(ctx, s.redis)
 	}
-	_ = r.look(ctx) // the next one tells
+	_ = r.look(ctx) // the next look repeats what failed
 	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
 	i.loop("claim for Redis", lookAround, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		poll.Every(ctx, lookAround, func() { _ = r.look(ctx) })
@@ -60,8 +60,9 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
 	return r
 }
 
-// look compares this instance's Redis with the database's. While one of the two
-// does not answer nothing changes: async goes on without the database for a while.
+// look compares this instance's Redis with the one that the database names. While
+// one of the two does not answer, nothing changes: async goes on without the
+// database for a while.
 func (r *redisClaim) look(ctx context.Context) error {
 	identity, err := r.identity(ctx)
 	if err != nil {
@@ -76,7 +77,8 @@ func (r *redisClaim) look(ctx context.Context) error {
 		r.seen, r.silent = claim, 0
 	}
 	ours := claim.Identity == identity
-	// Also when the database's clock was set back since: to others it stands still.
+	// An age below zero says that the database's clock was set back: to the other
+	// instances the claim stands still until it is renewed.
 	if (ours && age.Abs() >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := r.claims.Take(ctx, identity, claim)
 		if err != nil || !taken {
@@ -88,9 +90,11 @@ func (r *redisClaim) look(ctx context.Context) error {
 	return nil
 }
 
-// mayReplace reports whether this instance's Redis may take another one's place.
+// mayReplace reports whether this instance's Redis may take the place of another:
+// of none, of the one that this instance used before, of one that died with its
+// process, and of one that is not used any more.
 func (r *redisClaim) mayReplace(other string) bool {
-	dead := strings.HasPrefix(other, embeddedRedis) && r.sole != nil && r.sole.alone.Load() // with its process
+	dead := strings.HasPrefix(other, embeddedRedis) && r.sole != nil && r.sole.alone.Load()
 	return other == "" || other == r.mine || dead || r.silent >= abandonedClaim
 }
 

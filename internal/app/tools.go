@@ -61,8 +61,8 @@ func (db *Database) CreateAdmin(ctx context.Context, username, secret string) (m
 // server's process, which must not run: then this process takes its place, with
 // a Redis that is empty.
 func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) (err error) {
-	cfg.OrderMode = config.Async // the queue is looked at whatever is sold now
-	cfg.Migrate = false          // looking changes no schema
+	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
+	cfg.Migrate = false          // a command that looks changes no schema
 	i := newInstance(cfg, log)
 	defer func() { err = errors.Join(err, i.close(ctx)) }()
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"

@@ -1,7 +1,7 @@
 // Package batch lets concurrent callers share one expensive call: a group
-// commit. Callers submit one item each; a few writers take whatever has
-// gathered meanwhile and run it as one batch. There is no waiting for a batch
-// to fill: while one runs, the next one gathers by itself.
+// commit. Callers submit one item each; a few writers take the items
+// that have gathered meanwhile and run them as one batch. A writer does not wait
+// for a batch to fill: while one runs, the next one gathers by itself.
 package batch
 
 import (
@@ -66,7 +66,7 @@ func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
 }
 
 // Submit queues one item. When ctx ends before a writer takes the item, the
-// item is dropped; once taken it runs to its end whatever becomes of ctx.
+// item is dropped; once taken it runs to its end, also when ctx ends.
 func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
 	ticket := &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
 	g.mu.RLock()

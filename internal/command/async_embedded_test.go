@@ -18,7 +18,7 @@ import (
 // inAsync names a data directory and nothing but the order mode.
 func inAsync(dir string) []string { return append(in(dir), "SECKILL_ORDER_MODE=async") }
 
-// reach is somebody who calls an embedded server in a process of its own.
+// reach is a client of an embedded server in a process of its own.
 func reach(t *testing.T, dir, base string) sale {
 	t.Helper()
 	cfg, err := config.Load(in(dir))

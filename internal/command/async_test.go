@@ -30,7 +30,7 @@ func asyncEnviron(t *testing.T) []string {
 	}
 }
 
-// counter is somebody who calls an instance.
+// counter is a client of an instance.
 func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
 	t.Helper()
 	authority, err := app.Tokens(t.Context(), cfg)
@@ -40,7 +40,7 @@ func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
 	return sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
 }
 
-// as is a client with somebody's token.
+// as is a client with the token of a user or an administrator.
 func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
 	t.Helper()
 	c, err := s.client(subject, role)

@@ -159,7 +159,7 @@ func (c apiClient) repair(ctx context.Context, voucherID string) (model.Audit, e
 	}
 }
 
-// voucherIDs lists every voucher, whatever its state.
+// voucherIDs lists every voucher, in any state.
 func (c apiClient) voucherIDs(ctx context.Context) ([]string, error) {
 	var ids []string
 	query := url.Values{"limit": {"100"}}

@@ -31,7 +31,7 @@ func call(t *testing.T, environ []string, stdin string, args ...string) called {
 	return called{code, stdout.String(), stderr.String()}
 }
 
-// in names a data directory of its own, so that tests meet nobody's.
+// in names a data directory of its own, so that no two tests share one.
 func in(dir string) []string { return []string{"SECKILL_DATA_DIR=" + dir} }
 
 func TestExitCodes(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 const (
 	// patienceOfBuyers is how long a buyer repeats a call that was answered
-	// 429, 503 or not at all; no buyer waits longer for a coffee.
+	// 429, 503 or not at all: as long as a person would.
 	patienceOfBuyers = 30 * time.Second
 	// pauseOfBuyers is the pause before such a repetition when the server
 	// names none.
@@ -35,9 +35,9 @@ const (
 // answer is what one buyer heard in the end.
 type answer struct {
 	user    string
-	status  int           // 0: nobody answered
+	status  int           // 0: no answer
 	code    string        // of a problem document
-	order   model.Order   // his, also when he is refused because he has it
+	order   model.Order   // the buyer's, also of ALREADY_ORDERED
 	latency time.Duration // from the start gun to the answer
 	repeats int           // of calls answered 429, 503 or not at all
 	err     error         // of an answer that could not be read
@@ -141,8 +141,8 @@ func buy(ctx context.Context, client apiClient, voucher string) answer {
 		if pause == 0 {
 			return a
 		}
-		// Some more, so that those who were refused together do not come
-		// back together.
+		// A random part more, so that buyers who were refused together do
+		// not come back together.
 		timer := time.NewTimer(pause + rand.N(pause)) //nolint:gosec // no secret
 		select {
 		case <-timer.C:
@@ -231,7 +231,7 @@ func awaitOrder(ctx context.Context, client apiClient, order model.Order) (model
 	return now, nil
 }
 
-// again reports whether a call that failed may be repeated with hope.
+// again reports whether a call that failed may succeed when it is repeated.
 func again(err error) bool {
 	refusal, ok := errors.AsType[*problem](err)
 	return !ok || refusal.Status == http.StatusServiceUnavailable || refusal.Status == http.StatusTooManyRequests

@@ -124,7 +124,7 @@ func (s *shop) force(user string) (int, any) {
 	return http.StatusCreated, order
 }
 
-// look is the order that somebody asks for.
+// look is the order that a client asks for.
 func (s *shop) look(path string) (int, any) {
 	for _, order := range s.rows {
 		if strings.HasSuffix(path, "/orders/"+order.ID) {

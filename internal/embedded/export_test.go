@@ -1,5 +1,5 @@
 package embedded
 
-// FlushesAlways tells whether the server flushes each message, which nobody
-// sees from outside unless the machine dies.
+// FlushesAlways tells whether the server flushes each message. From outside only
+// the death of the machine would show it.
 func (n *NATS) FlushesAlways() bool { return n.server.JetStreamConfig().SyncAlways }

@@ -102,7 +102,7 @@ func TestScriptsRunBySHA(t *testing.T) {
 	}
 }
 
-// A script that releases a lock publishes, and whoever waits hears of it.
+// A script that releases a lock publishes, and a waiting client receives it.
 func TestScriptsWakeSubscribers(t *testing.T) {
 	t.Parallel()
 	c := client(t)

@@ -52,7 +52,7 @@ var roads = map[string][]string{
 	"lowered":   {"service/voucher_stock.go changeStock"},
 }
 
-// together are calls between which nobody needs to die, and why.
+// together are calls between which no process needs to die, and why.
 var together = map[string]string{
 	"Cancel, Cancel":           "the second is for an order that was persisted behind the first, which changed nothing",
 	"Settle, close":            "they are of different orders: settled ones and closed ones",
@@ -72,7 +72,7 @@ var elsewhere = map[string]string{
 	"service/rebuild_steps.go beat":  "only shows that a rebuild is under way",
 	"service/voucher_stock.go lower": "between the steps of a stock that shrinks",
 
-	"service/admission_refusal.go marked": "does what the relay does, for a buyer who asks before it",
+	"service/admission_refusal.go marked": "does what the relay does, for a buyer whose request comes before it",
 	"service/audit_repair.go repairEach":  "does what the reconciler does, when an operator asks for it",
 	"service/relay.go retire":             "before the step that notes it, and repeated until then",
 	"service/reconcile_watch.go apply":    "repeated until the copy has the row's revision",
@@ -155,8 +155,8 @@ func TestStepsStandBetweenAnyTwoChanges(t *testing.T) {
 	}
 }
 
-// What changes something stands on a road, or says why not: whoever adds a call
-// decides where the program has to survive being killed.
+// What changes something stands on a road, or says why not: a new call makes its author
+// decide where the program has to survive being killed.
 func TestEveryChangeStandsOnARoad(t *testing.T) {
 	t.Parallel()
 	s := read(t)

@@ -87,7 +87,7 @@ func (s *source) events(name string) []event {
 			} else if name, ok := outward(call); ok {
 				events = append(events, event{call: name, at: at})
 			}
-			for _, handed := range call.Args { // a method that somebody else is to call
+			for _, handed := range call.Args { // a method that is handed on to be called
 				if method, ok := handed.(*ast.SelectorExpr); ok && changing[method.Sel.Name] == ofAnInterface {
 					events = append(events, event{call: method.Sel.Name, at: at})
 				}

@@ -104,14 +104,14 @@ func TestStoredHashesAreBounded(t *testing.T) {
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	h := New(1, Patience(time.Millisecond))
-	h.turns <- struct{}{} // somebody computes for ever
+	h.turns <- struct{}{} // a computation that never ends
 	if _, err := h.Hash(t.Context(), "correct horse"); model.CodeOf(err) != model.CodeUnavailable {
 		t.Errorf("Hash: %v, want UNAVAILABLE", err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := h.Hash(canceled, "correct horse"); !errors.Is(err, context.Canceled) {
-		t.Errorf("Hash for somebody who left: %v", err)
+		t.Errorf("Hash after the request had ended: %v", err)
 	}
 	<-h.turns
 	if _, err := h.Hash(t.Context(), "correct horse"); err != nil {

@@ -52,7 +52,8 @@ func (m *Admission) Published(orders int) { m.published.Observe(float64(orders))
 // Unpublished counts orders whose message was not acknowledged.
 func (m *Admission) Unpublished(orders int) { m.failed.Add(float64(orders)) }
 
-// Unconfirmed counts orders that were published in vain, as far as is known.
+// Unconfirmed counts published orders that were not promised, because their hot
+// copy was closed or replaced meanwhile.
 func (m *Admission) Unconfirmed(orders int) { m.replaced.Add(float64(orders)) }
 
 // NotLoaded counts an attempt that met a closed hot copy.
@@ -68,7 +69,7 @@ func (m *Admission) Backlog(age time.Duration, messages int64) {
 	m.known.Set(1)
 }
 
-// BacklogUnknown says that the queue does not tell.
+// BacklogUnknown says that the queue does not tell its backlog.
 func (m *Admission) BacklogUnknown() { m.known.Set(0) }
 
 // RefusedForBacklog counts an attempt that was refused for the backlog.

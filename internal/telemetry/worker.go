@@ -52,13 +52,13 @@ func (m *Worker) Persisted(status string, orders int) {
 	m.persisted.WithLabelValues(status).Add(float64(orders))
 }
 
-// Failed counts an order that was admitted in vain.
+// Failed counts an order that was admitted and then failed.
 func (m *Worker) Failed(reason string) { m.failed.WithLabelValues(reason).Inc() }
 
 // Buried counts a dead letter.
 func (m *Worker) Buried() { m.buried.Inc() }
 
-// Stuck counts a dead letter whose failed row could not be written, once.
+// Stuck counts a dead letter without a failed row, once: the row could not be written.
 func (m *Worker) Stuck() { m.stuck.Inc() }
 
 // Unsettled counts a call to a hot copy that failed after a commit.
@@ -94,8 +94,8 @@ func (m *Worker) Elected(elected bool) {
 // ReleasesWaiting says how many returned units wait for their hot copies.
 func (m *Worker) ReleasesWaiting(releases int) { m.waiting.Set(float64(releases)) }
 
-// Drift says how many orders of a voucher do not add up. Vouchers without any
-// have no series, so that their number does not grow without end.
+// Drift says how many orders of a voucher do not add up. A voucher without such
+// orders has no series, so that the number of series stays small.
 func (m *Worker) Drift(voucherID string, orders int) {
 	if orders == 0 {
 		m.drift.DeleteLabelValues(voucherID)

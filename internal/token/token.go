@@ -130,8 +130,8 @@ func (c Claims) check() error {
 	return nil
 }
 
-// ErrInvalid is what every token that cannot be trusted comes to, whatever the
-// reason; the text around it is for the log and not for the caller.
+// ErrInvalid is the error of every token that cannot be trusted. The reason
+// around it is for the log and not for the caller.
 var ErrInvalid = errors.New("invalid token")
 
 // Verify tells the claims of a token, or an error that wraps ErrInvalid.
@@ -172,7 +172,7 @@ func (a *Authority) read(token string) (Claims, error) {
 	return a.claimsOf(body)
 }
 
-// claimsOf reads the second part of a token whose signature is good.
+// claimsOf reads the second part of a token after its signature was checked.
 func (a *Authority) claimsOf(body string) (Claims, error) {
 	decoded, err := decode(body)
 	if err != nil {
@@ -268,7 +268,8 @@ var _ jwt.Claims = (*payload)(nil)
 // seconds is a time as JWT counts it: whole seconds since 1970.
 func seconds(at time.Time) float64 { return float64(at.Unix()) }
 
-// unread is a number that is written and never read, whatever others put there.
+// unread is a number that is written and never read. Other issuers may write
+// anything there.
 type unread float64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -304,7 +305,7 @@ func (a *audience) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// GetIssuedAt says that the time is absent, which is how it is not enforced.
+// GetIssuedAt says that the time is absent, so that it is not enforced.
 func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
 	return nil, nil //nolint:nilnil // this is how the interface says "absent"
 }
