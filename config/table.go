@@ -21,143 +21,116 @@ func table(c *Config) []setting {
 			variable: "SECKILL_HTTP_ADDR", fallback: ":8080", unit: "host:port",
 			meaning: "main listener: the API and the health checks",
 			read:    into(&c.HTTPAddr, address),
-		},
-		{
+		}, {
 			variable: "SECKILL_OPS_ADDR", fallback: "127.0.0.1:8081", unit: "host:port",
 			meaning: "operations listener: metrics and pprof, not for the public",
 			read:    into(&c.OpsAddr, address),
-		},
-		{
+		}, {
 			variable: "SECKILL_TRUSTED_PROXIES", otherwise: "none", unit: "CIDRs, comma-separated",
 			meaning: "proxies whose forwarding headers are believed",
 			read:    into(&c.TrustedProxies, list(prefix)),
-		},
-		{
+		}, {
 			variable: "SECKILL_DATA_DIR", fallback: "./data", unit: "path",
 			meaning: "where embedded mode keeps its files",
 			read:    into(&c.DataDir, anyText),
-		},
-		{
+		}, {
 			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
 			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters",
 			secret:  showDSN, read: into(&c.DatabaseDSN, dsn),
-		},
-		{
+		}, {
 			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",
 			meaning: "`redis://…`; a comma-separated list is a Redis Cluster",
 			secret:  showURLs, read: into(&c.RedisURL, redisURLs),
-		},
-		{
+		}, {
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
 			meaning: "how orders reach the database: in the request, or through a durable queue",
 			read:    into(&c.OrderMode, oneOf(Sync, Async)),
-		},
-		{
+		}, {
 			variable: "SECKILL_ROLE", fallback: "all", unit: "`all`, `api` or `worker`",
 			meaning: "what this instance does: everything, serve, or consume",
 			read:    into(&c.Role, oneOf(RoleAll, RoleAPI, RoleWorker)),
-		},
-		{
+		}, {
 			variable: "SECKILL_NATS_URL", otherwise: "embedded JetStream server", unit: "URLs, comma-separated",
 			meaning: "the queue of `async`; not used in `sync`",
 			secret:  showURLs, read: into(&c.NATSURL, natsURLs),
-		},
-		{
+		}, {
 			variable: "SECKILL_NATS_REPLICAS", fallback: "1", unit: "servers",
 			meaning: "copies the queue keeps of every message, 1 to 5; used in `async`",
 			read:    into(&c.NATSReplicas, wholeNumber(1, 5)),
-		},
-		{
+		}, {
 			variable: "SECKILL_MIGRATE", fallback: "on", unit: "`on` or `off`",
 			meaning: "apply schema migrations at start",
 			read:    into(&c.Migrate, boolean),
-		},
-		{
+		}, {
 			variable: "SECKILL_BACKLOG_MAX_AGE", fallback: "30s", unit: "duration",
 			meaning: "a queue whose oldest order is older than this refuses new ones (503); used in `async`",
 			read:    into(&c.BacklogMaxAge, durationFrom(time.Millisecond, "a shorter age refuses every order")),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
 			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
 			meaning: "the lock of a user while he buys; `redis` is re-entrant and shared with Redisson",
 			read:    into(&c.LockMode, oneOf(LockRedis, LockMultilock, LockRedlock, LockSetNX, LockMySQL, LockNone)),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",
 			meaning: "the independent instances of `multilock` (three) and `redlock` (an odd number)",
 			secret:  showURLs, read: into(&c.LockRedisURLs, list(redisURL)),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOCK_WAIT", fallback: "1s", unit: "duration",
 			meaning: "how long a request waits for the user's lock; `0s` tries once",
 			read:    into(&c.LockWait, durationFrom(0, "no wait is shorter than none")),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOCK_LEASE", fallback: "30s", unit: "duration",
 			meaning: "how long a lock outlives its holder's process, at least `100ms`; renewed while the holder lives",
 			read:    into(&c.LockLease, durationFrom(100*time.Millisecond, "a lease must outlast several round trips and three renewals")),
-		},
-		{
+		}, {
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
 			unit:    "`conditional`, `pessimistic` or `optimistic`",
 			meaning: "how stock is taken: a guarded UPDATE, `SELECT … FOR UPDATE`, or a version column",
 			read:    into(&c.StockStrategy, oneOf(StockConditional, StockPessimistic, StockOptimistic)),
-		},
-		{
+		}, {
 			variable: "SECKILL_PAYMENT_WINDOW", fallback: "15m", unit: "duration",
 			meaning: "unpaid orders expire after this",
 			read:    into(&c.PaymentWindow, durationFrom(time.Second, "nobody pays faster")),
-		},
-		{
+		}, {
 			variable: "SECKILL_PAYMENT_SIMULATOR", fallback: "off", unit: "`on` or `off`",
 			meaning: "the built-in payment provider for trying out; on when embedded, once it is built",
 			read:    into(&c.PaymentSimulator, boolean),
-		},
-		{
+		}, {
 			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
 			unit:    "secrets, comma-separated",
 			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain",
 			secret:  hide, read: into(&c.WebhookSecrets, list(anyText)),
-		},
-		{
+		}, {
 			variable: "SECKILL_CURRENCY", fallback: "CNY", unit: "ISO 4217 code",
 			meaning: "the currency of every price",
 			read:    into(&c.Currency, currency),
-		},
-		{
+		}, {
 			variable: "SECKILL_JWT_SECRET", otherwise: "generated and kept in the data dir when embedded",
 			unit: "secret of at least 32 bytes, or `kid=secret,…`",
 			meaning: "signs and verifies tokens (HS256), required with a real database; " +
 				"of several the first signs and all verify",
 			secret: showKeys, read: into(&c.JWTKeys, keys),
-		},
-		{
+		}, {
 			variable: "SECKILL_JWT_ISSUER", fallback: "seckill", unit: "text",
 			meaning: "the `iss` that tokens must have",
 			read:    into(&c.JWTIssuer, anyText),
-		},
-		{
+		}, {
 			variable: "SECKILL_JWT_AUDIENCE", fallback: "seckill", unit: "text",
 			meaning: "the `aud` that tokens must have",
 			read:    into(&c.JWTAudience, anyText),
-		},
-		{
+		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
 			meaning: "limit on the seckill endpoint per user and instance; `0` is off",
 			read:    into(&c.RateUser, rate),
-		},
-		{
+		}, {
 			variable: "SECKILL_RATE_ADDR", fallback: "0", unit: "requests per `s`, `m` or `h`",
 			meaning: "limit on the seckill endpoint per client address and instance; `0` is off",
 			read:    into(&c.RateAddr, rate),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOG_LEVEL", fallback: "info", unit: "`debug`, `info`, `warn` or `error`",
 			meaning: "the least important records that are logged",
 			read:    into(&c.LogLevel, level),
-		},
-		{
+		}, {
 			variable: "SECKILL_LOG_FORMAT", otherwise: "text on a terminal, else json", unit: "`text` or `json`",
 			meaning: "how records are written",
 			read:    into(&c.LogFormat, oneOf(LogText, LogJSON)),

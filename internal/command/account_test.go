@@ -12,7 +12,6 @@ import (
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/testserver"
-	"seckill/model"
 )
 
 // started is an embedded instance in this process, and its settings.
@@ -182,94 +181,5 @@ func TestMigrate(t *testing.T) {
 				t.Errorf("status after: %+v", got)
 			}
 		})
-	}
-}
-
-func TestAudit(t *testing.T) {
-	t.Parallel()
-	instance, cfg := started(t)
-	environ := in(cfg.DataDir)
-	authority, err := app.Tokens(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
-	admin, err := s.client("admin", model.RoleAdmin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := call(t, environ, "", "audit"); got.code != 0 || !strings.Contains(got.stdout, "0 of 0") {
-		t.Errorf("of nothing: %+v", got)
-	}
-	first, err := createVoucher(t.Context(), admin, 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := createVoucher(t.Context(), admin, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	buyer, err := s.client("alice", model.RoleUser)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := buy(t.Context(), buyer, first); a.status != http.StatusCreated {
-		t.Fatalf("%+v", a)
-	}
-	for _, asked := range [][]string{
-		{"audit"},
-		{"audit", "--url", instance.BaseURL()},
-		{"audit", "--url", instance.BaseURL() + "/", "--token", admin.token},
-		{"audit", "--voucher", first},
-		{"audit", "--repair"},
-	} {
-		got := call(t, environ, "", asked...)
-		row := strings.Join(strings.Fields(got.stdout), " ")
-		if got.code != 0 || !strings.Contains(row, first+" 7 6 1 yes") {
-			t.Errorf("%q: %+v", asked, got)
-		}
-		if both := strings.Contains(row, second+" 3 3 0 yes"); both == (len(asked) == 3 && asked[1] == "--voucher") {
-			t.Errorf("%q: the second voucher is there: %v", asked, both)
-		}
-		if told := strings.Contains(got.stderr, "nothing to repair in sync mode"); told != (asked[len(asked)-1] == "--repair") {
-			t.Errorf("%q: stderr %q", asked, got.stderr)
-		}
-	}
-
-	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - 1 WHERE id = ?", second)
-	if err := db.Close(); err != nil {
-		t.Error(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, asked := range [][]string{{"audit"}, {"audit", "--url", instance.BaseURL()}, {"audit", "--voucher", second}} {
-		got := call(t, environ, "", asked...)
-		row := strings.Join(strings.Fields(got.stdout), " ")
-		if got.code != exitError || !strings.Contains(row, second+" 3 2 0 NO") || !strings.Contains(got.stderr, "not add up") {
-			t.Errorf("%q of what does not add up: %+v", asked, got)
-		}
-	}
-	if got := call(t, environ, "", "audit", "--voucher", first); got.code != 0 {
-		t.Errorf("the other voucher adds up: %+v", got)
-	}
-	for _, asked := range [][]string{
-		{"audit", "--voucher", "nope"},
-		{"audit", "--voucher", "nope", "--url", instance.BaseURL()},
-		{"audit", "--url", instance.BaseURL(), "--token", buyer.token},
-		{"audit", "--url", instance.OpsURL()},
-		{"audit", "--url", "http://127.0.0.1:1"},
-		{"audit", "--data-dir", filepath.Join(cfg.DataDir, "missing")},
-	} {
-		if got := call(t, environ, "", asked...); got.code != exitError || got.stderr == "" || got.stdout != "" {
-			t.Errorf("%q: %+v", asked, got)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(cfg.DataDir, "missing")); !os.IsNotExist(err) {
-		t.Errorf("an audit left a directory behind: %v", err)
 	}
 }

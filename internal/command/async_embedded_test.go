@@ -11,7 +11,6 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/token"
 	"seckill/model"
 )
 
@@ -25,8 +24,8 @@ func reach(t *testing.T, dir, base string) sale {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var authority *token.Authority
-	if authority, err = app.Tokens(t.Context(), cfg); err != nil {
+	authority, err := app.Tokens(t.Context(), cfg)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return sale{base: base, tokens: authority, http: client(t)}

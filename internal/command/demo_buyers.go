@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -103,28 +105,22 @@ func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Durati
 // warmUp opens the connections, so that the sale does not measure how long
 // the machine takes to open them.
 func warmUp(ctx context.Context, s sale) error {
-	n := min(s.buyers, demoConnections)
-	errs := make(chan error, n)
-	for range n {
-		go func() {
+	var connections errgroup.Group
+	for range min(s.buyers, demoConnections) {
+		connections.Go(func() error {
 			request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/livez", nil)
 			if err != nil {
-				errs <- err
-				return
+				return err
 			}
 			response, err := s.http.Do(request)
-			if err == nil {
-				_, err = io.Copy(io.Discard, response.Body)
-				err = errors.Join(err, response.Body.Close())
+			if err != nil {
+				return err
 			}
-			errs <- err
-		}()
+			_, err = io.Copy(io.Discard, response.Body)
+			return errors.Join(err, response.Body.Close())
+		})
 	}
-	var all []error
-	for range n {
-		all = append(all, <-errs)
-	}
-	if err := errors.Join(all...); err != nil {
+	if err := connections.Wait(); err != nil {
 		return fmt.Errorf("connect to the server: %w", err)
 	}
 	return nil

@@ -44,7 +44,7 @@ func TestDemo(t *testing.T) {
 			if got.code != 0 || got.stderr != "" {
 				t.Fatalf("%+v", got)
 			}
-			text := strings.Join(strings.Fields(got.stdout), " ")
+			text := words(got.stdout)
 			for _, want := range test.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("it lacks %q:\n%s", want, got.stdout)
@@ -67,7 +67,7 @@ func TestDemoAsync(t *testing.T) {
 			if got.code != 0 || got.stderr != "" {
 				t.Fatalf("%+v", got)
 			}
-			text := strings.Join(strings.Fields(got.stdout), " ")
+			text := words(got.stdout)
 			for _, want := range []string{"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("it lacks %q:\n%s", want, got.stdout)

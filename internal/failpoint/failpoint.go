@@ -75,7 +75,9 @@ func Steps() []Step {
 }
 
 // Defect is a deliberately broken variant of the service, with which the tests
-// prove that they would notice.
+// prove that they would notice. The code of a defect stands in a file with the tag
+// `failpoint`, in a function that asks Has; beside it, a file without the tag holds
+// the same function with nothing to do.
 type Defect string
 
 // The defects.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,6 +28,67 @@ func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	}()
 	if _, err := db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	environ := in(cfg.DataDir)
+	s := counter(t, instance, cfg)
+	if got := call(t, environ, "", "audit"); got.code != 0 || !strings.Contains(got.stdout, "0 of 0") {
+		t.Errorf("of nothing: %+v", got)
+	}
+	first, second := s.putUp(t, 7), s.putUp(t, 3)
+	admin, buyer := s.as(t, "admin", model.RoleAdmin), s.as(t, "alice", model.RoleUser)
+	if a := buy(t.Context(), buyer, first); a.status != http.StatusCreated {
+		t.Fatalf("%+v", a)
+	}
+	for _, asked := range [][]string{
+		{"audit"},
+		{"audit", "--url", instance.BaseURL()},
+		{"audit", "--url", instance.BaseURL() + "/", "--token", admin.token},
+		{"audit", "--voucher", first},
+		{"audit", "--repair"},
+	} {
+		got := call(t, environ, "", asked...)
+		row := words(got.stdout)
+		if got.code != 0 || !strings.Contains(row, first+" 7 6 1 yes") {
+			t.Errorf("%q: %+v", asked, got)
+		}
+		if both := strings.Contains(row, second+" 3 3 0 yes"); both == (len(asked) == 3 && asked[1] == "--voucher") {
+			t.Errorf("%q: the second voucher is there: %v", asked, both)
+		}
+		if told := strings.Contains(got.stderr, "nothing to repair in sync mode"); told != (asked[len(asked)-1] == "--repair") {
+			t.Errorf("%q: stderr %q", asked, got.stderr)
+		}
+	}
+
+	setRow(t, cfg, "remaining = remaining - 1", second)
+	for _, asked := range [][]string{{"audit"}, {"audit", "--url", instance.BaseURL()}, {"audit", "--voucher", second}} {
+		got := call(t, environ, "", asked...)
+		row := words(got.stdout)
+		if got.code != exitError || !strings.Contains(row, second+" 3 2 0 NO") || !strings.Contains(got.stderr, "not add up") {
+			t.Errorf("%q of what does not add up: %+v", asked, got)
+		}
+	}
+	if got := call(t, environ, "", "audit", "--voucher", first); got.code != 0 {
+		t.Errorf("the other voucher adds up: %+v", got)
+	}
+	for _, asked := range [][]string{
+		{"audit", "--voucher", "nope"},
+		{"audit", "--voucher", "nope", "--url", instance.BaseURL()},
+		{"audit", "--url", instance.BaseURL(), "--token", buyer.token},
+		{"audit", "--url", instance.OpsURL()},
+		{"audit", "--url", "http://127.0.0.1:1"},
+		{"audit", "--data-dir", filepath.Join(cfg.DataDir, "missing")},
+	} {
+		if got := call(t, environ, "", asked...); got.code != exitError || got.stderr == "" || got.stdout != "" {
+			t.Errorf("%q: %+v", asked, got)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(cfg.DataDir, "missing")); !os.IsNotExist(err) {
+		t.Errorf("an audit left a directory behind: %v", err)
 	}
 }
 

@@ -1,0 +1,52 @@
+package poll_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/poll"
+)
+
+func TestEveryLooksAtEachTickUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3500*time.Millisecond)
+		defer cancel()
+		looks := 0
+		poll.Every(ctx, time.Second, func() { looks++ })
+		if looks != 3 {
+			t.Errorf("%d looks in 3.5 s, want 3", looks)
+		}
+	})
+}
+
+func TestUntilLooksAtOnceAndEndsWithItsReason(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		look func(n int) (bool, error)
+		want error
+		took time.Duration
+	}{
+		"done at once":  {func(int) (bool, error) { return true, nil }, nil, 0},
+		"done later":    {func(n int) (bool, error) { return n == 3, nil }, nil, 2 * time.Second},
+		"fails":         {func(n int) (bool, error) { return n == 2, broken }, broken, 0},
+		"never is done": {func(int) (bool, error) { return false, nil }, context.DeadlineExceeded, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				began, looks := time.Now(), 0
+				err := poll.Until(ctx, time.Second, func() (bool, error) { looks++; return test.look(looks) })
+				if !errors.Is(err, test.want) || time.Since(began) != test.took {
+					t.Errorf("it returns %v after %v, want %v after %v", err, time.Since(began), test.want, test.took)
+				}
+			})
+		})
+	}
+}
