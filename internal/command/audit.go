@@ -31,8 +31,8 @@ type auditor interface {
 	repair(ctx context.Context, voucherID string) (model.Audit, error)
 }
 
-// stockRepairer is an auditor that also repairs the database itself, and tells
-// what it found there if it changed something.
+// stockRepairer is an auditor that also repairs the database itself. It returns
+// what the row said before, or nil when it changed nothing.
 type stockRepairer interface {
 	repairStock(ctx context.Context, voucherID string) (*model.AuditDatabase, error)
 }
@@ -135,7 +135,7 @@ func (d databaseAlone) audit(ctx context.Context, id string) (model.Audit, error
 	return d.db.Vouchers.Audit(ctx, id)
 }
 
-// repair finds nothing that it could do.
+// repair changes nothing: it has nothing to compare the database with.
 func (d databaseAlone) repair(ctx context.Context, id string) (model.Audit, error) {
 	return d.audit(ctx, id)
 }
@@ -158,7 +158,8 @@ func (e everything) repair(ctx context.Context, id string) (model.Audit, error) 
 	return e.async.Auditor.Repair(ctx, id)
 }
 
-// repairStock has the hot copy rebuilt, which counts what remained before.
+// repairStock also has the hot copy rebuilt, which counts the units as they were
+// before the repair.
 func (e everything) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
 	found, err := e.databaseAlone.repairStock(ctx, id)
 	if err != nil || found == nil {
@@ -218,7 +219,7 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 		if err != nil {
 			return errors.Join(table.Flush(), err)
 		}
-		if i == 0 { // not before there is something to put under it
+		if i == 0 { // a heading without a row would be of no use
 			printAuditHeading(table, audit)
 			if o.repair && !o.stock && audit.Mode == model.ModeSync {
 				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode without --stock: the database is the only copy\n"+

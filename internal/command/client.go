@@ -37,7 +37,7 @@ func newTransport(connections int) *http.Transport {
 	}
 }
 
-// problem is an answer that is none: the code, and what people are told.
+// problem is an answer that refuses: the code, and what people are told.
 type problem struct {
 	Status int    `json:"status"`
 	Code   string `json:"code"`
@@ -119,14 +119,13 @@ func (c apiClient) audit(ctx context.Context, voucherID string) (audit model.Aud
 }
 
 const (
-	// patienceForRebuild is how long a rebuild that was asked for may take: it
-	// waits for the queue.
+	// patienceForRebuild is how long a rebuild may take: it waits for the queue.
 	patienceForRebuild = time.Minute
 	// rebuildPause is between two looks at it.
 	rebuildPause = 500 * time.Millisecond
 )
 
-// repair has what does not add up rebuilt, and waits until it is.
+// repair has a hot copy that does not add up rebuilt, and waits for that.
 func (c apiClient) repair(ctx context.Context, voucherID string) (model.Audit, error) {
 	audit, err := c.audit(ctx, voucherID)
 	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync {

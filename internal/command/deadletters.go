@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// drainPatience is how long what was replayed may take into the database
-	// when this process must do that itself.
+	// drainPatience is how long this process, in the place of a server, takes to
+	// bring the replayed orders into the database.
 	drainPatience = 30 * time.Second
 	// drainPause is between two looks at the queue meanwhile.
 	drainPause = 50 * time.Millisecond
@@ -254,7 +254,7 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 	return nil
 }
 
-// drained waits until everything that is queued was persisted.
+// drained waits until every message of the queue was persisted.
 func drained(ctx context.Context, a *app.AsyncParts) error {
 	ctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()

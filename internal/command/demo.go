@@ -144,7 +144,7 @@ func (s sale) client(subject string, role model.Role) (apiClient, error) {
 	return apiClient{base: s.base, token: signed, http: s.http}, err
 }
 
-// createVoucher puts the voucher up that is sold, as an administrator would.
+// createVoucher puts up the voucher of the sale, as an administrator would.
 func createVoucher(ctx context.Context, admin apiClient, stock int64) (id string, err error) {
 	now := time.Now().UTC()
 	var voucher model.Voucher

@@ -175,8 +175,8 @@ func press(ctx context.Context, client apiClient, voucher string) (a answer, pau
 	return a, 0
 }
 
-// awaitOrders waits for every order that was answered as processing until it is
-// something else; what it has become then stands in the answers.
+// awaitOrders waits until no order is processing any more, and notes in the
+// answers what became of each.
 func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) error {
 	start := time.Now()
 	var crowd sync.WaitGroup

@@ -53,7 +53,7 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	}
 	log.InfoContext(ctx, "listening",
 		slog.String("url", instance.BaseURL()), slog.String("operations", instance.OpsURL()))
-	if cfg.Embedded() && cfg.Role != config.RoleWorker { // which serves nothing that could be tried
+	if cfg.Embedded() && cfg.Role != config.RoleWorker { // a worker serves nothing that could be tried
 		err = p.welcome(ctx, cfg, instance)
 	}
 	if err == nil {
@@ -75,8 +75,8 @@ const (
 	welcomeSale = 30 * 24 * time.Hour
 )
 
-// welcome tells the person who started the embedded server what it is, where it is,
-// and how to buy something at once.
+// welcome tells the operator of an embedded server what it is, where it is, and how
+// to buy something at once.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
 	tokens, err := app.Tokens(ctx, cfg)
 	if err != nil {

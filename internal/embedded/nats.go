@@ -34,7 +34,7 @@ type NATS struct {
 }
 
 // StartNATS starts a server whose files are in the directory `nats` of a data
-// directory; what an earlier one has stored there is there again. It fails when
+// directory. It has the messages that an earlier server stored there. It fails when
 // the directory cannot be used, or is in use.
 func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	store := filepath.Join(dir, "nats")
@@ -127,9 +127,9 @@ func (n *NATS) Close() {
 	_ = n.guard.Close() // the end of the process frees it at the latest
 }
 
-// natsLog passes on what the embedded server says: what it is doing as debug,
-// what worries it as a warning. The stock logger would end the process at a
-// fatal error; this one keeps the first, which is the reason why a start failed.
+// natsLog passes on the records of the embedded server: notices as debug records,
+// errors as warnings. The stock logger would end the process at a fatal error;
+// this one keeps the first, which is the reason why a start failed.
 type natsLog struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string]

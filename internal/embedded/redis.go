@@ -1,6 +1,6 @@
 // Package embedded holds what the service brings along when nothing is
-// configured: a Redis in this process, and a data directory with the secret
-// that signs tokens. It is for trying out, not for selling.
+// configured: a Redis and a queue in this process, and a data directory with the
+// secret that signs tokens. It is for trying out, not for selling.
 package embedded
 
 import (

@@ -38,7 +38,7 @@ const patience = 3 * time.Second
 type Hasher struct {
 	turns    chan struct{}
 	patience time.Duration
-	nobody   encoded // what a password of an unknown user is compared with
+	unknown  encoded // stands for the hash of a user that does not exist
 }
 
 // Option changes how a Hasher works.
@@ -55,7 +55,7 @@ func New(concurrency int, options ...Option) *Hasher {
 	h := &Hasher{
 		turns:    make(chan struct{}, max(concurrency, 1)),
 		patience: patience,
-		nobody: encoded{
+		unknown: encoded{
 			memory: memory, iterations: iterations, lanes: lanes,
 			salt: make([]byte, saltLength), key: make([]byte, keyLength),
 		},
@@ -87,7 +87,7 @@ func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
 // turn does not come in time.
 func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error) {
 	known := phc != ""
-	e := h.nobody
+	e := h.unknown
 	if known {
 		var err error
 		if e, err = parse(phc); err != nil {

@@ -268,8 +268,8 @@ var _ jwt.Claims = (*payload)(nil)
 // seconds is a time as JWT counts it: whole seconds since 1970.
 func seconds(at time.Time) float64 { return float64(at.Unix()) }
 
-// unread is a number that is written and never read. Other issuers may write
-// anything there.
+// unread is a number that is written and never read, because other issuers may
+// write anything there.
 type unread float64
 
 // UnmarshalJSON implements json.Unmarshaler.
