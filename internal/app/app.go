@@ -8,11 +8,20 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
 	"seckill/handler"
+	"seckill/internal/embedded"
+	"seckill/internal/ids"
 )
+
+// startTimeout bounds each check of a dependency at the start.
+const startTimeout = 10 * time.Second
 
 // Start brings an instance up, dependencies first, and returns when it
 // listens. When something is missing it says what, and leaves nothing behind.
@@ -71,4 +80,52 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 	return i, nil
+}
+
+// servers are what everything else stands on.
+type servers struct {
+	db    *Database
+	redis redis.UniversalClient
+	// incarnation names an embedded Redis, which has no run_id: each start has
+	// another one, so that what an earlier one held is not taken for its own.
+	incarnation string
+	// sole is nil where several instances may work together.
+	sole *soleInstance
+}
+
+// claimDataDir makes sure that no other process serves from the same data
+// directory: the embedded Redis of one process would not know the locks of the
+// other, and two queues must not write the same files.
+func (i *Instance) claimDataDir() error {
+	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
+		return nil
+	}
+	claim, err := embedded.ClaimDataDir(i.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	i.onClose("data directory", func(context.Context) error { return claim.Close() })
+	return nil
+}
+
+// openServers opens the database and Redis, and begins the list of probes.
+func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
+	if s.db, err = i.openDatabase(ctx); err != nil {
+		return s, err
+	}
+	if s.redis, err = i.openRedis(ctx); err != nil {
+		return s, err
+	}
+	if i.cfg.RedisURL == "" {
+		if s.incarnation, err = ids.New(); err != nil {
+			return s, fmt.Errorf("name the embedded Redis: %w", err)
+		}
+	}
+	i.probe("database", s.db.Ping)
+	i.probe("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
+	if !i.cfg.Migrate {
+		i.probe("schema", schemaProbe(s.db))
+	}
+	s.sole = i.claimDatabase(s.db) //nolint:contextcheck // the claim outlives the start
+	return s, nil
 }

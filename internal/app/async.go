@@ -2,8 +2,10 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -199,3 +201,45 @@ func (a *AsyncParts) Replayer() *service.Replayer {
 // InPlaceOfServer reports whether these parts take the place of a server that
 // must not run meanwhile: the Redis is inside this process.
 func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == "" }
+
+// WithAsyncParts opens everything behind asynchronous orders for one piece of
+// work. Servers of their own are not disturbed. What is embedded is inside its
+// server's process, which must not run: then this process takes its place, with
+// a Redis that is empty.
+func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) (err error) {
+	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
+	cfg.Migrate = false          // a command that looks changes no schema
+	i := newInstance(cfg, log)
+	defer func() { err = errors.Join(err, i.close(ctx)) }()
+	const running = "what is embedded is inside its server's process, which must be stopped first: %w"
+	if err := i.claimDataDir(); err != nil {
+		return fmt.Errorf(running, err)
+	}
+	servers, err := i.openServers(ctx)
+	if err != nil {
+		return err
+	}
+	if s := servers.sole; s != nil {
+		if err := s.ask(ctx); err != nil {
+			return fmt.Errorf(running, err)
+		}
+		s.alone.Store(true)
+	}
+	record, err := servers.db.Modes.Read(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := i.openAsyncParts(ctx, servers, orderMode{deployment: record.Deployment})
+	if err != nil {
+		return err
+	}
+	return work(a)
+}
+
+// QueueExists fails when the settings mean the embedded queue and there is none.
+func QueueExists(cfg config.Config) error {
+	if cfg.NATSURL != "" {
+		return nil
+	}
+	return exists(filepath.Join(cfg.DataDir, "nats"), "queue", "SECKILL_NATS_URL")
+}

@@ -1,14 +1,46 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"seckill/internal/testserver"
 	"seckill/repository"
 )
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
+// A Redis that would stop while a sale expires is named; one that does not, or does
+// not tell, is not.
+func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args  []string
+		named bool
+	}{
+		"as shipped": {nil, false},
+		"off":        {[]string{"--lazyfree-lazy-expire", "no"}, true},
+		"silent":     {[]string{"--lazyfree-lazy-expire", "no", "--rename-command", "CONFIG", "none"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client, err := repository.OpenRedis(testserver.Redis(t, tt.args...).URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			var said bytes.Buffer
+			adviseExpiry(t.Context(), client, slog.New(slog.NewTextHandler(&said, nil)))
+			if named := strings.Contains(said.String(), "lazyfree-lazy-expire yes"); named != tt.named {
+				t.Errorf("it says %q", said.String())
+			}
+		})
+	}
+}
 
 // The database's clock is set back when another server takes its place. The claim is
 // renewed all the same: it must not look abandoned until the clock has caught up.

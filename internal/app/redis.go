@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/embedded"
 	"seckill/internal/poll"
 	"seckill/model"
 	"seckill/repository"
@@ -21,6 +24,57 @@ const (
 	// embeddedRedis begins the identity of a Redis inside an instance.
 	embeddedRedis = "embedded "
 )
+
+// openRedis connects to Redis, or starts the one inside this process.
+func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error) {
+	url := i.cfg.RedisURL
+	if url == "" {
+		inside, err := embedded.StartRedis()
+		if err != nil {
+			return nil, fmt.Errorf("start the embedded Redis: %w", err)
+		}
+		i.onClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
+		url = inside.URL()
+	}
+	client, err := repository.OpenRedis(url)
+	if err != nil {
+		return nil, err
+	}
+	i.onClose("Redis client", func(context.Context) error { return client.Close() })
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := client.Ping(ctx).Err(); err != nil {
+		return nil, fmt.Errorf("reach Redis (SECKILL_REDIS_URL): %w", err)
+	}
+	return client, nil
+}
+
+// adviseExpiry says that a Redis frees what expires in one go: the hot copy of a
+// large sale would stop it for most of a second. It says nothing of a Redis that
+// does not tell its settings.
+func adviseExpiry(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
+	const setting = "lazyfree-lazy-expire"
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	settings, err := client.ConfigGet(ctx, setting).Result()
+	switch {
+	case err != nil:
+		log.DebugContext(ctx, "Redis does not tell how it frees what expires", slog.Any("error", err))
+	case settings[setting] == "no":
+		log.WarnContext(ctx, "Redis stops while the copy of a large sale expires; set "+setting+" yes")
+	}
+}
+
+// LogRedis passes the remarks of the Redis client on, which would go to standard
+// error in a format of their own. What matters of them comes back as errors too.
+func LogRedis(log *slog.Logger) { redis.SetLogger(redisLog{log}) }
+
+type redisLog struct{ log *slog.Logger }
+
+// Printf implements the client's logger.
+func (l redisLog) Printf(ctx context.Context, format string, v ...any) {
+	l.log.DebugContext(ctx, "Redis client", slog.String("remark", fmt.Sprintf(format, v...)))
+}
 
 // redisClaim makes sure that all instances in order mode async on a database use
 // one Redis. A row of the database names that Redis, and the instances that use it

@@ -1,0 +1,131 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"seckill/config"
+	"seckill/internal/embedded"
+	"seckill/internal/poll"
+	"seckill/model"
+	"seckill/repository"
+)
+
+const (
+	// idempotencyAge is how long the answer to an Idempotency-Key is kept: an
+	// administrator's script that is repeated after a weekend still gets it.
+	idempotencyAge = 7 * 24 * time.Hour
+	// janitorEvery is often enough for answers that are kept for days.
+	janitorEvery = time.Hour
+	// janitorPatience: a statement that was canceled ends at once.
+	janitorPatience = time.Second
+)
+
+// Database is the database of the settings, with what is asked of it.
+type Database struct {
+	*repository.Database
+	Modes    *repository.Modes
+	Vouchers *repository.Vouchers
+	Orders   *repository.Orders
+}
+
+// OpenDatabase opens the database of the settings: the real one, or the file in
+// the data directory. It needs no running instance, and disturbs none.
+func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Database, error) {
+	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log}
+	if cfg.Embedded() {
+		if err := embedded.MakeDir(cfg.DataDir); err != nil {
+			return nil, err
+		}
+		options.SQLiteFile = embedded.SQLiteFile(cfg.DataDir)
+	}
+	db, err := repository.Open(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	orders, err := repository.NewOrders(db, repository.OrderOptions{
+		Strategy: repository.StockStrategy(cfg.StockStrategy), PaymentWindow: cfg.PaymentWindow, Mode: model.OrderMode(cfg.OrderMode),
+	})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Database{db, repository.NewModes(db), repository.NewVouchers(db, cfg.Currency), orders}, nil
+}
+
+// openDatabase opens the database, which also proves that it answers, and
+// brings its schema up to date unless that is turned off.
+func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
+	opening, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	db, err := OpenDatabase(opening, i.cfg, i.log)
+	if err != nil {
+		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
+	}
+	i.onClose("database", func(context.Context) error { return db.Close() })
+	if i.cfg.Migrate {
+		return db, db.Migrate(ctx)
+	}
+	return db, nil
+}
+
+// schemaProbe tells an instance that does not migrate by itself when the schema
+// is up to date.
+func schemaProbe(db *Database) func(ctx context.Context) error {
+	var current atomic.Bool // a schema never goes back
+	return func(ctx context.Context) error {
+		if current.Load() {
+			return nil
+		}
+		migrations, err := db.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		for _, migration := range migrations {
+			if !migration.Applied {
+				return model.Unavailable("the database lacks "+migration.Name+": run seckill migrate", nil)
+			}
+		}
+		current.Store(true)
+		return nil
+	}
+}
+
+// sweep deletes what is too old to be asked for, now and every hour. Several
+// instances may do so at once.
+func (i *Instance) sweep(db *Database) {
+	i.loop("janitor", janitorPatience, func(ctx context.Context) {
+		purge := func() {
+			if gone, err := db.PurgeIdempotency(ctx, idempotencyAge); err != nil && ctx.Err() == nil {
+				i.log.WarnContext(ctx, "old idempotency keys were not purged", slog.Any("error", err))
+			} else if gone > 0 {
+				i.log.InfoContext(ctx, "old idempotency keys were purged", slog.Int64("keys", gone))
+			}
+		}
+		purge()
+		poll.Every(ctx, janitorEvery, purge)
+	})
+}
+
+// DatabaseExists fails when the settings mean the embedded database and there is
+// none: looking must not leave an empty one behind.
+func DatabaseExists(cfg config.Config) error {
+	if !cfg.Embedded() {
+		return nil
+	}
+	return exists(embedded.SQLiteFile(cfg.DataDir), "database", "SECKILL_DATABASE_DSN")
+}
+
+func exists(path, what, variable string) error {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no embedded %s in %s: name its directory with --data-dir, or set %s", what, path, variable)
+	} else if err != nil {
+		return fmt.Errorf("look for the embedded %s: %w", what, err)
+	}
+	return nil
+}
