@@ -72,14 +72,12 @@ func (p Process) auditCommand() *cobra.Command {
 			return misused("--stock changes the database: it wants --repair, too")
 		case o.stock && o.url != "":
 			return misused("--stock is not offered over --url: run it with the settings of the database, an embedded server in the order mode async stopped")
-		case o.url != "" && o.token == "":
-			cfg, err := load()
-			if err != nil {
-				return err
-			}
-			return p.auditServer(cmd.Context(), cfg, o)
 		}
-		cfg, err := load(config.WithoutTokens())
+		var options []config.Option
+		if o.url == "" || o.token != "" {
+			options = append(options, config.WithoutTokens())
+		}
+		cfg, err := load(options...)
 		if err != nil {
 			return err
 		}
