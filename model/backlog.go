@@ -12,4 +12,3 @@ type Backlog struct {
 	// AckFloor is the sequence up to which every message was acknowledged.
 	AckFloor uint64
 }
-

@@ -23,4 +23,3 @@ type EpochRecord struct {
 
 // Open reports whether the database holds the latest copy for open.
 func (r EpochRecord) Open() bool { return r.Epoch > 0 && r.Epoch == r.OpenEpoch }
-

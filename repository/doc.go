@@ -1,7 +1,7 @@
 // Package repository keeps vouchers, orders and accounts in the database, the
-// only truth of the service, and speaks to Redis about changes of them. MySQL
-// 8, MariaDB 10.6 and newer, and SQLite (embedded) run the same code; where
-// their SQL differs, dialect says how.
+// only truth of the service. MySQL 8, MariaDB 10.6 and newer, and SQLite
+// (embedded) run the same code; where their SQL differs, dialect says how.
+// Package hotcopy below it is the Redis half; neither imports the other.
 //
 // Every transaction locks the order mode first (shared), then vouchers by id,
 // then orders by voucher and user, then the outbox: with one order of locks

@@ -136,11 +136,11 @@ func history(order model.Order) []model.OrderMove {
 // List reads one page of orders, newest first. A cursor that is none of ours
 // is VALIDATION.
 func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	after, err := parseCursor(q.Cursor)
+	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
 		return model.OrderPage{}, err
 	}
-	limit := pageSize(q.Limit)
+	limit := model.PageSize(q.Limit)
 	orders, err := o.page(ctx, q, after, limit+1)
 	if err != nil {
 		return model.OrderPage{}, err
@@ -149,7 +149,7 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 	if len(orders) > limit {
 		page.Items = orders[:limit]
 		last := page.Items[limit-1]
-		page.NextCursor = cursor{last.CreatedAt, last.ID}.String()
+		page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
 	}
 	return page, nil
 }
@@ -159,7 +159,7 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 // results keeps no connection; an order made meanwhile is left out. An error of
 // yield ends it and is returned.
 func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
-	after, err := parseCursor(q.Cursor)
+	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
 		return err
 	}
@@ -177,12 +177,12 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 			return nil
 		}
 		last := orders[len(orders)-1]
-		after = cursor{last.CreatedAt, last.ID}
+		after = model.Cursor{At: last.CreatedAt, ID: last.ID}
 	}
 }
 
 // page reads orders after a cursor.
-func (o *Orders) page(ctx context.Context, q model.OrderQuery, after cursor, limit int) ([]model.Order, error) {
+func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Cursor, limit int) ([]model.Order, error) {
 	orders := []model.Order{}
 	if (q.UserID != "" && !model.ValidUserID(q.UserID)) || (q.VoucherID != "" && !model.ValidID(q.VoucherID)) {
 		return orders, nil // nobody's orders; see possible

@@ -64,7 +64,7 @@ func admitted(order model.Reservation) error {
 	switch {
 	case order.Epoch <= 0:
 		return model.Invalid("order.epoch", "must be positive")
-	case !storableTime(order.CreatedAt):
+	case !model.StorableTime(order.CreatedAt):
 		return model.Invalid("order.created_at", "is no time that can be stored")
 	case order.Currency != "" && len(order.Currency) != currencyLength:
 		return model.Invalid("order.currency", "is no currency")

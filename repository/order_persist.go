@@ -86,7 +86,7 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, CreatedAt: stored(now.Time),
 		Currency: cmp.Or(voucher.Currency, strings.Repeat("X", 3)), // without a voucher, ISO 4217's word for none
 	}
-	if storableTime(r.CreatedAt) {
+	if model.StorableTime(r.CreatedAt) {
 		row.CreatedAt = stored(r.CreatedAt)
 	}
 	fail(&row, reason, now.Time)

@@ -1,6 +1,12 @@
 package repository
 
-import "embed"
+import (
+	"embed"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
 
 // The statements that are files, see their comments.
 var (
@@ -33,3 +39,18 @@ var (
 	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
 	migrationFiles embed.FS
 )
+
+// streamRows are read at once for streams: a fraction of a megabyte, and few
+// enough questions that their number does not matter.
+const streamRows = 500
+
+// newestFirst limits a query to what follows a cursor. The first condition is
+// implied by the second; it is what the index on (…, created_at, id) can use.
+func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
+	db = db.Order("created_at DESC, id DESC").Limit(limit)
+	if after.ID == "" {
+		return db
+	}
+	return db.Where("created_at <= ?", after.At).
+		Where("(created_at < ? OR id < ?)", after.At, after.ID)
+}

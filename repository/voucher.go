@@ -99,11 +99,11 @@ func (v *Vouchers) IDs(ctx context.Context) ([]string, error) {
 // List reads one page of vouchers, newest first. A cursor that is none of ours
 // and an unknown phase are VALIDATION.
 func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
-	after, err := parseCursor(q.Cursor)
+	after, err := model.ParseCursor(q.Cursor)
 	if err != nil {
 		return model.VoucherPage{}, err
 	}
-	limit := pageSize(q.Limit)
+	limit := model.PageSize(q.Limit)
 	var rows []voucherRow
 	err = v.db.read(ctx, "list vouchers", func(db *gorm.DB) error {
 		query := newestFirst(selectVouchers(db, v.db.dialect), after, limit+1)
@@ -126,7 +126,7 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	for i, row := range rows {
 		if i == limit {
 			last := rows[limit-1]
-			page.NextCursor = cursor{last.CreatedAt, last.ID}.String()
+			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
 			break
 		}
 		page.Items = append(page.Items, row.view())

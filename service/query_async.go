@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"seckill/model"
-	"seckill/repository"
 )
 
 const (
@@ -153,7 +152,7 @@ func (s *Orders) listWithProcessing(ctx context.Context, q model.OrderQuery) (mo
 	switch {
 	case slices.ContainsFunc(page.Items, persisted): // meanwhile
 	case single && len(page.Items) > 0: // it fills the page
-		return model.OrderPage{Items: []model.Order{*order}, NextCursor: repository.After(*order)}, nil
+		return model.OrderPage{Items: []model.Order{*order}, NextCursor: model.Cursor{At: order.CreatedAt, ID: order.ID}.String()}, nil
 	default:
 		page.Items = slices.Insert(page.Items, 0, *order)
 	}

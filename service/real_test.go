@@ -17,6 +17,7 @@ import (
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -24,7 +25,7 @@ import (
 type backstage struct {
 	dsn      string
 	redis    redis.UniversalClient
-	hot      *repository.HotCopies
+	hot      *hotcopy.Store
 	queue    *queue.Queue
 	orders   *repository.Orders
 	vouchers *repository.Vouchers
@@ -58,10 +59,10 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
 	b.orders, err = repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync})
 	must(t, err)
-	b.redis, err = repository.OpenRedis(redisURL)
+	b.redis, err = hotcopy.NewClient(redisURL)
 	must(t, err)
 	t.Cleanup(func() { must(t, b.redis.Close()) })
-	b.hot = repository.NewHotCopies(b.redis, repository.HotCopyOptions{})
+	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
 	b.queue, err = queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log})
 	must(t, err)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })

@@ -21,6 +21,7 @@ import (
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -47,10 +48,10 @@ func closedShop(t *testing.T) (b *backstage, db *sql.DB) {
 	record, err := modes.Adopt(ctx, model.ModeAsync)
 	must(t, err)
 	b = &backstage{vouchers: repository.NewVouchers(store, "CNY")}
-	b.redis, err = repository.OpenRedis(testserver.Redis(t, "--appendonly", "no", "--maxmemory", "0").URL())
+	b.redis, err = hotcopy.NewClient(testserver.Redis(t, "--appendonly", "no", "--maxmemory", "0").URL())
 	must(t, err)
 	t.Cleanup(func() { must(t, b.redis.Close()) })
-	b.hot = repository.NewHotCopies(b.redis, repository.HotCopyOptions{})
+	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
 	b.queue, err = queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log})
 	must(t, err)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })

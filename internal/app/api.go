@@ -9,6 +9,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -19,7 +20,7 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
 	}
-	changes := repository.NewVoucherChanges(s.redis)
+	changes := hotcopy.NewVoucherChanges(s.redis)
 	locks, err := i.openLocks(s)
 	if err != nil {
 		return nil, err

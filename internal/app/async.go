@@ -16,6 +16,7 @@ import (
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -33,7 +34,7 @@ const (
 type AsyncParts struct {
 	DB        *Database
 	Queue     *queue.Queue
-	Hot       *repository.HotCopies
+	Hot       *hotcopy.Store
 	Rebuilder *service.Rebuilder
 	Auditor   *service.Auditor
 
@@ -62,7 +63,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	a := &AsyncParts{
 		DB:    s.db,
 		Queue: q,
-		Hot: repository.NewHotCopies(s.redis, repository.HotCopyOptions{
+		Hot: hotcopy.New(s.redis, hotcopy.Options{
 			Identity: s.incarnation, LockKeys: scriptLocks(i.cfg),
 		}),
 		instance: i, mode: mode, sole: s.sole,

@@ -12,7 +12,7 @@ import (
 	"seckill/config"
 	"seckill/lock"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -76,7 +76,7 @@ func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need 
 	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
 	stores := make([]*lock.Client, len(clients))
 	for n, url := range i.cfg.LockRedisURLs {
-		client, err := repository.OpenRedis(url)
+		client, err := hotcopy.NewClient(url)
 		if err != nil {
 			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}

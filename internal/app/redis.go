@@ -14,6 +14,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/model"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 	"seckill/service"
 )
 
@@ -36,7 +37,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		i.onClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
 		url = inside.URL()
 	}
-	client, err := repository.OpenRedis(url)
+	client, err := hotcopy.NewClient(url)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *redisClaim {
 		if s.incarnation != "" {
 			return embeddedRedis + s.incarnation, nil
 		}
-		return repository.RedisIdentity(ctx, s.redis)
+		return hotcopy.Identity(ctx, s.redis)
 	}
 	_ = r.look(ctx) // the next look repeats what failed
 	i.probe("redis of the database", func(context.Context) error { return r.Selling() })

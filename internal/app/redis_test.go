@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
@@ -28,7 +29,7 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, err := repository.OpenRedis(testserver.Redis(t, tt.args...).URL())
+			client, err := hotcopy.NewClient(testserver.Redis(t, tt.args...).URL())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/queue"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // asyncEnviron is an asynchronous deployment on the servers the tests share.
@@ -168,7 +168,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 // spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
-	rdb, err := repository.OpenRedis(cfg.RedisURL)
+	rdb, err := hotcopy.NewClient(cfg.RedisURL)
 	if err != nil {
 		t.Fatal(err)
 	}

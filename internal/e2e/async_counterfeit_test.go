@@ -12,6 +12,7 @@ import (
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // impossible is a currency that no database can store: its column has three letters.
@@ -20,7 +21,7 @@ const impossible = "money"
 // counterfeiter puts orders on the road without the program: as many and as
 // odd ones as a test needs.
 type counterfeiter struct {
-	copies *repository.HotCopies
+	copies *hotcopy.Store
 	queue  *queue.Queue
 }
 
@@ -42,7 +43,7 @@ func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 		defer cancel()
 		q.Close(ctx)
 	})
-	return counterfeiter{copies: repository.NewHotCopies(client, repository.HotCopyOptions{}), queue: q}
+	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{}), queue: q}
 }
 
 // deployment is the name by which a database is known to queues.

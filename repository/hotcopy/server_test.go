@@ -1,21 +1,19 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"slices"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // Whatever Redis forgets changes its incarnation, and nothing else does.
 func TestIncarnation(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
-	s := newSale(t, server.URL(), repository.HotCopyOptions{}, 10)
+	s := newSale(t, server.URL(), hotcopy.Options{}, 10)
 	seen := ""
 	for _, loss := range []func(){
 		func() {},
@@ -54,33 +52,4 @@ func TestQuiet(t *testing.T) {
 			t.Error("something is reserved")
 		}
 	})
-}
-
-// Of many who take the place of the same claim one does, and the claim is renewed
-// only by who has read it.
-func TestRedisClaim(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, store{dialect: "mysql"})
-	claims := repository.NewRedisClaims(f.db)
-	first, _, err := claims.Read(t.Context())
-	if must(t, err); first.Identity != "" {
-		t.Fatalf("%+v", first)
-	}
-	var won atomic.Int32
-	volley(8, func(i int) {
-		taken, err := claims.Take(t.Context(), user(i), first)
-		if must(t, err); taken {
-			won.Add(1)
-		}
-	})
-	now, age, err := claims.Read(t.Context())
-	if must(t, err); won.Load() != 1 || now.Identity == "" || age < 0 || age > time.Minute {
-		t.Errorf("%d took it, %+v, %v old", won.Load(), now, age)
-	}
-	if taken, err := claims.Take(t.Context(), now.Identity, now); err != nil || !taken {
-		t.Errorf("renewed: %v, %v", taken, err)
-	}
-	if taken, err := claims.Take(t.Context(), "another", now); err != nil || taken {
-		t.Errorf("although it was renewed: %v, %v", taken, err)
-	}
 }

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // ownSale is a sale on a Redis of its own.
 func ownSale(t *testing.T, args ...string) (*sale, *testserver.Server) {
 	t.Helper()
 	server := testserver.Redis(t, args...)
-	return newSale(t, server.URL(), repository.HotCopyOptions{}, 10), server
+	return newSale(t, server.URL(), hotcopy.Options{}, 10), server
 }
 
 // closedNow checks that a copy answers nothing about its sale.
@@ -186,7 +186,7 @@ func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
-		_, err := repository.NewHotCopies(client, repository.HotCopyOptions{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+		_, err := hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 		wantCode(t, err, model.CodeUnavailable)
 		if errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("a refusal is no unknown outcome: %v", err)
@@ -198,7 +198,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
 	server.Kill()
-	fresh := repository.NewHotCopies(openRedis(t, server.URL()), repository.HotCopyOptions{}) // with no connection to break
+	fresh := hotcopy.New(openRedis(t, server.URL()), hotcopy.Options{}) // with no connection to break
 	within(t, 2*time.Second, func(ctx context.Context) {
 		_, err := fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
 		wantCode(t, err, model.CodeUnavailable)
@@ -224,7 +224,7 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	s, server := ownSale(t)
 	client := openRedis(t, server.URL())
 	client.AddHook(novelErrors{})
-	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
+	copies := hotcopy.New(client, hotcopy.Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := copies.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})

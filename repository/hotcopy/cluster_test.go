@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // newCluster is a Cluster of two nodes, half of the slots each.
@@ -44,7 +44,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	t.Parallel()
 	urls, nodes := newCluster(t)
 	client := openRedis(t, urls)
-	copies := repository.NewHotCopies(client, repository.HotCopyOptions{})
+	copies := hotcopy.New(client, hotcopy.Options{})
 	const vouchers, buyers = 10, 30 // on both nodes
 	var group []model.ReserveRequest
 	for n := range vouchers {
@@ -55,7 +55,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			group = append(group, s.admission(user(i)))
 		}
 	}
-	identity, err := repository.RedisIdentity(t.Context(), client)
+	identity, err := hotcopy.Identity(t.Context(), client)
 	must(t, err)
 	before, err := copies.Incarnation(t.Context())
 	must(t, err)
@@ -109,7 +109,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 }
 
 // oneNodeLess: what the other node holds is still answered.
-func oneNodeLess(t *testing.T, copies *repository.HotCopies, node *testserver.Server, reservations []model.Reservation) {
+func oneNodeLess(t *testing.T, copies *hotcopy.Store, node *testserver.Server, reservations []model.Reservation) {
 	t.Helper()
 	node.Kill()
 	var group []model.ReserveRequest

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"context"
@@ -12,16 +12,17 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/ids"
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // sale is one voucher's hot copy on some Redis.
 type sale struct {
 	t      testing.TB
 	client redis.UniversalClient // past the copies
-	copies *repository.HotCopies
+	copies *hotcopy.Store
 	v      model.Voucher
 	epoch  int64
 	group  int // orders that a crowd's calls share
@@ -32,14 +33,14 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		s := newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{LockKeys: true}, 10)
+		s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{LockKeys: true}, 10)
 		s.group = 1
 		test(t, s)
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		mini := miniredis.RunT(t)
-		s := newSale(t, "redis://"+mini.Addr()+"/0", repository.HotCopyOptions{LockKeys: true, Identity: "this start"}, 10)
+		s := newSale(t, "redis://"+mini.Addr()+"/0", hotcopy.Options{LockKeys: true, Identity: "this start"}, 10)
 		s.group = 20 // it runs scripts a hundred times slower
 		test(t, s)
 	})
@@ -47,17 +48,17 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
-	client, err := repository.OpenRedis(urls)
+	client, err := hotcopy.NewClient(urls)
 	must(t, err)
 	t.Cleanup(func() { must(t, client.Close()) })
 	return client
 }
 
 // newSale opens a copy of a voucher of its own, with units to sell.
-func newSale(t testing.TB, url string, options repository.HotCopyOptions, stock int64) *sale {
+func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sale {
 	t.Helper()
 	client := openRedis(t, url)
-	s := &sale{t: t, client: client, copies: repository.NewHotCopies(client, options), v: voucherOf(newID(t), stock), epoch: 1}
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1}
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
 }
@@ -188,5 +189,52 @@ func wantErr(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("error %v, want %v", err, want)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newID(t testing.TB) string {
+	t.Helper()
+	id, err := ids.New()
+	must(t, err)
+	return id
+}
+
+func user(i int) string { return fmt.Sprintf("user:%04d", i) }
+
+// volley runs n calls at the same instant.
+func volley(n int, call func(i int)) {
+	gun := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-gun
+			call(i)
+		})
+	}
+	close(gun)
+	wg.Wait()
+}
+
+func wantCode(t testing.TB, err error, code model.Code) {
+	t.Helper()
+	if err == nil || model.CodeOf(err) != code {
+		t.Errorf("error %v, want %s", err, code)
+	}
+}
+
+// within bounds a call that must not take longer.
+func within(t testing.TB, limit time.Duration, call func(context.Context)) {
+	t.Helper()
+	began := time.Now()
+	call(t.Context())
+	if took := time.Since(began); took > limit {
+		t.Errorf("took %s, want at most %s", took, limit)
 	}
 }

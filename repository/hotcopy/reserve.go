@@ -1,8 +1,11 @@
-package repository
+package hotcopy
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"seckill/model"
@@ -26,7 +29,7 @@ const (
 
 // reservation is one call of reserve.lua on its way.
 type reservation struct {
-	copyCall
+	call
 	asked []model.ReserveRequest
 	at    []int // where each of them stands among all
 	lost  error // an earlier sending that has no answer
@@ -41,11 +44,11 @@ type reservation struct {
 // has an Err that wraps model.ErrUnknownOutcome; one that Redis was never asked
 // for, or refused to work on, has an UNAVAILABLE. Reserve itself fails only when
 // nothing else can be said of any order.
-func (h *HotCopies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, reservePatience)
 	defer cancel()
-	reservations := h.reservations(asked)
-	h.reserve(ctx, reservations)
+	reservations := s.reservations(asked)
+	s.reserve(ctx, reservations)
 
 	answers := make([]model.ReserveResult, len(asked))
 	var failed []error
@@ -80,16 +83,16 @@ func (r *reservation) failure() error {
 }
 
 // reserve makes the calls, and those again that have no answer, while ctx lasts.
-func (h *HotCopies) reserve(ctx context.Context, open []*reservation) {
+func (s *Store) reserve(ctx context.Context, open []*reservation) {
 	for pause := reservePause; len(open) > 0; pause = min(2*pause, reservePauseMax) {
 		if ctx.Err() != nil {
 			return
 		}
-		calls := make([]*copyCall, len(open))
+		calls := make([]*call, len(open))
 		for i, r := range open {
-			calls[i] = &r.copyCall
+			calls[i] = &r.call
 		}
-		h.run(ctx, calls...)
+		s.run(ctx, calls...)
 		open = lost(open)
 		if len(open) > 0 {
 			timer := time.NewTimer(pause)
@@ -120,20 +123,20 @@ func lost(tried []*reservation) (open []*reservation) {
 	return open
 }
 
-// reservations makes calls of at most copyOrders orders of one voucher each.
-func (h *HotCopies) reservations(asked []model.ReserveRequest) []*reservation {
+// reservations makes calls of at most callOrders orders of one voucher each.
+func (s *Store) reservations(asked []model.ReserveRequest) []*reservation {
 	var all []*reservation
 	filling := make(map[string]*reservation)
 	for at, a := range asked {
 		r := filling[a.VoucherID]
-		if r == nil || len(r.asked) == copyOrders {
-			r = &reservation{copyCall: copyCall{script: h.scripts.reserve, voucher: a.VoucherID, once: true}}
+		if r == nil || len(r.asked) == callOrders {
+			r = &reservation{call: call{script: s.scripts.reserve, voucher: a.VoucherID, once: true}}
 			filling[a.VoucherID] = r
 			all = append(all, r)
 		}
 		r.asked = append(r.asked, a)
 		r.at = append(r.at, at)
-		r.ask(a, h.options.LockKeys)
+		r.ask(a, s.options.LockKeys)
 	}
 	return all
 }
@@ -150,3 +153,91 @@ func (r *reservation) ask(a model.ReserveRequest, lockKeys bool) {
 	}
 	r.args = append(r.args, a.OrderID, a.UserID, flags)
 }
+
+// reserveWords is how many words of reserve.lua's reply stand before those of
+// the orders.
+const reserveWords = 6
+
+// reserved is the order of an admission.
+func reserved(a model.ReserveRequest) model.Reservation {
+	return model.Reservation{Order: model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}}
+}
+
+// answer reads what the script says of its i-th order.
+func (r *reservation) answer(a *model.ReserveResult, i int) {
+	if r.verdict != verdictDone {
+		a.Err = model.ErrCopyClosed
+		return
+	}
+	if len(r.words) != reserveWords+len(r.asked) || r.words[reserveWords+i] == "" {
+		a.Err = fmt.Errorf("reserve order %s: %w: %q", a.ID, errReply, r.words)
+		return
+	}
+	word := r.words[reserveWords+i]
+	a.Epoch = r.head
+	switch rest := word[1:]; word[0] {
+	case 'r', 's':
+		a.Price, a.Currency = number(r.words[1]), r.words[2]
+		if word[0] == 'r' {
+			a.Status, a.CreatedAt = model.OrderProcessing, microTime(r.words[0])
+		}
+	case 'p':
+		a.Reservation = pendingEntry(a.ID, a.VoucherID, rest)
+		// The copy that holds it now is the one in which it is published.
+		a.Epoch = r.head
+	case 'x':
+		a.Err = model.ErrOrderClosed
+	case 'w':
+		a.Err = r.outside()
+	case 'l':
+		a.Err = model.ErrUserLocked
+	case 'a':
+		a.Err = other(rest)
+	case 'o':
+		a.Err = model.SoldOut()
+	default:
+		a.Err = fmt.Errorf("reserve order %s: %w: %q", a.ID, errReply, word)
+	}
+}
+
+// outside is the refusal of somebody who comes outside the sale's window.
+func (r *reservation) outside() error {
+	v := model.Voucher{State: model.VoucherState(r.words[3]), BeginAt: microTime(r.words[4]), EndAt: microTime(r.words[5])}
+	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
+		return refusal
+	}
+	return fmt.Errorf("%w: refused inside the window: %q", errReply, r.words[:reserveWords])
+}
+
+// other refuses somebody who has an order: 1 if it is pending or else 0, and
+// its id.
+func other(word string) error {
+	order := model.Order{ID: word[1:]}
+	if word[0] == '1' {
+		order.Status = model.OrderProcessing
+	}
+	return model.AlreadyOrdered(order)
+}
+
+// writeEntry is the pending entry of a reservation, see head.lua.
+func writeEntry(r model.Reservation) string {
+	return strings.Join([]string{
+		r.UserID, strconv.FormatInt(r.CreatedAt.UnixMicro(), 10), strconv.FormatInt(r.Price, 10), r.Currency,
+		strconv.FormatInt(r.Epoch, 10),
+	}, " ")
+}
+
+// pendingEntry reads a pending entry.
+func pendingEntry(orderID, voucherID, entry string) model.Reservation {
+	words := append(strings.Split(entry, " "), make([]string, 5)...)
+	return model.Reservation{
+		Order: model.Order{
+			ID: orderID, VoucherID: voucherID, UserID: words[0], Status: model.OrderProcessing,
+			CreatedAt: microTime(words[1]), Price: number(words[2]), Currency: words[3],
+		},
+		Epoch: number(words[4]),
+	}
+}
+
+// microTime reads microseconds since 1970.
+func microTime(text string) time.Time { return time.UnixMicro(number(text)).UTC() }

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 func TestReserveRace(t *testing.T) {
@@ -62,8 +62,8 @@ func TestReserveRaceOfOneUser(t *testing.T) {
 // and leave nothing behind.
 func TestReserveRaceWithReleases(t *testing.T) {
 	t.Parallel()
-	s := newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{}, 10)
-	second := repository.NewHotCopies(s.client, repository.HotCopyOptions{})
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
+	second := hotcopy.New(s.client, hotcopy.Options{})
 	volley(100, func(i int) {
 		for range 20 {
 			a := s.admission(user(i))

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"fmt"

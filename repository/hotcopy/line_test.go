@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // redisLine is a connection to Redis that can be made to fail.
@@ -51,12 +51,12 @@ func (l *redisLine) heal() {
 // lineSale is a sale that reaches the shared Redis through a line.
 func lineSale(t *testing.T) (*sale, *redisLine) {
 	t.Helper()
-	s := newSale(t, testserver.SharedRedis(t), repository.HotCopyOptions{}, 10)
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
 	// The server must have the script: else it answers NOSCRIPT, and when that is
 	// lost nothing was carried out.
 	s.release(s.buy("first"))
 	line, url := lineTo(t, testserver.SharedRedis(t))
-	s.copies = repository.NewHotCopies(openRedis(t, url), repository.HotCopyOptions{})
+	s.copies = hotcopy.New(openRedis(t, url), hotcopy.Options{})
 	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
 	return s, line
 }

@@ -1,4 +1,4 @@
-package repository
+package hotcopy
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 
 // Settle removes the pending entries of orders whose rows are committed, and
 // tells every instance, also when the copy is closed.
-func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	var calls []*copyCall
-	for ids := range slices.Chunk(orderIDs, copyOrders) {
-		c := &copyCall{script: h.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
+func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	var calls []*call
+	for ids := range slices.Chunk(orderIDs, callOrders) {
+		c := &call{script: s.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
 		for _, id := range ids {
 			if id != "" { // the sentinel
 				c.args = append(c.args, id)
@@ -24,21 +24,21 @@ func (h *HotCopies) Settle(ctx context.Context, voucherID string, orderIDs []str
 			calls = append(calls, c)
 		}
 	}
-	return h.all(ctx, "settle orders", calls)
+	return s.all(ctx, "settle orders", calls)
 }
 
 // Release gives the unit of a closed order back, and tells every instance. It
 // acts only while the user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the release is still to be applied.
-func (h *HotCopies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
+func (s *Store) Release(ctx context.Context, release model.Release) (applied bool, err error) {
 	if err := named(release); err != nil {
 		return false, err
 	}
-	c := &copyCall{script: h.scripts.release, voucher: release.VoucherID, args: []any{
-		release.OrderID, release.UserID, tombstoneKept.Milliseconds(), settledChannel,
+	c := &call{script: s.scripts.release, voucher: release.VoucherID, args: []any{
+		release.OrderID, release.UserID, tombstoneRetention.Milliseconds(), settledChannel,
 	}}
-	h.run(ctx, c)
-	return c.verdict == copyDone, c.fail("release order " + release.OrderID)
+	s.run(ctx, c)
+	return c.verdict == verdictDone, c.fail("release order " + release.OrderID)
 }
 
 // named refuses what would take a sentinel for an order.
@@ -53,26 +53,26 @@ func named(release model.Release) error {
 // Touch notes that reservations were published again: they are due again after a
 // while. Those that are settled are left alone. Reservations
 // of a closed copy are not touched either: ErrCopyClosed, after all others.
-func (h *HotCopies) Touch(ctx context.Context, reservations []model.Reservation) error {
-	var calls []*copyCall
-	filling := make(map[string]*copyCall)
+func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
+	var calls []*call
+	filling := make(map[string]*call)
 	for _, r := range reservations {
 		c := filling[r.VoucherID]
-		if c == nil || len(c.args) == copyOrders {
-			c = &copyCall{script: h.scripts.touch, voucher: r.VoucherID}
+		if c == nil || len(c.args) == callOrders {
+			c = &call{script: s.scripts.touch, voucher: r.VoucherID}
 			filling[r.VoucherID] = c
 			calls = append(calls, c)
 		}
 		c.args = append(c.args, r.ID)
 	}
-	return h.all(ctx, "touch orders", calls)
+	return s.all(ctx, "touch orders", calls)
 }
 
 // all makes any number of calls, and joins what went wrong with them.
-func (h *HotCopies) all(ctx context.Context, action string, calls []*copyCall) error {
+func (s *Store) all(ctx context.Context, action string, calls []*call) error {
 	var failed []error
-	for part := range slices.Chunk(calls, copyCalls) {
-		h.run(ctx, part...)
+	for part := range slices.Chunk(calls, pipelineCalls) {
+		s.run(ctx, part...)
 		for _, c := range part {
 			failed = append(failed, c.closed(action))
 		}

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // copyModel is what a hot copy is: marks, pending orders, closed orders, and a
@@ -158,13 +158,13 @@ func TestHotCopyModel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			options := repository.HotCopyOptions{}
+			options := hotcopy.Options{}
 			if name == "miniredis" {
 				options.Identity = name
 			}
 			client := openRedis(t, url)
 			rapid.Check(t, func(r *rapid.T) {
-				s := &sale{t: t, client: client, copies: repository.NewHotCopies(client, options), v: voucherOf(newID(t), 3)}
+				s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), 3)}
 				s.rebuild(1, 0, nil, nil)
 				m := &copyModel{
 					sale: s, stock: 3,

@@ -1,4 +1,4 @@
-package repository_test
+package hotcopy_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository"
+	"seckill/repository/hotcopy"
 )
 
 // BenchmarkHotCopyReserve measures how many orders a second one caller after
@@ -19,7 +19,7 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 	for _, size := range []int{1, 6, 100, 500} {
 		for _, locks := range []bool{false, true} {
 			b.Run(fmt.Sprintf("group=%d/locks=%v", size, locks), func(b *testing.B) {
-				s := newSale(b, testserver.SharedRedis(b), repository.HotCopyOptions{LockKeys: locks}, model.MaxAmount)
+				s := newSale(b, testserver.SharedRedis(b), hotcopy.Options{LockKeys: locks}, model.MaxAmount)
 				groups := make([][]model.ReserveRequest, b.N)
 				for i := range groups {
 					for n := range size {
@@ -61,7 +61,7 @@ func redisCPU(b *testing.B, s *sale) (seconds float64) {
 
 // BenchmarkHotCopyRead measures one reading of a copy, and of a pending entry.
 func BenchmarkHotCopyRead(b *testing.B) {
-	s := newSale(b, testserver.SharedRedis(b), repository.HotCopyOptions{}, 10)
+	s := newSale(b, testserver.SharedRedis(b), hotcopy.Options{}, 10)
 	r := s.buy("bob")
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {

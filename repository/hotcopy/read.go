@@ -1,0 +1,353 @@
+package hotcopy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"seckill/model"
+)
+
+// versionShift leaves 2⁴⁰ changes to each epoch of a copy, for its version.
+const versionShift = 40
+
+// Read reads copies in one pipeline. One that is missing, or that another
+// server was loaded with, is closed. What could be read is returned with the
+// error that says what could not.
+func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	copies := make(map[string]model.HotCopy, len(ids))
+	var failed []error
+	for part := range slices.Chunk(ids, callOrders) {
+		calls := make([]*call, len(part))
+		for i, id := range part {
+			calls[i] = &call{script: s.scripts.read, voucher: id}
+		}
+		s.run(ctx, calls...)
+		for _, c := range calls {
+			hot, err := c.hotCopy()
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			copies[c.voucher] = hot
+		}
+	}
+	return copies, errors.Join(failed...)
+}
+
+// readWords is how many words read.lua replies.
+const readWords = 13
+
+// hotCopy reads the reply of read.lua.
+func (c *call) hotCopy() (model.HotCopy, error) {
+	if err := c.fail("read the hot copy"); err != nil && !otherKind(c.err) {
+		return model.HotCopy{}, err
+	}
+	// Its epoch changed twice while it was read, or it is no copy: a rebuild makes one.
+	if len(c.words) == 0 {
+		return model.HotCopy{State: model.CopyClosed, Epoch: c.head, Voucher: model.Voucher{ID: c.voucher}}, nil
+	}
+	if len(c.words) != readWords {
+		return model.HotCopy{}, fmt.Errorf("read the hot copy of voucher %s: %w: %q", c.voucher, errReply, c.words)
+	}
+	hot := model.HotCopy{
+		State: model.CopyState(c.words[1]), Epoch: c.head,
+		Buyers: number(c.words[2]), Reserved: number(c.words[3]),
+	}
+	v := model.Voucher{
+		ID: c.voucher, Remaining: max(0, number(c.words[4])), Version: c.head<<versionShift + number(c.words[5]),
+		Revision: number(c.words[6]), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
+		BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
+	}
+	hot.Voucher = v.At(microTime(c.words[0]))
+	return hot, nil
+}
+
+// Confirm tells of each reservation whether the copy that admitted it is still
+// the open one. Asked after a publish, it tells that the message stands before
+// whatever a rebuild lets count.
+func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
+	var calls []*call
+	asked := make(map[string]*call)
+	for _, r := range reservations {
+		if asked[r.VoucherID] == nil {
+			asked[r.VoucherID] = &call{script: s.scripts.confirm, voucher: r.VoucherID}
+			calls = append(calls, asked[r.VoucherID])
+		}
+	}
+	s.run(ctx, calls...)
+	open := make([]bool, len(reservations))
+	for i, r := range reservations {
+		c := asked[r.VoucherID]
+		open[i] = c.err == nil && c.verdict == verdictDone && c.head == r.Epoch
+	}
+	for _, c := range calls {
+		if err := c.fail("confirm the epoch"); err != nil {
+			return open, err
+		}
+	}
+	return open, nil
+}
+
+// Pending finds the pending entry of an order. ErrCopyClosed says that the copy
+// is closed and nothing is known of the order there.
+func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if !ok {
+		return model.Reservation{}, false, nil
+	}
+	_, pending, err := s.find(ctx, voucherID, orderID, "")
+	if err != nil || pending == nil {
+		return model.Reservation{}, false, err
+	}
+	return *pending, true, nil
+}
+
+// OrderOf finds the order that marks a user as a buyer, reserved or live, and
+// its entry while it is pending. An empty id says that there is none;
+// ErrCopyClosed as for Pending.
+func (s *Store) OrderOf(
+	ctx context.Context, voucherID, userID string,
+) (orderID string, pending *model.Reservation, err error) {
+	if userID == "" {
+		return "", nil, nil
+	}
+	return s.find(ctx, voucherID, "", userID)
+}
+
+// OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
+// a copy that is closed or does not answer, is empty.
+func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	calls := make([]*call, len(buyers))
+	for i, b := range buyers {
+		calls[i] = &call{script: s.scripts.find, voucher: b.VoucherID, args: []any{"", b.UserID}}
+	}
+	s.run(ctx, calls...)
+	found := make([]model.BuyersOrder, len(buyers))
+	for i, c := range calls {
+		if buyers[i].UserID == "" {
+			continue
+		}
+		if id, pending, err := c.order(""); err == nil {
+			found[i] = model.BuyersOrder{OrderID: id, Pending: pending}
+		}
+	}
+	return found, nil
+}
+
+// find finds an order by its id or its user.
+func (s *Store) find(
+	ctx context.Context, voucherID, orderID, userID string,
+) (found string, pending *model.Reservation, err error) {
+	c := &call{script: s.scripts.find, voucher: voucherID, args: []any{orderID, userID}}
+	s.run(ctx, c)
+	return c.order(orderID)
+}
+
+// order reads the answer of find.lua to a question by id, or by user.
+func (c *call) order(asked string) (found string, pending *model.Reservation, err error) {
+	if err := c.fail("find an order"); err != nil {
+		return "", nil, err
+	}
+	if len(c.words) < 2 {
+		return "", nil, c.closed("find an order")
+	}
+	if c.words[1] != "" {
+		r := pendingEntry(c.words[0], c.voucher, c.words[1])
+		return c.words[0], &r, nil
+	}
+	if asked != "" || c.words[0] == "" {
+		return "", nil, c.closed("find an order")
+	}
+	return c.words[0], nil, nil
+}
+
+// Due lists pending entries of the open copy that were published, or admitted,
+// at least so long ago by Redis' clock: the oldest first, at most limit.
+func (s *Store) Due(
+	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
+) ([]model.Reservation, error) {
+	c := &call{script: s.scripts.due, voucher: voucherID, args: []any{olderThan.Milliseconds(), min(limit, maxDue)}}
+	s.run(ctx, c)
+	if err := c.closed("list due orders"); err != nil {
+		return nil, err
+	}
+	due := make([]model.Reservation, 0, len(c.words)/2)
+	for i := 0; i+1 < len(c.words); i += 2 {
+		if c.words[i+1] != "" {
+			due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+		}
+	}
+	return due, nil
+}
+
+// maxDue bounds one reply, and how long its script holds up everybody else.
+const maxDue = 1000
+
+// Processing reads one page of the orders in the open copy of a voucher that
+// are not known to be persisted, newest first, of all users. It reads all of
+// them for each page: there are as many as the queue is long. A cursor that is
+// none of ours is VALIDATION.
+func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	after, err := model.ParseCursor(q.Cursor)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	page := model.OrderPage{Items: []model.Order{}}
+	limit := model.PageSize(q.Limit)
+	err = s.EachProcessing(ctx, q.VoucherID, func(order model.Order) error {
+		if len(page.Items) == limit {
+			last := page.Items[limit-1]
+			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
+			return errPageFull
+		}
+		if follows(order, after) {
+			page.Items = append(page.Items, order)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPageFull) {
+		return model.OrderPage{}, err
+	}
+	return page, nil
+}
+
+// errPageFull ends a reading.
+var errPageFull = errors.New("the page is full")
+
+// EachProcessing calls yield with every order of Processing, in its order, from
+// one scan.
+func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	c := &call{script: s.scripts.confirm, voucher: voucherID}
+	s.run(ctx, c)
+	if err := c.closed("list the pending orders"); err != nil {
+		return err
+	}
+	// All are in memory for the sake of their order: as they are in Redis, which is
+	// a third of what orders take.
+	type waiting struct {
+		at        time.Time
+		id, entry string
+	}
+	var all []waiting
+	err := s.pendings(ctx, voucherID, c.head, true, func(orderID, entry string) error {
+		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.id, a.id)) })
+	// A scan may meet an entry twice.
+	all = slices.CompactFunc(all, func(a, b waiting) bool { return a.id == b.id })
+	for _, w := range all {
+		if err := yield(pendingEntry(w.id, voucherID, w.entry).Order); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follows is newestFirst for one order.
+func follows(order model.Order, after model.Cursor) bool {
+	at := order.CreatedAt.Compare(after.At)
+	return after.ID == "" || at < 0 || (at == 0 && order.ID < after.ID)
+}
+
+// scanCount is how many fields one HSCAN looks at: a reply of some 100 KB.
+const scanCount = 1000
+
+// Buyers calls yield with every user who has a reserved or a live order in the
+// open copy; with some of them perhaps twice. Who was marked before it began,
+// and stays so, is among them.
+func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+	c := &call{script: s.scripts.confirm, voucher: voucherID}
+	s.run(ctx, c)
+	if err := c.closed("read the buyers"); err != nil {
+		return err
+	}
+	return s.marks(ctx, voucherID, c.head, true, func(userID, _ string) error { return yield(userID) })
+}
+
+// Marks calls yield with every mark of one epoch, perhaps with some of them
+// twice, also of a closed copy. It finds nothing when the keys are gone.
+func (s *Store) Marks(
+	ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error,
+) error {
+	return s.marks(ctx, voucherID, epoch, false, yield)
+}
+
+func (s *Store) marks(
+	ctx context.Context, voucherID string, epoch int64, whole bool, yield func(userID, orderID string) error,
+) error {
+	if err := s.scan(ctx, buyersKey(voucherID, epoch), whole, yield); err != nil {
+		return fmt.Errorf("read the buyers of voucher %s: %w", voucherID, err)
+	}
+	return nil
+}
+
+// Pendings is Marks for pending entries.
+func (s *Store) Pendings(
+	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
+) error {
+	return s.pendings(ctx, voucherID, epoch, false, func(orderID, entry string) error {
+		return yield(pendingEntry(orderID, voucherID, entry))
+	})
+}
+
+func (s *Store) pendings(
+	ctx context.Context, voucherID string, epoch int64, whole bool, yield func(orderID, entry string) error,
+) error {
+	if err := s.scan(ctx, pendingKey(voucherID, epoch), whole, yield); err != nil {
+		return fmt.Errorf("read the pending orders of voucher %s: %w", voucherID, err)
+	}
+	return nil
+}
+
+// scan reads a hash that has a sentinel, without holding up anybody. When the
+// sentinel was not met the hash vanished meanwhile and what was read is not all
+// of it: ErrCopyClosed. A hash that was never there is an error only to who
+// needs a whole one.
+func (s *Store) scan(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
+	cursor, met := uint64(0), false
+	for {
+		page, next, err := s.page(ctx, key, cursor)
+		if otherKind(err) {
+			break // nothing of ours is there
+		}
+		if err != nil {
+			return err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			whole = true
+			if page[i] == "" {
+				met = true
+				continue
+			}
+			if err := yield(page[i], page[i+1]); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+		whole = true
+	}
+	if whole && !met {
+		return model.ErrCopyClosed
+	}
+	return nil
+}
+
+func (s *Store) page(ctx context.Context, key string, cursor uint64) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, next, err := s.client.HScan(ctx, key, cursor, "", scanCount).Result()
+	if err != nil {
+		return nil, 0, model.Unavailable("Redis does not answer.", err)
+	}
+	return page, next, nil
+}

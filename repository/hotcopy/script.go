@@ -1,0 +1,318 @@
+package hotcopy
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // the name Redis gives a script, no protection
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/model"
+)
+
+// The scripts, see their comments; head.lua begins each of them.
+var (
+	//go:embed lua/head.lua
+	luaHead string
+	//go:embed lua/reserve.lua
+	luaReserve string
+	//go:embed lua/confirm.lua
+	luaConfirm string
+	//go:embed lua/settle.lua
+	luaSettle string
+	//go:embed lua/release.lua
+	luaRelease string
+	//go:embed lua/touch.lua
+	luaTouch string
+	//go:embed lua/read.lua
+	luaRead string
+	//go:embed lua/find.lua
+	luaFind string
+	//go:embed lua/due.lua
+	luaDue string
+	//go:embed lua/close.lua
+	luaClose string
+	//go:embed lua/load.lua
+	luaLoad string
+	//go:embed lua/open.lua
+	luaOpen string
+	//go:embed lua/apply.lua
+	luaApply string
+	//go:embed lua/lower.lua
+	luaLower string
+)
+
+// script is a script and its name in Redis' cache.
+type script struct {
+	source, sha string
+	reads       bool // it changes nothing
+}
+
+func newScript(source string) script {
+	source = luaHead + "\n" + source
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
+	return script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+func newReader(source string) script {
+	s := newScript(source)
+	s.reads = true
+	return s
+}
+
+type scripts struct {
+	reserve, confirm, settle, release, touch script
+	read, find, due                          script
+	closing, load, open, apply, lower        script
+}
+
+func newScripts() scripts {
+	return scripts{
+		reserve: newScript(luaReserve), confirm: newReader(luaConfirm), settle: newScript(luaSettle),
+		release: newScript(luaRelease), touch: newScript(luaTouch),
+		read: newReader(luaRead), find: newReader(luaFind), due: newReader(luaDue),
+		closing: newScript(luaClose), load: newScript(luaLoad), open: newScript(luaOpen),
+		apply: newScript(luaApply), lower: newScript(luaLower),
+	}
+}
+
+// Verdicts of the scripts that all of them share.
+const (
+	verdictDone  = 1
+	verdictNo    = 0  // closed, or superseded
+	verdictOther = -1 // the head has another epoch than the keys
+)
+
+// call is one call of a script about one voucher.
+type call struct {
+	script  script
+	voucher string
+	epoch   int64 // of the keys; 0: the head's
+	keys    []string
+	args    []any
+	once    bool // the client must not send it again by itself
+
+	sent    bool
+	verdict int64
+	head    int64 // the epoch of the head
+	words   []string
+	err     error
+}
+
+// onceCmd is a command that the client does not repeat after a lost
+// connection, so that an error tells what was sent.
+type onceCmd struct{ *redis.Cmd }
+
+// NoRetry implements redis.Cmder.
+func (onceCmd) NoRetry() bool { return true }
+
+// run makes calls in one pipeline, and those again whose epoch was not the
+// head's. One that is still not closes the copy as far as its caller goes: it
+// is being rebuilt.
+func (s *Store) run(ctx context.Context, calls ...*call) {
+	s.send(ctx, calls)
+	if again := s.others(calls); len(again) > 0 {
+		s.send(ctx, again)
+		for _, c := range s.others(again) {
+			c.verdict = verdictNo
+		}
+	}
+}
+
+// others learns epochs, and returns the calls that went to another one.
+func (s *Store) others(calls []*call) (other []*call) {
+	for _, c := range calls {
+		if c.err != nil || c.epoch != 0 {
+			continue
+		}
+		s.learn(c.voucher, c.head)
+		if c.verdict == verdictOther {
+			other = append(other, c)
+		}
+	}
+	return other
+}
+
+// send makes calls in one pipeline. Scripts that Redis does not know (any more)
+// are sent again in full.
+func (s *Store) send(ctx context.Context, calls []*call) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	commands := s.exec(ctx, calls, false)
+	var unknown []*call
+	for i, c := range calls {
+		if c.take(commands[i]); redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
+	}
+	for i, command := range s.exec(ctx, unknown, true) {
+		unknown[i].take(command)
+	}
+}
+
+func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) []*redis.Cmd {
+	commands := make([]*redis.Cmd, len(calls))
+	pipe := s.client.Pipeline()
+	for i, c := range calls {
+		commands[i] = redis.NewCmd(ctx, s.arguments(c, inFull)...)
+		if c.once {
+			_ = pipe.Process(ctx, onceCmd{commands[i]})
+		} else {
+			_ = pipe.Process(ctx, commands[i])
+		}
+	}
+	if len(calls) == 0 {
+		return commands
+	}
+	_, err := pipe.Exec(ctx)
+	for _, command := range commands {
+		// Each command has its own error, but for one case: when Redis refused the
+		// login of a new connection, only the pipeline is told.
+		if command.Err() == nil && command.Val() == nil {
+			command.SetErr(err)
+		}
+	}
+	return commands
+}
+
+func (s *Store) arguments(c *call, inFull bool) []any {
+	epoch := c.epoch
+	if epoch == 0 {
+		epoch = s.known(c.voucher)
+	}
+	args := make([]any, 0, 10+len(c.keys)+len(c.args))
+	if inFull {
+		args = append(args, "eval", c.script.source)
+	} else {
+		args = append(args, "evalsha", c.script.sha)
+	}
+	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher))
+	for _, key := range epochKeys(c.voucher, epoch) {
+		args = append(args, key)
+	}
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	return append(append(args, strconv.FormatInt(epoch, 10), s.options.Identity), c.args...)
+}
+
+// take reads the reply to a call.
+func (c *call) take(command *redis.Cmd) {
+	c.sent, c.verdict, c.head, c.words = true, verdictNo, 0, nil
+	if c.err = command.Err(); c.err != nil {
+		return
+	}
+	reply, _ := command.Val().([]any)
+	if len(reply) < 2 {
+		c.err = fmt.Errorf("%w: %v", errReply, command.Val())
+		return
+	}
+	verdict, ok := reply[0].(int64)
+	words := make([]string, len(reply)-1)
+	for i, word := range reply[1:] {
+		var is bool
+		words[i], is = word.(string)
+		ok = ok && is
+	}
+	if !ok {
+		c.err = fmt.Errorf("%w: %v", errReply, reply)
+		return
+	}
+	c.verdict, c.head, c.words = verdict, number(words[0]), words[1:]
+}
+
+// number reads what a script wrote as text; what is missing is 0.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
+// errReply marks a reply that no script of ours gives.
+var errReply = errors.New("unexpected reply")
+
+// unsent reports whether an error of a call that is sent once proves that
+// nothing of it reached Redis.
+func unsent(err error) bool {
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
+}
+
+// redisRefusals begin the errors with which a Redis in trouble refuses a call
+// before anything is done, see https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors.
+// (A script's first refused write is before everything else it does.)
+func redisRefusals() []string {
+	return []string{
+		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
+		"NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script", // which lacks a permission
+		"MOVED", "ASK", "UNBLOCKED", "max number of clients",
+	}
+}
+
+// refused reports whether Redis itself answered that it cannot work now.
+func refused(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return false
+	}
+	text := strings.TrimPrefix(answer.Error(), "ERR ")
+	for _, prefix := range redisRefusals() {
+		if strings.HasPrefix(text, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// otherKind reports whether something else lies under the name of a key of ours.
+// (An older Redis puts where it happened before the word.)
+func otherKind(err error) bool {
+	answer, ok := errors.AsType[redis.Error](err)
+	return ok && strings.Contains(answer.Error(), "WRONGTYPE")
+}
+
+// fail gives the domain's name to what went wrong with a call, and says what
+// was being done. It is nil when nothing went wrong.
+func (c *call) fail(action string) error {
+	err := c.err
+	if err == nil {
+		return nil
+	}
+	switch {
+	case refused(err):
+		err = model.Unavailable("Redis cannot work now.", err)
+	case otherKind(err) || errors.Is(err, errReply):
+		// A bug: a key that holds something else, a reply that no script gives. Any
+		// other error that is not known says nothing about what was done.
+	case c.script.reads || c.once && unsent(err):
+		err = model.Unavailable("Redis does not answer.", err)
+	default:
+		err = unknown(err)
+	}
+	return fmt.Errorf("%s of voucher %s: %w", action, c.voucher, err)
+}
+
+// unknown names the outcome of a call that was sent and not answered.
+func unknown(err error) error {
+	return model.Unavailable("Redis did not answer; whether anything was changed is not known yet.",
+		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err))
+}
+
+// closed is fail, and ErrCopyClosed when the script found the copy closed.
+func (c *call) closed(action string) error { return c.done(action, model.ErrCopyClosed) }
+
+// done is fail, and the error given when the script did not do what it is for.
+func (c *call) done(action string, otherwise error) error {
+	if c.err == nil && c.verdict != verdictDone {
+		return fmt.Errorf("%s of voucher %s: %w", action, c.voucher, otherwise)
+	}
+	return c.fail(action)
+}

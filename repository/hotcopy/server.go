@@ -1,0 +1,182 @@
+package hotcopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/ids"
+	"seckill/model"
+)
+
+// Timeouts of the Redis client. Redis answers in microseconds; one that needs
+// longer than this is stopped, cut off or starting, and the request it holds
+// up still has to be answered within its budget.
+const (
+	redisDialTimeout = time.Second
+	redisIOTimeout   = 2 * time.Second
+	// redisPoolSize connections are enough for two cores' worth of concurrent
+	// calls; more callers wait for a free one at most redisIOTimeout.
+	redisPoolSize = 64
+	// redisRetries send a call again after a lost connection. Every script of
+	// ours may be sent twice without harm.
+	redisRetries = 1
+)
+
+// NewClient makes a client for `redis://…` or, for a comma-separated list, of
+// a Redis Cluster. It does not connect yet.
+func NewClient(urls string) (redis.UniversalClient, error) {
+	var options *redis.UniversalOptions
+	for url := range strings.SplitSeq(urls, ",") {
+		one, err := redis.ParseURL(strings.TrimSpace(url))
+		if err != nil {
+			return nil, fmt.Errorf("read the Redis URL: %w", withoutURL(err))
+		}
+		if options == nil {
+			options = &redis.UniversalOptions{
+				DB: one.DB, Username: one.Username, Password: one.Password, TLSConfig: one.TLSConfig,
+				IsClusterMode: strings.Contains(urls, ","),
+			}
+		}
+		options.Addrs = append(options.Addrs, one.Addr)
+	}
+	options.ContextTimeoutEnabled = true // otherwise a caller's deadline is ignored on reads
+	options.DialTimeout = redisDialTimeout
+	options.ReadTimeout = redisIOTimeout
+	options.WriteTimeout = redisIOTimeout
+	options.PoolTimeout = redisIOTimeout
+	options.PoolSize = redisPoolSize
+	options.MaxRetries = redisRetries
+	return redis.NewUniversalClient(options), nil
+}
+
+// withoutURL keeps a password that stands in a URL out of messages.
+func withoutURL(err error) error {
+	var quoted interface{ Unwrap() error }
+	if errors.As(err, &quoted) && quoted.Unwrap() != nil {
+		return quoted.Unwrap()
+	}
+	return err
+}
+
+const (
+	// canaryKey is lost with whatever else a Redis forgets. Its value is another
+	// one whenever it was made anew.
+	canaryKey = "seckill:v1:canary"
+	// quietCopies are asked for in one pipeline.
+	quietCopies = 1000
+)
+
+// Identity names a Redis: its run id, of a Cluster that of the node of one
+// key. UNAVAILABLE when it does not answer.
+func Identity(ctx context.Context, client redis.UniversalClient) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var node redis.Cmdable = client
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, canaryKey)
+		if err != nil {
+			return "", silent(err)
+		}
+		node = master
+	}
+	info, err := node.Info(ctx, "server").Result()
+	if err != nil {
+		return "", silent(err)
+	}
+	return infoField(info, "run_id"), nil
+}
+
+// Incarnation is another word whenever a Redis may have lost what it had: it was
+// emptied, started again, or another one has taken its place. In a Cluster only one
+// node tells that it was emptied.
+func (s *Store) Incarnation(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return "", silent(err)
+	}
+	canary, err := s.client.Get(ctx, canaryKey).Result()
+	if err == redis.Nil { //nolint:errorlint // it is never wrapped
+		if canary, err = ids.New(); err != nil {
+			return "", fmt.Errorf("name a canary: %w", err)
+		}
+		err = s.client.SetNX(ctx, canaryKey, canary, 0).Err() // who comes second sees another one next time
+	}
+	if err != nil {
+		return "", silent(err)
+	}
+	return strings.Join(append(nodes, canary), " "), nil
+}
+
+// nodes names what every Redis server holds: after a demotion and a promotion a
+// primary has its run id still, and data of another one.
+func (s *Store) nodes(ctx context.Context) ([]string, error) {
+	if s.options.Identity != "" {
+		return []string{s.options.Identity}, nil
+	}
+	var mu sync.Mutex
+	var nodes []string
+	ask := func(ctx context.Context, node *redis.Client) error {
+		pipe := node.Pipeline()
+		server, replication := pipe.Info(ctx, "server"), pipe.Info(ctx, "replication")
+		_, err := pipe.Exec(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, infoField(server.Val(), "run_id")+" "+infoField(replication.Val(), "master_replid"))
+		return err
+	}
+	var err error
+	switch client := s.client.(type) {
+	case *redis.ClusterClient:
+		err = client.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		err = ask(ctx, client)
+	}
+	slices.Sort(nodes)
+	return nodes, err
+}
+
+// Quiet tells of each copy whether it is loaded in the epoch of its record and has
+// nothing reserved. Otherwise nothing is known of it.
+func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
+	quiet := make([]bool, 0, len(records))
+	for part := range slices.Chunk(records, quietCopies) {
+		quiet = append(quiet, s.quiet(ctx, part)...)
+	}
+	return quiet
+}
+
+func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pipe := s.client.Pipeline()
+	lengths := make([]*redis.IntCmd, len(records))
+	for i, record := range records {
+		lengths[i] = pipe.HLen(ctx, pendingKey(record.VoucherID, record.Epoch))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	quiet := make([]bool, len(records))
+	for i, length := range lengths {
+		quiet[i] = length.Val() == 1 // the sentinel
+	}
+	return quiet
+}
+
+// infoField is the value of one line of INFO.
+func infoField(info, name string) string {
+	_, rest, _ := strings.Cut(info, "\n"+name+":")
+	value, _, _ := strings.Cut(rest, "\r\n")
+	return value
+}
+
+func silent(err error) error {
+	return model.Unavailable("Redis does not answer.", fmt.Errorf("ask Redis who it is: %w", err))
+}

@@ -1,0 +1,129 @@
+// Package hotcopy keeps in Redis what admits the buyers of a voucher in async
+// mode. Every change is one Lua script, which Redis carries out as a whole; the
+// scripts, in lua/, say what the keys hold. The package also holds what else the
+// service wants of Redis: its client, its identity, and the messages about
+// vouchers that were changed.
+package hotcopy
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/model"
+)
+
+const (
+	// callTimeout bounds one call to a hot copy, which takes well under a
+	// millisecond: it is for a Redis that is stopped or starting.
+	callTimeout = 3 * time.Second
+	// callOrders is how many orders one script call carries: it holds up
+	// everybody else for some hundred microseconds, not for longer.
+	callOrders = 100
+	// pipelineCalls is how many script calls share a pipeline where there may be
+	// any number, so that their replies need not all be held in memory.
+	pipelineCalls = 20
+	// retention is how long a copy outlives its sale (or its last change): for
+	// late releases and questions about orders, after which the database
+	// answers alone.
+	retention = 7 * 24 * time.Hour
+	// loadRetention is how long a load may take. The keys of one that is given up are
+	// freed at once; this is for those whose process died and whose voucher nobody
+	// rebuilds any more.
+	loadRetention = time.Hour
+	// tombstoneRetention is how long a closed order's admission is refused if it
+	// arrives late: far above any connection's patience.
+	tombstoneRetention = 10 * time.Minute
+	// maxKnownEpochs bounds the memory of known epochs; forgetting one costs a
+	// call that is sent twice.
+	maxKnownEpochs = 10_000
+)
+
+// Options are what a deployment decides about its hot copies.
+type Options struct {
+	// Identity stands for the run id and the replication id of a Redis that has
+	// none: the one inside this process, which is another server at each start.
+	// Empty: Redis tells.
+	Identity string
+	// LockKeys lets Reserve look whether somebody else holds the user's lock.
+	// The locks must live on the same Redis, and it must not be a Cluster,
+	// where they are in other slots.
+	LockKeys bool
+}
+
+// Store keeps in Redis what admits the buyers of each voucher: who has
+// taken a unit, and the orders that wait to be persisted. Nothing counts the
+// units that are left: they are what the database can sell of the stock, without
+// those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the epoch that
+// is open; a missing key is a closed copy, never a sold-out one.
+//
+// An error that wraps model.ErrUnknownOutcome leaves open whether something was
+// done; every call may be repeated.
+type Store struct {
+	client  redis.UniversalClient
+	options Options
+	scripts scripts
+
+	mu     sync.Mutex
+	epochs map[string]int64 // by voucher, as last heard of
+}
+
+// New works over the client given.
+func New(client redis.UniversalClient, options Options) *Store {
+	return &Store{client: client, options: options, scripts: newScripts(), epochs: make(map[string]int64)}
+}
+
+// known is the epoch a voucher's head had when it was last heard of; 0 when it
+// never was, which no copy has.
+func (s *Store) known(voucherID string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epochs[voucherID]
+}
+
+func (s *Store) learn(voucherID string, epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.epochs) >= maxKnownEpochs {
+		clear(s.epochs)
+	}
+	s.epochs[voucherID] = epoch
+}
+
+// prefix begins the names of a voucher's keys: the version of their layout,
+// and the voucher as hash tag, so that they share a slot of a Cluster.
+func prefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" }
+
+func headKey(voucherID string) string { return prefix(voucherID) + "head" }
+
+func buyersKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "buyers") }
+
+func pendingKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "pending") }
+
+func epochKey(voucherID string, epoch int64, noun string) string {
+	return prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":" + noun
+}
+
+// epochKeys are the keys of one epoch, in the order of head.lua.
+func epochKeys(voucherID string, epoch int64) []string {
+	return []string{
+		buyersKey(voucherID, epoch), pendingKey(voucherID, epoch),
+		epochKey(voucherID, epoch, "due"), epochKey(voucherID, epoch, "closed"),
+	}
+}
+
+// userLockKey is where other programs and the lock package hold a user's lock.
+func userLockKey(userID string) string { return "lock:order:" + userID }
+
+// voucherFields are the fields of a head that come from the voucher.
+func voucherFields(v model.Voucher) []any {
+	return []any{
+		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
+		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),
+	}
+}
+
+// keptUntil is how long a voucher's copy is kept, in ms since 1970.
+func keptUntil(v model.Voucher) int64 { return v.EndAt.Add(retention).UnixMilli() }

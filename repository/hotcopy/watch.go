@@ -1,0 +1,72 @@
+package hotcopy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// watch calls told with every message of a channel, and missed whenever the
+// subscription was made anew, because messages may have been lost before. It
+// returns when ctx ends; a lost connection is made again by the client.
+func watch(ctx context.Context, client redis.UniversalClient, channel string, told func(payload string), missed func()) error {
+	subscription := client.Subscribe(ctx, channel)
+	messages := subscription.ChannelWithSubscriptions()
+	for {
+		select {
+		case <-ctx.Done():
+			return subscription.Close()
+		case message, ok := <-messages:
+			if !ok {
+				return nil
+			}
+			switch message := message.(type) {
+			case *redis.Subscription:
+				missed()
+			case *redis.Message:
+				told(message.Payload)
+			}
+		}
+	}
+}
+
+// settledChannel carries ids of orders that are not pending any more, with
+// spaces between them.
+const settledChannel = "seckill:v1:settled-orders"
+
+// Watch calls settled for orders that were settled or released by any
+// instance, and missed whenever the subscription was made anew, because
+// messages may have been lost before. It returns when ctx ends; a lost
+// connection is made again by the client.
+func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
+	return watch(ctx, s.client, settledChannel, func(ids string) { settled(strings.Split(ids, " ")) }, missed)
+}
+
+// changeChannel carries the ids of vouchers that were changed.
+const changeChannel = "seckill:v1:voucher-changes"
+
+// VoucherChanges tells every instance which vouchers were changed. Messages
+// may be lost: they make copies younger, and their age bounds the harm.
+type VoucherChanges struct{ client redis.UniversalClient }
+
+// NewVoucherChanges announces and watches over the client given.
+func NewVoucherChanges(client redis.UniversalClient) *VoucherChanges {
+	return &VoucherChanges{client: client}
+}
+
+// Announce tells every instance that a voucher was changed.
+func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
+	if err := c.client.Publish(ctx, changeChannel, voucherID).Err(); err != nil {
+		return fmt.Errorf("announce a change of voucher %s: %w", voucherID, err)
+	}
+	return nil
+}
+
+// Watch calls changed for every announced voucher, and missed whenever the
+// subscription was made anew, because messages may have been lost before. It
+// returns when ctx ends; a lost connection is made again by the client.
+func (c *VoucherChanges) Watch(ctx context.Context, changed func(voucherID string), missed func()) error {
+	return watch(ctx, c.client, changeChannel, changed, missed)
+}
