@@ -6,12 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/model"
 )
-
-func z(at time.Time, id string) redis.Z { return redis.Z{Score: float64(at.UnixMilli()), Member: id} }
 
 func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 	t.Parallel()
@@ -47,7 +43,7 @@ func (s *sale) keyOf(noun string) string {
 
 func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		s.v.Stock = 5000
 		old := s.buy("old")
@@ -111,7 +107,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 // whichever is loaded first, and both are there once however often they are loaded.
 func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		carried := []model.Reservation{s.buy("bob"), s.buy("eve")}
 		live := []model.Order{{ID: "live." + s.v.ID, UserID: "bob"}, {ID: "other." + s.v.ID, UserID: "zoe"}}
@@ -143,7 +139,7 @@ func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 // changes.
 func TestMissingUnitsAreNotForSale(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
 		must(t, s.copies.Open(ctx, s.v, 2, 7, 1))
@@ -164,7 +160,7 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 
 func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		nowhere := model.Reservation{Order: model.Order{VoucherID: "missing" + s.v.ID}, Epoch: 1}
 		confirm := func(want bool) {
@@ -178,6 +174,10 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 		confirm(true)
 		s.shut()
 		confirm(false)
+		was := r
+		r.Epoch = 2 // which is not open yet
+		confirm(false)
+		r = was
 		s.rebuild(2, 1, nil, nil)
 		confirm(false)
 		r = s.buy("bob")
@@ -187,7 +187,7 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 
 func TestOpenIsACompareAndSet(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		live := []model.Order{s.buy("bob").Order}
 		open := func(epoch int64) error { return s.copies.Open(ctx, s.v, epoch, 0, 1) }
@@ -217,6 +217,35 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
 		must(t, open(3))
 		must(t, open(3))
+		s.wants(model.CopyOpen, 9, 0, 1)
+
+		must(t, s.copies.Close(ctx, s.v.ID, 4, 3))
+		must(t, load(4, nil))
+		s.copies.Abandon(ctx, s.v.ID, 4)
+		wantErr(t, load(4, live), model.ErrSuperseded)
+		wantErr(t, open(4), model.ErrSuperseded)
+	})
+}
+
+// What is lost is closed, and can be built again.
+func TestFlushAll(t *testing.T) {
+	t.Parallel()
+	overOwn(t, func(t *testing.T, s *sale) {
+		r := s.buy("bob")
+		was, err := s.copies.Incarnation(t.Context())
+		must(t, err)
+		s.lose()
+		s.closedNow(r)
+		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
+			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
+		}
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		count := 0
+		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
+		if count != 0 {
+			t.Errorf("%d pending orders", count)
+		}
+		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
 	})
 }
@@ -305,5 +334,75 @@ func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 			s.buy("eve")
 			s.wants(model.CopyOpen, 9, 1, 1)
 		}
+	})
+}
+
+func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		apply := func(change func(*model.Voucher)) model.HotCopy {
+			t.Helper()
+			v := s.v
+			change(&v)
+			applied, err := s.copies.Apply(t.Context(), v)
+			must(t, err)
+			if !applied {
+				t.Error("not applied")
+			}
+			return s.read()
+		}
+		before := s.read()
+		after := apply(func(v *model.Voucher) {
+			v.Revision, v.Stock, v.Price, v.State = 5, 20, 900, model.VoucherPaused
+			v.BeginAt, v.EndAt = v.BeginAt.Add(time.Minute), v.EndAt.Add(time.Minute)
+		})
+		if v := after.Voucher; v.Revision != 5 || v.Stock != 20 || v.Remaining != 20 || v.Price != 900 || v.State != model.VoucherPaused ||
+			!v.BeginAt.Equal(s.v.BeginAt.Add(time.Minute)) || !v.EndAt.Equal(s.v.EndAt.Add(time.Minute)) ||
+			v.Phase != model.PhasePaused || v.Version == before.Voucher.Version || v.Currency != "CNY" {
+			t.Errorf("reads %+v", v)
+		}
+		for _, revision := range []int64{4, 5} {
+			late := apply(func(v *model.Voucher) { v.Revision, v.Stock = revision, 1 })
+			if late.Voucher.Stock != 20 || late.Voucher.Version != after.Voucher.Version {
+				t.Errorf("revision %d was applied after 5: %+v", revision, late.Voucher)
+			}
+		}
+		s.shut()
+		s.v.Revision = 6
+		if applied, err := s.copies.Apply(t.Context(), s.v); applied || err != nil {
+			t.Errorf("applied to a closed copy: %v, %v", applied, err)
+		}
+	})
+}
+
+func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		for i := range 4 {
+			s.buy(user(i))
+		}
+		wantCode(t, s.copies.Lower(ctx, s.v.ID, 3, 2), model.CodeConflict)
+		s.wants(model.CopyOpen, 6, 4, 4)
+		must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
+		must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
+		s.wants(model.CopyOpen, 0, 4, 4)
+		wantCode(t, s.admit(s.admission("eve")).Err, model.CodeSoldOut)
+
+		stale := s.v // read before the intent, arrives after it
+		stale.Revision = 2
+		_, err := s.copies.Apply(ctx, stale)
+		must(t, err)
+		s.wants(model.CopyOpen, 0, 4, 4)
+		must(t, s.copies.Lower(ctx, s.v.ID, 8, 2)) // no way up
+		s.wants(model.CopyOpen, 0, 4, 4)
+		dropped := s.v // the intent was given up
+		dropped.Revision = 3
+		_, err = s.copies.Apply(ctx, dropped)
+		must(t, err)
+		s.wants(model.CopyOpen, 6, 4, 4)
+		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
+		s.shut()
+		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	})
 }

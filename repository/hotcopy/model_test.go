@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/alicebob/miniredis/v2"
 	"pgregory.net/rapid"
 
-	"seckill/internal/testserver"
 	"seckill/model"
-	"seckill/repository/hotcopy"
 )
 
 // copyModel is what a hot copy is: marks, pending orders, closed orders, and a
@@ -152,28 +149,17 @@ func (m *copyModel) check(t *rapid.T) {
 // among them, and compares every answer and the whole content with the model.
 func TestHotCopyModel(t *testing.T) {
 	t.Parallel()
-	mini := miniredis.RunT(t)
-	for name, url := range map[string]string{
-		"redis": testserver.SharedRedis(t), "miniredis": "redis://" + mini.Addr() + "/0",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			options := hotcopy.Options{}
-			if name == "miniredis" {
-				options.Identity = name
+	overCopies(t, func(t *testing.T, over *sale) {
+		rapid.Check(t, func(r *rapid.T) {
+			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
+			s.rebuild(1, 0, nil, nil)
+			m := &copyModel{
+				sale: s, stock: 3,
+				marks: make(map[string]string), pending: make(map[string]string), closed: make(map[string]bool),
 			}
-			client := openRedis(t, url)
-			rapid.Check(t, func(r *rapid.T) {
-				s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), 3)}
-				s.rebuild(1, 0, nil, nil)
-				m := &copyModel{
-					sale: s, stock: 3,
-					marks: make(map[string]string), pending: make(map[string]string), closed: make(map[string]bool),
-				}
-				r.Repeat(map[string]func(*rapid.T){
-					"reserve": m.reserve, "settle": m.settle, "release": m.release, "rebuild": m.rebuilt, "": m.check,
-				})
+			r.Repeat(map[string]func(*rapid.T){
+				"reserve": m.reserve, "settle": m.settle, "release": m.release, "rebuild": m.rebuilt, "": m.check,
 			})
 		})
-	}
+	})
 }

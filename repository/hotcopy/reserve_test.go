@@ -2,15 +2,17 @@ package hotcopy_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"seckill/model"
+	"seckill/repository/hotcopy"
 )
 
 func TestReserveTakesAUnit(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		before := s.read()
 		r := s.buy("bob")
 		if r.Status != model.OrderProcessing || r.Price != 1000 || r.Currency != "CNY" || r.Epoch != 1 ||
@@ -31,12 +33,20 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if id != r.ID || of == nil || *of != r {
 			t.Errorf("order of bob %s %+v", id, of)
 		}
+		all, err := s.copies.OrdersOf(t.Context(), []model.Buyer{
+			{VoucherID: s.v.ID, UserID: "bob"}, {VoucherID: s.v.ID, UserID: "eve"}, {VoucherID: s.v.ID},
+			{VoucherID: "missing" + s.v.ID, UserID: "bob"},
+		})
+		must(t, err)
+		if all[0].OrderID != r.ID || all[0].Pending == nil || *all[0].Pending != r || !slices.Equal(all[1:], make([]model.BuyersOrder, 3)) {
+			t.Errorf("orders %+v", all)
+		}
 	})
 }
 
 func TestReserveAgainIsTheFirstTime(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		a := s.admission("bob")
 		first := s.admit(a)
 		was := s.content()
@@ -56,7 +66,7 @@ func TestReserveAgainIsTheFirstTime(t *testing.T) {
 
 func TestReserveRefuses(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		other := s.admit(s.admission("bob"))
 		wantCode(t, other.Err, model.CodeAlreadyOrdered)
@@ -99,7 +109,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 	} {
 		t.Run(string(test.code)+" "+string(test.state), func(t *testing.T) {
 			t.Parallel()
-			overRedis(t, func(t *testing.T, s *sale) {
+			overCopies(t, func(t *testing.T, s *sale) {
 				bob := s.buy("bob")
 				changed := s.v
 				changed.Revision, changed.State = 2, test.state
@@ -129,7 +139,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 
 func TestReserveGroups(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		second := s.v
 		s.v = voucherOf(newID(t), 3)
 		s.rebuild(7, 0, nil, nil)
@@ -174,7 +184,7 @@ func TestReserveGroups(t *testing.T) {
 
 func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		s.v.Stock = 1000
 		s.rebuild(2, 1, nil, nil)
 		group := make([]model.ReserveRequest, 777)
@@ -192,10 +202,9 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 
 func TestReserveMindsTheLock(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
-		must(t, s.client.HSet(t.Context(), "lock:order:"+bob, "somebody:1", 1).Err())
-		t.Cleanup(func() { s.client.Del(t.Context(), "lock:order:"+bob) })
+		s.lock(bob)
 		locked := s.admission(bob)
 		answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))})
 		must(t, err)
@@ -208,5 +217,85 @@ func TestReserveMindsTheLock(t *testing.T) {
 		must(t, s.admit(locked).Err)
 		locked.Locked = false
 		must(t, s.admit(locked).Err) // as the first time
+	})
+}
+
+func TestReserveRace(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		codes := make(map[model.Code]int)
+		all := make([]model.ReserveRequest, 500)
+		for i := range all {
+			all[i] = s.admission(user(i % 250)) // each user twice
+		}
+		s.crowd(all, func(a model.ReserveResult) {
+			if a.Err == nil {
+				codes[""]++
+			} else {
+				codes[model.CodeOf(a.Err)]++
+			}
+		})
+		// Who comes when all is sold hears so, unless he is a buyer.
+		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 10 || codes[model.CodeSoldOut] != 480 {
+			t.Errorf("answers %v", codes)
+		}
+		s.wants(model.CopyOpen, 0, 10, 10)
+	})
+}
+
+func TestReserveRaceOfOneUser(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		won, others := "", make(map[string]int)
+		all := make([]model.ReserveRequest, 500)
+		for i := range all {
+			all[i] = s.admission("bob")
+		}
+		s.crowd(all, func(a model.ReserveResult) {
+			refusal, _ := errors.AsType[*model.Error](a.Err)
+			switch {
+			case a.Err == nil && won == "":
+				won = a.ID
+			case refusal != nil && refusal.Code == model.CodeAlreadyOrdered:
+				others[refusal.OrderID]++
+			default:
+				t.Errorf("answer %+v", a)
+			}
+		})
+		if won == "" || others[won] != 499 {
+			t.Errorf("order %s won, the others heard of %v", won, others)
+		}
+		s.wants(model.CopyOpen, 9, 1, 1)
+	})
+}
+
+// Two instances that reserve and release at once never take more than there is,
+// and leave nothing behind.
+func TestReserveRaceWithReleases(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		second := s.copies
+		if s.client != nil {
+			second = hotcopy.New(s.client, hotcopy.Options{Identity: s.identity})
+		}
+		volley(100/s.group, func(i int) {
+			for range 20 {
+				a := s.admission(user(i))
+				answers, err := second.Reserve(t.Context(), []model.ReserveRequest{a})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if answers[0].Err != nil {
+					wantCode(t, answers[0].Err, model.CodeSoldOut)
+					continue
+				}
+				if got := s.read(); got.Buyers > 10 || got.Buyers < 1 {
+					t.Errorf("%d buyers of 10 units", got.Buyers)
+				}
+				s.release(answers[0].Reservation)
+			}
+		})
+		s.wants(model.CopyOpen, 10, 0, 0)
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		s.buy("eve")
 		was, before := s.content(), s.read()
 		a := s.admission("bob")
@@ -38,7 +38,7 @@ func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 
 func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
@@ -57,7 +57,7 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 
 func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		r, ctx := s.buy("bob"), t.Context()
 		was := s.content()
 		later := func(when string) {
@@ -84,7 +84,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 
 func TestDueByRedisClockAndTouch(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		first, second := s.buy("bob"), s.buy("eve")
 		due := func(olderThan time.Duration, limit int) (ids []string) {
@@ -103,7 +103,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due after a minute: %v", got)
 		}
 		for _, id := range []string{first.ID, second.ID} {
-			must(t, s.client.ZAddXX(ctx, s.key("due"), z(time.Now().Add(-time.Hour), id)).Err())
+			s.age(id)
 		}
 		if got := due(time.Minute, 1); len(got) != 1 {
 			t.Errorf("due, at most one: %v", got)
@@ -126,7 +126,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 
 func TestWatchTellsWhatIsSettled(t *testing.T) {
 	t.Parallel()
-	overRedis(t, func(t *testing.T, s *sale) {
+	overCopies(t, func(t *testing.T, s *sale) {
 		ctx, cancel := context.WithCancel(t.Context())
 		told, ready := make(chan string, 1000), make(chan struct{}, 10)
 		var wg sync.WaitGroup

@@ -16,31 +16,103 @@ import (
 	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy"
+	"seckill/repository/hotcopy/hotcopytest"
 )
 
-// sale is one voucher's hot copy on some Redis.
+// copies is what the real store and the one that stands in for it do.
+type copies interface {
+	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
+	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
+	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	Release(ctx context.Context, release model.Release) (bool, error)
+	Touch(ctx context.Context, reservations []model.Reservation) error
+	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error)
+	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
+	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
+	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
+	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	Close(ctx context.Context, voucherID string, epoch, opened int64) error
+	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
+	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error
+	Abandon(ctx context.Context, voucherID string, epoch int64)
+	Apply(ctx context.Context, v model.Voucher) (bool, error)
+	Lower(ctx context.Context, voucherID string, stock, revision int64) error
+	Quiet(ctx context.Context, records []model.EpochRecord) []bool
+	Incarnation(ctx context.Context) (string, error)
+	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
+}
+
+// sale is one voucher's hot copy in some store.
 type sale struct {
 	t      testing.TB
-	client redis.UniversalClient // past the copies
-	copies *hotcopy.Store
+	client redis.UniversalClient // past the copies; nil where they are not in Redis
+	fake   *hotcopytest.Copies   // nil where they are
+	copies copies
 	v      model.Voucher
 	epoch  int64
 	group  int // orders that a crowd's calls share
+
+	identity string // of a Redis that has none
 }
 
-// overRedis runs a test over a real Redis and over the one inside the process.
+// overCopies runs a test over whatever keeps hot copies: the store on a real Redis
+// and on the one inside the process, and the fake of the service's tests, which has
+// to do the same.
+func overCopies(t *testing.T, test func(*testing.T, *sale)) {
+	t.Helper()
+	overRedis(t, test)
+	overFake(t, test)
+}
+
+func overFake(t *testing.T, test func(*testing.T, *sale)) {
+	t.Helper()
+	t.Run("fake", func(t *testing.T) {
+		t.Parallel()
+		fake := hotcopytest.New()
+		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), group: 1}
+		s.rebuild(1, 0, nil, nil)
+		test(t, s)
+	})
+}
+
+// overOwn is overCopies for a test that loses everything.
+func overOwn(t *testing.T, test func(*testing.T, *sale)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		s, _ := ownSale(t)
+		test(t, s)
+	})
+	overFake(t, test)
+}
+
+func (s *sale) lose() {
+	s.t.Helper()
+	if s.fake != nil {
+		s.fake.Lose()
+		return
+	}
+	must(s.t, s.client.FlushAll(s.t.Context()).Err())
+}
+
+// overRedis runs a test that looks at the keys over a real Redis and over the one
+// inside the process.
 func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{LockKeys: true}, 10)
-		s.group = 1
-		test(t, s)
+		test(t, newSale(t, testserver.SharedRedis(t), hotcopy.Options{LockKeys: true}, 10))
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
 		mini := miniredis.RunT(t)
 		s := newSale(t, "redis://"+mini.Addr()+"/0", hotcopy.Options{LockKeys: true, Identity: "this start"}, 10)
+		s.identity = "this start"
 		s.group = 20 // it runs scripts a hundred times slower
 		test(t, s)
 	})
@@ -58,7 +130,7 @@ func openRedis(t testing.TB, urls string) redis.UniversalClient {
 func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sale {
 	t.Helper()
 	client := openRedis(t, url)
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1}
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, group: 1}
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
 }
@@ -172,9 +244,36 @@ func (s *sale) key(noun string) string {
 
 func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
 
+// lock makes another program hold a user's lock until the test ends.
+func (s *sale) lock(userID string) {
+	s.t.Helper()
+	if s.fake != nil {
+		s.fake.With(func() { s.fake.Locked[userID] = true })
+		return
+	}
+	key := "lock:order:" + userID
+	must(s.t, s.client.HSet(s.t.Context(), key, "somebody:1", 1).Err())
+	s.t.Cleanup(func() { s.client.Del(context.Background(), key) })
+}
+
+// age makes an order one that was published an hour ago.
+func (s *sale) age(orderID string) {
+	s.t.Helper()
+	at := time.Now().Add(-time.Hour)
+	if s.fake != nil {
+		s.fake.With(func() { s.fake.Sales[s.v.ID].Now().Due[orderID] = at })
+		return
+	}
+	must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
+}
+
 // content is everything the copy's epoch holds, but for tombstones.
 func (s *sale) content() string {
 	s.t.Helper()
+	if s.fake != nil {
+		epoch := s.fake.Sales[s.v.ID].Of(s.epoch)
+		return fmt.Sprint(epoch.Marks, epoch.Pending, epoch.Due)
+	}
 	ctx := context.Background()
 	buyers, err := s.client.HGetAll(ctx, s.key("buyers")).Result()
 	must(s.t, err)

@@ -1,0 +1,469 @@
+package hotcopytest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"seckill/model"
+)
+
+// Reserve is that of hotcopy.Store.
+func (c *Copies) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+	answers := make([]model.ReserveResult, len(asked))
+	for i, a := range asked {
+		answers[i].Order = model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}
+	}
+	err := c.do(ctx, "Reserve", "", func(*Sale) error {
+		for i, a := range asked {
+			if c.Answer != nil {
+				if given := c.Answer(a); given != nil {
+					answers[i] = *given
+					continue
+				}
+			}
+			c.reserve(a, &answers[i])
+		}
+		return nil
+	})
+	if err != nil {
+		for i := range answers {
+			answers[i].Err = err
+		}
+	}
+	return answers, err
+}
+
+func (c *Copies) reserve(asked model.ReserveRequest, a *model.ReserveResult) {
+	s := c.Sales[asked.VoucherID]
+	if !s.open() {
+		a.Err = model.ErrCopyClosed
+		return
+	}
+	e := s.Now()
+	mark, marked := e.Marks[asked.UserID]
+	pending, isPending := e.Pending[mark]
+	_, closed := e.Closed[asked.OrderID]
+	refusal := s.Voucher.Refusal(time.Now())
+	switch {
+	case marked && mark == asked.OrderID && isPending:
+		a.Reservation = pending
+	case marked && mark == asked.OrderID: // it is settled
+		a.Price, a.Currency = s.Voucher.Price, s.Voucher.Currency
+	case closed:
+		a.Err = model.ErrOrderClosed
+	case refusal != nil && !asked.Anytime:
+		a.Err = refusal
+	case c.Locked[asked.UserID] && !asked.Locked:
+		a.Err = model.ErrUserLocked
+	case marked:
+		a.Err = model.AlreadyOrdered(model.Order{ID: mark, Status: pending.Status})
+	case s.Free() <= 0:
+		a.Err = model.SoldOut()
+	default:
+		a.Reservation = s.Put(asked.OrderID, asked.UserID)
+	}
+	a.Epoch = s.Epoch
+}
+
+// Confirm is that of hotcopy.Store.
+func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
+	open := make([]bool, len(reservations))
+	return open, c.do(ctx, "Confirm", "", func(*Sale) error {
+		for i, r := range reservations {
+			s := c.Sales[r.VoucherID]
+			open[i] = s != nil && s.State == model.CopyOpen && s.Epoch == r.Epoch
+		}
+		return nil
+	})
+}
+
+// Settle is that of hotcopy.Store.
+func (c *Copies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" })
+	return c.do(ctx, "Settle", voucherID, func(s *Sale) error {
+		for _, id := range orderIDs {
+			if s.open() {
+				delete(s.Now().Pending, id)
+				delete(s.Now().Due, id)
+			}
+		}
+		c.tell(orderIDs)
+		return nil
+	})
+}
+
+// Release is that of hotcopy.Store.
+func (c *Copies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
+	if release.OrderID == "" || release.UserID == "" {
+		return false, fmt.Errorf("release %d names no order and user", release.ID)
+	}
+	err = c.do(ctx, "Release", release.VoucherID, func(s *Sale) error {
+		c.tell([]string{release.OrderID})
+		if applied = s.open(); applied {
+			s.release(release.OrderID, release.UserID)
+		}
+		return nil
+	})
+	return applied, err
+}
+
+func (s *Sale) release(orderID, userID string) {
+	e := s.Now()
+	_, held := e.Pending[orderID]
+	delete(e.Pending, orderID)
+	delete(e.Due, orderID)
+	if e.Marks[userID] == orderID {
+		delete(e.Marks, userID)
+		held = true
+	}
+	if held {
+		s.Changes++
+	}
+	maps.DeleteFunc(e.Closed, func(_ string, at time.Time) bool { return time.Since(at) > tombstoneRetention })
+	if _, known := e.Closed[orderID]; !known {
+		e.Closed[orderID] = time.Now()
+	}
+}
+
+// Touch is that of hotcopy.Store.
+func (c *Copies) Touch(ctx context.Context, reservations []model.Reservation) error {
+	return c.do(ctx, "Touch", "", func(*Sale) (err error) {
+		for _, r := range reservations {
+			s := c.Sales[r.VoucherID]
+			if !s.open() {
+				err = errors.Join(err, failed("Touch", r.VoucherID, model.ErrCopyClosed))
+			} else if _, known := s.Now().Due[r.ID]; known {
+				s.Now().Due[r.ID] = time.Now().Truncate(time.Millisecond)
+			}
+		}
+		return err
+	})
+}
+
+// Read is that of hotcopy.Store. Before is asked about every voucher: those that it fails are not in the answer.
+func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	copies := map[string]model.HotCopy{}
+	var failures []error
+	if c.Before != nil {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			err := c.Before(ctx, Call{"Read", id})
+			failures = append(failures, err)
+			return err != nil
+		})
+	}
+	err := c.do(ctx, "Read", "", func(*Sale) error {
+		for _, id := range ids {
+			copies[id] = c.Sales[id].read(id)
+		}
+		return nil
+	})
+	return copies, errors.Join(append(failures, err)...)
+}
+
+func (s *Sale) read(id string) model.HotCopy {
+	if s == nil {
+		s = &Sale{State: model.CopyClosed, Voucher: kept(model.Voucher{ID: id, BeginAt: time.UnixMicro(0), EndAt: time.UnixMicro(0)})}
+	}
+	hot := model.HotCopy{
+		State: s.State, Epoch: s.Epoch, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)), Voucher: s.Voucher,
+	}
+	if s.open() {
+		hot.Voucher.Remaining = max(0, s.Free())
+	} else if s.State == model.CopyOpen {
+		hot.State = model.CopyClosed
+	}
+	hot.Voucher.Version = s.Epoch<<versionShift + s.Changes
+	hot.Voucher = hot.Voucher.At(time.Now())
+	return hot
+}
+
+// Pending is that of hotcopy.Store.
+func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if !ok {
+		return r, false, nil
+	}
+	err = c.opened(ctx, "Pending", voucherID, func(s *Sale) error {
+		r, found = s.Now().Pending[orderID]
+		return nil
+	})
+	return r, found, err
+}
+
+// OrderOf is that of hotcopy.Store.
+func (c *Copies) OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error) {
+	if userID == "" {
+		return "", nil, nil
+	}
+	err = c.opened(ctx, "OrderOf", voucherID, func(s *Sale) error {
+		orderID, pending = s.orderOf(userID)
+		return nil
+	})
+	return orderID, pending, err
+}
+
+func (s *Sale) orderOf(userID string) (string, *model.Reservation) {
+	id := s.Now().Marks[userID]
+	if r, ok := s.Now().Pending[id]; ok {
+		return id, &r
+	}
+	return id, nil
+}
+
+// OrdersOf is that of hotcopy.Store.
+func (c *Copies) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	found := make([]model.BuyersOrder, len(buyers))
+	_ = c.do(ctx, "OrdersOf", "", func(*Sale) error { // what cannot be told is empty
+		for i, b := range buyers {
+			if s := c.Sales[b.VoucherID]; s.open() {
+				found[i].OrderID, found[i].Pending = s.orderOf(b.UserID)
+			}
+		}
+		return nil
+	})
+	return found, nil
+}
+
+// Due is that of hotcopy.Store.
+func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error) {
+	due := []model.Reservation{}
+	err := c.opened(ctx, "Due", voucherID, func(s *Sale) error {
+		e, last := s.Now(), time.Now().Truncate(time.Millisecond).Add(-olderThan)
+		for id, r := range e.Pending {
+			if !e.Due[id].After(last) {
+				due = append(due, r)
+			}
+		}
+		slices.SortFunc(due, func(a, b model.Reservation) int {
+			return cmp.Or(e.Due[a.ID].Compare(e.Due[b.ID]), cmp.Compare(a.ID, b.ID))
+		})
+		return nil
+	})
+	return due[:min(len(due), limit, maxDue)], err
+}
+
+// Processing is that of hotcopy.Store.
+func (c *Copies) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	after, err := model.ParseCursor(q.Cursor)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	orders, err := c.processing(ctx, "Processing", q.VoucherID)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	orders = slices.DeleteFunc(orders, func(o model.Order) bool {
+		return after.ID != "" && cmp.Or(o.CreatedAt.Compare(after.At), cmp.Compare(o.ID, after.ID)) >= 0
+	})
+	page := model.OrderPage{Items: orders}
+	if limit := model.PageSize(q.Limit); len(orders) > limit {
+		page.Items = orders[:limit]
+		page.NextCursor = model.Cursor{At: orders[limit-1].CreatedAt, ID: orders[limit-1].ID}.String()
+	}
+	return page, nil
+}
+
+// EachProcessing is that of hotcopy.Store.
+func (c *Copies) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	orders, err := c.processing(ctx, "EachProcessing", voucherID)
+	if err != nil {
+		return err
+	}
+	return each(orders, 1, yield)
+}
+
+// processing are the pending orders, newest first.
+func (c *Copies) processing(ctx context.Context, method, voucherID string) ([]model.Order, error) {
+	orders := []model.Order{}
+	err := c.opened(ctx, method, voucherID, func(s *Sale) error {
+		for _, r := range s.Now().Pending {
+			orders = append(orders, r.Order)
+		}
+		return nil
+	})
+	slices.SortFunc(orders, func(a, b model.Order) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+	})
+	return orders, err
+}
+
+// Buyers is that of hotcopy.Store.
+func (c *Copies) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+	var users []string
+	err := c.opened(ctx, "Buyers", voucherID, func(s *Sale) error {
+		users = slices.Collect(maps.Keys(s.Now().Marks))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(users, 2, yield)
+}
+
+// Marks is that of hotcopy.Store.
+func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error {
+	var marks map[string]string
+	err := c.do(ctx, "Marks", voucherID, func(s *Sale) error {
+		marks = maps.Clone(s.Of(epoch).Marks)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(slices.Collect(maps.Keys(marks)), 2, func(user string) error { return yield(user, marks[user]) })
+}
+
+// Pendings is that of hotcopy.Store.
+func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error {
+	var pending []model.Reservation
+	err := c.do(ctx, "Pendings", voucherID, func(s *Sale) error {
+		pending = slices.Collect(maps.Values(s.Of(epoch).Pending))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return each(pending, 2, yield)
+}
+
+// each yields everything so often: a scan may show an entry twice.
+func each[T any](all []T, times int, yield func(T) error) error {
+	for _, one := range all {
+		for range times {
+			if err := yield(one); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Close is that of hotcopy.Store.
+func (c *Copies) Close(ctx context.Context, voucherID string, epoch, opened int64) error {
+	return c.do(ctx, "Close", voucherID, func(s *Sale) error {
+		if s == nil {
+			s = &Sale{Voucher: model.Voucher{ID: voucherID}, Epochs: map[int64]*Epoch{}}
+			c.Sales[voucherID] = s
+		}
+		switch {
+		case s.Epoch > epoch || s.Opened == epoch:
+			return failed("Close", voucherID, model.ErrSuperseded)
+		case s.Epoch < epoch:
+			maps.DeleteFunc(s.Epochs, func(held int64, _ *Epoch) bool { return held == epoch || held != opened })
+			s.Epoch, s.State, s.Opened = epoch, model.CopyClosed, opened
+		}
+		return nil
+	})
+}
+
+// Abandon is that of hotcopy.Store.
+func (c *Copies) Abandon(ctx context.Context, voucherID string, epoch int64) {
+	_ = c.do(ctx, "Abandon", voucherID, func(s *Sale) error { // nobody is told whether it could
+		if s != nil {
+			delete(s.Epochs, epoch)
+		}
+		return nil
+	})
+}
+
+// Load is that of hotcopy.Store.
+func (c *Copies) Load(
+	ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation,
+) error {
+	return c.do(ctx, "Load", voucherID, func(s *Sale) error {
+		if s != nil && s.Epoch == epoch && s.State == model.CopyClosed && len(live)+len(carried) == 0 {
+			s.State, s.Epochs[epoch] = model.CopyRebuilding, newEpoch()
+		}
+		if !s.building(epoch) {
+			return failed("Load", voucherID, model.ErrSuperseded)
+		}
+		e := s.Epochs[epoch]
+		for _, order := range live {
+			e.Marks[order.UserID] = order.ID
+		}
+		for _, r := range carried {
+			if e.Marks[r.UserID] == "" {
+				e.Marks[r.UserID] = r.ID
+			}
+			e.Pending[r.ID], e.Due[r.ID] = entry(voucherID, r), time.Time{}
+		}
+		return nil
+	})
+}
+
+// building reports whether an epoch is being loaded, and nothing of it was lost.
+func (s *Sale) building(epoch int64) bool {
+	return s != nil && s.Epoch == epoch && s.State == model.CopyRebuilding && s.Epochs[epoch] != nil
+}
+
+// Open is that of hotcopy.Store.
+func (c *Copies) Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error {
+	return c.do(ctx, "Open", v.ID, func(s *Sale) error {
+		if s.open() && s.Epoch == epoch {
+			return nil
+		}
+		if !s.building(epoch) {
+			return failed("Open", v.ID, model.ErrSuperseded)
+		}
+		if previous != epoch {
+			delete(s.Epochs, previous)
+		}
+		s.State, s.Opened, s.Changes, s.Missing, s.Voucher = model.CopyOpen, epoch, 0, missing, kept(v)
+		return nil
+	})
+}
+
+// Apply is that of hotcopy.Store.
+func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
+	err = c.do(ctx, "Apply", v.ID, func(s *Sale) error {
+		if applied = s.open(); applied && s.Voucher.Revision < v.Revision {
+			s.Voucher = kept(v)
+			s.Changes++
+		}
+		return nil
+	})
+	return applied, err
+}
+
+// Lower is that of hotcopy.Store.
+func (c *Copies) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
+	return c.opened(ctx, "Lower", voucherID, func(s *Sale) error {
+		switch {
+		case s.Voucher.Revision > revision:
+			return failed("Lower", voucherID, model.ErrSuperseded)
+		case s.Voucher.Stock-s.Free() > stock:
+			return model.Conflict("More than that is sold or reserved already.")
+		}
+		s.Voucher.Stock, s.Voucher.Revision = min(stock, s.Voucher.Stock), revision
+		s.Changes++
+		return nil
+	})
+}
+
+// Incarnation is that of hotcopy.Store.
+func (c *Copies) Incarnation(ctx context.Context) (incarnation string, err error) {
+	err = c.do(ctx, "Incarnation", "", func(*Sale) error {
+		incarnation = strconv.Itoa(c.losses)
+		return nil
+	})
+	return incarnation, err
+}
+
+// Quiet is that of hotcopy.Store.
+func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
+	quiet := make([]bool, len(records))
+	_ = c.do(ctx, "Quiet", "", func(*Sale) error { // what cannot be told is not quiet
+		for i, r := range records {
+			s := c.Sales[r.VoucherID]
+			quiet[i] = s != nil && s.Epochs[r.Epoch] != nil && len(s.Epochs[r.Epoch].Pending) == 0
+		}
+		return nil
+	})
+	return quiet
+}

@@ -1,0 +1,568 @@
+package hotcopy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	toxiproxy "github.com/Shopify/toxiproxy/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/rs/zerolog"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository/hotcopy"
+)
+
+// ownSale is a sale on a Redis of its own.
+func ownSale(t *testing.T, args ...string) (*sale, *testserver.Server) {
+	t.Helper()
+	server := testserver.Redis(t, args...)
+	return newSale(t, server.URL(), hotcopy.Options{}, 10), server
+}
+
+// closedNow checks that a copy answers nothing about its sale.
+func (s *sale) closedNow(r model.Reservation) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	wantErr(s.t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
+	wantErr(s.t, s.admit(model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID}).Err, model.ErrCopyClosed)
+	if got := s.read(); got.State != model.CopyClosed {
+		s.t.Errorf("reads %+v", got)
+	}
+	if ok, err := s.copies.Confirm(ctx, []model.Reservation{r}); err != nil || ok[0] {
+		s.t.Errorf("confirmed %v, %v", ok, err)
+	}
+	if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
+		s.t.Errorf("released %v, %v", applied, err)
+	}
+	_, _, err := s.copies.Pending(ctx, r.ID)
+	wantErr(s.t, err, model.ErrCopyClosed)
+	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
+	wantErr(s.t, err, model.ErrCopyClosed)
+	_, err = s.copies.Due(ctx, s.v.ID, 0, 1)
+	wantErr(s.t, err, model.ErrCopyClosed)
+	wantErr(s.t, s.copies.Buyers(ctx, s.v.ID, func(string) error { return nil }), model.ErrCopyClosed)
+	wantErr(s.t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
+	if applied, err := s.copies.Apply(ctx, s.v); applied || err != nil {
+		s.t.Errorf("applied %v, %v", applied, err)
+	}
+}
+
+func TestRedisRestartedIsAnotherServer(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	r := s.buy("bob")
+	server.Kill()
+	server.Start()
+	if s.content() == "" || s.client.HLen(t.Context(), s.key("buyers")).Val() != 2 {
+		t.Fatal("the append-only file is not there")
+	}
+	s.closedNow(r)
+	// What it has can still be carried to a new epoch.
+	var kept []model.Reservation
+	must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(r model.Reservation) error { kept = append(kept, r); return nil }))
+	s.rebuild(2, 1, nil, kept)
+	s.wants(model.CopyOpen, 9, 1, 1)
+}
+
+func TestRedisRestartedWithAnOldCopy(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t, "--appendonly", "no")
+	s.buy("zoe")
+	must(t, s.client.Save(t.Context()).Err())
+	r := s.buy("bob")
+	server.Kill()
+	server.Start()
+	if got := s.client.HLen(t.Context(), s.key("buyers")).Val(); got != 2 {
+		t.Fatalf("%d buyers: it is not an old copy", got)
+	}
+	s.closedNow(r)
+	s.rebuild(2, 1, nil, []model.Reservation{r})
+	s.wants(model.CopyOpen, 9, 1, 1)
+}
+
+func TestRedisRestartedDuringALoad(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	live := []model.Order{s.buy("bob").Order}
+	must(t, s.load(2, 1, live, nil))
+	server.Kill()
+	server.Start()
+	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, nil, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, live, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Open(t.Context(), s.v, 2, 0, 1), model.ErrSuperseded)
+	s.rebuild(3, 1, live, nil)
+	s.wants(model.CopyOpen, 9, 0, 1)
+}
+
+func TestScriptFlushGoesUnnoticed(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t)
+	s.v.Stock = 1000
+	s.rebuild(2, 1, nil, nil)
+	stop, flushed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(flushed)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.client.ScriptFlush(context.Background())
+			}
+		}
+	}()
+	volley(16, func(i int) {
+		for n := range 20 {
+			r := s.buy(user(100*i + n))
+			must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+			if n%2 == 0 {
+				s.release(r)
+			}
+		}
+	})
+	close(stop)
+	<-flushed
+	s.wants(model.CopyOpen, 1000-160, 0, 160)
+}
+
+func TestRedisOutOfMemory(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t, "--appendonly", "no")
+	r, kept := s.buy("bob"), s.buy("zoe")
+	was := s.content()
+	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+	wantCode(t, err, model.CodeUnavailable)
+	if errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("a refusal is no unknown outcome: %v", err)
+	}
+	if is := s.content(); is != was {
+		t.Errorf("the copy was %s, is %s", was, is)
+	}
+	// What gives back works.
+	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
+	s.release(r)
+	s.wants(model.CopyOpen, 9, 0, 1)
+	// And so does what makes room.
+	s.shut()
+	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	s.rebuild(3, 1, nil, nil)
+	s.buy("eve")
+}
+
+func TestRedisThatIsAReplicaNow(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t)
+	must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+	wantCode(t, err, model.CodeUnavailable)
+	if errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("a refusal is no unknown outcome: %v", err)
+	}
+}
+
+// A login that Redis refuses, and a permission that the account lacks, are no bugs.
+func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
+	for _, password := range []string{"right", "wrong"} {
+		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
+		_, err := hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+		wantCode(t, err, model.CodeUnavailable)
+		if errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("a refusal is no unknown outcome: %v", err)
+		}
+	}
+}
+
+func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	server.Kill()
+	fresh := hotcopy.New(openRedis(t, server.URL()), hotcopy.Options{}) // with no connection to break
+	within(t, 2*time.Second, func(ctx context.Context) {
+		_, err := fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
+		wantCode(t, err, model.CodeUnavailable)
+		if errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("nothing was sent: %v", err)
+		}
+	})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})
+	wantCode(t, err, model.CodeUnavailable)
+	_, err = s.copies.Read(t.Context(), []string{s.v.ID})
+	wantCode(t, err, model.CodeUnavailable)
+	_, err = s.copies.Release(t.Context(), model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"})
+	wantCode(t, err, model.CodeUnavailable)
+	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}), model.CodeUnavailable)
+}
+
+// An error that Redis, or a proxy before it, has never given before says nothing
+// about the orders: whoever changes something does not know whether it was done.
+func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t)
+	client := openRedis(t, server.URL())
+	client.AddHook(novelErrors{})
+	copies := hotcopy.New(client, hotcopy.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := copies.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
+	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("the unit is taken, and the error is %v", err)
+	}
+	_, err = copies.Read(t.Context(), []string{s.v.ID})
+	wantCode(t, err, model.CodeUnavailable)
+}
+
+// novelErrors lets Redis work and replaces its replies.
+type novelErrors struct{ redis.Hook }
+
+// DialHook implements redis.Hook.
+func (novelErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (novelErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (novelErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			cmd.SetErr(novelError("NOVEL trouble of the year 2030"))
+		}
+		return err
+	}
+}
+
+type novelError string
+
+func (e novelError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (novelError) RedisError() {}
+
+// A key of another kind is a bug and not an outage.
+func TestABugIsNoOutage(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t)
+	must(t, s.client.Del(t.Context(), s.head()).Err())
+	must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
+	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+	wantCode(t, err, model.CodeInternal)
+	if !strings.Contains(err.Error(), s.v.ID) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		t.Errorf("error %v", err)
+	}
+	// The other vouchers of the same call are answered.
+	broken := s.admission("eve")
+	s.v = voucherOf(newID(t), 10)
+	s.rebuild(1, 0, nil, nil)
+	answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")})
+	must(t, err)
+	if answers[0].Err == nil || answers[0].ID != broken.OrderID || answers[1].Err != nil {
+		t.Errorf("answers %+v", answers)
+	}
+}
+
+// redisLine is a connection to Redis that can be made to fail.
+type redisLine struct {
+	t     testing.TB
+	proxy *toxiproxy.Proxy
+}
+
+// lineTo gives a line to the Redis of a URL, and the URL at its other end.
+func lineTo(t testing.TB, url string) (*redisLine, string) {
+	t.Helper()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	upstream := strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0")
+	proxy := toxiproxy.NewProxy(server, t.Name(), "127.0.0.1:0", upstream)
+	must(t, proxy.Start())
+	t.Cleanup(proxy.Stop)
+	return &redisLine{t, proxy}, "redis://" + proxy.Listen + "/0"
+}
+
+func (l *redisLine) toxic(kind, attributes string) {
+	l.t.Helper()
+	_, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
+		`{"name": %q, "type": %q, "stream": "downstream", "attributes": {%s}}`, kind, kind, attributes)))
+	must(l.t, err)
+}
+
+// cutReplies lets requests through and breaks the connection at the reply.
+func (l *redisLine) cutReplies() { l.t.Helper(); l.toxic("limit_data", `"bytes": 0`) }
+
+func (l *redisLine) heal() {
+	l.t.Helper()
+	l.proxy.Toxics.ResetToxics(context.Background())
+}
+
+// lineSale is a sale that reaches the shared Redis through a line.
+func lineSale(t *testing.T) (*sale, *redisLine) {
+	t.Helper()
+	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
+	// The server must have the script: else it answers NOSCRIPT, and when that is
+	// lost nothing was carried out.
+	s.release(s.buy("first"))
+	line, url := lineTo(t, testserver.SharedRedis(t))
+	s.copies = hotcopy.New(openRedis(t, url), hotcopy.Options{})
+	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
+	return s, line
+}
+
+// executed waits until an order is in the copy, seen past the line.
+func (s *sale) executed(a model.ReserveRequest) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); s.client.HGet(s.t.Context(), s.key("buyers"), a.UserID).Val() != a.OrderID; {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("order %s did not arrive", a.OrderID)
+		}
+	}
+}
+
+func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
+	t.Parallel()
+	s, line := lineSale(t)
+	line.cutReplies()
+	group := []model.ReserveRequest{s.admission("bob"), s.admission("eve"), s.admission("bob")}
+	var answers []model.ReserveResult
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { answers, err = s.copies.Reserve(t.Context(), group) })
+	s.executed(group[1])
+	line.heal()
+	wg.Wait()
+	must(t, err)
+	if answers[0].Err != nil || answers[1].Err != nil || answers[0].Status != model.OrderProcessing {
+		t.Errorf("answers %+v", answers)
+	}
+	wantCode(t, answers[2].Err, model.CodeAlreadyOrdered)
+	s.wants(model.CopyOpen, 8, 2, 2)
+}
+
+func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
+	t.Parallel()
+	s, line := lineSale(t)
+	line.cutReplies()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	a := s.admission("bob")
+	began := time.Now()
+	answers, err := s.copies.Reserve(ctx, []model.ReserveRequest{a})
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	wantErr(t, err, model.ErrUnknownOutcome)
+	wantErr(t, answers[0].Err, model.ErrUnknownOutcome)
+	wantCode(t, err, model.CodeUnavailable)
+	s.executed(a)
+	line.heal()
+	must(t, s.admit(a).Err)
+	s.wants(model.CopyOpen, 9, 1, 1)
+}
+
+// Redis that went away in the middle of a call is no proof that nothing was done.
+func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
+	t.Parallel()
+	s, line := lineSale(t)
+	line.cutReplies()
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	a := s.admission("bob")
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
+	s.executed(a)
+	line.proxy.Stop() // connections are refused from here on
+	wg.Wait()
+	wantErr(t, err, model.ErrUnknownOutcome)
+}
+
+func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
+	t.Parallel()
+	s, line := lineSale(t)
+	r := s.buy("bob")
+	line.cutReplies()
+	_, err := s.copies.Release(t.Context(), releaseOf(r))
+	wantErr(t, err, model.ErrUnknownOutcome)
+	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
+	line.heal()
+	s.release(r)
+	s.wants(model.CopyOpen, 10, 0, 0)
+}
+
+// A copy of a request that stayed behind somewhere arrives after its order was
+// sold, canceled and given back.
+func TestReserveThatArrivesLateIsRefused(t *testing.T) {
+	t.Parallel()
+	s, line := lineSale(t)
+	line.toxic("latency", `"latency": 200`)
+	a := s.admission("bob")
+	r := s.admit(a).Reservation
+	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+	s.release(r)
+	wantErr(t, s.admit(a).Err, model.ErrOrderClosed)
+	s.wants(model.CopyOpen, 10, 0, 0)
+}
+
+// follow makes a Redis a replica of another one, and waits until it has its data.
+func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Server) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(primary.Addr())
+	must(t, err)
+	must(t, replica.Do(t.Context(), "replicaof", host, port).Err())
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		if strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not follow")
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func promote(t *testing.T, replica redis.UniversalClient) {
+	t.Helper()
+	must(t, replica.Do(t.Context(), "replicaof", "no", "one").Err())
+}
+
+func runID(t *testing.T, client redis.UniversalClient) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(client.Info(t.Context(), "server").Val(), "run_id:")
+	id, _, _ := strings.Cut(rest, "\r")
+	return id
+}
+
+// A primary that was demoted, got older data and was promoted again is the same
+// process. Its copy is an old one all the same.
+func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
+	t.Parallel()
+	s, server := ownSale(t, "--appendonly", "no", "--repl-diskless-sync-delay", "0")
+	other := testserver.Redis(t, "--appendonly", "no", "--repl-diskless-sync-delay", "0")
+	behind := openRedis(t, other.URL())
+	follow(t, behind, server)
+	s.rebuild(2, 1, nil, nil) // the first replica gives a primary another replication id
+	must(t, s.client.Do(t.Context(), "wait", 1, 10_000).Err())
+	promote(t, behind) // it hears nothing of what follows
+	var reserved []model.Reservation
+	for i := range 10 {
+		reserved = append(reserved, s.buy(user(i)))
+	}
+	was := runID(t, s.client)
+	follow(t, s.client, other)
+	promote(t, s.client)
+	if is := runID(t, s.client); is != was {
+		t.Fatalf("it is another process: %s, was %s", is, was)
+	}
+	if n := s.client.HLen(t.Context(), s.key("buyers")).Val(); n != 1 {
+		t.Fatalf("%d entries: it has no older data", n)
+	}
+	s.closedNow(reserved[0])
+	s.rebuild(3, 2, nil, reserved)
+	s.wants(model.CopyOpen, 0, 10, 10)
+	for i := range 10 {
+		wantCode(t, s.admit(s.admission(user(i))).Err, model.CodeAlreadyOrdered)
+	}
+}
+
+// memory is how many bytes Redis uses, once nothing waits to be freed in the
+// background.
+func (s *sale) memory() int64 {
+	s.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		info := s.client.Info(s.t.Context(), "memory").Val()
+		if strings.Contains(info, "lazyfree_pending_objects:0\r\n") {
+			_, rest, _ := strings.Cut(info, "used_memory:")
+			used, _, _ := strings.Cut(rest, "\r")
+			n, err := strconv.ParseInt(used, 10, 64)
+			must(s.t, err)
+			return n
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatal("Redis is freeing memory still")
+		}
+	}
+}
+
+// However often a sale is rebuilt, and wherever rebuilds are given up, Redis holds
+// two copies of it at the most.
+func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t, "--appendonly", "no")
+	const buyers, rebuilds = 20_000, 20
+	s.v.Stock = buyers
+	var live []model.Order
+	var carried []model.Reservation
+	for i := range buyers {
+		order := model.Order{ID: fmt.Sprintf("0199c0de-7a11-7000-8000-%012d.%s", i, s.v.ID), UserID: fmt.Sprintf("user:%d", i), Currency: "CNY"}
+		if i%4 == 0 {
+			carried = append(carried, model.Reservation{Order: order, Epoch: 1})
+		} else {
+			live = append(live, order)
+		}
+	}
+	before := s.memory()
+	s.rebuild(2, 1, live, carried)
+	one := s.memory() - before
+	bound := func(when string, copies float64) {
+		t.Helper()
+		if used := s.memory() - before; float64(used) > (copies+0.3)*float64(one)+1<<20 {
+			t.Errorf("%s: %d bytes are used, one copy takes %d", when, used, one)
+		}
+	}
+	for range rebuilds {
+		s.rebuild(s.epoch+1, s.epoch, live, carried)
+		bound("rebuilt", 1)
+	}
+	opened := s.epoch
+	for epoch := opened + 1; epoch < opened+rebuilds; epoch++ { // whose builders died
+		must(t, s.load(epoch, opened, live, carried))
+		bound("loaded and left", 2)
+	}
+	for epoch := opened + rebuilds; epoch < opened+2*rebuilds; epoch++ { // opened in the database alone
+		must(t, s.load(epoch, epoch-1, live, carried))
+		bound("loaded and opened in the database alone", 2)
+	}
+	last := opened + 2*rebuilds
+	must(t, s.load(last, last-1, live, carried))
+	s.copies.Abandon(t.Context(), s.v.ID, last)
+	bound("given up", 1)
+	wantErr(t, s.copies.Load(t.Context(), s.v.ID, last, live, carried), model.ErrSuperseded) // one that comes late
+	s.rebuild(last+1, last-1, live, carried)
+	bound("rebuilt in the end", 1)
+	s.wants(model.CopyOpen, 0, int64(len(carried)), buyers)
+}
+
+// What expires is freed in the background: an expiring hash of a million buyers
+// would stop Redis for most of a second.
+func TestExpiryStopsNobody(t *testing.T) {
+	t.Parallel()
+	s, _ := ownSale(t, "--appendonly", "no")
+	var live []model.Order
+	for i := range 20_000 {
+		live = append(live, model.Order{ID: fmt.Sprint(i), UserID: user(i)})
+	}
+	s.rebuild(2, 1, live, nil)
+	s.memory()
+	must(t, s.client.ConfigResetStat(t.Context()).Err())
+	must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
+	for deadline := time.Now().Add(20 * time.Second); s.client.Exists(t.Context(), s.key("buyers")).Val() != 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not expire")
+		}
+	}
+	s.memory()
+	if info := s.client.Info(t.Context(), "memory").Val(); !strings.Contains(info, "lazyfreed_objects:1\r\n") {
+		t.Errorf("it was not freed in the background: %s", info)
+	}
+}
