@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"gorm.io/gorm"
@@ -31,24 +30,21 @@ func usernameKey(username string) string { return strings.ToLower(username) }
 // Create makes an account; CONFLICT when the username is taken, whatever its
 // case. A zero CreatedAt becomes the database's now.
 func (a *Accounts) Create(ctx context.Context, account model.Account) error {
-	action := "create account " + account.ID
-	err := a.db.write(ctx, action, func(tx *gorm.DB) error {
+	return a.db.write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
 		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
-		if row.CreatedAt.IsZero() {
-			var now clock
-			if err := tx.Raw("SELECT " + a.db.dialect.now).Row().Scan(&now); err != nil {
-				return fmt.Errorf("read the database's clock: %w", err)
+		if row.CreatedAt = stored(row.CreatedAt); row.CreatedAt.IsZero() {
+			now, err := readClock(tx, a.db.dialect)
+			if err != nil {
+				return err
 			}
-			row.CreatedAt = now.Time
+			row.CreatedAt = now
 		}
-		row.CreatedAt = stored(row.CreatedAt)
 		err := tx.Create(&row).Error
 		if classify(err) == faultDuplicate {
 			return model.Conflict("The username is taken.")
 		}
 		return err
 	})
-	return err
 }
 
 // ByUsername finds an account without regard to case; NOT_FOUND when there is none.

@@ -3,9 +3,13 @@ package repository
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"embed"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +18,8 @@ import (
 	gormsqlite "gorm.io/driver/sqlite"
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
+
+	"seckill/model"
 )
 
 const (
@@ -191,3 +197,179 @@ func (d *Database) SQL() *sql.DB { return d.sql }
 
 // Dialect is "mysql" (MariaDB too) or "sqlite".
 func (d *Database) Dialect() string { return d.dialect.name }
+
+// dialect is what differs between the databases in the SQL of this package,
+// which is written for MySQL.
+type dialect struct {
+	name string
+	// now is the database's clock, in the type of the DATETIME columns.
+	now string
+	// hourAgo is an hour before now, and inAnHour an hour after it.
+	hourAgo, inAnHour string
+	// share ends a SELECT whose rows must not change until the transaction ends.
+	// SQLite's transactions are alone anyway.
+	share string
+	// purge deletes the oldest idempotency keys before an instant, at most so
+	// many.
+	purge string
+}
+
+func mysqlDialect() dialect {
+	return dialect{
+		name:     dialectMySQL,
+		now:      "NOW(6)",
+		hourAgo:  "(NOW(6) - INTERVAL 1 HOUR)",
+		inAnHour: "(NOW(6) + INTERVAL 1 HOUR)",
+		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
+		purge:    "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+	}
+}
+
+// sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts
+// milliseconds; its result is rounded because it is a floating point number.
+// A DELETE with a LIMIT is an option that SQLite is built without.
+func sqliteDialect() dialect {
+	const now = "(CAST(ROUND(unixepoch('subsec') * 1000) AS INTEGER) * 1000)"
+	return dialect{
+		name:     dialectSQLite,
+		now:      now,
+		hourAgo:  "(" + now + " - 3600000000)",
+		inAnHour: "(" + now + " + 3600000000)",
+		purge: "DELETE FROM idempotency_keys WHERE rowid IN " +
+			"(SELECT rowid FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?)",
+	}
+}
+
+// mode is the order mode as a value within a SELECT. It says that it locks: under
+// READ COMMITTED a subselect locks nothing by itself, not even in an UPDATE.
+func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id = 1" + d.share + ")" }
+
+// sql makes a statement of an embedded file: without its comments, and with
+// the dialect's clock in place of NOW(6).
+func (d dialect) sql(file string) string {
+	var lines []string
+	for line := range strings.Lines(file) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(lines, " "), "NOW(6)", d.now)
+}
+
+// resolution is what the DATETIME columns keep; times are cut to it before
+// they are compared with what the database gives back.
+const resolution = time.Microsecond
+
+// stored is an instant as the database keeps it.
+func stored(t time.Time) time.Time { return t.UTC().Truncate(resolution) }
+
+// clock reads the database's clock, which MySQL gives as a time and SQLite as
+// microseconds since 1970.
+type clock struct{ time.Time }
+
+// Scan implements sql.Scanner.
+func (c *clock) Scan(value any) error {
+	switch value := value.(type) {
+	case time.Time:
+		c.Time = value.UTC()
+	case int64:
+		c.Time = time.UnixMicro(value).UTC()
+	default:
+		return fmt.Errorf("read the database's clock: unexpected %T", value)
+	}
+	return nil
+}
+
+// Value implements driver.Valuer.
+func (c clock) Value() (driver.Value, error) { return c.Time, nil }
+
+// readClock reads the database's clock, as its columns keep it.
+func readClock(tx *gorm.DB, d dialect) (time.Time, error) {
+	var now clock
+	if err := tx.Raw("SELECT " + d.now).Row().Scan(&now); err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return stored(now.Time), nil
+}
+
+// The statements that are files, see their comments.
+var (
+	//go:embed sql/stock_conditional.sql
+	stockConditional string
+	//go:embed sql/stock_pessimistic.sql
+	stockPessimistic string
+	//go:embed sql/stock_optimistic.sql
+	stockOptimistic string
+	//go:embed sql/order_existing.sql
+	orderExisting string
+	//go:embed sql/order_cancel.sql
+	orderCancel string
+	//go:embed sql/stock_return.sql
+	stockReturn string
+	//go:embed sql/copy_read.sql
+	copyRead string
+	//go:embed sql/copy_close.sql
+	copyClose string
+	//go:embed sql/copy_barrier.sql
+	copyBarrier string
+	//go:embed sql/copy_progress.sql
+	copyProgress string
+	//go:embed sql/copy_open.sql
+	copyOpen string
+	//go:embed sql/snapshot_live.sql
+	snapshotLive string
+	//go:embed sql/voucher_count.sql
+	voucherCount string
+	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
+	migrationFiles embed.FS
+)
+
+// validIDs are the ids that can exist. SQL must not be asked for others: it
+// ignores blanks at the end, and refuses to compare ASCII with other letters.
+func validIDs(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) })
+}
+
+// streamRows are read at once for streams: a fraction of a megabyte, and few
+// enough questions that their number does not matter.
+const streamRows = 500
+
+// pages calls yield for everything that read finds, page by page. Read is given
+// what the page before ended with, at first the zero value, and a page that is
+// shorter than size is the last. An error of yield ends it and is returned.
+func pages[T any](size int, read func(last T) ([]T, error), yield func([]T) error) error {
+	var last T
+	for {
+		page, err := read(last)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := yield(page); err != nil || len(page) < size {
+			return err
+		}
+		last = page[len(page)-1]
+	}
+}
+
+// each makes of a function of one a function of a page.
+func each[T any](yield func(T) error) func([]T) error {
+	return func(page []T) error {
+		for _, one := range page {
+			if err := yield(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// newestFirst limits a query to what follows a cursor. The first condition is
+// implied by the second; it is what the index on (…, created_at, id) can use.
+func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
+	db = db.Order("created_at DESC, id DESC").Limit(limit)
+	if after.ID == "" {
+		return db
+	}
+	return db.Where("created_at <= ?", after.At).
+		Where("(created_at < ? OR id < ?)", after.At, after.ID)
+}

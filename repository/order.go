@@ -79,7 +79,7 @@ func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order
 // findOrders reads rows by id, some hundred at once.
 func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 	found := make(map[string]model.Order, len(ids))
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) }) // see possible
+	ids = validIDs(ids)
 	for some := range slices.Chunk(ids, streamRows) {
 		var rows []model.Order
 		if err := db.Where("id IN ?", some).Find(&rows).Error; err != nil {
@@ -163,22 +163,12 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 	if err != nil {
 		return err
 	}
-	for {
-		orders, err := o.page(ctx, q, after, streamRows)
-		if err != nil {
-			return err
+	return pages(streamRows, func(last model.Order) ([]model.Order, error) {
+		if last.ID != "" {
+			after = model.Cursor{At: last.CreatedAt, ID: last.ID}
 		}
-		for _, order := range orders {
-			if err := yield(order); err != nil {
-				return err
-			}
-		}
-		if len(orders) < streamRows {
-			return nil
-		}
-		last := orders[len(orders)-1]
-		after = model.Cursor{At: last.CreatedAt, ID: last.ID}
-	}
+		return o.page(ctx, q, after, streamRows)
+	}, each(yield))
 }
 
 // page reads orders after a cursor.
@@ -212,23 +202,102 @@ func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID
 	if !model.ValidID(voucherID) {
 		return nil // see possible
 	}
-	for last := ""; ; {
-		var users []string
-		err := o.db.read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
+	return pages(streamRows, func(last string) (users []string, err error) {
+		err = o.db.read(ctx, "list buyers of voucher "+voucherID, func(db *gorm.DB) error {
 			return db.Table("orders").Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last).
 				Order("user_id").Limit(streamRows).Pluck("user_id", &users).Error
 		})
-		if err != nil {
+		return users, err
+	}, each(yield))
+}
+
+// Live calls yield for every live order of a voucher, in the order of users; of
+// each only the id, voucher and user are given. It reads page by page: an order
+// that was live when it was called, and still is, is among them.
+func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	if !model.ValidID(voucherID) {
+		return nil // see possible
+	}
+	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
+		err = o.db.read(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
+			// These columns are all in the index that finds the rows.
+			return db.Select("id, voucher_id, user_id").
+				Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last.UserID).
+				Order("user_id").Limit(snapshotRows).Find(&orders).Error
+		})
+		return orders, err
+	}, each(yield))
+}
+
+// Cancel closes a user's unpaid order and returns its unit, in one transaction;
+// in async mode also with the release for the hot copy. Canceled already is
+// fine: changed is false then. NOT_FOUND when there is no such order of this
+// user; ILLEGAL_STATE, with its status, when it is neither unpaid nor canceled.
+func (o *Orders) Cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error) {
+	if !model.ValidID(orderID) { // see possible
+		return order, false, fmt.Errorf("cancel order %q: %w", orderID, model.NotFound("order"))
+	}
+	err = o.db.writeRepeatable(ctx, "cancel order "+orderID, func(tx *gorm.DB, doubtful bool) error {
+		changed = doubtful // found canceled, it was this call
+		if err := notFound(tx.Where("id = ?", orderID).Take(&order).Error, "order"); err != nil {
 			return err
 		}
-		for _, user := range users {
-			if err := yield(user); err != nil {
-				return err
-			}
+		switch {
+		case order.UserID != userID:
+			return model.NotFound("order")
+		case order.Status == model.OrderCanceled:
+			return errNothingToWrite
+		case order.Status != model.OrderUnpaid:
+			return illegalMove("canceled", order.Status)
 		}
-		if len(users) < streamRows {
-			return nil
-		}
-		last = users[len(users)-1]
+		changed = true
+		return o.cancel(tx, &order)
+	})
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	return order, changed, nil
+}
+
+// cancel is Cancel for an order that was unpaid when it was read.
+func (o *Orders) cancel(tx *gorm.DB, order *model.Order) error {
+	mode, _, err := lockMode(tx, o.db.dialect)
+	if err != nil {
+		return err
+	}
+	if _, err := lockVoucher(tx, o.db.dialect, order.VoucherID); err != nil {
+		return fmt.Errorf("lock voucher %s: %w", order.VoucherID, err)
+	}
+	// The order before the unit: who was slower finds nothing to cancel.
+	if err := matched(tx.Exec(o.db.dialect.sql(orderCancel), order.ID, order.UserID)); err != nil {
+		return err
+	}
+	if err := matched(tx.Exec(o.db.dialect.sql(stockReturn), order.VoucherID)); err != nil {
+		return fmt.Errorf("return a unit of voucher %s: %w", order.VoucherID, err)
+	}
+	if err := tx.Where("id = ?", order.ID).Take(order).Error; err != nil {
+		return fmt.Errorf("read it again: %w", err)
+	}
+	if mode != model.ModeAsync {
+		return nil // there is no hot copy to be told
+	}
+	return insertReleases(tx, []model.Release{releaseOf(*order)})
+}
+
+// matched sends the transaction back to its beginning when an UPDATE did not
+// find what had been read.
+func matched(done *gorm.DB) error {
+	if done.Error == nil && done.RowsAffected != 1 {
+		return errContended
+	}
+	return done.Error
+}
+
+// illegalMove refuses what an order's status does not allow.
+func illegalMove(to string, status model.OrderStatus) *model.Error {
+	return &model.Error{
+		Code:        model.CodeIllegalState,
+		Detail:      fmt.Sprintf("An order that is %s cannot be %s.", status, to),
+		OrderStatus: status,
 	}
 }

@@ -40,7 +40,7 @@ func (r *Releases) Done(ctx context.Context, ids []int64) error {
 
 // DoneOrders removes the releases of orders.
 func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
-	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return !model.ValidID(id) }) // see possible
+	orderIDs = validIDs(orderIDs)
 	if len(orderIDs) == 0 {
 		return nil
 	}

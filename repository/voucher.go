@@ -3,7 +3,6 @@ package repository
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"gorm.io/gorm"
 
@@ -73,7 +72,7 @@ func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 // GetMany reads vouchers by id; absent ones are left out.
 func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
 	vouchers := make(map[string]model.Voucher, len(ids))
-	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !model.ValidID(id) })
+	ids = validIDs(ids)
 	if len(ids) == 0 {
 		return vouchers, nil
 	}
@@ -184,4 +183,122 @@ func deref(a *answer) answer {
 		return answer{}
 	}
 	return *a
+}
+
+// Patch changes what is set. The resulting window must not be empty
+// (VALIDATION); NOT_FOUND when there is no such voucher.
+func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+	if err := possible(id); err != nil {
+		return model.Voucher{}, err
+	}
+	var patched voucherRow
+	err := v.db.write(ctx, "patch voucher "+id, func(tx *gorm.DB) error {
+		row, err := lockVoucher(tx, v.db.dialect, id)
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		apply(&row.Voucher, patch)
+		if !row.BeginAt.Before(row.EndAt) {
+			return windowError()
+		}
+		patched = row
+		return update(tx, &patched.Voucher)
+	})
+	if err != nil {
+		return model.Voucher{}, err
+	}
+	return patched.view(), nil
+}
+
+func apply(v *model.Voucher, patch model.VoucherPatch) {
+	set(&v.Title, patch.Title)
+	set(&v.Description, patch.Description)
+	set(&v.Price, patch.Price)
+	set(&v.FaceValue, patch.FaceValue)
+	set(&v.BeginAt, patch.BeginAt)
+	set(&v.EndAt, patch.EndAt)
+	set(&v.State, patch.State)
+	v.BeginAt, v.EndAt = stored(v.BeginAt), stored(v.EndAt)
+}
+
+func set[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// update writes a locked row back, with the next version and revision.
+func update(tx *gorm.DB, v *model.Voucher) error {
+	v.Version++
+	v.Revision++
+	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
+		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision").
+		Updates(v)
+	if done.Error == nil && done.RowsAffected != 1 {
+		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)
+	}
+	return done.Error
+}
+
+// count is a row of voucher_count.sql.
+type count struct {
+	Stock     int64
+	Remaining int64
+	Status    *model.OrderStatus
+	Orders    int64
+	Live      int64
+	Mode      model.OrderMode
+}
+
+func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error) {
+	if err := possible(id); err != nil {
+		return nil, err
+	}
+	var counts []count
+	err := v.db.read(ctx, action+" voucher "+id, func(db *gorm.DB) error {
+		err := db.Raw(v.db.dialect.sql(voucherCount), id).Scan(&counts).Error
+		if err == nil && len(counts) == 0 {
+			return model.NotFound("voucher")
+		}
+		return err
+	})
+	return counts, err
+}
+
+// Stats counts one voucher's units and orders at one instant. Every status is
+// among them, also when no order has it.
+func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
+	counts, err := v.count(ctx, "count", id)
+	if err != nil {
+		return model.Stats{}, err
+	}
+	stats := model.Stats{OrdersByStatus: make(map[model.OrderStatus]int64)}
+	for _, status := range model.OrderStatuses() {
+		stats.OrdersByStatus[status] = 0
+	}
+	for _, c := range counts {
+		stats.Stock, stats.Remaining = c.Stock, c.Remaining
+		stats.Sold += c.Live
+		if c.Status != nil {
+			stats.OrdersByStatus[*c.Status] = c.Orders
+		}
+	}
+	return stats, nil
+}
+
+// Audit checks the database's side of the conservation of one voucher: every
+// unit of the stock remains or is held by a live order.
+func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
+	counts, err := v.count(ctx, "audit", id)
+	if err != nil {
+		return model.Audit{}, err
+	}
+	audit := model.Audit{VoucherID: id, Drift: []model.DriftedOrder{}}
+	for _, c := range counts {
+		audit.Mode = c.Mode
+		audit.Database.Stock, audit.Database.Remaining = c.Stock, c.Remaining
+		audit.Database.LiveOrders += c.Live
+	}
+	audit.Balanced = audit.Database.Stock == audit.Database.Remaining+audit.Database.LiveOrders
+	return audit, nil
 }

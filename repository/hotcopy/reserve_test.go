@@ -34,7 +34,9 @@ func TestReserveTakesAUnit(t *testing.T) {
 			t.Errorf("order of bob %s %+v", id, of)
 		}
 		all, err := s.copies.OrdersOf(t.Context(), []model.Buyer{
-			{VoucherID: s.v.ID, UserID: "bob"}, {VoucherID: s.v.ID, UserID: "eve"}, {VoucherID: s.v.ID},
+			{VoucherID: s.v.ID, UserID: "bob"},
+			{VoucherID: s.v.ID, UserID: "eve"},
+			{VoucherID: s.v.ID},
 			{VoucherID: "missing" + s.v.ID, UserID: "bob"},
 		})
 		must(t, err)

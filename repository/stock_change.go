@@ -18,6 +18,79 @@ const intentAge = 10 * time.Second
 // intentTable holds the intents.
 const intentTable = "stock_intents"
 
+// ChangeStock changes how many units were ever offered, and with it what
+// remains. Less than was sold is a CONFLICT that changes nothing; more than
+// model.MaxAmount is VALIDATION. With an idempotency key it happens once. In
+// async mode a stock shrinks only as IntendStock has announced; UNAVAILABLE
+// otherwise.
+func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
+	if err := checkChange(id, change); err != nil {
+		return model.Voucher{}, err
+	}
+	return v.once(ctx, "change stock of voucher "+id, once, func(tx *gorm.DB, first func() (*answer, error)) (answer, error) {
+		mode, _, err := lockMode(tx, v.db.dialect)
+		if err != nil {
+			return answer{}, err
+		}
+		row, err := lockVoucher(tx, v.db.dialect, id)
+		if err != nil {
+			return answer{}, notFound(err, "voucher")
+		}
+		// After the lock: a call with the same key that held it has left its answer.
+		if given, err := first(); err != nil || given != nil {
+			return deref(given), err
+		}
+		stock, err := newStock(row.Stock, change)
+		if err != nil {
+			return answer{}, err
+		}
+		sold := row.Stock - row.Remaining
+		if stock < sold {
+			return answer{
+				Conflict: fmt.Sprintf("%d units are sold already; the stock cannot be %d.", sold, stock),
+				Voucher:  row.view(),
+			}, nil
+		}
+		if err := spendIntent(tx, mode, row, stock); err != nil {
+			return answer{}, err
+		}
+		row.Stock, row.Remaining = stock, stock-sold
+		if err := update(tx, &row.Voucher); err != nil {
+			return answer{}, err
+		}
+		return answerOf(row.view()), nil
+	})
+}
+
+func checkChange(id string, change model.StockChange) error {
+	if (change.Delta == nil) == (change.Stock == nil) {
+		return model.Invalid("body", "exactly one of delta and stock is expected")
+	}
+	return possible(id)
+}
+
+// newStock applies a change, within what amounts may be. A negative result is
+// left to the comparison with what is sold.
+func newStock(stock int64, change model.StockChange) (int64, error) {
+	location := "body.stock"
+	if change.Delta != nil {
+		location = "body.delta"
+		if *change.Delta < -model.MaxAmount || *change.Delta > model.MaxAmount {
+			return 0, model.Invalid(location, "must be between -%d and %d", int64(model.MaxAmount), int64(model.MaxAmount))
+		}
+		stock += *change.Delta
+	} else {
+		stock = *change.Stock
+		if stock < 0 {
+			return 0, model.Invalid(location, "must not be negative")
+		}
+	}
+	if stock > model.MaxAmount {
+		return 0, model.Invalid(location, "the stock would be above %d", int64(model.MaxAmount))
+	}
+	return stock, nil
+}
+
 // IntendStock prepares a change of stock in async mode, where a stock shrinks in
 // the hot copy first: what it has promised must never be undercut. The road is
 //
@@ -157,11 +230,45 @@ func (v *Vouchers) DropIntent(ctx context.Context, intent model.StockIntent) err
 func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error) {
 	var list []model.StockIntent
 	err := v.db.read(ctx, "list intended stocks", func(db *gorm.DB) error {
-		var now clock
-		if err := db.Raw("SELECT " + v.db.dialect.now).Row().Scan(&now); err != nil {
-			return fmt.Errorf("read the database's clock: %w", err)
+		now, err := readClock(db, v.db.dialect)
+		if err != nil {
+			return err
 		}
-		return db.Table(intentTable).Where("created_at <= ?", stored(now.Add(-olderThan))).Order("voucher_id").Find(&list).Error
+		return db.Table(intentTable).Where("created_at <= ?", now.Add(-olderThan)).Order("voucher_id").Find(&list).Error
 	})
 	return list, err
+}
+
+// RepairStock sets what remains of a voucher to its stock less its live orders,
+// which are the truth, where the database itself does not add up. Of an oversold
+// voucher nothing remains. It tells what it found when it changed something. The
+// hot copy does not learn of it: it has to be rebuilt.
+func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
+	if err := possible(id); err != nil {
+		return nil, err
+	}
+	err = v.db.writeRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
+		if _, _, err := lockMode(tx, v.db.dialect); err != nil { // before the voucher, as everybody does
+			return err
+		}
+		row, err := lockVoucher(tx, v.db.dialect, id)
+		if err != nil {
+			return notFound(err, "voucher")
+		}
+		var live int64 // nobody makes or closes an order without the voucher's lock
+		if err := tx.Table("orders").Where("voucher_id = ?", id).Select("COUNT(slot)").Scan(&live).Error; err != nil {
+			return fmt.Errorf("count live orders: %w", err)
+		}
+		remaining := max(row.Stock-live, 0)
+		if row.Remaining == remaining {
+			return errNothingToWrite
+		}
+		found = &model.AuditDatabase{Stock: row.Stock, Remaining: row.Remaining, LiveOrders: live}
+		row.Remaining = remaining
+		return update(tx, &row.Voucher)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
