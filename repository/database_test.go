@@ -2,12 +2,14 @@ package repository_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/lock"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -194,3 +196,35 @@ func TestSurvivesRestart(t *testing.T) {
 	must(t, again.db.Migrate(t.Context()))
 	again.balanced(t, v.ID, 1)
 }
+
+// The lock package says how its table looks; the migration must say the same,
+// comments aside.
+func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
+	t.Parallel()
+	migration, err := os.ReadFile("migrations/mysql/00005_locks.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, statement, found := strings.Cut(string(migration), "-- +goose Up")
+	if !found {
+		t.Fatal("the migration has no Up")
+	}
+	if got, want := bare(statement), bare(lock.MySQLTable(lock.DefaultTable)); got != want {
+		t.Errorf("the migration says\n%s\nthe lock package\n%s", got, want)
+	}
+}
+
+// bare leaves out what does not matter: comments, spaces, the semicolon.
+func bare(statement string) string {
+	for {
+		before, after, found := strings.Cut(statement, " COMMENT '")
+		if !found {
+			break
+		}
+		_, after, _ = strings.Cut(after, "'")
+		statement = before + after
+	}
+	return strings.ToLower(strings.Join(strings.Fields(strings.TrimSuffix(strings.TrimSpace(statement), ";")), " "))
+}
+
+func TestMain(m *testing.M) { testserver.Main(m) }

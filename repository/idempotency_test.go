@@ -2,6 +2,8 @@ package repository_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,17 +52,15 @@ func TestIdempotencyKey(t *testing.T) {
 		same(t, changed, again)
 		// A CONFLICT is an answer, too: it stays even when the change would be possible by now.
 		none := model.Idempotency{Scope: "stock", Key: "none", Fingerprint: "0"}
-		zero := int64(0)
 		for range 2 {
-			_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &zero}, none)
+			_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)
 			wantCode(t, err, model.CodeConflict)
 			f.exec(t, "UPDATE orders SET status = 'canceled'")
 			f.exec(t, "UPDATE vouchers SET remaining = stock WHERE id = ?", first.ID)
 		}
 		// What was refused for its form was not answered: it may be asked better.
 		bad := model.Idempotency{Scope: "stock", Key: "bad", Fingerprint: "x"}
-		minus := int64(-1)
-		_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &minus}, bad)
+		_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)
 		wantCode(t, err, model.CodeValidation)
 		_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)
 		must(t, err)
@@ -109,8 +109,7 @@ func TestIdempotencyRace(t *testing.T) {
 		// One key, different questions: one of them is answered.
 		var won atomic.Int32
 		volley(6, func(i int) {
-			n := int64(10 + i)
-			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: &n}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
+			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
 			if err == nil {
 				won.Add(1)
 			} else if model.CodeOf(err) != model.CodeConflict {
@@ -119,6 +118,71 @@ func TestIdempotencyRace(t *testing.T) {
 		})
 		if won.Load() != 1 {
 			t.Errorf("%d changes under one key", won.Load())
+		}
+	})
+}
+
+// TestPurgeIdempotency: what is old goes, in however many batches, and what is
+// young still protects.
+func TestPurgeIdempotency(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		const age = 7 * 24 * time.Hour
+		now := time.Now().UTC()
+		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
+		create := func(key string) model.Voucher {
+			v, err := f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"})
+			must(t, err)
+			return v
+		}
+		purge := func(want int64) {
+			t.Helper()
+			if n, err := f.db.PurgeIdempotency(t.Context(), age); n != want || err != nil {
+				t.Errorf("%d purged, want %d: %v", n, want, err)
+			}
+		}
+		old, young, fresh := create("old"), create("young"), create("fresh")
+		backdate := func(key string, by time.Duration) {
+			f.exec(t, "UPDATE idempotency_keys SET created_at = ? WHERE idempotency_key = ?", now.Add(-by), []byte(key))
+		}
+		backdate("old", age+time.Minute)
+		backdate("young", age-time.Minute)
+		purge(1)
+		purge(0)
+		if create("young").ID != young.ID || create("fresh").ID != fresh.ID {
+			t.Error("a key that is not old was forgotten")
+		}
+		if create("old").ID == old.ID {
+			t.Error("an old key is still there")
+		}
+
+		// A CONFLICT is kept for as long.
+		f.place(t, order(t, fresh.ID, "alice"))
+		_, err := f.vouchers.ChangeStock(t.Context(), fresh.ID, model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"})
+		wantCode(t, err, model.CodeConflict)
+		purge(0)
+
+		const many = 2500
+		var rows []string
+		var times []any
+		for i := range many {
+			rows = append(rows, fmt.Sprintf("('many', 'k%d', 'f', '{}', ?)", i))
+			times = append(times, now.Add(-age-time.Hour))
+		}
+		f.exec(t, "INSERT INTO idempotency_keys (scope, idempotency_key, fingerprint, answer, created_at) VALUES "+strings.Join(rows, ", "), times...)
+		purge(many)
+		if n := f.number(t, "SELECT COUNT(*) FROM idempotency_keys"); n != 4 {
+			t.Errorf("%d keys are left, want 4", n)
+		}
+
+		indexes := "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE()" +
+			" AND table_name = 'idempotency_keys' AND column_name = 'created_at' AND seq_in_index = 1"
+		if f.store.dialect == "sqlite" {
+			indexes = "SELECT COUNT(*) FROM pragma_index_list('idempotency_keys') AS list, pragma_index_info(list.name) AS part" +
+				" WHERE part.name = 'created_at' AND part.seqno = 0"
+		}
+		if f.number(t, indexes) != 1 {
+			t.Error("a purge reads the whole table: created_at has no index")
 		}
 	})
 }

@@ -21,41 +21,32 @@ func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*fi
 	return near, far
 }
 
-func mysqlStrategies() []repository.StockStrategy {
-	return []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic}
-}
-
 // TestCommitWithoutAnAnswer loses COMMIT or its answer. The same ids decide,
 // whatever became of it: one order, one unit, and it counts as created.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		for _, strategy := range mysqlStrategies() {
-			t.Run(name+"/"+string(strategy), func(t *testing.T) {
-				t.Parallel()
-				var cuts atomic.Int32
-				near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-					return func(_ *wire, statement string) verdict {
-						if statement == "COMMIT" && cuts.Add(1) == 1 {
-							return lost
-						}
-						return pass
-					}
-				})
-				v := near.onSale(t, 3)
-				asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob")}
-				for i, outcome := range far.create(t, asked...) {
-					if outcome.Err != nil || !outcome.Created || outcome.Order.ID != asked[i].ID {
-						t.Errorf("order %d: %+v", i, outcome)
-					}
+	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
+		var cuts atomic.Int32
+		near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
+			return func(_ *wire, statement string) verdict {
+				if statement == "COMMIT" && cuts.Add(1) == 1 {
+					return lost
 				}
-				if cuts.Load() == 0 {
-					t.Error("no COMMIT was lost")
-				}
-				near.balanced(t, v.ID, 2)
-			})
+				return pass
+			}
+		})
+		v := near.onSale(t, 3)
+		asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob")}
+		for i, outcome := range far.create(t, asked...) {
+			if outcome.Err != nil || !outcome.Created || outcome.Order.ID != asked[i].ID {
+				t.Errorf("order %d: %+v", i, outcome)
+			}
 		}
-	}
+		if cuts.Load() == 0 {
+			t.Error("no COMMIT was lost")
+		}
+		near.balanced(t, v.ID, 2)
+	})
 }
 
 // TestLateCommit: the connection is gone, its COMMIT is still on the way, and
@@ -63,35 +54,32 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 // answered "not there".
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range mysqlStrategies() {
-		t.Run(string(strategy), func(t *testing.T) {
-			t.Parallel()
-			var commits, locking atomic.Int32
-			near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-				return func(w *wire, statement string) verdict {
-					switch {
-					case statement == "COMMIT" && commits.Add(1) == 1:
-						return later
-					case commits.Load() == 1 && (strings.HasPrefix(statement, "UPDATE vouchers") || strings.HasSuffix(statement, "FOR UPDATE")):
-						if locking.Add(1) == 1 {
-							// The repetition is about to wait for the row that the late transaction holds.
-							time.AfterFunc(100*time.Millisecond, func() { close(w.late) })
-						}
+	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+		var commits, locking atomic.Int32
+		near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
+			return func(w *wire, statement string) verdict {
+				switch {
+				case statement == "COMMIT" && commits.Add(1) == 1:
+					return later
+				case commits.Load() == 1 && (strings.HasPrefix(statement, "UPDATE vouchers") || strings.HasSuffix(statement, "FOR UPDATE")):
+					if locking.Add(1) == 1 {
+						// The repetition is about to wait for the row that the late transaction holds.
+						time.AfterFunc(100*time.Millisecond, func() { close(w.late) })
 					}
-					return pass
 				}
-			})
-			v := near.onSale(t, 1) // the last unit: a second taking would show as SOLD_OUT
-			outcome := far.place(t, order(t, v.ID, "alice"))
-			if outcome.Err != nil || !outcome.Created {
-				t.Errorf("outcome %+v", outcome)
+				return pass
 			}
-			if locking.Load() == 0 {
-				t.Error("the repetition never met the late transaction")
-			}
-			near.balanced(t, v.ID, 1)
 		})
-	}
+		v := near.onSale(t, 1) // the last unit: a second taking would show as SOLD_OUT
+		outcome := far.place(t, order(t, v.ID, "alice"))
+		if outcome.Err != nil || !outcome.Created {
+			t.Errorf("outcome %+v", outcome)
+		}
+		if locking.Load() == 0 {
+			t.Error("the repetition never met the late transaction")
+		}
+		near.balanced(t, v.ID, 1)
+	})
 }
 
 // TestLostCommitIsDecidedByTheFirstAdmission: the sale is paused after the
@@ -207,8 +195,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 				// Nobody may hear SOLD_OUT while units remain.
 				"restocked": {
 					func(id string) error {
-						one := int64(1)
-						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: &one}, model.Idempotency{})
+						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
 						return err
 					},
 					func(t *testing.T, outcomes []model.Outcome) {
@@ -237,29 +224,26 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 // see neither her order nor a unit.
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range mysqlStrategies() {
-		t.Run(string(strategy), func(t *testing.T) {
-			t.Parallel()
-			near := newFixture(t, store{"mysql", strategy})
-			v := near.onSale(t, 1)
-			won := order(t, v.ID, "alice")
-			far := openFixture(t, near.store, repository.Options{
-				DSN: newWire(t, near.options.DSN, onceOn("SELECT vouchers", func(*wire) verdict {
-					_, err := near.orders.CreateOrders(context.Background(), []model.Order{won})
-					if err != nil {
-						t.Error(err)
-					}
-					return pass
-				})),
-			})
-			outcomes := far.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob"))
-			if e, ok := errors.AsType[*model.Error](outcomes[0].Err); !ok || e.Code != model.CodeAlreadyOrdered || e.OrderID != won.ID {
-				t.Errorf("the winner heard %v", outcomes[0].Err)
-			}
-			wantCode(t, outcomes[1].Err, model.CodeSoldOut)
-			near.balanced(t, v.ID, 1)
+	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+		near := newFixture(t, store{"mysql", strategy})
+		v := near.onSale(t, 1)
+		won := order(t, v.ID, "alice")
+		far := openFixture(t, near.store, repository.Options{
+			DSN: newWire(t, near.options.DSN, onceOn("SELECT vouchers", func(*wire) verdict {
+				_, err := near.orders.CreateOrders(context.Background(), []model.Order{won})
+				if err != nil {
+					t.Error(err)
+				}
+				return pass
+			})),
 		})
-	}
+		outcomes := far.create(t, order(t, v.ID, "alice"), order(t, v.ID, "bob"))
+		if e, ok := errors.AsType[*model.Error](outcomes[0].Err); !ok || e.Code != model.CodeAlreadyOrdered || e.OrderID != won.ID {
+			t.Errorf("the winner heard %v", outcomes[0].Err)
+		}
+		wantCode(t, outcomes[1].Err, model.CodeSoldOut)
+		near.balanced(t, v.ID, 1)
+	})
 }
 
 // eventually waits for what other goroutines bring about.
@@ -273,5 +257,170 @@ func eventually(t testing.TB, what string, reached func() bool) {
 			t.Fatalf("waited in vain: %s", what)
 		}
 		<-ticker.C
+	}
+}
+
+// TestBarrierBetweenReadingAndTaking: a worker has read the voucher of a
+// reservation that counts then. Before it takes the unit, a rebuild stores a
+// barrier that lies before the reservation's message: it must fail, or the new
+// copy, which does not know it, sells its unit again.
+func TestBarrierBetweenReadingAndTaking(t *testing.T) {
+	t.Parallel()
+	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+		near := newAsync(t, store{"mysql", strategy})
+		v := near.onSale(t, 5)
+		near.opened(t, v.ID)
+		if _, err := near.copies.Close(t.Context(), v.ID, 1); err != nil {
+			t.Fatal(err)
+		}
+		stored := make(chan error, 1)
+		early := atomic.Bool{}
+		far := near.through(t, onceOn("UPDATE vouchers", func(*wire) verdict {
+			go func() { stored <- near.copies.SetBarrier(context.Background(), v.ID, 2, 10) }()
+			if strategy == repository.StockPessimistic { // the row is locked since the reading
+				eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
+				return pass
+			}
+			must(t, <-stored)
+			early.Store(true)
+			return pass
+		}))
+		late := reservation(t, v.ID, "alice", 1, 11)
+		got := far.persist(t, late)[0]
+		if strategy == repository.StockPessimistic {
+			must(t, <-stored)
+			if got.Err != nil || got.Order.Status != model.OrderUnpaid {
+				t.Errorf("taken before the barrier: %+v", got)
+			}
+			near.balanced(t, v.ID, 1)
+			return
+		}
+		near.wantFailed(t, late, got, model.ReasonSuperseded)
+		if !early.Load() {
+			t.Error("the barrier was never stored in between")
+		}
+		near.balanced(t, v.ID, 0)
+	})
+}
+
+// through is one more instance, which speaks through a wire.
+func (f *fixture) through(t testing.TB, judge func(*wire, string) verdict) *fixture {
+	t.Helper()
+	far := openFixture(t, f.store, repository.Options{DSN: newWire(t, f.options.DSN, judge)})
+	far.asIn(t, model.ModeAsync)
+	return far
+}
+
+// TestRefusedReservationIsTrue: between the reading that shows nothing left and
+// the failed row a unit comes back. The order was promised, so it gets it.
+func TestRefusedReservationIsTrue(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []repository.StockStrategy{repository.StockConditional, repository.StockOptimistic} {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			near := newAsync(t, store{"mysql", strategy})
+			v := near.onSale(t, 1)
+			near.opened(t, v.ID)
+			first := reservation(t, v.ID, "alice", 1, 1)
+			near.persist(t, first)
+			far := near.through(t, onceOn("UPDATE vouchers", func(*wire) verdict {
+				_, _, err := near.orders.Cancel(context.Background(), "alice", first.ID)
+				must(t, err)
+				return pass
+			}))
+			if got := far.persist(t, reservation(t, v.ID, "bob", 1, 2))[0]; got.Order.Status != model.OrderUnpaid {
+				t.Errorf("%+v, want the unit that came back", got)
+			}
+			near.balanced(t, v.ID, 1)
+		})
+	}
+}
+
+// TestPersistWithoutAnAnswer loses the COMMIT of a batch with an order and a
+// refusal, or its answer: each is there once in the end.
+func TestPersistWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
+		near := newAsync(t, store{"mysql", strategy})
+		v := near.onSale(t, 1)
+		near.opened(t, v.ID)
+		far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
+		one, two := reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "bob", 1, 1)
+		got := far.persist(t, one, two)
+		if !got[0].Created || got[0].Order.Status != model.OrderUnpaid || !got[1].Created {
+			t.Errorf("outcomes %+v", got)
+		}
+		near.wantFailed(t, two, got[1], model.ReasonSoldOut)
+		if list := near.outbox(t); len(list) != 1 {
+			t.Errorf("outbox %v", list)
+		}
+		near.balanced(t, v.ID, 1)
+	})
+}
+
+// TestModeGuard: an instance in another mode than the database takes no unit,
+// whatever else it may write.
+func TestModeGuard(t *testing.T) {
+	t.Parallel()
+	overAsync(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 1)
+		f.opened(t, v.ID)
+		f.asIn(t, model.ModeSync)
+		refused := f.place(t, order(t, v.ID, "alice"))
+		wantCode(t, refused.Err, model.CodeUnavailable)
+		if !strings.Contains(refused.Err.Error(), "async") {
+			t.Errorf("refusal %v does not say why", refused.Err)
+		}
+		f.asIn(t, model.ModeAsync)
+		first := reservation(t, v.ID, "alice", 1, 1)
+		f.persist(t, first)
+		f.asIn(t, model.ModeSync)
+		got := f.persist(t, first, reservation(t, v.ID, "bob", 1, 1), reservation(t, v.ID, "alice", 1, 1))
+		if got[0].Err != nil || got[0].Order.Status != model.OrderUnpaid {
+			t.Errorf("what is there was refused: %+v", got[0])
+		}
+		wantCode(t, got[1].Err, model.CodeUnavailable)
+		f.wantFailed(t, reservationOf(got[2].Order), got[2], model.ReasonAlreadyOrdered)
+		f.balanced(t, v.ID, 1)
+	})
+}
+
+func reservationOf(o model.Order) model.Reservation { return model.Reservation{Order: o} }
+
+// TestModeBetweenReadingAndTaking: the switch to another mode waits for whoever
+// has read the mode and is about to take units; who comes later sees it.
+func TestModeBetweenReadingAndTaking(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range mysqlStrategies() {
+		for _, at := range []string{"UPDATE vouchers", "COMMIT"} {
+			t.Run(string(strategy)+"/"+at, func(t *testing.T) {
+				t.Parallel()
+				near := newAsync(t, store{"mysql", strategy})
+				v := near.onSale(t, 5)
+				near.opened(t, v.ID)
+				must(t, near.modes.BeginSwitch(t.Context(), model.ModeSync))
+				var switched atomic.Bool
+				done := make(chan error, 1)
+				far := near.through(t, onceOn(at, func(*wire) verdict {
+					go func() {
+						err := near.modes.FinishSwitch(context.Background(), model.ModeSync)
+						switched.Store(true)
+						done <- err
+					}()
+					eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
+					if switched.Load() {
+						t.Error("the switch did not wait for the transaction under way")
+					}
+					return pass
+				}))
+				got := far.persist(t, reservation(t, v.ID, "alice", 1, 1))[0]
+				if got.Err != nil || got.Order.Status != model.OrderUnpaid {
+					t.Errorf("%+v", got)
+				}
+				must(t, <-done)
+				wantCode(t, far.persist(t, reservation(t, v.ID, "bob", 1, 1))[0].Err, model.CodeUnavailable)
+				near.balanced(t, v.ID, 1)
+			})
+		}
 	}
 }

@@ -35,21 +35,60 @@ func stores() []store {
 // overStores runs a test over every database and strategy.
 func overStores(t *testing.T, test func(*testing.T, *fixture)) {
 	t.Helper()
-	for _, s := range stores() {
-		t.Run(s.String(), func(t *testing.T) {
-			t.Parallel()
-			test(t, newFixture(t, s))
-		})
-	}
+	over(t, stores(), newFixture, test)
 }
 
 // overDialects runs a test over every database.
 func overDialects(t *testing.T, test func(*testing.T, *fixture)) {
 	t.Helper()
-	for _, s := range []store{stores()[0], stores()[3]} {
-		t.Run(s.dialect, func(t *testing.T) {
+	over(t, dialects(), newFixture, test)
+}
+
+// overAsync is overStores in async mode.
+func overAsync(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	over(t, stores(), newAsync, test)
+}
+
+// overAsyncDialects is overDialects in async mode.
+func overAsyncDialects(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	over(t, dialects(), newAsync, test)
+}
+
+func dialects() []store { return []store{stores()[0], stores()[3]} }
+
+func over(t *testing.T, list []store, open func(testing.TB, store) *fixture, test func(*testing.T, *fixture)) {
+	t.Helper()
+	for _, s := range list {
+		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			test(t, newFixture(t, s))
+			test(t, open(t, s))
+		})
+	}
+}
+
+func mysqlStrategies() []repository.StockStrategy {
+	return []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic}
+}
+
+// overMySQL runs a test with every strategy of MySQL.
+func overMySQL(t *testing.T, test func(*testing.T, repository.StockStrategy)) {
+	t.Helper()
+	for _, strategy := range mysqlStrategies() {
+		t.Run(string(strategy), func(t *testing.T) {
+			t.Parallel()
+			test(t, strategy)
+		})
+	}
+}
+
+// overLostCommits is overMySQL for a COMMIT that is lost, or its answer.
+func overLostCommits(t *testing.T, test func(*testing.T, verdict, repository.StockStrategy)) {
+	t.Helper()
+	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
+		t.Run(name, func(t *testing.T) {
+			overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) { test(t, lost, strategy) })
 		})
 	}
 }
@@ -100,15 +139,11 @@ func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 	must(t, err)
 }
 
-// overAsync is overStores in async mode.
-func overAsync(t *testing.T, test func(*testing.T, *fixture)) {
+// switchTo makes the database one that is sold from in another mode.
+func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 	t.Helper()
-	for _, s := range stores() {
-		t.Run(s.String(), func(t *testing.T) {
-			t.Parallel()
-			test(t, newAsync(t, s))
-		})
-	}
+	must(t, f.modes.BeginSwitch(t.Context(), mode))
+	must(t, f.modes.FinishSwitch(t.Context(), mode))
 }
 
 // openFixture opens a database as one more instance would.

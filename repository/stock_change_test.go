@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"seckill/model"
+	"seckill/repository"
 )
 
 func (f *fixture) intend(t testing.TB, id string, stock int64) model.StockIntent {
@@ -28,17 +29,6 @@ func (f *fixture) intents(t testing.TB) int {
 	list, err := f.vouchers.Intents(t.Context(), 0)
 	must(t, err)
 	return len(list)
-}
-
-// overAsyncDialects is overDialects in async mode.
-func overAsyncDialects(t *testing.T, test func(*testing.T, *fixture)) {
-	t.Helper()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
-		must(t, err)
-		f.asIn(t, model.ModeAsync)
-		test(t, f)
-	})
 }
 
 // TestStockShrinksAsIntended, and in no other way.
@@ -120,8 +110,7 @@ func TestNoIntentNeeded(t *testing.T) {
 		if f.intents(t) != 0 {
 			t.Error("an intent stayed")
 		}
-		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		f.switchTo(t, model.ModeSync)
 		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed || err != nil {
 			t.Errorf("in sync mode: needed %v, %v", needed, err)
 		}
@@ -208,6 +197,58 @@ func TestIntentsAtOnce(t *testing.T) {
 		must(t, err)
 		if now.Stock != 100-shrunk.Load() || shrunk.Load() == 0 || f.intents(t) != 0 {
 			t.Errorf("%d left after %d changes", now.Stock, shrunk.Load())
+		}
+	})
+}
+
+// TestRepairStock while orders are made and canceled: no unit is lost or made up.
+func TestRepairStock(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 200)
+		var sold []model.Order
+		for i := range 20 {
+			outcome := f.place(t, order(t, v.ID, user(i)))
+			must(t, outcome.Err)
+			sold = append(sold, outcome.Order)
+		}
+		f.exec(t, "UPDATE vouchers SET remaining = 150 WHERE id = ?", v.ID) // 30 units have leaked
+		volley(61, func(i int) {
+			switch {
+			case i == 60:
+				found, err := f.vouchers.RepairStock(t.Context(), v.ID)
+				must(t, err)
+				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 30 {
+					t.Errorf("found %+v, want a difference of 30", found)
+				}
+			case i < 20:
+				_, _, err := f.orders.Cancel(t.Context(), sold[i].UserID, sold[i].ID)
+				must(t, err)
+			default:
+				must(t, f.place(t, order(t, v.ID, user(i))).Err)
+			}
+		})
+		f.balanced(t, v.ID, 40)
+		if found, err := f.vouchers.RepairStock(t.Context(), v.ID); err != nil || found != nil {
+			t.Errorf("of what adds up: %+v, %v", found, err)
+		}
+		_, err := f.vouchers.RepairStock(t.Context(), "nope")
+		wantCode(t, err, model.CodeNotFound)
+	})
+}
+
+// TestPessimisticNeedsRowLocks: SQLite has none.
+func TestPessimisticNeedsRowLocks(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		_, err := repository.NewOrders(f.db, repository.OrderOptions{Strategy: repository.StockPessimistic, PaymentWindow: time.Minute})
+		if (err != nil) != (f.store.dialect == "sqlite") {
+			t.Errorf("error %v", err)
+		}
+		for _, options := range []repository.OrderOptions{{Strategy: "hopeful", PaymentWindow: time.Minute}, {}} {
+			if _, err := repository.NewOrders(f.db, options); err == nil {
+				t.Errorf("%+v was accepted", options)
+			}
 		}
 	})
 }

@@ -1,9 +1,0 @@
-package repository_test
-
-import (
-	"testing"
-
-	"seckill/internal/testserver"
-)
-
-func TestMain(m *testing.M) { testserver.Main(m) }
