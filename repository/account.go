@@ -9,7 +9,7 @@ import (
 	"seckill/model"
 )
 
-// Accounts keeps the accounts of those who log in here.
+// Accounts keeps the accounts of the users that log in here.
 type Accounts struct{ db *Database }
 
 // NewAccounts keeps accounts in a database.

@@ -29,13 +29,13 @@ const (
 //   - Strict mode: what does not fit is an error, never cut.
 //   - UTC: NOW(6) is the clock that decides windows, and is compared with
 //     columns that hold UTC.
-//   - innodb_lock_wait_timeout: who waits 3 s for the voucher's row meets a
+//   - innodb_lock_wait_timeout: a wait of 3 s for the voucher's row means a
 //     stuck transaction, not a queue.
 //   - idle_write_transaction_timeout (MariaDB): a process that was stopped in
 //     the middle of a transaction holds the hot row 5 s and not for ever.
 //   - idle_readonly_transaction_timeout (MariaDB): the same when it has only
-//     locked so far. Longer, because who reads a snapshot for a hot copy waits
-//     for Redis in between, at most twice 2 s.
+//     locked so far. Longer, because the transaction that reads a snapshot for a hot copy
+//     waits for Redis in between, at most twice 2 s.
 func mysqlSession() []string {
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",

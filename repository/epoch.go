@@ -14,8 +14,8 @@ import (
 
 // Epochs keeps what the database says about the hot copies of vouchers: which
 // epoch is the latest, whether it is open, and which messages count for the one
-// before. Of several who rebuild a copy at once, one wins each step; the others
-// hear model.ErrSuperseded.
+// before. Of several instances that rebuild a copy at once, one wins each step; the
+// others hear model.ErrSuperseded.
 type Epochs struct{ db *Database }
 
 // NewEpochs keeps the records of hot copies in a database.
@@ -104,8 +104,9 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 // Close begins the next epoch of a voucher's hot copy and returns its record.
 // From now on reservations of the open epoch count only as far as the barrier
 // says, once there is one. ErrSuperseded when the latest epoch is another one.
-// After an unknown outcome the next epoch may have begun, and nobody can tell
-// whose it is: two must never build one epoch, so that it belongs to nobody.
+// After an unknown outcome the next epoch may have begun, and the caller cannot
+// tell whether this call began it. Two instances must never build one epoch, so
+// the caller must begin another.
 func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error) {
 	var record model.EpochRecord
 	action, err := c.action("close", voucherID, from)
@@ -131,7 +132,7 @@ func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, 
 	})
 }
 
-// Progress is a sign of life of who rebuilds. ErrSuperseded as in SetBarrier.
+// Progress is a rebuild's sign of life. ErrSuperseded as in SetBarrier.
 func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "note progress with", voucherID, epoch, func(tx *gorm.DB) error {
 		return c.exec(tx, copyProgress, voucherID, epoch)

@@ -100,7 +100,7 @@ func TestCopyRecord(t *testing.T) {
 	})
 }
 
-// TestCloseAtOnce: of many who rebuild at once, one begins the next epoch.
+// TestCloseAtOnce: of many instances that rebuild at once, one begins the next epoch.
 func TestCloseAtOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {

@@ -26,7 +26,7 @@ const (
 	faultRetry           // the transaction was the victim of another: it runs again
 )
 
-// errLost marks a COMMIT of which nobody knows what became.
+// errLost marks a COMMIT whose outcome is unknown.
 var errLost = fmt.Errorf("COMMIT without a certain answer: %w", model.ErrUnknownOutcome)
 
 // classify tells what an error means. It is the only place that knows the

@@ -56,7 +56,7 @@ func (e *Exclusive) keep(ctx context.Context) {
 	ticker := time.NewTicker(exclusiveInterval)
 	defer ticker.Stop()
 	for {
-		_, _ = e.Held(ctx) // who wants to know asks Held
+		_, _ = e.Held(ctx) // callers that want the result call Held
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

@@ -100,8 +100,8 @@ func firstAnswer(tx *gorm.DB, key model.Idempotency) (*answer, error) {
 	return &earlier, nil
 }
 
-// keepAnswer stores an answer. Who loses the race for the key begins anew, and
-// then finds the winner's answer.
+// keepAnswer stores an answer. A call that loses the race for the key begins
+// anew, and then finds the winner's answer.
 func (v *Vouchers) keepAnswer(tx *gorm.DB, key model.Idempotency, given answer) error {
 	text, err := json.Marshal(given)
 	if err != nil {

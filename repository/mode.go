@@ -39,7 +39,7 @@ func (m *Modes) Read(ctx context.Context) (model.ModeRecord, error) {
 // switch is under way, and tells what it is then.
 func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeRecord, error) {
 	// Orders that are being committed hold the row shared, and a process that was
-	// stopped meanwhile holds it for seconds: who has nothing to change does not ask for it.
+	// stopped meanwhile holds it for seconds: without a change to make it is not locked.
 	record, err := m.Read(ctx)
 	if err != nil || record.Mode == mode || record.SwitchingTo != "" {
 		return record, err
@@ -49,7 +49,7 @@ func (m *Modes) Adopt(ctx context.Context, mode model.OrderMode) (model.ModeReco
 		if found.SwitchingTo != "" || found.Mode == mode {
 			return found, nil
 		}
-		var vouchers []string // who makes one holds the row that is locked here
+		var vouchers []string // a call that makes one holds the row that is locked here
 		if err := tx.Table("vouchers").Limit(1).Pluck("id", &vouchers).Error; err != nil {
 			return found, fmt.Errorf("look for vouchers: %w", err)
 		}
@@ -93,7 +93,7 @@ func (m *Modes) FinishSwitch(ctx context.Context, to model.OrderMode) error {
 	})
 }
 
-// change locks the row against everybody who takes units or makes vouchers, and
+// change locks the row against every call that takes units or makes vouchers, and
 // writes what decide makes of it.
 func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 	decide func(tx *gorm.DB, found model.ModeRecord) (model.ModeRecord, error),
@@ -119,7 +119,7 @@ func (m *Modes) change(ctx context.Context, what string, to model.OrderMode,
 }
 
 // lockMode reads how the database is sold from, and its clock. Until the
-// transaction ends nobody changes the mode.
+// transaction ends, the mode does not change.
 func lockMode(tx *gorm.DB, d dialect) (model.OrderMode, clock, error) {
 	var mode model.OrderMode
 	var now clock

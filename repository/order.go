@@ -101,7 +101,7 @@ func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, erro
 	return model.OrderDetail{Order: order, History: history(order)}, nil
 }
 
-// byItself is who moves an order that nobody moves.
+// byItself stands for the service where it moves an order itself.
 const byItself = "system"
 
 // history tells from a row what happened to its order. One that was admitted
@@ -175,7 +175,7 @@ func (o *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Cursor, limit int) ([]model.Order, error) {
 	orders := []model.Order{}
 	if (q.UserID != "" && !model.ValidUserID(q.UserID)) || (q.VoucherID != "" && !model.ValidID(q.VoucherID)) {
-		return orders, nil // nobody's orders; see possible
+		return orders, nil // there are no such orders; see possible
 	}
 	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
 		return nil, model.Invalid("query.status", "is not a status of orders")
@@ -197,7 +197,7 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Curso
 }
 
 // Buyers calls yield for every user who has a live order of a voucher. It reads
-// page by page: who had one when it was called, and still has, is among them.
+// page by page: a user who had one when it was called, and still has, is among them.
 func (o *Orders) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
 	if !model.ValidID(voucherID) {
 		return nil // see possible
@@ -268,7 +268,7 @@ func (o *Orders) cancel(tx *gorm.DB, order *model.Order) error {
 	if _, err := lockVoucher(tx, o.db.dialect, order.VoucherID); err != nil {
 		return fmt.Errorf("lock voucher %s: %w", order.VoucherID, err)
 	}
-	// The order before the unit: who was slower finds nothing to cancel.
+	// The order before the unit: the slower of two calls finds nothing to cancel.
 	if err := matched(tx.Exec(o.db.dialect.sql(orderCancel), order.ID, order.UserID)); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		}
 		if lost != nil {
 			// From here on only the caller's patience counts: giving up leaves
-			// somebody not knowing whether he has bought.
+			// the buyer in doubt about the order.
 			deadline = time.Now().Add(operationBudget)
 		}
 		if pause(ctx, n) != nil || !time.Now().Before(deadline) {
@@ -222,8 +222,8 @@ func insertOrders(tx *gorm.DB, rows []model.Order) error {
 // Persist turns reservations into orders, all in one transaction, and says of
 // each what became of it, in their order. It is CreateOrders for orders that a
 // hot copy has admitted and that were promised to become rows: the window is not
-// asked again, the price is that of the admission, and who cannot get a unit any
-// more becomes a `failed` row with its reason (and a release beside it), which
+// asked again, the price is that of the admission, and an order that gets no unit
+// any more becomes a `failed` row with its reason (and a release beside it), which
 // is an Outcome without an error. An id that has a row already answers with that
 // row, whatever became of it.
 //

@@ -41,8 +41,8 @@ func (c *tally) add(t *testing.T, asked model.Order, outcome model.Outcome) {
 }
 
 // TestRace: 200 users, each three times at once, in batches over two instances,
-// for 60 units. Exactly 60 are sold; who hears SOLD_OUT heard the truth; who
-// hears ALREADY_ORDERED hears of his own order.
+// for 60 units. Exactly 60 are sold; every SOLD_OUT is true; every ALREADY_ORDERED
+// names the order of its user.
 func TestRace(t *testing.T) {
 	t.Parallel()
 	const users, units = 200, 60

@@ -17,7 +17,7 @@ type ruling struct {
 	outcomes  []model.Outcome // one for each order, in their order
 	rows      []model.Order   // to be inserted
 	units     int64           // to be taken, one for each live row
-	exhausted bool            // somebody was refused because nothing else remains
+	exhausted bool            // an order was refused because nothing else remains
 }
 
 // judge decides about the orders of one voucher, one after the other.
@@ -30,7 +30,8 @@ type judge struct {
 }
 
 // rule decides about the orders of one voucher. The existing orders must have
-// been read after the voucher: who has taken its last unit is then among them.
+// been read after the voucher: the order that has taken its last unit is then
+// among them.
 func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Order, terms terms) ruling {
 	j := judge{
 		terms: terms, voucher: voucher,

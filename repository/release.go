@@ -45,8 +45,8 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 		return nil
 	}
 	return r.db.writeRepeatable(ctx, fmt.Sprintf("remove the releases of %d orders", len(orderIDs)), func(tx *gorm.DB, _ bool) error {
-		// By primary key, as Done does: two who lock the same rows by different
-		// indexes wait for each other crosswise.
+		// By primary key, as Done does: two transactions that lock the same rows by
+		// different indexes wait for each other crosswise.
 		var ids []int64
 		for some := range slices.Chunk(orderIDs, streamRows) {
 			var part []int64
@@ -62,7 +62,7 @@ func (r *Releases) DoneOrders(ctx context.Context, orderIDs []string) error {
 	})
 }
 
-// deleteReleases deletes in the order of ids, which everybody does.
+// deleteReleases deletes in the order of ids, as every transaction does.
 func deleteReleases(tx *gorm.DB, ids []int64) error {
 	ids = slices.Sorted(slices.Values(ids))
 	for some := range slices.Chunk(ids, streamRows) {

@@ -36,7 +36,7 @@ type voucherRow struct {
 	CopyOpenEpoch int64
 	CopyBarrier   *int64
 	Now           clock `gorm:"column:server_time"`
-	// OrderMode is how the database is sold from; only who takes units reads it.
+	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
 }
 
@@ -50,7 +50,7 @@ type stockStrategy interface {
 	// locks them in the order of ids.
 	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
 	// take takes units of a voucher that read has shown, and locks its row, also
-	// when there are none to take; exhausting says that somebody was refused
+	// when there are none to take; exhausting says that an order was refused
 	// because nothing else remains. It reports false when
 	// the voucher has to be read again, and errContended when the transaction
 	// has to begin anew.
@@ -92,7 +92,7 @@ func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
 }
 
 // selectForSale begins a query of voucherRows with the order mode, which stays
-// locked: whoever changes it waits for this transaction, and a transaction that
+// locked: a call that changes it waits for this transaction, and a transaction that
 // comes later sees the change.
 func selectForSale(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " + d.mode() + " AS order_mode")
@@ -121,7 +121,7 @@ func (s conditionalStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 func (s conditionalStock) take(tx *gorm.DB, v voucherRow, units int64, exhausting bool) (bool, error) {
 	most := int64(math.MaxInt64)
 	if exhausting {
-		// Somebody hears SOLD_OUT, which must be true: nothing may remain, also
+		// An order is refused with SOLD_OUT, which must be true: nothing may remain, also
 		// when an administrator adds units between our reading and our UPDATE.
 		most = units
 	}
@@ -136,7 +136,7 @@ type pessimisticStock struct {
 }
 
 func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as everybody does
+	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
 	if err != nil {
 		return nil, err
 	}

@@ -104,8 +104,8 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 // ChangeStock is going to refuse it, or when the database is sold from in sync
 // mode: ChangeStock alone gives the answer then.
 //
-// There is one intent per voucher: UNAVAILABLE while somebody else's is younger
-// than 10 s; an older one is replaced.
+// There is one intent per voucher: UNAVAILABLE while that of another call is
+// younger than 10 s; an older one is replaced.
 func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error) {
 	if err := checkChange(id, change); err != nil {
 		return intent, false, err
@@ -248,14 +248,14 @@ func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.Aud
 		return nil, err
 	}
 	err = v.db.writeRepeatable(ctx, "repair the stock of voucher "+id, func(tx *gorm.DB, _ bool) error {
-		if _, _, err := lockMode(tx, v.db.dialect); err != nil { // before the voucher, as everybody does
+		if _, _, err := lockMode(tx, v.db.dialect); err != nil { // before the voucher, as in every transaction
 			return err
 		}
 		row, err := lockVoucher(tx, v.db.dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
 		}
-		var live int64 // nobody makes or closes an order without the voucher's lock
+		var live int64 // no order is made or closed without the voucher's lock
 		if err := tx.Table("orders").Where("voucher_id = ?", id).Select("COUNT(slot)").Scan(&live).Error; err != nil {
 			return fmt.Errorf("count live orders: %w", err)
 		}

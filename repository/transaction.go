@@ -22,7 +22,7 @@ const (
 var errContended = errors.New("changed by others meanwhile")
 
 // pause waits before attempt n (from 0) is repeated: exponentially longer and
-// at random, so that those who collided do not collide again.
+// at random, so that transactions that collided do not collide again.
 func pause(ctx context.Context, n int) error {
 	longest := min(firstPause<<min(n, 10), longestPause)
 	timer := time.NewTimer(rand.N(longest) + longest/4) //nolint:gosec // spreads the load, guards nothing
@@ -59,7 +59,7 @@ func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB)
 
 // writeRepeatable is write for work that finds out by itself what it has done
 // already, and then does nothing more: a COMMIT without an answer is decided by
-// doing it again, and so is a row that somebody else has inserted meanwhile.
+// doing it again, and so is a row that another transaction has inserted meanwhile.
 // Work is told when an earlier attempt of this call may have been committed, and
 // says with errNothingToWrite that there is nothing to write.
 func (d *Database) writeRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
@@ -86,7 +86,7 @@ func (d *Database) writeRepeatable(ctx context.Context, action string, work func
 }
 
 // transaction runs work between BEGIN and COMMIT. Its errors are the driver's,
-// or errLost when nobody knows what became of the COMMIT.
+// or errLost when the outcome of the COMMIT is unknown.
 func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
 	session := d.gorm.WithContext(ctx)
 	if d.writer != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// loadEntries is how many orders one script call loads; it holds up everybody
-	// else for some hundred microseconds.
+	// loadEntries is how many orders one script call loads; it holds up other
+	// calls for some hundred microseconds.
 	loadEntries = 500
 	// closeTries bounds how often a close comes back with more keys: what the head
 	// names changes only when others close it too.
@@ -97,7 +97,7 @@ func (s *Store) Load(
 }
 
 // Open opens a loaded copy of the voucher, whose stock the database lacks so many
-// units of, if nobody has begun another one: otherwise ErrSuperseded. It may be
+// units of, if no other epoch was begun: otherwise ErrSuperseded. It may be
 // repeated. The keys of the previous epoch (0: none) are freed.
 func (s *Store) Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error {
 	c := &call{script: s.scripts.open, voucher: v.ID, epoch: epoch, args: []any{

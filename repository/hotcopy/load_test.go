@@ -310,8 +310,8 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 	})
 }
 
-// Nobody repairs a copy that a rebuild cannot: it takes the place of whatever lies
-// there.
+// What a rebuild could not replace would stay broken: it takes the place of
+// whatever lies there.
 func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 	t.Parallel()
 	overRedis(t, func(t *testing.T, s *sale) {

@@ -22,7 +22,7 @@ type copyModel struct {
 	closed  map[string]bool
 }
 
-const modelUsers, modelOrders = 5, 4 // each user's orders are his own
+const modelUsers, modelOrders = 5, 4 // no two users share orders
 
 func (m *copyModel) draw(t *rapid.T) model.ReserveRequest {
 	u := rapid.IntRange(0, modelUsers-1).Draw(t, "user")

@@ -184,7 +184,7 @@ func (s *Store) Due(
 	return due, nil
 }
 
-// maxDue bounds one reply, and how long its script holds up everybody else.
+// maxDue bounds one reply, and how long its script holds up other calls.
 const maxDue = 1000
 
 // Processing reads one page of the orders in the open copy of a voucher that
@@ -261,8 +261,8 @@ func follows(order model.Order, after model.Cursor) bool {
 const scanCount = 1000
 
 // Buyers calls yield with every user who has a reserved or a live order in the
-// open copy; with some of them perhaps twice. Who was marked before it began,
-// and stays so, is among them.
+// open copy; with some of them perhaps twice. A user who was marked before
+// it began, and stays so, is among them.
 func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
 	c := &call{script: s.scripts.confirm, voucher: voucherID}
 	s.run(ctx, c)
@@ -307,10 +307,10 @@ func (s *Store) pendings(
 	return nil
 }
 
-// scan reads a hash that has a sentinel, without holding up anybody. When the
-// sentinel was not met the hash vanished meanwhile and what was read is not all
-// of it: ErrCopyClosed. A hash that was never there is an error only to who
-// needs a whole one.
+// scan reads a hash that has a sentinel, without holding up other calls. When the
+// sentinel was not met, the hash vanished meanwhile and what was read is not all
+// of it: ErrCopyClosed. A hash that was never there is an error only when whole
+// is asked for.
 func (s *Store) scan(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
 	cursor, met := uint64(0), false
 	for {

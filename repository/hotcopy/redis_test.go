@@ -208,7 +208,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 }
 
 // An error that Redis, or a proxy before it, has never given before says nothing
-// about the orders: whoever changes something does not know whether it was done.
+// about the orders: a call that changes something does not know whether it was done.
 func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)

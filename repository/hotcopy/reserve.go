@@ -200,7 +200,7 @@ func (r *reservation) answer(a *model.ReserveResult, i int) {
 	}
 }
 
-// outside is the refusal of somebody who comes outside the sale's window.
+// outside is the refusal of an order outside the sale's window.
 func (r *reservation) outside() error {
 	v := model.Voucher{State: model.VoucherState(r.words[3]), BeginAt: microTime(r.words[4]), EndAt: microTime(r.words[5])}
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
@@ -209,8 +209,8 @@ func (r *reservation) outside() error {
 	return fmt.Errorf("%w: refused inside the window: %q", errReply, r.words[:reserveWords])
 }
 
-// other refuses somebody who has an order: 1 if it is pending or else 0, and
-// its id.
+// other refuses a user who has an order. Word is 1 if that one is pending or else
+// 0, and its id.
 func other(word string) error {
 	order := model.Order{ID: word[1:]}
 	if word[0] == '1' {

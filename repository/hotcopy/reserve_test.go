@@ -237,7 +237,7 @@ func TestReserveRace(t *testing.T) {
 				codes[model.CodeOf(a.Err)]++
 			}
 		})
-		// Who comes when all is sold hears so, unless he is a buyer.
+		// A user who comes when all is sold hears so, unless that user is a buyer.
 		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 10 || codes[model.CodeSoldOut] != 480 {
 			t.Errorf("answers %v", codes)
 		}

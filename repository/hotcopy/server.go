@@ -108,7 +108,7 @@ func (s *Store) Incarnation(ctx context.Context) (string, error) {
 		if canary, err = ids.New(); err != nil {
 			return "", fmt.Errorf("name a canary: %w", err)
 		}
-		err = s.client.SetNX(ctx, canaryKey, canary, 0).Err() // who comes second sees another one next time
+		err = s.client.SetNX(ctx, canaryKey, canary, 0).Err() // the slower of two instances sees the other one's next time
 	}
 	if err != nil {
 		return "", silent(err)

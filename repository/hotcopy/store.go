@@ -20,7 +20,7 @@ const (
 	// millisecond: it is for a Redis that is stopped or starting.
 	callTimeout = 3 * time.Second
 	// callOrders is how many orders one script call carries: it holds up
-	// everybody else for some hundred microseconds, not for longer.
+	// other calls for some hundred microseconds, not for longer.
 	callOrders = 100
 	// pipelineCalls is how many script calls share a pipeline where there may be
 	// any number, so that their replies need not all be held in memory.
@@ -30,8 +30,8 @@ const (
 	// answers alone.
 	retention = 7 * 24 * time.Hour
 	// loadRetention is how long a load may take. The keys of one that is given up are
-	// freed at once; this is for those whose process died and whose voucher nobody
-	// rebuilds any more.
+	// freed at once. This is for a load whose process died and whose voucher is not
+	// rebuilt any more.
 	loadRetention = time.Hour
 	// tombstoneRetention is how long a closed order's admission is refused if it
 	// arrives late: far above any connection's patience.
@@ -47,16 +47,16 @@ type Options struct {
 	// none: the one inside this process, which is another server at each start.
 	// Empty: Redis tells.
 	Identity string
-	// LockKeys lets Reserve look whether somebody else holds the user's lock.
+	// LockKeys lets Reserve look whether another program holds the user's lock.
 	// The locks must live on the same Redis, and it must not be a Cluster,
 	// where they are in other slots.
 	LockKeys bool
 }
 
-// Store keeps in Redis what admits the buyers of each voucher: who has
-// taken a unit, and the orders that wait to be persisted. Nothing counts the
-// units that are left: they are what the database can sell of the stock, without
-// those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the epoch that
+// Store keeps in Redis what admits the buyers of each voucher: the marks of the
+// users who have taken a unit, and the orders that wait to be persisted. No key
+// counts the units that are left: they are what the database can sell of the
+// stock, without those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the epoch that
 // is open; a missing key is a closed copy, never a sold-out one.
 //
 // An error that wraps model.ErrUnknownOutcome leaves open whether something was

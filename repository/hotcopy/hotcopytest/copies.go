@@ -251,7 +251,7 @@ func (c *Copies) Resubscribe() {
 	}
 }
 
-// tell tells those who watch.
+// tell tells every watcher.
 func (c *Copies) tell(ids []string) {
 	for _, w := range c.watchers {
 		w.ids = append(w.ids, ids...)

@@ -364,7 +364,7 @@ func (c *Copies) Close(ctx context.Context, voucherID string, epoch, opened int6
 
 // Abandon is that of hotcopy.Store.
 func (c *Copies) Abandon(ctx context.Context, voucherID string, epoch int64) {
-	_ = c.do(ctx, "Abandon", voucherID, func(s *Sale) error { // nobody is told whether it could
+	_ = c.do(ctx, "Abandon", voucherID, func(s *Sale) error { // it tells no result
 		if s != nil {
 			delete(s.Epochs, epoch)
 		}
