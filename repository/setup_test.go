@@ -87,9 +87,12 @@ func overMySQL(t *testing.T, test func(*testing.T, repository.StockStrategy)) {
 func overLostCommits(t *testing.T, test func(*testing.T, verdict, repository.StockStrategy)) {
 	t.Helper()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		t.Run(name, func(t *testing.T) {
-			overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) { test(t, lost, strategy) })
-		})
+		for _, strategy := range mysqlStrategies() {
+			t.Run(name+"/"+string(strategy), func(t *testing.T) {
+				t.Parallel()
+				test(t, lost, strategy)
+			})
+		}
 	}
 }
 
