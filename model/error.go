@@ -109,6 +109,25 @@ func Invalid(location, format string, args ...any) *Error {
 	}
 }
 
+// JoinInvalid makes one VALIDATION error of those that are not nil: nil when all are.
+func JoinInvalid(errs ...error) error {
+	var all *Error
+	for _, err := range errs {
+		one, ok := errors.AsType[*Error](err)
+		switch {
+		case !ok:
+		case all == nil:
+			all = one
+		default:
+			all.Fields = append(all.Fields, one.Fields...)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return all
+}
+
 // NotFound says that there is no such thing, or that it is not the caller's.
 func NotFound(what string) *Error {
 	return &Error{Code: CodeNotFound, Detail: "There is no such " + what + "."}

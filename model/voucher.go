@@ -1,10 +1,21 @@
 package model
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // MaxAmount bounds stock (units) and money (minor units of the currency): far
 // above any sale, far below what JavaScript or SQL would round.
 const MaxAmount = 1_000_000_000_000
+
+// Bounds of a voucher's texts, in characters: a heading, and a page of terms.
+const (
+	maxTitle       = 200
+	maxDescription = 4000
+)
 
 // VoucherState is what administrators decide about a voucher.
 type VoucherState string
@@ -144,6 +155,14 @@ type NewVoucher struct {
 	State       VoucherState // empty: published
 }
 
+// Check refuses what no voucher can be. Its error names every field that is wrong.
+func (v NewVoucher) Check() error {
+	return JoinInvalid(VoucherPatch{
+		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt,
+	}.Check(), checkAmount("stock", &v.Stock))
+}
+
 // VoucherPatch changes the fields that are not nil.
 type VoucherPatch struct {
 	Title       *string
@@ -155,11 +174,72 @@ type VoucherPatch struct {
 	State       *VoucherState
 }
 
+// Check refuses what no voucher can become, whatever it is now. Its error names
+// every field that is wrong.
+func (p VoucherPatch) Check() error {
+	var ends error
+	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
+		ends = Invalid("body.end_at", "must be after begin_at")
+	}
+	return JoinInvalid(checkTitle(p.Title), checkDescription(p.Description),
+		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends)
+}
+
+func checkTitle(title *string) error {
+	switch {
+	case title == nil:
+		return nil
+	case strings.TrimSpace(*title) == "":
+		return Invalid("body.title", "must not be blank")
+	case utf8.RuneCountInString(*title) > maxTitle:
+		return Invalid("body.title", "The title must have 1 to %d characters and not be blank.", maxTitle)
+	case strings.ContainsFunc(*title, unicode.IsControl):
+		return Invalid("body.title", "must not have control characters")
+	}
+	return nil
+}
+
+// checkDescription lets a text have lines and tabs.
+func checkDescription(text *string) error {
+	forbidden := func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' }
+	switch {
+	case text == nil:
+		return nil
+	case utf8.RuneCountInString(*text) > maxDescription:
+		return Invalid("body.description", "The description must have at most %d characters.", maxDescription)
+	case strings.ContainsFunc(*text, forbidden):
+		return Invalid("body.description", "must not have control characters other than tabs and line breaks")
+	}
+	return nil
+}
+
+func checkAmount(field string, amount *int64) error {
+	if amount != nil && (*amount < 0 || *amount > MaxAmount) {
+		return Invalid("body."+field, "%s must be from 0 to %d.", field, int64(MaxAmount))
+	}
+	return nil
+}
+
 // StockChange is a change by Delta or to an absolute Stock; exactly one of
 // them is set.
 type StockChange struct {
 	Delta *int64
 	Stock *int64
+}
+
+// Check refuses a change that is none, and one that no stock allows.
+func (c StockChange) Check() error {
+	switch {
+	case (c.Delta == nil) == (c.Stock == nil):
+		return Invalid("body", "Give either delta or stock.")
+	case c.Delta != nil && (*c.Delta < -MaxAmount || *c.Delta > MaxAmount):
+		return Invalid("body.delta", "must be between -%d and %d", int64(MaxAmount), int64(MaxAmount))
+	case c.Stock != nil && *c.Stock < 0:
+		return Invalid("body.stock", "must not be negative")
+	case c.Stock != nil && *c.Stock > MaxAmount:
+		return Invalid("body.stock", "the stock would be above %d", int64(MaxAmount))
+	}
+	return nil
 }
 
 // VoucherQuery selects vouchers, newest first.
