@@ -3,18 +3,10 @@ package service
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"seckill/internal/ids"
 	"seckill/model"
-)
-
-// Bounds of a voucher's texts, in characters: a heading, and a page of terms.
-const (
-	maxTitle       = 200
-	maxDescription = 4000
 )
 
 // announceTimeout bounds the message that tells other instances of a change;
@@ -111,7 +103,7 @@ func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Id
 	if v.State == "" {
 		v.State = model.VoucherPublished
 	}
-	if err := validNewVoucher(v); err != nil {
+	if err := v.Check(); err != nil {
 		return model.Voucher{}, err
 	}
 	id, err := ids.New()
@@ -130,7 +122,7 @@ func (s *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 	if err := s.changeable(id); err != nil {
 		return model.Voucher{}, err
 	}
-	if err := validPatch(patch); err != nil {
+	if err := patch.Check(); err != nil {
 		return model.Voucher{}, err
 	}
 	v, err := s.store.Patch(ctx, id, patch)
@@ -151,8 +143,8 @@ func (s *Vouchers) ChangeStock(
 	if err := s.changeable(id); err != nil {
 		return model.Voucher{}, err
 	}
-	if (change.Delta == nil) == (change.Stock == nil) {
-		return model.Voucher{}, model.Invalid("body", "Give either delta or stock.")
+	if err := change.Check(); err != nil {
+		return model.Voucher{}, err
 	}
 	v, err := s.changeStock(ctx, id, change, once)
 	s.changed(ctx, id)
@@ -199,41 +191,4 @@ func announceChange(ctx context.Context, copies *VoucherCache, announcer Announc
 		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
-}
-
-func validNewVoucher(v model.NewVoucher) error {
-	err := validPatch(model.VoucherPatch{
-		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt, State: &v.State,
-	})
-	if err != nil {
-		return err
-	}
-	return validAmount("stock", &v.Stock)
-}
-
-func validPatch(p model.VoucherPatch) error {
-	if p.Title != nil && (strings.TrimSpace(*p.Title) == "" || utf8.RuneCountInString(*p.Title) > maxTitle) {
-		return model.Invalid("body.title", "The title must have 1 to %d characters and not be blank.", maxTitle)
-	}
-	if p.Description != nil && utf8.RuneCountInString(*p.Description) > maxDescription {
-		return model.Invalid("body.description", "The description must have at most %d characters.", maxDescription)
-	}
-	if err := validAmount("price", p.Price); err != nil {
-		return err
-	}
-	if err := validAmount("face_value", p.FaceValue); err != nil {
-		return err
-	}
-	if p.BeginAt != nil && p.EndAt != nil && !p.BeginAt.Before(*p.EndAt) {
-		return model.Invalid("body.end_at", "end_at must be after begin_at.")
-	}
-	return nil
-}
-
-func validAmount(field string, amount *int64) error {
-	if amount != nil && (*amount < 0 || *amount > model.MaxAmount) {
-		return model.Invalid("body."+field, "%s must be from 0 to %d.", field, int64(model.MaxAmount))
-	}
-	return nil
 }
