@@ -63,30 +63,20 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 }
 
 func checkChange(id string, change model.StockChange) error {
-	if (change.Delta == nil) == (change.Stock == nil) {
-		return model.Invalid("body", "exactly one of delta and stock is expected")
+	if err := change.Check(); err != nil {
+		return err
 	}
 	return possible(id)
 }
 
-// newStock applies a change, within what amounts may be. A negative result is
-// left to the comparison with what is sold.
+// newStock applies a checked change. A negative result is left to the comparison
+// with what is sold.
 func newStock(stock int64, change model.StockChange) (int64, error) {
-	location := "body.stock"
-	if change.Delta != nil {
-		location = "body.delta"
-		if *change.Delta < -model.MaxAmount || *change.Delta > model.MaxAmount {
-			return 0, model.Invalid(location, "must be between -%d and %d", int64(model.MaxAmount), int64(model.MaxAmount))
-		}
-		stock += *change.Delta
-	} else {
-		stock = *change.Stock
-		if stock < 0 {
-			return 0, model.Invalid(location, "must not be negative")
-		}
+	if change.Stock != nil {
+		return *change.Stock, nil
 	}
-	if stock > model.MaxAmount {
-		return 0, model.Invalid(location, "the stock would be above %d", int64(model.MaxAmount))
+	if stock += *change.Delta; stock > model.MaxAmount {
+		return 0, model.Invalid("body.delta", "the stock would be above %d", int64(model.MaxAmount))
 	}
 	return stock, nil
 }
