@@ -2,10 +2,19 @@ package queue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/failpoint"
 	"seckill/model"
 )
 
@@ -123,34 +132,440 @@ func (c *consumption) run(ctx context.Context) error {
 	return err
 }
 
+// message is one message in hand, with what could be read of it.
+type message struct {
+	jetstream.Msg
+	sequence  uint64
+	delivered uint64 // how often, this time included
+	orders    []model.Reservation
+	flaws     []flaw
+	newer     bool // of a later version: what it says is not known
+}
+
+// receive reads a message and takes it into the hand.
+func (c *consumption) receive(raw jetstream.Msg) *message {
+	m := &message{Msg: raw}
+	if about, err := raw.Metadata(); err == nil { // the server's own words: it never fails
+		m.sequence, m.delivered = about.Sequence.Stream, about.NumDelivered
+	}
+	m.orders, m.flaws = decode(raw.Data(), m.sequence)
+	if len(m.flaws) > 0 && newer(raw.Data()) {
+		m.newer, m.flaws = true, nil
+	}
+	c.hand.take(m)
+	return m
+}
+
+// hand knows the messages that this instance has and has not answered yet, and
+// tells the server again and again that they are being worked on. One that
+// waits for its turn counts: the server would give it to somebody else.
+type hand struct {
+	wait time.Duration // of the server, for a sign of life
+
+	mu       sync.Mutex
+	messages map[*message]time.Time // when the server last heard of it
+}
+
+func newHand(wait time.Duration) *hand {
+	return &hand{wait: wait, messages: make(map[*message]time.Time)}
+}
+
+func (h *hand) take(m *message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.messages[m] = time.Now()
+}
+
+func (h *hand) release(m *message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.messages, m)
+}
+
+// beat gives signs of life until ctx ends: each message after a third of the
+// wait, so that one sign may get lost.
+func (h *hand) beat(ctx context.Context) {
+	// Twice as often as a sign is due, so that none is late by more than half.
+	ticker := time.NewTicker(h.wait / 6)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			h.sign(now)
+		}
+	}
+}
+
+func (h *hand) sign(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for m, last := range h.messages {
+		if now.Sub(last) < h.wait/3 {
+			continue
+		}
+		if m.InProgress() == nil { // else the connection is down: again at the next tick
+			h.messages[m] = now
+		}
+	}
+}
+
+// fetchAll fetches whenever it is wished, until ctx ends.
+func (c *consumption) fetchAll(ctx context.Context) error {
+	var worker jetstream.Consumer
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.wish:
+		}
+		var err error
+		if worker == nil {
+			worker, err = c.find(ctx, failures)
+		}
+		if err == nil {
+			err = c.fetch(worker)
+		}
+		switch {
+		case err == nil:
+			if failures > 0 {
+				c.queue.log.InfoContext(ctx, "orders are fetched again", slog.Int("failures", failures))
+			}
+			failures = 0
+		case errors.Is(err, nats.ErrConnectionClosed):
+			return unavailable("consume the orders", err)
+		default:
+			if failures++; failures == 1 && ctx.Err() == nil {
+				c.queue.log.WarnContext(ctx, "orders cannot be fetched", slog.Any("error", err))
+			}
+			worker = nil
+		}
+	}
+}
+
+// find looks the consumer up. After a failure it waits first, and puts the
+// consumer and the stream back if they are gone.
+func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consumer, error) {
+	if failures > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(growing(repairPause, longestRepairPause, failures)):
+		}
+		ctx, cancel := context.WithTimeout(ctx, startBudget)
+		defer cancel()
+		created, err := c.queue.prepare(ctx)
+		if created {
+			c.queue.log.ErrorContext(ctx, "the stream of orders was gone: what waited in it comes again only from the reservations")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	worker, err := c.queue.js.Consumer(ctx, c.queue.names.orders, workerName)
+	if err != nil {
+		return nil, fmt.Errorf("look the consumer up: %w", err)
+	}
+	return worker, nil
+}
+
+// fetch makes one fetch and passes on what it brings. It is not cut short when
+// the consuming ends: what is on its way would lie unacknowledged.
+func (c *consumption) fetch(worker jetstream.Consumer) error {
+	// A message may be as large as the server lets it be, and one that does not
+	// fit into a fetch would never come.
+	limit := max(fetchBytes, int(c.queue.conn.MaxPayload())+fetchSlack)
+	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxBytes(limit), jetstream.FetchMaxWait(fetchBudget))
+	if err != nil {
+		return fmt.Errorf("fetch orders: %w", err)
+	}
+	for raw := range batch.Messages() {
+		c.arrivals <- c.receive(raw)
+	}
+	if err := batch.Error(); err != nil {
+		return fmt.Errorf("fetch orders: %w", err)
+	}
+	return nil
+}
+
 // feed keeps the line: what has arrived and waits for a worker. A fetch is
 // welcome while the line is too short for a full call.
 func (c *consumption) feed(ctx context.Context) {
 	defer close(c.batches)
-	line := newLine(c.options.MaxOrders)
+	var line []*message
 	over := ctx.Done()
 	for stopping := false; ; {
 		var wish chan<- struct{}
 		var batches chan<- []*message
-		next := line.next()
-		if !stopping && !line.full() {
+		n, full := nextCall(line, c.options.MaxOrders)
+		if !stopping && !full {
 			wish = c.wish
 		}
-		if !stopping && len(next) > 0 {
+		if !stopping && n > 0 {
 			batches = c.batches
 		}
 		select {
 		case m, more := <-c.arrivals:
 			if !more {
-				c.giveBack(ctx, line.all())
+				c.giveBack(ctx, line)
 				return
 			}
-			line.add(m)
+			line = append(line, m)
 		case wish <- struct{}{}:
-		case batches <- next:
-			line.take()
+		case batches <- line[:n:n]:
+			line = line[n:]
 		case <-over:
 			stopping, over = true, nil
 		}
 	}
+}
+
+// nextCall tells how many messages at the head of a line make the next call: whole
+// ones while their orders fit into the limit, at least one. It is full when no
+// further message could join them.
+func nextCall(line []*message, limit int) (n int, full bool) {
+	orders := 0
+	for _, m := range line {
+		if n > 0 && orders+len(m.orders) > limit {
+			return n, true
+		}
+		n++
+		if orders += len(m.orders); orders >= limit {
+			return n, true
+		}
+	}
+	return n, false
+}
+
+const (
+	// callBudget bounds a call of persist. The longest transaction gives up
+	// after seconds, and bisecting a poisoned call takes some of them; a call
+	// that hangs must not keep its orders from another instance for ever.
+	callBudget = time.Minute
+	// firstDelay and longestDelay are the waits before a message comes again
+	// whose orders could not be persisted now: growing, so that a database that
+	// is down is not asked by the whole backlog, and short, because buyers wait
+	// for what comes as soon as it is well.
+	firstDelay   = 100 * time.Millisecond
+	longestDelay = 2 * time.Second
+	// helplessDelay is the wait for what time alone does not heal: a bug, or a
+	// message that only a newer worker can read.
+	helplessDelay = 5 * time.Second
+	// longestRest is the longest wait of a worker that could persist nothing. It
+	// is short, because what comes next may be of a voucher that is well.
+	longestRest = 500 * time.Millisecond
+	// newerAgain is between two warnings of messages that nobody here can read.
+	newerAgain = time.Minute
+)
+
+// outcome is what became of a batch.
+type outcome int
+
+const (
+	someDone outcome = iota // at least one message is done with
+	noneDone                // some were tried, and all in vain
+	notTried                // nothing was tried
+)
+
+// work persists one batch after another. It rests while nothing can be
+// persisted, so that a database that is down is not asked all the time: no longer
+// than nothing was persisted by any worker, because then the trouble is that of
+// single vouchers, and no other one may wait for it. What was not tried has cost
+// the database nothing, and is no reason to rest.
+func (c *consumption) work(ctx, working context.Context) {
+	failures := 0
+	for batch := range c.batches {
+		switch c.handle(working, batch) {
+		case someDone:
+			failures = 0
+			c.lastDone.Store(time.Now().UnixNano())
+		case notTried:
+		case noneDone:
+			failures++
+			idle := time.Since(time.Unix(0, c.lastDone.Load()))
+			select {
+			case <-ctx.Done():
+			case <-time.After(min(growing(firstDelay, longestRest, failures), idle)):
+			}
+		}
+	}
+}
+
+// handle persists a batch and answers its messages.
+func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
+	ctx, cancel := context.WithTimeout(ctx, callBudget)
+	defer cancel()
+	var orders []model.Reservation
+	for _, m := range batch {
+		orders = append(orders, m.orders...)
+	}
+	report := Delivery{Orders: len(orders), Messages: len(batch)}
+	begun := time.Now()
+	verdicts := c.call(ctx, orders)
+	report.Took = time.Since(begun)
+	became := notTried
+	for _, m := range batch {
+		verdict := worst(verdicts[:len(m.orders)])
+		verdicts = verdicts[len(m.orders):]
+		if m.delivered > 1 {
+			report.Again++
+		}
+		buried, err := c.bury(ctx, m)
+		report.Buried += buried
+		if m.newer {
+			err = errNewer
+		}
+		verdict = worst([]error{verdict, err})
+		if !errors.Is(verdict, model.ErrNotTried) {
+			became = noneDone
+		}
+		if c.settle(ctx, m, verdict) {
+			report.Acked++
+		} else {
+			report.Delayed++
+		}
+		c.hand.release(m)
+	}
+	if report.Acked > 0 {
+		became = someDone
+		c.flush(ctx)
+		failpoint.Reach(failpoint.AfterAck)
+	}
+	c.options.Observe(report)
+	return became
+}
+
+// call hands the orders to persist: in one call, or in several when a single
+// message holds more than one call takes. There is a verdict for every order.
+func (c *consumption) call(ctx context.Context, orders []model.Reservation) []error {
+	verdicts := make([]error, 0, len(orders))
+	for part := range slices.Chunk(orders, c.options.MaxOrders) {
+		verdicts = append(verdicts, c.callSafely(ctx, part)...)
+	}
+	return verdicts
+}
+
+// callSafely turns a panic, or an answer that makes no sense, into a verdict on
+// these orders: the worker serves everybody.
+func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
+	defer func() {
+		if p := recover(); p != nil {
+			verdicts = slices.Repeat([]error{fmt.Errorf("persist: panic: %v\n%s", p, debug.Stack())}, len(orders))
+		}
+	}()
+	verdicts = c.persist(ctx, orders)
+	if len(verdicts) != len(orders) {
+		return slices.Repeat([]error{fmt.Errorf("persist: %d verdicts on %d orders", len(verdicts), len(orders))}, len(orders))
+	}
+	return verdicts
+}
+
+// settle answers a message: the one place where an error becomes ack or nak. It
+// reports whether the message is done with.
+//
+// An ack is not waited for. What relies on it is the ack floor, and that rises
+// only with acks that have arrived: a lost one makes a rebuild wait until the
+// message was delivered again and recognised, and nothing worse.
+func (c *consumption) settle(ctx context.Context, m *message, verdict error) bool {
+	switch {
+	case verdict == nil:
+		failpoint.Reach(failpoint.BeforeAck)
+		c.answered(ctx, m, "ack", m.Ack())
+		return true
+	case passing(verdict):
+		c.queue.log.DebugContext(ctx, "a message comes again", slog.Uint64("sequence", m.sequence), slog.Any("error", verdict))
+		c.answered(ctx, m, "nak", m.NakWithDelay(growing(firstDelay, longestDelay, int(min(m.delivered, 64)))))
+	case errors.Is(verdict, errNewer):
+		c.warnOfNewer(ctx, m)
+		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
+	default: // a bug, which must not cost anybody an accepted order
+		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
+			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
+		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
+	}
+	return false
+}
+
+// warnOfNewer says now and then that messages wait for a newer worker.
+func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
+	last, now := c.newerWarned.Load(), time.Now().UnixNano()
+	if now-last < int64(newerAgain) || !c.newerWarned.CompareAndSwap(last, now) {
+		return
+	}
+	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",
+		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
+}
+
+// passing tells what time heals: the database or the queue is away, or did not
+// say what became of the orders.
+func passing(err error) bool {
+	return model.CodeOf(err) == model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// worst picks the verdict that decides about a whole message: a bug is reported
+// also when another order only has to wait.
+func worst(verdicts []error) error {
+	var found error
+	for _, err := range verdicts {
+		if err != nil && (found == nil || passing(found) && !passing(err)) {
+			found = err
+		}
+	}
+	return found
+}
+
+// bury puts what cannot be read of a message among the dead letters, under a
+// name that is the same when the message comes again.
+func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
+	for i, f := range m.flaws {
+		name := fmt.Sprintf("message.%d.%d", m.sequence, i)
+		err := c.queue.bury(ctx, name, model.DeadLetter{Reason: f.reason, Raw: f.raw})
+		if err != nil {
+			return i, err
+		}
+		c.queue.log.ErrorContext(ctx, "what cannot be read of a message was put among the dead letters",
+			slog.Uint64("sequence", m.sequence), slog.String("reason", f.reason))
+	}
+	return len(m.flaws), nil
+}
+
+// giveBack returns messages that nobody has begun with to the other instances.
+func (c *consumption) giveBack(ctx context.Context, messages []*message) {
+	for _, m := range messages {
+		c.answered(ctx, m, "nak", m.Nak())
+		c.hand.release(m)
+	}
+}
+
+func (c *consumption) answered(ctx context.Context, m *message, what string, err error) {
+	if err != nil { // the connection is down; the message comes again by itself
+		c.queue.log.DebugContext(ctx, "an answer to the queue was not sent", slog.String("answer", what),
+			slog.Uint64("sequence", m.sequence), slog.Any("error", err))
+	}
+}
+
+// flush pushes a call's acks out at once; the next fetch would do it too late
+// for whoever waits for the ack floor.
+func (c *consumption) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if err := c.queue.conn.FlushWithContext(ctx); err != nil {
+		c.queue.log.DebugContext(ctx, "acks may be lost with the connection", slog.Any("error", err))
+	}
+}
+
+// growing doubles a wait with every failure, up to a limit.
+func growing(first, longest time.Duration, failures int) time.Duration {
+	wait := first
+	for range failures - 1 {
+		if wait >= longest {
+			return longest
+		}
+		wait *= 2
+	}
+	return min(wait, longest)
 }

@@ -93,10 +93,7 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 func encodeLetter(letter model.DeadLetter) ([]byte, error) {
 	l := letter1{Version: version, Reason: letter.Reason, Raw: letter.Raw}
 	if r := letter.Reservation; r != nil {
-		l.Sequence = r.Sequence
-		l.Order = &order1{
-			ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency,
-		}
+		l.Sequence, l.Order = r.Sequence, new(orderOf(*r))
 	}
 	if len(l.Raw) > maxMessage {
 		// Larger than anything of ours, and too large for the server in base64.

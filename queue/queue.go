@@ -1,3 +1,14 @@
+// Package queue is the promise behind a 202: orders that were admitted wait in
+// a JetStream stream, on disk and flushed before they are acknowledged, until a
+// worker has persisted them.
+//
+// Each voucher has a subject of its own in the stream, so that what waits of one
+// can be told from what waits of the others.
+//
+// Nothing here decides what becomes of an order. Publishing answers "stored" or
+// "unknown", never "not stored"; consuming hands orders out until they were
+// persisted, at least once and any number of times. Both lean on the order id,
+// by which the database recognises what it has seen.
 package queue
 
 import (
@@ -11,6 +22,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
 )
 
 const (
@@ -148,4 +161,18 @@ func (q *Queue) Close(ctx context.Context) {
 		q.closed.Store(true)
 		q.conn.Close()
 	})
+}
+
+// unavailable says that the queue could not answer a question or make a change
+// that may be repeated.
+func unavailable(action string, err error) error {
+	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue does not answer.", err))
+}
+
+// unknown says that orders may or may not be stored. Every error of a publish
+// is one of these, also where nothing can have been sent: nobody may undo
+// anything for it, so that a finer distinction would only invite to.
+func unknown(action string, err error) error {
+	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
+		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))
 }

@@ -1,7 +1,12 @@
 package queue
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"strings"
 	"time"
 
@@ -72,23 +77,10 @@ type settings struct {
 }
 
 func settingsOf(n names, o Options) settings {
-	unlimited := func(limit int64) int64 {
-		if limit <= 0 {
-			return -1
-		}
-		return limit
-	}
-	wait, window := o.AckWait, o.Duplicates
-	if wait <= 0 {
-		wait = ackWait
-	}
-	if window <= 0 {
-		window = duplicates
-	}
 	return settings{
-		orders: ordersStream(n, max(o.Replicas, 1), unlimited(o.MaxBytes), window),
+		orders: ordersStream(n, max(o.Replicas, 1), cmp.Or(o.MaxBytes, -1), cmp.Or(o.Duplicates, duplicates)),
 		dead:   deadStream(n, max(o.Replicas, 1)),
-		worker: workerConsumer(wait),
+		worker: workerConsumer(cmp.Or(o.AckWait, ackWait)),
 	}
 }
 
@@ -167,4 +159,222 @@ func workerConsumer(wait time.Duration) jetstream.ConsumerConfig {
 		MaxAckPending: maxAckPending,
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
 	}
+}
+
+// deviation is a setting that the server has otherwise.
+type deviation struct {
+	name     string
+	is, must any
+}
+
+// String implements fmt.Stringer, for errors.
+func (d deviation) String() string { return fmt.Sprintf("%s is %v, must be %v", d.name, d.is, d.must) }
+
+// differences collects deviations.
+type differences []deviation
+
+func (d *differences) add(name string, is, must any) {
+	if !reflect.DeepEqual(is, must) {
+		*d = append(*d, deviation{name: name, is: is, must: must})
+	}
+}
+
+// compareFixed names what a stream has otherwise that a server cannot change.
+func compareFixed(have, wanted jetstream.StreamConfig) differences {
+	var found differences
+	found.add("storage", have.Storage, wanted.Storage)
+	found.add("retention", have.Retention, wanted.Retention)
+	found.add("sealed", have.Sealed, false)
+	found.add("mirror", have.Mirror != nil, false)
+	found.add("persist_mode", have.PersistMode, wanted.PersistMode) // "async" acknowledges before the disk has it
+	return found
+}
+
+// compareStream names what a stream has otherwise, and gives the configuration
+// that corrects it. Settings that can neither lose an
+// accepted order nor refuse one needlessly stay as the operator made them:
+// max_bytes and max_msgs (with "discard new" they only refuse), compression,
+// placement, description, and more replicas than were asked for.
+func compareStream(have, wanted jetstream.StreamConfig) (differences, jetstream.StreamConfig) {
+	next := have
+	next.Subjects = wanted.Subjects
+	next.Discard, next.DiscardNewPerSubject = wanted.Discard, wanted.DiscardNewPerSubject
+	next.MaxAge, next.MaxMsgsPerSubject, next.MaxMsgSize = wanted.MaxAge, wanted.MaxMsgsPerSubject, wanted.MaxMsgSize
+	next.Duplicates = wanted.Duplicates
+	next.Replicas = max(have.Replicas, wanted.Replicas)
+	next.NoAck, next.AllowDirect, next.AllowRollup = false, wanted.AllowDirect, wanted.AllowRollup
+	next.Sources, next.SubjectTransform, next.RePublish = nil, nil, nil
+	var found differences
+	found.add("subjects", have.Subjects, next.Subjects)
+	found.add("discard", have.Discard, next.Discard)
+	found.add("discard_new_per_subject", have.DiscardNewPerSubject, next.DiscardNewPerSubject)
+	found.add("max_age", have.MaxAge, next.MaxAge)
+	found.add("max_msgs_per_subject", have.MaxMsgsPerSubject, next.MaxMsgsPerSubject)
+	found.add("max_msg_size", have.MaxMsgSize, next.MaxMsgSize)
+	found.add("duplicate_window", have.Duplicates, next.Duplicates)
+	found.add("num_replicas", max(have.Replicas, 1), next.Replicas)
+	found.add("no_ack", have.NoAck, next.NoAck)
+	found.add("allow_direct", have.AllowDirect, next.AllowDirect)
+	found.add("allow_rollup_hdrs", have.AllowRollup, next.AllowRollup)
+	found.add("sources", len(have.Sources) > 0, false)
+	found.add("subject_transform", have.SubjectTransform != nil, false)
+	found.add("republish", have.RePublish != nil, false)
+	return found, next
+}
+
+// compareWorker names what the consumer has otherwise.
+func compareWorker(have, wanted jetstream.ConsumerConfig) differences {
+	var found differences
+	found.add("deliver_policy", have.DeliverPolicy, wanted.DeliverPolicy)
+	found.add("ack_policy", have.AckPolicy, wanted.AckPolicy)
+	found.add("ack_wait", have.AckWait, wanted.AckWait)
+	found.add("max_deliver", have.MaxDeliver, wanted.MaxDeliver)
+	found.add("backoff", len(have.BackOff), 0)
+	found.add("filter_subject", have.FilterSubject, "")
+	found.add("filter_subjects", len(have.FilterSubjects), 0)
+	found.add("replay_policy", have.ReplayPolicy, wanted.ReplayPolicy)
+	found.add("rate_limit_bps", have.RateLimit, wanted.RateLimit)
+	found.add("max_ack_pending", have.MaxAckPending, wanted.MaxAckPending)
+	found.add("headers_only", have.HeadersOnly, false)
+	found.add("max_batch", have.MaxRequestBatch, 0)
+	found.add("max_expires", have.MaxRequestExpires, wanted.MaxRequestExpires)
+	found.add("max_bytes", have.MaxRequestMaxBytes, 0)
+	found.add("inactive_threshold", have.InactiveThreshold, wanted.InactiveThreshold)
+	found.add("num_replicas", have.Replicas, 0) // as the stream
+	found.add("mem_storage", have.MemoryStorage, false)
+	found.add("pause_until", have.PauseUntil != nil, false)
+	found.add("priority_policy", have.PriorityPolicy, wanted.PriorityPolicy)
+	found.add("deliver_subject", have.DeliverSubject, "")
+	return found
+}
+
+// prepare makes the server hold the streams and the consumer as wanted. It
+// reports whether the stream of orders had to be created.
+func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
+	if created, err = q.prepareStream(ctx, q.wanted.orders); err != nil {
+		return created, err
+	}
+	if _, err = q.prepareStream(ctx, q.wanted.dead); err != nil {
+		return created, err
+	}
+	if err = q.prepareWorker(ctx); err != nil {
+		return created, fmt.Errorf("prepare the consumer %s of %s: %w", workerName, q.names.orders, err)
+	}
+	return created, nil
+}
+
+// prepareStream creates a stream that is missing, and corrects one that is not
+// as it must be.
+func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig) (created bool, err error) {
+	stream, err := q.js.Stream(ctx, wanted.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		created = true
+		stream, err = q.createStream(ctx, wanted)
+	}
+	if err == nil {
+		err = q.correctStream(ctx, stream.CachedInfo().Config, wanted)
+	}
+	if err != nil {
+		return created, fmt.Errorf("prepare the stream %s: %w", wanted.Name, err)
+	}
+	return created, nil
+}
+
+// correctStream changes what a stream has otherwise than wanted, and says so.
+func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.StreamConfig) error {
+	if have.MaxMsgs > 0 || have.MaxBytes > 0 && have.MaxBytes != wanted.MaxBytes {
+		q.log.WarnContext(ctx, "a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
+			slog.String("stream", wanted.Name), slog.Int64("max_msgs", have.MaxMsgs), slog.Int64("max_bytes", have.MaxBytes))
+	}
+	if found := compareFixed(have, wanted); len(found) > 0 {
+		d := found[0]
+		return fmt.Errorf("its %s is %v and must be %v; a server cannot change that: "+
+			"let its messages be consumed, delete it, and start again", d.name, d.is, d.must)
+	}
+	deviations, next := compareStream(have, wanted)
+	if len(deviations) == 0 {
+		return nil
+	}
+	if _, err := q.js.UpdateStream(ctx, next); err != nil {
+		return fmt.Errorf("it is not as it must be (%v), and the server refuses to correct it: %w", deviations, err)
+	}
+	for _, d := range deviations {
+		q.log.WarnContext(ctx, "a stream of the order queue was not as it must be, and was corrected",
+			slog.String("stream", wanted.Name), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
+	}
+	return nil
+}
+
+// createStream makes a stream. That of the orders counts from the microseconds
+// since 1970: should the server ever lose it, the messages of the new one still
+// have greater numbers than those of the old, with which rebuilds were told
+// apart what came before them and what after.
+func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig) (jetstream.Stream, error) {
+	if wanted.Name == q.names.orders {
+		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
+	}
+	stream, err := q.js.CreateStream(ctx, wanted)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, maybe with another sequence
+		return q.js.Stream(ctx, wanted.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create it with %d replicas: %w", wanted.Replicas, err)
+	}
+	q.log.InfoContext(ctx, "a stream of the order queue was created", slog.String("stream", wanted.Name), slog.Int("replicas", wanted.Replicas))
+	return stream, nil
+}
+
+// prepareWorker creates the consumer. One that is not as it must be is made
+// anew: what was not acknowledged lies in the stream and is delivered again,
+// also what a limit of deliveries had given up, which an update would leave
+// lying there for ever.
+func (q *Queue) prepareWorker(ctx context.Context) error {
+	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return q.createWorker(ctx)
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		q.log.WarnContext(ctx, "the consumer of the order queue pushed, and is made anew", slog.String("stream", q.names.orders))
+	case err != nil:
+		return err
+	default:
+		deviations := compareWorker(worker.CachedInfo().Config, q.wanted.worker)
+		if len(deviations) == 0 {
+			return nil
+		}
+		for _, d := range deviations {
+			q.log.WarnContext(ctx, "the consumer of the order queue was not as it must be, and is made anew",
+				slog.String("stream", q.names.orders), slog.String("setting", d.name), slog.Any("was", d.is), slog.Any("is", d.must))
+		}
+	}
+	if err := q.js.DeleteConsumer(ctx, q.names.orders, workerName); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	return q.createWorker(ctx)
+}
+
+// forgetDeliveries makes what the process before this one had in hand when it
+// died be delivered at once instead of after ackWait.
+func (q *Queue) forgetDeliveries(ctx context.Context) error {
+	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrNotPullConsumer):
+		return nil // prepare sees to it
+	case err != nil:
+		return fmt.Errorf("look at the consumer %s: %w", workerName, err)
+	case worker.CachedInfo().NumAckPending == 0:
+		return nil
+	}
+	if err := q.js.DeleteConsumer(ctx, q.names.orders, workerName); err != nil {
+		return fmt.Errorf("delete the consumer %s: %w", workerName, err)
+	}
+	return nil
+}
+
+func (q *Queue) createWorker(ctx context.Context) error {
+	if _, err := q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker); err != nil {
+		return fmt.Errorf("create it: %w", err)
+	}
+	q.log.InfoContext(ctx, "the consumer of the order queue was created", slog.String("stream", q.names.orders))
+	return nil
 }

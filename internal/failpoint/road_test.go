@@ -43,7 +43,7 @@ var roads = map[string][]string{
 	"accepted": {"service/admission.go reserve", "service/admission.go publish"},
 	"persisted": {
 		"service/persist.go Persist", "service/persist_batch.go commit", "repository/order_create.go attempt", "service/persist.go buryOne",
-		"service/settle.go settle", "queue/consumer.go settle", "queue/consumer.go handle",
+		"service/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/cancel.go Cancel", "service/cancel.go returnUnit"},
 	"relayed":   {"service/relay.go apply", "service/relay.go note"},
