@@ -9,16 +9,15 @@ import (
 	"seckill/model"
 )
 
-// Backlog tells what waits, with two questions that the server answers from
-// memory: cheap enough to ask several times a second.
+// Backlog tells what waits. It asks the server two questions that are answered from
+// memory, so that it may be called several times a second.
 //
-// The ack floor must never be overstated: a rebuild takes everything up to it
-// for decided. The consumer is asked before the stream, so that all of the
-// answer holds at the time of the second reading (a floor only rises). It lags
-// when acknowledgements were lost, until the messages were delivered again;
-// what the stream has dropped was acknowledged in any case, because nothing
-// else removes a message from a work queue. An empty one has thus been
-// acknowledged up to its last message.
+// The ack floor must never be overstated, because a rebuild takes every message up
+// to it for decided. The consumer is asked before the stream: its floor only rises,
+// so that it holds also at the time of the second answer. The consumer's floor lags
+// behind lost acknowledgements until their messages were delivered again. But only
+// an acknowledgement removes a message from a work queue: what is no longer in the
+// stream was acknowledged, and in an empty stream everything was.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -27,7 +26,7 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	switch {
 	case err == nil:
 		floor = worker.CachedInfo().AckFloor.Stream
-	case errors.Is(err, jetstream.ErrConsumerNotFound): // about to be made again; the stream knows
+	case errors.Is(err, jetstream.ErrConsumerNotFound): // it is about to be created again; the stream tells the floor
 	default:
 		return model.Backlog{}, unavailable("ask for the queue's worker", err)
 	}
@@ -73,7 +72,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		if err != nil {
 			return model.Backlog{}, unavailable(action, err)
 		}
-		// It may have gone since it was read, and was there then.
+		// The message may have gone since it was read; it counts all the same.
 		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<62))
 		b.AckFloor = min(b.AckFloor, first.Sequence-1)
 		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
@@ -92,7 +91,7 @@ func backlog(floor uint64, info *jetstream.StreamInfo) model.Backlog {
 		return b
 	}
 	b.AckFloor = max(floor, info.State.FirstSeq-1)
-	// Both times are the server's: the clock of this machine has no say.
+	// Both times are by the server's clock.
 	b.Age = max(0, info.TimeStamp.Sub(info.State.FirstTime))
 	return b
 }

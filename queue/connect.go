@@ -19,10 +19,10 @@ const (
 	// dependency is missing.
 	dialBudget = 3 * time.Second
 	// reconnectPause is the wait between two tries to reach a server that is
-	// gone: a restart is over in less than a second.
+	// gone. It is short because a restart takes less than a second.
 	reconnectPause = 100 * time.Millisecond
-	// pingPause and deadPings tell after 10 s that a connection is dead though
-	// nobody closed it; the library's 2 minutes are too long for a sale.
+	// pingPause and deadPings find a dead connection that was not closed within
+	// 10 s; the library's 2 minutes are too long for a sale.
 	pingPause = 5 * time.Second
 	deadPings = 2
 
@@ -30,13 +30,14 @@ const (
 	// the login does so several times a second.
 	sameAgain = 10 * time.Second
 
-	// The oldest server that knows everything stream.go asks for (first_seq,
-	// metadata), and whose work queues were seen to keep what they store.
+	// The oldest server that knows every setting of stream.go (first_seq,
+	// metadata), and whose work queues were tested to keep their messages.
 	oldestMajor, oldestMinor = 2, 10
 )
 
-// connect makes the connection, without retrying: start says what is missing.
-// Later on it is made again for ever, also while the server refuses the login.
+// connect makes the connection. It tries once, because start has to say which
+// dependency is missing. A connection that is lost later is made again for ever,
+// also while the server refuses the login.
 func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, error) {
 	if o.InProcess == nil {
 		if err := checkURLs(o.URL); err != nil {
@@ -52,8 +53,8 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 		nats.IgnoreAuthErrorAbort(),
 		nats.ReconnectWait(reconnectPause),
 		nats.ReconnectJitter(reconnectPause, reconnectPause),
-		// Nothing is buffered while the connection is down: a publish that
-		// fails must fail now, not be sent after its caller has left.
+		// Nothing is buffered while the connection is down. A publish must fail
+		// now, and not be sent after its caller has left.
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(pingPause),
 		nats.MaxPingsOutstanding(deadPings),
@@ -78,7 +79,7 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	var last string
 	var until time.Time
-	// An error that every try to connect repeats is said once in a while.
+	// An error that every try to connect repeats is logged once per sameAgain.
 	again := func(err error) bool {
 		if err.Error() == last && time.Now().Before(until) {
 			return true
@@ -89,7 +90,7 @@ func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	return []nats.Option{
 		nats.DisconnectErrHandler(func(conn *nats.Conn, err error) {
 			if conn.IsClosed() {
-				return // the handler of that says so
+				return // ClosedHandler reports it
 			}
 			log.Warn("the order queue is disconnected", slog.Any("error", err))
 		}),
@@ -111,8 +112,8 @@ func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 	}
 }
 
-// checkURLs refuses what cannot be an address, without repeating it: it may
-// hold a password, and the library's own error would show it.
+// checkURLs refuses what cannot be an address. Its error does not show the address,
+// as the library's would, because that may hold a password.
 func checkURLs(list string) error {
 	for i, text := range strings.Split(list, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
@@ -123,7 +124,7 @@ func checkURLs(list string) error {
 	return nil
 }
 
-// address names the servers without what opens them.
+// address names the servers without their passwords.
 func address(o Options) string {
 	if o.InProcess != nil {
 		return "the embedded server"
@@ -137,7 +138,7 @@ func address(o Options) string {
 	return strings.Join(hosts, ", ")
 }
 
-// checkServer tells a server that cannot keep the promise at all.
+// checkServer refuses a server that is too old or has no JetStream.
 func (q *Queue) checkServer(ctx context.Context) error {
 	version := q.conn.ConnectedServerVersion()
 	if !recent(version) {

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// fetchMessages and fetchBytes bound one fetch; the next one begins when
-	// less than a full call of persist is left of it. In hand are thus at most
-	// one fetch (1 MiB of text, or the server's max_payload if that is more),
-	// one call that waits to be taken, and one for each worker: a few MiB, and
-	// never more than some 2,000 messages.
+	// fetchMessages and fetchBytes bound one fetch. The next one begins when
+	// less than a full call of persist is left of it. An instance thus has in
+	// hand at most one fetch (1 MiB of text, or the server's max_payload if that
+	// is more), one call that waits to be taken, and one for each worker: a few
+	// MiB, and never more than some 2,000 messages.
 	fetchMessages = 500
 	fetchBytes    = 1 << 20
 	// fetchSlack is for the subjects and headers of a message of max_payload.
 	fetchSlack = 4 << 10
-	// fetchBudget is how long a fetch waits for its messages. They come through
-	// as they arrive; this is how long an orderly stop may wait for the fetch
-	// to end, whose messages would otherwise lie until ackWait.
+	// fetchBudget is how long a fetch waits for messages, which are passed on as
+	// they arrive. An orderly stop waits for the fetch under way, because its
+	// messages would otherwise not be delivered again until ackWait is over.
 	fetchBudget = time.Second
 	// stopBudget is how long calls under way may go on after the end was asked
-	// for: longer than a transaction, shorter than a call that has to look for
-	// what cannot be stored. What is cut off comes again.
+	// for: longer than a transaction, shorter than a call that has to bisect its
+	// orders. The messages of a call that is cut off come again.
 	stopBudget = 6 * time.Second
 	// repairPause and longestRepairPause are the waits between two tries to
 	// reach the server again, growing.
@@ -66,8 +66,8 @@ type ConsumeOptions struct {
 	Observe   func(Delivery)
 }
 
-// Consume hands the queue's orders to persist until ctx ends; then the calls
-// under way may finish, what was not begun is given back, and it returns nil.
+// Consume hands the queue's orders to persist until ctx ends. Then the calls under
+// way may finish, the other messages are given back, and it returns nil.
 // It survives the loss of the server, of the consumer and of the stream, and
 // fails only when the Queue is closed under it.
 func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) error {
@@ -87,9 +87,9 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 	return c.run(ctx)
 }
 
-// consumption is one run of Consume: a fetcher, a feeder that puts what was
-// fetched in line, and the workers that are fed. All channels hand over
-// directly; what waits, waits in the line.
+// consumption is one run of Consume: a fetcher, a feeder that keeps the fetched
+// messages in a line, and workers that take their calls from the feeder. The
+// channels have no buffers; messages wait in the line only.
 type consumption struct {
 	queue   *Queue
 	persist Persist
@@ -156,9 +156,9 @@ func (c *consumption) receive(raw jetstream.Msg) *message {
 	return m
 }
 
-// hand knows the messages that this instance has and has not answered yet, and
-// tells the server again and again that they are being worked on. One that
-// waits for its turn counts: the server would give it to somebody else.
+// hand knows the messages that this instance has and has not answered yet. It keeps
+// telling the server that they are being worked on, also those that wait for their
+// turn: the server would give them to another instance.
 type hand struct {
 	wait time.Duration // of the server, for a sign of life
 
@@ -182,8 +182,8 @@ func (h *hand) release(m *message) {
 	delete(h.messages, m)
 }
 
-// beat gives signs of life until ctx ends: each message after a third of the
-// wait, so that one sign may get lost.
+// beat gives a sign of life for each message after every third of the wait, so that
+// one sign may get lost, until ctx ends.
 func (h *hand) beat(ctx context.Context) {
 	// Twice as often as a sign is due, so that none is late by more than half.
 	ticker := time.NewTicker(h.wait / 6)
@@ -272,11 +272,11 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 	return worker, nil
 }
 
-// fetch makes one fetch and passes on what it brings. It is not cut short when
-// the consuming ends: what is on its way would lie unacknowledged.
+// fetch makes one fetch and passes its messages on. It is not cut short when the
+// consuming ends: messages on their way would stay unacknowledged until ackWait.
 func (c *consumption) fetch(worker jetstream.Consumer) error {
-	// A message may be as large as the server lets it be, and one that does not
-	// fit into a fetch would never come.
+	// A message may be as large as the server's max_payload. One that does not
+	// fit into a fetch would never be delivered.
 	limit := max(fetchBytes, int(c.queue.conn.MaxPayload())+fetchSlack)
 	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxBytes(limit), jetstream.FetchMaxWait(fetchBudget))
 	if err != nil {
@@ -291,8 +291,8 @@ func (c *consumption) fetch(worker jetstream.Consumer) error {
 	return nil
 }
 
-// feed keeps the line: what has arrived and waits for a worker. A fetch is
-// welcome while the line is too short for a full call.
+// feed keeps the line of messages that wait for a worker. It asks for a fetch while
+// the line is too short for a full call.
 func (c *consumption) feed(ctx context.Context) {
 	defer close(c.batches)
 	var line []*message
@@ -341,23 +341,23 @@ func nextCall(line []*message, limit int) (n int, full bool) {
 }
 
 const (
-	// callBudget bounds a call of persist. The longest transaction gives up
-	// after seconds, and bisecting a poisoned call takes some of them; a call
-	// that hangs must not keep its orders from another instance for ever.
+	// callBudget bounds a call of persist: a call that hangs must not keep its
+	// orders from other instances for ever. The longest transaction gives up
+	// after seconds, and bisecting a poisoned call takes several transactions.
 	callBudget = time.Minute
 	// firstDelay and longestDelay are the waits before a message comes again
-	// whose orders could not be persisted now: growing, so that a database that
-	// is down is not asked by the whole backlog, and short, because buyers wait
-	// for what comes as soon as it is well.
+	// whose orders could not be persisted now. They grow, so that the whole
+	// backlog does not ask a database that is down. They are short, because
+	// buyers wait for their orders once the database is well.
 	firstDelay   = 100 * time.Millisecond
 	longestDelay = 2 * time.Second
-	// helplessDelay is the wait for what time alone does not heal: a bug, or a
-	// message that only a newer worker can read.
+	// helplessDelay is the wait after a bug, and for a message that only a newer
+	// worker can read: neither is mended soon.
 	helplessDelay = 5 * time.Second
 	// longestRest is the longest wait of a worker that could persist nothing. It
-	// is short, because what comes next may be of a voucher that is well.
+	// is short, because the next messages may be of a voucher that is well.
 	longestRest = 500 * time.Millisecond
-	// newerAgain is between two warnings of messages that nobody here can read.
+	// newerAgain is between two warnings of messages of a later version.
 	newerAgain = time.Minute
 )
 
@@ -370,11 +370,11 @@ const (
 	notTried                // nothing was tried
 )
 
-// work persists one batch after another. It rests while nothing can be
-// persisted, so that a database that is down is not asked all the time: no longer
-// than nothing was persisted by any worker, because then the trouble is that of
-// single vouchers, and no other one may wait for it. What was not tried has cost
-// the database nothing, and is no reason to rest.
+// work persists one batch after another. After a batch in vain it rests, so that it
+// does not keep asking a database that is down. It rests no longer than the time
+// since any worker has persisted something: where others succeed, the trouble is
+// that of single vouchers, and the rest must not wait for them. A batch that was
+// not tried has cost the database nothing, and is no reason to rest.
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
@@ -448,8 +448,8 @@ func (c *consumption) call(ctx context.Context, orders []model.Reservation) []er
 	return verdicts
 }
 
-// callSafely turns a panic, or an answer that makes no sense, into a verdict on
-// these orders: the worker serves everybody.
+// callSafely turns a panic, or a wrong number of verdicts, into a verdict on these
+// orders, so that the worker goes on with the others.
 func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation) (verdicts []error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -466,9 +466,9 @@ func (c *consumption) callSafely(ctx context.Context, orders []model.Reservation
 // settle answers a message: the one place where an error becomes ack or nak. It
 // reports whether the message is done with.
 //
-// An ack is not waited for. What relies on it is the ack floor, and that rises
-// only with acks that have arrived: a lost one makes a rebuild wait until the
-// message was delivered again and recognised, and nothing worse.
+// It does not wait for the server to confirm an ack. Only the ack floor depends on
+// acks, and it rises with those that have arrived. After a lost one a rebuild waits
+// until the message was delivered again and its orders were recognised.
 func (c *consumption) settle(ctx context.Context, m *message, verdict error) bool {
 	switch {
 	case verdict == nil:
@@ -481,7 +481,7 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) boo
 	case errors.Is(verdict, errNewer):
 		c.warnOfNewer(ctx, m)
 		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
-	default: // a bug, which must not cost anybody an accepted order
+	default: // a bug, for which no accepted order may be lost
 		c.queue.log.ErrorContext(ctx, "a message cannot be persisted and comes again", slog.Uint64("sequence", m.sequence),
 			slog.Uint64("delivered", m.delivered), slog.Any("error", verdict))
 		c.answered(ctx, m, "nak", m.NakWithDelay(helplessDelay))
@@ -489,7 +489,7 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) boo
 	return false
 }
 
-// warnOfNewer says now and then that messages wait for a newer worker.
+// warnOfNewer logs, once per newerAgain, that messages wait for a newer worker.
 func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 	last, now := c.newerWarned.Load(), time.Now().UnixNano()
 	if now-last < int64(newerAgain) || !c.newerWarned.CompareAndSwap(last, now) {
@@ -499,15 +499,15 @@ func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
 		slog.Uint64("sequence", m.sequence), slog.Int("known_version", version))
 }
 
-// passing tells what time heals: the database or the queue is away, or did not
-// say what became of the orders.
+// passing tells whether an error passes by itself: the database or the queue is
+// away, or did not say what became of the orders.
 func passing(err error) bool {
 	return model.CodeOf(err) == model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// worst picks the verdict that decides about a whole message: a bug is reported
-// also when another order only has to wait.
+// worst picks the verdict that decides about a whole message: that of a bug before
+// that of an order that only has to wait.
 func worst(verdicts []error) error {
 	var found error
 	for _, err := range verdicts {
@@ -518,8 +518,8 @@ func worst(verdicts []error) error {
 	return found
 }
 
-// bury puts what cannot be read of a message among the dead letters, under a
-// name that is the same when the message comes again.
+// bury puts the flaws of a message among the dead letters, under names that are the
+// same when the message comes again.
 func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 	for i, f := range m.flaws {
 		name := fmt.Sprintf("message.%d.%d", m.sequence, i)
@@ -533,7 +533,7 @@ func (c *consumption) bury(ctx context.Context, m *message) (int, error) {
 	return len(m.flaws), nil
 }
 
-// giveBack returns messages that nobody has begun with to the other instances.
+// giveBack lets the server deliver messages at once to other instances.
 func (c *consumption) giveBack(ctx context.Context, messages []*message) {
 	for _, m := range messages {
 		c.answered(ctx, m, "nak", m.Nak())
@@ -542,14 +542,14 @@ func (c *consumption) giveBack(ctx context.Context, messages []*message) {
 }
 
 func (c *consumption) answered(ctx context.Context, m *message, what string, err error) {
-	if err != nil { // the connection is down; the message comes again by itself
+	if err != nil { // the connection is down; the server delivers the message again
 		c.queue.log.DebugContext(ctx, "an answer to the queue was not sent", slog.String("answer", what),
 			slog.Uint64("sequence", m.sequence), slog.Any("error", err))
 	}
 }
 
-// flush pushes a call's acks out at once; the next fetch would do it too late
-// for whoever waits for the ack floor.
+// flush sends a call's acks at once. The next fetch would send them too late for a
+// rebuild that waits for the ack floor.
 func (c *consumption) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()

@@ -29,19 +29,19 @@ type letter1 struct {
 	Raw      []byte  `json:"raw,omitempty"`
 }
 
-// Bury puts what cannot be persisted where an operator finds it. The same order
-// buried again, at any time, is one letter; the first reason stays.
+// Bury stores a letter about an order that cannot be persisted. An order that is
+// buried again, at any time, keeps its first letter.
 func (q *Queue) Bury(ctx context.Context, letter model.DeadLetter) error {
 	if letter.Reservation == nil {
 		sum := sha256.Sum256(letter.Raw)
 		return q.bury(ctx, "raw."+hex.EncodeToString(sum[:]), letter)
 	}
-	// An order id may hold dots, also where a subject must not have them.
+	// An order id may hold dots where a subject must not have them.
 	return q.bury(ctx, orderLetter+base64.RawURLEncoding.EncodeToString([]byte(letter.Reservation.ID)), letter)
 }
 
-// Buried names the orders that have a letter: their subjects say so, and the
-// server tells them all at once.
+// Buried names the orders that have a letter. It asks the server once, for the
+// subjects of the letters.
 func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	stream, err := q.deadStream(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	return buried, nil
 }
 
-// bury stores a letter under a name of its own: only if its subject is empty.
+// bury stores a letter under a name, unless there is one of that name.
 func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) error {
 	body, err := encodeLetter(letter)
 	if err != nil {
@@ -76,13 +76,13 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 			jetstream.WithExpectStream(q.names.dead), jetstream.WithExpectLastSequencePerSubject(0))
 	}
 	if err = try(); errors.Is(err, jetstream.ErrNoStreamResponse) {
-		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // somebody has deleted it
+		if _, err = q.prepareStream(ctx, q.wanted.dead); err == nil { // an operator has deleted it
 			err = try()
 		}
 	}
 	if refusal, ok := errors.AsType[*jetstream.APIError](err); ok &&
 		(refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refusal.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return nil // it lies there already
+		return nil // it is there already
 	}
 	if err != nil {
 		return unknown("bury "+name, err)
@@ -144,8 +144,7 @@ func (q *Queue) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLett
 	return decodeLetter(raw), nil
 }
 
-// RemoveDeadLetter forgets a letter that was dealt with. Its order may be
-// buried again afterwards.
+// RemoveDeadLetter removes a letter. Its order may be buried again afterwards.
 func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	if _, err := q.DeadLetter(ctx, sequence); err != nil {
 		return err
@@ -162,9 +161,9 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	return nil
 }
 
-// deadStream is the letters' stream. One that was deleted with all its letters is
-// an empty one: what is published again is looked up there before, and must not
-// wait for somebody who misses it.
+// deadStream is the letters' stream. It creates one that was deleted: before an
+// order is published again its letter is looked up, which must not fail for want of
+// the stream.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -180,8 +179,8 @@ func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
 	return stream, nil
 }
 
-// letterAt reads one message; every question has a deadline of its own, because
-// there may be many of them.
+// letterAt reads one message. Each has a deadline of its own, because there may be
+// many.
 func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
 	if sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"
@@ -191,7 +190,7 @@ func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence 
 	return stream.GetMsg(ctx, sequence, options...)
 }
 
-// decodeLetter never fails: a letter that cannot be read is shown as it is.
+// decodeLetter shows a letter that cannot be read as it is.
 func decodeLetter(raw *jetstream.RawStreamMsg) model.DeadLetter {
 	letter := model.DeadLetter{Sequence: raw.Sequence, At: raw.Time.UTC()}
 	var l letter1

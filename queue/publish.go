@@ -25,12 +25,12 @@ const (
 	// publishBudget bounds a publish with all its repetitions. It must stay
 	// well below the de-duplication window, in which a repetition is seen.
 	publishBudget = 10 * time.Second
-	// tryBudget is after how long an ack counts as lost. A server that flushes
-	// each message answers in milliseconds; a repetition costs it nothing.
+	// tryBudget is how long a try waits for its ack. A server that flushes each
+	// message answers in milliseconds, and recognises a repetition.
 	tryBudget = time.Second
 	// publishers is how many messages of one call are on their way at once. The
-	// server flushes them one after the other, and each of them must be
-	// acknowledged within tryBudget, also by a disk that takes 10 ms.
+	// server flushes them one after the other, and a disk that takes 10 ms must
+	// acknowledge all of them within tryBudget.
 	publishers = 32
 	// tryPause is the wait after a try that failed at once (no connection, no
 	// leader): short against the caller's patience, long against a busy loop.
@@ -39,8 +39,8 @@ const (
 
 // Publish stores the orders, those of one voucher in one message where they fit,
 // and returns when the server has them on its disk. Every error wraps
-// model.ErrUnknownOutcome: the orders, or some of them, may be stored, and may
-// still be stored later.
+// model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
+// that cannot be encoded is a bug: the error names it, and none of the call is sent.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
 	ctx, cancel := context.WithTimeout(ctx, publishBudget)
 	defer cancel()
@@ -49,7 +49,7 @@ func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
 	if err != nil {
 		return unknown(action, err)
 	}
-	var sending errgroup.Group // one that fails takes no other back
+	var sending errgroup.Group // a message that fails does not stop the others
 	sending.SetLimit(publishers)
 	for _, m := range messages {
 		sending.Go(func() error { return q.publish(ctx, m) })
@@ -60,11 +60,11 @@ func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
 	return nil
 }
 
-// messages are those that carry orders: one voucher's in each, in their order.
+// messages encodes orders: each message carries those of one voucher, in their order.
 func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, err error) {
 	own := make(map[string][]model.Reservation)
 	for _, r := range orders {
-		voucherID, _ := model.VoucherOf(r.ID) // one that has none is not encoded
+		voucherID, _ := model.VoucherOf(r.ID) // encode refuses an id without one
 		own[voucherID] = append(own[voucherID], r)
 	}
 	for voucherID, orders := range own {
@@ -104,13 +104,13 @@ func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
 func (q *Queue) try(ctx context.Context, subject string, body []byte, options ...jetstream.PublishOpt) error {
 	ctx, cancel := context.WithTimeout(ctx, tryBudget)
 	defer cancel()
-	// The library repeats by itself when nobody listens; we do, within bounds.
+	// publish repeats, within its budget; the library must not.
 	options = append(options, jetstream.WithRetryAttempts(0))
 	_, err := q.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, options...)
 	return err
 }
 
-// What a server answers that cannot say at the moment; see its errors.json.
+// Answers of a server that cannot say at the moment; see its errors.json.
 const (
 	codeClusterNotAvailable jetstream.ErrorCode = 10008
 	codeClusterNotLeader    jetstream.ErrorCode = 10009
@@ -118,8 +118,8 @@ const (
 	codeDuplicateConflict   jetstream.ErrorCode = 10158 // an earlier try is still being replicated
 )
 
-// definite tells whether the server has refused: the stream or its disk is
-// full, say. Asking again within milliseconds would hear the same.
+// definite tells whether the server has refused for a reason that lasts, such as a
+// full stream: asking again within milliseconds would get the same answer.
 func definite(err error) bool {
 	refusal, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
@@ -133,8 +133,8 @@ func definite(err error) bool {
 	}
 }
 
-// version is that of the layout below. A message of a later one is left for a
-// worker that knows it.
+// version is the version of the layout below. A message of a later version is left
+// in the stream for a worker that knows it.
 const version = 1
 
 // errNewer says of a message that only a newer worker can read it.
@@ -156,8 +156,8 @@ type order1 struct {
 	Currency string `json:"currency"`
 }
 
-// encode makes a message of orders. What decode would refuse is refused here:
-// it would only be found when the buyer has been told that all is well.
+// encode makes a message of orders. It refuses what decode would refuse, because
+// then the buyer has already been told that the order is accepted.
 func encode(orders []model.Reservation) ([]byte, error) {
 	m := message1{Version: version, Orders: make([]order1, len(orders))}
 	for i, r := range orders {
@@ -190,8 +190,8 @@ type flaw struct {
 	reason string
 }
 
-// decode reads a message. What can be read of it is returned even when the
-// rest cannot: one bad order takes no other down.
+// decode reads a message. It returns the orders that can be read, and a flaw for
+// each of the others.
 func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	if len(body) > maxMessage {
 		return nil, []flaw{{raw: body, reason: fmt.Sprintf("the message has %d bytes, more than %d", len(body), maxMessage)}}
@@ -202,8 +202,7 @@ func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 	return decodeEach(body, sequence)
 }
 
-// decodeWhole is the quick way, for a message in which everything is as it
-// should be.
+// decodeWhole is the quick way, for a message without flaws.
 func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	var m message1
 	if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
@@ -220,7 +219,7 @@ func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
 	return orders, true
 }
 
-// decodeEach looks at every order by itself, because the whole does not fit.
+// decodeEach reads every order by itself.
 func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []flaw) {
 	var m struct {
 		Version int               `json:"v"`
@@ -255,7 +254,7 @@ func orderOf(r model.Reservation) order1 {
 	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency}
 }
 
-// reservation is what the order says, if it makes sense.
+// reservation checks the order and makes a reservation of it.
 func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	voucherID, ok := model.VoucherOf(o.ID)
 	switch {

@@ -2,13 +2,18 @@
 // a JetStream stream, on disk and flushed before they are acknowledged, until a
 // worker has persisted them.
 //
-// Each voucher has a subject of its own in the stream, so that what waits of one
-// can be told from what waits of the others.
+// Each voucher has a subject of its own in the stream. The messages of one voucher
+// can thus be counted without those of the others.
 //
-// Nothing here decides what becomes of an order. Publishing answers "stored" or
-// "unknown", never "not stored"; consuming hands orders out until they were
-// persisted, at least once and any number of times. Both lean on the order id,
-// by which the database recognises what it has seen.
+// This package does not decide what becomes of an order. Publishing answers
+// "stored" or "unknown", never "not stored". Consuming hands every order out until
+// it was persisted: at least once, maybe several times. Both are safe because the
+// database recognises an order by its id.
+//
+// One file for each idea: queue.go opens and closes, connect.go makes the
+// connection, stream.go says how the streams must be and keeps them so, publish.go
+// writes messages and consume.go works on them, deadletter.go keeps what cannot be
+// persisted, backlog.go counts what waits.
 package queue
 
 import (
@@ -45,8 +50,9 @@ type Options struct {
 	URL string
 	// InProcess is a server inside this process.
 	InProcess nats.InProcessConnProvider
-	// Alone says that no other Queue is open on the server: whatever was
-	// delivered and not acknowledged is nobody's, and is delivered anew.
+	// Alone says that no other Queue is open on the server. A message that was
+	// delivered and not acknowledged belongs to a process that is gone, and is
+	// delivered again at once.
 	Alone bool
 	// Deployment keeps deployments apart that share a server; see
 	// model.ModeRecord.
@@ -58,8 +64,8 @@ type Options struct {
 	// MaxBytes bounds a stream of orders that is created by this start. 0
 	// leaves it to the server's max_file_store, which all streams share.
 	MaxBytes int64
-	// AckWait and Duplicates are for tests, which have no time; 0 is the
-	// setting that stream.go explains.
+	// AckWait and Duplicates are for tests, which cannot wait that long; 0 is
+	// the setting that stream.go explains.
 	AckWait, Duplicates time.Duration
 }
 
@@ -72,7 +78,7 @@ type Queue struct {
 	wanted settings
 	log    *slog.Logger
 	close  sync.Once
-	closed atomic.Bool // as it was asked to be
+	closed atomic.Bool // by Close
 	lost   chan error
 }
 
@@ -101,10 +107,9 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	return q, nil
 }
 
-// Lost yields why the connection was closed for good, though Close was not
-// called. It is made again after any loss that the library takes for one that
-// passes; of a server that speaks another language, say, it gives up. Nothing
-// works any more then.
+// Lost yields the error with which the library has given the connection up, though
+// Close was not called. The library connects again after most losses; it gives up
+// when the server breaks the protocol, for example. The Queue is of no use then.
 func (q *Queue) Lost() <-chan error { return q.lost }
 
 // lose is told of the end of the connection, once.
@@ -163,15 +168,15 @@ func (q *Queue) Close(ctx context.Context) {
 	})
 }
 
-// unavailable says that the queue could not answer a question or make a change
-// that may be repeated.
+// unavailable is the error of a question that the queue did not answer, or of a
+// change that may be repeated.
 func unavailable(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue does not answer.", err))
 }
 
-// unknown says that orders may or may not be stored. Every error of a publish
-// is one of these, also where nothing can have been sent: nobody may undo
-// anything for it, so that a finer distinction would only invite to.
+// unknown is the error of a publish: the orders may or may not be stored. Publish
+// returns it also where nothing was sent. A caller must not undo an order in either
+// case, and telling the two apart would only tempt it to.
 func unknown(action string, err error) error {
 	return fmt.Errorf("%s: %w", action, model.Unavailable("The order queue did not confirm; whether the order is stored is not known yet.",
 		fmt.Errorf("%w: %w", model.ErrUnknownOutcome, err)))

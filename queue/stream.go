@@ -18,30 +18,30 @@ const (
 	// message is worked on by one of them.
 	workerName = "worker"
 
-	// ackWait is after how long without a sign of life a message is given to
-	// another worker. After the loss of a worker and of a hot copy at once the
-	// sale waits for it, so it is short; a live worker gives a sign every third
-	// of it, and one that was paused for longer only persists twice, which
-	// changes nothing.
+	// ackWait is how long the server waits for a sign of life before it gives a
+	// message to another worker. It is short, because a sale that has lost a
+	// worker and its hot copy at once stands still for that time. A live worker
+	// gives a sign every third of it. A worker that was paused for longer
+	// persists its orders a second time, which changes nothing.
 	ackWait = 6 * time.Second
 	// duplicates is how long the server recognises a repeated publish. It must
-	// outlast publishBudget, and costs 146 B an id; whatever repeats later is
-	// recognised by the database.
+	// outlast publishBudget, and costs 146 B an id. The database recognises
+	// what is repeated later.
 	duplicates = time.Minute
-	// maxAckPending bounds what is delivered and not acknowledged, over all
-	// instances. A message that comes again later counts, so that the messages of
-	// one voucher that cannot be stored must fit in beside those of all others:
-	// 30 s of a voucher's orders, behind which it sells no more, are 30,000
-	// messages where an instance publishes a thousand a second. It costs the
-	// server some 100 B each.
+	// maxAckPending bounds the messages that are delivered and not acknowledged,
+	// over all instances. Those that wait for their redelivery count too: the
+	// messages of a voucher that cannot be stored must fit in beside those of
+	// all others. A voucher stops selling behind 30 s of such orders, which are
+	// 30,000 messages where an instance publishes a thousand a second. Each
+	// costs the server some 100 B.
 	maxAckPending = 100_000
 	// maxMessage bounds a message in bytes: 500 orders of the longest ids are
-	// 150 KB. A foreign giant could not be buried: base64 would not fit into
-	// the server's default max_payload of 1 MB.
+	// 150 KB. A larger message, which is not ours, could not be buried, because
+	// in base64 it exceeds the server's default max_payload of 1 MB.
 	maxMessage = 512 << 10
 )
 
-// names are what a deployment's things are called on the server.
+// names are the names of a deployment's streams and subjects on the server.
 type names struct {
 	orders  string // stream
 	subject string // of the orders; each voucher's is below it
@@ -70,7 +70,7 @@ func (n names) of(voucherID string) string {
 	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
 }
 
-// settings are what must be on the server.
+// settings are those that the streams and the consumer must have on the server.
 type settings struct {
 	orders, dead jetstream.StreamConfig
 	worker       jetstream.ConsumerConfig
@@ -89,29 +89,28 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 	return jetstream.StreamConfig{
 		Name:        n.orders,
 		Description: "seckill: accepted orders on their way to the database",
-		// Each voucher has a subject, so that its backlog can be told from the
-		// others'. Instances of an older layout publish to the one above them.
+		// Each voucher has a subject, so that its backlog can be counted.
+		// Instances of an older layout publish to the one above them.
 		Subjects: []string{n.subject, n.of("*")},
 		// An acknowledged order is on a disk.
 		Storage:  jetstream.FileStorage,
 		Replicas: replicas,
-		// A message is there until it was acknowledged, and gone then: what is
-		// in the stream is the backlog.
+		// An acknowledged message is removed: the stream is the backlog.
 		Retention: jetstream.WorkQueuePolicy,
-		// Full means that publishing is refused and the buyer hears 503. The
-		// default would discard the oldest accepted order instead.
+		// A full stream refuses to publish, and the buyer hears 503. The default
+		// would discard the oldest accepted order instead.
 		Discard: jetstream.DiscardNew,
-		// Nothing leaves because it is old: the database may be away for days.
+		// No message expires: the database may be away for days.
 		MaxAge: 0,
-		// Nor because it is many. The bound is in bytes: ours, if given, or the
-		// server's max_file_store.
+		// No number of messages is too large. The bound is in bytes: MaxBytes of
+		// the options, or else the server's max_file_store.
 		MaxMsgs:           -1,
 		MaxBytes:          maxBytes,
-		MaxMsgsPerSubject: -1, // a voucher's orders are as many as they are
+		MaxMsgsPerSubject: -1, // nor of one voucher
 		MaxMsgSize:        maxMessage,
 		MaxConsumers:      -1, // a work queue allows one anyway
 		Duplicates:        window,
-		// Reading past the leader could miss what it has acknowledged.
+		// A replica that answers reads could lack what the leader has acknowledged.
 		AllowDirect: false,
 		// A header of a message must not be able to purge the stream.
 		AllowRollup: false,
@@ -130,7 +129,7 @@ func deadStream(n names, replicas int) jetstream.StreamConfig {
 		Replicas:          replicas,
 		Retention:         jetstream.LimitsPolicy, // read by people, removed by people
 		Discard:           jetstream.DiscardNew,   // full: the order stays in its queue
-		MaxAge:            0,                      // nobody knows when somebody looks
+		MaxAge:            0,                      // an operator may look at them much later
 		MaxMsgs:           -1,
 		MaxBytes:          -1,
 		MaxMsgsPerSubject: -1,
@@ -150,18 +149,18 @@ func workerConsumer(wait time.Duration) jetstream.ConsumerConfig {
 		Description: "seckill: persists the orders",
 		// Everything that is in the stream is to be persisted.
 		DeliverPolicy: jetstream.DeliverAllPolicy,
-		// Each for itself: one that cannot be persisted yet holds up no other.
+		// One message that cannot be persisted yet holds up no other.
 		AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait:   wait,
-		// Never give up: the database may be away for days. What can never be
-		// persisted is buried, by decision and not by count.
+		// The database may be away for days. An order that can never be persisted
+		// is buried by a decision, and not by the number of its deliveries.
 		MaxDeliver:    -1,
 		MaxAckPending: maxAckPending,
 		ReplayPolicy:  jetstream.ReplayInstantPolicy,
 	}
 }
 
-// deviation is a setting that the server has otherwise.
+// deviation is a setting that differs on the server.
 type deviation struct {
 	name     string
 	is, must any
@@ -179,7 +178,7 @@ func (d *differences) add(name string, is, must any) {
 	}
 }
 
-// compareFixed names what a stream has otherwise that a server cannot change.
+// compareFixed names the settings that differ and that a server cannot change.
 func compareFixed(have, wanted jetstream.StreamConfig) differences {
 	var found differences
 	found.add("storage", have.Storage, wanted.Storage)
@@ -190,8 +189,8 @@ func compareFixed(have, wanted jetstream.StreamConfig) differences {
 	return found
 }
 
-// compareStream names what a stream has otherwise, and gives the configuration
-// that corrects it. Settings that can neither lose an
+// compareStream names the settings that differ, and gives the configuration that
+// corrects them. Settings that can neither lose an
 // accepted order nor refuse one needlessly stay as the operator made them:
 // max_bytes and max_msgs (with "discard new" they only refuse), compression,
 // placement, description, and more replicas than were asked for.
@@ -222,7 +221,7 @@ func compareStream(have, wanted jetstream.StreamConfig) (differences, jetstream.
 	return found, next
 }
 
-// compareWorker names what the consumer has otherwise.
+// compareWorker names the settings of the consumer that differ.
 func compareWorker(have, wanted jetstream.ConsumerConfig) differences {
 	var found differences
 	found.add("deliver_policy", have.DeliverPolicy, wanted.DeliverPolicy)
@@ -280,7 +279,7 @@ func (q *Queue) prepareStream(ctx context.Context, wanted jetstream.StreamConfig
 	return created, nil
 }
 
-// correctStream changes what a stream has otherwise than wanted, and says so.
+// correctStream changes the settings that are not as wanted, and logs each.
 func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.StreamConfig) error {
 	if have.MaxMsgs > 0 || have.MaxBytes > 0 && have.MaxBytes != wanted.MaxBytes {
 		q.log.WarnContext(ctx, "a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
@@ -305,10 +304,10 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 	return nil
 }
 
-// createStream makes a stream. That of the orders counts from the microseconds
-// since 1970: should the server ever lose it, the messages of the new one still
-// have greater numbers than those of the old, with which rebuilds were told
-// apart what came before them and what after.
+// createStream makes a stream. The sequence of the orders' stream begins with the
+// microseconds since 1970. Should the server ever lose the stream, the messages of
+// the new one still have greater numbers than those of the old: a rebuild tells by
+// the number which messages came before its barrier.
 func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig) (jetstream.Stream, error) {
 	if wanted.Name == q.names.orders {
 		wanted.FirstSeq = uint64(max(1, time.Now().UnixMicro()))
@@ -324,10 +323,10 @@ func (q *Queue) createStream(ctx context.Context, wanted jetstream.StreamConfig)
 	return stream, nil
 }
 
-// prepareWorker creates the consumer. One that is not as it must be is made
-// anew: what was not acknowledged lies in the stream and is delivered again,
-// also what a limit of deliveries had given up, which an update would leave
-// lying there for ever.
+// prepareWorker creates the consumer. One that is not as it must be is deleted and
+// created again: every message that was not acknowledged is in the stream and is
+// delivered again. An update would never deliver the messages that a limit of
+// deliveries had given up.
 func (q *Queue) prepareWorker(ctx context.Context) error {
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
 	switch {
@@ -353,13 +352,13 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	return q.createWorker(ctx)
 }
 
-// forgetDeliveries makes what the process before this one had in hand when it
-// died be delivered at once instead of after ackWait.
+// forgetDeliveries deletes the consumer. The messages that a dead process had in
+// hand are then delivered at once instead of after ackWait.
 func (q *Queue) forgetDeliveries(ctx context.Context) error {
 	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrConsumerNotFound), errors.Is(err, jetstream.ErrNotPullConsumer):
-		return nil // prepare sees to it
+		return nil // prepare creates it
 	case err != nil:
 		return fmt.Errorf("look at the consumer %s: %w", workerName, err)
 	case worker.CachedInfo().NumAckPending == 0:
