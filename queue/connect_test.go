@@ -1,15 +1,24 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
+	"seckill/internal/embedded"
 	"seckill/internal/testserver"
+	"seckill/model"
 	"seckill/queue"
 )
 
@@ -85,7 +94,7 @@ func TestExternalServerIsWarnedAbout(t *testing.T) {
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	guarded.Kill()
 	guarded.Start()
-	eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
+	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
 	if !log.has("level=WARN", "sync_interval") || strings.Contains(log.String(), "sEcReT") {
 		t.Errorf("log:\n%s", log)
 	}
@@ -135,14 +144,14 @@ func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
 	must(t, q.Publish(t.Context(), some("a", 1)))
-	eventually(t, "it is consumed", func() bool { return len(l.seen()) == 1 })
+	testserver.Eventually(t, "it is consumed", func() bool { return len(l.seen()) == 1 })
 
 	server.ReloadNATS(authorized("wrong"))
-	eventually(t, "the login is refused", func() bool { return q.Ping(t.Context()) != nil })
+	testserver.Eventually(t, "the login is refused", func() bool { return q.Ping(t.Context()) != nil })
 	<-time.After(3 * time.Second) // that is how long, with several tries a second
 	server.ReloadNATS(authorized("right"))
-	eventually(t, "orders are published again", func() bool { return q.Publish(t.Context(), some("b", 1)) == nil })
-	eventually(t, "and consumed", func() bool { return len(l.seen()) == 2 })
+	testserver.Eventually(t, "orders are published again", func() bool { return q.Publish(t.Context(), some("b", 1)) == nil })
+	testserver.Eventually(t, "and consumed", func() bool { return len(l.seen()) == 2 })
 	select {
 	case err := <-q.Lost():
 		t.Errorf("lost: %v", err)
@@ -163,7 +172,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	server := testserver.NATS(t)
 	w := newWire(t, server.Addr())
 	q, log := atServer(t, w.url())
-	w.say(t, "-ERR 'nobody knows this one'\r\n")
+	w.Say(t, "-ERR 'nobody knows this one'\r\n")
 	select {
 	case err := <-q.Lost():
 		if err == nil || !strings.Contains(err.Error(), "nobody knows") {
@@ -178,7 +187,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 
 	other, log := atServer(t, server.URL())
 	other.Close(t.Context())
-	eventually(t, "it is closed", func() bool { return other.Ping(t.Context()) != nil })
+	testserver.Eventually(t, "it is closed", func() bool { return other.Ping(t.Context()) != nil })
 	select {
 	case err := <-other.Lost():
 		t.Errorf("closed on purpose, and lost: %v", err)
@@ -186,5 +195,172 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	}
 	if log.has("level=ERROR") {
 		t.Errorf("log:\n%s", log)
+	}
+}
+
+// What an embedded server has acknowledged is there when the next one starts.
+func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	for round := range 3 {
+		server, err := embedded.StartNATS(dir, log)
+		must(t, err)
+		q, err := queue.Open(t.Context(), queue.Options{InProcess: server, Deployment: deployment, Log: log})
+		must(t, err)
+		must(t, q.Publish(t.Context(), some(fmt.Sprintf("r%d", round), 10)))
+		if round == 2 {
+			var l ledger
+			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
+			drained(t, q)
+			stop()
+			if len(l.seen()) != 30 {
+				t.Errorf("%d orders, want 30", len(l.seen()))
+			}
+		}
+		q.Close(t.Context())
+		server.Close()
+	}
+}
+
+// What a process had in hand when it died is delivered at once when the next
+// one starts: nobody else can have it.
+func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	server, err := embedded.StartNATS(dir, log)
+	must(t, err)
+	options := queue.Options{InProcess: server, Deployment: deployment, Log: log, Alone: true, AckWait: time.Hour}
+	q, err := queue.Open(t.Context(), options)
+	must(t, err)
+	must(t, q.Publish(t.Context(), some("held", 10)))
+	held, died := make(chan struct{}), make(chan struct{})
+	stop := consume(t, q, func(_ context.Context, orders []model.Reservation) []error {
+		close(held)
+		<-died
+		return slices.Repeat([]error{context.Canceled}, len(orders))
+	}, queue.ConsumeOptions{})
+	<-held
+	server.Close()
+	close(died)
+	stop()
+	q.Close(t.Context())
+
+	server, err = embedded.StartNATS(dir, log)
+	must(t, err)
+	defer server.Close()
+	options.InProcess = server
+	q, err = queue.Open(t.Context(), options)
+	must(t, err)
+	defer q.Close(t.Context())
+	var l ledger
+	stop = consume(t, q, l.persist, queue.ConsumeOptions{})
+	defer stop()
+	testserver.Eventually(t, "they are delivered", func() bool { return len(l.seen()) == 10 })
+}
+
+// cluster is three servers with JetStream that know each other.
+func cluster(t *testing.T) []*server.Server {
+	t.Helper()
+	var servers []*server.Server
+	var routes []*url.URL
+	ports := make([]int, 3)
+	for i := range ports { // each must know the others' before it starts
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		must(t, err)
+		ports[i] = listener.Addr().(*net.TCPAddr).Port
+		routes = append(routes, &url.URL{Scheme: "nats", Host: listener.Addr().String()})
+		must(t, listener.Close())
+	}
+	for i, port := range ports {
+		s, err := server.NewServer(&server.Options{
+			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: t.TempDir(), Routes: routes,
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port},
+		})
+		must(t, err)
+		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+		s.Start()
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(patience) {
+			t.Fatal("a server does not start")
+		}
+	}
+	testserver.Eventually(t, "the cluster has a leader", func() bool {
+		for _, s := range servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
+				return true
+			}
+		}
+		return false
+	})
+	return servers
+}
+
+// On a cluster, a stream of one replica becomes one of three when three are
+// configured, and never the other way round.
+//
+//nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
+func TestReplicasAreKept(t *testing.T) {
+	servers := cluster(t)
+	var urls []string
+	for _, s := range servers {
+		urls = append(urls, s.ClientURL())
+	}
+	open := func(replicas int) (*queue.Queue, *journal) {
+		log := &journal{}
+		q, err := openQueue(t, queue.Options{URL: strings.Join(urls, ","), Deployment: deployment, Replicas: replicas, Log: log.logger()})
+		must(t, err)
+		return q, log
+	}
+	replicas := func() int {
+		stream, err := plain(t, nats.Name("beside"), strings.Join(urls, ",")).Stream(t.Context(), orders)
+		must(t, err)
+		return stream.CachedInfo().Config.Replicas
+	}
+	one, _ := open(1)
+	must(t, one.Publish(t.Context(), some("a", 1)))
+	three, log := open(3)
+	if n := replicas(); n != 3 || !log.has("setting=num_replicas", "was=1", "is=3") {
+		t.Errorf("%d replicas\n%s", n, log)
+	}
+	open(1)
+	if n := replicas(); n != 3 {
+		t.Errorf("an instance that wants one replica has made it %d", n)
+	}
+	// The servers take some ten seconds to agree on a leader of the three.
+	testserver.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
+	var l ledger
+	consume(t, three, l.persist, queue.ConsumeOptions{})
+	testserver.Eventually(t, "both orders came out", func() bool { return len(l.seen()) == 2 })
+}
+
+// Several instances start at once on a server that has nothing yet.
+func TestInstancesStartTogether(t *testing.T) {
+	t.Parallel()
+	f := bare(t)
+	var starters sync.WaitGroup
+	for i := range 8 {
+		starters.Go(func() {
+			q, err := f.tryOpen(t, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := q.Publish(t.Context(), some(fmt.Sprintf("i%d", i), 2)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starters.Wait()
+	q := f.open(t, nil)
+	var l ledger
+	consume(t, q, l.persist, queue.ConsumeOptions{})
+	drained(t, q)
+	if n := len(l.seen()); n != 16 {
+		t.Errorf("%d orders, want 16", n)
 	}
 }

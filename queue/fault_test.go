@@ -17,15 +17,6 @@ import (
 	"seckill/queue"
 )
 
-// atServer opens a queue on a server process, maybe through a proxy.
-func atServer(t *testing.T, url string) (*queue.Queue, *journal) {
-	t.Helper()
-	log := &journal{}
-	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.logger()})
-	must(t, err)
-	return q, log
-}
-
 // The ack is lost with its connection: the publish is repeated under its id,
 // succeeds, and there is one message.
 func TestLostAckIsOneMessage(t *testing.T) {
@@ -61,7 +52,7 @@ func TestSilentServerIsUnknownInTime(t *testing.T) {
 		name := silence.name
 		silence.do()
 		// A pause reaches one thread after the other.
-		eventually(t, "it is silent", func() bool { return q.Ping(t.Context()) != nil })
+		testserver.Eventually(t, "it is silent", func() bool { return q.Ping(t.Context()) != nil })
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		begun := time.Now()
 		err := q.Publish(ctx, some("a", 1))
@@ -101,7 +92,7 @@ func TestNothingIsSentLater(t *testing.T) {
 		t.Errorf("Publish: %v", err)
 	}
 	server.Start()
-	eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
+	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
 	must(t, q.Publish(t.Context(), some("b", 1)))
 	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
 		t.Errorf("%d messages are there, want the one that was confirmed (%v)", backlog.Messages, err)
@@ -137,7 +128,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		mu.Lock()
 		before := len(accepted)
 		mu.Unlock()
-		eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
+		testserver.Eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
 		server.Kill()
 		server.Start()
 	}
@@ -147,7 +138,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	must(t, err)
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
-	eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
+	testserver.Eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
 	server.Kill()
 	server.Start()
 	drained(t, q)
@@ -224,7 +215,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 
 	must(t, f.js.DeleteConsumer(t.Context(), orders, "worker"))
 	must(t, f.Publish(t.Context(), some("b", 5)))
-	eventually(t, "the consumer is back", func() bool { return len(l.seen()) == 10 })
+	testserver.Eventually(t, "the consumer is back", func() bool { return len(l.seen()) == 10 })
 
 	must(t, f.js.DeleteStream(t.Context(), orders))
 	must(t, f.Publish(t.Context(), some("c", 5))) // repeated until the worker has put it back
@@ -236,7 +227,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	if after.LastSequence <= before.LastSequence+1 {
 		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
 	}
-	eventually(t, "the log says that all is well again", func() bool { return f.log.has("fetched again") })
+	testserver.Eventually(t, "the log says that all is well again", func() bool { return f.log.has("fetched again") })
 	if !f.log.has("cannot be fetched") || !f.log.has("level=ERROR", "the stream of orders was gone") {
 		t.Errorf("log:\n%s", f.log)
 	}
@@ -255,11 +246,11 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	var l ledger
 	consume(t, q, func(ctx context.Context, all []model.Reservation) []error {
 		if len(l.seen()) == 0 {
-			w.sever()
+			w.Sever()
 		}
 		return l.persist(ctx, all)
 	}, queue.ConsumeOptions{Observe: func(d queue.Delivery) { again.Add(int64(d.Again)) }})
-	eventually(t, "it was persisted", func() bool { return len(l.seen()) == 1 })
+	testserver.Eventually(t, "it was persisted", func() bool { return len(l.seen()) == 1 })
 	if stream, err := plain(t, nats.Name("beside"), server.URL()).Stream(t.Context(), orders); err != nil || stream.CachedInfo().State.Msgs != 1 {
 		t.Fatalf("the ack was not lost: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -207,30 +208,125 @@ func (l *ledger) seen() map[string]int {
 	return maps.Clone(l.times)
 }
 
-// eventually waits for a condition that becomes true by itself.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	again := time.NewTicker(5 * time.Millisecond)
-	defer again.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("it never happened: %s", what)
-		case <-again.C:
-		}
-	}
-}
-
 // drained waits until nothing is left in the queue.
 func drained(t testing.TB, q *queue.Queue) model.Backlog {
 	t.Helper()
 	var backlog model.Backlog
-	eventually(t, "the queue is empty", func() bool {
+	testserver.Eventually(t, "the queue is empty", func() bool {
 		var err error
 		backlog, err = q.Backlog(t.Context())
 		return err == nil && backlog.Messages == 0
 	})
 	return backlog
+}
+
+// bare is an embedded server on which nothing of ours has been made yet.
+func bare(t *testing.T) *fixture {
+	t.Helper()
+	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	t.Cleanup(server.Close)
+	return &fixture{server: server, log: &journal{}, js: plain(t, nats.InProcessServer(server), "")}
+}
+
+// of are n orders of one voucher.
+func of(voucherID, name string, n int) []model.Reservation {
+	all := some(name, n)
+	for i := range all {
+		all[i].ID, all[i].VoucherID = model.OrderID(fmt.Sprintf("%s-%d", name, i), voucherID), voucherID
+	}
+	return all
+}
+
+// backlogOf asks for the backlog of one voucher.
+func (f *fixture) backlogOf(t *testing.T, voucherID string) model.Backlog {
+	t.Helper()
+	b, err := f.BacklogOf(t.Context(), voucherID)
+	must(t, err)
+	return b
+}
+
+// letters are all dead letters.
+func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
+	t.Helper()
+	var all []model.DeadLetter
+	must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
+	return all
+}
+
+func text(id, user string) string {
+	return fmt.Sprintf(`{"id":%q,"user":%q,"epoch":3,"created":1700000000000000,"price":1000,"currency":"CNY"}`, id, user)
+}
+
+// atServer opens a queue on a server process, maybe through a proxy.
+func atServer(t *testing.T, url string) (*queue.Queue, *journal) {
+	t.Helper()
+	log := &journal{}
+	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.logger()})
+	must(t, err)
+	return q, log
+}
+
+// wire is a proxy in front of a server that can lose an answer with its connection.
+type wire struct {
+	*testserver.Proxy
+
+	mu   sync.Mutex
+	word []byte // an answer that contains it is lost
+	lost int
+}
+
+func newWire(t testing.TB, target string) *wire {
+	t.Helper()
+	w := &wire{}
+	w.Proxy = testserver.NewProxy(t, target, func(client, server net.Conn) {
+		var answers sync.WaitGroup
+		answers.Go(func() { carry(server, client, w.passes) })
+		carry(client, server, func([]byte) bool { return true })
+		answers.Wait()
+	})
+	return w
+}
+
+func (w *wire) url() string { return "nats://" + w.Addr() }
+
+// cutAt makes the next answer that contains a word be lost.
+func (w *wire) cutAt(word string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.word = []byte(word)
+}
+
+// cuts is how many answers were lost.
+func (w *wire) cuts() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+// carry takes bytes from one side to the other until one of them is closed, or something must not pass.
+func carry(from, to net.Conn, passes func([]byte) bool) {
+	defer from.Close()
+	defer to.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil || !passes(buffer[:n]) {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) passes(answer []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.word == nil || !bytes.Contains(answer, w.word) {
+		return true
+	}
+	w.word = nil
+	w.lost++
+	return false
 }

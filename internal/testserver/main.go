@@ -1,9 +1,28 @@
+// Package testserver runs real MariaDB, Redis and NATS processes for tests: on free ports of 127.0.0.1, each
+// with directories of its own, configured by the very files in deployments/ that production uses, and gone
+// when the test is over, also when it was killed.
+//
+// A package that uses it calls Main from its TestMain. Tests that only need a database or a Redis take
+// Schema and SharedRedis, which share one process per test binary; tests that kill, stop or pause a server
+// take MariaDB, Redis and NATS, which start one of their own.
+//
+// A missing server program fails the test and names the package to install. Nothing is ever skipped.
 package testserver
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -29,4 +48,191 @@ func Main(m *testing.M, opts ...goleak.Option) {
 		}
 	}
 	os.Exit(code)
+}
+
+// process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
+// are called from everywhere with nothing but the test in hand; Main owns it.
+var process home //nolint:gochecknoglobals // one per test binary by nature; Main creates and clears it
+
+// abandoned is the age from which the directory of a dead test binary is removed. Far above the moment
+// between its creation and its lock.
+const abandoned = time.Minute
+
+const homePrefix = "seckill-test-"
+
+// home is the directory and the shared servers of one test binary.
+type home struct {
+	adopted atomic.Bool // Main was called, so somebody will clean up
+	serial  atomic.Int64
+
+	dirOnce sync.Once
+	path    string
+	claim   *os.File
+	dirErr  error
+
+	template template
+	database shared
+	redis    shared
+	nats     shared
+	programs programs
+}
+
+func (h *home) adopt() { h.adopted.Store(true) }
+
+// dir returns a new empty directory inside the directory of this test binary. The path is short: a Unix
+// socket's may have 107 bytes, which t.TempDir easily passes.
+func (h *home) dir(name string) (string, error) {
+	if !h.adopted.Load() {
+		return "", errors.New("the package has no TestMain that calls testserver.Main")
+	}
+	h.dirOnce.Do(h.open)
+	if h.dirErr != nil {
+		return "", h.dirErr
+	}
+	dir := filepath.Join(h.path, name+"-"+strconv.FormatInt(h.serial.Add(1), 10))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("create a server's directory: %w", err)
+	}
+	return dir, nil
+}
+
+func (h *home) open() {
+	sweep(os.TempDir())
+	if h.path, h.dirErr = os.MkdirTemp("", homePrefix); h.dirErr != nil {
+		return
+	}
+	h.claim, h.dirErr = claim(filepath.Join(h.path, "claim"))
+}
+
+// close stops the shared servers and removes everything.
+func (h *home) close() error {
+	h.redis.close()
+	h.nats.close()
+	h.database.close()
+	if h.claim == nil {
+		return nil
+	}
+	return errors.Join(h.claim.Close(), os.RemoveAll(h.path))
+}
+
+// sweep removes what test binaries left behind that were killed or ran into their timeout: their claim is
+// free again. Errors are of no interest, the next run tries again.
+func sweep(root string) {
+	dirs, _ := filepath.Glob(filepath.Join(root, homePrefix+"*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || time.Since(info.ModTime()) < abandoned {
+			continue
+		}
+		file, err := claim(filepath.Join(dir, "claim"))
+		if err != nil {
+			continue // in use
+		}
+		_ = os.RemoveAll(dir)
+		_ = file.Close()
+	}
+}
+
+// Ports are taken from below the range in which the kernel picks ports for outgoing connections (32768 and
+// up). From inside it, a client that connects again and again to a killed server would sooner or later be
+// given the server's own port, connect to itself, and block the restart.
+const (
+	firstPort = 18000
+	lastPort  = 31999
+)
+
+// port is a port that no other test binary of this machine uses while it is held, also not while the
+// server that belongs to it is down.
+type port struct {
+	number int
+	claim  *os.File
+}
+
+// takePort finds a free port. A program that knows nothing of the claims may still be faster to bind it:
+// the caller starts its server and takes another port when that fails.
+func takePort() (port, error) {
+	root := filepath.Join(os.TempDir(), "seckill-ports")
+	// For everybody, as /tmp itself: tests of several users may run on one machine.
+	if err := os.MkdirAll(root, 0o777); err != nil {
+		return port{}, fmt.Errorf("create the directory of claimed ports: %w", err)
+	}
+	for range 1000 {
+		number := firstPort + rand.IntN(lastPort-firstPort+1)
+		file, err := claim(filepath.Join(root, strconv.Itoa(number)))
+		if err != nil {
+			continue
+		}
+		if bindable(number) {
+			return port{number: number, claim: file}, nil
+		}
+		_ = file.Close()
+	}
+	return port{}, errors.New("no free port found in 1000 tries")
+}
+
+func (p port) release() {
+	if p.claim != nil {
+		_ = p.claim.Close()
+	}
+}
+
+func bindable(number int) bool {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort(loopback, strconv.Itoa(number)))
+	if err != nil {
+		return false
+	}
+	return listener.Close() == nil
+}
+
+// claim locks a file for the life of this process, or until it is closed; the kernel frees it however the
+// process ends. It fails when somebody else holds it.
+func claim(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	return file, nil
+}
+
+// Address is a free address of this machine, "127.0.0.1:port", that nobody else takes before the test ends:
+// a program that is killed can be started there again.
+func Address(t testing.TB) string {
+	t.Helper()
+	p, err := takePort()
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	t.Cleanup(p.release)
+	return net.JoinHostPort(loopback, strconv.Itoa(p.number))
+}
+
+// stderr reports for servers that outlive the test which started them.
+type stderr struct{}
+
+func (stderr) Helper() {}
+
+func (stderr) Errorf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+// configFile is the path of a file in deployments/. A test runs in the directory of its package, so the
+// module's root is above; the path is looked up there and not at compile time, so that -trimpath works.
+func configFile(name string) string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+			break
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			break
+		}
+		dir = parent
+	}
+	// A wrong path fails at the server's start, which names the file.
+	return filepath.Join(dir, "deployments", name)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -160,3 +161,46 @@ CREATE USER seckill@'127.0.0.1';
 GRANT ALL PRIVILEGES ON *.* TO seckill@'127.0.0.1';
 REVOKE READ_ONLY ADMIN ON *.* FROM seckill@'127.0.0.1';
 `
+
+// dropBudget bounds the removal of a test's schema. A test that left a transaction open holds its tables:
+// the drop waits for them, and without a bound for ever.
+const dropBudget = 30 * time.Second
+
+// Schema returns the DSN of a fresh, empty schema in the MariaDB that all tests of this binary share. It is
+// dropped when the test is over. That server flushes lazily: nobody kills it.
+func Schema(t testing.TB) string {
+	t.Helper()
+	server := process.database.get(t, func() (*Server, error) {
+		return launch(stderr{}, mariadbEngine(), []string{
+			"--innodb-flush-log-at-trx-commit=0",
+			"--innodb-doublewrite=OFF",
+			// Many parallel tests with a pool each.
+			"--max-connections=2000",
+		})
+	})
+	name := "test_" + strconv.FormatInt(process.serial.Add(1), 10)
+	if err := administer(server, "CREATE DATABASE "+name); err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := administer(server, "DROP DATABASE "+name); err != nil {
+			t.Errorf("testserver: %v (is a transaction of the test still open?)", err)
+		}
+	})
+	return server.DSN(name)
+}
+
+// administer runs one statement as the administrator.
+func administer(server *Server, statement string) error {
+	db, err := connect(server.AdminDSN(""))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), dropBudget)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, statement); err != nil {
+		return fmt.Errorf("%s: %w", statement, err)
+	}
+	return nil
+}

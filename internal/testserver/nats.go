@@ -37,11 +37,11 @@ func NATS(t testing.TB, settings ...string) *Server {
 // changes at once, also for connections that are there.
 func (s *Server) ReloadNATS(settings ...string) {
 	s.t.Helper()
-	s.mu.Lock()
-	s.extra = settings
-	s.engine.args(s) // writes the file
-	s.mu.Unlock()
-	s.signal(syscall.SIGHUP)
+	s.locked("reload", func() error {
+		s.extra = settings
+		s.engine.args(s) // writes the file
+		return s.child.signal(syscall.SIGHUP)
+	})
 }
 
 // buildNATS makes the program, beside what make builds, so that the linker has that work once and not for
@@ -76,7 +76,7 @@ func natsEngine(program string) engine {
 	return engine{
 		program: program,
 		url:     "nats://%s",
-		prepare: func(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) },
+		prepare: emptyDirectory,
 		args: func(s *Server) []string {
 			// What goes wrong here, the server says when it reads the file.
 			path := filepath.Join(s.dir, "nats.conf")
@@ -135,4 +135,19 @@ func natsReady(ctx context.Context, s *Server) error {
 		return fmt.Errorf("another nats-server answers on %s", s.Addr())
 	}
 	return nil
+}
+
+// SharedNATS returns the URL of the NATS server that all tests of this binary share. Tests keep apart by
+// their deployments: each database names one of its own, and its stream with it.
+func SharedNATS(t testing.TB) string {
+	t.Helper()
+	return process.nats.get(t, func() (*Server, error) {
+		// Not the context of the test that asks first: the server is for all of them.
+		program, err := buildNATS(context.Background())
+		if err != nil {
+			return nil, err
+		}
+		// No test kills this one: it need not wait for the disk.
+		return launch(stderr{}, natsEngine(program), []string{"sync_interval: 2m"})
+	}).URL()
 }

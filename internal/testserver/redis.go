@@ -3,10 +3,8 @@ package testserver
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -24,11 +22,10 @@ func Redis(t testing.TB, args ...string) *Server {
 // of their own and never flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()
-	url, err := process.redis.get()
-	if err != nil {
-		t.Fatalf("testserver: shared Redis: %v", err)
-	}
-	return url
+	return process.redis.get(t, func() (*Server, error) {
+		// No test kills this one: it needs no append-only file, and thus no disk.
+		return launch(stderr{}, redisEngine(), []string{"--appendonly", "no"})
+	}).URL()
 }
 
 func redisEngine() engine {
@@ -36,7 +33,7 @@ func redisEngine() engine {
 		program: "redis-server",
 		apt:     "redis-server",
 		url:     "redis://%s/0",
-		prepare: func(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) },
+		prepare: emptyDirectory,
 		args: func(s *Server) []string {
 			args := []string{
 				configFile("redis.conf"),
@@ -65,28 +62,4 @@ func redisReady(ctx context.Context, s *Server) error {
 		return fmt.Errorf("another redis-server answers on %s", s.Addr())
 	}
 	return nil
-}
-
-// sharedRedis starts on the first call.
-type sharedRedis struct {
-	once   sync.Once
-	server *Server
-	err    error
-}
-
-func (r *sharedRedis) get() (string, error) {
-	r.once.Do(func() {
-		// Nobody kills this one: no append-only file, and thus no disk.
-		r.server, r.err = launch(stderr{}, redisEngine(), []string{"--appendonly", "no"})
-	})
-	if r.err != nil {
-		return "", r.err
-	}
-	return r.server.URL(), nil
-}
-
-func (r *sharedRedis) close() {
-	if r.server != nil {
-		r.server.discard()
-	}
 }

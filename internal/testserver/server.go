@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -130,98 +131,139 @@ func (s *Server) run(ctx context.Context) error {
 	return nil
 }
 
-// discard kills the server and forgets its files.
-func (s *Server) discard() {
+// shared is a server that all tests of a binary use. It starts when the first one asks.
+type shared struct {
+	once   sync.Once
+	server *Server
+	err    error
+}
+
+func (s *shared) get(t testing.TB, launch func() (*Server, error)) *Server {
+	t.Helper()
+	s.once.Do(func() { s.server, s.err = launch() })
+	if s.err != nil {
+		t.Fatalf("testserver: shared server: %v", s.err)
+	}
+	return s.server
+}
+
+func (s *shared) close() {
+	if s.server != nil {
+		s.server.discard()
+	}
+}
+
+// emptyDirectory prepares the data of servers that make their files themselves.
+func emptyDirectory(_ context.Context, data string) error { return os.MkdirAll(data, 0o700) }
+
+// locked does something while nothing else is done to the process, and reports an error of it.
+func (s *Server) locked(what string, do func() error) {
+	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.child.kill(); err != nil {
-		s.t.Errorf("testserver: %v", err)
+	if err := do(); err != nil {
+		s.t.Errorf("testserver: %s %s: %v", what, s.engine.program, err)
 	}
-	s.port.release()
-	if err := os.RemoveAll(s.dir); err != nil {
-		s.t.Errorf("testserver: remove %s: %v", s.dir, err)
-	}
+}
+
+// discard kills the server and removes its files.
+func (s *Server) discard() {
+	s.t.Helper()
+	s.locked("discard", func() error {
+		err := s.child.kill()
+		s.port.release()
+		return errors.Join(err, os.RemoveAll(s.dir))
+	})
 }
 
 // Kill ends the server with SIGKILL, as a crash would, and waits until it is gone.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.child.kill(); err != nil {
-		s.t.Errorf("testserver: kill %s: %v", s.engine.program, err)
-	}
+	s.locked("kill", func() error { return s.child.kill() })
 }
 
 // Stop ends the server in order (SIGTERM), also a paused one, and waits until it is gone.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
-	defer cancel()
-	if err := s.child.stop(ctx); err != nil {
-		s.t.Errorf("testserver: stop %s: %v", s.engine.program, errors.Join(err, s.child.kill()))
-	}
+	s.locked("stop", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
+		defer cancel()
+		if err := s.child.stop(ctx); err != nil {
+			return errors.Join(err, s.child.kill())
+		}
+		return nil
+	})
 }
 
 // Start runs a killed or stopped server again, on the same port and with the same data, and waits until it
 // answers. A running one is left alone.
 func (s *Server) Start() {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.child.ended() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
-	defer cancel()
-	var err error
-	for range startTries {
-		if err = s.run(ctx); err == nil || ctx.Err() != nil {
-			break
+	s.locked("start again", func() error {
+		if !s.child.ended() {
+			return nil
 		}
-	}
-	if err != nil {
-		s.t.Errorf("testserver: start %s again: %v\n%s", s.engine.program, err, s.logTail())
-	}
+		ctx, cancel := context.WithTimeout(context.Background(), startBudget)
+		defer cancel()
+		var err error
+		for range startTries {
+			if err = s.run(ctx); err == nil || ctx.Err() != nil {
+				break
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, s.logTail())
+		}
+		return nil
+	})
 }
 
 // Pause stops the process in its tracks (SIGSTOP): connections stay open and nothing answers.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.signal(syscall.SIGSTOP)
+	s.locked("pause", func() error { return s.child.signal(syscall.SIGSTOP) })
 }
 
 // Resume lets a paused server go on.
 func (s *Server) Resume() {
 	s.t.Helper()
-	s.signal(syscall.SIGCONT)
-}
-
-func (s *Server) signal(sig syscall.Signal) {
-	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.child.signal(sig); err != nil {
-		s.t.Errorf("testserver: %s: %v", s.engine.program, err)
-	}
+	s.locked("resume", func() error { return s.child.signal(syscall.SIGCONT) })
 }
 
 // ClearData makes a killed or stopped server come back empty.
 func (s *Server) ClearData() {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.child.ended() {
-		s.t.Errorf("testserver: ClearData while %s is running: call Kill or Stop first", s.engine.program)
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
-	defer cancel()
-	if err := errors.Join(os.RemoveAll(s.data()), s.fill(ctx)); err != nil {
-		s.t.Errorf("testserver: clear the data of %s: %v", s.engine.program, err)
-	}
+	s.replaceData("clear the data of", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), startBudget)
+		defer cancel()
+		return s.fill(ctx)
+	})
+}
+
+// KeepData copies the data of the server as they are now, running or not: what a backup of the disk would
+// hold. RestoreData brings them back.
+func (s *Server) KeepData() {
+	s.t.Helper()
+	s.locked("keep the data of", func() error {
+		return errors.Join(os.RemoveAll(s.kept()), os.CopyFS(s.kept(), os.DirFS(s.data())))
+	})
+}
+
+// RestoreData makes a killed or stopped server come back with the data that were kept.
+func (s *Server) RestoreData() {
+	s.t.Helper()
+	s.replaceData("restore the data of", func() error { return os.CopyFS(s.data(), os.DirFS(s.kept())) })
+}
+
+// replaceData removes the data of a server that does not run and lets it be made anew.
+func (s *Server) replaceData(what string, fill func() error) {
+	s.t.Helper()
+	s.locked(what, func() error {
+		if !s.child.ended() {
+			return errors.New("it is running: call Kill or Stop first")
+		}
+		return errors.Join(os.RemoveAll(s.data()), fill())
+	})
 }
 
 // Addr is the server's address, "127.0.0.1:port". It stays the same over restarts.
@@ -252,4 +294,111 @@ func (s *Server) logTail() string {
 		return err.Error()
 	}
 	return string(text[max(0, len(text)-limit):])
+}
+
+func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
+
+// child is one running server process.
+type child struct {
+	process *os.Process
+	done    chan struct{} // closed when the process has ended
+}
+
+// spawn starts a program whose output goes to the log file.
+//
+// The kernel kills the child when the thread that started it ends (Pdeathsig), so that no server outlives a
+// test binary that was killed. That thread must therefore live as long as the child: a goroutine is locked
+// to it and waits there.
+func spawn(program string, args []string, dir, log string) (*child, error) {
+	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of %s: %w", program, err)
+	}
+	defer output.Close()
+
+	//nolint:noctx // outlives every context on purpose: its end is a signal, chosen by the test
+	cmd := exec.Command(program, args...)
+	cmd.Dir = dir
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = attributes()
+
+	c := &child{done: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if err := cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		c.process = cmd.Process
+		started <- nil
+		_ = cmd.Wait() // how it ended is in its log
+		close(c.done)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", program, err)
+	}
+	return c, nil
+}
+
+// signal sends a signal; one to a process that has ended is no error.
+func (c *child) signal(sig os.Signal) error {
+	if err := c.process.Signal(sig); err != nil && !c.ended() {
+		return fmt.Errorf("send %v to process %d: %w", sig, c.process.Pid, err)
+	}
+	return nil
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// kill ends the process as a power cut would and waits until it is gone.
+func (c *child) kill() error {
+	err := c.signal(syscall.SIGKILL)
+	if err == nil {
+		<-c.done
+	}
+	return err
+}
+
+// stop asks the process to end, also a paused one, and waits for it.
+func (c *child) stop(ctx context.Context) error {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		if err := c.signal(sig); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("process %d did not end: %w", c.process.Pid, ctx.Err())
+	}
+}
+
+// poll asks until the answer is nil, the child ended, or the context is over; it returns the last error.
+func (c *child) poll(ctx context.Context, ask func(context.Context) error) error {
+	// Often enough that a start costs no visible extra time.
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-c.done:
+			return fmt.Errorf("ended instead of becoming ready: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready in time: %w", err)
+		case <-ticker.C:
+		}
+	}
 }

@@ -1,26 +1,14 @@
 package queue_test
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/embedded"
 	"seckill/queue"
 )
-
-// bare is an embedded server on which nothing of ours has been made yet.
-func bare(t *testing.T) *fixture {
-	t.Helper()
-	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
-	must(t, err)
-	t.Cleanup(server.Close)
-	return &fixture{server: server, log: &journal{}, js: plain(t, nats.InProcessServer(server), "")}
-}
 
 // A stream that would lose accepted orders, or refuse them, is corrected, and
 // the log says what was and is.

@@ -4,26 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/queue"
 )
-
-// letters are all dead letters.
-func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
-	t.Helper()
-	var all []model.DeadLetter
-	must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
-	return all
-}
-
-func text(id, user string) string {
-	return fmt.Sprintf(`{"id":%q,"user":%q,"epoch":3,"created":1700000000000000,"price":1000,"currency":"CNY"}`, id, user)
-}
 
 func TestPoisonTakesNobodyDown(t *testing.T) {
 	t.Parallel()
@@ -89,8 +77,8 @@ func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	var l ledger
 	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
 	must(t, f.Publish(t.Context(), some("a", 3)))
-	eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
-	eventually(t, "the log says so", func() bool { return f.log.has("level=WARN", "later version") })
+	testserver.Eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
+	testserver.Eventually(t, "the log says so", func() bool { return f.log.has("level=WARN", "later version") })
 	stop()
 	if all := letters(t, f.Queue); len(all) != 0 {
 		t.Errorf("it was buried: %+v", all)
@@ -238,5 +226,40 @@ func TestLayout(t *testing.T) {
 	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"}]}`
 	if !json.Valid(raw.Data) || string(raw.Data) != want {
 		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)
+	}
+}
+
+// Whatever lies in the stream, decoding answers for all of it: with orders that
+// make sense, and the rest as it is.
+func FuzzDecode(f *testing.F) {
+	order := text("a.v1", "u")
+	for _, seed := range []string{
+		"", "null", "{}", "[]", `{"v":1}`, `{"v":1,"orders":[]}`, `{"v":1,"orders":[` + order + `]}`,
+		`{"v":1,"orders":[` + order + `,null,7,{}]}`, `{"v":1,"orders":{}}`, `{"v":"1","orders":[` + order + `]}`,
+		`{"v":1,"orders":[` + order + `]} trailing`, `{"v":1e0,"orders":[` + order + `]}`, strings.Repeat("[", 20_000),
+		`{"v":1,"orders":[{"id":"a.v1","user":"u","epoch":1e400,"created":1,"price":1,"currency":"CNY"}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		good, flaws := queue.Decode(body, 7)
+		if len(good)+flaws == 0 {
+			t.Fatalf("nothing is said about %q", body)
+		}
+		for _, r := range good {
+			voucher, ok := model.VoucherOf(r.ID)
+			if !ok || voucher != r.VoucherID || !model.ValidUserID(r.UserID) || r.Sequence != 7 || r.Price < 0 ||
+				r.Status != model.OrderProcessing || r.CreatedAt.Unix() < 0 {
+				t.Fatalf("%q became %+v", body, r)
+			}
+		}
+	})
+}
+
+func TestOversizeIsNotRead(t *testing.T) {
+	t.Parallel()
+	body := `{"v":1,"orders":[` + text("a.v1", "u") + `]` + strings.Repeat(" ", 600<<10) + `}`
+	if good, flaws := queue.Decode([]byte(body), 1); len(good) != 0 || flaws != 1 {
+		t.Errorf("%d orders, %d flaws", len(good), flaws)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -176,7 +177,7 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	if took := time.Since(begun); took < 500*time.Millisecond || len(l.seen()) != 2 {
 		t.Errorf("after %s: %v", took, l.seen())
 	}
-	eventually(t, "the redelivery is counted", func() bool { return again.Load() == 1 })
+	testserver.Eventually(t, "the redelivery is counted", func() bool { return again.Load() == 1 })
 }
 
 // At the end, calls under way are finished and acknowledged, and what nobody
@@ -206,7 +207,7 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	go func() { stop(); close(stopped) }()
 	consume(t, f.open(t, nil), second.persist, queue.ConsumeOptions{})
 	at := time.Now()
-	eventually(t, "the others have what was not begun", func() bool { return len(second.seen()) == messages-1 })
+	testserver.Eventually(t, "the others have what was not begun", func() bool { return len(second.seen()) == messages-1 })
 	if took := time.Since(at); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}

@@ -1,0 +1,83 @@
+package testserver
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between clients and a server for tests that lose, change or invent something on the way by what
+// it says. (Those that only cut or delay use toxiproxy, which does not look into what it carries.)
+type Proxy struct {
+	listener net.Listener
+	carriers sync.WaitGroup
+
+	mu    sync.Mutex
+	pairs [][2]net.Conn // client, server
+}
+
+// NewProxy starts a proxy to an address. Carry is called for each connection, and both ends of it are closed when
+// carry returns.
+func NewProxy(t testing.TB, target string, carry func(client, server net.Conn)) *Proxy {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(loopback, "0"))
+	if err != nil {
+		t.Fatalf("testserver: %v", err)
+	}
+	p := &Proxy{listener: listener}
+	p.carriers.Go(func() { p.accept(target, carry) })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.Sever()
+		p.carriers.Wait()
+	})
+	return p
+}
+
+// Addr is where clients find the proxy, "127.0.0.1:port".
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Sever cuts every connection.
+func (p *Proxy) Sever() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pair := range p.pairs {
+		_, _ = pair[0].Close(), pair[1].Close()
+	}
+	p.pairs = nil
+}
+
+// Say makes the server seem to say something to every client.
+func (p *Proxy) Say(t testing.TB, text string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pair := range p.pairs {
+		if _, err := pair[0].Write([]byte(text)); err != nil {
+			t.Errorf("testserver: say %q: %v", text, err)
+		}
+	}
+}
+
+func (p *Proxy) accept(target string, carry func(client, server net.Conn)) {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", target)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		p.mu.Lock()
+		p.pairs = append(p.pairs, [2]net.Conn{client, server})
+		p.mu.Unlock()
+		p.carriers.Go(func() {
+			defer client.Close()
+			defer server.Close()
+			carry(client, server)
+		})
+	}
+}

@@ -1,0 +1,30 @@
+package testserver
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// patience is how long an event is waited for: far longer than it takes on a busy machine under the race
+	// detector.
+	patience = 30 * time.Second
+	// lookAgain is between two looks: short against everything that takes time, long against a busy loop.
+	lookAgain = 5 * time.Millisecond
+)
+
+// Eventually waits until something is so that becomes so by itself, and fails the test when it does not.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for !holds() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("it never happened: %s", what)
+		case <-again.C:
+		}
+	}
+}
