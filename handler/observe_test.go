@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"seckill/handler"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service"
 )
@@ -87,26 +87,11 @@ func TestClientGone(t *testing.T) {
 		t.Fatal("an answer arrived")
 	}
 	<-left
-	eventually(t, func() bool {
+	testserver.Eventually(t, "the client counts as gone", func() bool {
 		return strings.Contains(s.metrics(t), `code="499",method="POST",route="/api/v1/vouchers/:id/seckill"`)
 	})
 	if strings.Contains(s.metrics(t), `code="5`) || strings.Contains(s.log.String(), `"level":"ERROR"`) {
 		t.Error("a client that hung up counts as a failure of ours")
-	}
-}
-
-// eventually polls for what another goroutine does soon after an answer.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal("it did not happen within 10 s")
-		}
 	}
 }
 
@@ -151,7 +136,7 @@ func TestAccessLog(t *testing.T) {
 	s := setup(t)
 	s.fakes.place = sold
 	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
-	eventually(t, func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
+	testserver.Eventually(t, "the request is logged", func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
 	var line map[string]any
 	if err := json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line); err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"io"
 	"net"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+
+	"seckill/internal/testserver"
 )
 
 // verdict is what the wire does with a statement on its way to the server.
@@ -32,16 +33,10 @@ var refusal = []byte("\x1b\x00\x00\x01\xff\x17\x04#08S01WSREP is not ready")
 // wire is a proxy that reads what a client says to MySQL, statement by
 // statement, and can lose it or its answer.
 type wire struct {
-	t        testing.TB
-	listener net.Listener
-	target   string
-	judge    func(statement string) verdict // called on its way; it may act on the database
-	late     chan struct{}
-	over     chan struct{} // the test has ended
-	wg       sync.WaitGroup
-
-	mu    sync.Mutex
-	conns []net.Conn
+	t     testing.TB
+	judge func(statement string) verdict // called on its way; it may act on the database
+	late  chan struct{}
+	over  chan struct{} // the test has ended
 }
 
 // newWire gives the DSN by which the server of another DSN is reached through
@@ -50,50 +45,23 @@ func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) ver
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)
 	must(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	must(t, err)
-	w := &wire{t: t, listener: listener, target: cfg.Addr, late: make(chan struct{}), over: make(chan struct{})}
+	w := &wire{t: t, late: make(chan struct{}), over: make(chan struct{})}
 	w.judge = func(statement string) verdict { return judge(w, statement) }
-	w.wg.Go(w.accept)
-	t.Cleanup(func() {
-		close(w.over)
-		_ = listener.Close()
-		w.mu.Lock()
-		for _, conn := range w.conns {
-			_ = conn.Close()
-		}
-		w.mu.Unlock()
-		w.wg.Wait()
-	})
-	cfg.Addr = listener.Addr().String()
+	proxy := testserver.NewProxy(t, cfg.Addr, w.carry)
+	t.Cleanup(func() { close(w.over) }) // before the proxy ends
+	cfg.Addr = proxy.Addr()
 	return cfg.FormatDSN()
 }
 
-func (w *wire) accept() {
-	for {
-		client, err := w.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", w.target)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		w.mu.Lock()
-		w.conns = append(w.conns, client, server)
-		w.mu.Unlock()
-		w.wg.Go(func() { w.carry(client, server) })
-	}
-}
-
 func (w *wire) carry(client, server net.Conn) {
-	defer client.Close()
-	defer server.Close()
 	var mute sync.Mutex // locked for good when answers are to be lost
 	var deny atomic.Bool
 	answers := make(chan struct{})
-	w.wg.Go(func() {
+	defer func() {
+		_, _ = client.Close(), server.Close()
+		<-answers
+	}()
+	go func() {
 		defer close(answers)
 		defer client.Close()
 		buffer := make([]byte, 64<<10)
@@ -112,7 +80,7 @@ func (w *wire) carry(client, server net.Conn) {
 				return
 			}
 		}
-	})
+	}()
 	for {
 		packet, err := readPacket(client)
 		if err != nil {

@@ -63,7 +63,7 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	}
 	first, cfg := started(t, environ...)
 	s := counter(t, first, cfg)
-	eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
+	testserver.Eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
 	voucher := s.putUp(t, 5)
 	s.persisted(t, "alice", voucher)
 

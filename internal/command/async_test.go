@@ -90,19 +90,6 @@ func ready(t *testing.T, base string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// eventually waits for something that happens by itself.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for !holds() {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-deadline:
-			t.Fatalf("it never happened: %s", what)
-		}
-	}
-}
-
 func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func TestModeSwitchesAndSellsOn(t *testing.T) {
@@ -126,7 +113,7 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "order mode sync") {
 		t.Fatalf("mode sync: %+v", got)
 	}
-	eventually(t, "the async instance is not ready and says why", func() bool {
+	testserver.Eventually(t, "the async instance is not ready and says why", func() bool {
 		status, body := ready(t, s.base)
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async")
 	})
@@ -140,7 +127,7 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "1 hot copies are open") {
 		t.Fatalf("mode async: %+v", got)
 	}
-	eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
+	testserver.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
 	s.persisted(t, "carol", voucher)
 }
 

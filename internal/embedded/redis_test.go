@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/embedded"
+	"seckill/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,22 +38,6 @@ func client(t *testing.T) *redis.Client {
 	return c
 }
 
-// eventually polls until a condition holds, for at most five seconds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(5 * time.Second)
-	defer deadline.Stop()
-	again := time.NewTicker(time.Millisecond)
-	defer again.Stop()
-	for !condition() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("it never happened: %s", what)
-		case <-again.C:
-		}
-	}
-}
-
 // A lock whose holder died must become free by itself.
 func TestKeysExpireByThemselves(t *testing.T) {
 	t.Parallel()
@@ -68,7 +53,7 @@ func TestKeysExpireByThemselves(t *testing.T) {
 	if err != nil || left <= 0 || left > 80*time.Millisecond {
 		t.Fatalf("PTTL = %s, %v", left, err)
 	}
-	eventually(t, "the key expires", func() bool {
+	testserver.Eventually(t, "the key expires", func() bool {
 		n, err := c.Exists(ctx, "lock:order:1").Result()
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -18,12 +19,15 @@ type Proxy struct {
 }
 
 // NewProxy starts a proxy to an address. Carry is called for each connection, and both ends of it are closed when
-// carry returns.
+// carry returns; nil carries everything.
 func NewProxy(t testing.TB, target string, carry func(client, server net.Conn)) *Proxy {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(loopback, "0"))
 	if err != nil {
 		t.Fatalf("testserver: %v", err)
+	}
+	if carry == nil {
+		carry = carryAll
 	}
 	p := &Proxy{listener: listener}
 	p.carriers.Go(func() { p.accept(target, carry) })
@@ -80,4 +84,16 @@ func (p *Proxy) accept(target string, carry func(client, server net.Conn)) {
 			carry(client, server)
 		})
 	}
+}
+
+// carryAll carries both directions until one end is closed.
+func carryAll(client, server net.Conn) {
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		defer client.Close()
+		_, _ = io.Copy(client, server)
+	})
+	_, _ = io.Copy(server, client)
+	_ = server.Close()
+	answers.Wait()
 }
