@@ -24,8 +24,8 @@ type loginInput struct {
 	Body Credentials
 }
 
-// Credentials are a username and its password. They have no limits: an
-// ill-formed password is a wrong one, and says 401 like all the others.
+// Credentials are a username and its password. They have no limits, because an
+// ill-formed password is a wrong one and answered with 401, too.
 type Credentials struct {
 	Username string `json:"username"`
 	Password string `json:"password" format:"password"`

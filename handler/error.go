@@ -3,11 +3,17 @@ package handler
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gin-gonic/gin"
 
 	"seckill/model"
 )
@@ -82,9 +88,8 @@ func kindOf(code model.Code) kind {
 	return kind{http.StatusInternalServerError, "Internal error"}
 }
 
-// problemOf translates any error. An error that the domain does not know
-// is a bug, unless a deadline has passed: then the truth was not learnt in time,
-// which is UNAVAILABLE.
+// problemOf translates any error. An error that is no *model.Error is a bug, unless a
+// deadline has passed: that is UNAVAILABLE.
 func problemOf(err error) *Problem {
 	refusal, ok := errors.AsType[*model.Error](err)
 	switch {
@@ -107,7 +112,7 @@ func problemOf(err error) *Problem {
 		retryAfter:  refusal.RetryAfter,
 	}
 	if kind.status == http.StatusInternalServerError {
-		// Whatever the error says was not written for strangers.
+		// The text of the error was not written for clients.
 		p.Code, p.Type = model.CodeInternal, "/problems/internal"
 		p.Detail = "Something went wrong on our side. The request id finds it in our log."
 	}
@@ -148,10 +153,125 @@ func (p *Problem) GetHeaders() http.Header {
 	return header
 }
 
-// retryAfter renders a wait in whole seconds. It rounds up, because a client
-// that comes back early is refused again, and never says 0, which would be an
-// invitation to hammer.
+// retryAfter renders a wait in whole seconds. It rounds up, because a client that
+// comes back early is refused again. It never says 0, with which a client would
+// repeat the request without any wait.
 func retryAfter(wait time.Duration) string {
 	seconds := int64(math.Ceil(wait.Seconds()))
 	return strconv.FormatInt(max(seconds, 1), 10)
+}
+
+// fail translates an error, and logs it with what the client must not see.
+func (a *api) fail(ctx context.Context, err error) *Problem {
+	p := problemOf(err)
+	level := slog.LevelDebug
+	switch {
+	case p.Status == http.StatusInternalServerError:
+		level = slog.LevelError
+	case p.Status >= http.StatusInternalServerError && ctx.Err() == nil && a.warnings.Allow():
+		// A dependency that is down fails every request; some of them are logged.
+		level = slog.LevelWarn
+	}
+	if !a.options.Log.Enabled(ctx, level) {
+		return p // most answers of a flash sale come by here
+	}
+	a.options.Log.LogAttrs(ctx, level, "request refused",
+		slog.String("request_id", callOf(ctx).id), slog.String("code", string(p.Code)), slog.Any("error", err))
+	return p
+}
+
+// abort answers with an error and ends the chain of a route.
+func (a *api) abort(c *gin.Context, err error) {
+	a.write(c, a.fail(c.Request.Context(), err))
+}
+
+// write sends a problem document, unless an answer has begun already.
+func (a *api) write(c *gin.Context, p *Problem) {
+	c.Abort()
+	if c.Writer.Written() {
+		return
+	}
+	maps.Copy(c.Writer.Header(), p.GetHeaders())
+	a.send(c, p.Status, problemType, p)
+}
+
+// send writes one document.
+func (a *api) send(c *gin.Context, status int, contentType string, document any) {
+	c.Writer.Header()["Content-Type"] = []string{contentType}
+	c.Status(status)
+	if err := writeJSON(c.Writer, document); err != nil {
+		panic(err) // nothing is written yet: the client gets a 500
+	}
+}
+
+// maxFieldErrors bounds the errors of one answer, which must not be much larger than
+// its request.
+const maxFieldErrors = 20
+
+// translate turns huma's own error documents into ours. It is a transformer of this
+// API. Replacing huma.NewError would change every API of the process, and the type
+// that it returns cannot name a missing field.
+func (a *api) translate(ctx huma.Context, _ string, body any) (any, error) {
+	theirs, ok := body.(*huma.ErrorModel)
+	if !ok {
+		return body, nil
+	}
+	return a.refusal(ctx.Context(), theirs), nil
+}
+
+func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {
+	switch theirs.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		p := problemOf(&model.Error{
+			Code:   model.CodeValidation,
+			Detail: "The request is not valid.",
+			Fields: fieldErrors(theirs),
+		})
+		p.Status = theirs.Status // 400 where JSON does not parse
+		return p
+	default:
+		return a.fail(ctx, theirs)
+	}
+}
+
+// fieldErrors lists the wrong fields, sorted, because huma walks through maps.
+func fieldErrors(theirs *huma.ErrorModel) []model.FieldError {
+	fields := make([]model.FieldError, 0, len(theirs.Errors))
+	for _, detail := range theirs.Errors {
+		if detail != nil {
+			fields = append(fields, fieldError(detail))
+		}
+	}
+	if len(fields) == 0 {
+		fields = append(fields, model.FieldError{Location: "body", Message: theirs.Detail})
+	}
+	slices.SortFunc(fields, func(a, b model.FieldError) int {
+		if order := strings.Compare(a.Location, b.Location); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Message, b.Message)
+	})
+	return fields[:min(len(fields), maxFieldErrors)]
+}
+
+// fieldError takes over the place and the words, but never the value, which may be a
+// password.
+func fieldError(detail *huma.ErrorDetail) model.FieldError {
+	field := model.FieldError{Location: detail.Location, Message: detail.Message}
+	switch detail.Value.(type) {
+	case nullValue:
+		field.Message = "must not be null"
+		return field
+	case repeatedMember:
+		field.Message = "is given more than once"
+		return field
+	}
+	// For a missing member huma names the object as the place.
+	if rest, ok := strings.CutPrefix(field.Message, "expected required property "); ok {
+		if name, ok := strings.CutSuffix(rest, " to be present"); ok {
+			field.Location += "." + name
+			field.Message = "is required"
+		}
+	}
+	return field
 }

@@ -1,3 +1,13 @@
+// Package handler is the product on HTTP: routes, tokens, limits, problem
+// documents and the OpenAPI document. It decides nothing about sales: it asks the
+// services and translates their answers. It checks the form of a request; which
+// values are allowed, the model says.
+//
+// Every route is a value of the type route. Its documentation and the checks in
+// front of it are both made from that value, so that neither can be forgotten. Most
+// routes are typed functions whose requests huma decodes and validates. The hot
+// one, a purchase, is a plain Gin handler that huma only documents;
+// benchmark_test.go measures what that saves.
 package handler
 
 import (
@@ -20,8 +30,8 @@ import (
 	"seckill/service"
 )
 
-// warningsPerSecond bounds the log lines about a dependency that is down:
-// enough to see it, few enough to read on.
+// warningsPerSecond bounds the log lines about a dependency that is down. They show
+// that it is, without hiding everything else in the log.
 const warningsPerSecond = 10
 
 // orders is what the routes of orders need of service.Orders.

@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/pprof"
 
 	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"seckill/model"
 )
@@ -73,8 +76,8 @@ func (a *api) ready(c *gin.Context) {
 	c.Data(status, contentType, append(lines, '\n'))
 }
 
-// complaint is what may be said of a failed check: what the domain says of it.
-// Addresses and drivers' words go to the log.
+// complaint is what a client may hear of a failed check: the detail of a domain error.
+// The error itself, with its addresses, goes to the log.
 func (a *api) complaint(c *gin.Context, name string, err error) string {
 	ctx := c.Request.Context()
 	if a.warnings.Allow() {
@@ -85,4 +88,18 @@ func (a *api) complaint(c *gin.Context, name string, err error) string {
 		return refusal.Detail
 	}
 	return "cannot be reached"
+}
+
+// NewOperations makes the operations listener's handler: metrics and profiles.
+// It has no authentication, which is why it has a listener of its own.
+func NewOperations(gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
 }

@@ -8,186 +8,110 @@ import (
 	"time"
 
 	"seckill/model"
+	"seckill/service"
 )
 
-const vouchersPath = "/api/v1/admin/vouchers"
-
-// draftWith is a good voucher with one member replaced or added.
-func draftWith(member, value string) string {
-	members := map[string]string{
-		"title": `"Tea"`, "price": "1000", "face_value": "2000", "stock": "3",
-		"begin_at": `"2030-01-01T00:00:00Z"`, "end_at": `"2030-01-02T00:00:00Z"`,
+func TestWait(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var waited time.Duration
+	s.fakes.getOrder = func(_ context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+		waited = wait
+		return model.Order{ID: orderID, UserID: userID}, nil
 	}
-	if member != "" {
-		members[member] = value
-	}
-	var list []string
-	for name, value := range members {
-		if value != "" {
-			list = append(list, `"`+name+`":`+value)
+	headers := s.as(t, "u", model.RoleUser)
+	for text, want := range map[string]time.Duration{
+		"": 0, "0": 0, "0s": 0, "10s": 10 * time.Second, "1m": 30 * time.Second, "1h": 30 * time.Second, "1.5s": 1500 * time.Millisecond, "-0s": 0,
+	} {
+		got := s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait="+text, "", headers...)
+		if got.status != http.StatusOK || waited != want {
+			t.Errorf("%q: %d, waited %s", text, got.status, waited)
 		}
 	}
-	return "{" + strings.Join(list, ",") + "}"
-}
-
-func TestDrafts(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	headers := s.as(t, "a", model.RoleAdmin)
-	for _, test := range []struct {
-		member, value string
-		location      string // empty: good
-	}{
-		{"", "", ""},
-		{"title", "", "body.title"},
-		{"title", `""`, "body.title"},
-		{"title", `" \u3000"`, "body.title"},
-		{"title", `"` + strings.Repeat("茶", 200) + `"`, ""},
-		{"title", `"` + strings.Repeat("茶", 201) + `"`, "body.title"},
-		{"title", "null", "body.title"},
-		{"title", "1", "body.title"},
-		{"description", `"` + strings.Repeat("茶", 4000) + `"`, ""},
-		{"description", `"` + strings.Repeat("茶", 4001) + `"`, "body.description"},
-		{"description", `null`, "body.description"},
-		{"title", `"Tea\u0000"`, "body.title"},
-		{"title", `"Tea\ttime"`, "body.title"},
-		{"title", `"Tea\n"`, "body.title"},
-		{"title", `"Tea\u007f"`, "body.title"},
-		{"title", `"Tea \ud83c\udf75"`, ""},
-		{"description", `"one\r\n\ttwo"`, ""},
-		{"description", `"\u0000"`, "body.description"},
-		{"description", `"\u001b[31m"`, "body.description"},
-		{"description", `"\u0085"`, "body.description"},
-		{"price", "0", ""},
-		{"price", "1000000000000", ""},
-		{"price", "1000000000001", "body.price"},
-		{"price", "-1", "body.price"},
-		{"price", "1.5", "body.price"},
-		{"price", `"1000"`, "body.price"},
-		{"price", "true", "body.price"},
-		{"price", "1e3", ""},
-		{"price", "1.0", ""},
-		{"price", "1e400", "body.price"},
-		{"price", "99999999999999999999999", "body.price"},
-		{"price", "", "body.price"},
-		{"face_value", "1e13", "body.face_value"},
-		{"stock", "0", ""},
-		{"stock", "-0", ""},
-		{"stock", "0.1", "body.stock"},
-		{"stock", "[]", "body.stock"},
-		{"begin_at", `"2030-01-01T08:00:00+08:00"`, ""},
-		{"begin_at", `"2030-01-01T00:00:00.123456789Z"`, ""},
-		{"begin_at", `"2030-01-02T00:00:00Z"`, "body.end_at"},
-		{"begin_at", `"2030-01-02T08:00:00+08:00"`, "body.end_at"},
-		{"begin_at", `"2030-01-01"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01 00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-02-30T00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00,5Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T0:00:00Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00.Z"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00+24:00"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00-01:60"`, "body.begin_at"},
-		{"begin_at", `"2030-01-01T00:00:00+23:59"`, ""},
-		{"begin_at", `"0001-01-01T00:00:00Z"`, "body.begin_at"},
-		{"begin_at", `1893456000`, "body.begin_at"},
-		{"end_at", `"9999-12-31T23:59:59Z"`, ""},
-		{"end_at", `"9999-12-31T23:59:59-01:00"`, "body.end_at"},
-		{"end_at", `"10000-01-01T00:00:00Z"`, "body.end_at"},
-		{"state", `"draft"`, ""},
-		{"state", `"archived"`, ""},
-		{"state", `"Draft"`, "body.state"},
-		{"state", `""`, "body.state"},
-		{"id", `"v1"`, "body.id"},
-		{"remaining", `1`, "body.remaining"},
-	} {
-		t.Run(test.member+" "+test.value[:min(len(test.value), 30)], func(t *testing.T) {
-			t.Parallel()
-			got := s.do(t, http.MethodPost, vouchersPath, draftWith(test.member, test.value), headers...)
-			if test.location == "" {
-				if got.status != http.StatusCreated {
-					t.Errorf("%d %s", got.status, got.body)
-				}
-				return
-			}
-			if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, test.location) {
-				t.Errorf("errors = %v", p.Errors)
-			}
-		})
-	}
-}
-
-func TestDraftBecomesVoucher(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	var asked model.NewVoucher
-	s.fakes.create = func(_ context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
-		asked = v
-		if once != (model.Idempotency{}) {
-			t.Errorf("once = %v", once)
+	for _, text := range []string{"-1s", "10", "soon", "1d", "10s10", "%20"} {
+		p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait="+text, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		if !locates(p, "query.wait") {
+			t.Errorf("%q: %v", text, p.Errors)
 		}
-		return voucher("v9"), nil
-	}
-	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z"}`
-	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
-	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
-		t.Errorf("%d %v %s", got.status, got.header, got.body)
-	}
-	want := model.NewVoucher{
-		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
-		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
-	}
-	if asked != want {
-		t.Errorf("%+v", asked)
 	}
 }
 
-func TestPatch(t *testing.T) {
+func TestQueries(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	var asked model.VoucherPatch
-	s.fakes.patch = func(_ context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
-		asked = patch
-		return voucher(id), nil
+	var asked model.OrderQuery
+	s.fakes.listOrders = func(_ context.Context, query model.OrderQuery) (model.OrderPage, error) {
+		asked = query
+		return model.OrderPage{}, nil
 	}
-	headers := s.as(t, "a", model.RoleAdmin)
-	if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", "{}", headers...); got.status != http.StatusOK || asked != (model.VoucherPatch{}) {
-		t.Errorf("%d %s %+v", got.status, got.body, asked)
-	}
-	got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`, headers...)
-	if got.status != http.StatusOK || asked.Title != nil || *asked.Description != "" || *asked.Price != 0 ||
-		*asked.State != model.VoucherPaused || !asked.EndAt.Equal(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)) || asked.BeginAt != nil {
-		t.Errorf("%d %s %+v", got.status, got.body, asked)
-	}
-	for body, location := range map[string]string{
-		`{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
-		`{"begin_at":"2030-01-02T00:00:00Z","end_at":"2030-01-02T00:00:00Z"}`: "body.end_at", `{"state":"sold_out"}`: "body.state",
-		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",
-		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
+	headers := s.as(t, "u", model.RoleUser)
+	for query, want := range map[string]model.OrderQuery{
+		"":                            {UserID: "u", Limit: 20},
+		"?limit=100&cursor=abc":       {UserID: "u", Limit: 100, Cursor: "abc"},
+		"?status=paid&voucher_id=v1":  {UserID: "u", Limit: 20, Status: model.OrderPaid, VoucherID: "v1"},
+		"?limit=1&limit=2&unknown=%0": {UserID: "u", Limit: 1},
+		"?status=&limit=&cursor=":     {UserID: "u", Limit: 20},
+		"?user_id=somebody-else":      {UserID: "u", Limit: 20},
 	} {
-		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		got := s.do(t, http.MethodGet, "/api/v1/orders"+query, "", headers...)
+		if got.status != http.StatusOK || asked != want || got.body != `{"items":[]}`+"\n" {
+			t.Errorf("%s: %d %s %+v", query, got.status, got.body, asked)
+		}
+	}
+	asked = model.OrderQuery{}
+	got := s.do(t, http.MethodGet, "/api/v1/orders?voucher_id=no%20such%20id", "", headers...)
+	if got.status != http.StatusOK || got.body != `{"items":[]}`+"\n" || asked != (model.OrderQuery{}) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	for query, location := range map[string]string{
+		"limit=0": "query.limit", "limit=101": "query.limit", "limit=-1": "query.limit", "limit=ten": "query.limit",
+		"limit=1.5": "query.limit", "status=lost": "query.status", "status=Paid": "query.status",
+		"limit=99999999999999999999": "query.limit", "cursor=" + strings.Repeat("c", 513): "query.cursor",
+	} {
+		p := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/orders?"+query, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
 		if !locates(p, location) {
-			t.Errorf("%s: %v", body, p.Errors)
+			t.Errorf("%s: %v", query, p.Errors)
 		}
 	}
-	wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", "", headers...), http.StatusBadRequest, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=over", ""), http.StatusUnprocessableEntity, model.CodeValidation)
 }
 
-func TestStock(t *testing.T) {
+// TestLogin: what is ill-formed is wrong, and only what is absent is not valid.
+func TestLogin(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	headers := s.as(t, "a", model.RoleAdmin)
-	for body, good := range map[string]bool{
-		`{"delta":5}`: true, `{"delta":-5}`: true, `{"delta":0}`: true, `{"stock":0}`: true, `{"stock":1000000000000}`: true,
-		`{}`: false, `{"delta":1,"stock":1}`: false, `{"stock":-1}`: false, `{"stock":1000000000001}`: false,
-		`{"delta":1.5}`: false, `{"delta":null}`: false, `{"delta":1,"stock":null}`: false, `{"Delta":1}`: false,
+	s.fakes.login = func(_ context.Context, username, password string) (service.Session, error) {
+		if username != "somebody" || password != "long enough" {
+			return service.Session{}, &model.Error{Code: model.CodeUnauthenticated, Detail: "wrong"}
+		}
+		return service.Session{AccessToken: "abc", ExpiresIn: 90 * time.Minute}, nil
+	}
+	got := s.do(t, http.MethodPost, "/api/v1/auth/login", `{"username":"somebody","password":"long enough"}`)
+	if want := `{"access_token":"abc","token_type":"Bearer","expires_in":5400}` + "\n"; got.status != http.StatusOK || got.body != want {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	for _, body := range []string{
+		`{"username":"somebody","password":"short"}`, `{"username":"","password":""}`, `{"username":"x y","password":"long enough"}`,
+		`{"username":"somebody","password":"` + strings.Repeat("x", 1000) + `"}`,
 	} {
-		got := s.do(t, http.MethodPost, vouchersPath+"/v1/stock", body, headers...)
-		if good && got.status != http.StatusOK {
-			t.Errorf("%s: %d %s", body, got.status, got.body)
+		got := s.do(t, http.MethodPost, "/api/v1/auth/login", body)
+		wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
+		if got.header.Get("WWW-Authenticate") != "Bearer" {
+			t.Errorf("%v", got.header)
 		}
-		if !good {
-			wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/auth/login", `{"username":"somebody"}`), http.StatusUnprocessableEntity, model.CodeValidation)
+}
+
+// TestOneRepresentation: whatever a client accepts, it gets JSON that says so.
+func TestOneRepresentation(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, accept := range []string{"json", "text/html", "application/problem+json", "application/cbor", "*/*", "application/json;q=0"} {
+		got := s.do(t, http.MethodGet, "/api/v1/vouchers", "", "Accept", accept)
+		if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %d %s", accept, got.status, got.header.Get("Content-Type"))
 		}
+		wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?limit=x", "", "Accept", accept), http.StatusUnprocessableEntity, model.CodeValidation)
 	}
 }

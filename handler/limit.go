@@ -12,9 +12,9 @@ import (
 	"seckill/model"
 )
 
-// maxTracked bounds how many senders one limiter remembers: some 20 MB at the
-// most. The sender that was quiet longest is forgotten first, and starts with a
-// full bucket again.
+// maxTracked bounds how many senders one limiter remembers: some 20 MB at the most.
+// It forgets the sender that was quiet longest first. That sender starts with a full
+// bucket again.
 const maxTracked = 100_000
 
 // Rate allows Events in every Per, all of them at once if need be. Zero Events
@@ -69,7 +69,7 @@ func (l *limiter) take(sender string, now time.Time) time.Duration {
 	return max(time.Duration(missing/float64(l.limit)*float64(time.Second)), time.Millisecond)
 }
 
-// limitPlacing refuses a purchase whose address or user has had its share.
+// limitPlacing refuses a purchase whose address or user is over its limit.
 func (a *api) limitPlacing(c *gin.Context, userID string) error {
 	now := time.Now()
 	if !a.byAddress.off() {
@@ -87,8 +87,9 @@ func rateLimited(detail string, wait time.Duration) error {
 	return &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait}
 }
 
-// network is what an address is limited as. With IPv6 one subscriber has a /64
-// at the least, and could otherwise use another address for every request.
+// network is the network that shares an address' limit. With IPv6 that is a /64: one
+// subscriber has that many addresses at the least, and could use another for every
+// request.
 func network(address string) string {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {

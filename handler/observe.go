@@ -14,17 +14,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Labels for what has no route or no status of its own. Paths and methods come
-// from strangers, so they never become labels as they are.
+// Labels for requests without a route or a status of their own. Paths and methods
+// never become labels as they are: clients could make up any number of them.
 const (
 	unmatchedRoute = "unmatched"
 	otherMethod    = "other"
-	clientGone     = "499" // as nginx has it: nobody was there to read the answer
+	clientGone     = "499" // as nginx has it: the client was gone
 	cutShort       = "aborted"
 )
 
-// requestDurations makes the histogram of answers, in seconds: from one out of
-// memory up to the longest wait for an order.
+// requestDurations makes the histogram of durations, in seconds. Its buckets reach
+// from an answer out of memory to the longest wait for an order.
 func requestDurations() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "seckill_http_request_duration_seconds",

@@ -3,8 +3,13 @@ package handler
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,8 +21,8 @@ import (
 
 const tagOrders = "Orders"
 
-// waitMargin is added to a client's wait for the deadline of its answer, to
-// cover the look-up itself and a slow line.
+// waitMargin is added to a client's wait to make the deadline of its answer. It
+// covers the look-up itself and a slow line.
 const waitMargin = 10 * time.Second
 
 // Nothing is the body of a purchase: none, or an object without members.
@@ -34,8 +39,8 @@ type orderInput struct {
 	Wait string `query:"wait" example:"10s" doc:"Answer as soon as the order is not processing, at most after this long: a Go duration, 30s at the most."`
 }
 
-// Resolve implements huma.Resolver: a client that waits may be answered later
-// than others.
+// Resolve implements huma.Resolver. It moves the deadline of the answer for a client
+// that waits.
 func (in *orderInput) Resolve(ctx huma.Context) []error {
 	if wait, err := parseWait(in.Wait); err == nil && wait > 0 {
 		extendWrite(humagin.Unwrap(ctx), wait+waitMargin)
@@ -43,8 +48,8 @@ func (in *orderInput) Resolve(ctx huma.Context) []error {
 	return nil
 }
 
-// extendWrite moves the deadline of an answer. Connections that have none, as
-// in tests without a server, say so; that is as good.
+// extendWrite moves the deadline of an answer. It ignores the error of a connection
+// without one, as in tests without a server.
 func extendWrite(c *gin.Context, by time.Duration) {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(by))
 }
@@ -97,8 +102,8 @@ func (a *api) orderRoutes() {
 	})
 }
 
-// place is the hot path: token, size and type of the body are checked when it
-// runs.
+// place is the hot path. The token, and the size and the type of the body, were
+// checked before it runs.
 func (a *api) place(c *gin.Context) {
 	ctx := c.Request.Context()
 	user := subject(ctx)
@@ -128,7 +133,7 @@ func (a *api) place(c *gin.Context) {
 	a.send(c, status, "application/json", order)
 }
 
-// emptyBody refuses a purchase whose body says anything. It may be missing.
+// emptyBody refuses a body that is neither missing nor an empty object.
 func emptyBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -168,4 +173,175 @@ func (a *api) listOrders(ctx context.Context, in *ordersInput) (*output[model.Or
 		Cursor: in.Cursor, Limit: in.Limit,
 	})
 	return orderPage(page), err
+}
+
+type voucherOrdersInput struct {
+	InPath
+	Paging
+	Status string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	Format string `query:"format" enum:"json,csv" default:"json" doc:"csv streams all of them, whatever cursor and limit say."`
+}
+
+func (a *api) adminOrderRoutes() {
+	register(a, route{
+		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
+		summary: "List a voucher's orders, newest first, or export them as CSV",
+		access:  administrators, status: http.StatusOK, headers: []string{"Content-Disposition"},
+		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
+		response: map[string]any{"application/json": model.OrderPage{}, csvType: ""},
+	}, a.voucherOrders)
+	register(a, route{
+		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
+		summary: "Get anybody's order and what happened to it", access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+	}, func(ctx context.Context, in *InPath) (*output[model.OrderDetail], error) {
+		detail, err := a.options.Orders.Detail(ctx, in.ID)
+		if detail.History == nil {
+			detail.History = []model.OrderMove{}
+		}
+		return &output[model.OrderDetail]{Body: detail}, err
+	})
+}
+
+func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
+	query := model.OrderQuery{VoucherID: in.ID, Status: model.OrderStatus(in.Status)}
+	if in.Format == "csv" {
+		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // it comes with the request
+			a.exportOrders(humagin.Unwrap(ctx), query)
+		}}, nil
+	}
+	if _, err := a.options.Vouchers.Get(ctx, in.ID, true); err != nil {
+		return nil, err
+	}
+	query.Cursor, query.Limit = in.Cursor, in.Limit
+	page, err := a.options.Orders.List(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", orderPage(page).Body)
+	}}, nil
+}
+
+// csvType is the media type of exports (RFC 4180).
+const csvType = "text/csv; charset=utf-8"
+
+const (
+	// rowsPerFlush is how many rows are sent at a time: some 100 kB. An export of
+	// any length needs no more memory, and no packet for each row.
+	rowsPerFlush = 500
+	// flushTimeout ends an export whose client has stopped reading, because it
+	// holds a database connection. It starts anew with every flush.
+	flushTimeout = 30 * time.Second
+)
+
+// errHeadOnly ends the export of a HEAD request at its first row.
+var errHeadOnly = errors.New("only the header was asked for")
+
+func columns() []string {
+	return []string{
+		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
+		"created_at", "expires_at", "paid_at", "closed_at",
+	}
+}
+
+// exportOrders streams orders as CSV. It sends nothing before the first row or the
+// end is known, so that a failure until then is a problem document. A later failure
+// cuts the connection, so that half a file never looks whole.
+func (a *api) exportOrders(c *gin.Context, query model.OrderQuery) {
+	out := &export{c: c, csv: csv.NewWriter(c.Writer), name: "orders-" + query.VoucherID + ".csv"}
+	out.csv.UseCRLF = true // RFC 4180, 2.1
+	err := a.options.Orders.Each(c.Request.Context(), query, out.row)
+	switch {
+	case err == nil, errors.Is(err, errHeadOnly):
+		err = out.finish()
+	case !out.begun:
+		a.abort(c, err)
+		return
+	}
+	if err != nil {
+		_ = a.fail(c.Request.Context(), fmt.Errorf("export orders of voucher %s: %w", query.VoucherID, err))
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// export is one answer in CSV.
+type export struct {
+	c     *gin.Context
+	csv   *csv.Writer
+	name  string
+	begun bool
+	rows  int
+}
+
+func (e *export) begin() error {
+	e.begun = true
+	header := e.c.Writer.Header()
+	header.Set("Content-Type", csvType)
+	header.Set("Content-Disposition", `attachment; filename="`+e.name+`"`)
+	e.c.Status(http.StatusOK)
+	return e.csv.Write(columns())
+}
+
+func (e *export) row(order model.Order) error {
+	if e.c.Request.Method == http.MethodHead {
+		return errHeadOnly
+	}
+	if !e.begun {
+		if err := e.begin(); err != nil {
+			return err
+		}
+	}
+	if err := e.csv.Write(cells(order)); err != nil {
+		return err
+	}
+	if e.rows++; e.rows%rowsPerFlush != 0 {
+		return nil
+	}
+	return e.flush()
+}
+
+func (e *export) flush() error {
+	extendWrite(e.c, flushTimeout)
+	e.csv.Flush()
+	if err := e.csv.Error(); err != nil {
+		return err
+	}
+	e.c.Writer.Flush()
+	return e.c.Request.Context().Err()
+}
+
+func (e *export) finish() error {
+	if !e.begun {
+		if err := e.begin(); err != nil {
+			return err
+		}
+	}
+	extendWrite(e.c, flushTimeout)
+	e.csv.Flush()
+	return e.csv.Error()
+}
+
+func cells(order model.Order) []string {
+	return []string{
+		text(order.ID), text(order.VoucherID), text(order.UserID), text(string(order.Status)), text(order.Reason),
+		strconv.FormatInt(order.Price, 10), text(order.Currency),
+		order.CreatedAt.UTC().Format(time.RFC3339Nano), instant(order.ExpiresAt), instant(order.PaidAt), instant(order.ClosedAt),
+	}
+}
+
+// text guards a cell against spreadsheets that take it for a formula (OWASP, "CSV
+// Injection"). The ids of users come from other issuers and may begin with a minus.
+func text(cell string) string {
+	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+		return "'" + cell
+	}
+	return cell
+}
+
+func instant(at *time.Time) string {
+	if at == nil {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339Nano)
 }

@@ -2,21 +2,24 @@ package handler
 
 import (
 	"context"
+	"crypto/rand"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"seckill/internal/token"
 	"seckill/model"
 )
 
 // basePath is where the API is; the probes are beside it.
 const basePath = "/api/v1"
 
-// route says of a route what its documentation and the checks in front of it
-// are made from.
+// route describes a route. Its documentation and the checks in front of it are made
+// from this.
 type route struct {
 	id          string
 	method      string
@@ -54,8 +57,8 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 	a.mount(r, handle)
 }
 
-// registerBare adds a route whose request says everything in its path: a body
-// may be missing or an empty object, as for a purchase.
+// registerBare adds a route whose request says everything in its path. Its body may
+// be missing or an empty object, as that of a purchase.
 func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
 	r.request = &huma.MediaType{Schema: a.schema(typeOf[Nothing]())}
 	a.registerPlain(r, func(c *gin.Context) {
@@ -90,16 +93,16 @@ func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 			d.api.abort(c, err)
 			return
 		}
-		// There is one representation of everything. Without this, huma would
-		// label it with whatever name of its formats a client asks for.
+		// There is one representation of everything. huma would label it with
+		// the name of any of its formats that a client asks for.
 		c.Request.Header.Del("Accept")
 		handle(humagin.NewContext(op, c))
 	})
 }
 
-// possible refuses the id of a path that cannot exist, before huma looks at
-// the request: whatever else is wrong with it, such an id is not found.
-// (Seckill is no route of huma's; there the contract has the 422 first.)
+// possible answers NOT_FOUND for an id in a path that cannot exist. It comes before
+// huma looks at the rest of the request. (A purchase is no route of huma's; there the
+// contract has the 422 first.)
 func possible(path, id string) error {
 	switch {
 	case strings.Contains(path, "/vouchers/{id}"):
@@ -144,8 +147,8 @@ func (a *api) wholePath(c *gin.Context) {
 	}
 }
 
-// drain sends clients elsewhere once this instance is about to stop. Reads are
-// still served: a buyer wants to see the order that was just made.
+// drain refuses changes once this instance is about to stop, so that clients go to
+// another one. It still serves reads: a buyer wants to see the order just made.
 func (a *api) drain(c *gin.Context) {
 	if !a.options.Health.Draining() {
 		return
@@ -156,3 +159,117 @@ func (a *api) drain(c *gin.Context) {
 	}
 	a.abort(c, model.Unavailable("This server is about to stop; another one will answer.", nil))
 }
+
+// access is who may call a route.
+type access int
+
+const (
+	// undecided is a mistake: a route that does not say who may call it must not
+	// be public by default.
+	undecided access = iota
+	// public routes do not look at tokens.
+	public
+	// recognised routes are public, but show more to an administrator. An invalid
+	// token counts as none.
+	recognised
+	// users need a token.
+	users
+	// administrators need a token with the role admin.
+	administrators
+)
+
+// authenticate makes the check in front of a route.
+func (a *api) authenticate(who access) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		claims, err := a.claims(c.Request.Header)
+		switch {
+		case err == nil:
+			callOf(c.Request.Context()).claims = &claims
+		case who == recognised:
+			return
+		default:
+			a.abort(c, err)
+			return
+		}
+		if who == administrators && claims.Role != model.RoleAdmin {
+			a.abort(c, &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."})
+		}
+	}
+}
+
+// claims reads the bearer token. The reason of a refusal goes to the log only: it
+// makes no difference to what the client has to do.
+func (a *api) claims(header http.Header) (token.Claims, error) {
+	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "A valid bearer token is needed."}
+	values := header.Values("Authorization")
+	if len(values) != 1 {
+		return token.Claims{}, refused
+	}
+	scheme, credentials, ok := strings.Cut(values[0], " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
+		return token.Claims{}, refused
+	}
+	claims, err := a.options.Tokens.Verify(strings.TrimLeft(credentials, " "))
+	if err != nil {
+		refused.Cause = err
+		return token.Claims{}, refused
+	}
+	return claims, nil
+}
+
+// subject is the user who calls a route that needs a token.
+func subject(ctx context.Context) string {
+	if claims := callOf(ctx).claims; claims != nil {
+		return claims.Subject
+	}
+	return ""
+}
+
+// isAdmin reports whether an administrator calls.
+func isAdmin(ctx context.Context) bool {
+	claims := callOf(ctx).claims
+	return claims != nil && claims.Role == model.RoleAdmin
+}
+
+// requestIDHeader names a request in answers, in the log, and in the logs of proxies.
+const requestIDHeader = "X-Request-Id"
+
+// call is what is known of a request beside the request. It is one value in the
+// context, because each value costs a look-up and an allocation.
+type call struct {
+	id     string
+	claims *token.Claims // nil: anonymous
+}
+
+type callKey struct{}
+
+// callOf finds the call of a request; outside of one it is an empty call.
+func callOf(ctx context.Context) *call {
+	if call, ok := ctx.Value(callKey{}).(*call); ok {
+		return call
+	}
+	return &call{}
+}
+
+// identify gives every request its id: its sender's when that is well-formed. Any
+// other would get into logs and headers.
+func (a *api) identify(c *gin.Context) {
+	id := c.GetHeader(requestIDHeader)
+	if !a.requestID.MatchString(id) {
+		id = rand.Text()
+	}
+	header := c.Writer.Header()
+	header[requestIDHeader] = []string{id}
+	// Answers depend on the clock and on the caller; no cache may repeat one.
+	header["Cache-Control"] = []string{"no-store"}
+	header["X-Content-Type-Options"] = []string{"nosniff"}
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id}))
+}
+
+// requestIDs is what a well-formed request id looks like.
+func requestIDs() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+}
+
+// connectionClose asks the client to come back on another connection.
+func connectionClose(header http.Header) { header.Set("Connection", "close") }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"seckill/handler"
 	"seckill/internal/token"
@@ -288,3 +289,5 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 	}
 	return p
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,6 +3,9 @@ package handler
 import (
 	"context"
 	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
 
 	"seckill/model"
 )
@@ -43,4 +46,205 @@ func (a *api) listVouchers(ctx context.Context, in *vouchersInput, all bool) (*o
 func (a *api) getVoucher(ctx context.Context, id string, admin bool) (*output[model.Voucher], error) {
 	voucher, err := a.options.Vouchers.Get(ctx, id, admin)
 	return &output[model.Voucher]{Body: voucher}, err
+}
+
+const tagAdmin = "Administration"
+
+// adminVouchers is the path of what administrators do to vouchers.
+const adminVouchers = basePath + "/admin/vouchers"
+
+// VoucherDraft is a voucher to be.
+type VoucherDraft struct {
+	Title       string `json:"title" minLength:"1" maxLength:"200"`
+	Description string `json:"description,omitempty" maxLength:"4000"`
+	Price       int64  `json:"price" minimum:"0" maximum:"1000000000000" doc:"What a buyer pays, in minor units of the currency."`
+	FaceValue   int64  `json:"face_value" minimum:"0" maximum:"1000000000000" doc:"What it is worth, in minor units of the currency."`
+	Stock       int64  `json:"stock" minimum:"0" maximum:"1000000000000" doc:"How many there are."`
+	BeginAt     string `json:"begin_at" format:"date-time"`
+	EndAt       string `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
+	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
+}
+
+// VoucherChange changes the members that it has.
+type VoucherChange struct {
+	Title       *string `json:"title,omitempty" minLength:"1" maxLength:"200"`
+	Description *string `json:"description,omitempty" maxLength:"4000"`
+	Price       *int64  `json:"price,omitempty" minimum:"0" maximum:"1000000000000"`
+	FaceValue   *int64  `json:"face_value,omitempty" minimum:"0" maximum:"1000000000000"`
+	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
+	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
+	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
+}
+
+// StockChange changes the total ever offered: by delta, or to stock.
+type StockChange struct {
+	Delta *int64 `json:"delta,omitempty" minimum:"-1000000000000" maximum:"1000000000000" doc:"How many more; negative: fewer."`
+	Stock *int64 `json:"stock,omitempty" minimum:"0" maximum:"1000000000000" doc:"How many from now on, the sold ones included."`
+}
+
+// Rebuilding is the answer to a rebuild that has been asked for.
+type Rebuilding struct {
+	VoucherID string          `json:"voucher_id"`
+	State     model.CopyState `json:"state" example:"rebuilding" doc:"The audit tells when it is open again."`
+}
+
+type createVoucherInput struct {
+	Idempotent
+	Body VoucherDraft
+}
+
+type patchVoucherInput struct {
+	InPath
+	Body VoucherChange
+}
+
+type stockInput struct {
+	InPath
+	Idempotent
+	Body StockChange
+}
+
+// created is the answer to the making of something.
+type created[T any] struct {
+	Location string `header:"Location"`
+	Body     T
+}
+
+func (a *api) adminVoucherRoutes() {
+	a.adminVoucherChanges()
+	register(a, route{
+		id: "admin-list-vouchers", method: http.MethodGet, path: adminVouchers, tag: tagAdmin,
+		summary: "List all vouchers, newest first", access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
+		return a.listVouchers(ctx, in, true)
+	})
+	one := func(id, suffix, summary string) route {
+		return route{
+			id: id, method: http.MethodGet, path: adminVouchers + "/{id}" + suffix, tag: tagAdmin,
+			summary: summary, access: administrators, status: http.StatusOK,
+			codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
+		}
+	}
+	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state"),
+		func(ctx context.Context, in *InPath) (*output[model.Voucher], error) {
+			return a.getVoucher(ctx, in.ID, true)
+		})
+	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders"),
+		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
+			stats, err := a.options.Vouchers.Stats(ctx, in.ID)
+			if stats.OrdersByStatus == nil {
+				stats.OrdersByStatus = make(map[model.OrderStatus]int64)
+			}
+			return &output[model.Stats]{Body: stats}, err
+		})
+	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up"),
+		func(ctx context.Context, in *InPath) (*output[model.Audit], error) {
+			audit, err := a.options.Vouchers.Audit(ctx, in.ID)
+			if audit.Drift == nil {
+				audit.Drift = []model.DriftedOrder{}
+			}
+			return &output[model.Audit]{Body: audit}, err
+		})
+}
+
+func (a *api) adminVoucherChanges() {
+	register(a, route{
+		id: "create-voucher", method: http.MethodPost, path: adminVouchers, tag: tagAdmin,
+		summary: "Create a voucher", description: "It is on sale at begin_at with nothing else to do.",
+		access: administrators, status: http.StatusCreated, headers: []string{"Location"},
+		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+	}, a.createVoucher)
+	register(a, route{
+		id: "patch-voucher", method: http.MethodPatch, path: adminVouchers + "/{id}", tag: tagAdmin,
+		summary: "Change a voucher", description: "Every instance obeys within a second.",
+		access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+	}, a.patchVoucher)
+	register(a, route{
+		id: "change-stock", method: http.MethodPost, path: adminVouchers + "/{id}/stock", tag: tagAdmin,
+		summary: "Change a voucher's stock", description: "Safe during the sale. Exactly one of delta and stock.",
+		access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+	}, a.changeStock)
+	a.registerBare(route{
+		id: "rebuild-voucher", method: http.MethodPost, path: adminVouchers + "/{id}/rebuild", tag: tagAdmin,
+		summary: "Rebuild a voucher's hot copy",
+		description: "Order mode async: the copy in Redis is made anew from the database and the queue, while the sale " +
+			"answers 503. In sync there is no copy: CONFLICT.",
+		access: administrators, status: http.StatusAccepted,
+		codes:    []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		response: map[string]any{"application/json": Rebuilding{}},
+	}, func(c *gin.Context) (any, error) {
+		id := c.Param("id")
+		err := a.options.Vouchers.Rebuild(c.Request.Context(), id)
+		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, err
+	})
+}
+
+func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*created[model.Voucher], error) {
+	draft, err := in.Body.parse()
+	if err != nil {
+		return nil, err
+	}
+	once, err := in.once(ctx, http.MethodPost, adminVouchers, "", draft)
+	if err != nil {
+		return nil, err
+	}
+	voucher, err := a.options.Vouchers.Create(ctx, draft, once)
+	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, Body: voucher}, err
+}
+
+func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*output[model.Voucher], error) {
+	patch, err := in.Body.parse()
+	if err != nil {
+		return nil, err
+	}
+	voucher, err := a.options.Vouchers.Patch(ctx, in.ID, patch)
+	return &output[model.Voucher]{Body: voucher}, err
+}
+
+func (a *api) changeStock(ctx context.Context, in *stockInput) (*output[model.Voucher], error) {
+	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock}
+	once, err := in.once(ctx, http.MethodPost, adminVouchers+"/{id}/stock", in.ID, change)
+	if err != nil {
+		return nil, err
+	}
+	voucher, err := a.options.Vouchers.ChangeStock(ctx, in.ID, change, once)
+	return &output[model.Voucher]{Body: voucher}, err
+}
+
+// parse makes the draft a NewVoucher. Its error names every field that is wrong.
+func (d VoucherDraft) parse() (model.NewVoucher, error) {
+	patch, err := VoucherChange{Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt}.parse()
+	if err != nil {
+		return model.NewVoucher{}, err
+	}
+	return model.NewVoucher{
+		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
+		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State),
+	}, nil
+}
+
+// parse makes the change a VoucherPatch. Its error names every field that is wrong.
+func (c VoucherChange) parse() (model.VoucherPatch, error) {
+	begin, beginErr := parseOptionalTime("body.begin_at", c.BeginAt)
+	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
+	patch := model.VoucherPatch{
+		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
+		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State),
+	}
+	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr)
+}
+
+// parseOptionalTime is nil for a time that is absent or cannot be read.
+func parseOptionalTime(location string, text *string) (*time.Time, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // absent is what it is
+	}
+	at, err := parseTime(location, *text)
+	if err != nil {
+		return nil, err
+	}
+	return &at, nil
 }

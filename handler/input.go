@@ -1,8 +1,16 @@
 package handler
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 
 	"seckill/model"
 )
@@ -14,19 +22,19 @@ type Paging struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
 }
 
-// InPath is the id in a path. (Exported like the other parts of inputs, because
-// huma does not look into embedded structs that are not.) It has no rules
-// here: possible has refused one that cannot exist.
+// InPath is the id in a path. It has no rules here, because possible has refused an
+// id that cannot exist. (It is exported because huma does not look into embedded
+// structs that are not.)
 type InPath struct {
 	ID string `path:"id"`
 }
 
-// maxWait is the longest a client may wait for an order, because proxies cut
-// connections that are silent for a minute.
+// maxWait is the longest a client may wait for an order. It is short because proxies
+// cut connections that are silent for a minute.
 const maxWait = 30 * time.Second
 
-// parseWait reads how long to wait. More than the most is the most: a client
-// that is patient does nothing wrong.
+// parseWait reads how long to wait. A longer wait than maxWait is no mistake, and
+// becomes maxWait.
 func parseWait(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
@@ -77,4 +85,42 @@ func voucherPage(page model.VoucherPage) *output[model.VoucherPage] {
 		page.Items = []model.Voucher{}
 	}
 	return &output[model.VoucherPage]{Body: page}
+}
+
+const idempotencyHeader = "Idempotency-Key"
+
+// Idempotent is the input of a call that can be made to happen once.
+type Idempotent struct {
+	Key string `header:"Idempotency-Key" maxLength:"255" pattern:"^[ -~]+$" patternDescription:"printable ASCII" doc:"The same key with the same body gets the first answer again; with another body it is a CONFLICT."`
+}
+
+// Resolve implements huma.Resolver. huma takes an empty header for none; but a client
+// that sends the header relies on it, and must be told that it does not count.
+func (i *Idempotent) Resolve(ctx huma.Context) []error {
+	values := humagin.Unwrap(ctx).Request.Header.Values(idempotencyHeader)
+	if len(values) == 0 || len(values) == 1 && values[0] != "" {
+		return nil
+	}
+	return []error{&huma.ErrorDetail{
+		Location: "header." + idempotencyHeader,
+		Message:  "must be given once and have 1 to 255 characters",
+	}}
+}
+
+// once describes the call. Its fingerprint is of the decoded request, so that spaces
+// or the order of members make no difference.
+func (i *Idempotent) once(ctx context.Context, method, path, id string, asked any) (model.Idempotency, error) {
+	if i.Key == "" {
+		return model.Idempotency{}, nil
+	}
+	canonical, err := json.Marshal(asked)
+	if err != nil {
+		return model.Idempotency{}, fmt.Errorf("fingerprint a call of %s: %w", path, err)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%s", method, path, id, canonical))
+	return model.Idempotency{
+		Scope:       subject(ctx) + " " + method + " " + path,
+		Key:         i.Key,
+		Fingerprint: hex.EncodeToString(sum[:]),
+	}, nil
 }

@@ -1,0 +1,614 @@
+package handler_test
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/handler"
+	"seckill/model"
+	"seckill/service"
+)
+
+const seckill = "/api/v1/vouchers/v1/seckill"
+
+func sold(_ context.Context, userID, voucherID string) (model.Order, error) {
+	return model.Order{ID: "o1." + voucherID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid}, nil
+}
+
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = sold
+	for _, body := range []string{"", "{}", " { }\n"} {
+		got := s.do(t, http.MethodPost, seckill, body, s.as(t, "bob:1", model.RoleUser)...)
+		if got.status != http.StatusCreated || got.header.Get("Location") != "/api/v1/orders/o1.v1" ||
+			got.header.Get("Content-Type") != "application/json" || !strings.Contains(got.body, `"user_id":"bob:1"`) {
+			t.Errorf("%q: %d %v %s", body, got.status, got.header, got.body)
+		}
+	}
+}
+
+func TestPlaceProcessing(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = func(ctx context.Context, userID, voucherID string) (model.Order, error) {
+		order, err := sold(ctx, userID, voucherID)
+		order.Status = model.OrderProcessing
+		return order, err
+	}
+	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
+	if got.status != http.StatusAccepted || got.header.Get("Location") != "/api/v1/orders/o1.v1" {
+		t.Errorf("%d %v", got.status, got.header)
+	}
+}
+
+func TestPlaceRefusals(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2031, time.May, 1, 8, 0, 0, 0, time.FixedZone("", 8*3600))
+	for _, test := range []struct {
+		err        error
+		status     int
+		code       model.Code
+		retryAfter string
+	}{
+		{model.NotFound("voucher"), 404, model.CodeNotFound, ""},
+		{&model.Error{Code: model.CodeEnded, Detail: "x"}, 409, model.CodeEnded, ""},
+		{&model.Error{Code: model.CodePaused, Detail: "x"}, 409, model.CodePaused, ""},
+		{&model.Error{Code: model.CodeNotStarted, Detail: "x", BeginAt: begin, RetryAfter: 1001 * time.Millisecond}, 409, model.CodeNotStarted, "2"},
+		{model.AlreadyOrdered(model.Order{ID: "o9.v1", Status: model.OrderUnpaid}), 409, model.CodeAlreadyOrdered, ""},
+		{model.SoldOut(), 409, model.CodeSoldOut, ""},
+		{&model.Error{Code: model.CodeLockBusy, Detail: "x"}, 429, model.CodeLockBusy, "1"},
+		{model.Unavailable("x", errors.New("dial tcp 10.1.2.3:3306")), 503, model.CodeUnavailable, "1"},
+		{fmt.Errorf("create order: %w", context.DeadlineExceeded), 503, model.CodeUnavailable, "1"},
+		{errors.New("dial tcp 10.1.2.3:3306: secret"), 500, model.CodeInternal, ""},
+		{&model.Error{Code: model.CodeInternal, Detail: "10.1.2.3"}, 500, model.CodeInternal, ""},
+		{&model.Error{Code: "SOMETHING_NEW", Detail: "10.1.2.3"}, 500, model.CodeInternal, ""},
+	} {
+		t.Run(string(test.code), func(t *testing.T) {
+			t.Parallel()
+			s := setup(t)
+			s.fakes.place = func(context.Context, string, string) (model.Order, error) { return model.Order{}, test.err }
+			got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
+			p := wantProblem(t, got, test.status, test.code)
+			if got.header.Get("Retry-After") != test.retryAfter {
+				t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
+			}
+			if strings.Contains(got.body, "10.1.2.3") {
+				t.Errorf("internals in %s", got.body)
+			}
+			if test.code == model.CodeNotStarted && p.BeginAt != "2031-05-01T00:00:00Z" {
+				t.Errorf("begin_at = %q", p.BeginAt)
+			}
+			if test.code == model.CodeAlreadyOrdered && (p.OrderID != "o9.v1" || p.OrderStatus != "unpaid") {
+				t.Errorf("order = %q %q", p.OrderID, p.OrderStatus)
+			}
+			if test.code == model.CodeInternal && !strings.Contains(s.log.String(), got.header.Get("X-Request-Id")) {
+				t.Error("the log does not know the request")
+			}
+		})
+	}
+}
+
+// TestPrecedence makes a request that everything is wrong with, and mends it
+// fault by fault in the contract's order.
+func TestPrecedence(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(o *handler.Options) { o.RateUser = handler.Rate{Events: 1, Per: time.Hour} })
+	s.fakes.place = func(context.Context, string, string) (model.Order, error) { return model.Order{}, model.SoldOut() }
+	user := s.as(t, "u", model.RoleUser)
+	with := func(headers ...string) []string { return append(headers, user...) }
+	const nowhere = "/api/v1/vouchers/no%20such%20id/seckill"
+	large := strings.Repeat("x", 17<<10)
+
+	spend := s.do(t, http.MethodPost, seckill, "", user...)
+	wantProblem(t, spend, http.StatusConflict, model.CodeSoldOut)
+
+	got := s.do(t, http.MethodPost, nowhere, large, "Content-Type", "text/plain")
+	wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
+	got = s.do(t, http.MethodPost, nowhere, large, with("Content-Type", "text/plain")...)
+	wantProblem(t, got, http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+	got = s.do(t, http.MethodPost, nowhere, "x", with("Content-Type", "text/plain")...)
+	wantProblem(t, got, http.StatusUnsupportedMediaType, model.CodeUnsupportedMediaType)
+	got = s.do(t, http.MethodPost, nowhere, "x", user...)
+	wantProblem(t, got, http.StatusBadRequest, model.CodeValidation)
+	for _, body := range []string{`{"quantity":2}`, "[]", "null", "1", `"{}"`} {
+		got = s.do(t, http.MethodPost, nowhere, body, user...)
+		wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+	got = s.do(t, http.MethodPost, nowhere, "{}", user...)
+	wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+	if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds < 3500 || seconds > 3600 {
+		t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
+	}
+	got = s.do(t, http.MethodPost, nowhere, "{}", s.as(t, "another", model.RoleUser)...)
+	wantProblem(t, got, http.StatusNotFound, model.CodeNotFound)
+}
+
+func TestAddressLimit(t *testing.T) {
+	t.Parallel()
+	limit := func(o *handler.Options) { o.RateAddr = handler.Rate{Events: 2, Per: time.Hour} }
+	place := func(s *server, user, forwarded string) answer {
+		return s.do(t, http.MethodPost, seckill, "", append(s.as(t, user, model.RoleUser), "X-Forwarded-For", forwarded)...)
+	}
+	t.Run("headers count for nothing", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t, limit)
+		s.fakes.place = sold
+		for i := range 2 {
+			if got := place(s, "u"+strconv.Itoa(i), "198.51.100."+strconv.Itoa(i)); got.status != http.StatusCreated {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		}
+		wantProblem(t, place(s, "u3", "198.51.100.3"), http.StatusTooManyRequests, model.CodeRateLimited)
+	})
+	t.Run("behind a proxy", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t, limit, func(o *handler.Options) {
+			o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+		})
+		s.fakes.place = sold
+		for i := range 6 { // one /64 for two requests each
+			address := fmt.Sprintf("2001:db8:0:%d::%d", i/2, i)
+			if got := place(s, "u", address); got.status != http.StatusCreated {
+				t.Errorf("%s: %d %s", address, got.status, got.body)
+			}
+		}
+		wantProblem(t, place(s, "u", "2001:db8:0:1::ffff"), http.StatusTooManyRequests, model.CodeRateLimited)
+	})
+}
+
+// TestLimitUnderParallelRequests: whatever arrives at once, the limit is exact.
+func TestLimitUnderParallelRequests(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(o *handler.Options) { o.RateUser = handler.Rate{Events: 7, Per: 24 * time.Hour} })
+	s.fakes.place = sold
+	headers := s.as(t, "u", model.RoleUser)
+	answers := make(chan int, 60)
+	var together sync.WaitGroup
+	for range cap(answers) {
+		together.Go(func() { answers <- s.do(t, http.MethodPost, seckill, "", headers...).status })
+	}
+	together.Wait()
+	close(answers)
+	count := map[int]int{}
+	for status := range answers {
+		count[status]++
+	}
+	if count[http.StatusCreated] != 7 || count[http.StatusTooManyRequests] != 53 {
+		t.Errorf("%v", count)
+	}
+}
+
+func TestImpossibleIDs(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.getOrder = func(context.Context, string, string, time.Duration) (model.Order, error) {
+		t.Error("an impossible id was looked up")
+		return model.Order{}, nil
+	}
+	headers := s.as(t, "a", model.RoleAdmin)
+	for _, id := range []string{"%00", "a%2Fb", "%20", "a:b", strings.Repeat("a", 65), "%E5%88%B8", "%ff", "..%2f..", ""} {
+		for _, call := range []struct{ method, path, body string }{
+			{"GET", "/api/v1/vouchers/" + id, ""},
+			{"POST", "/api/v1/vouchers/" + id + "/seckill", ""},
+			{"GET", "/api/v1/orders/" + id, ""},
+			{"POST", "/api/v1/orders/" + id + "/cancel", ""},
+			{"PATCH", "/api/v1/admin/vouchers/" + id, "{}"},
+			{"POST", "/api/v1/admin/vouchers/" + id + "/rebuild", ""},
+			{"POST", "/api/v1/admin/vouchers/" + id + "/stock", `{"delta":1}`},
+			{"GET", "/api/v1/admin/vouchers/" + id + "/orders", ""},
+			{"GET", "/api/v1/admin/vouchers/" + id + "/orders?format=csv", ""},
+			{"GET", "/api/v1/admin/orders/" + id, ""},
+		} {
+			got := s.do(t, call.method, call.path, call.body, headers...)
+			wantProblem(t, got, http.StatusNotFound, model.CodeNotFound)
+		}
+	}
+}
+
+// TestImpossibleIDsComeFirst: whatever else is wrong with a request, an id
+// that cannot exist is not found, and never not valid.
+func TestImpossibleIDsComeFirst(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	user := s.as(t, "u", model.RoleUser)
+	large := strings.Repeat(" ", 17<<10)
+	for _, call := range []struct{ method, path, body string }{
+		{"PATCH", "/api/v1/admin/vouchers/%00", `{"foo":1}`},
+		{"PATCH", "/api/v1/admin/vouchers/%00", `{"title":`},
+		{"POST", "/api/v1/admin/vouchers/a%20b/stock", `{"delta":"x"}`},
+		{"GET", "/api/v1/admin/vouchers/%00/orders?limit=0", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/orders?format=xml", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/stats", ""},
+		{"GET", "/api/v1/admin/vouchers/%00/audit", ""},
+		{"GET", "/api/v1/admin/orders/abc", ""},
+		{"GET", "/api/v1/orders/%00?wait=junk", ""},
+		{"GET", "/api/v1/orders/abc?wait=junk", ""}, // no voucher in it: no order's id
+		{"GET", "/api/v1/orders/abc", ""},
+		{"GET", "/api/v1/orders/.v1", ""},
+	} {
+		wantProblem(t, s.do(t, call.method, call.path, call.body, headers...), http.StatusNotFound, model.CodeNotFound)
+		if got := s.do(t, http.MethodHead, call.path, "", headers...); call.method == http.MethodGet && got.status != http.StatusNotFound {
+			t.Errorf("HEAD %s: %d", call.path, got.status)
+		}
+		// Who asks and what was sent count before.
+		wantProblem(t, s.do(t, call.method, call.path, call.body), http.StatusUnauthorized, model.CodeUnauthenticated)
+		if strings.Contains(call.path, "/admin/") {
+			wantProblem(t, s.do(t, call.method, call.path, call.body, user...), http.StatusForbidden, model.CodeForbidden)
+		}
+		if call.body != "" {
+			wantProblem(t, s.do(t, call.method, call.path, large, headers...), http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+			text := append([]string{"Content-Type", "text/plain"}, headers...)
+			wantProblem(t, s.do(t, call.method, call.path, call.body, text...), http.StatusUnsupportedMediaType, model.CodeUnsupportedMediaType)
+		}
+	}
+	// Ids that can exist leave the request to be looked at.
+	for _, path := range []string{"/api/v1/orders/o1.v1?wait=junk", "/api/v1/admin/vouchers/v1/orders?limit=0"} {
+		wantProblem(t, s.do(t, http.MethodGet, path, "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.cancel = func(_ context.Context, userID, orderID string) (model.Order, error) {
+		switch orderID {
+		case "gone.v1":
+			return model.Order{}, model.NotFound("order")
+		case "paid.v1":
+			return model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderPaid}
+		case "away.v1":
+			return model.Order{}, model.Unavailable("x", nil)
+		}
+		return model.Order{ID: orderID, VoucherID: "v1", UserID: userID, Status: model.OrderCanceled}, nil
+	}
+	user := s.as(t, "u", model.RoleUser)
+	for _, body := range []string{"", "{}"} {
+		got := s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/cancel", body, user...)
+		var order model.Order
+		if err := json.Unmarshal([]byte(got.body), &order); err != nil || got.status != http.StatusOK ||
+			order.Status != model.OrderCanceled || order.UserID != "u" || order.ID != "o1.v1" {
+			t.Errorf("%q: %d %s, %v", body, got.status, got.body, err)
+		}
+	}
+	for id, want := range map[string]struct {
+		status int
+		code   model.Code
+	}{
+		"gone.v1": {http.StatusNotFound, model.CodeNotFound},
+		"paid.v1": {http.StatusConflict, model.CodeIllegalState},
+		"away.v1": {http.StatusServiceUnavailable, model.CodeUnavailable},
+	} {
+		p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/"+id+"/cancel", "", user...), want.status, want.code)
+		if (p.OrderStatus == "paid") != (id == "paid.v1") {
+			t.Errorf("%s: order_status %q", id, p.OrderStatus)
+		}
+	}
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/cancel", ""), http.StatusUnauthorized, model.CodeUnauthenticated)
+}
+
+func TestRebuild(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.rebuild = func(_ context.Context, id string) error {
+		if id == "sync" {
+			return model.Conflict("x")
+		}
+		return nil
+	}
+	admin := s.as(t, "a", model.RoleAdmin)
+	got := s.do(t, http.MethodPost, "/api/v1/admin/vouchers/v1/rebuild", "", admin...)
+	if got.status != http.StatusAccepted || got.body != "{\"voucher_id\":\"v1\",\"state\":\"rebuilding\"}\n" {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+	got = s.do(t, http.MethodPost, "/api/v1/admin/vouchers/sync/rebuild", "", admin...)
+	wantProblem(t, got, http.StatusConflict, model.CodeConflict)
+	got = s.do(t, http.MethodPost, "/api/v1/admin/vouchers/v1/rebuild", "", s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
+}
+
+// TestBareRequests: calls that say everything in their path refuse a body that
+// says more, after everything that comes before 422.
+func TestBareRequests(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	admin := s.as(t, "a", model.RoleAdmin)
+	for _, path := range []string{"/api/v1/orders/%s/cancel", "/api/v1/admin/vouchers/%s/rebuild"} {
+		there, nowhere := strings.ReplaceAll(path, "%s", "o1.v1"), strings.ReplaceAll(path, "%s", "a%20b")
+		for body, want := range map[string]int{`{"why":1}`: 422, "[]": 422, "null": 422, "{": 400} {
+			wantProblem(t, s.do(t, http.MethodPost, there, body, admin...), want, model.CodeValidation)
+			wantProblem(t, s.do(t, http.MethodPost, nowhere, body, admin...), http.StatusNotFound, model.CodeNotFound)
+		}
+		large := s.do(t, http.MethodPost, nowhere, strings.Repeat(" ", 17<<10), admin...)
+		wantProblem(t, large, http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+	}
+}
+
+// TestBothAnswersToAPurchaseAreDocumented: which one it is depends on the mode.
+func TestBothAnswersToAPurchaseAreDocumented(t *testing.T) {
+	t.Parallel()
+	doc, _ := readDocument(t, setup(t))
+	responses := doc.Paths["/api/v1/vouchers/{id}/seckill"]["post"].Responses
+	for _, status := range []string{"201", "202"} {
+		if _, ok := responses[status].Content["application/json"]; !ok || responses[status].Headers["Location"] == nil {
+			t.Errorf("%s: %+v", status, responses[status])
+		}
+	}
+}
+
+func TestWorkersServeTheirHealthOnly(t *testing.T) {
+	t.Parallel()
+	f := &fakes{checks: []service.Check{{Name: "queue", Err: model.Unavailable("The queue is away.", nil)}}}
+	h, err := handler.NewHealthOnly(handler.Options{
+		Health: fakeHealth{f}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(method, path string) answer {
+		recorder := httptest.NewRecorder()
+		h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+		return answer{status: recorder.Code, header: recorder.Header(), body: recorder.Body.String()}
+	}
+	if got := ask(http.MethodGet, "/livez"); got.status != http.StatusOK {
+		t.Errorf("livez: %d %s", got.status, got.body)
+	}
+	got := ask(http.MethodGet, "/readyz")
+	if p := wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable); p.Checks["queue"] != "The queue is away." {
+		t.Errorf("readyz: %s", got.body)
+	}
+	f.checks = nil
+	if got := ask(http.MethodGet, "/readyz"); got.status != http.StatusOK {
+		t.Errorf("readyz: %d %s", got.status, got.body)
+	}
+	wantProblem(t, ask(http.MethodPost, "/livez"), http.StatusMethodNotAllowed, model.CodeMethodNotAllowed)
+	for _, path := range []string{"/", "/api/v1/vouchers", "/api/v1/openapi.json", "/api/v1/docs", "/api/v1/orders/o1.v1"} {
+		wantProblem(t, ask(http.MethodGet, path), http.StatusNotFound, model.CodeNotFound)
+	}
+	wantProblem(t, ask(http.MethodPost, "/api/v1/vouchers/v1/seckill"), http.StatusNotFound, model.CodeNotFound)
+}
+
+const exported = "/api/v1/admin/vouchers/v1/orders?format=csv"
+
+// record asks a handler without a listener.
+func record(t *testing.T, h http.Handler, path string) answer {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+}
+
+func TestCSV(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	at := time.Date(2030, time.November, 11, 20, 0, 0, 123456000, time.FixedZone("", 8*3600))
+	s.fakes.each = func(_ context.Context, query model.OrderQuery, row func(model.Order) error) error {
+		if query.VoucherID != "v1" || query.Status != model.OrderPaid {
+			t.Errorf("query = %+v", query)
+		}
+		return errors.Join(
+			row(model.Order{ID: "o1.v1", VoucherID: "v1", UserID: "-bob", Status: model.OrderPaid, Price: 1000, Currency: "CNY", CreatedAt: at, PaidAt: &at}),
+			row(model.Order{ID: "o2.v1", VoucherID: "v1", UserID: "eve", Status: model.OrderPaid, Reason: "=1+2, \"said\"\nEve", CreatedAt: at}),
+		)
+	}
+	got := s.do(t, http.MethodGet, exported+"&status=paid", "", s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "text/csv; charset=utf-8" ||
+		got.header.Get("Content-Disposition") != `attachment; filename="orders-v1.csv"` || got.header.Get("X-Request-Id") == "" {
+		t.Errorf("%d %v", got.status, got.header)
+	}
+	if crlf := strings.Count(got.body, "\r\n"); crlf != strings.Count(got.body, "\n") || !strings.HasSuffix(got.body, "\r\n") {
+		t.Errorf("lines do not end as RFC 4180 has it: %q", got.body)
+	}
+	rows, err := csv.NewReader(strings.NewReader(got.body)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := [][]string{
+		{"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at"},
+		{"o1.v1", "v1", "'-bob", "paid", "", "1000", "CNY", "2030-11-11T12:00:00.123456Z", "", "2030-11-11T12:00:00.123456Z", ""},
+		{"o2.v1", "v1", "eve", "paid", "'=1+2, \"said\"\nEve", "0", "", "2030-11-11T12:00:00.123456Z", "", "", ""},
+	}
+	if !reflect.DeepEqual(rows, want) {
+		t.Errorf("%q", rows)
+	}
+}
+
+func TestEmptyCSVHasItsHeader(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.each = func(context.Context, model.OrderQuery, func(model.Order) error) error { return nil }
+	got := s.do(t, http.MethodGet, exported, "", s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusOK || !strings.HasPrefix(got.body, "id,voucher_id,") || strings.Count(got.body, "\n") != 1 {
+		t.Errorf("%d %q", got.status, got.body)
+	}
+}
+
+func TestCSVOfNothingIsAProblem(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.each = func(context.Context, model.OrderQuery, func(model.Order) error) error {
+		return model.NotFound("voucher")
+	}
+	wantProblem(t, s.do(t, http.MethodGet, exported, "", s.as(t, "a", model.RoleAdmin)...), http.StatusNotFound, model.CodeNotFound)
+	got := s.do(t, http.MethodGet, exported+"&format=xml", "", s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusNotFound { // the first format counts
+		t.Errorf("%d", got.status)
+	}
+	got = s.do(t, http.MethodGet, "/api/v1/admin/vouchers/v1/orders?format=xml", "", s.as(t, "a", model.RoleAdmin)...)
+	wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+}
+
+// TestCSVCutShort: the connection breaks, so that no client takes what it got
+// for the whole.
+func TestCSVCutShort(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var next atomic.Int64
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		for i := range next.Load() {
+			if err := row(model.Order{ID: "o" + strconv.FormatInt(i, 10), VoucherID: "v1"}); err != nil {
+				return err
+			}
+		}
+		return errors.New("connection lost at 10.1.2.3")
+	}
+	for _, rows := range []int64{1, 499, 500, 501, 20_000} {
+		next.Store(rows)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+exported, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			continue // not even a header arrived: nobody takes that for a file
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err == nil {
+			t.Errorf("%d rows: %d bytes look like a whole file", rows, len(body))
+		}
+	}
+	if strings.Contains(s.log.String(), `"msg":"panic"`) {
+		t.Error("the cut is logged as a panic")
+	}
+}
+
+// TestCSVStreams sees the first rows before the last ones exist.
+func TestCSVStreams(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	seen := make(chan struct{})
+	timeout := time.After(10 * time.Second)
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		for i := range 501 {
+			if i == 500 {
+				select {
+				case <-seen:
+				case <-timeout:
+					return errors.New("the first rows did not arrive")
+				}
+			}
+			if err := row(model.Order{ID: "o" + strconv.Itoa(i), VoucherID: "v1"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+exported, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	reader := csv.NewReader(response.Body)
+	for range 1 + 500 { // not one of them may be kept back in a buffer
+		if _, err := reader.Read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(seen)
+	rest, err := reader.ReadAll()
+	if err != nil || len(rest) != 1 {
+		t.Errorf("%d more rows, %v", len(rest), err)
+	}
+}
+
+func TestCSVHead(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		err := row(model.Order{ID: "o1"})
+		if err == nil {
+			t.Error("HEAD goes through all the rows")
+		}
+		return err
+	}
+	got := s.do(t, http.MethodHead, exported, "", s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != "text/csv; charset=utf-8" || got.body != "" {
+		t.Errorf("%d %v", got.status, got.header)
+	}
+}
+
+// impatient puts the handler behind a listener that gives an answer little
+// time, as the real one does in proportion.
+func (s *server) impatient(t *testing.T, writeTimeout time.Duration) {
+	t.Helper()
+	listener := httptest.NewUnstartedServer(s.handler)
+	listener.Config.WriteTimeout = writeTimeout
+	listener.Start()
+	t.Cleanup(listener.Close)
+	s.url = listener.URL
+}
+
+// pass lets time go by, unless nobody waits any more.
+func pass(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestWaitOutlastsTheWriteTimeout: a client that asked to wait is answered.
+func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.impatient(t, 200*time.Millisecond)
+	s.fakes.getOrder = func(ctx context.Context, _, orderID string, wait time.Duration) (model.Order, error) {
+		return model.Order{ID: orderID, Status: model.OrderUnpaid}, pass(ctx, wait)
+	}
+	got := s.do(t, http.MethodGet, "/api/v1/orders/o1.v1?wait=500ms", "", s.as(t, "u", model.RoleUser)...)
+	if got.status != http.StatusOK || !strings.Contains(got.body, "o1.v1") {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
+// TestExportOutlastsTheWriteTimeout as long as it moves on.
+func TestExportOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.impatient(t, 200*time.Millisecond)
+	s.fakes.each = func(ctx context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		for i := range 2001 {
+			if err := row(model.Order{ID: "o" + strconv.Itoa(i)}); err != nil {
+				return err
+			}
+			if i%1000 == 999 {
+				if err := pass(ctx, 250*time.Millisecond); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	got := s.do(t, http.MethodGet, exported, "", s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusOK || strings.Count(got.body, "\n") != 2002 {
+		t.Errorf("%d, %d lines", got.status, strings.Count(got.body, "\n"))
+	}
+}

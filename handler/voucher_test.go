@@ -1,0 +1,257 @@
+package handler_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+const vouchersPath = "/api/v1/admin/vouchers"
+
+// draftWith is a good voucher with one member replaced or added.
+func draftWith(member, value string) string {
+	members := map[string]string{
+		"title": `"Tea"`, "price": "1000", "face_value": "2000", "stock": "3",
+		"begin_at": `"2030-01-01T00:00:00Z"`, "end_at": `"2030-01-02T00:00:00Z"`,
+	}
+	if member != "" {
+		members[member] = value
+	}
+	var list []string
+	for name, value := range members {
+		if value != "" {
+			list = append(list, `"`+name+`":`+value)
+		}
+	}
+	return "{" + strings.Join(list, ",") + "}"
+}
+
+func TestDrafts(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	for _, test := range []struct {
+		member, value string
+		location      string // empty: good
+	}{
+		{"", "", ""},
+		{"title", "", "body.title"},
+		{"title", `""`, "body.title"},
+		{"title", `" \u3000"`, "body.title"},
+		{"title", `"` + strings.Repeat("茶", 200) + `"`, ""},
+		{"title", `"` + strings.Repeat("茶", 201) + `"`, "body.title"},
+		{"title", "null", "body.title"},
+		{"title", "1", "body.title"},
+		{"description", `"` + strings.Repeat("茶", 4000) + `"`, ""},
+		{"description", `"` + strings.Repeat("茶", 4001) + `"`, "body.description"},
+		{"description", `null`, "body.description"},
+		{"title", `"Tea\u0000"`, "body.title"},
+		{"title", `"Tea\ttime"`, "body.title"},
+		{"title", `"Tea\n"`, "body.title"},
+		{"title", `"Tea\u007f"`, "body.title"},
+		{"title", `"Tea \ud83c\udf75"`, ""},
+		{"description", `"one\r\n\ttwo"`, ""},
+		{"description", `"\u0000"`, "body.description"},
+		{"description", `"\u001b[31m"`, "body.description"},
+		{"description", `"\u0085"`, "body.description"},
+		{"price", "0", ""},
+		{"price", "1000000000000", ""},
+		{"price", "1000000000001", "body.price"},
+		{"price", "-1", "body.price"},
+		{"price", "1.5", "body.price"},
+		{"price", `"1000"`, "body.price"},
+		{"price", "true", "body.price"},
+		{"price", "1e3", ""},
+		{"price", "1.0", ""},
+		{"price", "1e400", "body.price"},
+		{"price", "99999999999999999999999", "body.price"},
+		{"price", "", "body.price"},
+		{"face_value", "1e13", "body.face_value"},
+		{"stock", "0", ""},
+		{"stock", "-0", ""},
+		{"stock", "0.1", "body.stock"},
+		{"stock", "[]", "body.stock"},
+		{"begin_at", `"2030-01-01T08:00:00+08:00"`, ""},
+		{"begin_at", `"2030-01-01T00:00:00.123456789Z"`, ""},
+		{"begin_at", `"2030-01-02T00:00:00Z"`, "body.end_at"},
+		{"begin_at", `"2030-01-02T08:00:00+08:00"`, "body.end_at"},
+		{"begin_at", `"2030-01-01"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01 00:00:00Z"`, "body.begin_at"},
+		{"begin_at", `"2030-02-30T00:00:00Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00,5Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T0:00:00Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00.Z"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00+24:00"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00-01:60"`, "body.begin_at"},
+		{"begin_at", `"2030-01-01T00:00:00+23:59"`, ""},
+		{"begin_at", `"0001-01-01T00:00:00Z"`, "body.begin_at"},
+		{"begin_at", `1893456000`, "body.begin_at"},
+		{"end_at", `"9999-12-31T23:59:59Z"`, ""},
+		{"end_at", `"9999-12-31T23:59:59-01:00"`, "body.end_at"},
+		{"end_at", `"10000-01-01T00:00:00Z"`, "body.end_at"},
+		{"state", `"draft"`, ""},
+		{"state", `"archived"`, ""},
+		{"state", `"Draft"`, "body.state"},
+		{"state", `""`, "body.state"},
+		{"id", `"v1"`, "body.id"},
+		{"remaining", `1`, "body.remaining"},
+	} {
+		t.Run(test.member+" "+test.value[:min(len(test.value), 30)], func(t *testing.T) {
+			t.Parallel()
+			got := s.do(t, http.MethodPost, vouchersPath, draftWith(test.member, test.value), headers...)
+			if test.location == "" {
+				if got.status != http.StatusCreated {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+				return
+			}
+			if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, test.location) {
+				t.Errorf("errors = %v", p.Errors)
+			}
+		})
+	}
+}
+
+func TestDraftBecomesVoucher(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var asked model.NewVoucher
+	s.fakes.create = func(_ context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+		asked = v
+		if once != (model.Idempotency{}) {
+			t.Errorf("once = %v", once)
+		}
+		return voucher("v9"), nil
+	}
+	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z"}`
+	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
+	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
+		t.Errorf("%d %v %s", got.status, got.header, got.body)
+	}
+	want := model.NewVoucher{
+		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
+		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
+	}
+	if asked != want {
+		t.Errorf("%+v", asked)
+	}
+}
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var asked model.VoucherPatch
+	s.fakes.patch = func(_ context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+		asked = patch
+		return voucher(id), nil
+	}
+	headers := s.as(t, "a", model.RoleAdmin)
+	if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", "{}", headers...); got.status != http.StatusOK || asked != (model.VoucherPatch{}) {
+		t.Errorf("%d %s %+v", got.status, got.body, asked)
+	}
+	got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`, headers...)
+	if got.status != http.StatusOK || asked.Title != nil || *asked.Description != "" || *asked.Price != 0 ||
+		*asked.State != model.VoucherPaused || !asked.EndAt.Equal(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)) || asked.BeginAt != nil {
+		t.Errorf("%d %s %+v", got.status, got.body, asked)
+	}
+	for body, location := range map[string]string{
+		`{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
+		`{"begin_at":"2030-01-02T00:00:00Z","end_at":"2030-01-02T00:00:00Z"}`: "body.end_at", `{"state":"sold_out"}`: "body.state",
+		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",
+		`{"title":"\u0000"}`: "body.title", `{"description":"\u0000"}`: "body.description",
+	} {
+		p := wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", body, headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+		if !locates(p, location) {
+			t.Errorf("%s: %v", body, p.Errors)
+		}
+	}
+	wantProblem(t, s.do(t, http.MethodPatch, vouchersPath+"/v1", "", headers...), http.StatusBadRequest, model.CodeValidation)
+}
+
+func TestStock(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	for body, good := range map[string]bool{
+		`{"delta":5}`: true, `{"delta":-5}`: true, `{"delta":0}`: true, `{"stock":0}`: true, `{"stock":1000000000000}`: true,
+		`{}`: false, `{"delta":1,"stock":1}`: false, `{"stock":-1}`: false, `{"stock":1000000000001}`: false,
+		`{"delta":1.5}`: false, `{"delta":null}`: false, `{"delta":1,"stock":null}`: false, `{"Delta":1}`: false,
+	} {
+		got := s.do(t, http.MethodPost, vouchersPath+"/v1/stock", body, headers...)
+		if good && got.status != http.StatusOK {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+		if !good {
+			wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+		}
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var once model.Idempotency
+	s.fakes.create = func(_ context.Context, _ model.NewVoucher, o model.Idempotency) (model.Voucher, error) {
+		once = o
+		return voucher("v1"), nil
+	}
+	s.fakes.changeStock = func(_ context.Context, id string, _ model.StockChange, o model.Idempotency) (model.Voucher, error) {
+		once = o
+		return voucher(id), nil
+	}
+	ask := func(user, path, body, key string) model.Idempotency {
+		once = model.Idempotency{}
+		got := s.do(t, http.MethodPost, path, body, append(s.as(t, user, model.RoleAdmin), "Idempotency-Key", key)...)
+		if got.status/100 != 2 {
+			t.Errorf("%q: %d %s", key, got.status, got.body)
+		}
+		return once
+	}
+	first := ask("a", vouchersPath, draftWith("state", `"published"`), "key one")
+	if first.Key != "key one" || first.Scope != "a POST "+vouchersPath || len(first.Fingerprint) != 64 {
+		t.Errorf("%+v", first)
+	}
+	for _, same := range []string{draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`)} {
+		if again := ask("a", vouchersPath, same, "key one"); again != first {
+			t.Errorf("%s: %+v, want %+v", same, again, first)
+		}
+	}
+	if other := ask("a", vouchersPath, draftWith("price", "999"), "key one"); other.Fingerprint == first.Fingerprint {
+		t.Error("another body has the same fingerprint")
+	}
+	if other := ask("b", vouchersPath, draftWith("", ""), "key one"); other.Scope == first.Scope {
+		t.Error("another administrator has the same scope")
+	}
+	one, two := ask("a", vouchersPath+"/v1/stock", `{"delta":1}`, "k"), ask("a", vouchersPath+"/v2/stock", `{"delta":1}`, "k")
+	if one.Scope != two.Scope || one.Fingerprint == two.Fingerprint || one.Scope == first.Scope {
+		t.Errorf("%+v %+v", one, two)
+	}
+	ask("a", vouchersPath, draftWith("", ""), strings.Repeat("k", 255))
+	for _, key := range []string{strings.Repeat("k", 256), "schlüssel", "tab\there"} {
+		got := s.do(t, http.MethodPost, vouchersPath, draftWith("", ""), append(s.as(t, "a", model.RoleAdmin), "Idempotency-Key", key)...)
+		if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, "header.Idempotency-Key") {
+			t.Errorf("%v", p.Errors)
+		}
+	}
+	for _, values := range [][]string{{""}, {"a", "b"}} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+vouchersPath, strings.NewReader(draftWith("", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header["Idempotency-Key"] = values
+		request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
+		response, err := http.DefaultTransport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusUnprocessableEntity {
+			t.Errorf("%q: %d", values, response.StatusCode)
+		}
+	}
+}
