@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,16 +26,17 @@ const (
 	attackLease = 400 * time.Millisecond
 	// unlockLease leaves a worker on a busy machine the time to get to its unlock.
 	unlockLease = 4 * attackLease
-	// watchedLeases are those of a holder whose watchdog must keep it. A machine
-	// may stall for longer than one, and then the holder is rightly refused: only
-	// who loses all of them, each twice the one before, has no watchdog.
+	// watchedLease is the first lease of a holder whose watchdog must keep it. A
+	// machine may stall for longer than a lease, and then the holder is rightly
+	// refused. Only a holder that loses as many leases as watchedLeases, each
+	// twice the one before, has no watchdog.
 	watchedLease, watchedLeases = attackLease, 4
 	// calmLease is the lease of all other actors: longer than any attack.
 	calmLease = 30 * time.Second
-	// absence is how long the lab watches for what must not happen. A broken
-	// strategy shows it within a round trip.
+	// absence is how long the lab watches for an event that must not happen. With
+	// a broken strategy it happens within a round trip.
 	absence = 250 * time.Millisecond
-	// certain is how long the lab waits for what must happen.
+	// certain is how long the lab waits for an event that must happen.
 	certain = 20 * time.Second
 	// deadlockAfter: three leases of a holder that is gone. An actor that has
 	// waited that long will wait for ever.
@@ -77,8 +79,8 @@ func (a *arena) remember(w *actor) *actor {
 	return w
 }
 
-// clear ends the workers that an error left behind, and waits for them: what
-// they hold and write must be over before the lab removes its keys.
+// clear ends the workers that an error left behind, and waits for them, because the
+// lab then removes the keys that they hold and write.
 func (a *arena) clear() {
 	for _, w := range a.workers {
 		w.kill()
@@ -89,8 +91,8 @@ func (a *arena) clear() {
 	}
 }
 
-// forbidden is how long to wait for what only a broken strategy lets happen:
-// it surely comes with those, and must not come with the others.
+// forbidden is how long to wait for an event that only a broken strategy lets
+// happen: until it comes with those, and for d with the others.
 func (a *arena) forbidden(d time.Duration) time.Duration {
 	if a.strategy.defect == defectLost {
 		return certain
@@ -143,9 +145,9 @@ func crash(at point) attack {
 	}}
 }
 
-// crashAt starts a holder and kills it at a point. One that was refused before
-// it got there, because its lease was too short for a stalling machine, is
-// followed by another with a longer one.
+// crashAt starts a holder and kills it at a point. A holder that is refused before it
+// gets there had too short a lease for a stalling machine; the next one has a longer
+// lease.
 func (a *arena) crashAt(ctx context.Context, at point) error {
 	lease := attackLease
 	for range watchedLeases {
@@ -166,9 +168,9 @@ func (a *arena) crashAt(ctx context.Context, at point) error {
 	return fmt.Errorf("the holder that was to be killed did not get to %q before its lease was over", at)
 }
 
-// staleUnlock: A writes, its lease runs out before it unlocks, B takes the lock
-// and reads; A unlocks; C tries. A stands still once it has written, or in the
-// middle of its unlock, where it must get before its lease has run out.
+// staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock
+// and reads. A unlocks. C tries. A stands still once it has written, or in the middle
+// of its unlock, which it must reach before its lease has run out.
 func staleUnlock(at point) attack {
 	lease := attackLease
 	if at == pointOwner {
@@ -248,8 +250,8 @@ func heldRow() attack {
 	}}
 }
 
-// bothWait waits until two statements of this schema are stuck, or, where the
-// database does not tell, for the time in which they surely are.
+// bothWait waits until two statements of this schema are stuck. Where the database
+// does not tell, it waits for as long as that takes at the most.
 func bothWait(ctx context.Context, db *sql.DB, tells bool) error {
 	ctx, cancel := context.WithTimeout(ctx, absence)
 	defer cancel()
@@ -274,4 +276,119 @@ func bothWait(ctx context.Context, db *sql.DB, tells bool) error {
 			return nil
 		}
 	}
+}
+
+// actor is a worker of an attack. It does one unit of work and stops at every
+// point until it is let go.
+type actor struct {
+	name    string
+	points  <-chan point // closed when the work is over
+	release func()       // lets it go on from the point at which it stands
+	kill    func()       // ends it as a power cut would
+	end     func() (outcome, error)
+
+	standing bool
+	over     bool
+}
+
+// to lets the actor go on until it stands at one of the points. False when it
+// did not get there: its work is over, or the patience is.
+func (a *actor) to(ctx context.Context, patience time.Duration, points ...point) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for !a.over {
+		a.next()
+		select {
+		case p, ok := <-a.points:
+			a.standing, a.over = ok, !ok
+			if ok && slices.Contains(points, p) {
+				return true
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+// next releases the actor if it stands.
+func (a *actor) next() {
+	if a.standing {
+		a.standing = false
+		a.release()
+	}
+}
+
+// finish lets the actor end its work.
+func (a *actor) finish(ctx context.Context) (outcome, error) {
+	for !a.over {
+		a.next()
+		select {
+		case _, ok := <-a.points:
+			a.standing, a.over = ok, !ok
+		case <-ctx.Done():
+			a.kill()
+			return outcome{}, fmt.Errorf("worker %s did not end: %w", a.name, context.Cause(ctx))
+		}
+	}
+	done, err := a.end()
+	if err != nil {
+		return done, fmt.Errorf("worker %s: %w", a.name, err)
+	}
+	return done, nil
+}
+
+// newActor starts an actor in this process.
+func newActor(ctx context.Context, name string, s strategy, with setup) *actor {
+	ctx, kill := context.WithCancel(ctx)
+	points, let := make(chan point), make(chan struct{})
+	with.pause = func(ctx context.Context, p point) error {
+		select {
+		case points <- p:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-let:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	var done outcome
+	var failed error
+	ended := make(chan struct{})
+	go func() {
+		defer close(points)
+		defer close(ended)
+		done, failed = performOnce(ctx, s, with)
+	}()
+	return &actor{
+		name: name, points: points, kill: kill,
+		release: func() {
+			select {
+			case let <- struct{}{}:
+			case <-ended:
+			}
+		},
+		end: func() (outcome, error) {
+			<-ended
+			kill()
+			return done, failed
+		},
+	}
+}
+
+// performOnce opens a performer for one unit of work.
+func performOnce(ctx context.Context, s strategy, with setup) (done outcome, err error) {
+	worker, err := s.open(ctx, with)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() {
+		if closed := worker.close(); err == nil {
+			err = closed
+		}
+	}()
+	return worker.perform(ctx)
 }

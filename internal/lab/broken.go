@@ -10,6 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// brokenLock is a strategy of the tutorials: the account in Redis, the attack that
+// breaks it, why it does, and the real row that does it right.
+func brokenLock(name string, shows defect, by attack, open opener, why, cure string) strategy {
+	return strategy{
+		name: name, group: groupBroken, defect: shows, on: onRedis, why: why, cure: cure, attacks: []attack{by},
+		open: open, ledger: openCells,
+	}
+}
+
 // noLock is no lock at all.
 //
 // Why it breaks: two workers read the same balance, both add one to it, and the
@@ -18,27 +27,19 @@ import (
 // Cured by every real row; cheapest by a relative update under a constraint of
 // the database, where the work allows it.
 func noLock() strategy {
-	return strategy{
-		name: "no lock", group: groupBroken, defect: defectLost, on: onRedis,
-		why:     "both read before either writes; the second write buries the first",
-		cure:    "any real lock, or the database constraint",
-		attacks: []attack{overlap()},
-		open:    openLocked(func(setup) (locker, error) { return free{}, nil }), ledger: openCells,
-	}
+	return brokenLock("no lock", defectLost, overlap(), openLocked(func(setup) (locker, error) { return free{}, nil }),
+		"both read before either writes; the second write buries the first",
+		"any real lock, or the database constraint")
 }
 
 // free is a lock that is always free.
 type free struct{}
 
-func (free) lock(ctx context.Context, _ time.Duration) (hold, error) { return freeHold{ctx}, nil }
-func (free) close() error                                            { return nil }
-
-type freeHold struct {
-	ctx context.Context //nolint:containedctx // what a hold is asked for
+func (free) lock(ctx context.Context, _ time.Duration) (hold, error) {
+	return hold{ctx, func(context.Context) error { return nil }}, nil
 }
 
-func (h freeHold) context() context.Context   { return h.ctx }
-func (freeHold) unlock(context.Context) error { return nil }
+func (free) close() error { return nil }
 
 // localMutex is a sync.Mutex, or Java's synchronized, in a service that runs
 // twice. The lab starts two real processes.
@@ -47,14 +48,11 @@ func (freeHold) unlock(context.Context) error { return nil }
 // lets one worker in, and the account gets two at a time.
 // Cured by a lock that both processes see: the Redis hash.
 func localMutex() strategy {
-	return strategy{
-		name: "local mutex, 2 processes", group: groupBroken, defect: defectLost, on: onRedis,
-		why:       "each process has a mutex of its own and lets one worker in",
-		cure:      "redis hash",
-		attacks:   []attack{overlap()},
-		processes: true,
-		open:      openLocked(func(setup) (locker, error) { return make(local, 1), nil }), ledger: openCells,
-	}
+	s := brokenLock("local mutex, 2 processes", defectLost, overlap(), openLocked(func(setup) (locker, error) { return make(local, 1), nil }),
+		"each process has a mutex of its own and lets one worker in",
+		"redis hash")
+	s.processes = true
+	return s
 }
 
 // local is a mutex that can be waited for with a bound.
@@ -65,27 +63,15 @@ func (l local) lock(ctx context.Context, wait time.Duration) (hold, error) {
 	defer budget.Stop()
 	select {
 	case l <- struct{}{}:
-		return localHold{l, ctx}, nil
+		return hold{ctx, func(context.Context) error { <-l; return nil }}, nil
 	case <-budget.C:
-		return nil, errStuck
+		return hold{}, errStuck
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return hold{}, context.Cause(ctx)
 	}
 }
 
 func (local) close() error { return nil }
-
-type localHold struct {
-	lock local
-	ctx  context.Context //nolint:containedctx // what a hold is asked for
-}
-
-func (h localHold) context() context.Context { return h.ctx }
-
-func (h localHold) unlock(context.Context) error {
-	<-h.lock
-	return nil
-}
 
 // checkThenSet asks whether the key is there and sets it if not.
 //
@@ -106,13 +92,9 @@ func checkThenSet() strategy {
 		}
 		return true, s.client.Set(ctx, s.key, owner, s.setup.Lease).Err()
 	}
-	return strategy{
-		name: "check-then-set", group: groupBroken, defect: defectLost, on: onRedis,
-		why:     "two find the lock free before either has set it",
-		cure:    "setnx store",
-		attacks: []attack{overlap()},
-		open:    openSpin(try, freeOwn), ledger: openCells,
-	}
+	return brokenLock("check-then-set", defectLost, overlap(), openSpin(try, freeOwn),
+		"two find the lock free before either has set it",
+		"setnx store")
 }
 
 // setNXForever is SETNX without expiry, and DEL at the end.
@@ -125,13 +107,9 @@ func setNXForever() strategy {
 	try := func(ctx context.Context, s *spin, owner string) (bool, error) {
 		return s.setNX(ctx, owner, 0)
 	}
-	return strategy{
-		name: "setnx, no expiry", group: groupBroken, defect: defectDeadlock, on: onRedis,
-		why:     "the holder is killed, and its key stays for ever",
-		cure:    "setnx store",
-		attacks: []attack{crash(pointRead)},
-		open:    openSpin(try, freeAnybodys), ledger: openCells,
-	}
+	return brokenLock("setnx, no expiry", defectDeadlock, crash(pointRead), openSpin(try, freeAnybodys),
+		"the holder is killed, and its key stays for ever",
+		"setnx store")
 }
 
 // setNXThenExpire is SETNX followed by EXPIRE.
@@ -150,13 +128,9 @@ func setNXThenExpire() strategy {
 		}
 		return true, s.client.PExpire(ctx, s.key, s.setup.Lease).Err()
 	}
-	return strategy{
-		name: "setnx, then expire", group: groupBroken, defect: defectDeadlock, on: onRedis,
-		why:     "the holder is killed between SETNX and EXPIRE, and its key stays for ever",
-		cure:    "setnx store",
-		attacks: []attack{crash(pointHalf)},
-		open:    openSpin(try, freeOwn), ledger: openCells,
-	}
+	return brokenLock("setnx, then expire", defectDeadlock, crash(pointHalf), openSpin(try, freeOwn),
+		"the holder is killed between SETNX and EXPIRE, and its key stays for ever",
+		"setnx store")
 }
 
 // noWatchdog is a correct SETNX lock, SET NX PX and compare-and-delete, that
@@ -169,13 +143,9 @@ func setNXThenExpire() strategy {
 // ends when the lock is lost: the Redis hash. Where a holder may be stopped
 // altogether, by a fencing token checked in the transaction it protects.
 func noWatchdog() strategy {
-	return strategy{
-		name: "setnx, no watchdog", group: groupBroken, defect: defectLost, on: onRedis,
-		why:     "the work outlives the lease, and the next one begins before it has written",
-		cure:    "redis hash",
-		attacks: []attack{outlive()},
-		open:    openSpin(tryExpiring, freeOwn), ledger: openCells,
-	}
+	return brokenLock("setnx, no watchdog", defectLost, outlive(), openSpin(tryExpiring, freeOwn),
+		"the work outlives the lease, and the next one begins before it has written",
+		"redis hash")
 }
 
 // noReentry is the same lock, taken again by its own holder: a method that
@@ -188,13 +158,9 @@ func noWatchdog() strategy {
 // Cured by an owner and a hold count: the Redis hash, and every store of the
 // lock package.
 func noReentry() strategy {
-	return strategy{
-		name: "setnx, re-entered", group: groupBroken, defect: defectDeadlock, on: onRedis,
-		why:     "the holder takes the lock again and waits for itself",
-		cure:    "redis hash",
-		attacks: []attack{reenter()},
-		open:    openSpin(tryExpiring, freeOwn), ledger: openCells,
-	}
+	return brokenLock("setnx, re-entered", defectDeadlock, reenter(), openSpin(tryExpiring, freeOwn),
+		"the holder takes the lock again and waits for itself",
+		"redis hash")
 }
 
 // noOwnerCheck is SET NX PX, and a plain DEL at the end.
@@ -204,13 +170,9 @@ func noReentry() strategy {
 // it, a lock that is not its own, and a third one walks in beside the second.
 // Cured by comparing the owner before deleting, in one step: the setnx store.
 func noOwnerCheck() strategy {
-	return strategy{
-		name: "setnx, no owner check", group: groupBroken, defect: defectLost, on: onRedis,
-		why:     "a slow holder deletes the lock of the one after it, and a third walks in",
-		cure:    "setnx store",
-		attacks: []attack{staleUnlock(pointWritten)},
-		open:    openSpin(tryExpiring, freeAnybodys), ledger: openCells,
-	}
+	return brokenLock("setnx, no owner check", defectLost, staleUnlock(pointWritten), openSpin(tryExpiring, freeAnybodys),
+		"a slow holder deletes the lock of the one after it, and a third walks in",
+		"setnx store")
 }
 
 // getThenDelete compares the owner, then deletes.
@@ -233,13 +195,9 @@ func getThenDelete() strategy {
 		}
 		return s.client.Del(ctx, s.key).Err()
 	}
-	return strategy{
-		name: "setnx, GET then DEL", group: groupBroken, defect: defectLost, on: onRedis,
-		why:     "the lease runs out between GET and DEL, and the DEL hits somebody else's lock",
-		cure:    "setnx store",
-		attacks: []attack{staleUnlock(pointOwner)},
-		open:    openSpin(tryExpiring, release), ledger: openCells,
-	}
+	return brokenLock("setnx, GET then DEL", defectLost, staleUnlock(pointOwner), openSpin(tryExpiring, release),
+		"the lease runs out between GET and DEL, and the DEL hits somebody else's lock",
+		"setnx store")
 }
 
 // forUpdateLate locks the row with SELECT … FOR UPDATE, but only after it has
@@ -260,20 +218,11 @@ func forUpdateLate() strategy {
 		why:     "the row is locked after it was read: both write what they worked out before",
 		cure:    "stock: pessimistic",
 		attacks: []attack{overlap()},
-		open:    openForUpdateLate, ledger: openRow,
+		open:    openOnRow(sellForUpdateLate), ledger: openRow,
 	}
 }
 
-type lateForUpdate struct {
-	row
-	setup setup
-}
-
-func openForUpdateLate(_ context.Context, s setup) (performer, error) {
-	return lateForUpdate{newRow(s), s}, nil
-}
-
-func (w lateForUpdate) perform(ctx context.Context) (_ outcome, err error) {
+func sellForUpdateLate(ctx context.Context, w onRow) (_ outcome, err error) {
 	began := time.Now()
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -299,10 +248,9 @@ func (w lateForUpdate) perform(ctx context.Context) (_ outcome, err error) {
 	if sold {
 		found.Remaining--
 	}
-	_, err = tx.ExecContext(ctx, "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE name = ?",
-		found.Balance+1, found.Remaining, w.name)
+	err = w.write(ctx, tx, "UPDATE lab_accounts SET balance = ?, remaining = ? WHERE name = ?", found.Balance+1, found.Remaining)
 	if err != nil {
-		return outcome{}, fmt.Errorf("write the account %s: %w", w.name, err)
+		return outcome{}, err
 	}
 	if err := tx.Commit(); err != nil {
 		return outcome{}, fmt.Errorf("commit: %w", err)

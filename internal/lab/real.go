@@ -49,8 +49,8 @@ func lockStrategy(name string, on backing, why string, open func(setup) (locker,
 
 func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c, patient()) }
 
-// patient lets a call take as long as one to the account: the embedded servers
-// of a busy machine are slow, which is not what is looked for here.
+// patient lets a call take as long as one to the account, because the embedded servers
+// of a busy machine are slow.
 func patient() lock.RedisOption { return lock.CallTimeout(ioTimeout) }
 
 // lockName is the same on every instance.
@@ -86,16 +86,20 @@ func (l *realLock) lock(ctx context.Context, wait time.Duration) (hold, error) {
 	lease, err := l.locker.Lock(ctx, append([]lock.Option{lock.Wait(wait)}, l.options...)...)
 	switch {
 	case errors.Is(err, lock.ErrTimeout):
-		return nil, errors.Join(errStuck, err)
+		return hold{}, errors.Join(errStuck, err)
 	case errors.Is(err, lock.ErrLost):
-		return nil, errors.Join(errRefused, err)
+		return hold{}, errors.Join(errRefused, err)
 	case err != nil:
-		return nil, err
+		return hold{}, err
 	}
-	return realHold{lease}, nil
+	return hold{lease.Context(), func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, closeBudget)
+		defer cancel()
+		return lease.UnlockContext(ctx)
+	}}, nil
 }
 
-// closeBudget bounds the end of a lock client: it waits for what is being given back.
+// closeBudget bounds the end of a lock client, which waits for its unlocks.
 const closeBudget = 5 * time.Second
 
 func (l *realLock) close() error {
@@ -109,16 +113,6 @@ func (l *realLock) close() error {
 		return fmt.Errorf("close the locks: %w", err)
 	}
 	return nil
-}
-
-type realHold struct{ lease *lock.Lease }
-
-func (h realHold) context() context.Context { return h.lease.Context() }
-
-func (h realHold) unlock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, closeBudget)
-	defer cancel()
-	return h.lease.UnlockContext(ctx)
 }
 
 // mysqlTable is the lock table of MySQL, made by the product's migrations: a row
@@ -246,28 +240,19 @@ func (l sale) read(ctx context.Context) (figures, error) {
 
 func (sale) close() error { return nil }
 
-// databaseConstraint has no lock at all: relative updates, and a CHECK that no
-// stock falls below zero. It decides by what it read before, which is as wrong
-// as it is without a lock; the database refuses what must not be.
+// databaseConstraint has no lock at all: relative updates, and a CHECK that no stock
+// falls below zero. It decides by a stock that may have changed since it was read; the
+// database refuses the sale then.
 func databaseConstraint() strategy {
 	return strategy{
 		name: "database constraint", group: groupStock, on: onSQL,
 		why:     "relative updates; CHECK (remaining >= 0) refuses the unit too many",
 		attacks: []attack{overlap()},
-		open:    openConstraint, ledger: openRow,
+		open:    openOnRow(sellUnderConstraint), ledger: openRow,
 	}
 }
 
-type constrained struct {
-	row
-	setup setup
-}
-
-func openConstraint(_ context.Context, s setup) (performer, error) {
-	return constrained{newRow(s), s}, nil
-}
-
-func (w constrained) perform(ctx context.Context) (outcome, error) {
+func sellUnderConstraint(ctx context.Context, w onRow) (outcome, error) {
 	began := time.Now()
 	found, err := w.read(ctx)
 	if err != nil {
@@ -278,25 +263,18 @@ func (w constrained) perform(ctx context.Context) (outcome, error) {
 	}
 	sold := found.Remaining > 0
 	if sold {
-		err = w.update(ctx, "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - 1 WHERE name = ?")
+		err = w.write(ctx, w.db, "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - 1 WHERE name = ?")
 		if refusedByCheck(err) {
 			sold, err = false, nil
 		}
 	}
 	if err == nil && !sold {
-		err = w.update(ctx, "UPDATE lab_accounts SET balance = balance + 1 WHERE name = ?")
+		err = w.write(ctx, w.db, "UPDATE lab_accounts SET balance = balance + 1 WHERE name = ?")
 	}
 	if err != nil {
 		return outcome{}, err
 	}
 	return outcome{Result: resultDone, Sold: sold, Waited: time.Since(began)}, nil
-}
-
-func (w constrained) update(ctx context.Context, statement string) error {
-	if _, err := w.db.ExecContext(ctx, statement, w.name); err != nil {
-		return fmt.Errorf("write the account %s: %w", w.name, err)
-	}
-	return nil
 }
 
 // The numbers of a violated CHECK.

@@ -1,15 +1,16 @@
 package lab
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
 )
 
 // Verdict is what the lab says about a row.
@@ -70,8 +71,8 @@ func (r *Row) measure(t tally, took time.Duration, commands int64) {
 	r.Commands = float64(commands) / float64(max(t.Done+t.SoldOut, 1))
 }
 
-// judge gives the verdict. What counts for a broken strategy is the forced
-// part: there its defect must show every time.
+// judge gives the verdict. A broken strategy must show its defect under every attack;
+// its free run does not count.
 func (r *Row) judge(s strategy) {
 	switch {
 	case r.Verdict == VerdictNeedsMySQL:
@@ -133,8 +134,8 @@ func (r Row) writeTo(w io.Writer) {
 		r.Throughput, short(r.Median), short(r.P99), short(r.Longest), r.Commands, r.Verdict)
 }
 
-// explain says why the broken ones break, what the real ones do, and what went
-// wrong unexpectedly.
+// explain says why the broken ones break, what the real ones do, and what was not
+// expected.
 func (r Report) explain(w io.Writer) {
 	r.list(w, VerdictBroken, "Why the broken ones break, and what does it right", func(row Row) string {
 		return row.Why + "; right: " + row.Cure
@@ -198,48 +199,184 @@ func trimLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// cells are an account and a stock kept as two plain Redis keys. Nothing but
-// the lock under test protects them.
-type cells struct {
-	client             *redis.Client
-	balance, remaining string
+// tally sums up outcomes. It travels from child processes as JSON.
+type tally struct {
+	Requested int64           `json:"requested"`
+	Done      int64           `json:"done"`
+	Sold      int64           `json:"sold"`
+	SoldOut   int64           `json:"sold_out"`
+	Refused   int64           `json:"refused"`
+	Stuck     int64           `json:"stuck"`
+	Waits     []time.Duration `json:"waits"`
 }
 
-func newCells(s setup) (*cells, error) {
-	client, err := newClient(s.Site.Redis, nil)
-	if err != nil {
-		return nil, err
+func (t *tally) add(o outcome) {
+	t.Requested++
+	t.Waits = append(t.Waits, o.Waited)
+	if o.Sold {
+		t.Sold++
 	}
-	return &cells{client: client, balance: s.Site.key(s.Name + ":balance"), remaining: s.Site.key(s.Name + ":remaining")}, nil
-}
-
-// openCells is the ledger of strategies whose account lives in Redis.
-func openCells(_ context.Context, s setup) (ledger, error) { return newCells(s) }
-
-func (c *cells) open(ctx context.Context, stock int64) error {
-	return c.write(ctx, figures{Remaining: stock})
-}
-
-func (c *cells) read(ctx context.Context) (figures, error) {
-	values, err := c.client.MGet(ctx, c.balance, c.remaining).Result()
-	if err != nil {
-		return figures{}, fmt.Errorf("read the account: %w", err)
+	switch o.Result {
+	case resultDone:
+		t.Done++
+	case resultSoldOut:
+		t.SoldOut++
+	case resultRefused:
+		t.Refused++
+	case resultStuck:
+		t.Stuck++
 	}
-	var numbers [2]int64
-	for i, value := range values {
-		text, _ := value.(string)
-		if numbers[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return figures{}, fmt.Errorf("read the account: %w", err)
-		}
-	}
-	return figures{Balance: numbers[0], Remaining: numbers[1]}, nil
 }
 
-func (c *cells) write(ctx context.Context, f figures) error {
-	if err := c.client.MSet(ctx, c.balance, f.Balance, c.remaining, f.Remaining).Err(); err != nil {
-		return fmt.Errorf("write the account: %w", err)
-	}
-	return nil
+func (t *tally) merge(o tally) {
+	t.Requested += o.Requested
+	t.Done += o.Done
+	t.Sold += o.Sold
+	t.SoldOut += o.SoldOut
+	t.Refused += o.Refused
+	t.Stuck += o.Stuck
+	t.Waits = append(t.Waits, o.Waits...)
 }
 
-func (c *cells) close() error { return c.client.Close() }
+// Finding is what the figures say about one piece of work.
+type Finding struct {
+	Expected   int64 // the balance, had every worker that was not told otherwise been served
+	Actual     int64 // the balance
+	Lost       int64 // updates that were reported as done and are not there
+	Oversold   int64 // units sold that there never were
+	Unsold     int64 // units left although a worker heard "sold out"
+	Deadlocked bool  // a worker waited in vain for a lock without a living holder
+}
+
+// judge compares what workers were told with what is there. A worker that was refused
+// counts as expected where leases must not lapse, and not where they may.
+func (t *tally) judge(stock int64, left figures, lapses bool) Finding {
+	expected := t.Requested - t.SoldOut
+	if lapses {
+		expected -= t.Refused
+	}
+	f := Finding{
+		Expected:   expected,
+		Actual:     left.Balance,
+		Lost:       max(t.Done-left.Balance, 0),
+		Oversold:   max(t.Sold-stock, 0),
+		Deadlocked: t.Stuck > 0,
+	}
+	if t.SoldOut > 0 {
+		f.Unsold = left.Remaining
+	}
+	// Sold units that the stock does not know of would be sold once more.
+	f.Lost = max(f.Lost, t.Sold-(stock-left.Remaining))
+	return f
+}
+
+func (f *Finding) merge(o Finding) {
+	f.Expected += o.Expected
+	f.Actual += o.Actual
+	f.Lost += o.Lost
+	f.Oversold += o.Oversold
+	f.Unsold += o.Unsold
+	f.Deadlocked = f.Deadlocked || o.Deadlocked
+}
+
+// clean says that nothing is wrong.
+func (f *Finding) clean() bool {
+	return f.Expected == f.Actual && f.Lost == 0 && f.Oversold == 0 && f.Unsold == 0 && !f.Deadlocked
+}
+
+// shows says that the figures show a defect.
+func (f *Finding) shows(d defect) bool {
+	switch d {
+	case defectLost:
+		return f.Lost > 0 && f.Oversold > 0
+	case defectDeadlock:
+		return f.Deadlocked
+	case defectNone:
+		return f.clean()
+	}
+	return false
+}
+
+// quantile returns the wait that a share q of all waits does not exceed; 0 when
+// there are none. It sorts the waits.
+func (t *tally) quantile(q float64) time.Duration {
+	if len(t.Waits) == 0 {
+		return 0
+	}
+	slices.Sort(t.Waits)
+	return t.Waits[min(int(q*float64(len(t.Waits))), len(t.Waits)-1)]
+}
+
+// NewProgress shows how far a run is: a bar on a terminal, a line per row
+// elsewhere.
+func NewProgress(w io.Writer, terminal bool) Progress {
+	if terminal {
+		return &bar{out: w}
+	}
+	return &plain{out: w}
+}
+
+type silent struct{}
+
+func (silent) Begin(int)    {}
+func (silent) Attacked()    {}
+func (silent) Start(string) {}
+func (silent) Done(Row)     {}
+func (silent) End()         {}
+
+// plain writes a line per row, for logs.
+type plain struct {
+	silent
+	out        io.Writer
+	rows, done int
+	began      time.Time
+}
+
+func (p *plain) Start(string) { p.began = time.Now() }
+
+func (p *plain) Begin(rows int) {
+	p.rows = rows
+	fmt.Fprintf(p.out, "forcing the interleavings on %d strategies\n", rows)
+}
+
+func (p *plain) Done(r Row) {
+	p.done++
+	fmt.Fprintf(p.out, "%2d/%d %s: %s (%s)\n", p.done, p.rows, r.Name, r.Verdict, short(time.Since(p.began)))
+}
+
+// bar is a progress bar with the name of the row that runs.
+type bar struct {
+	out  io.Writer
+	all  *mpb.Progress
+	line *mpb.Bar
+
+	mu   sync.Mutex
+	name string
+}
+
+func (b *bar) Begin(rows int) {
+	b.name = "forced interleavings"
+	b.all = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(40), mpb.WithAutoRefresh())
+	b.line = b.all.AddBar(2*int64(rows), // each is attacked, and runs
+		mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.CountersNoUnit("%d/%d ")),
+		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO), decor.Any(func(decor.Statistics) string {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return "  " + b.name
+		})))
+}
+
+func (b *bar) Start(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.name = "free run: " + name
+}
+
+func (b *bar) Attacked() { b.line.Increment() }
+func (b *bar) Done(Row)  { b.line.Increment() }
+
+func (b *bar) End() {
+	b.line.Abort(true) // nothing, when it is complete
+	b.all.Wait()
+}

@@ -53,6 +53,9 @@ type performer interface {
 	close() error
 }
 
+// opener makes the performer of one process.
+type opener = func(ctx context.Context, s setup) (performer, error)
+
 // ledger is what the work left behind.
 type ledger interface {
 	// open makes an empty account and a stock of units.
@@ -72,8 +75,8 @@ const (
 	resultDone result = "done"
 	// resultSoldOut: a sale without an account found nothing left.
 	resultSoldOut result = "sold out"
-	// resultRefused: the lock was lost before the write, the worker was told
-	// and wrote nothing.
+	// resultRefused: the lock was lost before the write. The worker was told, and
+	// wrote nothing.
 	resultRefused result = "refused"
 	// resultStuck: the lock was not to be had within the longest wait.
 	resultStuck result = "stuck"
@@ -105,7 +108,7 @@ type strategy struct {
 	on      backing
 	attacks []attack
 
-	open   func(ctx context.Context, s setup) (performer, error)
+	open   opener
 	ledger func(ctx context.Context, s setup) (ledger, error)
 
 	// processes: exclusion ends with the process, so two real ones are needed.
