@@ -14,6 +14,7 @@ import (
 	nats "github.com/nats-io/nats-server/v2/server"
 
 	"seckill/config"
+	"seckill/internal/testserver"
 )
 
 // composition is the part of docker-compose.yml that is looked at.
@@ -54,9 +55,7 @@ func (s service) address(network string) string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	return string(text)
 }
 
@@ -74,9 +73,7 @@ func secrets(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "secrets.sh")
-	if err := os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700))
 	if out, err := exec.CommandContext(t.Context(), "bash", script).CombinedOutput(); err != nil {
 		t.Fatalf("secrets.sh: %v\n%s", err, out)
 	}
@@ -218,9 +215,7 @@ func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 func TestEveryMessageIsFlushed(t *testing.T) {
 	t.Parallel()
 	options, err := nats.ProcessConfigFile("nats.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	if !options.JetStream || !options.SyncAlways {
 		t.Errorf("nats.conf: JetStream %v, every message flushed %v: a 202 would be an empty promise",
 			options.JetStream, options.SyncAlways)

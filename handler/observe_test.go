@@ -77,11 +77,7 @@ func TestClientGone(t *testing.T) {
 		<-arrived
 		hangUp()
 	}()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url+seckill, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer "+s.token(t, "u", model.RoleUser))
+	request := s.request(t, ctx, http.MethodPost, seckill, nil, s.as(t, "u", model.RoleUser)...)
 	if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
 		response.Body.Close()
 		t.Fatal("an answer arrived")
@@ -99,9 +95,7 @@ func (s *server) metrics(t *testing.T) string {
 	t.Helper()
 	var text bytes.Buffer
 	families, err := s.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			for i, label := range metric.GetLabel() {
@@ -138,9 +132,7 @@ func TestAccessLog(t *testing.T) {
 	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
 	testserver.Eventually(t, "the request is logged", func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
 	var line map[string]any
-	if err := json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line))
 	if line["request_id"] != got.header.Get("X-Request-Id") || line["code"] != "201" || line["user_id"] != "u7" ||
 		line["method"] != "POST" || line["path"] != seckill || line["level"] != "DEBUG" || line["took"] == nil {
 		t.Errorf("%v", line)
@@ -165,7 +157,7 @@ func TestOperations(t *testing.T) {
 		{"/debug/pprof/cmdline", "", http.StatusOK},
 		{"/api/v1/vouchers", "", http.StatusNotFound},
 	} {
-		got := record(t, operations, test.path)
+		got := record(t, operations, http.MethodGet, test.path)
 		if got.status != test.status || !strings.Contains(got.body, test.want) {
 			t.Errorf("%s: %d", test.path, got.status)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"seckill/handler"
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -50,9 +51,7 @@ func readDocument(t *testing.T, s *server) (document, []byte) {
 		t.Fatalf("%d %v", got.status, got.header)
 	}
 	var doc document
-	if err := json.Unmarshal([]byte(got.body), &doc); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, json.Unmarshal([]byte(got.body), &doc))
 	return doc, []byte(got.body)
 }
 
@@ -65,32 +64,20 @@ func TestOpenAPIIsValid(t *testing.T) {
 		t.Errorf("openapi = %q", doc.OpenAPI)
 	}
 	file, err := os.Open("testdata/openapi-3.1.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	defer file.Close()
 	published, err := jsonschema.UnmarshalJSON(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	compiler := jsonschema.NewCompiler()
-	if err := compiler.AddResource("published.json", published); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, compiler.AddResource("published.json", published))
 	schema, err := compiler.Compile("published.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	if err := schema.Validate(instance); err != nil {
 		t.Errorf("%v", err)
 	}
-	if err := compiler.AddResource("api.json", instance); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, compiler.AddResource("api.json", instance))
 	for name := range doc.Components.Schemas {
 		if _, err := compiler.Compile("api.json#/components/schemas/" + name); err != nil {
 			t.Errorf("schema %s: %v", name, err)
@@ -113,9 +100,7 @@ func TestOpenAPITellsAll(t *testing.T) {
 		Health: fakeHealth{s.fakes}, Tokens: s.tokens,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	router, ok := h.(interface{ Routes() gin.RoutesInfo })
 	if !ok {
 		t.Fatal("the handler is no Gin engine")
@@ -235,9 +220,7 @@ func TestEnumsAreTheModels(t *testing.T) {
 		var schema struct {
 			Properties struct{ State struct{ Enum []string } }
 		}
-		if err := json.Unmarshal(doc.Components.Schemas[name], &schema); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, json.Unmarshal(doc.Components.Schemas[name], &schema))
 		if want := words(len(states), func(i int) string { return string(states[i]) }); !slices.Equal(schema.Properties.State.Enum, want) {
 			t.Errorf("%s.state is one of %v, want %v", name, schema.Properties.State.Enum, want)
 		}

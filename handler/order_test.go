@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/handler"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service"
 )
@@ -360,14 +361,8 @@ func TestWorkersServeTheirHealthOnly(t *testing.T) {
 	h, err := handler.NewHealthOnly(handler.Options{
 		Health: fakeHealth{f}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(method, path string) answer {
-		recorder := httptest.NewRecorder()
-		h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
-		return answer{status: recorder.Code, header: recorder.Header(), body: recorder.Body.String()}
-	}
+	testserver.Must(t, err)
+	ask := func(method, path string) answer { return record(t, h, method, path) }
 	if got := ask(http.MethodGet, "/livez"); got.status != http.StatusOK {
 		t.Errorf("livez: %d %s", got.status, got.body)
 	}
@@ -387,14 +382,6 @@ func TestWorkersServeTheirHealthOnly(t *testing.T) {
 }
 
 const exported = "/api/v1/admin/vouchers/v1/orders?format=csv"
-
-// record asks a handler without a listener.
-func record(t *testing.T, h http.Handler, path string) answer {
-	t.Helper()
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
-}
 
 func TestCSV(t *testing.T) {
 	t.Parallel()
@@ -418,9 +405,7 @@ func TestCSV(t *testing.T) {
 		t.Errorf("lines do not end as RFC 4180 has it: %q", got.body)
 	}
 	rows, err := csv.NewReader(strings.NewReader(got.body)).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	want := [][]string{
 		{"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at"},
 		{"o1.v1", "v1", "'-bob", "paid", "", "1000", "CNY", "2030-11-11T12:00:00.123456Z", "", "2030-11-11T12:00:00.123456Z", ""},
@@ -472,11 +457,7 @@ func TestCSVCutShort(t *testing.T) {
 	}
 	for _, rows := range []int64{1, 499, 500, 501, 20_000} {
 		next.Store(rows)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+exported, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
+		request := s.request(t, t.Context(), http.MethodGet, exported, nil, s.as(t, "a", model.RoleAdmin)...)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		if err != nil {
 			continue // not even a header arrived: nobody takes that for a file
@@ -513,15 +494,9 @@ func TestCSVStreams(t *testing.T) {
 		}
 		return nil
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+exported, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
+	request := s.request(t, t.Context(), http.MethodGet, exported, nil, s.as(t, "a", model.RoleAdmin)...)
 	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	defer response.Body.Close()
 	reader := csv.NewReader(response.Body)
 	for range 1 + 500 { // not one of them may be kept back in a buffer

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
@@ -34,18 +35,12 @@ func TestTokenBeforeBody(t *testing.T) {
 		status int
 		code   model.Code
 	}{{"", 401, model.CodeUnauthenticated}, {model.RoleUser, 403, model.CodeForbidden}} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+"/api/v1/admin/vouchers", unread{t})
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Expect", "100-continue")
+		request := s.request(t, t.Context(), http.MethodPost, "/api/v1/admin/vouchers", unread{t}, "Expect", "100-continue", "Content-Type", "")
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
 		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body)}, call.status, call.code)
@@ -57,13 +52,9 @@ func TestAuthorizationHeader(t *testing.T) {
 	s := setup(t)
 	good := s.token(t, "u", model.RoleUser)
 	other, err := token.New([]token.Key{{ID: "2", Secret: secret}}, "seckill", "seckill")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	unknownKey, err := other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	for _, value := range []string{"", "Bearer", "Bearer ", "Basic " + good, good, "Bearer " + good + "x", "Bearer " + unknownKey, "Bearer " + good + " " + good} {
 		got := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value)
 		wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)

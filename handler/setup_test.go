@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/handler"
+	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
@@ -168,9 +169,7 @@ func (l *lines) String() string {
 func setup(t *testing.T, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	s := &server{fakes: &fakes{}, tokens: tokens, registry: prometheus.NewRegistry(), log: &lines{}}
 	options := handler.Options{
 		Orders:   fakeOrders{s.fakes},
@@ -186,9 +185,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 		alter(&options)
 	}
 	h, err := handler.New(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	listener := httptest.NewServer(h)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	t.Cleanup(listener.Close)
@@ -199,9 +196,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 func (s *server) token(t *testing.T, user string, role model.Role) string {
 	t.Helper()
 	signed, err := s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	return signed
 }
 
@@ -235,10 +230,19 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	response, err := http.DefaultTransport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
+	testserver.Must(t, err)
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	testserver.Must(t, err)
+	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
+}
+
+// request makes a request; headers are pairs of name and value, and an empty value is no header.
+func (s *server) request(t *testing.T, ctx context.Context, method, path string, body io.Reader, headers ...string) *http.Request { //nolint:revive // t is first in every helper
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
+	testserver.Must(t, err)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -249,16 +253,7 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 		}
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
+	return request
 }
 
 // as is the header of somebody's token.
@@ -291,3 +286,11 @@ func wantProblem(t *testing.T, got answer, status int, code model.Code) problem 
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// record asks a handler without a listener.
+func record(t *testing.T, h http.Handler, method, path string) answer {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -239,16 +240,11 @@ func TestIdempotencyKey(t *testing.T) {
 		}
 	}
 	for _, values := range [][]string{{""}, {"a", "b"}} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url+vouchersPath, strings.NewReader(draftWith("", "")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := strings.NewReader(draftWith("", ""))
+		request := s.request(t, t.Context(), http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
 		request.Header["Idempotency-Key"] = values
-		request.Header.Set("Authorization", "Bearer "+s.token(t, "a", model.RoleAdmin))
 		response, err := http.DefaultTransport.RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, err)
 		response.Body.Close()
 		if response.StatusCode != http.StatusUnprocessableEntity {
 			t.Errorf("%q: %d", values, response.StatusCode)

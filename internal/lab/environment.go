@@ -25,12 +25,11 @@ const quorumSize = 3
 
 // environment is where a run takes place, and what it has to clean up.
 type environment struct {
-	site          site
-	db            *repository.Database
-	ownRedis      bool // the single instance was started for the run
-	ownQuorum     bool
-	closers       []func(context.Context) error // called last first
-	foreignServer []string                      // Redis instances that are not ours, and get our keys
+	site      site
+	db        *repository.Database
+	ownRedis  bool // the single instance was started for the run
+	ownQuorum bool
+	closers   []func(context.Context) error // called last first
 }
 
 func openEnvironment(ctx context.Context, o Options) (_ *environment, err error) {
@@ -49,13 +48,14 @@ func openEnvironment(ctx context.Context, o Options) (_ *environment, err error)
 }
 
 func (e *environment) openRedis(ctx context.Context, urls []string) error {
-	e.foreignServer = urls
 	for _, url := range urls {
 		if err := ping(ctx, url); err != nil {
 			return err
 		}
+		// Locks keep some of their keys under longer names, which contain the
+		// prefix and so the run's id. No other key does.
+		e.onClose(func(ctx context.Context) error { return removeKeys(ctx, url, "*"+e.site.Prefix+"*") })
 	}
-	e.onClose(e.removeKeys)
 	e.ownRedis, e.ownQuorum = len(urls) == 0, len(urls) < quorumSize
 	if e.ownQuorum {
 		for range quorumSize {
@@ -152,21 +152,11 @@ func (e *environment) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeKeys removes the run's keys from servers that live on. Locks keep some
-// of theirs under longer names, which contain the prefix and so the run's id,
-// which no other key does.
-func (e *environment) removeKeys(ctx context.Context) error {
-	var errs []error
-	for _, url := range e.foreignServer {
-		errs = append(errs, removeKeys(ctx, url, "*"+e.site.Prefix+"*"))
-	}
-	return errors.Join(errs...)
-}
-
 // scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
 // that a server in use is not held up.
 const scanBatch = 1000
 
+// removeKeys removes keys from a server that lives on.
 func removeKeys(ctx context.Context, url, pattern string) error {
 	client, err := newClient(url, nil)
 	if err != nil {

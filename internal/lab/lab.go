@@ -14,6 +14,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -70,26 +71,14 @@ type Progress interface {
 }
 
 func (o *Options) setDefaults() {
-	if o.Workers == 0 {
-		o.Workers = 8
-	}
-	if o.Operations == 0 {
-		o.Operations = 50
-	}
-	if o.Duration == 0 {
-		o.Duration = 2 * time.Second
-	}
-	if o.Think == 0 {
-		o.Think = 200 * time.Microsecond
-	}
-	if o.Seed == 0 {
-		o.Seed = 1
-	}
+	o.Workers = cmp.Or(o.Workers, 8)
+	o.Operations = cmp.Or(o.Operations, 50)
+	o.Duration = cmp.Or(o.Duration, 2*time.Second)
+	o.Think = cmp.Or(o.Think, 200*time.Microsecond)
+	o.Seed = cmp.Or(o.Seed, 1)
+	o.wait = cmp.Or(o.wait, certain)
 	if o.Progress == nil {
 		o.Progress = silent{}
-	}
-	if o.wait == 0 {
-		o.wait = certain
 	}
 	if o.rows == nil {
 		o.rows = catalog()

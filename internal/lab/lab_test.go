@@ -37,13 +37,9 @@ func run(t *testing.T, o Options) Report {
 	o.Workers, o.Operations = 4, 10
 	o.Duration = 10 * time.Second // a loaded machine is no reason to do less
 	report, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	text := &strings.Builder{}
-	if err := report.Write(text); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, report.Write(text))
 	t.Log("\n" + text.String())
 	return report
 }

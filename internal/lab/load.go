@@ -84,28 +84,20 @@ func (l loadTerms) thinker() pause {
 }
 
 // crew is one process of the free run, ready to start.
-type crew interface {
-	run(ctx context.Context) (tally, error)
-	close() error
+type crew struct {
+	run   func(ctx context.Context) (tally, error)
+	close func() error
 }
 
-// localCrew works in this process.
-type localCrew struct {
-	terms  loadTerms
-	worker performer
-}
-
+// newLocalCrew works in this process.
 func newLocalCrew(ctx context.Context, s strategy, with setup, l loadTerms) (crew, error) {
 	with.pause = l.thinker()
 	worker, err := s.open(ctx, with)
 	if err != nil {
-		return nil, err
+		return crew{}, err
 	}
-	return localCrew{l, worker}, nil
+	return crew{run: func(ctx context.Context) (tally, error) { return l.run(ctx, worker) }, close: worker.close}, nil
 }
-
-func (c localCrew) run(ctx context.Context) (tally, error) { return c.terms.run(ctx, c.worker) }
-func (c localCrew) close() error                           { return c.worker.close() }
 
 // freeRun lets two processes work side by side and times them.
 func freeRun(ctx context.Context, crews []crew) (total tally, took time.Duration, err error) {

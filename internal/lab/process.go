@@ -143,30 +143,24 @@ func (spawn Spawn) actor(ctx context.Context, name string, s strategy, with setu
 func (spawn Spawn) crew(ctx context.Context, s strategy, with setup, l loadTerms) (crew, error) {
 	p, err := spawn.begin(ctx, childJob{Strategy: s.name, Terms: with.terms, Load: &l})
 	if err != nil {
-		return nil, err
+		return crew{}, err
 	}
 	if m, err := p.next(); err != nil || !m.Ready {
 		p.kill()
-		return nil, errors.Join(errors.New("a child process did not get ready"), err)
+		return crew{}, errors.Join(errors.New("a child process did not get ready"), err)
 	}
-	return childCrew{p}, nil
+	return crew{close: p.close, run: func(context.Context) (tally, error) {
+		p.step()
+		m, err := p.next()
+		if err != nil {
+			return tally{}, err
+		}
+		if m.Tally == nil {
+			return tally{}, errors.New("a child process did not report")
+		}
+		return *m.Tally, nil
+	}}, nil
 }
-
-type childCrew struct{ process *process }
-
-func (c childCrew) run(context.Context) (tally, error) {
-	c.process.step()
-	m, err := c.process.next()
-	if err != nil {
-		return tally{}, err
-	}
-	if m.Tally == nil {
-		return tally{}, errors.New("a child process did not report")
-	}
-	return *m.Tally, nil
-}
-
-func (c childCrew) close() error { return c.process.close() }
 
 // childJob is what a child process is told on its standard input, as one line
 // of JSON. Every further line lets it go on by one step; the end of the input

@@ -183,23 +183,15 @@ func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
 func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
 	t.Helper()
 	client, err := newClient(url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	defer client.Close()
-	if err := use(client); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, use(client))
 }
 
 func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
 	t.Helper()
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	defer db.Close()
-	if err := use(db); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, use(db))
 }

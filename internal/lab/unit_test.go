@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"seckill/internal/testserver"
 )
 
 func TestCommandsAreCounted(t *testing.T) {
@@ -197,9 +199,7 @@ func TestReport(t *testing.T) {
 		{Name: "gone", Group: groupLock, On: "mysql", Verdict: VerdictFailed, Err: errors.New("no such host")},
 	}}
 	var out bytes.Buffer
-	if err := report.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, report.Write(&out))
 	for _, want := range []string{
 		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n", "needs MySQL: --dsn",
 		"fresh: DEFECT\n  two at once: expected 0", "gone: FAILED\n  no such host", "2 workers in two processes, up to 3 operations each, seed 4; 1s",

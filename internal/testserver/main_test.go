@@ -2,7 +2,6 @@ package testserver_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 )
@@ -84,12 +82,8 @@ func TestServersDieWithTheTest(t *testing.T) {
 	t.Parallel()
 	cmd := again(t, roleVictim)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
+	testserver.Must(t, cmd.Start())
 	pid := 0
 	for lines := bufio.NewScanner(stdout); pid == 0 && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "pid "); ok {
@@ -98,23 +92,13 @@ func TestServersDieWithTheTest(t *testing.T) {
 			}
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if pid == 0 {
 		t.Fatal("the run named no server")
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	for tick := time.NewTicker(5 * time.Millisecond); alive(pid); {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("server %d outlived its test", pid)
-		case <-tick.C:
-		}
-	}
+	testserver.Eventually(t, "the server dies with its test", func() bool { return !alive(pid) })
 }
 
 // alive says whether the process runs. A zombie, which waits for a parent that may never ask, does not.

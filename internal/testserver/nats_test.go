@@ -15,14 +15,10 @@ import (
 func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(server.URL(), nats.NoReconnect())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	return js
 }
 
@@ -71,11 +67,7 @@ func TestPausedNATSIsSilent(t *testing.T) {
 	}
 	server.Pause()
 	// The signal reaches one thread after the other: the first questions may still be answered.
-	for begun := time.Now(); ask() == nil; {
-		if time.Since(begun) > 10*time.Second {
-			t.Fatal("a paused server answers")
-		}
-	}
+	testserver.Eventually(t, "a paused server does not answer", func() bool { return ask() != nil })
 	server.Resume()
 	if _, err := js.AccountInfo(t.Context()); err != nil {
 		t.Fatalf("after Resume: %v", err)
@@ -118,12 +110,7 @@ func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
 		t.Fatal("it does not ask for the password that it was started with")
 	}
 	server.ReloadNATS("authorization: {user: a, password: new}")
-	for deadline := time.Now().Add(10 * time.Second); !opens("new") || opens("old"); {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not ask for the new password")
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+	testserver.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
 	if server.PID() != pid {
 		t.Error("it was started again")
 	}

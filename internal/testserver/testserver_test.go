@@ -17,9 +17,7 @@ import (
 func openRedis(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	options, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	options.MaxRetries = -1
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClient(options)
@@ -30,14 +28,10 @@ func openRedis(t *testing.T, url string) *redis.Client {
 func openDB(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	cfg.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -78,9 +72,7 @@ func TestRedisLives(t *testing.T) {
 		{"start of a running one", func() { server.Start() }, "kept"},
 		{"restart empty", func() { server.Kill(); server.ClearData(); server.Start() }, ""},
 	}
-	if err := client.Set(ctx, "key", "kept", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, client.Set(ctx, "key", "kept", 0).Err())
 	addr := server.Addr()
 	for _, step := range steps {
 		step.do()
@@ -105,9 +97,7 @@ func TestPausedRedisIsSilent(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
 	client := openRedis(t, server.URL())
-	if err := client.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, client.Ping(t.Context()).Err())
 
 	server.Pause()
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -141,9 +131,7 @@ func TestRedisRunsOnItsFile(t *testing.T) {
 	}
 	for _, test := range tests {
 		got, err := test.client.ConfigGet(t.Context(), test.setting).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, err)
 		if got[test.setting] != test.want {
 			t.Errorf("%s = %q, want %q", test.setting, got[test.setting], test.want)
 		}

@@ -28,3 +28,11 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		}
 	}
 }
+
+// Must fails the test at once when there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
