@@ -51,8 +51,8 @@ func Main(m *testing.M, opts ...goleak.Option) {
 }
 
 // process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
-// are called from everywhere with nothing but the test in hand; Main owns it.
-var process home //nolint:gochecknoglobals // one per test binary by nature; Main creates and clears it
+// are called from everywhere with nothing but the test in hand. Main creates and clears it.
+var process home
 
 // abandoned is the age from which the directory of a dead test binary is removed. Far above the moment
 // between its creation and its lock.
@@ -62,7 +62,7 @@ const homePrefix = "seckill-test-"
 
 // home is the directory and the shared servers of one test binary.
 type home struct {
-	adopted atomic.Bool // Main was called, so somebody will clean up
+	adopted atomic.Bool // Main was called, and will clean up
 	serial  atomic.Int64
 
 	dirOnce sync.Once
@@ -115,8 +115,8 @@ func (h *home) close() error {
 	return errors.Join(h.claim.Close(), os.RemoveAll(h.path))
 }
 
-// sweep removes what test binaries left behind that were killed or ran into their timeout: their claim is
-// free again. Errors are of no interest, the next run tries again.
+// sweep removes the directories of test binaries that were killed or ran into their timeout: their claim is free
+// again. It drops errors, because the next run tries again.
 func sweep(root string) {
 	dirs, _ := filepath.Glob(filepath.Join(root, homePrefix+"*"))
 	for _, dir := range dirs {
@@ -148,8 +148,8 @@ type port struct {
 	claim  *os.File
 }
 
-// takePort finds a free port. A program that knows nothing of the claims may still be faster to bind it:
-// the caller starts its server and takes another port when that fails.
+// takePort finds a free port. A program that knows nothing of the claims may still bind it first. The caller then
+// fails to start its server, and takes another port.
 func takePort() (port, error) {
 	root := filepath.Join(os.TempDir(), "seckill-ports")
 	// For everybody, as /tmp itself: tests of several users may run on one machine.
@@ -185,8 +185,8 @@ func bindable(number int) bool {
 	return listener.Close() == nil
 }
 
-// claim locks a file for the life of this process, or until it is closed; the kernel frees it however the
-// process ends. It fails when somebody else holds it.
+// claim locks a file until it is closed or this process ends, however that happens. It fails when another process
+// holds the lock.
 func claim(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -198,8 +198,8 @@ func claim(path string) (*os.File, error) {
 	return file, nil
 }
 
-// Address is a free address of this machine, "127.0.0.1:port", that nobody else takes before the test ends:
-// a program that is killed can be started there again.
+// Address is a free address of this machine, "127.0.0.1:port". No other test binary takes it before the test ends,
+// so that a program that is killed can be started there again.
 func Address(t testing.TB) string {
 	t.Helper()
 	p, err := takePort()

@@ -162,12 +162,12 @@ GRANT ALL PRIVILEGES ON *.* TO seckill@'127.0.0.1';
 REVOKE READ_ONLY ADMIN ON *.* FROM seckill@'127.0.0.1';
 `
 
-// dropBudget bounds the removal of a test's schema. A test that left a transaction open holds its tables:
-// the drop waits for them, and without a bound for ever.
+// dropBudget bounds the removal of a test's schema. It would wait for ever for the tables of a transaction that a
+// test left open.
 const dropBudget = 30 * time.Second
 
 // Schema returns the DSN of a fresh, empty schema in the MariaDB that all tests of this binary share. It is
-// dropped when the test is over. That server flushes lazily: nobody kills it.
+// dropped when the test is over. That server flushes lazily, because no test kills it.
 func Schema(t testing.TB) string {
 	t.Helper()
 	server := process.database.get(t, func() (*Server, error) {

@@ -44,8 +44,8 @@ func (s *Server) ReloadNATS(settings ...string) {
 	})
 }
 
-// buildNATS makes the program, beside what make builds, so that the linker has that work once and not for
-// every test binary. When nothing has changed, go build only looks.
+// buildNATS builds the program in the directory of make's programs, so that it is linked once and not for every test
+// binary. go build does nothing when nothing has changed.
 func buildNATS(ctx context.Context) (string, error) {
 	root := filepath.Dir(filepath.Dir(configFile("nats.conf")))
 	bin := filepath.Join(root, "bin")
@@ -78,7 +78,7 @@ func natsEngine(program string) engine {
 		url:     "nats://%s",
 		prepare: emptyDirectory,
 		args: func(s *Server) []string {
-			// What goes wrong here, the server says when it reads the file.
+			// The server reports a file that could not be written.
 			path := filepath.Join(s.dir, "nats.conf")
 			_ = writeNATSConfig(path, append([]string{
 				"listen: " + s.Addr(),
@@ -116,8 +116,8 @@ func writeNATSConfig(path string, settings []string) error {
 	return os.WriteFile(path, []byte(config), 0o600)
 }
 
-// natsReady reads what the server says of itself to everybody who connects; it listens only when JetStream is
-// ready. The name is asked for so that another test's server on the same port is not taken for this one.
+// natsReady reads the greeting of the server, which listens only when JetStream is ready. It checks the name in it, so
+// that another test's server on the same port is not taken for this one.
 func natsReady(ctx context.Context, s *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, natsReadyBudget)
 	defer cancel()

@@ -29,7 +29,7 @@ func Program(t testing.TB, tags ...string) string {
 
 // programs are those that were built, by their tags.
 type programs struct {
-	mu    sync.Mutex // held through a whole build: who asks meanwhile wants it too
+	mu    sync.Mutex // held through a whole build: a test that asks meanwhile wants its result
 	paths map[string]string
 }
 
