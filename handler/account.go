@@ -38,7 +38,7 @@ type Session struct {
 	ExpiresIn   int64  `json:"expires_in" doc:"How long the token is good for, in seconds."`
 }
 
-// Me is who a token says one is.
+// Me is what a token says of its user.
 type Me struct {
 	ID       string     `json:"id"`
 	Username string     `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`

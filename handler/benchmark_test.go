@@ -37,7 +37,7 @@ type placeInput struct {
 	Body *Nothing
 }
 
-// discard is an answer that nobody reads.
+// discard is an answer that is not read.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// TestRetryAfterIsTrue: who comes back when told to is served, who comes back
-// earlier is not.
+// TestRetryAfterIsTrue: a request after the wait is served, an earlier one is not.
 func TestRetryAfterIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, r := range []Rate{{1, time.Second}, {20, time.Second}, {3, time.Hour}, {1000, time.Minute}, {1_000_000_000, time.Second}} {

@@ -61,7 +61,7 @@ func TestDraining(t *testing.T) {
 	}
 }
 
-// TestClientGone: nobody waits for the answer, so it is nobody's 500.
+// TestClientGone: a request whose client has gone is not counted as a 500.
 func TestClientGone(t *testing.T) {
 	t.Parallel()
 	s := setup(t)

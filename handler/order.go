@@ -274,7 +274,11 @@ type export struct {
 	rows  int
 }
 
+// begin writes the header, once.
 func (e *export) begin() error {
+	if e.begun {
+		return nil
+	}
 	e.begun = true
 	header := e.c.Writer.Header()
 	header.Set("Content-Type", csvType)
@@ -287,10 +291,8 @@ func (e *export) row(order model.Order) error {
 	if e.c.Request.Method == http.MethodHead {
 		return errHeadOnly
 	}
-	if !e.begun {
-		if err := e.begin(); err != nil {
-			return err
-		}
+	if err := e.begin(); err != nil {
+		return err
 	}
 	if err := e.csv.Write(cells(order)); err != nil {
 		return err
@@ -312,10 +314,8 @@ func (e *export) flush() error {
 }
 
 func (e *export) finish() error {
-	if !e.begun {
-		if err := e.begin(); err != nil {
-			return err
-		}
+	if err := e.begin(); err != nil {
+		return err
 	}
 	extendWrite(e.c, flushTimeout)
 	e.csv.Flush()

@@ -250,7 +250,7 @@ func TestImpossibleIDsComeFirst(t *testing.T) {
 		if got := s.do(t, http.MethodHead, call.path, "", headers...); call.method == http.MethodGet && got.status != http.StatusNotFound {
 			t.Errorf("HEAD %s: %d", call.path, got.status)
 		}
-		// Who asks and what was sent count before.
+		// The token, and the size and the type of the body, come before.
 		wantProblem(t, s.do(t, call.method, call.path, call.body), http.StatusUnauthorized, model.CodeUnauthenticated)
 		if strings.Contains(call.path, "/admin/") {
 			wantProblem(t, s.do(t, call.method, call.path, call.body, user...), http.StatusForbidden, model.CodeForbidden)
@@ -460,7 +460,7 @@ func TestCSVCutShort(t *testing.T) {
 		request := s.request(t, t.Context(), http.MethodGet, exported, nil, s.as(t, "a", model.RoleAdmin)...)
 		response, err := http.DefaultTransport.RoundTrip(request)
 		if err != nil {
-			continue // not even a header arrived: nobody takes that for a file
+			continue // not even a header arrived, which no client takes for a file
 		}
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
@@ -538,7 +538,7 @@ func (s *server) impatient(t *testing.T, writeTimeout time.Duration) {
 	s.url = listener.URL
 }
 
-// pass lets time go by, unless nobody waits any more.
+// pass lets time go by until the client has gone.
 func pass(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -16,7 +16,7 @@ import (
 	"seckill/service"
 )
 
-// unread is a body that fails the test when anybody reads it.
+// unread is a body that fails the test when it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {

@@ -256,7 +256,7 @@ func (s *server) request(t *testing.T, ctx context.Context, method, path string,
 	return request
 }
 
-// as is the header of somebody's token.
+// as is the header of a user's token.
 func (s *server) as(t *testing.T, user string, role model.Role) []string {
 	t.Helper()
 	return []string{"Authorization", "Bearer " + s.token(t, user, role)}

@@ -135,7 +135,7 @@ func (v Voucher) Refusal(now time.Time) *Error {
 }
 
 // needsCopy is how long before its beginning, and after its end, a sale's hot copy
-// must be there: earlier nobody asks for it, later it may be gone for good.
+// must be there. Earlier no request needs it, and later it may be gone for good.
 const needsCopy = time.Hour
 
 // NeedsCopy reports whether the voucher's hot copy must be there, as of ServerTime.

@@ -224,7 +224,7 @@ func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 }
 
 // What a process had in hand when it died is delivered at once when the next
-// one starts: nobody else can have it.
+// one starts, because no other process can have it in hand.
 func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

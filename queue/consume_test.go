@@ -56,7 +56,7 @@ func TestWhatCannotBePersistedNowComesAgain(t *testing.T) {
 	}
 }
 
-// A bug must not cost anybody an accepted order: it is logged, and comes again.
+// No accepted order is lost for a bug: the bug is logged, and the order comes again.
 func TestBugsNeverLoseAnOrder(t *testing.T) {
 	t.Parallel()
 	for name, persist := range map[string]func([]model.Reservation) []error{
@@ -180,8 +180,8 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	testserver.Eventually(t, "the redelivery is counted", func() bool { return again.Load() == 1 })
 }
 
-// At the end, calls under way are finished and acknowledged, and what nobody
-// has begun with is given to the others at once.
+// At the end, calls under way are finished and acknowledged, and the other messages
+// are given to other instances at once.
 func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil) // with the AckWait of production, longer than the test is patient

@@ -103,8 +103,8 @@ func TestWhatCannotBeBuriedStays(t *testing.T) {
 	}
 }
 
-// Who cleans up with the stream itself must stop neither what is published again
-// nor what is buried.
+// An operator may delete the stream of the letters: orders are published again and
+// buried all the same.
 func TestDeletedDeadLettersAreNone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

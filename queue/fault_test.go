@@ -80,7 +80,7 @@ func TestSilentServerIsUnknownInTime(t *testing.T) {
 }
 
 // What was asked for while the connection was down is not sent after its caller
-// has been told that nobody knows.
+// has been told that the outcome is unknown.
 func TestNothingIsSentLater(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)

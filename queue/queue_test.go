@@ -232,7 +232,7 @@ func TestUseAfterClose(t *testing.T) {
 	}
 }
 
-// What is published twice by somebody else, under two ids: both are handed out
+// An order that is published twice, under two ids: both messages are handed out
 // (the database recognises the order), both are acknowledged.
 func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
@@ -337,7 +337,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 }
 
 // What an instance of the older layout has published, or publishes still, is
-// consumed, and counts for every voucher: nobody sees whose orders it carries.
+// consumed, and counts for every voucher: the subject does not tell whose orders it carries.
 func TestMessagesOfTheOlderLayoutCountForEveryVoucher(t *testing.T) {
 	t.Parallel()
 	f := bare(t)

@@ -110,7 +110,7 @@ func TestStreamIsRefused(t *testing.T) {
 	}
 }
 
-// An operator's bound in bytes, and more replicas or compression, are his.
+// An operator may set a bound in bytes, more replicas, or compression.
 func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -24,7 +24,7 @@ const bases = (__ENV.BASE_URL || 'http://127.0.0.1:8080').split(',').map((url) =
 const rate = number('RATE', 1000);
 const duration = number('DURATION', 20);
 const stock = number('STOCK', 5000);
-// Every this many-th winner buys once more: he must hear of the order he has.
+// Every this many-th winner buys once more, and must be told of the order that exists.
 const repeatEvery = 10;
 
 const tokens = new SharedArray('tokens', () => open(__ENV.TOKENS || missing('TOKENS', 'a file with one token a line')).trim().split('\n'));
@@ -33,7 +33,7 @@ if (!__ENV.ADMIN_TOKEN) missing('ADMIN_TOKEN', "an administrator's token");
 if (stock >= rate * duration) throw new Error(`STOCK=${stock} is not sold out by RATE * DURATION = ${rate * duration} buyers`);
 if (tokens.length < rate * duration + 1) throw new Error(`${tokens.length} tokens are too few for ${rate * duration} buyers`);
 
-// What a buyer waits, by what he hears.
+// How long a buyer waits, by the answer.
 const acceptedTime = new Trend('seckill_accepted_ms', true);
 const soldOutTime = new Trend('seckill_sold_out_ms', true);
 const repeatTime = new Trend('seckill_already_ordered_ms', true);

@@ -59,7 +59,7 @@ func undocumented(files []file) []string {
 	return found
 }
 
-// sleeping finds time.Sleep: who waits for an event waits for the event. A line that takes time on purpose,
+// sleeping finds time.Sleep: a test waits for the event itself. A line that takes time on purpose,
 // as the work under a lock in a benchmark, says so to the linter, which demands the reason.
 func sleeping(files []file) []string {
 	return calls(goFiles(files), func(f *ast.SelectorExpr) bool {
@@ -68,7 +68,7 @@ func sleeping(files []file) []string {
 	}, "waits for time instead of an event")
 }
 
-// skipping finds tests that give up: a missing server is a failure, or nobody would notice. (A step of a
+// skipping finds tests that give up: a missing server is a failure, because a skipped test is not noticed. (A step of a
 // property-based test, which has a *rapid.T, may say that it makes no sense now.)
 func skipping(files []file) []string {
 	var found []string
@@ -138,7 +138,7 @@ func calls(files []file, match func(*ast.SelectorExpr) bool, what string) []stri
 	return found
 }
 
-// machinePaths finds absolute paths of somebody's home: they exist on one machine only. (The names are in
+// machinePaths finds absolute paths of a home directory: they exist on one machine only. (The names are in
 // brackets here so that this line does not find itself.)
 func machinePaths(files []file) []string {
 	return lines(files, regexp.MustCompile(`(^|[\s"'`+"`"+`(=:])/(work|roo[t]|Users|hom[e]/[a-z])/`), "names a path of one machine")

@@ -338,11 +338,11 @@ func (a *actor) finish(ctx context.Context) (outcome, error) {
 	return done, nil
 }
 
-// newActor starts an actor in this process.
-func newActor(ctx context.Context, name string, s strategy, with setup) *actor {
-	ctx, kill := context.WithCancel(ctx)
+// newActor starts an actor. Its work calls stand at every point.
+func newActor(ctx context.Context, name string, work func(ctx context.Context, stand pause) (outcome, error)) *actor {
+	ctx, cancel := context.WithCancel(ctx)
 	points, let := make(chan point), make(chan struct{})
-	with.pause = func(ctx context.Context, p point) error {
+	stand := func(ctx context.Context, p point) error {
 		select {
 		case points <- p:
 		case <-ctx.Done():
@@ -361,22 +361,34 @@ func newActor(ctx context.Context, name string, s strategy, with setup) *actor {
 	go func() {
 		defer close(points)
 		defer close(ended)
-		done, failed = performOnce(ctx, s, with)
+		done, failed = work(ctx, stand)
 	}()
 	return &actor{
-		name: name, points: points, kill: kill,
+		name: name, points: points,
 		release: func() {
 			select {
 			case let <- struct{}{}:
 			case <-ended:
 			}
 		},
+		kill: func() {
+			cancel()
+			<-ended
+		},
 		end: func() (outcome, error) {
 			<-ended
-			kill()
+			cancel()
 			return done, failed
 		},
 	}
+}
+
+// actHere starts an actor in this process.
+func actHere(ctx context.Context, name string, s strategy, with setup) *actor {
+	return newActor(ctx, name, func(ctx context.Context, stand pause) (outcome, error) {
+		with.pause = stand
+		return performOnce(ctx, s, with)
+	})
 }
 
 // performOnce opens a performer for one unit of work.

@@ -252,7 +252,7 @@ func (r runner) attackPatiently(ctx context.Context, a attack, part string) (fou
 func (r runner) attackOnce(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
 	with := r.setup(part)
 	found, err := r.onAccount(ctx, with, a.stock, a.lapses, func() (tally, error) {
-		arena := &arena{strategy: r.strategy, setup: with, start: newActor, child: r.Spawn.actor, watched: watched}
+		arena := &arena{strategy: r.strategy, setup: with, start: actHere, child: r.Spawn.actor, watched: watched}
 		defer arena.clear()
 		err := a.run(ctx, arena)
 		refused = arena.tally.Refused

@@ -93,50 +93,26 @@ func (p *process) close() error {
 
 // actor starts a worker of an attack in a process of its own.
 func (spawn Spawn) actor(ctx context.Context, name string, s strategy, with setup) *actor {
-	points := make(chan point)
-	p, err := spawn.begin(ctx, childJob{Strategy: s.name, Terms: with.terms})
-	if err != nil {
-		close(points)
-		return &actor{name: name, points: points, kill: func() {}, end: func() (outcome, error) { return outcome{}, err }}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var done outcome
-	var failed error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer close(points)
+	return newActor(ctx, name, func(ctx context.Context, stand pause) (outcome, error) {
+		p, err := spawn.begin(ctx, childJob{Strategy: s.name, Terms: with.terms})
+		if err != nil {
+			return outcome{}, err
+		}
 		for {
 			m, err := p.next()
 			if err != nil {
-				failed = err
-				return
+				return outcome{}, err
 			}
 			if m.Outcome != nil {
-				done, failed = *m.Outcome, p.close()
-				return
+				return *m.Outcome, p.close()
 			}
-			select {
-			case points <- m.Point:
-			case <-ctx.Done():
-				failed = context.Cause(ctx)
-				return
+			if err := stand(ctx, m.Point); err != nil {
+				p.kill()
+				return outcome{}, err
 			}
+			p.step()
 		}
-	}()
-	return &actor{
-		name: name, points: points, release: p.step,
-		kill: func() {
-			cancel()
-			p.kill()
-			<-ended
-		},
-		end: func() (outcome, error) {
-			<-ended
-			cancel()
-			return done, failed
-		},
-	}
+	})
 }
 
 // crew starts a process of the free run and waits until it is ready.

@@ -139,7 +139,7 @@ func wantVerdicts(t *testing.T, report Report, missing func(strategy) bool) {
 	}
 }
 
-// foreign puts things of somebody else's where the lab works.
+// foreign puts keys and a table that are not the lab's where it works.
 func foreign(t *testing.T, dsn string, urls []string) {
 	t.Helper()
 	for _, url := range urls {

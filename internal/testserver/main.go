@@ -152,7 +152,7 @@ type port struct {
 // fails to start its server, and takes another port.
 func takePort() (port, error) {
 	root := filepath.Join(os.TempDir(), "seckill-ports")
-	// For everybody, as /tmp itself: tests of several users may run on one machine.
+	// Open to every user, as /tmp itself: tests of several users may run on one machine.
 	if err := os.MkdirAll(root, 0o777); err != nil {
 		return port{}, fmt.Errorf("create the directory of claimed ports: %w", err)
 	}
