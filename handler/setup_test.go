@@ -1,7 +1,6 @@
 package handler_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -144,25 +142,7 @@ type server struct {
 	url      string
 	tokens   *token.Authority
 	registry *prometheus.Registry
-	log      *lines
-}
-
-// lines keeps a log.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log      *testserver.Log
 }
 
 // setup starts a server; change may alter its options.
@@ -170,7 +150,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
-	s := &server{fakes: &fakes{}, tokens: tokens, registry: prometheus.NewRegistry(), log: &lines{}}
+	s := &server{fakes: &fakes{}, tokens: tokens, registry: prometheus.NewRegistry(), log: &testserver.Log{}}
 	options := handler.Options{
 		Orders:   fakeOrders{s.fakes},
 		Vouchers: fakeVouchers{s.fakes},

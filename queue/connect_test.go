@@ -55,8 +55,8 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := &journal{}
-			test.options.Deployment, test.options.Log = deployment, log.logger()
+			log := &testserver.Log{}
+			test.options.Deployment, test.options.Log = deployment, log.Logger()
 			begun := time.Now()
 			_, err := queue.Open(t.Context(), test.options)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -79,7 +79,7 @@ func TestStartDoesNotWaitForASilentServer(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	begun := time.Now()
-	_, err = queue.Open(t.Context(), queue.Options{URL: "nats://" + listener.Addr().String(), Deployment: deployment, Log: (&journal{}).logger()})
+	_, err = queue.Open(t.Context(), queue.Options{URL: "nats://" + listener.Addr().String(), Deployment: deployment, Log: (&testserver.Log{}).Logger()})
 	if err == nil || time.Since(begun) > 10*time.Second {
 		t.Errorf("Open: %v after %s", err, time.Since(begun))
 	}
@@ -88,17 +88,17 @@ func TestStartDoesNotWaitForASilentServer(t *testing.T) {
 func TestExternalServerIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	guarded := testserver.NATS(t, "authorization: {user: u, password: sEcReT-word}")
-	log := &journal{}
-	q, err := openQueue(t, queue.Options{URL: "nats://u:sEcReT-word@" + guarded.Addr(), Deployment: deployment, Log: log.logger()})
+	log := &testserver.Log{}
+	q, err := openQueue(t, queue.Options{URL: "nats://u:sEcReT-word@" + guarded.Addr(), Deployment: deployment, Log: log.Logger()})
 	must(t, err)
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	guarded.Kill()
 	guarded.Start()
 	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
-	if !log.has("level=WARN", "sync_interval") || strings.Contains(log.String(), "sEcReT") {
+	if !log.Has("level=WARN", "sync_interval") || strings.Contains(log.String(), "sEcReT") {
 		t.Errorf("log:\n%s", log)
 	}
-	if f := newFixture(t, nil); f.log.has("sync_interval") {
+	if f := newFixture(t, nil); f.log.Has("sync_interval") {
 		t.Error("the embedded server, which flushes always, is warned about")
 	}
 }
@@ -122,7 +122,7 @@ func (refusing) InProcessConn() (net.Conn, error) { return nil, errNoConnection 
 
 func TestEmbeddedServerThatIsGone(t *testing.T) {
 	t.Parallel()
-	_, err := queue.Open(t.Context(), queue.Options{InProcess: refusing{}, Deployment: deployment, Log: (&journal{}).logger()})
+	_, err := queue.Open(t.Context(), queue.Options{InProcess: refusing{}, Deployment: deployment, Log: (&testserver.Log{}).Logger()})
 	if err == nil || !strings.Contains(err.Error(), "embedded") {
 		t.Errorf("Open: %v", err)
 	}
@@ -138,8 +138,8 @@ func authorized(password string) string {
 func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t, authorized("right"))
-	log := &journal{}
-	q, err := openQueue(t, queue.Options{URL: "nats://u:right@" + server.Addr(), Deployment: deployment, Log: log.logger()})
+	log := &testserver.Log{}
+	q, err := openQueue(t, queue.Options{URL: "nats://u:right@" + server.Addr(), Deployment: deployment, Log: log.Logger()})
 	must(t, err)
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
@@ -157,7 +157,7 @@ func TestRefusedLoginIsTriedAgain(t *testing.T) {
 		t.Errorf("lost: %v", err)
 	default:
 	}
-	if !log.has("level=WARN", "uthorization") || !log.has("disconnected") || !log.has("connected again") {
+	if !log.Has("level=WARN", "uthorization") || !log.Has("disconnected") || !log.Has("connected again") {
 		t.Errorf("log:\n%s", log)
 	}
 	if n := strings.Count(strings.ToLower(log.String()), "authorization"); n > 10 {
@@ -181,7 +181,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("nobody is told")
 	}
-	if !log.has("level=ERROR", "for good") {
+	if !log.Has("level=ERROR", "for good") {
 		t.Errorf("log:\n%s", log)
 	}
 
@@ -193,7 +193,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 		t.Errorf("closed on purpose, and lost: %v", err)
 	default:
 	}
-	if log.has("level=ERROR") {
+	if log.Has("level=ERROR") {
 		t.Errorf("log:\n%s", log)
 	}
 }
@@ -310,9 +310,9 @@ func TestReplicasAreKept(t *testing.T) {
 	for _, s := range servers {
 		urls = append(urls, s.ClientURL())
 	}
-	open := func(replicas int) (*queue.Queue, *journal) {
-		log := &journal{}
-		q, err := openQueue(t, queue.Options{URL: strings.Join(urls, ","), Deployment: deployment, Replicas: replicas, Log: log.logger()})
+	open := func(replicas int) (*queue.Queue, *testserver.Log) {
+		log := &testserver.Log{}
+		q, err := openQueue(t, queue.Options{URL: strings.Join(urls, ","), Deployment: deployment, Replicas: replicas, Log: log.Logger()})
 		must(t, err)
 		return q, log
 	}
@@ -324,7 +324,7 @@ func TestReplicasAreKept(t *testing.T) {
 	one, _ := open(1)
 	must(t, one.Publish(t.Context(), some("a", 1)))
 	three, log := open(3)
-	if n := replicas(); n != 3 || !log.has("setting=num_replicas", "was=1", "is=3") {
+	if n := replicas(); n != 3 || !log.Has("setting=num_replicas", "was=1", "is=3") {
 		t.Errorf("%d replicas\n%s", n, log)
 	}
 	open(1)

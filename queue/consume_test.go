@@ -49,7 +49,7 @@ func TestWhatCannotBePersistedNowComesAgain(t *testing.T) {
 			if took := time.Since(begun); took < 700*time.Millisecond {
 				t.Errorf("three redeliveries took %s: they were not delayed", took)
 			}
-			if f.log.has("level=ERROR") {
+			if f.log.Has("level=ERROR") {
 				t.Errorf("what heals by itself was logged as an error:\n%s", f.log)
 			}
 		})
@@ -90,7 +90,7 @@ func TestBugsNeverLoseAnOrder(t *testing.T) {
 			if len(l.seen()) != 3 {
 				t.Errorf("%d orders came again, want 3", len(l.seen()))
 			}
-			if !f.log.has("level=ERROR", "cannot be persisted") {
+			if !f.log.Has("level=ERROR", "cannot be persisted") {
 				t.Errorf("no error in the log:\n%s", f.log)
 			}
 		})
@@ -241,7 +241,7 @@ func TestEndIsBounded(t *testing.T) {
 	if took := time.Since(at); took > 9*time.Second {
 		t.Errorf("the end took %s", took)
 	}
-	if f.log.has("level=ERROR") || strings.Contains(f.log.String(), "panic") {
+	if f.log.Has("level=ERROR") || strings.Contains(f.log.String(), "panic") {
 		t.Errorf("log:\n%s", f.log)
 	}
 }

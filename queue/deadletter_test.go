@@ -62,7 +62,7 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 			t.Errorf("no letter says %q about %q", c.reason, c.body)
 		}
 	}
-	if !f.log.has("level=ERROR", "dead letters") {
+	if !f.log.Has("level=ERROR", "dead letters") {
 		t.Error("a dead letter is not an error in the log")
 	}
 }
@@ -78,7 +78,7 @@ func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
 	must(t, f.Publish(t.Context(), some("a", 3)))
 	testserver.Eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
-	testserver.Eventually(t, "the log says so", func() bool { return f.log.has("level=WARN", "later version") })
+	testserver.Eventually(t, "the log says so", func() bool { return f.log.Has("level=WARN", "later version") })
 	stop()
 	if all := letters(t, f.Queue); len(all) != 0 {
 		t.Errorf("it was buried: %+v", all)

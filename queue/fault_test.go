@@ -34,7 +34,7 @@ func TestLostAckIsOneMessage(t *testing.T) {
 	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 5 {
 		t.Errorf("5 publishes are %d messages (%v)", backlog.Messages, err)
 	}
-	if !log.has("a publish is repeated") || !log.has("disconnected") || !log.has("connected again") {
+	if !log.Has("a publish is repeated") || !log.Has("disconnected") || !log.Has("connected again") {
 		t.Errorf("log:\n%s", log)
 	}
 }
@@ -227,8 +227,8 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	if after.LastSequence <= before.LastSequence+1 {
 		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
 	}
-	testserver.Eventually(t, "the log says that all is well again", func() bool { return f.log.has("fetched again") })
-	if !f.log.has("cannot be fetched") || !f.log.has("level=ERROR", "the stream of orders was gone") {
+	testserver.Eventually(t, "the log says that all is well again", func() bool { return f.log.Has("fetched again") })
+	if !f.log.Has("cannot be fetched") || !f.log.Has("level=ERROR", "the stream of orders was gone") {
 		t.Errorf("log:\n%s", f.log)
 	}
 }

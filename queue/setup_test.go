@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -42,50 +41,13 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// journal is a log that can be searched.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) has(parts ...string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for line := range strings.Lines(j.text.String()) {
-		found := true
-		for _, part := range parts {
-			found = found && strings.Contains(line, part)
-		}
-		if found {
-			return true
-		}
-	}
-	return false
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
-
 // fixture is a queue on an embedded server of the test's own, and a plain
 // client beside it.
 type fixture struct {
 	*queue.Queue
 	server *embedded.NATS
 	js     jetstream.JetStream
-	log    *journal
+	log    *testserver.Log
 }
 
 const (
@@ -97,7 +59,7 @@ const (
 
 func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 	t.Helper()
-	log := &journal{}
+	log := &testserver.Log{}
 	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	t.Cleanup(server.Close)
@@ -116,7 +78,7 @@ func (f *fixture) open(t testing.TB, change func(*queue.Options)) *queue.Queue {
 
 func (f *fixture) tryOpen(t testing.TB, change func(*queue.Options)) (*queue.Queue, error) {
 	t.Helper()
-	o := queue.Options{InProcess: f.server, Deployment: deployment, Log: f.log.logger()}
+	o := queue.Options{InProcess: f.server, Deployment: deployment, Log: f.log.Logger()}
 	if change != nil {
 		change(&o)
 	}
@@ -226,7 +188,7 @@ func bare(t *testing.T) *fixture {
 	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
 	must(t, err)
 	t.Cleanup(server.Close)
-	return &fixture{server: server, log: &journal{}, js: plain(t, nats.InProcessServer(server), "")}
+	return &fixture{server: server, log: &testserver.Log{}, js: plain(t, nats.InProcessServer(server), "")}
 }
 
 // of are n orders of one voucher.
@@ -259,10 +221,10 @@ func text(id, user string) string {
 }
 
 // atServer opens a queue on a server process, maybe through a proxy.
-func atServer(t *testing.T, url string) (*queue.Queue, *journal) {
+func atServer(t *testing.T, url string) (*queue.Queue, *testserver.Log) {
 	t.Helper()
-	log := &journal{}
-	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.logger()})
+	log := &testserver.Log{}
+	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()})
 	must(t, err)
 	return q, log
 }

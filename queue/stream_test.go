@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/testserver"
 	"seckill/queue"
 )
 
@@ -53,7 +54,7 @@ func TestStreamIsCorrected(t *testing.T) {
 				must(t, err)
 			}
 			q := f.open(t, nil)
-			if !f.log.has(append(c.log, "level=WARN", "stream="+orders)...) {
+			if !f.log.Has(append(c.log, "level=WARN", "stream="+orders)...) {
 				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
 			}
 			for range 20 {
@@ -62,9 +63,9 @@ func TestStreamIsCorrected(t *testing.T) {
 			if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 20 {
 				t.Errorf("of 20 messages there are %d (%v)", backlog.Messages, err)
 			}
-			quiet := &journal{}
-			f.open(t, func(o *queue.Options) { o.Log = quiet.logger() })
-			if quiet.has("corrected") {
+			quiet := &testserver.Log{}
+			f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
+			if quiet.Has("corrected") {
 				t.Errorf("the next start corrects again:\n%s", quiet)
 			}
 		})
@@ -120,11 +121,11 @@ func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	config.MaxBytes, config.Compression, config.Description = 1<<20, jetstream.S2Compression, "ours"
 	_, err = f.js.UpdateStream(t.Context(), config)
 	must(t, err)
-	quiet := &journal{}
-	f.open(t, func(o *queue.Options) { o.Log = quiet.logger() })
+	quiet := &testserver.Log{}
+	f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
 	stream, err = f.js.Stream(t.Context(), orders)
 	must(t, err)
-	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.has("corrected") || !quiet.has("bounds of its own") {
+	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.Has("corrected") || !quiet.Has("bounds of its own") {
 		t.Errorf("changed to %+v\n%s", got, quiet)
 	}
 }
@@ -172,7 +173,7 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 				}
 			}
 			q := f.open(t, nil)
-			if !f.log.has(append(c.log, "level=WARN")...) {
+			if !f.log.Has(append(c.log, "level=WARN")...) {
 				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
 			}
 			var l ledger

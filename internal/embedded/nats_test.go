@@ -1,37 +1,18 @@
 package embedded_test
 
 import (
-	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/embedded"
+	"seckill/internal/testserver"
 )
-
-// lines is a log that several goroutines write.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
@@ -50,9 +31,9 @@ func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetSt
 func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	log := &lines{}
+	log := &testserver.Log{}
 	for round := range 3 {
-		server, err := embedded.StartNATS(dir, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		server, err := embedded.StartNATS(dir, log.Logger())
 		if err != nil {
 			t.Fatal(err)
 		}
