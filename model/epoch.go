@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // EpochRecord is what the database says about a voucher's hot copy.
 type EpochRecord struct {
@@ -23,3 +26,10 @@ type EpochRecord struct {
 
 // Open reports whether the database holds the latest copy for open.
 func (r EpochRecord) Open() bool { return r.Epoch > 0 && r.Epoch == r.OpenEpoch }
+
+// Snapshot is one instant of a voucher and its orders.
+type Snapshot struct {
+	Voucher Voucher
+	// Live calls yield for every live order, some thousand at once.
+	Live func(ctx context.Context, yield func([]Order) error) error
+}

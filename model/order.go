@@ -49,6 +49,13 @@ func (o Order) Live() bool {
 	return o.Status == OrderUnpaid || o.Status == OrderPaid
 }
 
+// RefusedAfterAdmission reports whether an order failed because its hot copy had
+// more to sell than the database, or had lost the user's other order: in both cases
+// that hot copy is stale.
+func (o Order) RefusedAfterAdmission() bool {
+	return o.Status == OrderFailed && (o.Reason == ReasonSoldOut || o.Reason == ReasonAlreadyOrdered)
+}
+
 // Outcome says what became of one order to be created. Err is nil when a row
 // with this id is committed, and Order is that row; otherwise Err is the
 // refusal: ALREADY_ORDERED (with the other order), SOLD_OUT, NOT_STARTED,

@@ -13,6 +13,27 @@ type Reservation struct {
 	Sequence uint64
 }
 
+// Processing is the reservation as its user sees it.
+func (r Reservation) Processing() Order {
+	return Order{
+		ID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID, Status: OrderProcessing,
+		Price: r.Price, Currency: r.Currency, CreatedAt: r.CreatedAt,
+	}
+}
+
+// VouchersOf lists the vouchers of reservations, each once.
+func VouchersOf(reservations []Reservation) []string {
+	var ids []string
+	seen := map[string]bool{}
+	for _, r := range reservations {
+		if !seen[r.VoucherID] {
+			seen[r.VoucherID] = true
+			ids = append(ids, r.VoucherID)
+		}
+	}
+	return ids
+}
+
 // ReserveRequest asks a hot copy for one unit.
 type ReserveRequest struct {
 	OrderID   string

@@ -199,9 +199,8 @@ func (c *Epochs) one(tx *gorm.DB, voucherID string) (model.EpochRecord, error) {
 // for 100,000 orders.
 const snapshotRows = 5000
 
-// Snapshot is a voucher and its orders as of one instant, which is the same for
-// everything that is read from it.
-type Snapshot struct {
+// snapshot is a transaction in which everything that is read is of one instant.
+type snapshot struct {
 	db      *Database
 	tx      *gorm.DB
 	voucher voucherRow
@@ -210,7 +209,7 @@ type Snapshot struct {
 // Snapshot shows a voucher as of one instant, for the copy of an epoch, until
 // work returns. It holds no lock. ErrSuperseded when that epoch is not the latest;
 // NOT_FOUND when there is no such voucher.
-func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(*Snapshot) error) error {
+func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error {
 	action := fmt.Sprintf("read a snapshot of voucher %s", voucherID)
 	if err := possible(voucherID); err != nil {
 		return fmt.Errorf("%s: %w", action, err)
@@ -220,7 +219,7 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 	options := &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead}
 	var worked bool
 	err := c.db.gorm.WithContext(ctx).Transaction(func(tx *gorm.DB) error {
-		s := &Snapshot{db: c.db, tx: tx}
+		s := &snapshot{db: c.db, tx: tx}
 		if err := s.begin(ctx, voucherID); err != nil {
 			return err
 		}
@@ -228,7 +227,7 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 			return model.ErrSuperseded
 		}
 		worked = true
-		return work(s)
+		return work(model.Snapshot{Voucher: s.voucher.view(), Live: s.live})
 	}, options)
 	if worked && err != nil {
 		return fmt.Errorf("%s: %w", action, err) // named already, by whom it happened to
@@ -236,31 +235,28 @@ func (c *Epochs) Snapshot(ctx context.Context, voucherID string, epoch int64, wo
 	return c.db.fail(action, err)
 }
 
-func (s *Snapshot) begin(ctx context.Context, voucherID string) error {
+func (s *snapshot) begin(ctx context.Context, voucherID string) error {
 	return s.read(ctx, "read its voucher", func(tx *gorm.DB) error {
 		return notFound(selectVouchers(tx, s.db.dialect).Where("id = ?", voucherID).Take(&s.voucher).Error, "voucher")
 	})
 }
 
 // read bounds one question; how long the snapshot lives is up to its user.
-func (s *Snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
+func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
 	ctx, cancel := context.WithTimeout(ctx, operationBudget)
 	defer cancel()
 	return s.db.fail(action, query(s.tx.WithContext(ctx)))
 }
 
-// Voucher is the voucher.
-func (s *Snapshot) Voucher() model.Voucher { return s.voucher.view() }
-
-// Live calls yield for every live order, in the order of users, some thousand at
+// live calls yield for every live order, in the order of users, some thousand at
 // once; of each only the id, voucher and user are given. An error of yield ends
 // it and is returned.
-func (s *Snapshot) Live(ctx context.Context, yield func([]model.Order) error) error {
+func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) error {
 	return pages(snapshotRows, func(last model.Order) ([]model.Order, error) { return s.liveAfter(ctx, last.UserID) }, yield)
 }
 
 // liveAfter reads a page from an index that has all its columns.
-func (s *Snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
+func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
 	orders := make([]model.Order, 0, snapshotRows)
 	err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
 		rows, err := tx.Raw(s.db.dialect.sql(snapshotLive), s.voucher.ID, user, snapshotRows).Rows()

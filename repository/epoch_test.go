@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"seckill/model"
-	"seckill/repository"
 )
 
 func (f *fixture) record(t testing.TB, voucherID string) model.EpochRecord {
@@ -175,14 +174,14 @@ func TestSnapshot(t *testing.T) {
 		}
 		f.persist(t, before...)
 		f.closed(t, v.ID, 1)
-		err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s *repository.Snapshot) error {
+		err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			later := reservation(t, v.ID, "carol", 2, 2)
 			within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
 			_, _, err := f.orders.Cancel(t.Context(), "alice", before[0].ID)
 			must(t, err)
 			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})
 			must(t, err)
-			if got := s.Voucher(); got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
+			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
 				t.Errorf("voucher %+v", got)
 			}
 			live := map[string]string{}
@@ -207,12 +206,12 @@ func TestSnapshot(t *testing.T) {
 		})
 		must(t, err)
 		stop := errors.New("enough")
-		if err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s *repository.Snapshot) error {
+		if err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func([]model.Order) error { return stop })
 		}); !errors.Is(err, stop) || model.CodeOf(err) != model.CodeInternal {
 			t.Errorf("error %v, want the caller's own", err)
 		}
-		unused := func(*repository.Snapshot) error { t.Error("shown"); return nil }
+		unused := func(model.Snapshot) error { t.Error("shown"); return nil }
 		wantSuperseded(t, f.copies.Snapshot(t.Context(), v.ID, 1, unused))
 		wantCode(t, f.copies.Snapshot(t.Context(), "absent", 1, unused), model.CodeNotFound)
 		wantCode(t, f.copies.Snapshot(t.Context(), "no id!", 1, unused), model.CodeNotFound)
@@ -249,7 +248,7 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 		seen := make(map[string]bool, buyers)
 		rows := 0
 		began := time.Now()
-		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s *repository.Snapshot) error {
+		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func(some []model.Order) error {
 				rows += len(some)
 				for _, o := range some {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"seckill/model"
-	"seckill/repository"
 )
 
 // tally counts outcomes and keeps what winners were told.
@@ -405,13 +404,13 @@ func (b *bedlam) relay(f *fixture) {
 // snapshot: what one instant shows adds up.
 func (b *bedlam) snapshot(f *fixture) {
 	id := b.any().ID
-	err := f.copies.Snapshot(b.t.Context(), id, f.record(b.t, id).Epoch, func(s *repository.Snapshot) error {
+	err := f.copies.Snapshot(b.t.Context(), id, f.record(b.t, id).Epoch, func(s model.Snapshot) error {
 		live := int64(0)
 		err := s.Live(b.t.Context(), func(some []model.Order) error {
 			live += int64(len(some))
 			return nil
 		})
-		if v := s.Voucher(); v.Stock != v.Remaining+live {
+		if v := s.Voucher; v.Stock != v.Remaining+live {
 			b.t.Errorf("%d of %d remain with %d live orders", v.Remaining, v.Stock, live)
 		}
 		return err

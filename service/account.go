@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"seckill/internal/ids"
+	"seckill/internal/password"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -21,21 +22,6 @@ const (
 	maxPassword = 128
 )
 
-// AccountStore keeps accounts.
-type AccountStore interface {
-	// Create refuses a username that is taken, without regard to case, with CONFLICT.
-	Create(ctx context.Context, account model.Account) error
-	// ByUsername finds an account without regard to case, or answers NOT_FOUND.
-	ByUsername(ctx context.Context, username string) (model.Account, error)
-}
-
-// PasswordHasher turns passwords into what may be stored.
-type PasswordHasher interface {
-	Hash(ctx context.Context, password string) (string, error)
-	// Verify compares; an empty encoded hash matches nothing and takes as long.
-	Verify(ctx context.Context, password, encoded string) (bool, error)
-}
-
 // Session is a login.
 type Session struct {
 	AccessToken string
@@ -45,13 +31,13 @@ type Session struct {
 // Accounts registers people and logs them in.
 type Accounts struct {
 	store    AccountStore
-	hasher   PasswordHasher
+	hasher   *password.Hasher
 	tokens   *token.Authority
 	username *regexp.Regexp
 }
 
 // NewAccounts makes the service.
-func NewAccounts(store AccountStore, hasher PasswordHasher, tokens *token.Authority) *Accounts {
+func NewAccounts(store AccountStore, hasher *password.Hasher, tokens *token.Authority) *Accounts {
 	return &Accounts{
 		store:    store,
 		hasher:   hasher,
@@ -70,11 +56,11 @@ func (s *Accounts) CreateAdmin(ctx context.Context, username, password string) (
 	return s.create(ctx, username, password, model.RoleAdmin)
 }
 
-func (s *Accounts) create(ctx context.Context, username, password string, role model.Role) (model.Account, error) {
+func (s *Accounts) create(ctx context.Context, username, secret string, role model.Role) (model.Account, error) {
 	if !s.username.MatchString(username) {
 		return model.Account{}, model.Invalid("body.username", "A username has 3 to 32 of A-Z a-z 0-9 . _ -")
 	}
-	if n := utf8.RuneCountInString(password); n < minPassword || n > maxPassword {
+	if n := utf8.RuneCountInString(secret); n < minPassword || n > maxPassword {
 		return model.Account{}, model.Invalid("body.password",
 			"A password has %d to %d characters.", minPassword, maxPassword)
 	}
@@ -82,7 +68,7 @@ func (s *Accounts) create(ctx context.Context, username, password string, role m
 	if err != nil {
 		return model.Account{}, err
 	}
-	hash, err := s.hasher.Hash(ctx, password)
+	hash, err := s.hasher.Hash(ctx, secret)
 	if err != nil {
 		return model.Account{}, err
 	}

@@ -43,11 +43,11 @@ const (
 //
 // While the queue does not even tell, orders are refused before they are
 // reserved. Reserving them would leak nothing, because the reconciler publishes
-// them again. But every one of them would take a unit from somebody who can be
+// them again. But every one of them would take a unit from a user who can be
 // served by then, make its user wait for the whole time that a publish may take
 // to hear "unknown", and arrive in a storm of republished orders.
 type backlogWatch struct {
-	queue   BacklogReader
+	queue   Queue
 	maxAge  time.Duration
 	latest  atomic.Pointer[backlogSeen] // the whole queue
 	metrics *telemetry.Admission
@@ -71,7 +71,7 @@ type backlogSeen struct {
 }
 
 func newBacklogWatch(
-	queue BacklogReader, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
+	queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
 ) *backlogWatch {
 	w := &backlogWatch{queue: queue, maxAge: maxAge, metrics: metrics, log: log, vouchers: map[string]*backlogOfVoucher{}}
 	w.latest.Store(&backlogSeen{at: time.Now()}) // the start has just found the queue there

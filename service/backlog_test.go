@@ -51,7 +51,7 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 		}
 		s.refused(t, "bob", model.CodeUnavailable)
 		s.hot.with(func() { s.hot.voucher.EndAt = time.Now() })
-		<-time.After(copyMaxAge)
+		<-time.After(900 * time.Millisecond)
 		s.refused(t, "bob", model.CodeEnded)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // line is a queue whose messages take a millisecond.
@@ -27,7 +28,7 @@ type line struct {
 	looked    atomic.Int64
 }
 
-func newLine() *line { return &line{took: queryTime} }
+func newLine() *line { return &line{took: servicetest.QueryTime} }
 
 func (l *line) Publish(ctx context.Context, reservations []model.Reservation) error {
 	l.published.Add(1)
@@ -87,7 +88,7 @@ func (l *line) users() []string {
 type rows struct {
 	OrderStore // of the rest nothing is called
 
-	table   *table
+	table   *servicetest.Table
 	mu      sync.Mutex
 	byID    map[string]model.Order
 	err     error
@@ -114,7 +115,7 @@ func (r *rows) fail(err error) {
 // ask is one query.
 func (r *rows) ask() (unlock func(), err error) {
 	r.queries.Add(1)
-	<-time.After(queryTime)
+	<-time.After(servicetest.QueryTime)
 	r.mu.Lock()
 	return r.mu.Unlock, r.err
 }
@@ -194,16 +195,17 @@ func (s hotShop) persist(r model.Reservation) model.Order {
 
 // doctor counts wishes for rebuilds.
 type doctor struct {
-	requests, demands, replaces atomic.Int64
-	replaced                    atomic.Int64 // the epoch asked for last
+	requests, replaces atomic.Int64
+	replaced           atomic.Int64 // the epoch asked for last
 }
 
-func (d *doctor) Request(string) { d.requests.Add(1) }
-func (d *doctor) Demand(string)  { d.demands.Add(1) }
-
-func (d *doctor) Replace(_ string, epoch int64) {
+func (d *doctor) rebuild(_ string, wrong int64) {
+	if wrong == 0 {
+		d.requests.Add(1)
+		return
+	}
 	d.replaces.Add(1)
-	d.replaced.Store(epoch)
+	d.replaced.Store(wrong)
 }
 
 // buys places an order that must be accepted.
@@ -239,7 +241,7 @@ func (h *hotDesk) EachProcessing(ctx context.Context, _ string, yield func(model
 }
 
 func (h *hotDesk) Processing(ctx context.Context, _ model.OrderQuery) (model.OrderPage, error) {
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return model.OrderPage{}, err
 	}
 	h.mu.Lock()
@@ -249,7 +251,7 @@ func (h *hotDesk) Processing(ctx context.Context, _ model.OrderQuery) (model.Ord
 	}
 	var page model.OrderPage
 	for _, r := range h.pending {
-		page.Items = append(page.Items, processing(r))
+		page.Items = append(page.Items, r.Processing())
 	}
 	return page, nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/model"
+	"seckill/service/cache"
+	"seckill/service/servicetest"
 )
 
 // hotDesk is the hot copy of one voucher; its calls take a millisecond, or what
@@ -41,7 +43,7 @@ type hotDesk struct {
 func newHotDesk(v model.Voucher) *hotDesk {
 	return &hotDesk{
 		state: model.CopyOpen, epoch: 1, voucher: v, marks: map[string]string{}, pending: map[string]model.Reservation{},
-		tombs: map[string]bool{}, locked: map[string]bool{}, took: queryTime, confirmTook: queryTime,
+		tombs: map[string]bool{}, locked: map[string]bool{}, took: servicetest.QueryTime, confirmTook: servicetest.QueryTime,
 		settled: make(chan []string), missed: make(chan struct{}),
 	}
 }
@@ -131,7 +133,7 @@ func (h *hotDesk) Confirm(ctx context.Context, reservations []model.Reservation)
 
 func (h *hotDesk) Release(ctx context.Context, release model.Release) (bool, error) {
 	h.releases.Add(1)
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return false, err
 	}
 	h.mu.Lock()
@@ -149,7 +151,7 @@ func (h *hotDesk) Release(ctx context.Context, release model.Release) (bool, err
 
 func (h *hotDesk) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
 	h.looks.Add(1)
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return model.Reservation{}, false, err
 	}
 	h.mu.Lock()
@@ -162,7 +164,7 @@ func (h *hotDesk) Pending(ctx context.Context, orderID string) (model.Reservatio
 }
 
 func (h *hotDesk) OrderOf(ctx context.Context, _, userID string) (string, *model.Reservation, error) {
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return "", nil, err
 	}
 	h.mu.Lock()
@@ -179,7 +181,7 @@ func (h *hotDesk) OrderOf(ctx context.Context, _, userID string) (string, *model
 func (h *hotDesk) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
 	h.held.Add(1)
 	found := make([]model.BuyersOrder, len(buyers))
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return found, nil
 	}
 	h.mu.Lock()
@@ -209,7 +211,7 @@ func (h *hotDesk) Watch(ctx context.Context, settled func([]string), missed func
 
 func (h *hotDesk) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	h.reads.Add(1)
-	if err := h.pause(ctx, queryTime); err != nil {
+	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -250,42 +252,46 @@ func (h *hotDesk) Buyers(ctx context.Context, _ string, yield func(string) error
 type hotShop struct {
 	*Orders
 
-	table   *table
+	table   *servicetest.Table
 	rows    *rows
 	hot     *hotDesk
 	line    *line
-	keys    *keys
-	copies  *VoucherCache
+	keys    *servicetest.Locks
+	cache   *cache.Vouchers
+	seller  *asyncSeller
 	doctor  *doctor
 	metrics *prometheus.Registry
 }
 
 // newHotShop sells the voucher of newTable.
-func newHotShop(t *testing.T, change func(*OrderDeps, *AdmissionDeps)) hotShop {
+func newHotShop(t *testing.T, change func(*OrderDeps, *AsyncDeps)) hotShop {
 	t.Helper()
-	db := newTable()
+	db := servicetest.NewTable()
 	s := hotShop{
-		table: db, rows: &rows{table: db, byID: map[string]model.Order{}}, hot: newHotDesk(db.voucher), line: newLine(),
-		keys: &keys{held: map[string]bool{}}, doctor: &doctor{}, metrics: prometheus.NewRegistry(),
+		table: db, rows: &rows{table: db, byID: map[string]model.Order{}}, hot: newHotDesk(db.Voucher), line: newLine(),
+		keys: servicetest.NewLocks(), doctor: &doctor{}, metrics: prometheus.NewRegistry(),
 	}
 	metrics, log := telemetry.New(s.metrics), slog.New(slog.DiscardHandler)
 	var err error
-	if s.copies, err = NewHotVoucherCache(db, s.hot, metrics, log); err != nil {
+	if s.cache, err = cache.OfHotCopies(db, s.hot, metrics, log); err != nil {
 		t.Fatal(err)
 	}
-	orders := OrderDeps{Store: s.rows, Copies: s.copies, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log}
-	admission := AdmissionDeps{
-		Copies: s.hot, Queue: s.line, Backlog: s.line, Notes: s.rows, Records: sameEpoch(s.hot), Rebuilds: s.doctor, ScriptLocks: true,
-		BacklogMaxAge: 30 * time.Second, Metrics: telemetry.NewAdmission(s.metrics), Log: log,
+	orders := OrderDeps{
+		Store: s.rows, Cache: s.cache, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log,
+		Announce: func(context.Context, string) error { return nil }, Selling: func() error { return nil },
+	}
+	async := AsyncDeps{
+		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Read, Rebuild: s.doctor.rebuild,
+		ScriptLocks: true, BacklogMaxAge: 30 * time.Second, Admission: telemetry.NewAdmission(s.metrics),
 	}
 	if change != nil {
-		change(&orders, &admission)
+		change(&orders, &async)
 	}
-	orders.Admission = NewAdmission(admission)
-	s.Orders = NewOrders(orders)
+	s.Orders = NewAsyncOrders(orders, async)
+	s.seller = s.Orders.seller.(*asyncSeller)
 	t.Cleanup(func() {
 		s.Close(context.Background())
-		s.copies.Close(context.Background())
+		s.cache.Close(context.Background())
 	})
 	return s
 }

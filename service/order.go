@@ -4,149 +4,96 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"seckill/internal/batch"
 	"seckill/internal/telemetry"
 	"seckill/model"
+	"seckill/service/cache"
 )
 
-const (
-	// placeBudget is what an attempt to buy may take beside the wait for the
-	// lock. The contract's longest answer is the wait and 5 s; the rest is
-	// left to giving the lock back, and to the wire.
-	placeBudget = 4 * time.Second
-	// commitTimeout bounds one shared transaction with all its repetitions.
-	// It outlives its requests so that most unknown outcomes are decided
-	// while the users' locks are still held, and is shorter than a stop may take.
-	commitTimeout = 6 * time.Second
-	// maxCommitBatch orders share one transaction: beyond a hundred nothing is
-	// gained per order (measured), and one transaction must stay short.
-	maxCommitBatch = 500
-	// commitWriters commit at once: one prepares while the other waits for the disk.
-	commitWriters = 2
-	// maxAtOnce requests take locks and wait for transactions at once: enough
-	// for two transactions of a hundred orders and what gathers behind them.
-	maxAtOnce = 256
-	// maxCommitQueue orders wait; what more arrives is told to come again at
-	// once, because it could not be served within its budget anyway.
-	maxCommitQueue = 8192
-)
+// placeBudget is what an attempt to buy may take beside the wait for the lock. The
+// contract's longest answer is the wait and 5 s; the rest is left to giving the lock
+// back, and to the wire.
+const placeBudget = 4 * time.Second
 
-// ErrLockBusy says that somebody else kept the user's lock for the whole wait.
-var ErrLockBusy = errors.New("the user's lock is busy")
-
-// OrderStore keeps orders.
-type OrderStore interface {
-	// CreateOrders commits what can be committed of the orders in one
-	// transaction and says of each what became of it. An error that wraps
-	// model.ErrUnknownOutcome means that only the same ids again can tell.
-	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
-	Get(ctx context.Context, id string) (model.Order, error)
-	// Find reads orders by id; absent ones are left out.
-	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Cancel cancels a user's unpaid order and gives its unit back. A canceled
-	// one comes back as it is, not changed; any other is ILLEGAL_STATE.
-	Cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
-	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
-	Detail(ctx context.Context, id string) (model.OrderDetail, error)
-}
-
-// ModeWatch knows whether the database is sold from in this instance's order mode.
-type ModeWatch interface {
-	// Selling is nil, or says why nothing may be sold now.
-	Selling() error
-}
-
-// Orders sells.
+// Orders sells, in one of the two order modes.
 type Orders struct {
-	store     OrderStore
-	copies    *VoucherCache
-	announcer Announcer
-	locks     Locker
-	lockWait  time.Duration
-	gate      gate
-	mode      ModeWatch                                // nil: nobody watches
-	commits   *batch.Group[model.Order, model.Outcome] // sync; nil in async
-	admission *Admission                               // async; nil in sync
-	rows      *batch.Group[string, *model.Order]       // async: reads by id
-	settling  sync.WaitGroup                           // orders whose clients were answered before they were decided
-	metrics   *telemetry.Metrics
-	log       *slog.Logger
+	seller
+	OrderDeps
+
+	gate gate
 }
 
 // OrderDeps is what Orders works with.
 type OrderDeps struct {
-	Store     OrderStore
-	Copies    *VoucherCache
-	Announcer Announcer // told of canceled orders
-	Locks     Locker
-	LockWait  time.Duration // zero: one try
-	Mode      ModeWatch     // nil: sold from in any mode
-	// Admission makes the orders asynchronous; nil is order mode sync. Orders
-	// closes it.
-	Admission *Admission
-	Metrics   *telemetry.Metrics
-	Log       *slog.Logger
+	Store    OrderStore
+	Cache    *cache.Vouchers
+	Announce Announce // told of canceled orders
+	Locks    model.Locker
+	LockWait time.Duration // zero: one try
+	Selling  Selling
+	Metrics  *telemetry.Metrics
+	Log      *slog.Logger
 }
 
-// NewOrders makes the service; Close ends its writers.
-func NewOrders(deps OrderDeps) *Orders {
-	s := &Orders{
-		store:     deps.Store,
-		copies:    deps.Copies,
-		announcer: deps.Announcer,
-		locks:     deps.Locks,
-		lockWait:  deps.LockWait,
-		gate:      newGate(maxAtOnce),
-		mode:      deps.Mode,
-		admission: deps.Admission,
-		metrics:   deps.Metrics,
-		log:       deps.Log,
-	}
-	if s.admission != nil {
-		s.gate = newGate(maxAdmitted)
-		s.rows = batch.New(s.readRows, batch.Options{
-			Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxRowReads, Timeout: lookTimeout,
-		})
-		return s
-	}
-	s.commits = batch.New(s.create, batch.Options{
-		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
-		Timeout: commitTimeout, Observe: deps.Metrics.Batch,
-	})
-	return s
+// Announce tells every instance that its cache entry of a voucher is out of date.
+type Announce func(ctx context.Context, voucherID string) error
+
+// Selling is nil, or UNAVAILABLE while the database is not sold from in this
+// instance's order mode.
+type Selling func() error
+
+// seller is what the two order modes do differently.
+type seller interface {
+	// refusal answers a user who wants to buy, as far as this instance knows; nil
+	// means that the request may go on.
+	refusal(ctx context.Context, userID, voucherID string) error
+	// overload refuses while too many orders of the voucher wait; nil while they do
+	// not.
+	overload(ctx context.Context, userID, voucherID string) error
+	// locksItself reports whether sell looks at the user's lock in the same atomic
+	// step in which it takes the unit: then no free lock is taken.
+	locksItself() bool
+	// sell makes an order under the lease of the user's lock, and gives the lease
+	// back. Without a lease it answers LOCK_BUSY while the lock is held elsewhere.
+	sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error)
+
+	// get returns a user's own order, with wait as soon as it is not processing.
+	get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
+	each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
+	detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+	cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
+
+	// drain ends the waits for orders to leave processing.
+	drain()
+	// close lets the orders under way be decided, or leaves them when ctx ends.
+	close(ctx context.Context)
+}
+
+// NewSyncOrders sells from the database, in the request; Close ends its writers.
+func NewSyncOrders(deps OrderDeps) *Orders {
+	return &Orders{seller: newSyncSeller(deps), OrderDeps: deps, gate: make(gate, maxCommitting)}
+}
+
+// NewAsyncOrders sells from the hot copies and lets a queue carry the orders to the
+// database; Close ends its writers.
+func NewAsyncOrders(deps OrderDeps, hot AsyncDeps) *Orders {
+	return &Orders{seller: newAsyncSeller(deps, hot), OrderDeps: deps, gate: make(gate, maxAdmitted)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
 // need not wait for them.
-func (s *Orders) StartDraining() {
-	if s.admission != nil {
-		s.admission.waiters.drain()
-	}
-}
+func (s *Orders) StartDraining() { s.drain() }
 
 // Close lets the orders under way be decided. When ctx ends first they are left
 // unknown: the truth decides, and the clients ask again.
-func (s *Orders) Close(ctx context.Context) {
-	if s.admission == nil {
-		s.commits.Close(ctx)
-		s.settling.Wait()
-		return
-	}
-	s.StartDraining()
-	// Whoever has a reservation publishes it, also behind his client.
-	s.admission.reserves.Close(ctx)
-	s.settling.Wait()
-	s.admission.close(ctx)
-	s.rows.Close(ctx)
-}
+func (s *Orders) Close(ctx context.Context) { s.close(ctx) }
 
 // Place buys one unit of a voucher for a user. An order comes back only when
-// it is committed; a refusal is a *model.Error by the contract's codes, and
-// UNAVAILABLE promises nothing: the same call again tells.
+// it is committed, or in async promised; a refusal is a *model.Error by the
+// contract's codes, and UNAVAILABLE promises nothing: the same call again tells.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
 	began := time.Now()
 	order, err := s.place(ctx, userID, voucherID)
@@ -154,7 +101,7 @@ func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err != nil {
 		outcome = string(model.CodeOf(err))
 	}
-	s.metrics.Placed(outcome, time.Since(began))
+	s.Metrics.Placed(outcome, time.Since(began))
 	return order, err
 }
 
@@ -162,29 +109,25 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if !model.ValidID(voucherID) {
 		return model.Order{}, model.NotFound("voucher")
 	}
-	if s.mode != nil {
-		if err := s.mode.Selling(); err != nil {
-			return model.Order{}, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.lockWait+placeBudget)
-	defer cancel()
-
-	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+	if err := s.Selling(); err != nil {
 		return model.Order{}, err
 	}
-	if s.admission != nil {
-		if err := s.overload(ctx, userID, voucherID); err != nil {
-			return model.Order{}, err
-		}
+	ctx, cancel := context.WithTimeout(ctx, s.LockWait+placeBudget)
+	defer cancel()
+
+	if err := s.refusal(ctx, userID, voucherID); err != nil {
+		return model.Order{}, err
+	}
+	if err := s.overload(ctx, userID, voucherID); err != nil {
+		return model.Order{}, err
 	}
 	order, err := s.attempt(ctx, nil, userID, voucherID)
-	if model.CodeOf(err) != model.CodeLockBusy || s.lockWait <= 0 {
+	if model.CodeOf(err) != model.CodeLockBusy || s.LockWait <= 0 {
 		return order, err
 	}
 	// Outside the gate: a request that waits for another one of its user must not
 	// stand in the way of other users.
-	lease, err := s.lock(ctx, userID, s.lockWait)
+	lease, err := s.lock(ctx, userID, s.LockWait)
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -193,53 +136,103 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 
 // attempt goes through the gate and sells there, under the lease of the user's
 // lock if there is one already. It gives the lease back.
-func (s *Orders) attempt(ctx context.Context, lease Lease, userID, voucherID string) (order model.Order, err error) {
+func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (order model.Order, err error) {
 	entered := s.gate.do(ctx, func() { order, err = s.inside(ctx, lease, userID, voucherID) })
 	if entered != nil {
 		s.unlock(ctx, lease, userID)
-		return model.Order{}, undone("Too many orders are waiting.", entered)
+		return model.Order{}, batch.Undone("Too many orders are waiting.", entered)
 	}
 	return order, err
 }
 
-// inside sells to a user inside the gate. It looks at the copy again after each
+// inside sells to a user inside the gate. It looks at the cache again after each
 // wait, because meanwhile the sale may be over.
-func (s *Orders) inside(ctx context.Context, lease Lease, userID, voucherID string) (model.Order, error) {
-	if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
+	if err := s.refusal(ctx, userID, voucherID); err != nil {
 		s.unlock(ctx, lease, userID)
 		return model.Order{}, err
 	}
-	if lease == nil && !s.locksInScript() {
+	if lease == nil && !s.locksItself() {
 		var err error
 		if lease, err = s.lock(ctx, userID, 0); err != nil {
 			return model.Order{}, err
 		}
-		if err := s.refusedLocally(ctx, userID, voucherID); err != nil {
+		if err := s.refusal(ctx, userID, voucherID); err != nil {
 			s.unlock(ctx, lease, userID)
 			return model.Order{}, err
 		}
 	}
-	if s.admission != nil {
-		return s.admit(ctx, lease, userID, voucherID)
-	}
-	return s.commit(ctx, lease, userID, voucherID)
+	return s.sell(ctx, lease, userID, voucherID)
 }
 
-func (s *Orders) locksInScript() bool { return s.admission != nil && s.admission.scriptLocks }
+// gate bounds how many go through at once; the others wait their turn, first
+// come first served.
+//
+// In a rush every request passes the first look at the cache before anything is
+// sold. Without a gate all of them would take a lock and ask the database. With
+// one, the requests behind it are answered from memory once nothing is left.
+type gate chan struct{}
 
-// refusedLocally answers from this instance's copy of the voucher.
-func (s *Orders) refusedLocally(ctx context.Context, userID, voucherID string) error {
-	held, err := s.copies.copy(ctx, voucherID)
-	if err != nil {
-		return err
+// do runs work inside the gate. An error says that ctx ended before its turn came,
+// and work did not run.
+func (g gate) do(ctx context.Context, work func()) error {
+	select {
+	case g <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	err = held.refusal(userID, time.Now())
-	if err == nil {
+	defer func() { <-g }()
+	work()
+	return nil
+}
+
+// userLock is the name under which other programs find a user's lock; it is
+// part of the public contract.
+func userLock(userID string) string { return "lock:order:" + userID }
+
+// lock takes the user's lock; zero wait is one try.
+func (d OrderDeps) lock(ctx context.Context, userID string, wait time.Duration) (model.Lease, error) {
+	began := time.Now()
+	lease, err := d.Locks.Lock(ctx, userLock(userID), wait)
+	d.Metrics.LockWaited(time.Since(began))
+	switch {
+	case err == nil:
+		return lease, nil
+	case errors.Is(err, model.ErrLockBusy):
+		return nil, lockBusy(err)
+	default:
+		// Whatever a store of locks says but "busy" means that it cannot be used.
+		return nil, model.Unavailable("The user's lock could not be taken.", err)
+	}
+}
+
+// unlock gives the user's lock back; nil is none.
+func (d OrderDeps) unlock(ctx context.Context, lease model.Lease, userID string) {
+	if lease == nil {
+		return
+	}
+	if err := lease.Unlock(); err != nil {
+		d.Log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
+			slog.String("user_id", userID), slog.Any("error", err))
+	}
+}
+
+func lockBusy(cause error) *model.Error {
+	return &model.Error{
+		Code:       model.CodeLockBusy,
+		Detail:     "Another request of yours is under way.",
+		RetryAfter: time.Second,
+		Cause:      cause,
+	}
+}
+
+// lost says that a lock was lost while it was held; nil for none.
+func lost(lease model.Lease) error {
+	if lease == nil {
 		return nil
 	}
-	s.metrics.AnsweredLocally()
-	if errors.Is(err, model.ErrCopyClosed) {
-		return s.admission.notLoaded(voucherID)
+	if cause := context.Cause(lease.Context()); cause != nil {
+		return model.Unavailable("The user's lock was lost.", cause)
 	}
-	return err
+	return nil
 }

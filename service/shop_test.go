@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,13 +12,15 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/model"
+	"seckill/service/cache"
+	"seckill/service/servicetest"
 )
 
 // desk is a store of orders whose transactions a test can hold up.
 type desk struct {
 	OrderStore // of the rest nothing is called
 
-	table  *table
+	table  *servicetest.Table
 	took   time.Duration // of one transaction
 	err    error
 	calls  atomic.Int64
@@ -37,133 +38,54 @@ func (d *desk) CreateOrders(ctx context.Context, orders []model.Order) ([]model.
 		return nil, d.err
 	}
 	outcomes := make([]model.Outcome, len(orders))
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	v := &d.table.voucher
-	for i, order := range orders {
-		if v.Remaining == 0 {
-			outcomes[i].Err = model.SoldOut()
-			continue
+	d.table.With(func(t *servicetest.Table) {
+		for i, order := range orders {
+			outcomes[i] = d.create(t, order)
 		}
-		v.Remaining--
-		v.Version++ // only what changes the row does: see repository.Vouchers
-		d.orders.Add(1)
-		order.Status = model.OrderUnpaid
-		outcomes[i] = model.Outcome{Order: order, Created: true}
-		d.table.users = append(d.table.users, order.UserID)
-	}
+	})
 	return outcomes, nil
 }
 
-// keys are locks of one process; a test can make them slow, busy or lost.
-type keys struct {
-	mu       sync.Mutex
-	held     map[string]bool
-	took     time.Duration
-	err      error
-	lost     bool
-	busy     string // the name of a lock somebody else holds
-	tried    atomic.Int64
-	taken    atomic.Int64
-	released atomic.Int64
-}
-
-func (k *keys) Lock(ctx context.Context, name string, wait time.Duration) (Lease, error) {
-	k.tried.Add(1)
-	took := k.took
-	if name == k.busy {
-		took += wait
+func (d *desk) create(t *servicetest.Table, order model.Order) model.Outcome {
+	if t.Voucher.Remaining == 0 {
+		return model.Outcome{Err: model.SoldOut()}
 	}
-	select {
-	case <-time.After(took):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return nil, k.err
-	}
-	if name == k.busy {
-		return nil, ErrLockBusy
-	}
-	k.taken.Add(1)
-	k.held[name] = true
-	l := &key{keys: k, name: name, ctx: context.Background()}
-	if k.lost {
-		var cancel context.CancelFunc
-		l.ctx, cancel = context.WithCancel(l.ctx)
-		cancel()
-	}
-	return l, nil
-}
-
-func (k *keys) holds(userID string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.held["lock:order:"+userID]
-}
-
-type key struct {
-	keys *keys
-	name string
-	ctx  context.Context
-}
-
-func (l *key) Context() context.Context { return l.ctx }
-
-func (l *key) Unlock() error {
-	l.keys.mu.Lock()
-	defer l.keys.mu.Unlock()
-	delete(l.keys.held, l.name)
-	l.keys.released.Add(1)
-	return nil
+	t.Voucher.Remaining--
+	t.Voucher.Version++ // only what changes the row does: see repository.Vouchers
+	t.Users = append(t.Users, order.UserID)
+	d.orders.Add(1)
+	order.Status = model.OrderUnpaid
+	return model.Outcome{Order: order, Created: true}
 }
 
 // shop is a service of orders over fakes, in the bubble of one test.
 type shop struct {
 	*Orders
-	table   *table
+	table   *servicetest.Table
 	desk    *desk
-	keys    *keys
+	keys    *servicetest.Locks
 	metrics *prometheus.Registry
 }
 
 func newShop(t *testing.T) shop {
 	t.Helper()
-	db := newTable()
+	db := servicetest.NewTable()
 	s := shop{
 		table: db, desk: &desk{table: db, took: time.Millisecond},
-		keys: &keys{held: map[string]bool{}}, metrics: prometheus.NewRegistry(),
+		keys: servicetest.NewLocks(), metrics: prometheus.NewRegistry(),
 	}
 	metrics := telemetry.New(s.metrics)
-	copies, err := NewVoucherCache(db, db, metrics, slog.New(slog.DiscardHandler))
+	entries, err := cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Orders = NewOrders(OrderDeps{
-		Store: s.desk, Copies: copies, Locks: s.keys, LockWait: time.Second,
+	s.Orders = NewSyncOrders(OrderDeps{
+		Store: s.desk, Cache: entries, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
 		Metrics: metrics, Log: slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(func() {
 		s.Close(context.Background())
-		copies.Close(context.Background())
+		entries.Close(context.Background())
 	})
 	return s
-}
-
-// counted is the value of a counter.
-func counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() == name {
-			return family.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
 }

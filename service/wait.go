@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -13,19 +14,19 @@ import (
 const (
 	// maxWait is the longest a status request waits: the contract's cap.
 	maxWait = 30 * time.Second
-	// lookEvery is when somebody who waits looks by himself, because messages
-	// may be lost. He looks at the hot copy: the database must not be polled.
+	// lookEvery is when a waiting request looks by itself, because messages may be
+	// lost. It looks at the hot copy: the database must not be polled.
 	lookEvery = time.Second
 	// lookTimeout bounds one look at an order, and one query for rows.
 	lookTimeout = 3 * time.Second
-	// maxWaiters bounds the memory of those who are woken. Whoever comes on top
-	// of them looks by himself only.
+	// maxWaiters bounds the memory of the requests that are woken. Those on top of
+	// them only look by themselves.
 	maxWaiters = 50_000
 	// watchPause is between two tries to hear of settled orders.
 	watchPause = time.Second
 )
 
-// waiters are those who wait for an order to leave processing.
+// waiters are the requests that wait for an order to leave processing.
 type waiters struct {
 	mu      sync.Mutex
 	byOrder map[string][]chan struct{}
@@ -78,7 +79,7 @@ func (w *waiters) leave(orderID string, mine chan struct{}) {
 	w.byOrder[orderID] = others
 }
 
-// settled wakes those who wait for the orders.
+// settled wakes the requests that wait for the orders.
 func (w *waiters) settled(orderIDs []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -87,7 +88,7 @@ func (w *waiters) settled(orderIDs []string) {
 	}
 }
 
-// missed wakes everybody: messages may have been lost.
+// missed wakes all of them: messages may have been lost.
 func (w *waiters) missed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,33 +101,33 @@ func (w *waiters) wake(orderID string) {
 	for _, waiter := range w.byOrder[orderID] {
 		select {
 		case waiter <- struct{}{}:
-		default: // he has not looked since the last one
+		default: // it has not looked since the last one
 		}
 	}
 }
 
-// drain sends everybody home with what is known now.
+// drain has all of them answered with what is known now.
 func (w *waiters) drain() { w.drained.Do(func() { close(w.draining) }) }
 
 // watch hears of settled orders until ctx ends.
-func (a *Admission) watch(ctx context.Context) {
+func (s *asyncSeller) watch(ctx context.Context) {
 	for {
-		err := a.hot.Watch(ctx, a.waiters.settled, a.waiters.missed)
+		err := s.Hot.Watch(ctx, s.waiters.settled, s.waiters.missed)
 		if ctx.Err() != nil {
 			return
 		}
-		a.log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
-		pause(ctx, watchPause)
+		s.Log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
+		poll.Pause(ctx, watchPause)
 	}
 }
 
 // await returns an order as soon as it is not processing any more, at most
 // after the wait, and then as it is.
-func (s *Orders) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	end := time.NewTimer(min(wait, maxWait))
 	defer end.Stop()
 	// Joined first, looked second: whatever is settled in between wakes.
-	woken, leave := s.admission.waiters.join(orderID)
+	woken, leave := s.waiters.join(orderID)
 	defer leave()
 	order, err := s.look(ctx, userID, orderID)
 	if err != nil || order.Status != model.OrderProcessing {
@@ -145,7 +146,7 @@ func (s *Orders) await(ctx context.Context, userID, orderID string, wait time.Du
 			gone = s.left(ctx, orderID)
 		case <-end.C:
 			gone, over = true, true // a last look: messages may have been lost
-		case <-s.admission.waiters.draining:
+		case <-s.waiters.draining:
 			over = true
 		case <-ctx.Done():
 			over = true
@@ -161,10 +162,10 @@ func (s *Orders) await(ctx context.Context, userID, orderID string, wait time.Du
 }
 
 // left reports whether the hot copy has let go of an order. One that is closed
-// or cannot be reached does not say so: whoever commits the row will.
-func (s *Orders) left(ctx context.Context, orderID string) bool {
+// or cannot be reached does not say so: the worker that commits the row will.
+func (s *asyncSeller) left(ctx context.Context, orderID string) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	_, found, err := s.admission.hot.Pending(ctx, orderID)
+	_, found, err := s.Hot.Pending(ctx, orderID)
 	return err == nil && !found
 }

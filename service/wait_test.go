@@ -39,8 +39,8 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 				if n := s.rows.queries.Load(); n != 1 {
 					t.Errorf("%d queries, want the one for the row", n)
 				}
-				if s.admission.waiters.count != 0 || len(s.admission.waiters.byOrder) != 0 {
-					t.Errorf("%d are waiting still", s.admission.waiters.count)
+				if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
+					t.Errorf("%d are waiting still", s.seller.waiters.count)
 				}
 			})
 		})
@@ -55,7 +55,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
-				s.admission.waiters.limit = limit
+				s.seller.waiters.limit = limit
 				placed := s.buys(t, "alice")
 				time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.hot.pending[placed.ID]) })
 				began := time.Now()

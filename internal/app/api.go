@@ -11,6 +11,7 @@ import (
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service"
+	"seckill/service/cache"
 )
 
 // mainHandler makes what the main listener serves: the API, or the health of an
@@ -20,40 +21,17 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
 	}
-	changes := hotcopy.NewVoucherChanges(s.redis)
-	locks, err := i.openLocks(s)
+	sale, err := i.openSale(s, mode, async)
 	if err != nil {
 		return nil, err
 	}
-	metrics := telemetry.New(i.registry)
-	var sale seller
-	if async == nil {
-		sale, err = i.syncSeller(s, metrics)
-	} else {
-		sale, err = i.asyncSeller(s, metrics, async)
-	}
-	if err != nil {
-		return nil, err
-	}
-	i.onCloseWithin(cachePatience, "voucher copies", sale.cache.Close)
-	i.background("voucher changes", lookPatience, func(ctx context.Context) error {
-		return changes.Watch(ctx, sale.cache.Drop, sale.cache.DropAll)
-	})
-	orders := service.NewOrders(service.OrderDeps{
-		Store: s.db.Orders, Copies: sale.cache, Announcer: changes, Locks: locks, LockWait: i.cfg.LockWait, Mode: mode.guard,
-		Admission: sale.admission, Metrics: metrics, Log: i.log,
-	})
-	i.onCloseWithin(ordersPatience, "orders", orders.Close)
-	i.leave = orders.StartDraining
-	vouchers := service.NewVouchers(s.db.Vouchers, sale.cache, changes, i.log).SoldIn(mode.guard)
-	if sale.stock != nil {
-		vouchers = vouchers.Asynchronously(sale.stock)
-	}
+	i.onCloseWithin(ordersPatience, "orders", sale.orders.Close)
+	i.leave = sale.orders.StartDraining
 
 	i.health = service.NewHealth(i.probes...)
 	return handler.New(handler.Options{
-		Orders:         orders,
-		Vouchers:       vouchers,
+		Orders:         sale.orders,
+		Vouchers:       sale.vouchers,
 		Accounts:       service.NewAccounts(repository.NewAccounts(s.db.Database), newHasher(), tokens),
 		Health:         i.health,
 		Tokens:         tokens,
@@ -66,32 +44,51 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 	})
 }
 
-// seller is what differs between the order modes of what is served.
-type seller struct {
-	cache     *service.VoucherCache
-	admission *service.Admission // nil in sync
-	stock     *service.HotStock  // nil in sync
+// sale is what people ask for.
+type sale struct {
+	orders   *service.Orders
+	vouchers *service.Vouchers
 }
 
-// syncSeller sells from the database.
-func (i *Instance) syncSeller(s servers, metrics *telemetry.Metrics) (sale seller, err error) {
-	sale.cache, err = service.NewVoucherCache(s.db.Vouchers, s.db.Orders, metrics, i.log)
-	return sale, err
-}
-
-// asyncSeller sells from the hot copies.
-func (i *Instance) asyncSeller(s servers, metrics *telemetry.Metrics, async *AsyncParts) (sale seller, err error) {
-	if sale.cache, err = service.NewHotVoucherCache(s.db.Vouchers, async.Hot, metrics, i.log); err != nil {
-		return sale, err
+// openSale sells from the database or, when there are asynchronous parts, from the
+// hot copies.
+func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts) (made sale, err error) {
+	changes := hotcopy.NewVoucherChanges(s.redis)
+	orders := service.OrderDeps{
+		Store: s.db.Orders, Announce: changes.Announce, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Metrics: telemetry.New(i.registry), Log: i.log,
 	}
-	sale.admission = service.NewAdmission(service.AdmissionDeps{
-		Copies: async.Hot, Queue: async.Queue, Backlog: async.Queue, Notes: async.releases, Records: async.records,
-		Rebuilds: async.Rebuilder, ScriptLocks: scriptLocks(i.cfg), BacklogMaxAge: i.cfg.BacklogMaxAge,
-		Metrics: telemetry.NewAdmission(i.registry), Log: i.log,
+	vouchers := service.VoucherDeps{
+		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
+	}
+	if orders.Locks, err = i.openLocks(s); err != nil {
+		return made, err
+	}
+	if async == nil {
+		vouchers.Stock = service.SyncStock{Store: s.db.Vouchers}
+		orders.Cache, err = cache.OfDatabase(s.db, orders.Metrics, i.log)
+	} else {
+		vouchers.Stock = async.Stock
+		orders.Cache, err = cache.OfHotCopies(s.db, async.Hot, orders.Metrics, i.log)
+	}
+	if err != nil {
+		return made, err
+	}
+	vouchers.Cache = orders.Cache
+	i.onCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
+	i.background("voucher changes", lookPatience, func(ctx context.Context) error {
+		return changes.Watch(ctx, orders.Cache.Drop, orders.Cache.DropAll)
 	})
-	sale.stock = service.NewHotStock(service.HotStockDeps{
-		Intents: s.db.Vouchers, Vouchers: s.db.Vouchers, Copies: async.Hot, Rebuilds: async.Rebuilder, Auditor: async.Auditor,
-		Log: i.log,
+
+	made.vouchers = service.NewVouchers(vouchers)
+	if async == nil {
+		made.orders = service.NewSyncOrders(orders)
+		return made, nil
+	}
+	made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
+		Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Read,
+		Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg), BacklogMaxAge: i.cfg.BacklogMaxAge,
+		Admission: telemetry.NewAdmission(i.registry),
 	})
-	return sale, nil
+	return made, nil
 }

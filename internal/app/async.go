@@ -15,9 +15,8 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/model"
 	"seckill/queue"
-	"seckill/repository"
 	"seckill/repository/hotcopy"
-	"seckill/service"
+	"seckill/service/worker"
 )
 
 const (
@@ -32,21 +31,16 @@ const (
 // AsyncParts is what asynchronous orders are made of behind the requests. The
 // exported parts are for commands too.
 type AsyncParts struct {
-	DB        *Database
-	Queue     *queue.Queue
-	Hot       *hotcopy.Store
-	Rebuilder *service.Rebuilder
-	Auditor   *service.Auditor
+	*worker.Worker
+
+	DB    *Database
+	Queue *queue.Queue
+	Hot   *hotcopy.Store
 
 	instance  *Instance
 	mode      orderMode
 	sole      *soleInstance
-	locks     service.Locker // elect the instance that reconciles
-	records   service.DatabaseCopies
-	releases  *repository.Releases
-	settler   *service.Settler
-	persister *service.Persister
-	metrics   *telemetry.Worker
+	parts     worker.Parts
 	delivered *telemetry.Delivery
 }
 
@@ -60,32 +54,18 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	if err != nil {
 		return nil, err
 	}
-	a := &AsyncParts{
-		DB:    s.db,
-		Queue: q,
-		Hot: hotcopy.New(s.redis, hotcopy.Options{
-			Identity: s.incarnation, LockKeys: scriptLocks(i.cfg),
-		}),
-		instance: i, mode: mode, sole: s.sole,
-		locks:    i.redisLocks(s, reconcilerLease), // in the Redis of the hot copies, in every lock mode
-		records:  service.DatabaseCopies{Epochs: repository.NewEpochs(s.db.Database)},
-		releases: repository.NewReleases(s.db.Database),
-		metrics:  telemetry.NewWorker(i.registry), delivered: telemetry.NewDelivery(i.registry),
+	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg)})
+	parts := worker.Parts{
+		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
+		Metrics: telemetry.NewWorker(i.registry), Log: i.log,
 	}
-	a.Rebuilder = service.NewRebuilder(service.RebuilderDeps{
-		Store: a.records, Copies: a.Hot, Queue: q, Modes: agreedModes{s.db.Modes, mode.redis}, Metrics: a.metrics, Log: i.log,
-	})
-	a.settler = service.NewSettler(service.SettlerDeps{
-		Copies: a.Hot, Notes: a.releases, Rebuilds: a.Rebuilder, Metrics: a.metrics, Log: i.log,
-	})
-	a.Auditor = service.NewAuditor(service.AuditorDeps{
-		Store: s.db.Vouchers, Vouchers: s.db.Vouchers, Orders: s.db.Orders, Copies: a.Hot, Queue: q, Settler: a.settler,
-		Rebuilds: a.Rebuilder, Log: i.log,
-	})
-	a.persister = service.NewPersister(service.PersisterDeps{
-		Store: s.db.Orders, Letters: q, Settler: a.settler, Metrics: a.metrics, Log: i.log,
-	})
-	return a, nil
+	// The reconciler is elected beside the hot copies, whatever the users' locks are.
+	locks := i.redisLocks(s, reconcilerLease)
+	return &AsyncParts{
+		Worker: worker.New(parts, locks, mode.deployment, mode.guard.Selling),
+		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, sole: s.sole, parts: parts,
+		delivered: telemetry.NewDelivery(i.registry),
+	}, nil
 }
 
 // openQueue connects to the queue, or starts one inside this process with its
@@ -130,11 +110,7 @@ func scriptLocks(cfg config.Config) bool {
 func (i *Instance) runAsyncParts(a *AsyncParts) {
 	a.whenAlone("rebuilder", infallible(a.Rebuilder.Run))
 	if i.cfg.Role != config.RoleAPI {
-		a.whenAlone("reconciler", infallible(service.NewReconciler(service.ReconcilerDeps{
-			Locks: a.locks, Deployment: a.mode.deployment, Mode: a.mode.guard, Releases: a.releases, Records: a.records,
-			Vouchers: a.DB.Vouchers, Rows: a.DB.Orders, Copies: a.Hot, Intents: a.DB.Vouchers, Queue: a.Queue,
-			Settler: a.settler, Rebuilds: a.Rebuilder, Auditor: a.Auditor, Metrics: a.metrics, Log: i.log,
-		}).Run))
+		a.whenAlone("reconciler", infallible(a.Reconciler.Run))
 		a.Consume()
 	}
 	if i.cfg.Role == config.RoleWorker {
@@ -160,7 +136,7 @@ func (a *AsyncParts) Consume() {
 		a.delivered.Unreadable(d.Buried)
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {
-		err := a.Queue.Consume(ctx, a.persister.Persist, queue.ConsumeOptions{Observe: observe})
+		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe})
 		if err != nil && ctx.Err() == nil {
 			a.instance.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
 		}
@@ -188,15 +164,11 @@ func (a *AsyncParts) showBacklog() {
 // SwitchMode switches the database's order mode, while Consume persists what is
 // queued. It tells progress what happens.
 func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progress func(line string)) error {
-	return service.NewModeSwitch(service.ModeSwitchDeps{
-		Modes: a.DB.Modes, Records: a.records, Rows: a.DB.Orders, Copies: a.Hot, Queue: a.Queue,
-		Persist: a.persister.Persist, Rebuilds: a.Rebuilder, Progress: progress,
-	}).Switch(ctx, to)
-}
-
-// Replayer makes new reservations of dead letters.
-func (a *AsyncParts) Replayer() *service.Replayer {
-	return service.NewReplayer(a.Queue, a.Hot, a.DB.Orders)
+	s := worker.ModeSwitch{
+		Parts: a.parts, Rebuilds: a.Rebuilder, Persist: a.Persister.Persist,
+		BeginSwitch: a.DB.Modes.BeginSwitch, FinishSwitch: a.DB.Modes.FinishSwitch, Progress: progress,
+	}
+	return s.Switch(ctx, to)
 }
 
 // InPlaceOfServer reports whether these parts take the place of a server that

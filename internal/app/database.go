@@ -30,9 +30,12 @@ const (
 // Database is the database of the settings, with what is asked of it.
 type Database struct {
 	*repository.Database
-	Modes    *repository.Modes
-	Vouchers *repository.Vouchers
-	Orders   *repository.Orders
+	*repository.Vouchers
+	*repository.Orders
+	*repository.Releases
+
+	Modes  *repository.Modes
+	Epochs *repository.Epochs
 }
 
 // OpenDatabase opens the database of the settings: the real one, or the file in
@@ -55,7 +58,9 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Database{db, repository.NewModes(db), repository.NewVouchers(db, cfg.Currency), orders}, nil
+	return &Database{
+		db, repository.NewVouchers(db, cfg.Currency), orders, repository.NewReleases(db), repository.NewModes(db), repository.NewEpochs(db),
+	}, nil
 }
 
 // openDatabase opens the database, which also proves that it answers, and

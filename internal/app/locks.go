@@ -13,7 +13,6 @@ import (
 	"seckill/lock"
 	"seckill/model"
 	"seckill/repository/hotcopy"
-	"seckill/service"
 )
 
 const (
@@ -29,7 +28,7 @@ const (
 
 // openLocks makes the users' locks in the lock mode of the settings, and adds a
 // probe of the Redis instances that they need beside SECKILL_REDIS_URL.
-func (i *Instance) openLocks(s servers) (service.Locker, error) {
+func (i *Instance) openLocks(s servers) (model.Locker, error) {
 	lease := i.cfg.LockLease
 	switch i.cfg.LockMode {
 	case config.LockNone:
@@ -72,7 +71,7 @@ func (i *Instance) locksOf(store lock.Store, lease time.Duration, prefix string)
 
 // quorum makes locks that stand on several independent Redis instances. At least
 // need of them must be reachable for the instance to be ready.
-func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (service.Locker, error) {
+func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need int) (model.Locker, error) {
 	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
 	stores := make([]*lock.Client, len(clients))
 	for n, url := range i.cfg.LockRedisURLs {
@@ -135,17 +134,17 @@ func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Clien
 // userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
-// Lock implements service.Locker. The package renews a lock as long as the
+// Lock implements model.Locker. The package renews a lock as long as the
 // context it was taken with lives. The request's context may end before the order
 // is decided, so it ends only the wait for the lock.
-func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (service.Lease, error) {
+func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
 	holding, release := context.WithCancel(context.WithoutCancel(ctx))
 	waiting := context.AfterFunc(ctx, release)
 	lease, err := l(name).Lock(holding, lock.Wait(wait))
 	if err != nil {
 		release()
 		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
-			err = fmt.Errorf("%w: %w", service.ErrLockBusy, err)
+			err = fmt.Errorf("%w: %w", model.ErrLockBusy, err)
 		}
 		return nil, err
 	}
@@ -162,7 +161,7 @@ type heldLock struct {
 	release context.CancelFunc
 }
 
-// Unlock implements service.Lease.
+// Unlock implements model.Lease.
 func (l heldLock) Unlock() error {
 	defer l.release()
 	return l.Lease.Unlock()
@@ -172,13 +171,13 @@ func (l heldLock) Unlock() error {
 // which is never lost.
 type noLocks struct{}
 
-// Lock implements service.Locker.
-func (noLocks) Lock(ctx context.Context, _ string, _ time.Duration) (service.Lease, error) {
+// Lock implements model.Locker.
+func (noLocks) Lock(ctx context.Context, _ string, _ time.Duration) (model.Lease, error) {
 	return noLocks{}, ctx.Err()
 }
 
-// Context implements service.Lease.
+// Context implements model.Lease.
 func (noLocks) Context() context.Context { return context.Background() }
 
-// Unlock implements service.Lease.
+// Unlock implements model.Lease.
 func (noLocks) Unlock() error { return nil }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"seckill/lock"
-	"seckill/service"
+	"seckill/model"
 )
 
 // newUserLocks makes locks in memory with a lease of one second.
@@ -37,7 +37,7 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Errorf("the lease ended with its request: %v", err)
 		}
-		if _, err := locks.Lock(t.Context(), "lock:order:alice", 0); !errors.Is(err, service.ErrLockBusy) {
+		if _, err := locks.Lock(t.Context(), "lock:order:alice", 0); !errors.Is(err, model.ErrLockBusy) {
 			t.Errorf("another request got %v, want ErrLockBusy", err)
 		}
 		if err := lease.Unlock(); err != nil {
@@ -64,7 +64,7 @@ func TestRequestThatEndsWhileItWaitsForItsLock(t *testing.T) {
 		request, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		if _, err := locks.Lock(request, "lock:order:alice", time.Minute); err == nil || errors.Is(err, service.ErrLockBusy) {
+		if _, err := locks.Lock(request, "lock:order:alice", time.Minute); err == nil || errors.Is(err, model.ErrLockBusy) {
 			t.Errorf("got %v, want the end of the request", err)
 		}
 		if took := time.Since(began); took > time.Second {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"seckill/model"
-	"seckill/service"
+	"seckill/service/worker"
 )
 
 // orderMode is how the database is sold from, as this instance knows it.
@@ -17,9 +17,9 @@ type orderMode struct {
 
 // guards tell whether this instance may sell now: the first one that refuses
 // gives the reason.
-type guards []service.ModeWatch
+type guards []interface{ Selling() error }
 
-// Selling implements the service's guards.
+// Selling is nil, or says why this instance may not sell now.
 func (g guards) Selling() error {
 	for _, guard := range g {
 		if err := guard.Selling(); err != nil {
@@ -47,7 +47,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 		return orderMode{}, fmt.Errorf("look at the order mode of the database: %w", err)
 	}
 
-	watch := service.NewModeWatcher(s.db.Modes, i.orderMode(), i.log)
+	watch := worker.NewModeWatcher(s.db.Modes.Read, i.orderMode(), i.log)
 	if err == nil {
 		if err := watch.Refresh(starting); err != nil {
 			return orderMode{}, err

@@ -15,7 +15,6 @@ import (
 	"seckill/model"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
-	"seckill/service"
 )
 
 const (
@@ -217,17 +216,15 @@ func (r *redisClaim) await(ctx context.Context, agreed bool) bool {
 // claimPoll is soon enough for work behind the requests.
 const claimPoll = 200 * time.Millisecond
 
-// agreedModes makes rebuilds ask whether this instance uses the Redis of its
+// agreedMode makes rebuilds ask whether this instance uses the Redis of its
 // database before they ask for the order mode.
-type agreedModes struct {
-	service.ModeReader
-	claim *redisClaim
-}
-
-// Read implements service.ModeReader.
-func (m agreedModes) Read(ctx context.Context) (model.ModeRecord, error) {
-	if err := m.claim.Selling(); err != nil {
-		return model.ModeRecord{}, err
+func (r *redisClaim) agreedMode(
+	read func(context.Context) (model.ModeRecord, error),
+) func(context.Context) (model.ModeRecord, error) {
+	return func(ctx context.Context) (model.ModeRecord, error) {
+		if err := r.Selling(); err != nil {
+			return model.ModeRecord{}, err
+		}
+		return read(ctx)
 	}
-	return m.ModeReader.Read(ctx)
 }

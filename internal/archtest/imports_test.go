@@ -19,6 +19,8 @@ const (
 	helpers = "internal"         // the rest of internal/: no business of its own
 
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
+	cache   = "service/cache"      // what an instance remembers
+	worker  = "service/worker"     // what happens behind the requests: never on service, which stands in front
 )
 
 // importMap says which of our own packages a layer may import (its own subpackages always). A layer that is
@@ -26,10 +28,12 @@ const (
 var importMap = map[string][]string{
 	root:         {command},
 	command:      {app, "config", "model", lab, helpers}, // what it needs of the other parts, app offers
-	app:          {"config", "handler", "service", "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {"config", "handler", "service", cache, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
 	"handler":    {"service", "model", helpers},
-	"service":    {"repository", "lock", "queue", "model", helpers},
+	"service":    {cache, "model", helpers}, // the rest is behind its ports
+	cache:        {"model", helpers},
+	worker:       {"model", helpers},
 	"repository": {"model", helpers},
 	hotcopy:      {"model", helpers},
 	"queue":      {"model", helpers},
@@ -59,7 +63,7 @@ var testOnly = []string{
 func layer(dir string) string {
 	first, rest, _ := strings.Cut(dir, "/")
 	second, _, _ := strings.Cut(rest, "/")
-	if part := first + "/" + second; slices.Contains([]string{command, app, lab, hotcopy}, part) {
+	if part := first + "/" + second; slices.Contains([]string{command, app, lab, hotcopy, cache, worker}, part) {
 		return part
 	}
 	return first
@@ -152,7 +156,15 @@ func TestImportRules(t *testing.T) {
 		{"handler/order.go", "seckill/internal/command", false},
 		{"handler/order.go", "seckill/internal/app", false},
 		{"handler/order_test.go", "seckill/repository", true},
-		{"service/order.go", "seckill/repository", true},
+		{"service/order.go", "seckill/service/cache", true},
+		{"service/order.go", "seckill/repository", false},
+		{"service/order.go", "seckill/service/worker", false},
+		{"service/worker/persist.go", "seckill/model", true},
+		{"service/worker/persist.go", "seckill/service", false},
+		{"service/worker/persist.go", "seckill/service/cache", false},
+		{"service/worker/persist.go", "seckill/repository", false},
+		{"service/cache/cache.go", "seckill/service", false},
+		{"service/cache/cache.go", "seckill/service/worker", false},
 		{"service/order.go", "seckill/handler", false},
 		{"repository/order.go", "seckill/model", true},
 		{"repository/order.go", "seckill/service", false},

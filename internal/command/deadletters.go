@@ -237,10 +237,10 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 	if err != nil {
 		return err
 	}
-	reserved, err := a.Replayer().Replay(ctx, sequence)
+	reserved, err := a.Replayer.Replay(ctx, sequence)
 	if a.InPlaceOfServer() && reserved.ID == "" && errors.Is(err, model.ErrCopyClosed) && letter.Reservation != nil {
 		if err = a.Rebuilder.Rebuild(ctx, letter.Reservation.VoucherID); err == nil {
-			reserved, err = a.Replayer().Replay(ctx, sequence)
+			reserved, err = a.Replayer.Replay(ctx, sequence)
 		}
 	}
 	if err != nil {

@@ -25,72 +25,74 @@ var changing = map[string]kind{
 	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
-	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface,
+	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
-	"insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
+	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
 }
 
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Context DeadLetter DeadLetters Demand Detail Due Each EachProcessing Find Found Get GetMany
-	Hash Incarnation Intents Kept Known List Live Lock Marks OrderOf OrdersOf Pending Pendings Processing Quiet Read Rebuild Replace Request Selling Snapshot Stats Unlock Verify
-	Voucher Watch Watched buyers copies views`)
+	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
+	Incarnation Intents Kept Known List Live Marks OrderOf OrdersOf Patched Pending Pendings Processing Quiet Read Rebuild Selling Snapshot Stats
+	Watch Watched buyers cancel detail drain each get list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
-	"accepted": {"service/admission.go reserve", "service/admission.go publish"},
+	"accepted": {"service/order_async.go reserveGroup", "service/order_async.go publishGroup"},
 	"persisted": {
-		"service/persist.go Persist", "service/persist_batch.go commit", "repository/order_create.go attempt", "service/persist.go buryOne",
-		"service/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
+		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
+		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/cancel.go Cancel", "service/cancel.go returnUnit"},
-	"relayed":   {"service/relay.go apply", "service/relay.go note"},
-	"republish": {"service/overdue.go republish"},
-	"rebuilt":   {"service/rebuild_steps.go begin", "service/rebuild_steps.go steps"},
-	"lowered":   {"service/voucher_stock.go changeStock"},
+	"canceled":  {"service/order_query.go Cancel", "service/order_async_query.go cancel", "service/order_async_query.go returnUnit"},
+	"relayed":   {"service/worker/outbox.go apply", "service/worker/outbox.go note"},
+	"republish": {"service/worker/overdue.go republish"},
+	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
+	"lowered":   {"service/worker/stock.go Change"},
 }
 
 // together are calls between which no process needs to die, and why.
 var together = map[string]string{
-	"Cancel, Cancel":           "the second is for an order that was persisted behind the first, which changed nothing",
-	"Settle, close":            "they are of different orders: settled ones and closed ones",
-	"chunk, load":              "the first only shows that a rebuild is under way",
-	"ChangeStock, IntendStock": "the first is sync mode's, which has no copy",
-	"Publish, undo":            "the second is a defect that only tests ask for",
+	"Cancel, Cancel": "the second is for an order that was persisted behind the first, which changed nothing",
+	"Settle, close":  "they are of different orders: settled ones and closed ones",
+	"chunk, load":    "the first only shows that a rebuild is under way",
 }
 
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/confirm.go confirm":     "between the steps of publish",
-	"service/admission.go undo":      "a defect that only tests ask for",
-	"service/settle_closed.go close": "between the steps of settle",
-	"service/settle_closed.go undo":  "between the steps of settle and of the relay",
-	"service/rebuild_load.go chunk":  "between the steps of a rebuild",
-	"service/rebuild_steps.go beat":  "only shows that a rebuild is under way",
-	"service/voucher_stock.go lower": "between the steps of a stock that shrinks",
-
-	"service/admission_refusal.go marked": "does what the relay does, for a buyer whose request comes before it",
-	"service/audit_repair.go repairEach":  "does what the reconciler does, when an operator asks for it",
-	"service/relay.go retire":             "before the step that notes it, and repeated until then",
-	"service/reconcile_watch.go apply":    "repeated until the copy has the row's revision",
-	"service/voucher_stock.go apply":      "the reconciler does it if this does not",
-	"service/voucher_stock.go restore":    "repeated until the intent is gone",
-	"service/voucher.go Create":           "a voucher without a copy is loaded by the reconciler",
-	"service/voucher.go Patch":            "one transaction; the reconciler applies what the copy lacks",
-	"service/account.go create":           "no order depends on it",
-	"service/order_commit.go create":      "sync mode: one transaction, or one a voucher, between the steps of persisting",
+	"service/order_async.go confirm":          "between the steps of publishGroup",
+	"service/defect_on.go defectAfterPublish": "a defect that only tests ask for",
+	"service/worker/settle.go close":          "between the steps of settle",
+	"service/worker/settle.go undo":           "between the steps of settle and of the outbox",
+	"service/worker/rebuild_job.go chunk":     "between the steps of a rebuild",
+	"service/worker/rebuild_job.go beat":      "only shows that a rebuild is under way",
+	"service/worker/stock.go lower":           "between the steps of a stock that shrinks",
+	"service/order_async_refusal.go marked":   "does what the outbox does, for a buyer who asks before it",
+	"service/worker/audit.go repairEach":      "does what the reconciler does, when an operator asks for it",
+	"service/worker/outbox.go retire":         "before the step that notes it, and repeated until then",
+	"service/worker/reconcile.go apply":       "repeated until the hot copy has the row's revision",
+	"service/worker/stock.go Patched":         "the reconciler does it if this does not",
+	"service/worker/stock.go Created":         "a rebuild as any other: the steps of rebuilding",
+	"service/worker/mode.go open":             "a rebuild as any other: the steps of rebuilding",
+	"service/worker/intent.go restore":        "repeated until the intent is gone",
+	"service/voucher.go Create":               "a voucher without a hot copy is loaded by the reconciler",
+	"service/voucher.go Patch":                "one transaction; the reconciler applies what the hot copy lacks",
+	"service/voucher.go ChangeStock":          "the road of a stock that shrinks begins in Change",
+	"service/voucher.go Change":               "sync mode: one transaction",
+	"service/account.go create":               "no order depends on it",
+	"service/order_sync.go create":            "sync mode: one transaction, or one a voucher, between the steps of persisting",
+	"service/order_sync.go cancel":            "sync mode: one transaction",
 
 	// Commands of an operator, who sees what became of them and repeats them.
-	"service/replay.go Replay":        "the letter goes last: until then it can be replayed again",
-	"service/replay.go reserve":       "a reservation as any other: the reconciler publishes it",
-	"service/replay.go confirm":       "it only looks whether the copy is open",
-	"service/replay.go publish":       "a reservation as any other: the reconciler publishes it",
-	"service/mode_switch.go Switch":   "nothing is sold until the last step, and all of them can be repeated",
-	"service/mode_switch.go closeAll": "nothing is sold until the last step, and all of them can be repeated",
-	"service/mode_switch.go rescue":   "nothing is sold until the last step, and all of them can be repeated",
+	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",
+	"service/worker/replay.go reserve": "a reservation as any other: the reconciler publishes it",
+	"service/worker/replay.go confirm": "it only looks whether the hot copy is open",
+	"service/worker/replay.go publish": "a reservation as any other: the reconciler publishes it",
+	"service/worker/mode.go Switch":    "nothing is sold until the last step, and all of them can be repeated",
+	"service/worker/mode.go closeAll":  "nothing is sold until the last step, and all of them can be repeated",
+	"service/worker/mode.go rescue":    "nothing is sold until the last step, and all of them can be repeated",
 }
 
 func TestEveryStepIsReachedOnce(t *testing.T) {

@@ -36,3 +36,13 @@ func Until(ctx context.Context, period time.Duration, look func() (done bool, er
 		}
 	}
 }
+
+// Pause waits, but not beyond the end of ctx.
+func Pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,294 @@
+// Package cache holds what one instance remembers of vouchers for less than a
+// second. Most of a flash sale's traffic is answered from it, without a call to a
+// server.
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"seckill/internal/batch"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// maxAge is how old an entry may get before it is no longer answered
+	// from: a restock, a pause or a moved window is obeyed within one second
+	// even when every message about it was lost, so an answer must be on its
+	// way a little earlier than that.
+	maxAge = 900 * time.Millisecond
+	// refreshAge is when an entry that is in use is read anew behind the
+	// requests' backs, so that none of them waits for the database.
+	refreshAge = 300 * time.Millisecond
+	// maxEntries bounds the memory; far more vouchers than are on sale at once.
+	maxEntries = 10_000
+	// readTimeout bounds one reading. It is what an attempt to buy may take in all:
+	// a database that is slow now is no reason to give up earlier.
+	readTimeout = 4 * time.Second
+	// maxReadBatch vouchers are read by one query.
+	maxReadBatch = 500
+	// readers query at once; further reads gather behind them.
+	readers = 2
+	// maxReadings is how often a reading that was overtaken by a change is
+	// repeated before the request is told to come again.
+	maxReadings = 3
+)
+
+// Vouchers are this instance's cache entries of vouchers. Concurrent reads share
+// one query.
+type Vouchers struct {
+	source  source
+	reader  *batch.Group[string, reading] // for entries
+	views   *batch.Group[string, reading] // for people
+	slots   *lru.Cache[string, *slot]
+	loading singleflight.Group
+	jobs    sync.WaitGroup
+	closing chan struct{}
+	metrics *telemetry.Metrics
+	log     *slog.Logger
+}
+
+// slot holds the entry of one voucher.
+type slot struct {
+	entry      atomic.Pointer[entry]
+	dropped    atomic.Pointer[time.Time] // entries asked for before then are void
+	refreshing atomic.Bool
+
+	buyers  atomic.Pointer[buyers] // as they were last read
+	reading atomic.Bool            // they are being read, or were a moment ago
+}
+
+// OfDatabase makes an empty cache of what the database sells; Close ends its
+// readers.
+func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
+	reader := batch.New(dbReader{db}.read, readOptions())
+	return newVouchers(dbReader{db}, reader, reader, metrics, log)
+}
+
+// OfHotCopies makes an empty cache of what hot copies sell: vouchers are read from
+// them, and from the database where they are closed.
+func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
+	source := &hotReader{db: dbReader{db}, hot: hot, log: log}
+	return newVouchers(source, batch.New(source.read, readOptions()), batch.New(source.views, readOptions()), metrics, log)
+}
+
+func readOptions() batch.Options {
+	return batch.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: readTimeout}
+}
+
+func newVouchers(
+	source source, reader, views *batch.Group[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
+) (*Vouchers, error) {
+	slots, err := lru.New[string, *slot](maxEntries)
+	if err != nil {
+		return nil, fmt.Errorf("make the voucher cache: %w", err)
+	}
+	return &Vouchers{
+		source: source, reader: reader, views: views, slots: slots, closing: make(chan struct{}), metrics: metrics, log: log,
+	}, nil
+}
+
+// Close waits for the readings under way, or cancels them when ctx ends. It
+// must not be called twice.
+func (c *Vouchers) Close(ctx context.Context) {
+	close(c.closing)
+	c.reader.Close(ctx)
+	c.views.Close(ctx)
+	c.jobs.Wait()
+}
+
+// Read returns a voucher as it is now, never an entry: the query was sent after
+// Read was called, but is shared with others who asked meanwhile.
+func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
+	read, err := c.views.Do(ctx, id)
+	if err = errors.Join(err, read.err); err != nil {
+		return model.Voucher{}, batch.Undone("The voucher could not be read in time.", err)
+	}
+	if read.voucher == nil {
+		return model.Voucher{}, model.NotFound("voucher")
+	}
+	return *read.voucher, nil
+}
+
+// List returns one page of vouchers as they are sold, newest first; list reads the
+// database's.
+func (c *Vouchers) List(
+	ctx context.Context, q model.VoucherQuery, list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
+) (model.VoucherPage, error) {
+	phase := q.Phase
+	q = c.source.query(q)
+	for {
+		page, err := list(ctx, q)
+		if err != nil {
+			return model.VoucherPage{}, err
+		}
+		page.Items = c.source.sold(ctx, page.Items, phase)
+		if len(page.Items) > 0 || page.NextCursor == "" {
+			return page, nil
+		}
+		q.Cursor = page.NextCursor // an empty page with more behind it is of no use
+	}
+}
+
+// Shown is one voucher as it is sold.
+func (c *Vouchers) Shown(ctx context.Context, v model.Voucher) model.Voucher {
+	return c.source.sold(ctx, []model.Voucher{v}, "")[0]
+}
+
+// Stats counts a voucher's units and orders; count makes the database's counts.
+func (c *Vouchers) Stats(
+	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
+) (model.Stats, error) {
+	return c.source.stats(ctx, id, count)
+}
+
+// Drop voids the entry of a voucher: a request from now on gets a reading that
+// began after now.
+func (c *Vouchers) Drop(id string) {
+	if s, ok := c.slots.Get(id); ok {
+		now := time.Now()
+		s.dropped.Store(&now)
+	}
+}
+
+// DropAll voids every entry: messages about changes may have been missed.
+func (c *Vouchers) DropAll() {
+	for _, id := range c.slots.Keys() {
+		c.Drop(id)
+	}
+}
+
+// SoldOut voids an entry that does not know yet that nothing is left, so that the
+// next request is answered from memory.
+func (c *Vouchers) SoldOut(id string) {
+	c.dropIf(id, func(held *entry) bool { return held.voucher.Remaining > 0 })
+}
+
+// Closed voids an entry that does not know yet that the hot copy is closed.
+func (c *Vouchers) Closed(id string) {
+	c.dropIf(id, func(held *entry) bool { return !held.closed })
+}
+
+func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
+	if s, ok := c.slots.Peek(id); ok {
+		if held := s.entry.Load(); held != nil && outdated(held) {
+			c.Drop(id)
+		}
+	}
+}
+
+// Refusal answers a user who wants to buy, as far as this instance knows: nil means
+// that the request may go on, model.ErrCopyClosed that going on is of no use now.
+func (c *Vouchers) Refusal(ctx context.Context, userID, id string) error {
+	held, err := c.entry(ctx, id)
+	if err != nil {
+		return err
+	}
+	if err = held.refusal(userID, time.Now()); err != nil {
+		c.metrics.AnsweredLocally()
+	}
+	return err
+}
+
+// entry returns an entry that is fresh enough to answer from.
+func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
+	s := c.slot(id)
+	now := time.Now()
+	if held := s.fresh(now); held != nil {
+		c.metrics.CacheRead(true)
+		if now.Sub(held.asked) > refreshAge {
+			c.refresh(id, s) //nolint:contextcheck // no request waits for it
+		}
+		return held, nil
+	}
+	c.metrics.CacheRead(false)
+	for range maxReadings {
+		select {
+		case result := <-c.load(id, s): //nolint:contextcheck // it is shared by all who wait
+			if result.Err != nil {
+				return nil, batch.Undone("The voucher could not be read in time.", result.Err)
+			}
+		case <-ctx.Done():
+			return nil, batch.Undone("The voucher could not be read in time.", ctx.Err())
+		}
+		if held := s.fresh(time.Now()); held != nil {
+			return held, nil
+		}
+	}
+	return nil, model.Unavailable("The voucher is changing.", nil)
+}
+
+func (c *Vouchers) slot(id string) *slot {
+	if s, ok := c.slots.Get(id); ok {
+		return s
+	}
+	s := &slot{}
+	if before, ok, _ := c.slots.PeekOrAdd(id, s); ok {
+		return before
+	}
+	return s
+}
+
+// fresh returns the held entry unless it is void or too old.
+func (s *slot) fresh(now time.Time) *entry {
+	held := s.entry.Load()
+	if held == nil || now.Sub(held.asked) >= maxAge {
+		return nil
+	}
+	if dropped := s.dropped.Load(); dropped != nil && !held.asked.After(*dropped) {
+		return nil
+	}
+	return held
+}
+
+// refresh reads anew, and lets no request wait for it.
+func (c *Vouchers) refresh(id string, s *slot) {
+	if !s.refreshing.CompareAndSwap(false, true) {
+		return
+	}
+	c.jobs.Go(func() {
+		defer s.refreshing.Store(false)
+		<-c.load(id, s)
+	})
+}
+
+// load reads one voucher for all who wait for it.
+func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
+	return c.loading.DoChan(id, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		defer cancel()
+		fetched, err := c.fetch(ctx, id, s)
+		if err != nil {
+			return nil, err
+		}
+		s.entry.Store(fetched)
+		return nil, nil
+	})
+}
+
+func (c *Vouchers) fetch(ctx context.Context, id string, s *slot) (*entry, error) {
+	asked := time.Now()
+	read, err := c.reader.Do(ctx, id)
+	if err = errors.Join(err, read.err); err != nil {
+		return nil, err
+	}
+	fetched := &entry{asked: asked, told: time.Now(), closed: read.closed}
+	if read.voucher == nil {
+		fetched.missing = model.NotFound("voucher")
+		return fetched, nil
+	}
+	fetched.voucher = *read.voucher
+	if fetched.soldOut() {
+		fetched.buyers = c.buyersOf(s, fetched.voucher) //nolint:contextcheck // they may be read behind the requests' backs
+	}
+	return fetched, nil
+}

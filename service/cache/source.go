@@ -1,0 +1,261 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"seckill/model"
+)
+
+const (
+	// hotReadTimeout bounds one reading of hot copies. They answer in less than a
+	// millisecond; where they hang, the database must still be asked within the
+	// time of a request.
+	hotReadTimeout = 1500 * time.Millisecond
+	// statsTries is how often counts that do not add up are taken again: orders
+	// are canceled between the two looks, which is over in milliseconds.
+	statsTries = 3
+)
+
+// Database is where vouchers are, and in the order mode sync their orders.
+type Database interface {
+	// GetMany returns the vouchers that exist, with the database's clock as their
+	// ServerTime.
+	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
+	// Buyers calls yield with the user of every live order of a voucher.
+	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+}
+
+// HotCopies sell in the order mode async.
+type HotCopies interface {
+	// Read answers each of the ids; one that is not loaded is closed. With an
+	// error it answers those it can.
+	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	// Buyers calls yield with every user who has a reserved or a live order, at
+	// least once.
+	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
+}
+
+// reading is one voucher as it was read.
+type reading struct {
+	voucher *model.Voucher // nil: there is none
+	closed  bool           // its hot copy is closed
+	err     error          // it could not be read, though others could
+}
+
+// source is what sells the vouchers.
+type source interface {
+	// buyers calls yield with every user who has an order of a sold-out voucher,
+	// at least once. After errOvertaken nothing is to be made of them.
+	buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
+	// query is what the database is to be asked for a page of vouchers.
+	query(q model.VoucherQuery) model.VoucherQuery
+	// sold shows vouchers as they are sold. When a phase was asked for, those that
+	// turn out to be in another one are left out.
+	sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher
+	// stats completes the counts of the database, which count makes.
+	stats(ctx context.Context, id string, count func(context.Context, string) (model.Stats, error)) (model.Stats, error)
+}
+
+// dbReader reads the database, which sells in the order mode sync.
+type dbReader struct{ db Database }
+
+// read answers each of the ids, in order.
+func (r dbReader) read(ctx context.Context, ids []string) ([]reading, error) {
+	found, err := r.db.GetMany(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	read := make([]reading, len(ids))
+	for i, id := range ids {
+		if v, ok := found[id]; ok {
+			read[i].voucher = &v
+		}
+	}
+	return read, nil
+}
+
+func (r dbReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	return r.db.Buyers(ctx, v.ID, yield)
+}
+
+func (dbReader) query(q model.VoucherQuery) model.VoucherQuery { return q }
+
+func (dbReader) sold(_ context.Context, vouchers []model.Voucher, _ model.Phase) []model.Voucher {
+	return vouchers
+}
+
+func (dbReader) stats(
+	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
+) (model.Stats, error) {
+	return count(ctx, id)
+}
+
+// hotReader reads the hot copies, which sell in the order mode async. They go on
+// when the database is away.
+type hotReader struct {
+	db     dbReader
+	hot    HotCopies
+	silent atomic.Bool // the log says that the hot copies cannot be read
+	log    *slog.Logger
+}
+
+// read reads vouchers from their hot copies where those are open. Whether
+// another one can be bought at all the database knows: it may have ended, or
+// never have existed.
+func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
+	hot, hotErr := r.look(ctx, ids)
+	read := make([]reading, len(ids))
+	var rest []string
+	for i, id := range ids {
+		if open, ok := hot[id]; ok && open.State == model.CopyOpen {
+			read[i].voucher = &open.Voucher
+		} else {
+			rest = append(rest, id)
+		}
+	}
+	if len(rest) == 0 {
+		return read, nil
+	}
+	found, err := r.db.db.GetMany(ctx, rest)
+	for i, id := range ids {
+		if read[i].voucher != nil {
+			continue
+		}
+		v, exists := found[id]
+		_, known := hot[id]
+		switch {
+		case err != nil:
+			read[i].err = err
+		case !exists:
+		case !known && v.Refusal(v.ServerTime) == nil:
+			// Not known to be closed: an older entry may be used on.
+			read[i].err = model.Unavailable("The sale cannot be looked at.", hotErr)
+		default:
+			read[i] = reading{voucher: &v, closed: true}
+		}
+	}
+	return read, nil
+}
+
+// views reads vouchers from the database, because hot copies know no titles,
+// and shows of them what is left in the hot copies.
+func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) {
+	read, err := r.db.read(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
+	for i, id := range ids {
+		if read[i].voucher != nil {
+			shown := shownAs(*read[i].voucher, hot[id])
+			read[i].voucher = &shown
+		}
+	}
+	return read, nil
+}
+
+// buyers reads who has a mark in the hot copy. The copy is looked at once more
+// behind that: one that was closed or rebuilt meanwhile may have shown none.
+func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
+	err := r.hot.Buyers(ctx, v.ID, yield)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return errOvertaken
+	}
+	if err != nil {
+		return err
+	}
+	hot, err := r.look(ctx, []string{v.ID})
+	if err != nil {
+		return err
+	}
+	if now := hot[v.ID]; now.State != model.CopyOpen || now.Voucher.Version != v.Version {
+		return errOvertaken
+	}
+	return nil
+}
+
+// look reads hot copies, and tells the log when that begins and ends to fail.
+func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
+	defer cancel()
+	hot, err := r.hot.Read(reading, ids)
+	if err != nil {
+		err = fmt.Errorf("read %d hot copies: %w", len(ids), err)
+		if ctx.Err() == nil && r.silent.CompareAndSwap(false, true) {
+			r.log.WarnContext(ctx, "the hot copies cannot be read", slog.Any("error", err))
+		}
+		return hot, err
+	}
+	if r.silent.CompareAndSwap(true, false) {
+		r.log.InfoContext(ctx, "the hot copies can be read again")
+	}
+	return hot, nil
+}
+
+// shownAs is a voucher as it is sold from an open hot copy: what is left, and
+// the clock. The two halves of what is left (stock = remaining + reserved +
+// live) must come from one place. A hot copy that is not open changes nothing.
+func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
+	if hot.State != model.CopyOpen {
+		return v
+	}
+	v.Stock, v.Remaining = hot.Voucher.Stock, hot.Voucher.Remaining
+	return v.At(hot.Voucher.ServerTime)
+}
+
+// query asks for live and sold-out vouchers alike: which of the two a voucher is,
+// its hot copy knows.
+func (r *hotReader) query(q model.VoucherQuery) model.VoucherQuery {
+	if q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut {
+		q.Phase, q.OnSale = "", true
+	}
+	return q
+}
+
+func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher {
+	if len(vouchers) == 0 {
+		return vouchers
+	}
+	ids := make([]string, len(vouchers))
+	for i, v := range vouchers {
+		ids[i] = v.ID
+	}
+	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
+	for i, v := range vouchers {
+		vouchers[i] = shownAs(v, hot[v.ID])
+	}
+	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
+}
+
+// stats counts the reserved orders besides. They have no rows yet: they are what
+// neither remains nor is sold. Rows are counted first, because then an order that
+// is persisted in between is counted as reserved, not twice.
+func (r *hotReader) stats(
+	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
+) (model.Stats, error) {
+	var stats model.Stats
+	for range statsTries {
+		var err error
+		if stats, err = count(ctx, id); err != nil {
+			return stats, err
+		}
+		hot, _ := r.look(ctx, []string{id})
+		if hot[id].State != model.CopyOpen {
+			return stats, nil // the database's numbers must do
+		}
+		v := hot[id].Voucher
+		stats.Stock, stats.Remaining = v.Stock, v.Remaining
+		if stats.Reserved = v.Stock - v.Remaining - stats.Sold; stats.Reserved >= 0 {
+			break
+		}
+	}
+	stats.Reserved = max(stats.Reserved, 0)
+	stats.OrdersByStatus[model.OrderProcessing] = stats.Reserved
+	return stats, nil
+}

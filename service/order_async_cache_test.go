@@ -1,0 +1,180 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// A hot copy that is closed says nothing about the sale: not even that it is sold
+// out, though it was a moment ago.
+func TestClosedCopyIsNeverSoldOut(t *testing.T) {
+	t.Parallel()
+	for name, hide := range map[string]func(s hotShop){
+		"closed":     func(s hotShop) { s.hot.state = model.CopyClosed },
+		"rebuilding": func(s hotShop) { s.hot.state = model.CopyRebuilding },
+	} {
+		for _, known := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", known ", known), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := newHotShop(t, nil)
+					s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
+					if known {
+						s.hot.with(func() { s.hot.voucher.Stock = 0 })
+						s.refused(t, "alice", model.CodeSoldOut)
+					} else {
+						s.buys(t, "bob")
+					}
+					s.hot.with(func() { hide(s) })
+					if known {
+						<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
+					}
+					for range 3 {
+						if refusal := s.refused(t, "alice", model.CodeUnavailable); refusal.RetryAfter != time.Second {
+							t.Errorf("come again after %v", refusal.RetryAfter)
+						}
+					}
+					if s.doctor.requests.Load() < 3 {
+						t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
+					}
+					if n := s.hot.reserves.Load(); n > 2 {
+						t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
+					}
+					s.hot.with(func() { s.hot.state, s.hot.voucher.Stock = model.CopyOpen, 5 })
+					<-time.After(900 * time.Millisecond)
+					s.buys(t, "alice")
+				})
+			})
+		}
+	}
+}
+
+// Whatever the state of the hot copy, the window and the state of the sale are
+// told, by the database where need be.
+func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(v *model.Voucher)
+		want   model.Code
+	}{
+		"ended":    {func(v *model.Voucher) { v.EndAt = time.Now().Add(-time.Minute) }, model.CodeEnded},
+		"paused":   {func(v *model.Voucher) { v.State = model.VoucherPaused }, model.CodePaused},
+		"upcoming": {func(v *model.Voucher) { v.BeginAt = time.Now().Add(time.Minute) }, model.CodeNotStarted},
+		"draft":    {func(v *model.Voucher) { v.State = model.VoucherDraft }, model.CodeNotFound},
+		"nowhere":  {func(v *model.Voucher) { v.ID = "another" }, model.CodeNotFound},
+	} {
+		for _, gone := range []error{nil, errors.New("connection refused")} {
+			for _, known := range []bool{true, false} {
+				t.Run(fmt.Sprint(name, ", Redis says ", gone, ", was open ", known), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						s := newHotShop(t, nil)
+						if known && gone == nil { // the hot copy itself says that it is closed
+							s.buys(t, "bob")
+						}
+						s.table.Change(tt.change)
+						s.hot.with(func() { s.hot.state, s.hot.down = model.CopyClosed, gone })
+						s.refused(t, "alice", tt.want)
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.table.Fail(model.Unavailable("gone", nil))
+		s.rows.fail(model.Unavailable("gone", nil))
+		for i := range 10 {
+			s.buys(t, fmt.Sprint("user", i))
+			<-time.After(time.Second)
+		}
+		s.refused(t, "late", model.CodeSoldOut)
+		order, err := s.Get(t.Context(), "user1", s.hot.marks["user1"], 0)
+		if err != nil || order.Status != model.OrderProcessing {
+			t.Errorf("%+v, %v", order, err)
+		}
+		if s.table.Queries.Load() != 0 || s.rows.queries.Load() != 0 {
+			t.Errorf("the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
+		}
+		s.hot.with(func() { s.hot.state = model.CopyClosed })
+		<-time.After(time.Second)
+		s.refused(t, "late", model.CodeUnavailable)
+	})
+}
+
+// One reading that fails does no harm: the copy that is held is good for its time.
+func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		_ = s.buys(t, "alice")
+		s.hot.with(func() { s.hot.down = errors.New("connection reset") })
+		<-time.After(300*time.Millisecond + time.Millisecond)
+		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // refreshes in vain
+			t.Errorf("%v", err)
+		}
+		<-time.After(100 * time.Millisecond)
+		s.hot.with(func() { s.hot.down = nil })
+		s.buys(t, "bob")
+		if s.doctor.requests.Load() != 0 {
+			t.Error("a rebuild was asked for of a copy that is only not reached")
+		}
+	})
+}
+
+// The flag is told to losers only, from a reading of the buyers during which
+// nothing changed.
+func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		for i := range 10 {
+			s.buys(t, fmt.Sprint("winner", i))
+		}
+		s.refused(t, "loser", model.CodeSoldOut)
+		<-time.After(10 * time.Millisecond)
+		before := s.hot.reserves.Load()
+		for i := range 10 {
+			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
+			if refusal.OrderID != s.hot.marks[fmt.Sprint("winner", i)] {
+				t.Errorf("%+v", refusal)
+			}
+			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
+		}
+		if n := s.hot.reserves.Load() - before; n != 10 {
+			t.Errorf("%d calls for 10 winners and 10 losers", n)
+		}
+	})
+}
+
+func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s hotShop){
+		"another buyer": func(s hotShop) { delete(s.hot.marks, "alice"); s.hot.marks["bob"] = "b.v1" },
+		"rebuilt":       func(s hotShop) { s.hot.epoch++ },
+		"closed":        func(s hotShop) { s.hot.state = model.CopyClosed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				s.hot.with(func() { s.hot.marks["alice"], s.hot.voucher.Stock = "a.v1", 1 })
+				s.hot.buyersTook = 20 * time.Millisecond
+				time.AfterFunc(10*time.Millisecond, func() { s.hot.with(func() { change(s) }) })
+				// With a filter of the buyers he would hear that nothing is left.
+				if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
+					t.Errorf("bob was told %v from memory", err)
+				}
+			})
+		})
+	}
+}

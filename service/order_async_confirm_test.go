@@ -1,0 +1,82 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// recordsOf is the database's side of hot copies.
+type recordsOf func(ctx context.Context) (epoch int64, err error)
+
+func (r recordsOf) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
+	epoch, err := r(ctx)
+	records := map[string]model.EpochRecord{}
+	for _, id := range ids {
+		records[id] = model.EpochRecord{VoucherID: id, Epoch: epoch, OpenEpoch: epoch}
+	}
+	return records, err
+}
+
+// sameEpoch is a database that agrees with the hot copy.
+func sameEpoch(hot *hotDesk) recordsOf {
+	return func(context.Context) (int64, error) {
+		hot.mu.Lock()
+		defer hot.mu.Unlock()
+		return hot.epoch, nil
+	}
+}
+
+// Two instances that look at two Redis servers find each their own copy open.
+func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) {
+			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Read
+		})
+		s.refused(t, "alice", model.CodeUnavailable)
+		if len(s.hot.pending) != 1 {
+			t.Error("the reservation was undone")
+		}
+	})
+}
+
+func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]recordsOf{
+		"it refuses": func(context.Context) (int64, error) { return 0, errors.New("away") },
+		"it hangs":   func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked, back := 0, false
+				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) {
+					a.Epochs = recordsOf(func(ctx context.Context) (int64, error) {
+						asked++
+						if back {
+							return 2, nil
+						}
+						return away(ctx)
+					}).Read
+				})
+				began := time.Now()
+				s.buys(t, "alice")
+				if took := time.Since(began); took > recordTimeout+100*time.Millisecond {
+					t.Errorf("it took %v", took)
+				}
+				s.buys(t, "bob")
+				if asked != 1 {
+					t.Errorf("asked %d times", asked)
+				}
+				back = true
+				<-time.After(recordPause)
+				s.refused(t, "carol", model.CodeUnavailable)
+			})
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		order := s.buys(t, "alice")
+		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" || order.CreatedAt.IsZero() || order.Currency != "CNY" {
+			t.Errorf("%+v", order)
+		}
+		if !slices.Equal(s.line.users(), []string{"alice"}) || s.line.queued[0].Epoch != 1 {
+			t.Errorf("queued %+v", s.line.queued)
+		}
+		if n := s.keys.Taken.Load(); n != 0 {
+			t.Errorf("%d locks were taken, though the hot copy looks at them", n)
+		}
+		if n := s.rows.queries.Load(); n != 0 {
+			t.Errorf("the database was asked %d times", n)
+		}
+	})
+}
+
+// Whatever goes wrong behind the reservation, the order is not promised and the
+// unit not given back: the next call finds the order.
+func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"the publish fails":   func(s hotShop) { s.line.err = errors.New("no ack") },
+		"the publish is late": func(s hotShop) { s.line.took = time.Hour },
+		"the copy is rebuilt during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.with(func() { s.hot.epoch++ }) }
+		},
+		"the copy is closed during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.with(func() { s.hot.state = model.CopyClosed }) }
+		},
+		"the copy is lost during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.with(func() { s.hot.down = errors.New("connection refused") }) }
+		},
+		"the epoch is told late": func(s hotShop) { s.hot.confirmTook = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				prepare(s)
+				began := time.Now()
+				_, err := s.Place(t.Context(), "alice", "v1")
+				if model.CodeOf(err) != model.CodeUnavailable || !errors.Is(err, model.ErrUnknownOutcome) {
+					t.Errorf("%v, want UNAVAILABLE for an unknown outcome", err)
+				}
+				if took := time.Since(began); took > 6*time.Second {
+					t.Errorf("answered after %v, the longest answer is the wait of 1 s and 5 s", took)
+				}
+				if s.hot.releases.Load() != 0 || s.hot.marks["alice"] == "" || s.hot.pending[s.hot.marks["alice"]].UserID != "alice" {
+					t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.hot.marks, s.hot.pending, s.hot.releases.Load())
+				}
+				if n := servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"); n != 1 {
+					t.Errorf("%v unknown orders counted, want 1", n)
+				}
+				s.hot.with(func() { s.hot.state, s.hot.down = model.CopyOpen, nil })
+				<-time.After(time.Second)
+				again := s.refused(t, "alice", model.CodeAlreadyOrdered)
+				if again.OrderID != s.hot.marks["alice"] || again.OrderStatus != model.OrderProcessing {
+					t.Errorf("asked again: %+v", again)
+				}
+			})
+		})
+	}
+}
+
+func TestHotCopiesThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer  func(a model.ReserveRequest) *model.ReserveResult
+		took    time.Duration
+		unknown bool
+	}{
+		"unknown": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("no reply", model.ErrUnknownOutcome)}
+		}, unknown: true},
+		"refused by Redis": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("OOM", nil)}
+		}},
+		"too slow": {took: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				s.hot.admit = tt.answer
+				s.hot.took = max(tt.took, servicetest.QueryTime)
+				began := time.Now()
+				_, err := s.Place(t.Context(), "alice", "v1")
+				if model.CodeOf(err) != model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
+					t.Errorf("%v", err)
+				}
+				if took := time.Since(began); took > 6*time.Second {
+					t.Errorf("answered after %v", took)
+				}
+				if s.line.published.Load() != 0 {
+					t.Error("it was published")
+				}
+			})
+		})
+	}
+}
+
+// A client that hangs up changes nothing once the hot copy is asked.
+func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"while it is reserved":  func(s hotShop) { s.hot.took = 500 * time.Millisecond },
+		"while it is published": func(s hotShop) { s.line.took = 500 * time.Millisecond },
+		"while others are published": func(s hotShop) {
+			s.line.took = 100 * time.Millisecond
+			for i := range publishWriters { // bob stands behind them
+				go func() {
+					_, _ = s.seller.publish(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
+				}()
+				synctest.Wait()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				prepare(s)
+				ctx, hangUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer hangUp()
+				if _, err := s.Place(ctx, "bob", "v1"); model.CodeOf(err) != model.CodeUnavailable {
+					t.Errorf("%v, want UNAVAILABLE", err)
+				}
+				<-time.After(2 * time.Second)
+				if users := s.line.users(); !slices.Contains(users, "bob") {
+					t.Errorf("queued of %v, want bob's", users)
+				}
+			})
+		})
+	}
+}
+
+// Closing sees the reservations through that nobody waits for any more.
+func TestCloseSeesReservationsThrough(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.hot.took, s.line.took = time.Second, time.Second
+		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer hangUp()
+		_, _ = s.Place(ctx, "alice", "v1")
+		s.Close(t.Context())
+		if !slices.Equal(s.line.users(), []string{"alice"}) {
+			t.Errorf("queued of %v", s.line.users())
+		}
+		s.refused(t, "bob", model.CodeUnavailable)
+	})
+}
+
+func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.hot.with(func() { s.hot.voucher.Stock = 3000 })
+		s.hot.took, s.line.took, s.hot.confirmTook = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
+		var crowd sync.WaitGroup
+		var yes, no atomic.Int64
+		for i := range 5000 {
+			crowd.Go(func() {
+				switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
+				case err == nil:
+					yes.Add(1)
+				case model.CodeOf(err) == model.CodeSoldOut:
+					no.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		crowd.Wait()
+		if yes.Load() != 3000 || no.Load() != 2000 || len(s.line.users()) != 3000 {
+			t.Errorf("%d promised, %d refused, %d queued", yes.Load(), no.Load(), len(s.line.users()))
+		}
+		if r, p, c := s.hot.reserves.Load(), s.line.published.Load(), s.hot.confirms.Load(); r > 200 || p > 200 || c != p {
+			t.Errorf("%d calls, %d messages and %d looks at the epoch for 5000 orders", r, p, c)
+		}
+	})
+}
+
+// Servers that never answer do not let requests pile up.
+func TestServersThatHangAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"the hot copies": func(s hotShop) { s.hot.took = time.Hour },
+		"the queue":      func(s hotShop) { s.line.took = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				s.hot.with(func() { s.hot.voucher.Stock = 5000 })
+				prepare(s)
+				var crowd sync.WaitGroup
+				for i := range 5000 {
+					crowd.Go(func() {
+						began := time.Now()
+						if _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); model.CodeOf(err) != model.CodeUnavailable {
+							t.Errorf("%v, want UNAVAILABLE", err)
+						}
+						if took := time.Since(began); took > 6*time.Second {
+							t.Errorf("answered after %v", took)
+						}
+					})
+				}
+				crowd.Wait()
+				if n := len(s.hot.marks); n > 2*maxAdmitted {
+					t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
+				}
+				ctx, hurry := context.WithTimeout(context.Background(), time.Second)
+				defer hurry()
+				began := time.Now()
+				s.Close(ctx)
+				if took := time.Since(began); took > publishTimeout {
+					t.Errorf("closing took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsSoldInAnotherMode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mode := &watchedMode{}
+		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Selling = mode.Selling })
+		mode.err = model.Unavailable("the mode is being switched", nil)
+		s.refused(t, "alice", model.CodeUnavailable)
+		if s.hot.reserves.Load() != 0 {
+			t.Error("it was reserved")
+		}
+		mode.err = nil
+		s.buys(t, "alice")
+	})
+}
+
+type watchedMode struct{ err error }
+
+func (m *watchedMode) Selling() error { return m.err }

@@ -1,0 +1,124 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// shouts counts announcements.
+type shouts struct{ of []string }
+
+func (a *shouts) Announce(_ context.Context, id string) error {
+	a.of = append(a.of, id)
+	return nil
+}
+
+func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		announced := &shouts{}
+		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Announce = announced.Announce })
+		s.hot.with(func() { s.hot.voucher.Stock = 1 })
+		placed := s.buys(t, "alice")
+		s.persist(s.hot.pending[placed.ID])
+		s.refused(t, "bob", model.CodeSoldOut)
+		s.refused(t, "bob", model.CodeSoldOut)
+		for range 2 { // the second one changes nothing
+			order, err := s.Cancel(t.Context(), "alice", placed.ID)
+			if err != nil || order.Status != model.OrderCanceled {
+				t.Fatalf("%+v, %v", order, err)
+			}
+			if !slices.Equal(announced.of, []string{"v1"}) {
+				t.Errorf("announced %v", announced.of)
+			}
+		}
+		if !slices.Contains(s.rows.noted, placed.ID) {
+			t.Error("the outbox was not told")
+		}
+		<-time.After(time.Microsecond)
+		s.buys(t, "bob")
+		if _, err := s.Cancel(t.Context(), "alice", placed.ID); err != nil || s.hot.marks["bob"] == "" {
+			t.Errorf("bob's unit was given back with alice's: %v, marks %v", err, s.hot.marks)
+		}
+	})
+}
+
+func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"later": func(s hotShop) { s.hot.state = model.CopyClosed },
+		"away":  func(s hotShop) { s.hot.down = errors.New("connection refused") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				placed := s.buys(t, "alice")
+				s.persist(s.hot.pending[placed.ID])
+				s.hot.with(func() { prepare(s) })
+				order, err := s.Cancel(t.Context(), "alice", placed.ID)
+				if err != nil || order.Status != model.OrderCanceled {
+					t.Errorf("%+v, %v", order, err)
+				}
+				if len(s.rows.noted) != 0 {
+					t.Error("the outbox was told that it is done")
+				}
+			})
+		})
+	}
+}
+
+func TestCancelIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		prepare func(s hotShop)
+		user    string
+		id      string // empty: alice's
+		want    model.Code
+		status  model.OrderStatus
+	}{
+		"processing":                  {user: "alice", want: model.CodeIllegalState, status: model.OrderProcessing},
+		"processing, somebody else's": {user: "bob", want: model.CodeNotFound},
+		"paid": {prepare: func(s hotShop) {
+			s.rows.put(model.Order{ID: "p.v1", UserID: "alice", Status: model.OrderPaid})
+		}, user: "alice", id: "p.v1", want: model.CodeIllegalState, status: model.OrderPaid},
+		"nowhere":                 {user: "alice", id: "no.v1", want: model.CodeNotFound},
+		"an id that cannot exist": {user: "alice", id: "no", want: model.CodeNotFound},
+		"nowhere, copy closed": {
+			prepare: func(s hotShop) { s.hot.state = model.CopyClosed },
+			user:    "alice", id: "no.v1", want: model.CodeUnavailable,
+		},
+		"database away": {
+			prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", model.ErrUnknownOutcome)) },
+			user:    "alice", want: model.CodeUnavailable,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, nil)
+				id := s.buys(t, "alice").ID
+				if tt.id != "" {
+					id = tt.id
+				}
+				if tt.prepare != nil {
+					tt.prepare(s)
+				}
+				order, err := s.Cancel(t.Context(), tt.user, id)
+				refusal, _ := errors.AsType[*model.Error](err)
+				if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
+					t.Errorf("%+v, %v; want %s", order, err, tt.want)
+				}
+				if s.hot.releases.Load() != 0 {
+					t.Error("a unit was given back")
+				}
+			})
+		})
+	}
+}

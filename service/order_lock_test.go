@@ -1,0 +1,197 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// Where the hot copy looks at the locks itself, one is taken only when somebody
+// else holds it.
+func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.hot.with(func() { s.hot.locked["alice"] = true })
+		s.keys.Took = 300 * time.Millisecond // until the other one gives it back
+		time.AfterFunc(s.keys.Took, func() { s.hot.with(func() { s.hot.locked["alice"] = false }) })
+		s.line.during = func() {
+			if s.keys.Holds("alice") {
+				t.Error("the lock was held over the publish")
+			}
+		}
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+			if a.Locked != s.keys.Holds("alice") {
+				t.Errorf("asked with locked = %v", a.Locked)
+			}
+			return nil
+		}
+		began := time.Now()
+		s.buys(t, "alice")
+		if took := time.Since(began); took > 310*time.Millisecond {
+			t.Errorf("proceeded after %v, the lock was free after 300 ms", took)
+		}
+		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken != 1 || released != 1 {
+			t.Errorf("%d locks taken, %d given back", taken, released)
+		}
+	})
+}
+
+func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		wait  time.Duration
+		tries int64 // to take the lock
+	}{
+		"waits": {time.Second, 1},
+		"looks": {0, 0}, // the look of the hot copy was the one try
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.LockWait = tt.wait })
+				s.hot.locked["alice"] = true
+				s.keys.Busy = "lock:order:alice"
+				began := time.Now()
+				refusal := s.refused(t, "alice", model.CodeLockBusy)
+				if took := time.Since(began); took < tt.wait || took > tt.wait+50*time.Millisecond {
+					t.Errorf("answered after %v, the wait is %v", took, tt.wait)
+				}
+				if refusal.RetryAfter <= 0 {
+					t.Error("LOCK_BUSY without Retry-After")
+				}
+				if s.keys.Tried.Load() != tt.tries {
+					t.Errorf("%d tries to take the lock, want %d", s.keys.Tried.Load(), tt.tries)
+				}
+				if len(s.hot.marks) != 0 || len(s.line.users()) != 0 {
+					t.Errorf("changed: marks %v, queued %v", s.hot.marks, s.line.users())
+				}
+			})
+		})
+	}
+}
+
+// What came to an end while the lock was waited for is told, and the lock given back.
+func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.hot.locked["alice"] = true
+		s.keys.Took = 950 * time.Millisecond
+		time.AfterFunc(100*time.Millisecond, func() {
+			s.hot.with(func() { s.hot.voucher.State = model.VoucherPaused })
+			s.cache.Drop("v1")
+		})
+		s.refused(t, "alice", model.CodePaused)
+		if s.keys.Holds("alice") || s.hot.reserves.Load() != 1 {
+			t.Errorf("lock held %v, %d calls", s.keys.Holds("alice"), s.hot.reserves.Load())
+		}
+	})
+}
+
+// Locks that live elsewhere are really taken, around the reservation only.
+func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
+		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+			if !a.Locked || !s.keys.Holds(a.UserID) {
+				t.Errorf("reserved without the lock: %+v", a)
+			}
+			return nil
+		}
+		s.line.during = func() {
+			if s.keys.Holds("alice") {
+				t.Error("the lock was held over the publish")
+			}
+		}
+		s.buys(t, "alice")
+		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken != 1 || released != 1 {
+			t.Errorf("%d locks taken, %d given back", taken, released)
+		}
+		s.keys.Busy = "lock:order:bob"
+		s.refused(t, "bob", model.CodeLockBusy)
+		if s.hot.marks["bob"] != "" {
+			t.Error("reserved without the lock")
+		}
+	})
+}
+
+func TestLocksThatCannotBeHad(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"the store is gone": func(s hotShop) { s.keys.Err = errors.New("connection refused") },
+		"lost at once":      func(s hotShop) { s.keys.Lost = true },
+	} {
+		for _, script := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", script locks ", script), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
+					s.hot.locked["alice"] = true
+					prepare(s)
+					s.refused(t, "alice", model.CodeUnavailable)
+					if s.hot.marks["alice"] != "" || s.keys.Holds("alice") {
+						t.Errorf("marks %v, lock held %v", s.hot.marks, s.keys.Holds("alice"))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Who is answered before it is decided keeps his lock until it is.
+func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, func(o *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
+		s.hot.took = time.Second
+		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer hangUp()
+		if _, err := s.Place(ctx, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("%v, want an unknown outcome", err)
+		}
+		if !s.keys.Holds("alice") {
+			t.Error("the lock was given back in the middle of the reservation")
+		}
+		<-time.After(2 * time.Second)
+		if s.keys.Holds("alice") || !slices.Equal(s.line.users(), []string{"alice"}) {
+			t.Errorf("afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
+		}
+	})
+}
+
+func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
+	t.Parallel()
+	for _, script := range []bool{true, false} {
+		t.Run(fmt.Sprint("script locks ", script), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
+				s.hot.locked["alice"] = true
+				s.keys.Busy = "lock:order:alice"
+				var crowd sync.WaitGroup
+				for range 2 * maxAdmitted {
+					crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
+				}
+				<-time.After(100 * time.Millisecond)
+				began := time.Now()
+				s.buys(t, "bob")
+				if took := time.Since(began); took > 100*time.Millisecond {
+					t.Errorf("bob waited %v behind alice", took)
+				}
+				crowd.Wait()
+				if n := len(s.gate); n != 0 {
+					t.Errorf("%d never left the gate", n)
+				}
+			})
+		})
+	}
+}

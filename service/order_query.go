@@ -1,0 +1,68 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+// Get returns a user's own order. With wait it answers as soon as the order
+// is not processing any more, at most that long; committed orders never are.
+func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	return s.get(ctx, userID, orderID, wait)
+}
+
+// own hides the orders of others.
+func own(order model.Order, userID string) (model.Order, error) {
+	if order.UserID != userID {
+		return model.Order{}, model.NotFound("order")
+	}
+	return order, nil
+}
+
+// List returns one page of orders, newest first.
+func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	return s.list(ctx, q)
+}
+
+// Each calls yield with every order of a voucher, newest first, for
+// administrators. NOT_FOUND comes before the first call.
+func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	if !model.ValidID(q.VoucherID) {
+		return model.NotFound("voucher")
+	}
+	if _, err := s.Cache.Read(ctx, q.VoucherID); err != nil {
+		return err
+	}
+	return s.each(ctx, q, yield)
+}
+
+// Detail returns any user's order with its history, for administrators.
+func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.OrderDetail{}, model.NotFound("order")
+	}
+	return s.detail(ctx, orderID)
+}
+
+// Cancel cancels a user's own unpaid order. Its unit is on sale again before
+// this answers, or a moment later when a hot copy cannot be told now. An order
+// that is canceled already comes back as it is.
+func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	failpoint.Reach(failpoint.BeforeCancel)
+	order, changed, err := s.cancel(ctx, userID, orderID)
+	if changed || errors.Is(err, model.ErrUnknownOutcome) {
+		announceChange(ctx, s.Cache, s.Announce, s.Log, voucherID)
+	}
+	return order, err
+}

@@ -1,0 +1,62 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"seckill/model"
+)
+
+// empty has no orders.
+type empty struct{ OrderStore }
+
+func (empty) Get(context.Context, string) (model.Order, error) {
+	return model.Order{}, model.NotFound("order")
+}
+
+func (empty) Detail(context.Context, string) (model.OrderDetail, error) {
+	return model.OrderDetail{}, model.NotFound("order")
+}
+
+// An instance of another order mode than the database's sees no reservations:
+// it must not deny an order that was promised, nor change what it cannot see.
+func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	sells := func() error { return nil }
+	switching := func() error { return model.Unavailable("another order mode", nil) }
+	for name, want := range map[string]struct {
+		selling Selling
+		code    model.Code
+	}{
+		"its own":     {sells, model.CodeNotFound},
+		"another one": {switching, model.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			orders := &Orders{seller: &syncSeller{OrderDeps: OrderDeps{Store: empty{}, Selling: want.selling}}}
+			_, got := orders.Get(t.Context(), "alice", "1.v", 0)
+			_, detail := orders.Detail(t.Context(), "1.v")
+			for _, err := range []error{got, detail} {
+				if model.CodeOf(err) != want.code {
+					t.Errorf("%v, want %s", err, want.code)
+				}
+			}
+		})
+	}
+	vouchers := NewVouchers(VoucherDeps{Selling: switching})
+	title := "Tea"
+	_, patched := vouchers.Patch(t.Context(), "v", model.VoucherPatch{Title: &title})
+	_, stocked := vouchers.ChangeStock(t.Context(), "v", model.StockChange{Stock: new(int64)}, model.Idempotency{})
+	if err := errors.Join(patched, stocked); model.CodeOf(patched) != model.CodeUnavailable || model.CodeOf(stocked) != model.CodeUnavailable {
+		t.Errorf("changed all the same: %v", err)
+	}
+}
+
+func TestNothingIsRebuiltInSync(t *testing.T) {
+	t.Parallel()
+	vouchers := NewVouchers(VoucherDeps{Stock: SyncStock{}, Selling: func() error { return nil }})
+	if err := vouchers.Rebuild(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package servicetest
+
+// raceDetector says that these tests were built with -race.
+const raceDetector = false

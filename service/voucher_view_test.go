@@ -1,0 +1,129 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// shelf is a store of one voucher.
+type shelf struct {
+	VoucherStore // of the rest nothing is called
+
+	table *servicetest.Table
+	sold  int64
+	count func()
+}
+
+func (s *shelf) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
+	v, err := s.table.GetMany(context.Background(), []string{"v1"})
+	return model.VoucherPage{Items: []model.Voucher{v["v1"]}}, err
+}
+
+func (s *shelf) Stats(context.Context, string) (model.Stats, error) {
+	v := s.table.Voucher
+	stats := model.Stats{Stock: v.Stock, Remaining: v.Remaining, Sold: s.sold, OrdersByStatus: map[model.OrderStatus]int64{
+		model.OrderUnpaid: s.sold, model.OrderProcessing: 0,
+	}}
+	if s.count != nil {
+		s.count()
+	}
+	return stats, nil
+}
+
+// Three of ten units are sold in the database, and two more are reserved.
+func newShelf(t *testing.T) (*Vouchers, *shelf, hotShop) {
+	t.Helper()
+	s := newHotShop(t, nil)
+	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
+	for _, user := range []string{"a", "b", "c", "d", "e"} {
+		s.hot.marks[user] = user + ".v1"
+	}
+	rows := &shelf{table: s.table, sold: 3}
+	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: s.cache}), rows, s
+}
+
+func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		prepare   func(s hotShop)
+		remaining int64
+		phase     model.Phase
+		reserved  int64
+	}{
+		"open":     {func(hotShop) {}, 5, model.PhaseLive, 2},
+		"sold out": {func(s hotShop) { s.hot.voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
+		"closed":   {func(s hotShop) { s.hot.state = model.CopyClosed }, 7, model.PhaseLive, 0},
+		"away":     {func(s hotShop) { s.hot.down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				vouchers, _, s := newShelf(t)
+				tt.prepare(s)
+				v, err := vouchers.Get(t.Context(), "v1", false)
+				if err != nil || v.Remaining != tt.remaining || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
+					t.Errorf("%+v, %v", v, err)
+				}
+				for _, phase := range model.Phases() {
+					page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
+					if err != nil || page.Items == nil {
+						t.Errorf("%+v, %v", page, err)
+					}
+					if shown := len(page.Items) == 1; s.hot.state == model.CopyOpen && s.hot.down == nil && shown != (phase == tt.phase) {
+						t.Errorf("asked for %s, shown %v", phase, shown)
+					}
+				}
+				page, err := vouchers.List(t.Context(), model.VoucherQuery{})
+				if err != nil || len(page.Items) != 1 || page.Items[0].Remaining != tt.remaining || page.Items[0].Phase != tt.phase {
+					t.Errorf("%+v, %v", page, err)
+				}
+				stats, err := vouchers.Stats(t.Context(), "v1")
+				if err != nil || stats.Reserved != tt.reserved || stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
+					stats.Remaining != tt.remaining || stats.Sold != 3 || stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
+					t.Errorf("%+v, %v", stats, err)
+				}
+			})
+		})
+	}
+}
+
+func TestViewNeedsTheDatabaseAndKnowsWhatIsNotThere(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		vouchers, _, s := newShelf(t)
+		if _, err := vouchers.Get(t.Context(), "v2", true); model.CodeOf(err) != model.CodeNotFound {
+			t.Errorf("%v, want NOT_FOUND", err)
+		}
+		s.table.Fail(model.Unavailable("gone", nil))
+		if _, err := vouchers.Get(t.Context(), "v1", true); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("%v, want UNAVAILABLE", err)
+		}
+	})
+}
+
+// Counts that were taken across a cancellation are taken again.
+func TestStatsAreNeverNegative(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		vouchers, rows, s := newShelf(t)
+		rows.sold = 5
+		rows.count = func() { // a user cancels between the two looks
+			rows.count = nil
+			rows.sold = 4
+			s.hot.with(func() { delete(s.hot.marks, "a") })
+		}
+		stats, err := vouchers.Stats(t.Context(), "v1")
+		if err != nil || stats.Reserved != 0 || stats.Sold != 4 || stats.Remaining != 6 {
+			t.Errorf("%+v, %v", stats, err)
+		}
+		rows.sold = 9 // for good: the copy is wrong
+		if stats, _ := vouchers.Stats(t.Context(), "v1"); stats.Reserved != 0 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}

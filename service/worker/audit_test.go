@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		spoil func(*stage)
+		found string // of order o1; empty: nothing, and balanced
+	}{
+		"nothing":                       {func(s *stage) { s.sell("o1", "u1") }, ""},
+		"a live order without a mark":   {func(s *stage) { s.sell("o1", "u1"); delete(s.marks[1], "u1") }, "does not know"},
+		"a mark without an order":       {func(s *stage) { s.marks[1]["u1"] = "o1" }, "without an order"},
+		"a closed order with its mark":  {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1") }, "still taken"},
+		"a reservation that is nowhere": {func(s *stage) { s.admit("o1", "u1") }, "neither"},
+		"a reservation in the queue":    {func(s *stage) { s.publish(s.admit("o1", "u1")) }, ""},
+		"one that was not settled": {func(s *stage) {
+			r := s.admit("o1", "u1")
+			s.sell("o1", "u1")
+			s.pendings[1]["o1"] = r
+		}, "still reserved"},
+		"another stock":      {func(s *stage) { s.hot.Voucher.Stock = 11 }, "-"},
+		"a database too low": {func(s *stage) { s.voucher.Remaining = 8 }, "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				for i := range 20 {
+					s.voucher.Stock++
+					s.voucher.Remaining++
+					s.hot.Voucher.Stock++
+					s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
+				}
+				tt.spoil(s)
+				<-time.After(time.Minute) // nothing is young any more
+				audit, err := s.Auditor.Audit(t.Context(), "v1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if audit.Balanced != (tt.found == "") {
+					t.Errorf("balanced %v: %+v", audit.Balanced, audit)
+				}
+				if named := tt.found != "" && tt.found != "-"; named != (len(audit.Drift) == 1) {
+					t.Fatalf("drift: %+v", audit.Drift)
+				} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
+					t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
+				}
+				if audit.Redis.Reserved+int64(len(s.marks[1]))-audit.Redis.Buyers != int64(len(s.pendings[1])) {
+					t.Errorf("redis: %+v", audit.Redis)
+				}
+			})
+		})
+	}
+}
+
+func TestAuditLeavesOutWhatIsYoung(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		<-time.After(4 * time.Second)
+		if audit, err := s.Auditor.Audit(t.Context(), "v1"); err != nil || !audit.Balanced {
+			t.Errorf("%+v, %v", audit, err)
+		}
+		<-time.After(2 * time.Second)
+		if audit, err := s.Auditor.Audit(t.Context(), "v1"); err != nil || len(audit.Drift) != 2 {
+			t.Errorf("later: %+v, %v", audit, err)
+		}
+	})
+}
+
+func TestAuditOfAClosedCopy(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.lose()
+	audit, err := s.Auditor.Audit(t.Context(), "v1")
+	if err != nil || audit.Balanced || audit.Redis.State != "closed" {
+		t.Errorf("on sale: %+v, %v", audit, err)
+	}
+	s.voucher.EndAt = time.Now().Add(-2 * time.Hour) // it may be gone by now
+	audit, err = s.Auditor.Audit(t.Context(), "v1")
+	if err != nil || !audit.Balanced {
+		t.Errorf("long over: %+v, %v", audit, err)
+	}
+}
+
+func TestAuditIsUnavailableWithoutRedisOrTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"hot.read", "queue.backlog"} {
+		s := newStage(t)
+		s.fail(step, errors.New("connection refused"))
+		if _, err := s.Auditor.Audit(t.Context(), "v1"); model.CodeOf(err) != model.CodeUnavailable {
+			t.Errorf("%s: %v", step, err)
+		}
+	}
+}
+
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		delete(s.marks[1], "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.marks[1]["u3"] = "o3"
+		s.admit("o4", "u4")
+		<-time.After(time.Minute)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			<-time.After(time.Second)
+			s.work(t)
+		}()
+		if _, err := s.Auditor.Repair(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		audit, err := s.Auditor.Audit(t.Context(), "v1")
+		if err != nil || !audit.Balanced || len(audit.Drift) != 0 {
+			t.Errorf("%+v, %v", audit, err)
+		}
+		s.balanced(t)
+		if !s.rows["o4"].Live() {
+			t.Errorf("%+v", s.rows["o4"])
+		}
+	})
+}
+
+func TestAuditOf100000OrdersIsQuick(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.voucher.Stock, s.voucher.Remaining, s.hot.Voucher.Stock = 100_000, 100_000, 100_000
+	for i := range 100_000 {
+		s.sell(fmt.Sprintf("order-%d.v1", i), fmt.Sprint("user", i))
+	}
+	delete(s.marks[1], "user77")
+	began := time.Now()
+	audit, err := s.Auditor.Audit(t.Context(), "v1")
+	if err != nil || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "order-77.v1" {
+		t.Errorf("%+v, %v", audit, err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,148 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// One node of a Cluster that is away has the copy of the voucher v0; that of v1
+// is on another one. Nothing that v1 needs may wait for v0.
+
+// awayFor is hot copies of which v0 cannot be asked.
+type awayFor struct{ hotSide }
+
+var errNode = errors.New("the node is away")
+
+func (a awayFor) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	copies, err := a.hotSide.Read(ctx, ids)
+	return copies, errors.Join(err, errNode)
+}
+
+func (a awayFor) Due(ctx context.Context, voucherID string, age time.Duration, limit int) ([]model.Reservation, error) {
+	if voucherID == "v0" {
+		return nil, errNode
+	}
+	return a.hotSide.Due(ctx, voucherID, age, limit)
+}
+
+func (a awayFor) Settle(ctx context.Context, voucherID string, ids []string) error {
+	if voucherID == "v0" {
+		return errNode
+	}
+	return a.hotSide.Settle(ctx, voucherID, ids)
+}
+
+func (a awayFor) Release(ctx context.Context, r model.Release) (bool, error) {
+	if r.VoucherID == "v0" {
+		return false, errNode
+	}
+	return a.hotSide.Release(ctx, r)
+}
+
+// both are the records of both vouchers.
+type both struct{ dbSide }
+
+func (b both) Watched(ctx context.Context) ([]model.EpochRecord, error) {
+	records, err := b.dbSide.Watched(ctx)
+	return append([]model.EpochRecord{{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}}, records...), err
+}
+
+func (b both) Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error) {
+	records, err := b.dbSide.Read(ctx, ids)
+	records["v0"] = model.EpochRecord{VoucherID: "v0", Epoch: 1, OpenEpoch: 1}
+	return records, err
+}
+
+// lookWithout takes looks at everything while v0 cannot be asked.
+func (s *stage) lookWithout(t *testing.T) {
+	t.Helper()
+	r := s.Reconciler
+	r.Epochs, r.Hot, r.due.Hot = both{dbSide{s}}, awayFor{hotSide{s}}, awayFor{hotSide{s}}
+	for range 3 {
+		if r.watch(t.Context()) == nil {
+			t.Error("nobody is told that v0 is away")
+		}
+	}
+}
+
+func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1") // its publisher dies
+		<-time.After(time.Minute)
+		s.lookWithout(t)
+		s.work(t)
+		if !s.rows["o1"].Live() {
+			t.Error("what a dead process left is not published again")
+		}
+		s.lose()
+		s.lookWithout(t)
+		s.serveRebuilds(t.Context())
+		s.balanced(t)
+	})
+}
+
+func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.Settler.Hot = awayFor{hotSide{s}}
+		s.outbox = append(s.outbox, model.Release{ID: 1, OrderID: "x", VoucherID: "v0", UserID: "u"})
+		s.sell("o1", "u1")
+		s.cancel("o1")
+		r := s.Reconciler.outbox
+		if err := r.pass(t.Context()); !errors.Is(err, errNode) || s.remaining() != 10 || len(s.outbox) != 1 {
+			t.Errorf("%v, %d remain, %d releases wait", err, s.remaining(), len(s.outbox))
+		}
+
+		settled, soldOut := s.admit("o2", "u2"), s.admit("o3", "u3")
+		s.rows["o3"] = model.Order{ID: "o3", VoucherID: "v1", UserID: "u3", Status: model.OrderFailed, Reason: model.ReasonSoldOut}
+		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid}
+		s.voucher.Remaining--
+		err := s.Settler.settle(t.Context(), []decided{
+			{row: model.Order{ID: "y", VoucherID: "v0", UserID: "u", Status: model.OrderUnpaid}},
+			{reservation: settled, row: s.rows["o2"]},
+			{reservation: soldOut, row: s.rows["o3"]},
+		})
+		if !errors.Is(err, errNode) || len(s.pendings[1]) != 0 {
+			t.Errorf("%v, %d reservations", err, len(s.pendings[1]))
+		}
+		s.serveRebuilds(t.Context())
+		if s.balanced(t); s.hot.Epoch != 2 {
+			t.Error("the copy that sells too much is not replaced")
+		}
+	})
+}
+
+// A rebuild that opens between two readings gives what it carries another epoch,
+// in which it must be published.
+func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1")
+		<-time.After(time.Minute)
+		r := s.employ(servicetest.NewLocks()).Reconciler
+		if err := r.watch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.on["hot.due"] = func() error { // the copy was read before
+			delete(s.on, "hot.due")
+			return s.Rebuilder.Rebuild(t.Context(), "v1")
+		}
+		if err := r.watch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.work(t)
+		if row := s.rows["o1"]; !row.Live() {
+			t.Errorf("%+v", row)
+		}
+	})
+}

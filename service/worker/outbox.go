@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+const (
+	// relayPage is how many returned units are read at once.
+	relayPage = 500
+	// maxRelayPages bounds one pass, and relayTurn what it does for one voucher
+	// before it looks after the others.
+	maxRelayPages = 20
+	relayTurn     = 2
+)
+
+// outbox brings returned units to the hot copies. The process that gave a
+// unit back has tried that already; this is for what it left when it died, or met
+// a closed hot copy.
+type outbox struct {
+	Parts
+
+	settler  *Settler
+	rebuilds *Rebuilder
+
+	last    model.Release // where the latest pass has ended; used by one goroutine
+	waiting int           // releases that were left since the outbox was begun
+}
+
+// pass relays what is in the outbox, in turns of vouchers. What meets a closed
+// copy stays for later, and the rest of its voucher with it. A pass that does not
+// come to the end is continued by the next.
+func (o *outbox) pass(ctx context.Context) error {
+	later := map[string]bool{}
+	turns := map[string]int{}
+	more := false // some voucher's turn was over before its releases were
+	var failed []error
+	for range maxRelayPages {
+		page, err := o.Database.After(ctx, o.last, relayPage)
+		if err != nil {
+			return errors.Join(append(failed, fmt.Errorf("read returned units: %w", err))...)
+		}
+		if len(page) == 0 {
+			o.Metrics.ReleasesWaiting(o.waiting)
+			o.last, o.waiting = model.Release{}, 0
+			if !more {
+				break
+			}
+			more = false
+			continue
+		}
+		o.last = page[len(page)-1]
+		done, err := o.apply(ctx, page, later)
+		failed = append(failed, err)
+		if err := o.note(ctx, done); err != nil {
+			return errors.Join(append(failed, err)...)
+		}
+		o.waiting += len(page) - len(done)
+		id := o.last.VoucherID
+		turns[id]++
+		if over := turns[id]%relayTurn == 0; over || later[id] {
+			o.last.ID = math.MaxInt64 // on to the next voucher
+			more = more || !later[id]
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (o *outbox) note(ctx context.Context, done []int64) error {
+	if len(done) == 0 {
+		return nil
+	}
+	if err := o.Database.Done(ctx, done); err != nil {
+		return fmt.Errorf("note %d returned units: %w", len(done), err)
+	}
+	failpoint.Reach(failpoint.AfterReleaseNoted)
+	o.Metrics.Reconciled("relayed", len(done))
+	return nil
+}
+
+// apply gives the units of one page back, one by one, and tells which are done.
+// A copy that cannot be told holds up no other one.
+func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
+	ids := make([]string, len(page))
+	for i, release := range page {
+		ids[i] = release.OrderID
+	}
+	rows, err := o.Database.Find(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read the orders of returned units: %w", err)
+	}
+	var done []int64
+	var failed []error
+	needless := map[string]bool{} // vouchers whose copies need not be told
+	for _, release := range page {
+		id := release.VoucherID
+		if later[id] {
+			continue
+		}
+		row := rows[release.OrderID] // why it was closed; without it the release alone must do
+		row.ID, row.VoucherID, row.UserID = release.OrderID, id, release.UserID
+		failpoint.Reach(failpoint.BeforeRelease)
+		applied, err := needless[id], error(nil)
+		if !applied {
+			applied, err = o.settler.undo(ctx, row)
+		}
+		failpoint.Reach(failpoint.AfterRelease)
+		if !applied && err == nil {
+			applied, err = o.retire(ctx, id)
+			needless[id] = applied
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if applied && err == nil {
+			done = append(done, release.ID)
+		} else {
+			later[id] = true
+		}
+	}
+	return done, errors.Join(failed...)
+}
+
+// retire reports whether a closed copy need not be told of the units that were
+// read before: its voucher is not sold now. Whatever is under way with the copy is
+// ended, so that it can only be loaded anew, from rows that have these units.
+func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
+	found, err := o.Database.GetMany(ctx, []string{voucherID})
+	if err != nil {
+		return false, fmt.Errorf("read voucher %s: %w", voucherID, err)
+	}
+	v, exists := found[voucherID]
+	if !exists || v.NeedsCopy() {
+		return false, nil
+	}
+	return o.rebuilds.Retire(ctx, voucherID)
+}

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+const (
+	// overdueAge is when a reservation is looked at: many times what a worker
+	// needs that is not behind, and a sixth of what may pass until the work of a
+	// dead process is settled.
+	overdueAge = 5 * time.Second
+	// overduePage bounds what one look handles of one voucher, oldest first.
+	overduePage = 1000
+)
+
+// errEnough ends a reading that was bounded.
+var errEnough = errors.New("enough was read")
+
+// overdue settles reservations that are older than they should be: their row is
+// there and Redis was not told, or they were not published, or their message
+// is lost.
+type overdue struct {
+	Parts
+
+	settler *Settler
+
+	// sighted says what the queue's newest message was when a reservation
+	// without a row was first seen, by voucher and order: once the worker has
+	// passed that, no message carries the order. Older sightings are forgotten
+	// with their reservations.
+	sighted map[string]map[string]uint64
+	before  map[string]map[string]uint64
+}
+
+// begin starts a look at all vouchers.
+func (o *overdue) begin() { o.before, o.sighted = o.sighted, map[string]map[string]uint64{} }
+
+// reconcile looks at one voucher. Its reservations name the epoch of the copy that
+// holds them: with that of an earlier one, read before a rebuild, they would be
+// published only to fail.
+func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
+	due, err := o.Hot.Due(ctx, voucherID, overdueAge, overduePage)
+	switch {
+	case errors.Is(err, model.ErrCopyClosed): // since it was read
+		return nil
+	case err != nil:
+		return fmt.Errorf("read old reservations of voucher %s: %w", voucherID, err)
+	case len(due) == 0:
+		return nil
+	}
+	missing, err := o.settle(ctx, due)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	backlog, err := o.Queue.BacklogOf(ctx, voucherID)
+	if err != nil {
+		return fmt.Errorf("look at the queue: %w", err)
+	}
+	lost := o.lost(voucherID, missing, backlog)
+	if len(lost) == 0 {
+		return nil
+	}
+	// The floor was read after the rows: one of them may have come in between.
+	if lost, err = o.settle(ctx, lost); err != nil || len(lost) == 0 {
+		return err
+	}
+	return o.republish(ctx, lost)
+}
+
+// settle tells the hot copy of those that have a row, and returns the others.
+func (o *overdue) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
+	done, missing, err := o.sort(ctx, due)
+	if err != nil || len(done) == 0 {
+		return missing, err
+	}
+	if err := o.settler.settle(ctx, done); err != nil {
+		return nil, err
+	}
+	o.Metrics.Reconciled("settled", len(done))
+	o.Log.InfoContext(ctx, "reservations were settled that their worker had left",
+		slog.Int("orders", len(done)), slog.String("first", done[0].row.ID))
+	return missing, nil
+}
+
+// lost returns the reservations which no message carries any more.
+func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog model.Backlog) []model.Reservation {
+	seen := make(map[string]uint64, len(missing))
+	var lost []model.Reservation
+	for _, r := range missing {
+		sequence, known := o.before[voucherID][r.ID]
+		switch {
+		case !known || sequence > backlog.LastSequence: // new, or the queue is another one
+			sequence = backlog.LastSequence
+		case backlog.AckFloor >= sequence:
+			lost = append(lost, r)
+		}
+		seen[r.ID] = sequence
+	}
+	o.sighted[voucherID] = seen
+	return lost
+}
+
+// republish sends reservations on their way again, unless they are among the
+// dead letters: those would come back for ever.
+func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error {
+	buried, err := o.Queue.Buried(ctx)
+	if err != nil {
+		return fmt.Errorf("list the dead letters: %w", err)
+	}
+	var again []model.Reservation
+	for _, r := range lost {
+		if !buried[r.ID] {
+			again = append(again, r)
+		}
+	}
+	if len(again) > 0 {
+		failpoint.Reach(failpoint.BeforeRepublish)
+		if err := o.Queue.Publish(ctx, again); err != nil {
+			return fmt.Errorf("publish %d orders again, the first %s: %w", len(again), again[0].ID, err)
+		}
+		failpoint.Reach(failpoint.AfterRepublish)
+		o.Metrics.Reconciled("republished", len(again))
+		o.Log.WarnContext(ctx, "orders that no message carried were published again",
+			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
+	}
+	// The buried ones too: they stay reserved, and must not fill the page.
+	if err := o.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
+	}
+	return nil
+}

@@ -1,0 +1,377 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+// persistTimeout bounds one transaction of the worker with all its
+// repetitions: longer than a request would wait, because none does. The
+// queue is told meanwhile that the message is being worked on.
+const persistTimeout = 10 * time.Second
+
+// Persister is the worker's half of an order's road: what the queue carries
+// becomes rows, and the hot copies are told.
+type Persister struct {
+	Parts
+
+	settler  *Settler
+	stored   atomic.Uint64 // orders that got a row here
+	troubles *troubles
+	suspects *suspects
+}
+
+// Persist makes rows of reservations and tells of each what the queue shall do:
+// nil means that a row is committed, UNAVAILABLE or an unknown outcome means
+// again in a while, and anything else is a bug whose message must not be lost.
+// The hot copies are told on the way; that they cannot be told changes no
+// verdict.
+//
+// Only what is known to be an order's own data (model.ErrDataRefused, or an
+// outcome that no row can hold it) sends it to the dead letters. Any other error
+// means later. Vouchers that cannot be stored are tried alone and last, and not
+// each time.
+func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
+	failpoint.Reach(failpoint.BeforePersist)
+	b := &persistence{
+		Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations)),
+	}
+	well, ill := b.sort()
+	if len(well)+len(ill) > 0 {
+		p.settler.adopt(ctx, b.reservations)
+	}
+	b.together(ctx, well)
+	b.settle(ctx)
+	b.probe(ctx, ill)
+	b.bury(ctx)
+	b.settle(ctx)
+	return b.verdicts
+}
+
+// settle tells the hot copies of what is committed by now.
+func (b *persistence) settle(ctx context.Context) {
+	b.settler.finish(ctx, b.finished)
+	b.finished = nil
+}
+
+// bury sends the poison to the dead letters, and leaves what may be the
+// database's fault in the queue.
+func (b *persistence) bury(ctx context.Context) {
+	for len(b.poison) > 0 { // one that is tried again may come again
+		p := b.poison[0]
+		b.poison = b.poison[1:]
+		r := b.reservations[p.index]
+		if !p.certain && !b.suspects.guilty(r.ID, b.stored.Load()) {
+			b.verdicts[p.index] = model.Unavailable("The database refused the order.", p.err)
+			continue
+		}
+		if !p.certain {
+			// The database is well now, and may not have been when it refused.
+			err := b.commit(ctx, []int{p.index})
+			if err == nil {
+				continue // judged
+			}
+			if !errors.Is(err, model.ErrDataRefused) {
+				b.verdicts[p.index] = err
+				continue
+			}
+		}
+		b.verdicts[p.index] = b.buryOne(ctx, r, p.err)
+	}
+}
+
+// buryOne writes the letter first: as soon as the failed row is there, the unit
+// goes back on sale, and what the order was could not be learnt any more. Its
+// message is done with once a row is committed.
+func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
+	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
+	defer cancel()
+	failpoint.Reach(failpoint.BeforeDeadLetter)
+	letter := model.DeadLetter{Reason: why.Error(), Reservation: &r}
+	if err := b.Queue.Bury(ctx, letter); err != nil {
+		return model.Unavailable("The dead letter could not be written.", fmt.Errorf("bury order %s: %w", r.ID, err))
+	}
+	failpoint.Reach(failpoint.AfterDeadLetter)
+	if b.suspects.first(r.ID, saidBuried) {
+		b.Metrics.Buried()
+		b.Log.ErrorContext(ctx, "an order cannot be persisted and went to the dead letters",
+			slog.String("order_id", r.ID), slog.String("user_id", r.UserID), slog.Any("error", why))
+	}
+	row, err := b.Database.Fail(ctx, r, model.ReasonUnprocessable)
+	switch {
+	case err == nil:
+		b.finished = append(b.finished, decided{reservation: r, row: row})
+	case model.CodeOf(err) == model.CodeConflict: // a row of that id is committed, of another order
+		b.Log.ErrorContext(ctx, "the id of a dead letter belongs to another order; the unit stays reserved",
+			slog.String("order_id", r.ID), slog.Any("error", err))
+	default:
+		if (errors.Is(err, model.ErrDataRefused) || unstorable(err)) && b.suspects.first(r.ID, saidStuck) {
+			b.Metrics.Stuck()
+			b.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back; its message stays in the queue",
+				slog.String("order_id", r.ID), slog.Any("error", err))
+		}
+		return model.Unavailable("The order's row could not be written.", fmt.Errorf("fail order %s: %w", r.ID, err))
+	}
+	b.suspects.forget(r.ID)
+	return nil
+}
+
+// unstorable reports whether an order was refused for good.
+func unstorable(err error) bool {
+	return err != nil && slices.Contains(
+		[]model.Code{model.CodeValidation, model.CodeConflict, model.CodeNotFound}, model.CodeOf(err))
+}
+
+const (
+	// poisonAttempts is how often an order that is alone in its transaction may
+	// be refused for its data: once could be chance, more teaches nothing new.
+	poisonAttempts = 3
+	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
+	// Then the database is away, and is not asked for each of the others.
+	maxFruitless = 3
+	// maxSalvage bounds the tries to store parts of a voucher in trouble: enough to
+	// divide 500 orders down to the single one, twice.
+	maxSalvage = 18
+	// probeBudget bounds the time in which one batch tries vouchers that were in
+	// trouble: the acknowledgements of all others wait for it.
+	probeBudget = time.Second
+)
+
+// persistence is one batch on its way into the database.
+type persistence struct {
+	*Persister
+
+	reservations []model.Reservation
+	verdicts     []error
+	finished     []decided
+	poison       []poisoned
+	fruitless    int // vouchers in a row that were tried in vain
+}
+
+// ofVoucher are a batch's reservations of one voucher.
+type ofVoucher struct {
+	id      string
+	indices []int
+}
+
+// poisoned is a reservation that was refused for its data, and why.
+type poisoned struct {
+	index   int
+	err     error
+	certain bool // no database will ever take it
+}
+
+// sort groups the reservations by voucher. Those of vouchers whose turn has not
+// come get their verdict here.
+func (b *persistence) sort() (well, ill []ofVoucher) {
+	var all []ofVoucher
+	places := map[string]int{}
+	for i, r := range b.reservations {
+		place, known := places[r.VoucherID]
+		if !known {
+			place = len(all)
+			places[r.VoucherID] = place
+			all = append(all, ofVoucher{id: r.VoucherID})
+		}
+		all[place].indices = append(all[place].indices, i)
+	}
+	for _, v := range all {
+		troubled, notNow := b.troubles.look(v.id)
+		switch {
+		case notNow != nil:
+			b.refuse(v.indices, notNow)
+		case troubled:
+			ill = append(ill, v)
+		default:
+			well = append(well, v)
+		}
+	}
+	return well, ill
+}
+
+// together persists vouchers in one transaction, and one by one when that fails.
+func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
+	var all []int
+	for _, v := range vouchers {
+		all = append(all, v.indices...)
+	}
+	if len(vouchers) > 1 && b.commit(ctx, all) == nil {
+		return
+	}
+	for _, v := range vouchers {
+		b.alone(ctx, v)
+	}
+}
+
+// probe tries vouchers that were in trouble, while there is time.
+func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
+	begun := time.Now()
+	for _, v := range vouchers {
+		if time.Since(begun) > probeBudget {
+			b.troubles.later(v.id)
+			b.refuse(v.indices, notTried(v.id, nil))
+			continue
+		}
+		// Less and less often, because it may well be in vain.
+		if failures := b.alone(ctx, v); failures > 1 && bits.OnesCount(uint(failures)) == 1 && b.salvage(ctx, v.indices, begun) {
+			b.troubles.eased(v.id)
+		}
+	}
+}
+
+// salvage persists what it can of a voucher in trouble, because the trouble may be
+// that of a single row: parts drawn at random, smaller after each refusal. What is
+// left over keeps its verdict. It reports whether anything was stored.
+func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) (any bool) {
+	rest := slices.Clone(indices)
+	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] }) //nolint:gosec // guards nothing
+	size := len(rest) / 2
+	for range maxSalvage {
+		if size = min(size, len(rest)); size == 0 || time.Since(begun) > probeBudget {
+			break
+		}
+		if b.commit(ctx, rest[:size]) == nil {
+			any, rest = true, rest[size:]
+		} else {
+			rest = append(rest[size:], rest[:size]...) // another part next time
+			size /= 2
+		}
+	}
+	return any
+}
+
+// alone persists one voucher's reservations: those that were refused before come
+// last and each by itself, so that they hold up no other one. It returns how many
+// times in a row the voucher was tried in vain by now.
+func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
+	if b.fruitless >= maxFruitless {
+		b.troubles.later(v.id)
+		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
+		return 0
+	}
+	var parts [][]int
+	var others []int
+	for _, i := range v.indices {
+		if b.suspects.known(b.reservations[i].ID) {
+			parts = append(parts, []int{i})
+		} else {
+			others = append(others, i)
+		}
+	}
+	if len(others) > 0 {
+		parts = slices.Insert(parts, 0, others)
+	}
+	err := b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
+	if err != nil {
+		b.fruitless++
+		return b.troubles.add(ctx, v.id, err)
+	}
+	b.fruitless = 0
+	b.troubles.remove(ctx, v.id)
+	return 0
+}
+
+// limit is where looking for bad orders ends: with so many refused and still no
+// more stored than before, it is the database that is bad.
+type limit struct {
+	stored uint64
+	poison int
+}
+
+// each divides the parts of one voucher, until one of them meets trouble that is
+// no order's own: that is the answer for the rest.
+func (b *persistence) each(ctx context.Context, parts [][]int, most limit) error {
+	for n, part := range parts {
+		if err := b.divide(ctx, part, most); err != nil {
+			for _, rest := range parts[n+1:] {
+				b.refuse(rest, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// divide persists reservations in one transaction, and if their data are
+// refused, halves of them, down to the single order.
+func (b *persistence) divide(ctx context.Context, indices []int, most limit) error {
+	attempts := 1
+	if len(indices) == 1 {
+		attempts = poisonAttempts
+	}
+	var err error
+	for range attempts {
+		if err = b.commit(ctx, indices); err == nil {
+			return nil
+		}
+		if !errors.Is(err, model.ErrDataRefused) {
+			b.refuse(indices, err)
+			return err
+		}
+	}
+	if len(indices) > 1 {
+		half := len(indices) / 2
+		return b.each(ctx, [][]int{indices[:half], indices[half:]}, most)
+	}
+	b.poison = append(b.poison, poisoned{index: indices[0], err: err})
+	b.suspects.refused(b.reservations[indices[0]].ID, b.stored.Load())
+	if len(b.poison) < most.poison || b.stored.Load() > most.stored {
+		return nil
+	}
+	b.Log.ErrorContext(ctx, "the database refuses whatever it is given of a voucher; the orders stay in the queue",
+		slog.String("voucher_id", b.reservations[indices[0]].VoucherID), slog.Any("error", err))
+	return model.Unavailable("The database refuses whatever it is given.", err)
+}
+
+// commit persists reservations in one transaction, and sorts its outcomes.
+func (b *persistence) commit(ctx context.Context, indices []int) error {
+	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
+	defer cancel()
+	batch := make([]model.Reservation, len(indices))
+	for i, index := range indices {
+		batch[i] = b.reservations[index]
+	}
+	outcomes, err := b.Database.Persist(ctx, batch)
+	if err != nil {
+		return fmt.Errorf("persist %d orders, the first of them %s: %w", len(batch), batch[0].ID, err)
+	}
+	if len(outcomes) != len(batch) { // not the orders' fault: it must bury none
+		return model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
+	}
+	for i, index := range indices {
+		b.judge(index, outcomes[i])
+	}
+	return nil
+}
+
+func (b *persistence) judge(index int, outcome model.Outcome) {
+	switch {
+	case outcome.Err == nil:
+		if outcome.Created {
+			b.stored.Add(1)
+		}
+		b.suspects.forget(b.reservations[index].ID)
+		b.verdicts[index] = nil // an earlier try may have failed with another order
+		b.finished = append(b.finished, decided{b.reservations[index], outcome.Order})
+	case unstorable(outcome.Err):
+		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
+	default:
+		b.verdicts[index] = outcome.Err
+	}
+}
+
+func (b *persistence) refuse(indices []int, err error) {
+	for _, index := range indices {
+		b.verdicts[index] = err
+	}
+}

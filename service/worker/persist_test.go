@@ -1,0 +1,288 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestPersistedOrdersAreSettled(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for i := range 5 {
+		s.publish(s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	s.work(t)
+	if s.count("hot.settle") != 1 || s.count("db.persist") != 1 {
+		t.Errorf("%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
+	}
+	s.balanced(t)
+	if len(s.messages) != 0 {
+		t.Errorf("%d messages are left", len(s.messages))
+	}
+}
+
+func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for name, err := range map[string]error{
+		"away":    model.Unavailable("away", nil),
+		"unknown": fmt.Errorf("commit: %w", model.ErrUnknownOutcome),
+		"timeout": fmt.Errorf("persist: %w", context.DeadlineExceeded),
+		"altered": errors.New("1146: no such table"),
+		"a bug":   &model.Error{Code: model.CodeInternal, Detail: "what is this"},
+		"refused": model.Conflict("this says nothing of one order"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.fail("db.persist", err)
+			batch := []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")}
+			for i, verdict := range s.Persister.Persist(t.Context(), batch) {
+				if !errors.Is(verdict, err) {
+					t.Errorf("verdict %d: %v", i, verdict)
+				}
+			}
+			if s.count("db.persist") != 1 || len(s.letters) != 0 {
+				t.Errorf("%d attempts, %d letters", s.count("db.persist"), len(s.letters))
+			}
+		})
+	}
+}
+
+func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.voucher.Stock, s.voucher.Remaining, s.hot.Voucher.Stock = 500, 500, 500
+	var batch []model.Reservation
+	for i := range 500 {
+		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	s.poison["o317"] = true
+	s.publish(batch...)
+	s.work(t)
+	if len(s.letters) != 1 || s.letters[0].Reservation.ID != "o317" || s.letters[0].Reason == "" {
+		t.Fatalf("letters: %+v", s.letters)
+	}
+	if row := s.rows["o317"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable {
+		t.Errorf("the poison's row: %+v", row)
+	}
+	s.balanced(t)
+	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
+		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
+	}
+	if n := servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"); n != 1 {
+		t.Errorf("%v failed orders are counted", n)
+	}
+}
+
+func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
+	s.fail("queue.bury", errors.New("no stream"))
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	verdicts := s.Persister.Persist(t.Context(), batch())
+	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || s.count("db.fail") != 0 {
+		t.Errorf("%v, %d failed rows", verdicts[0], s.count("db.fail"))
+	}
+	s.fail("queue.bury", nil)
+	s.fail("db.fail", model.Unavailable("away", nil))
+	verdicts = s.Persister.Persist(t.Context(), batch())
+	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || len(s.letters) != 1 {
+		t.Errorf("the database went away behind the letter: %v", verdicts[0])
+	}
+}
+
+// The message is the promise: it goes when a row is committed, whatever became of
+// the order, and stays while none can be.
+func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.poison["o1"] = true
+	s.fail("db.fail", fmt.Errorf("insert: %w", errData))
+	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
+	for range 3 {
+		if verdicts := s.Persister.Persist(t.Context(), batch()); model.CodeOf(verdicts[0]) != model.CodeUnavailable || verdicts[1] != nil {
+			t.Errorf("an order without a row: %v", verdicts)
+		}
+	}
+	if servicetest.Counted(t, s.metrics, "seckill_orders_buried_stuck_total") != 1 || servicetest.Counted(t, s.metrics, "seckill_orders_buried_total") != 1 {
+		t.Error("what comes again is counted again")
+	}
+	s.fail("db.fail", nil)
+	if verdicts := s.Persister.Persist(t.Context(), batch()); verdicts[0] != nil || s.rows["o1"].Status != model.OrderFailed {
+		t.Errorf("its row can be written, and is %+v: %v", s.rows["o1"], verdicts)
+	}
+	// A row of that id is committed, though not this order's: no other can be.
+	s.poison["o3"] = true
+	s.fail("db.fail", model.Conflict("The order's id belongs to another order."))
+	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{s.admit("o3", "u3"), s.admit("o4", "u4")})
+	if verdicts[0] != nil || s.letters[len(s.letters)-1].Reservation.ID != "o3" {
+		t.Errorf("an id that belongs to another order: %v", verdicts)
+	}
+}
+
+func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fail("db.persist", fmt.Errorf("insert: %w", errData))
+	var batch []model.Reservation
+	for i := range 100 {
+		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	for _, verdict := range s.Persister.Persist(t.Context(), batch) {
+		if verdict == nil {
+			t.Fatal("an order was taken from the queue and is nowhere")
+		}
+	}
+	if len(s.letters) != 0 {
+		t.Errorf("%d orders were buried", len(s.letters))
+	}
+}
+
+func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	stray := s.admit("o1", "u1")
+	stray.VoucherID = "v9"
+	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{stray, s.admit("o2", "u2")})
+	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
+		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
+	}
+	if !s.rows["o2"].Live() {
+		t.Error("the order beside it was not stored")
+	}
+}
+
+// What the database refuses after the copy has admitted it shows that the copy is
+// stale: the order fails, neither unit nor mark is put right by hand, and the voucher
+// is rebuilt once, however many such orders there are.
+func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		stale  func(*stage)
+		reason string
+		sold   int64
+	}{
+		"a unit too many": {func(s *stage) { s.voucher.Stock, s.voucher.Remaining = 1, 1 }, model.ReasonSoldOut, 1},
+		"lost marks": {func(s *stage) {
+			for i := range 5 {
+				s.sell(fmt.Sprint("live", i), fmt.Sprint("u", i))
+				delete(s.marks[1], fmt.Sprint("u", i))
+			}
+		}, model.ReasonAlreadyOrdered, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				tt.stale(s)
+				var reserved []model.Reservation
+				for i := range 5 {
+					reserved = append(reserved, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+				}
+				s.publish(reserved...)
+				s.work(t)
+				if n := s.count("hot.release"); n != 0 || len(s.marks[1]) != 5 || len(s.pendings[1]) != 0 {
+					t.Errorf("%d releases, %d marks, %d reservations", n, len(s.marks[1]), len(s.pendings[1]))
+				}
+				if s.rows["o4"].Reason != tt.reason {
+					t.Errorf("%+v", s.rows["o4"])
+				}
+				s.reconcileFor(t, 10*time.Second)
+				s.balanced(t)
+				if s.hot.Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+					t.Errorf("epoch %d, %d releases, %d remain", s.hot.Epoch, len(s.outbox), s.remaining())
+				}
+				s.publish(reserved...) // late, and of an epoch that is gone
+				s.work(t)
+				s.reconcileFor(t, 10*time.Second)
+				if s.balanced(t); s.hot.Epoch != 2 {
+					t.Errorf("what came late caused a rebuild: epoch %d", s.hot.Epoch)
+				}
+			})
+		})
+	}
+}
+
+// An operator who takes units out of the database finds what is left there in the
+// next copy: a refusal and a rebuild, and no series of them.
+func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o0", "u0")
+		s.voucher.Remaining = 2 // of 9
+		buy := func(from, to int) (admitted int) {
+			for i := from; i < to; i++ {
+				answers, err := (hotSide{s}).Reserve(t.Context(), []model.ReserveRequest{{
+					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if answers[0].Err == nil {
+					s.publish(answers[0].Reservation)
+					admitted++
+				}
+			}
+			return admitted
+		}
+		buy(1, 4)
+		s.reconcileFor(t, 10*time.Second)
+		if s.hot.Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
+			t.Errorf("epoch %d, %d remain, %+v", s.hot.Epoch, s.remaining(), s.rows["o3"])
+		}
+		if n := buy(4, 9); n != 0 {
+			t.Errorf("%d were admitted to units that are not there", n)
+		}
+		audit, err := s.Auditor.Audit(t.Context(), "v1")
+		if err != nil || audit.Balanced {
+			t.Errorf("the audit does not name it: %+v, %v", audit, err)
+		}
+		s.reconcileFor(t, time.Minute)
+		if s.hot.Epoch != 2 {
+			t.Errorf("rebuilt again: epoch %d", s.hot.Epoch)
+		}
+	})
+}
+
+// A message that comes again behind its order's end settles nothing to life.
+func TestALateMessageRevivesNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	r := s.admit("o1", "u1")
+	s.publish(r)
+	s.work(t)
+	s.cancel("o1")
+	s.publish(r)
+	s.work(t)
+	s.balanced(t)
+	if s.rows["o1"].Status != model.OrderCanceled || s.remaining() != 10 {
+		t.Errorf("%s, %d remain", s.rows["o1"].Status, s.remaining())
+	}
+}
+
+func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.fail("hot.settle", model.Unavailable("away", nil))
+		s.fail("hot.release", model.Unavailable("away", nil))
+		s.publish(s.admit("o1", "u1"))
+		s.work(t)
+		if len(s.messages) != 0 || !s.rows["o1"].Live() {
+			t.Errorf("%d messages, %+v", len(s.messages), s.rows["o1"])
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, 10*time.Second)
+		s.balanced(t)
+	})
+}

@@ -1,0 +1,339 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// ledger is a database of several vouchers, of which some may be in trouble.
+type ledger struct {
+	Database // of the rest nothing is called
+
+	mu      sync.Mutex
+	rows    map[string]model.OrderStatus
+	calls   int
+	refuses func(model.Reservation) error // of a row; nil: it is stored
+}
+
+func (s *ledger) Persist(_ context.Context, batch []model.Reservation) ([]model.Outcome, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	for _, r := range batch {
+		if err := s.refuses(r); err != nil {
+			return nil, err
+		}
+	}
+	outcomes := make([]model.Outcome, len(batch))
+	for i, r := range batch {
+		r.Status = model.OrderUnpaid
+		s.rows[r.ID] = r.Status
+		outcomes[i] = model.Outcome{Order: r.Order, Created: true}
+	}
+	return outcomes, nil
+}
+
+func (s *ledger) Fail(_ context.Context, r model.Reservation, reason string) (model.Order, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.Status, r.Reason = model.OrderFailed, reason
+	s.rows[r.ID] = r.Status
+	return r.Order, nil
+}
+
+// counts of rows by status.
+func (s *ledger) counts(status model.OrderStatus) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, found := range s.rows {
+		if found == status {
+			n++
+		}
+	}
+	return n
+}
+
+// newLedger is a worker on a database in which some reservations are refused.
+func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *Persister) {
+	t.Helper()
+	stage, s := newStage(t), &ledger{rows: map[string]model.OrderStatus{}, refuses: refuses}
+	w := stage.employ(servicetest.NewLocks(), func(p *Parts) { p.Database = s })
+	w.Persister.settler = stage.Settler
+	return s, w.Persister
+}
+
+// asks are n reservations of a voucher.
+func asks(voucherID string, n int) []model.Reservation {
+	all := make([]model.Reservation, n)
+	for i := range all {
+		all[i] = model.Reservation{Epoch: 1, Order: model.Order{
+			ID: fmt.Sprintf("o%d.%s", i, voucherID), VoucherID: voucherID, UserID: fmt.Sprint("u", i), CreatedAt: time.Now(),
+		}}
+	}
+	return all
+}
+
+// A trigger, or a lock, that refuses one voucher's orders delays no other's, and
+// is not asked for them each time; when it is gone they come soon.
+func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad && r.VoucherID == "v0" {
+				return errors.New("1644: not now")
+			}
+			return nil
+		})
+		first := slices.Concat(asks("v0", 3), asks("v1", 3), asks("v2", 3))
+		for i, verdict := range p.Persist(t.Context(), first) {
+			if (verdict != nil) != (first[i].VoucherID == "v0") {
+				t.Errorf("%s: %v", first[i].ID, verdict)
+			}
+		}
+		if s.calls > 4 {
+			t.Errorf("%d transactions for three vouchers", s.calls)
+		}
+		for n := range 100 { // what comes within a minute
+			<-time.After(600 * time.Millisecond)
+			batch := slices.Concat(asks("v0", 3), asks(fmt.Sprint("w", n), 3))
+			verdicts := p.Persist(t.Context(), batch)
+			if verdicts[0] == nil || verdicts[3] != nil || verdicts[5] != nil {
+				t.Fatalf("after %d batches: %v", n, verdicts)
+			}
+		}
+		if s.calls > 150 {
+			t.Errorf("%d transactions in a minute: the voucher is tried too often", s.calls)
+		}
+		if got := p.Persist(t.Context(), asks("v0", 1)); !errors.Is(got[0], model.ErrNotTried) || model.CodeOf(got[0]) != model.CodeUnavailable {
+			t.Errorf("right after it was tried: %v", got[0])
+		}
+		bad = false
+		<-time.After(longestProbe)
+		for _, verdict := range p.Persist(t.Context(), asks("v0", 3)) {
+			if verdict != nil {
+				t.Errorf("it is well again: %v", verdict)
+			}
+		}
+	})
+}
+
+// A database that is away is asked a few times, and not for each voucher.
+func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := true
+		s, p := newLedger(t, func(model.Reservation) error {
+			if away {
+				return model.Unavailable("away", nil)
+			}
+			return nil
+		})
+		var batch []model.Reservation
+		for i := range 500 {
+			batch = append(batch, asks(fmt.Sprint("v", i), 1)...)
+		}
+		p.Persist(t.Context(), batch)
+		if s.calls > 1+maxFruitless {
+			t.Errorf("%d transactions", s.calls)
+		}
+		away = false
+		<-time.After(longestProbe)
+		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) {
+			t.Errorf("back, and %v", verdicts)
+		}
+	})
+}
+
+// Twenty orders that the database refuses, ahead of all others in one message:
+// they are found and set aside, and delay no other voucher.
+func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		poisoned := map[string]bool{}
+		for _, r := range asks("v0", 20) {
+			poisoned[r.ID] = true
+		}
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if poisoned[r.ID] {
+				return errData
+			}
+			return nil
+		})
+		batch := slices.Concat(asks("v0", 200), asks("v1", 5))
+		for n := 0; len(batch) > 0; n++ {
+			var left []model.Reservation
+			for i, verdict := range p.Persist(t.Context(), batch) {
+				if verdict != nil {
+					left = append(left, batch[i])
+				}
+				if n == 0 && batch[i].VoucherID == "v1" && verdict != nil {
+					t.Fatalf("the other voucher waits: %v", verdict)
+				}
+			}
+			if batch = left; n > 20 {
+				t.Fatalf("%d orders are left", len(batch))
+			}
+			<-time.After(longestProbe)
+		}
+		if s.counts(model.OrderUnpaid) != 185 || s.counts(model.OrderFailed) != 20 {
+			t.Errorf("%d stored, %d failed", s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
+		}
+	})
+}
+
+// While nothing else is stored that proves the database well, an order that it
+// refuses is not given up at once: the database may be well in a moment.
+func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad || r.VoucherID == "v1" {
+				return errData
+			}
+			return nil
+		})
+		for begun := time.Now(); time.Since(begun) < 3*time.Second; <-time.After(200 * time.Millisecond) {
+			if verdicts := p.Persist(t.Context(), asks("v0", 1)); model.CodeOf(verdicts[0]) != model.CodeUnavailable {
+				t.Fatalf("after %s: %v", time.Since(begun), verdicts[0])
+			}
+		}
+		bad = false
+		if verdicts := p.Persist(t.Context(), asks("v0", 1)); verdicts[0] != nil || s.counts(model.OrderUnpaid) != 1 {
+			t.Errorf("the database is well again: %v", verdicts[0])
+		}
+		var verdicts []error
+		for begun := time.Now(); time.Since(begun) < 2*poisonPatience; <-time.After(time.Second) {
+			if verdicts = p.Persist(t.Context(), asks("v1", 1)); verdicts[0] == nil {
+				break
+			}
+		}
+		if verdicts[0] != nil || s.counts(model.OrderFailed) != 1 {
+			t.Errorf("it is refused for good: %v", verdicts[0])
+		}
+	})
+}
+
+// A database that refused everything for a moment, and was well before the batch
+// ended, has refused no order for good.
+func TestADatabaseThatIsWellAgainWithinABatchBuriesNothing(t *testing.T) {
+	t.Parallel()
+	for bad := range 40 { // calls
+		synctest.Test(t, func(t *testing.T) {
+			var s *ledger
+			s, p := newLedger(t, func(model.Reservation) error {
+				if s.calls <= bad {
+					return errData
+				}
+				return nil
+			})
+			batch := slices.Concat(asks("v0", 4), asks("v1", 4))
+			for n := 0; len(batch) > 0; n++ {
+				var left []model.Reservation
+				for i, verdict := range p.Persist(t.Context(), batch) {
+					if verdict != nil {
+						left = append(left, batch[i])
+					}
+				}
+				if batch = left; n > 20 {
+					t.Fatalf("%d orders are left", len(batch))
+				}
+				<-time.After(longestProbe)
+			}
+			if failed := s.counts(model.OrderFailed); failed > 0 {
+				t.Errorf("%d good orders failed after %d refused transactions", failed, bad)
+			}
+		})
+	}
+}
+
+// A voucher whose row is locked is waited for by one worker, so that the other
+// ones serve the rest.
+func TestAVoucherInTroubleIsTriedByOneWorkerAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := newTroubles(slog.New(slog.DiscardHandler))
+		all.add(t.Context(), "v0", errData)
+		<-time.After(longestProbe)
+		if _, notNow := all.look("v0"); notNow != nil {
+			t.Fatalf("its turn has come: %v", notNow)
+		}
+		<-time.After(2 * longestProbe) // as long as a lock is waited for
+		if _, notNow := all.look("v0"); notNow == nil {
+			t.Error("another one tries it meanwhile")
+		}
+		all.later("v0") // it was not tried after all
+		<-time.After(longestProbe)
+		if _, notNow := all.look("v0"); notNow != nil {
+			t.Errorf("its turn has come again: %v", notNow)
+		}
+	})
+}
+
+// The trouble may be that of one row: a trigger, a damaged page. The voucher's other
+// orders get their rows all the same, and so does this one in the end.
+func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := asks("v1", 500)
+		bad := true
+		s, p := newLedger(t, func(r model.Reservation) error {
+			if bad && r.ID == all[123].ID {
+				return model.Unavailable("The database refuses this row.", nil)
+			}
+			return nil
+		})
+		for n := 0; s.counts(model.OrderUnpaid) < 499; n++ {
+			verdicts := p.Persist(t.Context(), all)
+			if n == 20 {
+				t.Fatalf("%d of 499 orders are stored", s.counts(model.OrderUnpaid))
+			}
+			for i, err := range verdicts {
+				if err == nil && s.rows[all[i].ID] == "" {
+					t.Fatalf("order %d has no row, and its message is done with", i)
+				}
+			}
+			<-time.After(longestProbe)
+		}
+		bad = false
+		<-time.After(longestProbe)
+		for i, err := range p.Persist(t.Context(), all) {
+			if err != nil {
+				t.Errorf("order %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// A locked row answers after seconds: dividing its voucher's orders must not keep
+// the acknowledgements of all others waiting for each of the parts.
+func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 4 * time.Second
+		_, p := newLedger(t, func(model.Reservation) error {
+			<-time.After(slow)
+			return model.Unavailable("The row is locked.", nil)
+		})
+		for range 8 {
+			begun := time.Now()
+			p.Persist(t.Context(), asks("v1", 500))
+			if took := time.Since(begun); took > slow+probeBudget {
+				t.Errorf("it took %v", took)
+			}
+			<-time.After(longestProbe)
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+// Parts is what the work behind the requests works with.
+type Parts struct {
+	Database Database
+	Epochs   Epochs
+	Hot      HotCopies
+	Queue    Queue
+	// Mode reads how the database is sold from.
+	Mode    func(ctx context.Context) (model.ModeRecord, error)
+	Metrics *telemetry.Worker
+	Log     *slog.Logger
+}
+
+// Database is the truth about vouchers and orders.
+type Database interface {
+	// GetMany returns the vouchers that exist, with the database's clock as their
+	// ServerTime.
+	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
+	// Audit counts the database's side.
+	Audit(ctx context.Context, voucherID string) (model.Audit, error)
+	// Find reads orders by id; absent ones are left out.
+	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+	// Live calls yield for every live order of a voucher; of each only the id,
+	// voucher and user are given.
+	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
+	// Persist commits what can be committed in one transaction. A refusal after
+	// admission is a failed row, not an error.
+	Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error)
+	// Fail writes the failed row of a reservation that cannot be stored as it
+	// is; a row that exists already wins and is returned.
+	Fail(ctx context.Context, reservation model.Reservation, reason string) (model.Order, error)
+	// After reads the outbox voucher by voucher, the oldest of each first, from
+	// behind the release given, at most so many.
+	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
+	// Done removes rows of the outbox.
+	Done(ctx context.Context, ids []int64) error
+	// DoneOrders is Done by the orders' ids.
+	DoneOrders(ctx context.Context, orderIDs []string) error
+	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	// IntendStock announces a smaller stock; needed is false when ChangeStock
+	// alone gives the answer.
+	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
+	// Intents lists the intents that are older.
+	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
+	// DropIntent gives an intent up, so that the next Apply overwrites what the
+	// hot copy may have been lowered to.
+	DropIntent(ctx context.Context, intent model.StockIntent) error
+}
+
+// Epochs is what the database says about hot copies.
+type Epochs interface {
+	// Read leaves out vouchers that do not exist.
+	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
+	// Watched lists those whose hot copies must be there, those on sale first.
+	Watched(ctx context.Context) ([]model.EpochRecord, error)
+	// Kept lists those and every other one that is held for open.
+	Kept(ctx context.Context) ([]model.EpochRecord, error)
+	// Close begins the next epoch, unless the latest is another one than from:
+	// ErrSuperseded.
+	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
+	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
+	Progress(ctx context.Context, voucherID string, epoch int64) error
+	// Snapshot shows a voucher and its orders as of one instant. Like the others
+	// it answers ErrSuperseded unless the epoch is the latest and not open.
+	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
+	Open(ctx context.Context, voucherID string, epoch int64) error
+	// Known tells which orders have a row, whatever became of them.
+	Known(ctx context.Context, ids []string) (map[string]bool, error)
+}
+
+// HotCopies are the hot copies.
+type HotCopies interface {
+	// Incarnation is another word whenever a Redis may have lost what it had.
+	Incarnation(ctx context.Context) (string, error)
+	// Quiet tells of each hot copy whether it is loaded and has nothing reserved.
+	Quiet(ctx context.Context, records []model.EpochRecord) []bool
+	// Read answers each of the ids; with an error it answers those it can.
+	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	// Pending finds an order that is not known to be persisted.
+	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	// OrderOf tells which order a user's mark names; "" without a mark.
+	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
+	// Marks calls yield for every buyer of an epoch; some may come twice.
+	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
+	// Pendings calls yield for every reservation of an epoch, closed or not.
+	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	// Due lists reservations of the open epoch that are older, by Redis' clock.
+	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
+	// Touch makes reservations young again.
+	Touch(ctx context.Context, reservations []model.Reservation) error
+
+	// Reserve takes one unit for each request, or says of each why not.
+	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
+	// Confirm tells of each reservation whether its hot copy is open still.
+	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
+	// Settle ends the reservations of rows that are committed.
+	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	// Release gives back the unit of a closed row; false means "later".
+	Release(ctx context.Context, release model.Release) (applied bool, err error)
+	// Apply brings the database's voucher to its hot copy. It does nothing when
+	// that has something newer; false when it is closed.
+	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
+	// Lower lowers the stock unless more is taken: CONFLICT.
+	Lower(ctx context.Context, voucherID string, stock, revision int64) error
+
+	// Close frees the keys of every epoch but the one the database opened last.
+	Close(ctx context.Context, voucherID string, epoch, opened int64) error
+	// Load loads live orders and carried reservations, in any order; one of
+	// nothing comes first.
+	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
+	// Open frees the keys of the previous epoch.
+	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error
+	// Abandon frees the keys of an epoch that will not be opened.
+	Abandon(ctx context.Context, voucherID string, epoch int64)
+}
+
+// Queue carries reservations to the workers, and keeps the dead letters.
+type Queue interface {
+	// Publish returns when the reservations are durably queued. After an error
+	// they may be all the same.
+	Publish(ctx context.Context, reservations []model.Reservation) error
+	Backlog(ctx context.Context) (model.Backlog, error)
+	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
+	// that of all.
+	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
+	// Bury writes a dead letter.
+	Bury(ctx context.Context, letter model.DeadLetter) error
+	// Buried names the orders that have a dead letter.
+	Buried(ctx context.Context) (map[string]bool, error)
+	DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error)
+	RemoveDeadLetter(ctx context.Context, sequence uint64) error
+}

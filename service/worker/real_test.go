@@ -1,0 +1,221 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/ids"
+	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service/worker"
+)
+
+// backstage is the background half of an instance on real servers.
+type backstage struct {
+	dsn      string
+	redis    redis.UniversalClient
+	hot      *hotcopy.Store
+	queue    *queue.Queue
+	orders   *repository.Orders
+	vouchers *repository.Vouchers
+	*worker.Worker
+}
+
+// unlocked is a Locker that gives every lock.
+type unlocked struct{ lifetime context.Context }
+
+func (u unlocked) Lock(context.Context, string, time.Duration) (model.Lease, error) { return u, nil }
+
+func (u unlocked) Context() context.Context { return u.lifetime }
+
+func (u unlocked) Unlock() error { return nil }
+
+// newBackstage runs the worker, the reconciler and the rebuilder until the test ends.
+func newBackstage(t *testing.T, redisURL string) *backstage {
+	t.Helper()
+	b := openBackstage(t, redisURL)
+	running, stop := context.WithCancel(context.Background())
+	var jobs sync.WaitGroup
+	jobs.Go(func() { b.Reconciler.Run(running) })
+	jobs.Go(func() { b.Rebuilder.Run(running) })
+	jobs.Go(func() { _ = b.queue.Consume(running, b.Persister.Persist, queue.ConsumeOptions{}) })
+	t.Cleanup(func() { stop(); jobs.Wait() })
+	return b
+}
+
+// openBackstage is one in which nothing runs yet.
+func openBackstage(t *testing.T, redisURL string) *backstage {
+	t.Helper()
+	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
+	dsn := testserver.Schema(t)
+	db, err := repository.Open(ctx, repository.Options{DSN: dsn})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	must(t, db.Migrate(ctx))
+	modes := repository.NewModes(db)
+	record, err := modes.Adopt(ctx, model.ModeAsync)
+	must(t, err)
+	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
+	b.orders, err = repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync})
+	must(t, err)
+	b.redis, err = hotcopy.NewClient(redisURL)
+	must(t, err)
+	t.Cleanup(func() { must(t, b.redis.Close()) })
+	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
+	b.queue, err = queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log})
+	must(t, err)
+	t.Cleanup(func() { b.queue.Close(context.Background()) })
+
+	mode := worker.NewModeWatcher(modes.Read, model.ModeAsync, log)
+	must(t, mode.Refresh(ctx))
+	b.Worker = worker.New(worker.Parts{
+		Database: struct {
+			*repository.Orders
+			*repository.Vouchers
+			*repository.Releases
+		}{b.orders, b.vouchers, repository.NewReleases(db)},
+		Epochs: repository.NewEpochs(db), Hot: b.hot, Queue: b.queue, Mode: modes.Read,
+		Metrics: telemetry.NewWorker(prometheus.NewRegistry()), Log: log,
+	}, unlocked{context.Background()}, record.Deployment, mode.Selling)
+	return b
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *backstage) voucher(t *testing.T, stock int64) model.Voucher {
+	t.Helper()
+	id, err := ids.New()
+	must(t, err)
+	v, err := b.vouchers.Create(t.Context(), id, model.NewVoucher{
+		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+	}, model.Idempotency{})
+	must(t, err)
+	must(t, b.Rebuilder.Rebuild(t.Context(), id))
+	return v
+}
+
+// admissions are those of users first to last.
+func admissions(voucherID string, first, last int) []model.ReserveRequest {
+	var asked []model.ReserveRequest
+	for i := first; i < last; i++ {
+		asked = append(asked, model.ReserveRequest{
+			OrderID: model.OrderID(fmt.Sprintf("o%07d", i), voucherID), VoucherID: voucherID, UserID: fmt.Sprint("user", i),
+		})
+	}
+	return asked
+}
+
+// buy admits users and queues what was admitted.
+func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
+	t.Helper()
+	for at := first; at < last; at += 500 {
+		admitted, err := b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last)))
+		must(t, err)
+		reserved := make([]model.Reservation, len(admitted))
+		for i, a := range admitted {
+			must(t, a.Err)
+			reserved[i] = a.Reservation
+		}
+		must(t, b.queue.Publish(t.Context(), reserved))
+	}
+}
+
+// await looks until something is so.
+func await(t *testing.T, what string, within time.Duration, so func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		if time.Since(began) > within {
+			t.Fatalf("%s: not within %v", what, within)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// quiet reports whether nothing is on its way any more.
+func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
+	return func() bool {
+		copies, err := b.hot.Read(t.Context(), []string{voucherID})
+		backlog, failed := b.queue.Backlog(t.Context())
+		hot := copies[voucherID]
+		return err == nil && failed == nil && hot.State == model.CopyOpen && hot.Reserved == 0 && backlog.Messages == 0
+	}
+}
+
+// balanced audits a voucher that has sold so many.
+func (b *backstage) balanced(t *testing.T, voucherID string, orders int64) {
+	t.Helper()
+	began := time.Now()
+	audit, err := b.Auditor.Audit(t.Context(), voucherID)
+	must(t, err)
+	if !audit.Balanced || len(audit.Drift) != 0 || audit.Database.LiveOrders != orders || audit.Redis.Buyers != orders {
+		t.Errorf("want %d orders: %+v, %+v, %+v", orders, audit, audit.Redis, audit.Queue)
+	}
+	t.Logf("the audit of %d orders took %v", orders, time.Since(began))
+}
+
+func TestRedisThatLostEverythingSellsOn(t *testing.T) {
+	t.Parallel()
+	const buyers = 20_000
+	b := newBackstage(t, testserver.Redis(t).URL())
+	v := b.voucher(t, buyers+10)
+	b.buy(t, v.ID, 0, buyers)
+	await(t, "everything is persisted", time.Minute, b.quiet(t, v.ID))
+	b.balanced(t, v.ID, buyers)
+
+	must(t, b.redis.FlushAll(t.Context()).Err())
+	took := await(t, "the sale is open again", 30*time.Second, func() bool {
+		copies, err := b.hot.Read(t.Context(), []string{v.ID})
+		return err == nil && copies[v.ID].State == model.CopyOpen
+	})
+	t.Logf("%d buyers were loaded again within %v", buyers, took)
+	again := admissions(v.ID, 7, 8)
+	again[0].OrderID = model.OrderID("second", v.ID)
+	answers, err := b.hot.Reserve(t.Context(), again)
+	if must(t, err); model.CodeOf(answers[0].Err) != model.CodeAlreadyOrdered {
+		t.Errorf("a buyer: %v", answers[0].Err)
+	}
+	b.buy(t, v.ID, buyers, buyers+10)
+	await(t, "the rest is sold", 30*time.Second, b.quiet(t, v.ID))
+	b.balanced(t, v.ID, buyers+10)
+}
+
+func TestLeftoversOnRealServers(t *testing.T) {
+	t.Parallel()
+	b := newBackstage(t, testserver.SharedRedis(t))
+	v := b.voucher(t, 100)
+	b.buy(t, v.ID, 0, 50)
+	_, err := b.hot.Reserve(t.Context(), admissions(v.ID, 50, 60)) // never published
+	must(t, err)
+	await(t, "the worker is done", 20*time.Second, func() bool {
+		order, err := b.orders.Get(t.Context(), admissions(v.ID, 49, 50)[0].OrderID)
+		return err == nil && order.Live()
+	})
+	_, _, err = b.orders.Cancel(t.Context(), "user3", admissions(v.ID, 3, 4)[0].OrderID) // and its process dies
+	must(t, err)
+	await(t, "what is left is settled", 30*time.Second, b.quiet(t, v.ID))
+	b.balanced(t, v.ID, 59)
+	stats, err := b.hot.Read(t.Context(), []string{v.ID})
+	if must(t, err); stats[v.ID].Voucher.Remaining != 41 {
+		t.Errorf("%d remain in Redis, want 41", stats[v.ID].Voucher.Remaining)
+	}
+}

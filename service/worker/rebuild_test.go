@@ -1,0 +1,393 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.lose()
+		began := time.Now()
+		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("it took %v with an empty queue", took)
+		}
+		s.balanced(t)
+		if s.hot.Epoch != 2 || s.remaining() != 9 {
+			t.Errorf("epoch %d, %d remain", s.hot.Epoch, s.remaining())
+		}
+	})
+}
+
+// Each step in its place: the copy is closed everywhere before the queue is
+// looked at, and the snapshot is taken after the queue was worked off.
+func TestRebuildTakesItsStepsInOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		s.steps = nil
+		done := make(chan error, 1)
+		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
+		<-time.After(2500 * time.Millisecond)
+		if s.hot.State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
+			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot.State, s.count("db.snapshot"))
+		}
+		if n := s.count("db.progress"); n != 2 {
+			t.Errorf("%d signs of life in 2.5 s", n)
+		}
+		s.work(t)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
+		at := slices.Index(s.steps, "db.close")
+		for _, step := range want {
+			next := slices.Index(s.steps[at:], step)
+			if next < 0 {
+				t.Fatalf("%s is missing after %v", step, s.steps[:at])
+			}
+			at += next
+		}
+		s.balanced(t)
+	})
+}
+
+// What was admitted and never published has no row and no message. It keeps its
+// unit over a rebuild, and is an order in the end.
+func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o0", "u0")
+		s.admit("o1", "u1")
+		s.admit("o2", "u0") // by a copy that had lost his mark
+		s.sell("o3", "u3")
+		s.pendings[1]["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
+		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		if s.marks[2]["u1"] != "o1" || s.marks[2]["u0"] != "o0" || len(s.pendings[2]) != 2 {
+			t.Errorf("marks %v, reservations %v", s.marks[2], s.pendings[2])
+		}
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonAlreadyOrdered {
+			t.Errorf("%+v, %+v", s.rows["o1"], s.rows["o2"])
+		}
+	})
+}
+
+// A publish that was under way when the copy was closed, and lands behind the
+// barrier, could promise nothing. If the rebuild found its reservation and
+// carried it over, the user hears that it is processing, and it becomes an order;
+// if Redis has lost it, it fails.
+func TestMessagesBehindTheBarrier(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"carried over": false, "lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				r := s.admit("o1", "u1")
+				if lost {
+					s.lose()
+				}
+				s.on["hot.load"] = func() error {
+					s.on["hot.load"] = nil
+					s.publish(r)
+					return nil
+				}
+				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
+					t.Fatal(err)
+				}
+				s.work(t)
+				s.reconcileFor(t, 20*time.Second)
+				s.balanced(t)
+				row := s.rows["o1"]
+				if lost && (row.Reason != model.ReasonSuperseded || s.remaining() != 10) {
+					t.Errorf("%+v, %d remain", row, s.remaining())
+				}
+				if !lost && (!row.Live() || s.remaining() != 9) {
+					t.Errorf("%+v, %d remain", row, s.remaining())
+				}
+			})
+		})
+	}
+}
+
+// A cancel that commits while the copy is loaded gives its unit back once.
+func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.close", "db.snapshot", "db.open", "hot.open"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.sell("o2", "u2")
+				s.on[at] = func() error {
+					s.on[at] = nil
+					s.cancel("o1")
+					return nil
+				}
+				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
+					t.Fatal(err)
+				}
+				s.reconcileFor(t, 5*time.Second)
+				s.balanced(t)
+				if s.remaining() != 9 || len(s.outbox) != 0 {
+					t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
+				}
+			})
+		})
+	}
+}
+
+func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		if _, err := (dbSide{s}).Close(t.Context(), "v1", 1); err != nil { // another process, which dies here
+			t.Fatal(err)
+		}
+		s.hot.State = model.CopyClosed
+		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot.State == model.CopyOpen {
+			t.Fatalf("%v, the copy is %s", err, s.hot.State)
+		}
+		began := time.Now()
+		for s.hot.State != model.CopyOpen {
+			s.reconcileFor(t, 1300*time.Millisecond) // no slice ends just when the other's 5 s are over
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("nobody took it over")
+			}
+		}
+		if took := time.Since(began); took < 4*time.Second || s.hot.Epoch != 3 {
+			t.Errorf("taken over after %v, epoch %d", took, s.hot.Epoch)
+		}
+		s.balanced(t)
+	})
+}
+
+// Whatever step a rebuild fails at, the next one gets a new epoch and is right.
+func TestARebuildThatFailsIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{
+		"mode.read", "db.read", "hot.read", "queue.backlog", "db.close", "hot.close", "db.barrier",
+		"hot.load", "db.snapshot", "db.open", "hot.open",
+	} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.admit("o2", "u2")
+				s.fail(at, errors.New("away"))
+				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err == nil {
+					t.Fatal("no error")
+				}
+				s.on = map[string]func() error{}
+				s.reconcileFor(t, 15*time.Second)
+				s.balanced(t)
+			})
+		})
+	}
+}
+
+func TestManyRebuildersOpenOneCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.lose()
+		s.on["db.close"] = func() error { <-time.After(time.Millisecond); return nil }
+		var crowd sync.WaitGroup
+		for range 20 {
+			other := newRebuilder(s.parts()) // another process
+			crowd.Go(func() {
+				if err := other.Rebuild(t.Context(), "v1"); err != nil {
+					t.Error(err)
+				}
+			})
+			crowd.Go(func() { _ = s.Rebuilder.Rebuild(t.Context(), "v1") })
+		}
+		crowd.Wait()
+		s.balanced(t)
+		if n := s.count("hot.open"); n != 1 || s.hot.Epoch != 2 {
+			t.Errorf("%d openings, epoch %d", n, s.hot.Epoch)
+		}
+	})
+}
+
+func TestRequestsAreCoalescedAndBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for i := range 3 * maxRebuildQueue {
+			s.Rebuilder.Request(fmt.Sprint("v", i))
+			s.Rebuilder.Request("v0")
+		}
+		if n := len(s.Rebuilder.waiting); n != maxRebuildQueue {
+			t.Errorf("%d wait", n)
+		}
+	})
+}
+
+func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.Rebuilder.Request("v1")
+		s.serveRebuilds(t.Context())
+		if s.hot.Epoch != 1 {
+			t.Errorf("epoch %d", s.hot.Epoch)
+		}
+		s.Rebuilder.Demand("v1")
+		s.serveRebuilds(t.Context())
+		if s.hot.Epoch != 2 {
+			t.Errorf("epoch %d after a demand", s.hot.Epoch)
+		}
+	})
+}
+
+// After a loss those come first that requests ask for, then those on sale.
+func TestRebuildsAreServedByUrgency(t *testing.T) {
+	t.Parallel()
+	r := newStage(t).Rebuilder
+	for i := range 2 * maxRebuildQueue {
+		r.Found(fmt.Sprint("upcoming", i), false)
+	}
+	r.Found("selling", true)
+	r.Found("selling", false)
+	r.Found("upcoming7", true)
+	r.Request("upcoming9")
+	r.Request("upcoming8")
+	r.Demand("upcoming3")
+	r.Demand("upcoming8")
+	var served []string
+	for range 6 {
+		<-r.ready
+		id, wrong := r.next()
+		served = append(served, fmt.Sprint(id, " ", wrong == anyEpoch))
+	}
+	want := []string{"upcoming9 false", "upcoming8 true", "upcoming3 true", "selling false", "upcoming7 false", "upcoming0 false"}
+	if !slices.Equal(served, want) || len(r.ready) != len(r.waiting) || len(r.waiting) != maxRebuildQueue+1-6 {
+		t.Errorf("%v; %d wait, %d are to be woken", served, len(r.waiting), len(r.ready))
+	}
+}
+
+// A queue that lost its messages would be waited for until the end of time.
+func TestAnotherQueueEndsTheWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		s.on["db.barrier"] = func() error { s.messages, s.last = nil, 0; return nil }
+		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err == nil {
+			t.Error("no error")
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() {
+			t.Error("the order is lost")
+		}
+	})
+}
+
+func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.mode.SwitchingTo = model.ModeSync
+	if err := s.Rebuilder.Begin(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
+		t.Errorf("%v, want CONFLICT", err)
+	}
+	if s.record.Epoch != 1 || s.hot.State != model.CopyOpen {
+		t.Error("something was closed")
+	}
+}
+
+// A wish that became more urgent leaves its place in the queue to others: a
+// thousand of them must not keep a quiet voucher closed for good.
+func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
+	t.Parallel()
+	r := newRebuilder(Parts{Log: slog.New(slog.DiscardHandler)})
+	for i := range maxRebuildQueue {
+		id := fmt.Sprintf("v%d", i)
+		r.Found(id, false)
+		r.Request(id)
+		<-r.ready
+		if got, _ := r.next(); got != id {
+			t.Fatalf("%q is served instead of %q", got, id)
+		}
+	}
+	r.Found("quiet", false)
+	select {
+	case <-r.ready:
+	default:
+		t.Fatal("a wish was left out although none waits")
+	}
+	if id, _ := r.next(); id != "quiet" {
+		t.Errorf("%q is served", id)
+	}
+}
+
+// An operator's rebuild takes the place of the one that is under way here, and is
+// carried out without the reconciler's help.
+func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.publish(s.admit("o1", "u1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Rebuilder.Run(ctx) })
+		s.Rebuilder.Demand("v1")
+		<-time.After(1200 * time.Millisecond) // it waits for the queue
+		if err := s.Rebuilder.Begin(t.Context(), "v1"); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(1200 * time.Millisecond)
+		s.work(t)
+		<-time.After(time.Second)
+		cancel()
+		running.Wait()
+		if s.hot.State != model.CopyOpen {
+			t.Errorf("the copy is %s at epoch %d", s.hot.State, s.hot.Epoch)
+		}
+		s.balanced(t)
+	})
+}
+
+// The database's clock is set back when another server takes its place: a rebuild
+// whose process has died must not look alive until the clock has caught up.
+func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.record.Epoch++ // closed by the one that died
+		s.hot.State = model.CopyClosed
+		later := time.Now().Add(time.Hour)
+		s.record.Progress = &later
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+	})
+}

@@ -1,0 +1,314 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// reconcileEvery is the pause between two looks: a lost Redis is noticed
+	// within it, and a look at a quiet system takes a millisecond.
+	reconcileEvery = 500 * time.Millisecond
+	// reconcileTimeout bounds one part of a look, so that a server that hangs
+	// holds up the other parts for no longer than the lock's lease.
+	reconcileTimeout = 10 * time.Second
+	// electionWait is how long one attempt to be elected waits.
+	electionWait = 2 * time.Second
+	// electionPause is between two attempts while the lock cannot be asked for,
+	// or kept.
+	electionPause = time.Second
+	// sweepEvery is between two looks at every watched voucher. The looks in
+	// between are at those with something to do, and notice a lost Redis.
+	sweepEvery = 5 * time.Second
+	// closerSweeps is in how many sweeps the hot copy of every quiet voucher is read:
+	// otherwise it is only asked whether it is there and has nothing reserved.
+	closerSweeps = 24
+	// findChunk is how many rows are read by id, or copies, at once.
+	findChunk = 500
+)
+
+// Reconciler puts right what dead processes and lost copies have left behind.
+// One instance does it; two at once only do the same work twice.
+type Reconciler struct {
+	Parts
+
+	locks    model.Locker
+	name     string // of the lock: deployments that share a lock server are not rivals
+	selling  func() error
+	settler  *Settler
+	rebuilds *Rebuilder
+	outbox   *outbox
+	due      *overdue
+	drift    *driftWatch
+	list     watchlist
+
+	mu       sync.Mutex
+	troubled map[string]bool // parts that failed at the latest look
+}
+
+// Run reconciles while this instance is elected, until ctx ends.
+func (r *Reconciler) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		lease, err := r.locks.Lock(ctx, r.name, electionWait)
+		r.report(ctx, "election", err, errors.Is(err, model.ErrLockBusy))
+		if err != nil {
+			if !errors.Is(err, model.ErrLockBusy) {
+				poll.Pause(ctx, electionPause)
+			}
+			continue
+		}
+		r.runElected(ctx, lease)
+		poll.Pause(ctx, electionPause)
+	}
+}
+
+// runElected reconciles until the lock is lost or ctx ends.
+func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
+	r.Metrics.Elected(true)
+	r.Log.InfoContext(ctx, "this instance reconciles")
+	r.list = watchlist{} // whatever was known is old
+	var drifting sync.WaitGroup
+	drifting.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			r.part(ctx, "drift", r.lookForDrift)
+			poll.Pause(ctx, driftRest(time.Since(began)))
+		}
+	})
+	for ctx.Err() == nil {
+		r.look(ctx)
+		poll.Pause(ctx, reconcileEvery)
+	}
+	cancel()
+	drifting.Wait()
+	r.Metrics.Elected(false)
+	if err := lease.Unlock(); err != nil {
+		r.Log.WarnContext(ctx, "the reconciler's lock was not given back and ends by itself", slog.Any("error", err))
+	}
+}
+
+// look takes one look at everything.
+func (r *Reconciler) look(ctx context.Context) {
+	if r.selling() != nil {
+		return // closed on purpose: what is left is done when it opens
+	}
+	r.part(ctx, "returned units", r.outbox.pass)
+	r.part(ctx, "stock intents", r.dropIntents)
+	r.part(ctx, "hot copies", r.watch)
+}
+
+// part runs one part of a look; the others do not depend on it.
+func (r *Reconciler) part(ctx context.Context, name string, do func(context.Context) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	err := do(limited)
+	r.report(ctx, name, err, ctx.Err() != nil)
+}
+
+// report says once that a part is in trouble, and once that it no longer is.
+func (r *Reconciler) report(ctx context.Context, name string, err error, expected bool) {
+	if expected {
+		return
+	}
+	r.mu.Lock()
+	before := r.troubled[name]
+	r.troubled[name] = err != nil
+	r.mu.Unlock()
+	switch {
+	case err != nil && !before:
+		r.Log.WarnContext(ctx, "the reconciler is in trouble and goes on trying",
+			slog.String("part", name), slog.Any("error", err))
+	case err == nil && before:
+		r.Log.InfoContext(ctx, "the reconciler is out of trouble", slog.String("part", name))
+	}
+}
+
+func (r *Reconciler) lookForDrift(ctx context.Context) error {
+	if selling := r.selling() == nil; !selling {
+		return nil
+	}
+	return r.drift.look(ctx)
+}
+
+// watchlist is what the looks at hot copies remember.
+type watchlist struct {
+	incarnation string    // of Redis at the latest sweep
+	swept       time.Time // when that was
+	sweeps      int
+	records     map[string]model.EpochRecord // of the latest sweep; not changed any more
+	// busy are the vouchers to be looked at again at once: something is reserved,
+	// their copies are not open, lack a change, or could not be read.
+	busy map[string]bool
+}
+
+// watch compares what the database says about hot copies with what there is. Ten
+// thousand quiet vouchers must cost next to nothing: they are swept every few
+// seconds, and at once when Redis may have lost them.
+func (r *Reconciler) watch(ctx context.Context) error {
+	r.due.begin()
+	incarnation, err := r.Hot.Incarnation(ctx)
+	lost := err == nil && incarnation != r.list.incarnation
+	if !lost && time.Since(r.list.swept) < sweepEvery {
+		return errors.Join(err, r.again(ctx))
+	}
+	records, failed := r.Epochs.Watched(ctx)
+	if failed != nil {
+		return errors.Join(err, fmt.Errorf("read the watched vouchers: %w", failed))
+	}
+	left, failed := r.left(ctx, records)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	look := records
+	if !lost {
+		look = r.wake(ctx, records)
+	}
+	if err == nil {
+		r.list.incarnation = incarnation
+	}
+	r.list.swept, r.list.busy = time.Now(), map[string]bool{}
+	r.list.sweeps++
+	r.list.records = make(map[string]model.EpochRecord, len(records))
+	for _, record := range records {
+		r.list.records[record.VoucherID] = record
+	}
+	r.drift.watched(r.list.records)
+	return errors.Join(err, r.examine(ctx, slices.Concat(look, left)))
+}
+
+// left reads the busy vouchers that are watched no more, because their sale was put
+// off or is long over: what is reserved in an open copy must be settled all the same.
+func (r *Reconciler) left(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
+	busy := maps.Clone(r.list.busy)
+	for _, record := range watched {
+		delete(busy, record.VoucherID)
+	}
+	var left []model.EpochRecord
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(busy)), findChunk) {
+		found, err := r.Epochs.Read(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("read %d vouchers that are watched no more: %w", len(ids), err)
+		}
+		for _, record := range found {
+			if record.Open() {
+				left = append(left, record)
+			}
+		}
+	}
+	return left, nil
+}
+
+// again looks at the busy vouchers.
+func (r *Reconciler) again(ctx context.Context) error {
+	var failed []error
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(r.list.busy)), findChunk) {
+		found, err := r.Epochs.Read(ctx, ids)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("read %d watched vouchers: %w", len(ids), err))
+			continue
+		}
+		failed = append(failed, r.examine(ctx, slices.Collect(maps.Values(found))))
+	}
+	return errors.Join(failed...)
+}
+
+// wake returns the vouchers to be looked at: all but those that are open, have not
+// changed since the sweep before and are quiet. Of these a part has its turn.
+func (r *Reconciler) wake(ctx context.Context, records []model.EpochRecord) []model.EpochRecord {
+	quiet := r.Hot.Quiet(ctx, records)
+	var look []model.EpochRecord
+	for i, record := range records {
+		id := record.VoucherID
+		before := r.list.records[id]
+		same := before.Epoch == record.Epoch && before.Revision == record.Revision
+		turn := (i+r.list.sweeps)%closerSweeps == 0
+		if turn || !record.Open() || !same || !quiet[i] || r.list.busy[id] {
+			look = append(look, record)
+		}
+	}
+	return look
+}
+
+// examine looks at vouchers. A copy that cannot be asked holds up no other one: it
+// may be the only one on its node of a Cluster.
+func (r *Reconciler) examine(ctx context.Context, records []model.EpochRecord) error {
+	var failed []error
+	for part := range slices.Chunk(records, findChunk) {
+		ids := make([]string, len(part))
+		for i, record := range part {
+			ids[i] = record.VoucherID
+		}
+		copies, err := r.Hot.Read(ctx, ids)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
+		}
+		failed = append(failed, r.compare(ctx, part, copies))
+		r.drift.read(copies)
+	}
+	return errors.Join(failed...)
+}
+
+// compare looks at the copies that could be read.
+func (r *Reconciler) compare(ctx context.Context, records []model.EpochRecord, copies map[string]model.HotCopy) error {
+	var stale []string
+	var reserved []string
+	for _, record := range records {
+		id := record.VoucherID
+		hot, known := copies[id]
+		open := known && record.Open() && hot.State == model.CopyOpen && hot.Epoch == record.Epoch
+		behind := open && hot.Voucher.Revision < record.Revision
+		if r.list.busy[id] = !open || behind || hot.Reserved > 0; !r.list.busy[id] {
+			delete(r.list.busy, id)
+		}
+		if known && !open {
+			r.rebuilds.Found(id, record.OnSale) // who looks again before it begins
+		}
+		if behind {
+			stale = append(stale, id)
+		}
+		if open && hot.Reserved > 0 {
+			reserved = append(reserved, id)
+		}
+	}
+	failed := []error{r.apply(ctx, stale)}
+	for _, id := range reserved {
+		failed = append(failed, r.due.reconcile(ctx, id))
+	}
+	return errors.Join(failed...)
+}
+
+// apply brings administrators' changes to copies that missed them.
+func (r *Reconciler) apply(ctx context.Context, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	vouchers, err := r.Database.GetMany(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("read %d changed vouchers: %w", len(ids), err)
+	}
+	var failed []error
+	for id, v := range vouchers {
+		applied, err := r.Hot.Apply(ctx, v)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("apply the changes of voucher %s: %w", id, err))
+		} else if applied {
+			r.Metrics.Reconciled("applied", 1)
+			r.Log.InfoContext(ctx, "a hot copy had missed a change", slog.String("voucher_id", id), slog.Int64("revision", v.Revision))
+		}
+	}
+	return errors.Join(failed...)
+}

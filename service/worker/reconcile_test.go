@@ -1,0 +1,403 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*stage){
+		"reserved and never published": func(s *stage) { s.admit("o1", "u1") },
+		"persisted and never settled": func(s *stage) {
+			s.sell("o1", "u1")
+			s.pendings[1]["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+		},
+		"closed and never released": func(s *stage) {
+			s.sell("o1", "u1")
+			s.cancel("o1")
+		},
+		"failed and never released": func(s *stage) {
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonUnprocessable)
+			s.outbox = nil // its release was noted, and the process died before the rest
+		},
+		"failed for another order and never replaced": func(s *stage) {
+			s.sell("o0", "u1")
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonAlreadyOrdered)
+		},
+		"sold out and never closed": func(s *stage) {
+			r := s.admit("o1", "u1")
+			s.close(r.Order, model.OrderFailed, model.ReasonSoldOut)
+		},
+		"an intended stock": func(s *stage) {
+			stock := int64(5)
+			intent, _, err := dbSide{s}.IntendStock(context.Background(), "v1", model.StockChange{Stock: &stock}, model.Idempotency{})
+			if err != nil {
+				panic(err)
+			}
+			if err := (hotSide{s}).Lower(context.Background(), "v1", intent.Stock, intent.Revision); err != nil {
+				panic(err)
+			}
+		},
+		"a change that did not reach the copy": func(s *stage) { s.voucher.Revision++; s.voucher.Price = 7 },
+		"a closed copy":                        func(s *stage) { s.hot.State = model.CopyClosed },
+		"an opened record beside a closed copy": func(s *stage) {
+			s.record.Epoch, s.record.OpenEpoch = 2, 2
+		},
+		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.lose() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				leave(s)
+				s.reconcileFor(t, 30*time.Second)
+				s.balanced(t)
+				if len(s.outbox) != 0 || len(s.intents) != 0 {
+					t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
+				}
+				if s.hot.Voucher.Stock != s.voucher.Stock || s.hot.Voucher.Price != s.voucher.Price {
+					t.Errorf("the copy has %d at %d, want %d at %d", s.hot.Voucher.Stock, s.hot.Voucher.Price, s.voucher.Stock, s.voucher.Price)
+				}
+			})
+		})
+	}
+}
+
+// A slow worker must not be fed its own backlog twice.
+func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var batch []model.Reservation
+		for i := range 5 {
+			batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+		}
+		s.publish(batch...)
+		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
+		s.reconcileFor(t, time.Minute)
+		if n := s.count("queue.publish"); n != 0 {
+			t.Errorf("%d messages were published again while theirs waited", n)
+		}
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, longestProbe+time.Second)
+		s.balanced(t)
+	})
+}
+
+// An order that has a letter and no row stays in the queue: it is not published
+// again beside that, and gets its row when there can be one.
+func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.poison["o1"] = true
+		s.fail("db.fail", errData)
+		s.publish(s.admit("o1", "u1"))
+		s.reconcileFor(t, time.Minute)
+		if len(s.letters) != 1 || s.count("queue.publish") != 0 || len(s.messages) != 1 {
+			t.Errorf("%d letters, %d messages were published, %d wait", len(s.letters), s.count("queue.publish"), len(s.messages))
+		}
+		s.fail("db.fail", nil)
+		s.reconcileFor(t, time.Minute)
+		s.balanced(t)
+	})
+}
+
+// Where a message is lost though its order has only a letter, an operator decides.
+func TestALetterWithoutAMessageIsNotPublishedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		r := s.admit("o1", "u1")
+		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
+		s.reconcileFor(t, time.Minute)
+		if s.count("queue.publish") != 0 {
+			t.Errorf("%d messages", s.count("queue.publish"))
+		}
+		audit, err := s.Auditor.Audit(t.Context(), "v1")
+		if err != nil || audit.Balanced || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "o1" {
+			t.Errorf("the audit does not name it: %+v, %v", audit, err)
+		}
+	})
+}
+
+// However many units of one voucher come back while its copy is closed, another
+// voucher's are in its copy at the first pass.
+func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []string{"v0", "v2"} {
+		t.Run(closed, func(t *testing.T) {
+			t.Parallel()
+			const many = 100_000
+			s := newStage(t)
+			for i := range many {
+				s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: closed, UserID: "u"})
+			}
+			s.sell("o1", "u1")
+			s.steps = make([]string, many) // ids of the outbox go on
+			s.cancel("o1")
+			s.Settler.Hot = closedFor{hotSide{s}, closed}
+			if err := s.Reconciler.outbox.pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if len(s.outbox) != many || s.remaining() != 10 {
+				t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
+			}
+			if n := s.count("hot.release"); n > 2 {
+				t.Errorf("the closed copy was asked again and again: %d calls", n)
+			}
+		})
+	}
+}
+
+// A long outbox of one voucher is worked off, in turns with the others.
+func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
+	t.Parallel()
+	const many = 5000
+	s := newStage(t)
+	for i := range many {
+		id := "v" + strconv.Itoa(i%2)
+		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: id, UserID: "u"})
+	}
+	if err := s.Reconciler.outbox.pass(t.Context()); err != nil || len(s.outbox) != 0 {
+		t.Errorf("%d are left, %v", len(s.outbox), err)
+	}
+}
+
+// A unit that comes back long after the sale needs no copy: none is loaded for it,
+// and the voucher has it when the sale is extended.
+func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.lose()
+		s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
+		s.cancel("o1")
+		pass := s.Reconciler.outbox.pass
+		s.fail("hot.release", errors.New("away"))
+		if err := pass(t.Context()); err == nil || len(s.outbox) != 1 {
+			t.Errorf("a Redis that is away: %v, %d releases", err, len(s.outbox))
+		}
+		s.fail("hot.release", nil)
+		if err := pass(t.Context()); err != nil || len(s.outbox) != 0 || s.count("hot.load") != 0 {
+			t.Errorf("%v, %d releases are left, %d loads", err, len(s.outbox), s.count("hot.load"))
+		}
+		s.voucher.EndAt = time.Now().Add(time.Hour)
+		s.reconcileFor(t, 10*time.Second)
+		s.balanced(t)
+		if s.remaining() != 9 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}
+
+// A rebuild that took its snapshot before the unit came back must not open behind
+// the release that was done without a copy.
+func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.open", "hot.open"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o1", "u1")
+				s.lose()
+				s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
+				s.on[at] = func() error { // the snapshot was taken
+					s.cancel("o1")
+					<-time.After(2 * rebuildAbandoned)
+					s.mu.Lock()
+					delete(s.on, at)
+					s.record.Progress = nil // the process was stopped
+					s.mu.Unlock()
+					return s.Reconciler.outbox.pass(t.Context())
+				}
+				other := newRebuilder(s.parts())
+				err := other.Rebuild(t.Context(), "v1")
+				if len(s.outbox) == 0 && s.hot.State == model.CopyOpen && s.remaining() != 10 {
+					t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
+				}
+				s.voucher.EndAt = time.Now().Add(time.Hour)
+				s.reconcileFor(t, 20*time.Second)
+				s.balanced(t)
+			})
+		})
+	}
+}
+
+// closedFor is hot copies of which one is closed.
+type closedFor struct {
+	hotSide
+	voucherID string
+}
+
+func (c closedFor) Release(ctx context.Context, r model.Release) (bool, error) {
+	if r.VoucherID == c.voucherID {
+		return false, c.step("hot.release")
+	}
+	return c.hotSide.Release(ctx, r)
+}
+
+func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.sell("o2", "u2")
+		s.cancel("o2")
+		s.admit("o3", "u3")
+		s.reconcileTwice(t, 30*time.Second, 2)
+		s.balanced(t)
+		if s.remaining() != 8 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
+	for name, drift := range map[string]struct {
+		make    func(*stage)
+		rebuilt bool
+	}{
+		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); delete(s.marks[1], "u1") }, true},
+		"a mark without an order":         {func(s *stage) { s.marks[1]["u1"] = "o1" }, true},
+		"a mark whose order is closed":    {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1"); s.outbox = nil }, false},
+		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.marks[1]["u1"] = "o9" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.sell("o0", "u0")
+				drift.make(s)
+				s.hot.Voucher.Version++
+				s.reconcileFor(t, 2*time.Minute)
+				s.balanced(t)
+				if rebuilt := s.hot.Epoch > 1; rebuilt != drift.rebuilt {
+					t.Errorf("epoch %d", s.hot.Epoch)
+				}
+				if s.hot.Epoch > 2 {
+					t.Errorf("rebuilt again and again: epoch %d", s.hot.Epoch)
+				}
+			})
+		})
+	}
+}
+
+// In a sale in which something is always reserved a lost mark is found all the same,
+// and an order that is between two of its steps is not taken for one.
+func TestDriftIsRepairedInARunningSale(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprint(lost), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.voucher.Stock, s.voucher.Remaining = 1_000_000, 1_000_000
+				s.hot.Voucher.Stock = s.voucher.Stock
+				s.sell("o1", "u1")
+				if lost {
+					delete(s.marks[1], "u1")
+				}
+				ctx, end := context.WithTimeout(t.Context(), 2*time.Minute)
+				defer end()
+				s.on["hot.pending"] = func() error { s.work(t); return nil } // between two readings of one order
+				var sale sync.WaitGroup
+				sale.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						s.publish(s.admit(fmt.Sprint("sale", n), fmt.Sprint("buyer", n)))
+						poll.Pause(ctx, 7*time.Second) // its worker is slow
+						s.work(t)
+					}
+				})
+				rec, reb := s.Reconciler, s.Rebuilder
+				sale.Go(func() { rec.Run(ctx) })
+				sale.Go(func() { reb.Run(ctx) })
+				sale.Wait()
+				if rebuilt := s.hot.Epoch > 1; rebuilt != lost || s.hot.Epoch > 2 {
+					t.Errorf("epoch %d", s.hot.Epoch)
+				}
+			})
+		})
+	}
+}
+
+// An election that cannot be held, and a lock that is lost, end nothing for good.
+func TestTheReconcilerIsElectedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		locks := &servicetest.Locks{Held: map[string]bool{}, Err: errors.New("away")}
+		r := s.employ(locks).Reconciler
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Run(ctx) }()
+		<-time.After(3 * time.Second)
+		if s.count("db.watched") != 0 {
+			t.Error("it reconciled without a lock")
+		}
+		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
+		<-time.After(5 * time.Second)
+		locks.With(func(l *servicetest.Locks) { l.Lost = false })
+		<-time.After(5 * time.Second)
+		if s.count("db.watched") == 0 {
+			t.Error("it does not reconcile")
+		}
+		cancel()
+		<-done
+		if locks.Taken.Load() != locks.Released.Load() {
+			t.Errorf("%d locks taken, %d given back", locks.Taken.Load(), locks.Released.Load())
+		}
+	})
+}
+
+func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.sell("o1", "u1")
+		s.cancel("o1")
+		s.fail("queue.backlog", errors.New("away"))
+		s.reconcileFor(t, 5*time.Second)
+		if s.remaining() != 10 {
+			t.Errorf("%d remain", s.remaining())
+		}
+	})
+}
+
+// A sale that is put off by hours is watched no more until shortly before it. What
+// was reserved before, and left by a process that died, becomes an order all the same.
+func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.admit("o1", "u1") // and never published
+		go func() {
+			<-time.After(3 * time.Second) // after the first sweep
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.unwatched = true
+		}()
+		s.reconcileFor(t, 20*time.Second)
+		s.balanced(t)
+		if !s.rows["o1"].Live() {
+			t.Errorf("%+v", s.rows["o1"])
+		}
+	})
+}

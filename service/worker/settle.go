@@ -1,0 +1,213 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+// settleTimeout bounds what one batch may tell the hot copies: the rows are
+// committed and the reconciler repeats the rest, so that a Redis which hangs
+// must not hold the queue up.
+const settleTimeout = 2 * time.Second
+
+// Settler tells hot copies what became of reservations.
+type Settler struct {
+	Parts
+
+	rebuilds *Rebuilder
+	troubled atomic.Bool // the log says that hot copies cannot be told
+}
+
+// decided is a reservation and the committed row that has decided it.
+type decided struct {
+	reservation model.Reservation
+	row         model.Order
+}
+
+// finish tells the hot copies of rows the worker has committed. It is bounded
+// in time and answers nothing: what cannot be told now is found again by the
+// reconciler.
+func (s *Settler) finish(ctx context.Context, orders []decided) {
+	if len(orders) == 0 {
+		return
+	}
+	for _, order := range orders {
+		s.account(ctx, order)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	err := s.settle(ctx, orders)
+	if err == nil {
+		if s.troubled.CompareAndSwap(true, false) {
+			s.Log.InfoContext(ctx, "the hot copies can be told of orders again")
+		}
+		return
+	}
+	s.Metrics.Unsettled()
+	if s.troubled.CompareAndSwap(false, true) {
+		s.Log.WarnContext(ctx, "the hot copies could not be told of orders; the reconciler does it",
+			slog.Any("error", err))
+	}
+}
+
+// account counts a row, and names an order that failed after its admission.
+func (s *Settler) account(ctx context.Context, order decided) {
+	s.Metrics.Persisted(string(order.row.Status), 1)
+	if order.row.Status != model.OrderFailed {
+		return
+	}
+	s.Metrics.Failed(order.row.Reason)
+	s.Log.ErrorContext(ctx, "an order failed after it had been admitted",
+		slog.String("order_id", order.row.ID), slog.String("voucher_id", order.row.VoucherID),
+		slog.String("user_id", order.row.UserID), slog.String("reason", order.row.Reason),
+		slog.Int64("epoch", order.reservation.Epoch))
+}
+
+// settle settles the live rows, one call for each voucher, and closes the others.
+// A copy that cannot be told holds up no other one.
+func (s *Settler) settle(ctx context.Context, orders []decided) error {
+	settled := map[string][]string{}
+	var closed []decided
+	for _, order := range orders {
+		if order.row.Live() || order.row.RefusedAfterAdmission() {
+			settled[order.row.VoucherID] = append(settled[order.row.VoucherID], order.row.ID)
+		}
+		if !order.row.Live() {
+			closed = append(closed, order)
+		}
+	}
+	failpoint.Reach(failpoint.BeforeSettle)
+	var failed []error
+	for voucherID, ids := range settled {
+		if err := s.Hot.Settle(ctx, voucherID, ids); err != nil {
+			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err))
+		}
+	}
+	failed = append(failed, s.close(ctx, closed))
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	failpoint.Reach(failpoint.AfterSettle)
+	return nil
+}
+
+// close undoes the reservations of closed rows. A copy that is closed, or cannot
+// be told, is told nothing more, and holds up no other.
+func (s *Settler) close(ctx context.Context, orders []decided) error {
+	var applied []string
+	var failed []error
+	later := map[string]bool{}
+	for _, order := range orders {
+		if later[order.row.VoucherID] {
+			continue
+		}
+		done, err := s.undo(ctx, order.row)
+		failed = append(failed, err)
+		if done {
+			applied = append(applied, order.row.ID)
+		} else {
+			later[order.row.VoucherID] = true
+		}
+	}
+	if len(applied) > 0 {
+		if err := s.Database.DoneOrders(ctx, applied); err != nil {
+			failed = append(failed, fmt.Errorf("note %d releases: %w", len(applied), err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// undo gives back in the hot copy the unit of a closed row. False means later: the
+// copy is closed, or is to be replaced.
+func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
+	if row.RefusedAfterAdmission() {
+		return s.replace(ctx, row)
+	}
+	applied, err := s.Hot.Release(ctx, model.Release{OrderID: row.ID, VoucherID: row.VoucherID, UserID: row.UserID})
+	if err != nil {
+		return false, fmt.Errorf("release order %s: %w", row.ID, err)
+	}
+	return applied, nil
+}
+
+// replace asks for another copy as long as the open one has the mark of an order
+// that the database refused. That mark goes with its copy and by no other way: the
+// unit it holds never existed, or belongs to the user's live order. True means that
+// it is gone.
+func (s *Settler) replace(ctx context.Context, row model.Order) (bool, error) {
+	// The epoch first: one that is later than the mark's would cost a rebuild more.
+	copies, err := s.Hot.Read(ctx, []string{row.VoucherID})
+	hot, known := copies[row.VoucherID]
+	if !known {
+		return false, fmt.Errorf("read the hot copy of voucher %s: %w", row.VoucherID, cmp.Or(err, model.ErrCopyClosed))
+	}
+	marked, _, err := s.Hot.OrderOf(ctx, row.VoucherID, row.UserID)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for the mark of order %s: %w", row.ID, err)
+	}
+	if marked != row.ID {
+		return true, nil
+	}
+	s.Log.WarnContext(ctx, "a hot copy is stale and is rebuilt", slog.String("voucher_id", row.VoucherID),
+		slog.Int64("epoch", hot.Epoch), slog.String("order_id", row.ID), slog.String("reason", row.Reason))
+	s.rebuilds.Replace(row.VoucherID, hot.Epoch)
+	return false, nil
+}
+
+// sort tells reservations that have a row from those that have none.
+func (p Parts) sort(ctx context.Context, reservations []model.Reservation) (done []decided, open []model.Reservation, err error) {
+	for part := range slices.Chunk(reservations, findChunk) {
+		ids := make([]string, len(part))
+		for i, r := range part {
+			ids[i] = r.ID
+		}
+		rows, err := p.Database.Find(ctx, ids)
+		if err != nil {
+			return nil, nil, fmt.Errorf("look for the rows of %d reservations: %w", len(ids), err)
+		}
+		for _, r := range part {
+			if row, ok := rows[r.ID]; ok {
+				done = append(done, decided{reservation: r, row: row})
+			} else {
+				open = append(open, r)
+			}
+		}
+	}
+	return done, open, nil
+}
+
+// adopt gives reservations that a rebuild has carried over into a copy which is
+// open now the epoch of that copy, as publishing them again does. Their messages
+// may come after all, from behind the barrier, and would let an order fail whose
+// user hears that it is processing and whose unit is taken.
+//
+// That is sound: the new copy was loaded with the order's mark, and a rebuild
+// after it waits for the message, because it is in the queue already. What
+// cannot be asked keeps its epoch, and the database decides.
+func (s *Settler) adopt(ctx context.Context, reservations []model.Reservation) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	copies, _ := s.Hot.Read(ctx, model.VouchersOf(reservations)) // as far as they can be read
+	for i, r := range reservations {
+		hot := copies[r.VoucherID]
+		if hot.State != model.CopyOpen || r.Epoch <= 0 || r.Epoch >= hot.Epoch {
+			continue
+		}
+		held, found, err := s.Hot.Pending(ctx, r.ID)
+		if err == nil && found && held.UserID == r.UserID && held.Epoch > r.Epoch {
+			reservations[i].Epoch = held.Epoch
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// serveRebuilds serves what was asked for, until nothing moves any more.
+func (s *stage) serveRebuilds(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	var serving sync.WaitGroup
+	serving.Go(func() { s.Rebuilder.Run(ctx) })
+	synctest.Wait()
+	cancel()
+	serving.Wait()
+}
+
+// employ puts another worker on the stage, as if it were another process; change
+// may put something else in the place of its parts.
+func (s *stage) employ(locks model.Locker, change ...func(*Parts)) *Worker {
+	parts := s.parts()
+	for _, c := range change {
+		c(&parts)
+	}
+	return New(parts, locks, "d", s.watcher().Selling)
+}
+
+func (s *stage) watcher() *ModeWatcher {
+	w := NewModeWatcher(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
+	_ = w.Refresh(context.Background())
+	return w
+}
+
+// reconcileFor runs the reconciler, the rebuilder and the worker for a while.
+func (s *stage) reconcileFor(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.reconcileTwice(t, d, 1)
+}
+
+// reconcileTwice runs several reconcilers at once, as if no lock kept them apart.
+func (s *stage) reconcileTwice(t *testing.T, d time.Duration, at int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range at {
+		w := s.Worker
+		if i > 0 {
+			w = s.employ(servicetest.NewLocks())
+		}
+		running.Go(func() { w.Reconciler.Run(ctx) })
+		running.Go(func() { w.Rebuilder.Run(ctx) })
+	}
+	running.Go(func() {
+		for ctx.Err() == nil {
+			s.work(t)
+			poll.Pause(ctx, 100*time.Millisecond)
+		}
+	})
+	running.Wait()
+}

@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/model"
+)
+
+// newVoucher is the row of a voucher that was just put up.
+func (s *stage) newVoucher() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record = model.EpochRecord{VoucherID: "v1"}
+}
+
+func to(stock int64) model.StockChange { return model.StockChange{Stock: &stock} }
+
+func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.lose()
+		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
+		s.newVoucher()
+		s.Stock.Created(t.Context(), "v1")
+		if s.hot.State != model.CopyOpen || s.hot.Epoch != 1 || s.remaining() != 10 {
+			t.Errorf("%+v", s.hot)
+		}
+	})
+}
+
+// rows2 is a reservation of another voucher.
+func (s *stage) rows2() model.Reservation {
+	return model.Reservation{Order: model.Order{ID: "o.v2", VoucherID: "v2", UserID: "u"}, Epoch: 1}
+}
+
+func TestANewVoucherIsAnsweredAlthoughItsCopyCannotBeLoaded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.lose()
+		s.fail("hot.close", errors.New("away"))
+		s.newVoucher()
+		s.Stock.Created(t.Context(), "v1")
+		s.on = map[string]func() error{}
+		s.reconcileFor(t, 15*time.Second)
+		s.balanced(t)
+	})
+}
+
+func TestChangesReachTheCopyAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.voucher.Price = 777
+		s.voucher.Revision++
+		s.Stock.Patched(t.Context(), s.voucher)
+		if s.hot.Voucher.Price != 777 {
+			t.Errorf("price %d", s.hot.Voucher.Price)
+		}
+		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
+			t.Errorf("%v, %d remain", err, s.remaining())
+		}
+		s.fail("hot.apply", errors.New("away"))
+		if _, err := s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}); err != nil {
+			t.Errorf("the change is committed: %v", err)
+		}
+	})
+}
+
+// The copy promises before the database knows: a smaller stock must not undercut
+// what is reserved.
+func TestStockShrinksInTheCopyFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for i := range 6 {
+			s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i))
+		}
+		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot.Voucher.Stock != 10 || len(s.intents) != 0 {
+			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot.Voucher.Stock)
+		}
+		if s.count("db.changestock") != 0 {
+			t.Error("the database was changed first")
+		}
+		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
+			t.Errorf("%v, %d remain, stock %d", err, s.remaining(), s.voucher.Stock)
+		}
+	})
+}
+
+func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"hot.lower", "db.changestock"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.fail(at, model.Unavailable("away", nil))
+				_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+				if model.CodeOf(err) != model.CodeUnavailable || s.hot.Voucher.Stock != 10 || len(s.intents) != 0 {
+					t.Errorf("%v, the copy has %d, %d intents", err, s.hot.Voucher.Stock, len(s.intents))
+				}
+			})
+		})
+	}
+	s := newStage(t)
+	s.hot.State = model.CopyClosed
+	if _, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{}); model.CodeOf(err) != model.CodeUnavailable {
+		t.Errorf("a closed copy: %v", err)
+	}
+}
+
+func TestRebuildOnDemand(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		if err := s.Stock.Rebuild(t.Context(), "v1"); err != nil || s.hot.State == model.CopyOpen {
+			t.Errorf("%v, the copy is %s", err, s.hot.State)
+		}
+		s.serveRebuilds(t.Context())
+		s.balanced(t)
+		if err := s.Stock.Rebuild(t.Context(), "no/voucher"); model.CodeOf(err) != model.CodeNotFound {
+			t.Error(err)
+		}
+	})
+}
