@@ -23,11 +23,11 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 		} {
 			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
 			<-time.After(backlogEvery + time.Millisecond)
-			before := s.hot.reserves.Load()
+			before := s.hot.Calls("Reserve")
 			if refusal := s.refused(t, "bob", model.CodeUnavailable); refusal.RetryAfter != wait {
 				t.Errorf("%v old: come again after %v, want %v", age, refusal.RetryAfter, wait)
 			}
-			if s.hot.reserves.Load() != before {
+			if s.hot.Calls("Reserve") != before {
 				t.Error("a unit was asked for")
 			}
 		}
@@ -50,7 +50,7 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 			t.Errorf("%+v, want %s", refused, order.ID)
 		}
 		s.refused(t, "bob", model.CodeUnavailable)
-		s.hot.with(func() { s.hot.voucher.EndAt = time.Now() })
+		s.hot.With(func() { s.sale.Voucher.EndAt = time.Now() })
 		<-time.After(900 * time.Millisecond)
 		s.refused(t, "bob", model.CodeEnded)
 	})
@@ -65,9 +65,9 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 		<-time.After(backlogUnknownAfter - 2*backlogEvery)
 		s.buys(t, "alice") // a leader is elected, a server restarts
 		<-time.After(3 * backlogEvery)
-		before := s.hot.reserves.Load()
+		before := s.hot.Calls("Reserve")
 		s.refused(t, "bob", model.CodeUnavailable)
-		if s.hot.reserves.Load() != before {
+		if s.hot.Calls("Reserve") != before {
 			t.Error("a unit was asked for")
 		}
 		s.line.with(func() { s.line.away = nil })
@@ -118,7 +118,7 @@ func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 		}
 		asking.Wait()
 		s.refused(t, "alice", model.CodeAlreadyOrdered)
-		if calls := s.hot.held.Load(); calls == 0 || calls > 20 {
+		if calls := s.hot.Calls("OrdersOf"); calls == 0 || calls > 20 {
 			t.Errorf("%d calls for 301 requests", calls)
 		}
 	})

@@ -189,7 +189,7 @@ func (s hotShop) persist(r model.Reservation) model.Order {
 	row := r.Order
 	row.Status = model.OrderUnpaid
 	s.rows.put(row)
-	s.hot.with(func() { delete(s.hot.pending, r.ID) })
+	s.hot.With(func() { delete(s.sale.Now().Pending, r.ID) })
 	return row
 }
 
@@ -230,28 +230,4 @@ func (s hotShop) refused(t *testing.T, userID string, want model.Code) model.Err
 		return model.Error{}
 	}
 	return *refusal
-}
-
-func (h *hotDesk) EachProcessing(ctx context.Context, _ string, yield func(model.Order) error) error {
-	page, err := h.Processing(ctx, model.OrderQuery{})
-	for _, order := range page.Items {
-		err = errors.Join(err, yield(order))
-	}
-	return err
-}
-
-func (h *hotDesk) Processing(ctx context.Context, _ model.OrderQuery) (model.OrderPage, error) {
-	if err := h.pause(ctx, servicetest.QueryTime); err != nil {
-		return model.OrderPage{}, err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state != model.CopyOpen {
-		return model.OrderPage{}, model.ErrCopyClosed
-	}
-	var page model.OrderPage
-	for _, r := range h.pending {
-		page.Items = append(page.Items, r.Processing())
-	}
-	return page, nil
 }

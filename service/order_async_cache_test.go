@@ -15,8 +15,8 @@ import (
 func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 	t.Parallel()
 	for name, hide := range map[string]func(s hotShop){
-		"closed":     func(s hotShop) { s.hot.state = model.CopyClosed },
-		"rebuilding": func(s hotShop) { s.hot.state = model.CopyRebuilding },
+		"closed":     func(s hotShop) { s.sale.State = model.CopyClosed },
+		"rebuilding": func(s hotShop) { s.sale.State = model.CopyRebuilding },
 	} {
 		for _, known := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, ", known ", known), func(t *testing.T) {
@@ -25,12 +25,12 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					s := newHotShop(t, nil)
 					s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
 					if known {
-						s.hot.with(func() { s.hot.voucher.Stock = 0 })
+						s.hot.With(func() { s.sale.Voucher.Stock = 0 })
 						s.refused(t, "alice", model.CodeSoldOut)
 					} else {
 						s.buys(t, "bob")
 					}
-					s.hot.with(func() { hide(s) })
+					s.hot.With(func() { hide(s) })
 					if known {
 						<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
 					}
@@ -42,10 +42,10 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					if s.doctor.requests.Load() < 3 {
 						t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
 					}
-					if n := s.hot.reserves.Load(); n > 2 {
+					if n := s.hot.Calls("Reserve"); n > 2 {
 						t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
 					}
-					s.hot.with(func() { s.hot.state, s.hot.voucher.Stock = model.CopyOpen, 5 })
+					s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
 					<-time.After(900 * time.Millisecond)
 					s.buys(t, "alice")
 				})
@@ -78,7 +78,7 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 							s.buys(t, "bob")
 						}
 						s.table.Change(tt.change)
-						s.hot.with(func() { s.hot.state, s.hot.down = model.CopyClosed, gone })
+						s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyClosed, gone })
 						s.refused(t, "alice", tt.want)
 					})
 				})
@@ -98,14 +98,14 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 			<-time.After(time.Second)
 		}
 		s.refused(t, "late", model.CodeSoldOut)
-		order, err := s.Get(t.Context(), "user1", s.hot.marks["user1"], 0)
+		order, err := s.Get(t.Context(), "user1", s.sale.Now().Marks["user1"], 0)
 		if err != nil || order.Status != model.OrderProcessing {
 			t.Errorf("%+v, %v", order, err)
 		}
 		if s.table.Queries.Load() != 0 || s.rows.queries.Load() != 0 {
 			t.Errorf("the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
 		}
-		s.hot.with(func() { s.hot.state = model.CopyClosed })
+		s.hot.With(func() { s.sale.State = model.CopyClosed })
 		<-time.After(time.Second)
 		s.refused(t, "late", model.CodeUnavailable)
 	})
@@ -117,13 +117,13 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		_ = s.buys(t, "alice")
-		s.hot.with(func() { s.hot.down = errors.New("connection reset") })
+		s.hot.With(func() { s.hot.Down = errors.New("connection reset") })
 		<-time.After(300*time.Millisecond + time.Millisecond)
 		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // refreshes in vain
 			t.Errorf("%v", err)
 		}
 		<-time.After(100 * time.Millisecond)
-		s.hot.with(func() { s.hot.down = nil })
+		s.hot.With(func() { s.hot.Down = nil })
 		s.buys(t, "bob")
 		if s.doctor.requests.Load() != 0 {
 			t.Error("a rebuild was asked for of a copy that is only not reached")
@@ -142,15 +142,15 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		}
 		s.refused(t, "loser", model.CodeSoldOut)
 		<-time.After(10 * time.Millisecond)
-		before := s.hot.reserves.Load()
+		before := s.hot.Calls("Reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
-			if refusal.OrderID != s.hot.marks[fmt.Sprint("winner", i)] {
+			if refusal.OrderID != s.sale.Now().Marks[fmt.Sprint("winner", i)] {
 				t.Errorf("%+v", refusal)
 			}
 			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
 		}
-		if n := s.hot.reserves.Load() - before; n != 10 {
+		if n := s.hot.Calls("Reserve") - before; n != 10 {
 			t.Errorf("%d calls for 10 winners and 10 losers", n)
 		}
 	})
@@ -159,17 +159,17 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s hotShop){
-		"another buyer": func(s hotShop) { delete(s.hot.marks, "alice"); s.hot.marks["bob"] = "b.v1" },
-		"rebuilt":       func(s hotShop) { s.hot.epoch++ },
-		"closed":        func(s hotShop) { s.hot.state = model.CopyClosed },
+		"another buyer": func(s hotShop) { delete(s.sale.Now().Marks, "alice"); s.sale.Now().Marks["bob"] = "b.v1" },
+		"rebuilt":       func(s hotShop) { s.sale.Rebuild() },
+		"closed":        func(s hotShop) { s.sale.State = model.CopyClosed },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
-				s.hot.with(func() { s.hot.marks["alice"], s.hot.voucher.Stock = "a.v1", 1 })
-				s.hot.buyersTook = 20 * time.Millisecond
-				time.AfterFunc(10*time.Millisecond, func() { s.hot.with(func() { change(s) }) })
+				s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
+				s.hot.Yields = 20 * time.Millisecond
+				time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
 				// With a filter of the buyers he would hear that nothing is left.
 				if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
 					t.Errorf("bob was told %v from memory", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
 )
 
 // recordsOf is the database's side of hot copies.
@@ -23,12 +24,8 @@ func (r recordsOf) Read(ctx context.Context, ids []string) (map[string]model.Epo
 }
 
 // sameEpoch is a database that agrees with the hot copy.
-func sameEpoch(hot *hotDesk) recordsOf {
-	return func(context.Context) (int64, error) {
-		hot.mu.Lock()
-		defer hot.mu.Unlock()
-		return hot.epoch, nil
-	}
+func sameEpoch(hot *hotcopytest.Copies) recordsOf {
+	return func(context.Context) (int64, error) { return hot.Epoch("v1"), nil }
 }
 
 // Two instances that look at two Redis servers find each their own copy open.
@@ -39,7 +36,7 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Read
 		})
 		s.refused(t, "alice", model.CodeUnavailable)
-		if len(s.hot.pending) != 1 {
+		if len(s.sale.Now().Pending) != 1 {
 			t.Error("the reservation was undone")
 		}
 	})

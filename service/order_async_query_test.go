@@ -29,21 +29,21 @@ func TestStatusOfAnOrder(t *testing.T) {
 		"an id that cannot exist":      {id: "no", user: "alice", code: model.CodeNotFound},
 		"of a voucher that is nowhere": {id: "no.v2", user: "alice", code: model.CodeNotFound},
 		"persisted, copy closed": {
-			prepare: func(s hotShop) { s.hot.state = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
 			id:      "row.v1", user: "alice", want: model.OrderPaid,
 		},
-		"persisted, Redis away": {prepare: func(s hotShop) { s.hot.down = away }, id: "row.v1", user: "alice", want: model.OrderPaid},
+		"persisted, Redis away": {prepare: func(s hotShop) { s.hot.Down = away }, id: "row.v1", user: "alice", want: model.OrderPaid},
 		"nowhere, copy closed": {
-			prepare: func(s hotShop) { s.hot.state = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
 			id:      "no.v1", user: "alice", code: model.CodeUnavailable,
 		},
-		"nowhere, Redis away": {prepare: func(s hotShop) { s.hot.down = away }, id: "no.v1", user: "alice", code: model.CodeUnavailable},
+		"nowhere, Redis away": {prepare: func(s hotShop) { s.hot.Down = away }, id: "no.v1", user: "alice", code: model.CodeUnavailable},
 		"nowhere, long after the sale": {prepare: func(s hotShop) {
-			s.hot.state = model.CopyClosed
+			s.sale.State = model.CopyClosed
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
 		}, id: "no.v1", user: "alice", code: model.CodeNotFound},
 		"nowhere, long after the sale, with a backlog": {prepare: func(s hotShop) {
-			s.hot.state = model.CopyClosed
+			s.sale.State = model.CopyClosed
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
 			s.line.with(func() { s.line.backlog.Messages = 1 })
 			<-time.After(time.Second)
@@ -81,7 +81,7 @@ func TestStatusOfAnOrder(t *testing.T) {
 
 func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 	t.Parallel()
-	closed := func(s hotShop) { s.hot.state = model.CopyClosed }
+	closed := func(s hotShop) { s.sale.State = model.CopyClosed }
 	live := func(s hotShop) { s.rows.put(model.Order{ID: "l.v1", UserID: "alice", Status: model.OrderUnpaid}) }
 	ofVoucher := model.OrderQuery{UserID: "alice", VoucherID: "v1", Limit: 2}
 	with := func(change func(q *model.OrderQuery)) model.OrderQuery {
@@ -118,7 +118,7 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 		"of all vouchers":  {query: model.OrderQuery{UserID: "alice", Status: model.OrderProcessing}},
 		"not on next page": {query: with(func(q *model.OrderQuery) { q.Cursor = "next" }), want: []model.OrderStatus{model.OrderCanceled, model.OrderCanceled}},
 		"not twice": {query: ofVoucher, prepare: func(s hotShop) { // its row is there, and the copy not told yet
-			row := s.hot.pending[s.hot.marks["alice"]].Order
+			row := s.sale.Now().Pending[s.sale.Now().Marks["alice"]].Order
 			row.Status = model.OrderUnpaid
 			s.rows.put(row)
 		}, want: []model.OrderStatus{model.OrderUnpaid, model.OrderCanceled}},
@@ -177,7 +177,7 @@ func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 		if _, err := s.Detail(t.Context(), "no.v1"); model.CodeOf(err) != model.CodeNotFound {
 			t.Errorf("%v, want NOT_FOUND", err)
 		}
-		s.hot.with(func() { s.hot.state = model.CopyClosed })
+		s.hot.With(func() { s.sale.State = model.CopyClosed })
 		if _, err := s.Detail(t.Context(), "no.v1"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("%v, want UNAVAILABLE", err)
 		}

@@ -15,19 +15,19 @@ import (
 // reason that stands behind its own in the list as well.
 func TestPrecedenceOfRefusals(t *testing.T) {
 	t.Parallel()
-	soldOut := func(s hotShop) { s.hot.voucher.Stock = int64(len(s.hot.marks)) }
+	soldOut := func(s hotShop) { s.sale.Voucher.Stock = int64(len(s.sale.Now().Marks)) }
 	ordered := func(s hotShop) {
 		soldOut(s)
-		s.hot.marks["alice"] = "o.v1"
-		s.hot.pending["o.v1"] = model.Reservation{Order: model.Order{ID: "o.v1", UserID: "alice", Status: model.OrderProcessing}}
-		s.hot.voucher.Stock = 1
+		s.sale.Now().Marks["alice"] = "o.v1"
+		s.sale.Now().Pending["o.v1"] = model.Reservation{Order: model.Order{ID: "o.v1", UserID: "alice", Status: model.OrderProcessing}}
+		s.sale.Voucher.Stock = 1
 	}
-	locked := func(s hotShop) { ordered(s); s.hot.locked["alice"] = true; s.keys.Busy = "lock:order:alice" }
-	upcoming := func(s hotShop) { locked(s); s.hot.voucher.BeginAt = time.Now().Add(time.Minute) }
-	paused := func(s hotShop) { upcoming(s); s.hot.voucher.State = model.VoucherPaused }
-	ended := func(s hotShop) { paused(s); s.hot.voucher.EndAt = time.Now().Add(-time.Minute) }
-	draft := func(s hotShop) { ended(s); s.hot.voucher.State = model.VoucherDraft }
-	archived := func(s hotShop) { ended(s); s.hot.voucher.State = model.VoucherArchived }
+	locked := func(s hotShop) { ordered(s); s.hot.Locked["alice"] = true; s.keys.Busy = "lock:order:alice" }
+	upcoming := func(s hotShop) { locked(s); s.sale.Voucher.BeginAt = time.Now().Add(time.Minute) }
+	paused := func(s hotShop) { upcoming(s); s.sale.Voucher.State = model.VoucherPaused }
+	ended := func(s hotShop) { paused(s); s.sale.Voucher.EndAt = time.Now().Add(-time.Minute) }
+	draft := func(s hotShop) { ended(s); s.sale.Voucher.State = model.VoucherDraft }
+	archived := func(s hotShop) { ended(s); s.sale.Voucher.State = model.VoucherArchived }
 	for name, tt := range map[string]struct {
 		prepare func(s hotShop)
 		want    model.Code
@@ -51,7 +51,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					s.hot.with(func() { tt.prepare(s) })
+					s.hot.With(func() { tt.prepare(s) })
 					refusal := s.refused(t, "alice", tt.want)
 					if tt.want == model.CodeNotStarted && (refusal.BeginAt.IsZero() || refusal.RetryAfter <= 0) {
 						t.Errorf("%+v", refusal)
@@ -94,15 +94,15 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"database away":             {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
 		"database in error":         {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
 		"no row, but queued": {prepare: func(s hotShop) {
-			s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult { // between the call and the look-up
-				s.hot.pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
+			s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult { // between the call and the look-up
+				s.sale.Now().Pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
 				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderProcessing},
 		"closed, and the copy too": {prepare: func(s hotShop) {
 			row(model.OrderCanceled, "")(s)
-			s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
-				s.hot.state = model.CopyClosed
+			s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
+				s.sale.State = model.CopyClosed
 				return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 			}
 		}, want: model.CodeUnavailable, releases: 1},
@@ -111,23 +111,23 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
-				s.hot.marks["alice"] = "old.v1"
+				s.sale.Now().Marks["alice"] = "old.v1"
 				tt.prepare(s)
 				if tt.want == "" {
 					s.buys(t, "alice")
 				} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
 					t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
 				}
-				if n := s.hot.releases.Load(); n != tt.releases {
+				if n := s.hot.Calls("Release"); n != tt.releases {
 					t.Errorf("%d releases, want %d", n, tt.releases)
 				}
-				if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.hot.epoch {
+				if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
 					t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 				}
-				if tt.replaces > 0 && s.hot.marks["alice"] != "old.v1" {
-					t.Errorf("the mark was put right by hand: %s", s.hot.marks["alice"])
+				if tt.replaces > 0 && s.sale.Now().Marks["alice"] != "old.v1" {
+					t.Errorf("the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
 				}
-				if n := s.hot.reserves.Load(); n > admissionAttempts {
+				if n := s.hot.Calls("Reserve"); n > admissionAttempts {
 					t.Errorf("asked %d times", n)
 				}
 			})
@@ -141,11 +141,11 @@ func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
-		s.hot.admit = func(model.ReserveRequest) *model.ReserveResult {
+		s.hot.Answer = func(model.ReserveRequest) *model.ReserveResult {
 			return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 		}
 		s.refused(t, "alice", model.CodeUnavailable)
-		if n := s.hot.reserves.Load(); n != admissionAttempts {
+		if n := s.hot.Calls("Reserve"); n != admissionAttempts {
 			t.Errorf("asked %d times, want %d", n, admissionAttempts)
 		}
 	})
@@ -156,7 +156,7 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
-		s.hot.marks["alice"] = "old.v1"
+		s.sale.Now().Marks["alice"] = "old.v1"
 		var crowd sync.WaitGroup
 		var made atomic.Int64
 		for range 500 {
@@ -183,7 +183,7 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
 		var ids []string
-		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			ids = append(ids, a.OrderID)
 			if len(ids) == 1 {
 				return &model.ReserveResult{Err: model.ErrOrderClosed}
@@ -203,7 +203,7 @@ func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			row := s.rows.put(model.Order{ID: a.OrderID, UserID: a.UserID, Status: model.OrderUnpaid})
 			return &model.ReserveResult{Reservation: model.Reservation{Order: model.Order{ID: row.ID, VoucherID: "v1", UserID: a.UserID}}}
 		}

@@ -43,15 +43,15 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		"the publish fails":   func(s hotShop) { s.line.err = errors.New("no ack") },
 		"the publish is late": func(s hotShop) { s.line.took = time.Hour },
 		"the copy is rebuilt during the publish": func(s hotShop) {
-			s.line.during = func() { s.hot.with(func() { s.hot.epoch++ }) }
+			s.line.during = func() { s.hot.With(func() { s.sale.Rebuild() }) }
 		},
 		"the copy is closed during the publish": func(s hotShop) {
-			s.line.during = func() { s.hot.with(func() { s.hot.state = model.CopyClosed }) }
+			s.line.during = func() { s.hot.With(func() { s.sale.State = model.CopyClosed }) }
 		},
 		"the copy is lost during the publish": func(s hotShop) {
-			s.line.during = func() { s.hot.with(func() { s.hot.down = errors.New("connection refused") }) }
+			s.line.during = func() { s.hot.With(func() { s.hot.Down = errors.New("connection refused") }) }
 		},
-		"the epoch is told late": func(s hotShop) { s.hot.confirmTook = time.Hour },
+		"the epoch is told late": func(s hotShop) { s.hot.Takes["Confirm"] = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,16 +66,16 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 				if took := time.Since(began); took > 6*time.Second {
 					t.Errorf("answered after %v, the longest answer is the wait of 1 s and 5 s", took)
 				}
-				if s.hot.releases.Load() != 0 || s.hot.marks["alice"] == "" || s.hot.pending[s.hot.marks["alice"]].UserID != "alice" {
-					t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.hot.marks, s.hot.pending, s.hot.releases.Load())
+				if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
+					t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
 				}
 				if n := servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"); n != 1 {
 					t.Errorf("%v unknown orders counted, want 1", n)
 				}
-				s.hot.with(func() { s.hot.state, s.hot.down = model.CopyOpen, nil })
+				s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
 				<-time.After(time.Second)
 				again := s.refused(t, "alice", model.CodeAlreadyOrdered)
-				if again.OrderID != s.hot.marks["alice"] || again.OrderStatus != model.OrderProcessing {
+				if again.OrderID != s.sale.Now().Marks["alice"] || again.OrderStatus != model.OrderProcessing {
 					t.Errorf("asked again: %+v", again)
 				}
 			})
@@ -102,8 +102,8 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
-				s.hot.admit = tt.answer
-				s.hot.took = max(tt.took, servicetest.QueryTime)
+				s.hot.Answer = tt.answer
+				s.hot.Takes["Reserve"] = max(tt.took, servicetest.QueryTime)
 				began := time.Now()
 				_, err := s.Place(t.Context(), "alice", "v1")
 				if model.CodeOf(err) != model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
@@ -124,7 +124,7 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"while it is reserved":  func(s hotShop) { s.hot.took = 500 * time.Millisecond },
+		"while it is reserved":  func(s hotShop) { s.hot.Takes["Reserve"] = 500 * time.Millisecond },
 		"while it is published": func(s hotShop) { s.line.took = 500 * time.Millisecond },
 		"while others are published": func(s hotShop) {
 			s.line.took = 100 * time.Millisecond
@@ -160,7 +160,7 @@ func TestCloseSeesReservationsThrough(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.took, s.line.took = time.Second, time.Second
+		s.hot.Takes["Reserve"], s.line.took = time.Second, time.Second
 		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer hangUp()
 		_, _ = s.Place(ctx, "alice", "v1")
@@ -176,8 +176,8 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.with(func() { s.hot.voucher.Stock = 3000 })
-		s.hot.took, s.line.took, s.hot.confirmTook = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
+		s.hot.With(func() { s.sale.Voucher.Stock = 3000 })
+		s.hot.Takes["Reserve"], s.line.took, s.hot.Takes["Confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
 		var crowd sync.WaitGroup
 		var yes, no atomic.Int64
 		for i := range 5000 {
@@ -196,7 +196,7 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 		if yes.Load() != 3000 || no.Load() != 2000 || len(s.line.users()) != 3000 {
 			t.Errorf("%d promised, %d refused, %d queued", yes.Load(), no.Load(), len(s.line.users()))
 		}
-		if r, p, c := s.hot.reserves.Load(), s.line.published.Load(), s.hot.confirms.Load(); r > 200 || p > 200 || c != p {
+		if r, p, c := s.hot.Calls("Reserve"), s.line.published.Load(), s.hot.Calls("Confirm"); r > 200 || p > 200 || c != p {
 			t.Errorf("%d calls, %d messages and %d looks at the epoch for 5000 orders", r, p, c)
 		}
 	})
@@ -206,14 +206,14 @@ func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 func TestServersThatHangAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"the hot copies": func(s hotShop) { s.hot.took = time.Hour },
+		"the hot copies": func(s hotShop) { s.hot.Takes["Reserve"] = time.Hour },
 		"the queue":      func(s hotShop) { s.line.took = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
-				s.hot.with(func() { s.hot.voucher.Stock = 5000 })
+				s.hot.With(func() { s.sale.Voucher.Stock = 5000 })
 				prepare(s)
 				var crowd sync.WaitGroup
 				for i := range 5000 {
@@ -228,7 +228,7 @@ func TestServersThatHangAreBounded(t *testing.T) {
 					})
 				}
 				crowd.Wait()
-				if n := len(s.hot.marks); n > 2*maxAdmitted {
+				if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
 					t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
 				}
 				ctx, hurry := context.WithTimeout(context.Background(), time.Second)
@@ -250,7 +250,7 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Selling = mode.Selling })
 		mode.err = model.Unavailable("the mode is being switched", nil)
 		s.refused(t, "alice", model.CodeUnavailable)
-		if s.hot.reserves.Load() != 0 {
+		if s.hot.Calls("Reserve") != 0 {
 			t.Error("it was reserved")
 		}
 		mode.err = nil

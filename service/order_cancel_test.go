@@ -24,9 +24,9 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		announced := &shouts{}
 		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Announce = announced.Announce })
-		s.hot.with(func() { s.hot.voucher.Stock = 1 })
+		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
 		placed := s.buys(t, "alice")
-		s.persist(s.hot.pending[placed.ID])
+		s.persist(s.sale.Now().Pending[placed.ID])
 		s.refused(t, "bob", model.CodeSoldOut)
 		s.refused(t, "bob", model.CodeSoldOut)
 		for range 2 { // the second one changes nothing
@@ -43,8 +43,8 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 		}
 		<-time.After(time.Microsecond)
 		s.buys(t, "bob")
-		if _, err := s.Cancel(t.Context(), "alice", placed.ID); err != nil || s.hot.marks["bob"] == "" {
-			t.Errorf("bob's unit was given back with alice's: %v, marks %v", err, s.hot.marks)
+		if _, err := s.Cancel(t.Context(), "alice", placed.ID); err != nil || s.sale.Now().Marks["bob"] == "" {
+			t.Errorf("bob's unit was given back with alice's: %v, marks %v", err, s.sale.Now().Marks)
 		}
 	})
 }
@@ -52,16 +52,16 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(s hotShop){
-		"later": func(s hotShop) { s.hot.state = model.CopyClosed },
-		"away":  func(s hotShop) { s.hot.down = errors.New("connection refused") },
+		"later": func(s hotShop) { s.sale.State = model.CopyClosed },
+		"away":  func(s hotShop) { s.hot.Down = errors.New("connection refused") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
 				placed := s.buys(t, "alice")
-				s.persist(s.hot.pending[placed.ID])
-				s.hot.with(func() { prepare(s) })
+				s.persist(s.sale.Now().Pending[placed.ID])
+				s.hot.With(func() { prepare(s) })
 				order, err := s.Cancel(t.Context(), "alice", placed.ID)
 				if err != nil || order.Status != model.OrderCanceled {
 					t.Errorf("%+v, %v", order, err)
@@ -91,7 +91,7 @@ func TestCancelIsRefused(t *testing.T) {
 		"nowhere":                 {user: "alice", id: "no.v1", want: model.CodeNotFound},
 		"an id that cannot exist": {user: "alice", id: "no", want: model.CodeNotFound},
 		"nowhere, copy closed": {
-			prepare: func(s hotShop) { s.hot.state = model.CopyClosed },
+			prepare: func(s hotShop) { s.sale.State = model.CopyClosed },
 			user:    "alice", id: "no.v1", want: model.CodeUnavailable,
 		},
 		"database away": {
@@ -115,7 +115,7 @@ func TestCancelIsRefused(t *testing.T) {
 				if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
 					t.Errorf("%+v, %v; want %s", order, err, tt.want)
 				}
-				if s.hot.releases.Load() != 0 {
+				if s.hot.Calls("Release") != 0 {
 					t.Error("a unit was given back")
 				}
 			})

@@ -19,15 +19,15 @@ func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.with(func() { s.hot.locked["alice"] = true })
+		s.hot.With(func() { s.hot.Locked["alice"] = true })
 		s.keys.Took = 300 * time.Millisecond // until the other one gives it back
-		time.AfterFunc(s.keys.Took, func() { s.hot.with(func() { s.hot.locked["alice"] = false }) })
+		time.AfterFunc(s.keys.Took, func() { s.hot.With(func() { s.hot.Locked["alice"] = false }) })
 		s.line.during = func() {
 			if s.keys.Holds("alice") {
 				t.Error("the lock was held over the publish")
 			}
 		}
-		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			if a.Locked != s.keys.Holds("alice") {
 				t.Errorf("asked with locked = %v", a.Locked)
 			}
@@ -57,7 +57,7 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.LockWait = tt.wait })
-				s.hot.locked["alice"] = true
+				s.hot.Locked["alice"] = true
 				s.keys.Busy = "lock:order:alice"
 				began := time.Now()
 				refusal := s.refused(t, "alice", model.CodeLockBusy)
@@ -70,8 +70,8 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 				if s.keys.Tried.Load() != tt.tries {
 					t.Errorf("%d tries to take the lock, want %d", s.keys.Tried.Load(), tt.tries)
 				}
-				if len(s.hot.marks) != 0 || len(s.line.users()) != 0 {
-					t.Errorf("changed: marks %v, queued %v", s.hot.marks, s.line.users())
+				if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
+					t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
 				}
 			})
 		})
@@ -83,15 +83,15 @@ func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.locked["alice"] = true
+		s.hot.Locked["alice"] = true
 		s.keys.Took = 950 * time.Millisecond
 		time.AfterFunc(100*time.Millisecond, func() {
-			s.hot.with(func() { s.hot.voucher.State = model.VoucherPaused })
+			s.hot.With(func() { s.sale.Voucher.State = model.VoucherPaused })
 			s.cache.Drop("v1")
 		})
 		s.refused(t, "alice", model.CodePaused)
-		if s.keys.Holds("alice") || s.hot.reserves.Load() != 1 {
-			t.Errorf("lock held %v, %d calls", s.keys.Holds("alice"), s.hot.reserves.Load())
+		if s.keys.Holds("alice") || s.hot.Calls("Reserve") != 1 {
+			t.Errorf("lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("Reserve"))
 		}
 	})
 }
@@ -101,7 +101,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.hot.admit = func(a model.ReserveRequest) *model.ReserveResult {
+		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			if !a.Locked || !s.keys.Holds(a.UserID) {
 				t.Errorf("reserved without the lock: %+v", a)
 			}
@@ -118,7 +118,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 		}
 		s.keys.Busy = "lock:order:bob"
 		s.refused(t, "bob", model.CodeLockBusy)
-		if s.hot.marks["bob"] != "" {
+		if s.sale.Now().Marks["bob"] != "" {
 			t.Error("reserved without the lock")
 		}
 	})
@@ -135,11 +135,11 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
-					s.hot.locked["alice"] = true
+					s.hot.Locked["alice"] = true
 					prepare(s)
 					s.refused(t, "alice", model.CodeUnavailable)
-					if s.hot.marks["alice"] != "" || s.keys.Holds("alice") {
-						t.Errorf("marks %v, lock held %v", s.hot.marks, s.keys.Holds("alice"))
+					if s.sale.Now().Marks["alice"] != "" || s.keys.Holds("alice") {
+						t.Errorf("marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
 					}
 				})
 			})
@@ -152,7 +152,7 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(o *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
-		s.hot.took = time.Second
+		s.hot.Takes["Reserve"] = time.Second
 		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer hangUp()
 		if _, err := s.Place(ctx, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) {
@@ -175,7 +175,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
-				s.hot.locked["alice"] = true
+				s.hot.Locked["alice"] = true
 				s.keys.Busy = "lock:order:alice"
 				var crowd sync.WaitGroup
 				for range 2 * maxAdmitted {

@@ -41,7 +41,7 @@ func newShelf(t *testing.T) (*Vouchers, *shelf, hotShop) {
 	s := newHotShop(t, nil)
 	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
 	for _, user := range []string{"a", "b", "c", "d", "e"} {
-		s.hot.marks[user] = user + ".v1"
+		s.sale.Now().Marks[user] = user + ".v1"
 	}
 	rows := &shelf{table: s.table, sold: 3}
 	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: s.cache}), rows, s
@@ -56,9 +56,9 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 		reserved  int64
 	}{
 		"open":     {func(hotShop) {}, 5, model.PhaseLive, 2},
-		"sold out": {func(s hotShop) { s.hot.voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
-		"closed":   {func(s hotShop) { s.hot.state = model.CopyClosed }, 7, model.PhaseLive, 0},
-		"away":     {func(s hotShop) { s.hot.down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
+		"sold out": {func(s hotShop) { s.sale.Voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
+		"closed":   {func(s hotShop) { s.sale.State = model.CopyClosed }, 7, model.PhaseLive, 0},
+		"away":     {func(s hotShop) { s.hot.Down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +74,7 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 					if err != nil || page.Items == nil {
 						t.Errorf("%+v, %v", page, err)
 					}
-					if shown := len(page.Items) == 1; s.hot.state == model.CopyOpen && s.hot.down == nil && shown != (phase == tt.phase) {
+					if shown := len(page.Items) == 1; s.sale.State == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
 						t.Errorf("asked for %s, shown %v", phase, shown)
 					}
 				}
@@ -115,7 +115,7 @@ func TestStatsAreNeverNegative(t *testing.T) {
 		rows.count = func() { // a user cancels between the two looks
 			rows.count = nil
 			rows.sold = 4
-			s.hot.with(func() { delete(s.hot.marks, "a") })
+			s.hot.With(func() { delete(s.sale.Now().Marks, "a") })
 		}
 		stats, err := vouchers.Stats(t.Context(), "v1")
 		if err != nil || stats.Reserved != 0 || stats.Sold != 4 || stats.Remaining != 6 {

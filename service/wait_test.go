@@ -20,13 +20,13 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newHotShop(t, nil)
 				placed := s.buys(t, "alice")
-				r := s.hot.pending[placed.ID]
-				s.hot.with(func() { s.hot.state = state })
+				r := s.sale.Now().Pending[placed.ID]
+				time.AfterFunc(350*time.Millisecond, func() { s.hot.With(func() { s.sale.State = state }) })
 				time.AfterFunc(700*time.Millisecond, func() {
 					row := r.Order
 					row.Status = model.OrderUnpaid
-					s.rows.put(row) // a closed copy may go on to name the order
-					s.hot.settled <- []string{"other.v1", placed.ID}
+					s.rows.put(row) // an open copy goes on to name the order
+					s.hot.Tell("other.v1", placed.ID)
 				})
 				began := time.Now()
 				order, err := s.Get(t.Context(), "alice", placed.ID, 10*time.Second)
@@ -57,7 +57,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 				s := newHotShop(t, nil)
 				s.seller.waiters.limit = limit
 				placed := s.buys(t, "alice")
-				time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.hot.pending[placed.ID]) })
+				time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Now().Pending[placed.ID]) })
 				began := time.Now()
 				order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
 				if err != nil || order.Status != model.OrderUnpaid {
@@ -69,7 +69,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 				if n := s.rows.queries.Load(); n != 1 {
 					t.Errorf("the database was asked %d times", n)
 				}
-				if n := s.hot.looks.Load(); n > 8 {
+				if n := s.hot.Calls("Pending"); n > 8 {
 					t.Errorf("the hot copy was asked %d times in 6 s", n)
 				}
 			})
@@ -83,8 +83,8 @@ func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 		s := newHotShop(t, nil)
 		placed := s.buys(t, "alice")
 		time.AfterFunc(100*time.Millisecond, func() {
-			s.persist(s.hot.pending[placed.ID])
-			s.hot.missed <- struct{}{}
+			s.persist(s.sale.Now().Pending[placed.ID])
+			s.hot.Resubscribe()
 		})
 		began := time.Now()
 		order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
@@ -108,7 +108,7 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 		}, 1500 * time.Millisecond},
 		"though everything is away": {3 * time.Second, func(s hotShop) {
 			time.AfterFunc(500*time.Millisecond, func() {
-				s.hot.with(func() { s.hot.down = errors.New("connection refused") })
+				s.hot.With(func() { s.hot.Down = errors.New("connection refused") })
 				s.rows.fail(model.Unavailable("gone", nil))
 			})
 		}, 3 * time.Second},
@@ -139,8 +139,8 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 		s := newHotShop(t, nil)
 		placed := s.buys(t, "alice")
 		time.AfterFunc(500*time.Millisecond, func() {
-			s.persist(s.hot.pending[placed.ID])
-			s.hot.with(func() { s.hot.state = model.CopyClosed })
+			s.persist(s.sale.Now().Pending[placed.ID])
+			s.hot.With(func() { s.sale.State = model.CopyClosed })
 		})
 		order, err := s.Get(t.Context(), "alice", placed.ID, 5*time.Second)
 		if err != nil || order.Status != model.OrderUnpaid {
@@ -157,7 +157,7 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, nil)
-		s.hot.with(func() { s.hot.voucher.Stock = 1000 })
+		s.hot.With(func() { s.sale.Voucher.Stock = 1000 })
 		var crowd sync.WaitGroup
 		var ids []string
 		for i := range 1000 {
@@ -172,10 +172,10 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, id := range ids {
-			s.persist(s.hot.pending[id])
+			s.persist(s.sale.Now().Pending[id])
 		}
 		before := s.rows.queries.Load()
-		s.hot.settled <- ids
+		s.hot.Tell(ids...)
 		crowd.Wait()
 		if n := s.rows.queries.Load() - before; n > 20 {
 			t.Errorf("%d queries for 1000 who were woken", n)

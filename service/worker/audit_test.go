@@ -18,17 +18,17 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 		found string // of order o1; empty: nothing, and balanced
 	}{
 		"nothing":                       {func(s *stage) { s.sell("o1", "u1") }, ""},
-		"a live order without a mark":   {func(s *stage) { s.sell("o1", "u1"); delete(s.marks[1], "u1") }, "does not know"},
-		"a mark without an order":       {func(s *stage) { s.marks[1]["u1"] = "o1" }, "without an order"},
+		"a live order without a mark":   {func(s *stage) { s.sell("o1", "u1"); delete(s.hot().Of(1).Marks, "u1") }, "does not know"},
+		"a mark without an order":       {func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" }, "without an order"},
 		"a closed order with its mark":  {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1") }, "still taken"},
 		"a reservation that is nowhere": {func(s *stage) { s.admit("o1", "u1") }, "neither"},
 		"a reservation in the queue":    {func(s *stage) { s.publish(s.admit("o1", "u1")) }, ""},
 		"one that was not settled": {func(s *stage) {
 			r := s.admit("o1", "u1")
 			s.sell("o1", "u1")
-			s.pendings[1]["o1"] = r
+			s.hot().Of(1).Pending["o1"] = r
 		}, "still reserved"},
-		"another stock":      {func(s *stage) { s.hot.Voucher.Stock = 11 }, "-"},
+		"another stock":      {func(s *stage) { s.hot().Voucher.Stock = 11 }, "-"},
 		"a database too low": {func(s *stage) { s.voucher.Remaining = 8 }, "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 				for i := range 20 {
 					s.voucher.Stock++
 					s.voucher.Remaining++
-					s.hot.Voucher.Stock++
+					s.hot().Voucher.Stock++
 					s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
 				}
 				tt.spoil(s)
@@ -55,7 +55,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 				} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
 					t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
 				}
-				if audit.Redis.Reserved+int64(len(s.marks[1]))-audit.Redis.Buyers != int64(len(s.pendings[1])) {
+				if audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers != int64(len(s.hot().Of(1).Pending)) {
 					t.Errorf("redis: %+v", audit.Redis)
 				}
 			})
@@ -84,7 +84,7 @@ func TestAuditLeavesOutWhatIsYoung(t *testing.T) {
 func TestAuditOfAClosedCopy(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.lose()
+	s.redis.Lose()
 	audit, err := s.Auditor.Audit(t.Context(), "v1")
 	if err != nil || audit.Balanced || audit.Redis.State != "closed" {
 		t.Errorf("on sale: %+v, %v", audit, err)
@@ -112,10 +112,10 @@ func TestRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.sell("o1", "u1")
-		delete(s.marks[1], "u1")
+		delete(s.hot().Of(1).Marks, "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
-		s.marks[1]["u3"] = "o3"
+		s.hot().Of(1).Marks["u3"] = "o3"
 		s.admit("o4", "u4")
 		<-time.After(time.Minute)
 		done := make(chan struct{})
@@ -142,11 +142,11 @@ func TestRepair(t *testing.T) {
 func TestAuditOf100000OrdersIsQuick(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.voucher.Stock, s.voucher.Remaining, s.hot.Voucher.Stock = 100_000, 100_000, 100_000
+	s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 100_000, 100_000, 100_000
 	for i := range 100_000 {
 		s.sell(fmt.Sprintf("order-%d.v1", i), fmt.Sprint("user", i))
 	}
-	delete(s.marks[1], "user77")
+	delete(s.hot().Of(1).Marks, "user77")
 	began := time.Now()
 	audit, err := s.Auditor.Audit(t.Context(), "v1")
 	if err != nil || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "order-77.v1" {

@@ -14,36 +14,7 @@ import (
 // One node of a Cluster that is away has the copy of the voucher v0; that of v1
 // is on another one. Nothing that v1 needs may wait for v0.
 
-// awayFor is hot copies of which v0 cannot be asked.
-type awayFor struct{ hotSide }
-
 var errNode = errors.New("the node is away")
-
-func (a awayFor) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
-	copies, err := a.hotSide.Read(ctx, ids)
-	return copies, errors.Join(err, errNode)
-}
-
-func (a awayFor) Due(ctx context.Context, voucherID string, age time.Duration, limit int) ([]model.Reservation, error) {
-	if voucherID == "v0" {
-		return nil, errNode
-	}
-	return a.hotSide.Due(ctx, voucherID, age, limit)
-}
-
-func (a awayFor) Settle(ctx context.Context, voucherID string, ids []string) error {
-	if voucherID == "v0" {
-		return errNode
-	}
-	return a.hotSide.Settle(ctx, voucherID, ids)
-}
-
-func (a awayFor) Release(ctx context.Context, r model.Release) (bool, error) {
-	if r.VoucherID == "v0" {
-		return false, errNode
-	}
-	return a.hotSide.Release(ctx, r)
-}
 
 // both are the records of both vouchers.
 type both struct{ dbSide }
@@ -63,7 +34,8 @@ func (b both) Read(ctx context.Context, ids []string) (map[string]model.EpochRec
 func (s *stage) lookWithout(t *testing.T) {
 	t.Helper()
 	r := s.Reconciler
-	r.Epochs, r.Hot, r.due.Hot = both{dbSide{s}}, awayFor{hotSide{s}}, awayFor{hotSide{s}}
+	r.Epochs = both{dbSide{s}}
+	s.redis.Away["v0"] = errNode
 	for range 3 {
 		if r.watch(t.Context()) == nil {
 			t.Error("nobody is told that v0 is away")
@@ -82,7 +54,7 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 		if !s.rows["o1"].Live() {
 			t.Error("what a dead process left is not published again")
 		}
-		s.lose()
+		s.redis.Lose()
 		s.lookWithout(t)
 		s.serveRebuilds(t.Context())
 		s.balanced(t)
@@ -93,7 +65,7 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.Settler.Hot = awayFor{hotSide{s}}
+		s.redis.Away["v0"] = errNode
 		s.outbox = append(s.outbox, model.Release{ID: 1, OrderID: "x", VoucherID: "v0", UserID: "u"})
 		s.sell("o1", "u1")
 		s.cancel("o1")
@@ -111,11 +83,11 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 			{reservation: settled, row: s.rows["o2"]},
 			{reservation: soldOut, row: s.rows["o3"]},
 		})
-		if !errors.Is(err, errNode) || len(s.pendings[1]) != 0 {
-			t.Errorf("%v, %d reservations", err, len(s.pendings[1]))
+		if !errors.Is(err, errNode) || len(s.hot().Of(1).Pending) != 0 {
+			t.Errorf("%v, %d reservations", err, len(s.hot().Of(1).Pending))
 		}
 		s.serveRebuilds(t.Context())
-		if s.balanced(t); s.hot.Epoch != 2 {
+		if s.balanced(t); s.hot().Epoch != 2 {
 			t.Error("the copy that sells too much is not replaced")
 		}
 	})

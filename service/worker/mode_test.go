@@ -172,8 +172,8 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 				if err := s.switchTo(t, model.ModeSync); err != nil {
 					t.Fatal(err)
 				}
-				if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot.State == model.CopyOpen {
-					t.Errorf("%+v, the copy is %s", s.mode, s.hot.State)
+				if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
+					t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
 				}
 				for i := range 4 {
 					if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {

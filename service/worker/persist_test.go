@@ -59,7 +59,7 @@ func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
 func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	s.voucher.Stock, s.voucher.Remaining, s.hot.Voucher.Stock = 500, 500, 500
+	s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 500, 500, 500
 	var batch []model.Reservation
 	for i := range 500 {
 		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
@@ -175,7 +175,7 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 		"lost marks": {func(s *stage) {
 			for i := range 5 {
 				s.sell(fmt.Sprint("live", i), fmt.Sprint("u", i))
-				delete(s.marks[1], fmt.Sprint("u", i))
+				delete(s.hot().Of(1).Marks, fmt.Sprint("u", i))
 			}
 		}, model.ReasonAlreadyOrdered, 5},
 	} {
@@ -190,22 +190,22 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 				}
 				s.publish(reserved...)
 				s.work(t)
-				if n := s.count("hot.release"); n != 0 || len(s.marks[1]) != 5 || len(s.pendings[1]) != 0 {
-					t.Errorf("%d releases, %d marks, %d reservations", n, len(s.marks[1]), len(s.pendings[1]))
+				if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
+					t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
 				}
 				if s.rows["o4"].Reason != tt.reason {
 					t.Errorf("%+v", s.rows["o4"])
 				}
 				s.reconcileFor(t, 10*time.Second)
 				s.balanced(t)
-				if s.hot.Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
-					t.Errorf("epoch %d, %d releases, %d remain", s.hot.Epoch, len(s.outbox), s.remaining())
+				if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+					t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
 				}
 				s.publish(reserved...) // late, and of an epoch that is gone
 				s.work(t)
 				s.reconcileFor(t, 10*time.Second)
-				if s.balanced(t); s.hot.Epoch != 2 {
-					t.Errorf("what came late caused a rebuild: epoch %d", s.hot.Epoch)
+				if s.balanced(t); s.hot().Epoch != 2 {
+					t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch)
 				}
 			})
 		})
@@ -222,7 +222,7 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		s.voucher.Remaining = 2 // of 9
 		buy := func(from, to int) (admitted int) {
 			for i := from; i < to; i++ {
-				answers, err := (hotSide{s}).Reserve(t.Context(), []model.ReserveRequest{{
+				answers, err := s.redis.Reserve(t.Context(), []model.ReserveRequest{{
 					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
 				}})
 				if err != nil {
@@ -237,8 +237,8 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		}
 		buy(1, 4)
 		s.reconcileFor(t, 10*time.Second)
-		if s.hot.Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
-			t.Errorf("epoch %d, %d remain, %+v", s.hot.Epoch, s.remaining(), s.rows["o3"])
+		if s.hot().Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
+			t.Errorf("epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
 		}
 		if n := buy(4, 9); n != 0 {
 			t.Errorf("%d were admitted to units that are not there", n)
@@ -248,8 +248,8 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 			t.Errorf("the audit does not name it: %+v, %v", audit, err)
 		}
 		s.reconcileFor(t, time.Minute)
-		if s.hot.Epoch != 2 {
-			t.Errorf("rebuilt again: epoch %d", s.hot.Epoch)
+		if s.hot().Epoch != 2 {
+			t.Errorf("rebuilt again: epoch %d", s.hot().Epoch)
 		}
 	})
 }

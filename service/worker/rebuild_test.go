@@ -21,7 +21,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 		s.sell("o1", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
-		s.lose()
+		s.redis.Lose()
 		began := time.Now()
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
 			t.Fatal(err)
@@ -30,8 +30,8 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 			t.Errorf("it took %v with an empty queue", took)
 		}
 		s.balanced(t)
-		if s.hot.Epoch != 2 || s.remaining() != 9 {
-			t.Errorf("epoch %d, %d remain", s.hot.Epoch, s.remaining())
+		if s.hot().Epoch != 2 || s.remaining() != 9 {
+			t.Errorf("epoch %d, %d remain", s.hot().Epoch, s.remaining())
 		}
 	})
 }
@@ -47,8 +47,8 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		<-time.After(2500 * time.Millisecond)
-		if s.hot.State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
-			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot.State, s.count("db.snapshot"))
+		if s.hot().State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
+			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
 		}
 		if n := s.count("db.progress"); n != 2 {
 			t.Errorf("%d signs of life in 2.5 s", n)
@@ -80,12 +80,12 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		s.admit("o1", "u1")
 		s.admit("o2", "u0") // by a copy that had lost his mark
 		s.sell("o3", "u3")
-		s.pendings[1]["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
+		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
 			t.Fatal(err)
 		}
-		if s.marks[2]["u1"] != "o1" || s.marks[2]["u0"] != "o0" || len(s.pendings[2]) != 2 {
-			t.Errorf("marks %v, reservations %v", s.marks[2], s.pendings[2])
+		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
+			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
 		}
 		s.reconcileFor(t, 20*time.Second)
 		s.balanced(t)
@@ -108,7 +108,7 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 				s := newStage(t)
 				r := s.admit("o1", "u1")
 				if lost {
-					s.lose()
+					s.redis.Lose()
 				}
 				s.on["hot.load"] = func() error {
 					s.on["hot.load"] = nil
@@ -168,19 +168,19 @@ func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 		if _, err := (dbSide{s}).Close(t.Context(), "v1", 1); err != nil { // another process, which dies here
 			t.Fatal(err)
 		}
-		s.hot.State = model.CopyClosed
-		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot.State == model.CopyOpen {
-			t.Fatalf("%v, the copy is %s", err, s.hot.State)
+		s.hot().State = model.CopyClosed
+		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
+			t.Fatalf("%v, the copy is %s", err, s.hot().State)
 		}
 		began := time.Now()
-		for s.hot.State != model.CopyOpen {
+		for s.hot().State != model.CopyOpen {
 			s.reconcileFor(t, 1300*time.Millisecond) // no slice ends just when the other's 5 s are over
 			if time.Since(began) > 10*time.Second {
 				t.Fatal("nobody took it over")
 			}
 		}
-		if took := time.Since(began); took < 4*time.Second || s.hot.Epoch != 3 {
-			t.Errorf("taken over after %v, epoch %d", took, s.hot.Epoch)
+		if took := time.Since(began); took < 4*time.Second || s.hot().Epoch != 3 {
+			t.Errorf("taken over after %v, epoch %d", took, s.hot().Epoch)
 		}
 		s.balanced(t)
 	})
@@ -216,7 +216,7 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.sell("o1", "u1")
-		s.lose()
+		s.redis.Lose()
 		s.on["db.close"] = func() error { <-time.After(time.Millisecond); return nil }
 		var crowd sync.WaitGroup
 		for range 20 {
@@ -230,8 +230,8 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 		}
 		crowd.Wait()
 		s.balanced(t)
-		if n := s.count("hot.open"); n != 1 || s.hot.Epoch != 2 {
-			t.Errorf("%d openings, epoch %d", n, s.hot.Epoch)
+		if n := s.count("hot.open"); n != 1 || s.hot().Epoch != 2 {
+			t.Errorf("%d openings, epoch %d", n, s.hot().Epoch)
 		}
 	})
 }
@@ -256,13 +256,13 @@ func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 		s := newStage(t)
 		s.Rebuilder.Request("v1")
 		s.serveRebuilds(t.Context())
-		if s.hot.Epoch != 1 {
-			t.Errorf("epoch %d", s.hot.Epoch)
+		if s.hot().Epoch != 1 {
+			t.Errorf("epoch %d", s.hot().Epoch)
 		}
 		s.Rebuilder.Demand("v1")
 		s.serveRebuilds(t.Context())
-		if s.hot.Epoch != 2 {
-			t.Errorf("epoch %d after a demand", s.hot.Epoch)
+		if s.hot().Epoch != 2 {
+			t.Errorf("epoch %d after a demand", s.hot().Epoch)
 		}
 	})
 }
@@ -319,7 +319,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	if err := s.Rebuilder.Begin(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
 		t.Errorf("%v, want CONFLICT", err)
 	}
-	if s.record.Epoch != 1 || s.hot.State != model.CopyOpen {
+	if s.record.Epoch != 1 || s.hot().State != model.CopyOpen {
 		t.Error("something was closed")
 	}
 }
@@ -369,8 +369,8 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		<-time.After(time.Second)
 		cancel()
 		running.Wait()
-		if s.hot.State != model.CopyOpen {
-			t.Errorf("the copy is %s at epoch %d", s.hot.State, s.hot.Epoch)
+		if s.hot().State != model.CopyOpen {
+			t.Errorf("the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
 		}
 		s.balanced(t)
 	})
@@ -384,7 +384,7 @@ func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 		s := newStage(t)
 		s.sell("o1", "u1")
 		s.record.Epoch++ // closed by the one that died
-		s.hot.State = model.CopyClosed
+		s.hot().State = model.CopyClosed
 		later := time.Now().Add(time.Hour)
 		s.record.Progress = &later
 		s.reconcileFor(t, 20*time.Second)

@@ -21,7 +21,7 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 		"reserved and never published": func(s *stage) { s.admit("o1", "u1") },
 		"persisted and never settled": func(s *stage) {
 			s.sell("o1", "u1")
-			s.pendings[1]["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+			s.hot().Of(1).Pending["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
 		},
 		"closed and never released": func(s *stage) {
 			s.sell("o1", "u1")
@@ -47,16 +47,16 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 			if err != nil {
 				panic(err)
 			}
-			if err := (hotSide{s}).Lower(context.Background(), "v1", intent.Stock, intent.Revision); err != nil {
+			if err := s.redis.Lower(context.Background(), "v1", intent.Stock, intent.Revision); err != nil {
 				panic(err)
 			}
 		},
 		"a change that did not reach the copy": func(s *stage) { s.voucher.Revision++; s.voucher.Price = 7 },
-		"a closed copy":                        func(s *stage) { s.hot.State = model.CopyClosed },
+		"a closed copy":                        func(s *stage) { s.hot().State = model.CopyClosed },
 		"an opened record beside a closed copy": func(s *stage) {
 			s.record.Epoch, s.record.OpenEpoch = 2, 2
 		},
-		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.lose() },
+		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.redis.Lose() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,8 +68,8 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 				if len(s.outbox) != 0 || len(s.intents) != 0 {
 					t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
 				}
-				if s.hot.Voucher.Stock != s.voucher.Stock || s.hot.Voucher.Price != s.voucher.Price {
-					t.Errorf("the copy has %d at %d, want %d at %d", s.hot.Voucher.Stock, s.hot.Voucher.Price, s.voucher.Stock, s.voucher.Price)
+				if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
+					t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
 				}
 			})
 		})
@@ -149,7 +149,6 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			s.sell("o1", "u1")
 			s.steps = make([]string, many) // ids of the outbox go on
 			s.cancel("o1")
-			s.Settler.Hot = closedFor{hotSide{s}, closed}
 			if err := s.Reconciler.outbox.pass(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -168,6 +167,7 @@ func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
 	t.Parallel()
 	const many = 5000
 	s := newStage(t)
+	s.redis.Add(model.Voucher{ID: "v0"})
 	for i := range many {
 		id := "v" + strconv.Itoa(i%2)
 		s.outbox = append(s.outbox, model.Release{ID: int64(i + 1), OrderID: fmt.Sprint("x", i), VoucherID: id, UserID: "u"})
@@ -185,7 +185,7 @@ func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 		s := newStage(t)
 		s.sell("o1", "u1")
 		s.sell("o2", "u2")
-		s.lose()
+		s.redis.Lose()
 		s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
 		s.cancel("o1")
 		pass := s.Reconciler.outbox.pass
@@ -216,7 +216,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				s.sell("o1", "u1")
-				s.lose()
+				s.redis.Lose()
 				s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
 				s.on[at] = func() error { // the snapshot was taken
 					s.cancel("o1")
@@ -229,7 +229,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 				}
 				other := newRebuilder(s.parts())
 				err := other.Rebuild(t.Context(), "v1")
-				if len(s.outbox) == 0 && s.hot.State == model.CopyOpen && s.remaining() != 10 {
+				if len(s.outbox) == 0 && s.hot().State == model.CopyOpen && s.remaining() != 10 {
 					t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
 				}
 				s.voucher.EndAt = time.Now().Add(time.Hour)
@@ -238,19 +238,6 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			})
 		})
 	}
-}
-
-// closedFor is hot copies of which one is closed.
-type closedFor struct {
-	hotSide
-	voucherID string
-}
-
-func (c closedFor) Release(ctx context.Context, r model.Release) (bool, error) {
-	if r.VoucherID == c.voucherID {
-		return false, c.step("hot.release")
-	}
-	return c.hotSide.Release(ctx, r)
 }
 
 func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
@@ -275,10 +262,10 @@ func TestDriftIsRepaired(t *testing.T) {
 		make    func(*stage)
 		rebuilt bool
 	}{
-		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); delete(s.marks[1], "u1") }, true},
-		"a mark without an order":         {func(s *stage) { s.marks[1]["u1"] = "o1" }, true},
+		"a live order without a mark":     {func(s *stage) { s.sell("o1", "u1"); delete(s.hot().Of(1).Marks, "u1") }, true},
+		"a mark without an order":         {func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" }, true},
 		"a mark whose order is closed":    {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1"); s.outbox = nil }, false},
-		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.marks[1]["u1"] = "o9" }, true},
+		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.hot().Of(1).Marks["u1"] = "o9" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,14 +273,14 @@ func TestDriftIsRepaired(t *testing.T) {
 				s := newStage(t)
 				s.sell("o0", "u0")
 				drift.make(s)
-				s.hot.Voucher.Version++
+				s.hot().Changes++
 				s.reconcileFor(t, 2*time.Minute)
 				s.balanced(t)
-				if rebuilt := s.hot.Epoch > 1; rebuilt != drift.rebuilt {
-					t.Errorf("epoch %d", s.hot.Epoch)
+				if rebuilt := s.hot().Epoch > 1; rebuilt != drift.rebuilt {
+					t.Errorf("epoch %d", s.hot().Epoch)
 				}
-				if s.hot.Epoch > 2 {
-					t.Errorf("rebuilt again and again: epoch %d", s.hot.Epoch)
+				if s.hot().Epoch > 2 {
+					t.Errorf("rebuilt again and again: epoch %d", s.hot().Epoch)
 				}
 			})
 		})
@@ -310,10 +297,10 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				s.voucher.Stock, s.voucher.Remaining = 1_000_000, 1_000_000
-				s.hot.Voucher.Stock = s.voucher.Stock
+				s.hot().Voucher.Stock = s.voucher.Stock
 				s.sell("o1", "u1")
 				if lost {
-					delete(s.marks[1], "u1")
+					delete(s.hot().Of(1).Marks, "u1")
 				}
 				ctx, end := context.WithTimeout(t.Context(), 2*time.Minute)
 				defer end()
@@ -330,8 +317,8 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 				sale.Go(func() { rec.Run(ctx) })
 				sale.Go(func() { reb.Run(ctx) })
 				sale.Wait()
-				if rebuilt := s.hot.Epoch > 1; rebuilt != lost || s.hot.Epoch > 2 {
-					t.Errorf("epoch %d", s.hot.Epoch)
+				if rebuilt := s.hot().Epoch > 1; rebuilt != lost || s.hot().Epoch > 2 {
+					t.Errorf("epoch %d", s.hot().Epoch)
 				}
 			})
 		})

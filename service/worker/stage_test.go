@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
 )
 
@@ -29,12 +31,7 @@ type stage struct {
 	outbox    []model.Release
 	intents   []model.StockIntent
 
-	hot      model.HotCopy // its counts are made when it is read
-	missing  int64
-	marks    map[int64]map[string]string
-	pendings map[int64]map[string]model.Reservation
-	due      map[string]time.Time
-	losses   int
+	redis *hotcopytest.Copies
 
 	messages []model.Reservation // not acknowledged; Sequence tells their place
 	last     uint64
@@ -55,13 +52,14 @@ func newStage(t *testing.T) *stage {
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
 		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
-		rows:   map[string]model.Order{}, hot: model.HotCopy{State: model.CopyOpen, Epoch: 1},
-		marks: map[int64]map[string]string{1: {}}, pendings: map[int64]map[string]model.Reservation{1: {}},
-		due: map[string]time.Time{}, poison: map[string]bool{}, on: map[string]func() error{},
+		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, on: map[string]func() error{},
 		metrics: prometheus.NewRegistry(),
 	}
 	s.voucher.Revision = 1
-	s.hot.Voucher = s.voucher
+	s.redis.Add(s.voucher)
+	s.redis.Before = func(_ context.Context, call hotcopytest.Call) error {
+		return s.step("hot." + strings.ToLower(call.Method))
+	}
 	s.counts = telemetry.NewWorker(s.metrics)
 	s.Worker = s.employ(servicetest.NewLocks())
 	return s
@@ -70,10 +68,13 @@ func newStage(t *testing.T) *stage {
 // parts are those of a worker on the stage.
 func (s *stage) parts() Parts {
 	return Parts{
-		Database: dbSide{s}, Epochs: dbSide{s}, Hot: hotSide{s}, Queue: queueSide{s}, Mode: modeSide{s}.Read,
+		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{s}, Mode: modeSide{s}.Read,
 		Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
 	}
 }
+
+// hot is the voucher's hot copy.
+func (s *stage) hot() *hotcopytest.Sale { return s.redis.Sale("v1") }
 
 // step notes a step and runs what the test wants before it.
 func (s *stage) step(name string) error {
@@ -108,14 +109,8 @@ func (s *stage) fail(name string, err error) {
 }
 
 // admit reserves in the open copy, without publishing.
-func (s *stage) admit(orderID, userID string) model.Reservation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := model.Reservation{Order: model.Order{ID: orderID, VoucherID: "v1", UserID: userID, CreatedAt: time.Now()}, Epoch: s.hot.Epoch}
-	s.marks[s.hot.Epoch][userID] = orderID
-	s.pendings[s.hot.Epoch][orderID] = r
-	s.due[orderID] = time.Now()
-	s.hot.Voucher.Version++
+func (s *stage) admit(orderID, userID string) (r model.Reservation) {
+	s.redis.With(func() { r = s.redis.Sales["v1"].Put(orderID, userID) })
 	return r
 }
 
@@ -157,7 +152,7 @@ func (s *stage) sell(orderID, userID string) {
 	}
 	s.voucher.Remaining--
 	s.voucher.Version++
-	s.marks[s.hot.Epoch][userID] = orderID
+	s.hot().Now().Marks[userID] = orderID
 }
 
 // cancel closes a live row and leaves the release to the relay.
@@ -182,9 +177,7 @@ func (s *stage) close(row model.Order, status model.OrderStatus, reason string) 
 
 // remaining is what the open copy has left.
 func (s *stage) remaining() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.hot.Voucher.Stock - s.missing - int64(len(s.marks[s.hot.Epoch]))
+	return s.hot().Free()
 }
 
 // balanced checks the conservation by id set of a quiet system.
@@ -204,17 +197,17 @@ func (s *stage) balanced(t *testing.T) {
 	if s.voucher.Remaining != s.voucher.Stock-int64(len(live)) {
 		t.Errorf("the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
 	}
-	if s.hot.State != model.CopyOpen || s.hot.Epoch != s.record.Epoch || !s.record.Open() {
-		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot.State, s.hot.Epoch, s.record)
+	if s.hot().State != model.CopyOpen || s.hot().Epoch != s.record.Epoch || !s.record.Open() {
+		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State, s.hot().Epoch, s.record)
 	}
-	marks := s.marks[s.hot.Epoch]
+	marks := s.hot().Now().Marks
 	for user, id := range marks {
 		if live[user] != id {
 			t.Errorf("the mark of %s names %s, his live order is %q", user, id, live[user])
 		}
 	}
-	if len(marks) != len(live) || len(s.pendings[s.hot.Epoch]) != 0 {
-		t.Errorf("%d marks, %d reservations, %d live orders", len(marks), len(s.pendings[s.hot.Epoch]), len(live))
+	if len(marks) != len(live) || len(s.hot().Now().Pending) != 0 {
+		t.Errorf("%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))
 	}
 }
 

@@ -23,12 +23,12 @@ func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.lose()
+		s.redis.Lose()
 		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
 		s.newVoucher()
 		s.Stock.Created(t.Context(), "v1")
-		if s.hot.State != model.CopyOpen || s.hot.Epoch != 1 || s.remaining() != 10 {
-			t.Errorf("%+v", s.hot)
+		if s.hot().State != model.CopyOpen || s.hot().Epoch != 1 || s.remaining() != 10 {
+			t.Errorf("%+v", s.hot())
 		}
 	})
 }
@@ -42,7 +42,7 @@ func TestANewVoucherIsAnsweredAlthoughItsCopyCannotBeLoaded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.lose()
+		s.redis.Lose()
 		s.fail("hot.close", errors.New("away"))
 		s.newVoucher()
 		s.Stock.Created(t.Context(), "v1")
@@ -59,8 +59,8 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 		s.voucher.Price = 777
 		s.voucher.Revision++
 		s.Stock.Patched(t.Context(), s.voucher)
-		if s.hot.Voucher.Price != 777 {
-			t.Errorf("price %d", s.hot.Voucher.Price)
+		if s.hot().Voucher.Price != 777 {
+			t.Errorf("price %d", s.hot().Voucher.Price)
 		}
 		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
 			t.Errorf("%v, %d remain", err, s.remaining())
@@ -82,8 +82,8 @@ func TestStockShrinksInTheCopyFirst(t *testing.T) {
 			s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i))
 		}
 		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot.Voucher.Stock != 10 || len(s.intents) != 0 {
-			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot.Voucher.Stock)
+		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
+			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher.Stock)
 		}
 		if s.count("db.changestock") != 0 {
 			t.Error("the database was changed first")
@@ -103,14 +103,14 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 				s := newStage(t)
 				s.fail(at, model.Unavailable("away", nil))
 				_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-				if model.CodeOf(err) != model.CodeUnavailable || s.hot.Voucher.Stock != 10 || len(s.intents) != 0 {
-					t.Errorf("%v, the copy has %d, %d intents", err, s.hot.Voucher.Stock, len(s.intents))
+				if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
+					t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher.Stock, len(s.intents))
 				}
 			})
 		})
 	}
 	s := newStage(t)
-	s.hot.State = model.CopyClosed
+	s.hot().State = model.CopyClosed
 	if _, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{}); model.CodeOf(err) != model.CodeUnavailable {
 		t.Errorf("a closed copy: %v", err)
 	}
@@ -120,8 +120,8 @@ func TestRebuildOnDemand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		if err := s.Stock.Rebuild(t.Context(), "v1"); err != nil || s.hot.State == model.CopyOpen {
-			t.Errorf("%v, the copy is %s", err, s.hot.State)
+		if err := s.Stock.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
+			t.Errorf("%v, the copy is %s", err, s.hot().State)
 		}
 		s.serveRebuilds(t.Context())
 		s.balanced(t)

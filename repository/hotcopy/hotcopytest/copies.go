@@ -34,8 +34,12 @@ type Copies struct {
 	// Took is how long a call takes, and Takes that of single methods.
 	Took  time.Duration
 	Takes map[string]time.Duration
+	// Yields is how long Buyers takes from what it reads to what it yields.
+	Yields time.Duration
 	// Down fails every call with UNAVAILABLE, as a Redis does that is away.
 	Down error
+	// Away are vouchers that cannot be asked, as of a Cluster's node that is away.
+	Away map[string]error
 	// Answer answers an order of Reserve instead of the copy, unless it is nil.
 	Answer func(model.ReserveRequest) *model.ReserveResult
 
@@ -43,7 +47,7 @@ type Copies struct {
 	Locked map[string]bool // users whose lock another program holds
 
 	mu       sync.Mutex
-	calls    map[string]int
+	calls    map[string]int64
 	losses   int
 	watchers []*watcher
 }
@@ -68,7 +72,8 @@ type Epoch struct {
 // New has no copy yet.
 func New() *Copies {
 	return &Copies{
-		Takes: map[string]time.Duration{}, Sales: map[string]*Sale{}, Locked: map[string]bool{}, calls: map[string]int{},
+		Takes: map[string]time.Duration{}, Away: map[string]error{}, Sales: map[string]*Sale{}, Locked: map[string]bool{},
+		calls: map[string]int64{},
 	}
 }
 
@@ -85,6 +90,16 @@ func newEpoch() *Epoch {
 	return &Epoch{
 		Marks: map[string]string{}, Pending: map[string]model.Reservation{}, Due: map[string]time.Time{}, Closed: map[string]time.Time{},
 	}
+}
+
+// Sale is the copy of a voucher; a closed one when there is none.
+func (c *Copies) Sale(voucherID string) *Sale {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.Sales[voucherID]; s != nil {
+		return s
+	}
+	return &Sale{State: model.CopyClosed}
 }
 
 // With lets a test change copies between calls. It counts as a change of each.
@@ -106,10 +121,25 @@ func (c *Copies) Lose() {
 }
 
 // Calls tells how often a method was called.
-func (c *Copies) Calls(method string) int {
+func (c *Copies) Calls(method string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.calls[method]
+}
+
+// Epoch is that of a voucher's copy.
+func (c *Copies) Epoch(voucherID string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.Sales[voucherID].Epoch
+}
+
+// Rebuild takes all that the copy holds to its next epoch.
+func (s *Sale) Rebuild() {
+	s.Epochs[s.Epoch+1] = s.Now()
+	delete(s.Epochs, s.Epoch)
+	s.Epoch++
+	s.Opened = s.Epoch
 }
 
 // Of is what an epoch holds; nothing when it is not loaded.
@@ -179,19 +209,30 @@ func (c *Copies) do(ctx context.Context, method, voucherID string, work func(*Sa
 			return err
 		}
 	}
-	if took > 0 {
-		select {
-		case <-time.After(took):
-		case <-ctx.Done():
-			return model.Unavailable("Redis did not answer.", fmt.Errorf("%w: %w", model.ErrUnknownOutcome, ctx.Err()))
-		}
+	if err := pause(ctx, took); err != nil {
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Down != nil {
 		return model.Unavailable("Redis does not answer.", c.Down)
 	}
+	if err := c.Away[voucherID]; err != nil {
+		return model.Unavailable("Redis does not answer.", err)
+	}
 	return work(c.Sales[voucherID])
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return model.Unavailable("There was no time left to ask Redis.", ctx.Err())
+	}
 }
 
 // opened is do for a call that needs the copy open.
@@ -249,6 +290,13 @@ func (c *Copies) Resubscribe() {
 		w.missed = true
 		w.signal()
 	}
+}
+
+// Tell tells every watcher that orders are not pending any more.
+func (c *Copies) Tell(orderIDs ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tell(orderIDs)
 }
 
 // tell tells every watcher.

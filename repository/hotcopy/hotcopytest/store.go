@@ -146,24 +146,19 @@ func (c *Copies) Touch(ctx context.Context, reservations []model.Reservation) er
 	})
 }
 
-// Read is that of hotcopy.Store. Before is asked about every voucher: those that it fails are not in the answer.
+// Read is that of hotcopy.Store.
 func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	copies := map[string]model.HotCopy{}
-	var failures []error
-	if c.Before != nil {
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-			err := c.Before(ctx, Call{"Read", id})
-			failures = append(failures, err)
-			return err != nil
-		})
-	}
-	err := c.do(ctx, "Read", "", func(*Sale) error {
+	return copies, c.do(ctx, "Read", "", func(*Sale) (err error) {
 		for _, id := range ids {
-			copies[id] = c.Sales[id].read(id)
+			if away := c.Away[id]; away != nil {
+				err = errors.Join(err, model.Unavailable("Redis does not answer.", away))
+			} else {
+				copies[id] = c.Sales[id].read(id)
+			}
 		}
-		return nil
+		return err
 	})
-	return copies, errors.Join(append(failures, err)...)
 }
 
 func (s *Sale) read(id string) model.HotCopy {
@@ -183,14 +178,19 @@ func (s *Sale) read(id string) model.HotCopy {
 	return hot
 }
 
-// Pending is that of hotcopy.Store.
+// Pending is that of hotcopy.Store. An id that names no voucher, as tests like
+// them, is looked for in every copy.
 func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
 	voucherID, ok := model.VoucherOf(orderID)
-	if !ok {
-		return r, false, nil
-	}
-	err = c.opened(ctx, "Pending", voucherID, func(s *Sale) error {
-		r, found = s.Now().Pending[orderID]
+	err = c.do(ctx, "Pending", voucherID, func(s *Sale) error {
+		if ok && !s.open() {
+			return failed("Pending", voucherID, model.ErrCopyClosed)
+		}
+		for id, s := range c.Sales {
+			if s.open() && (id == voucherID || !ok) && !found {
+				r, found = s.Now().Pending[orderID]
+			}
+		}
 		return nil
 	})
 	return r, found, err
@@ -300,6 +300,9 @@ func (c *Copies) Buyers(ctx context.Context, voucherID string, yield func(userID
 		users = slices.Collect(maps.Keys(s.Now().Marks))
 		return nil
 	})
+	if err == nil {
+		err = pause(ctx, c.Yields)
+	}
 	if err != nil {
 		return err
 	}
