@@ -244,11 +244,16 @@ func sqliteDialect() dialect {
 // READ COMMITTED a subselect locks nothing by itself, not even in an UPDATE.
 func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id = 1" + d.share + ")" }
 
-// sql makes a statement of an embedded file: without its comments, and with
-// the dialect's clock in place of NOW(6).
-func (d dialect) sql(file string) string {
+// sql makes a statement of the file of a name: without its comments, and with
+// the dialect's clock in place of NOW(6). It panics when the program was built
+// without that file.
+func (d dialect) sql(name string) string {
+	file, err := statements.ReadFile("sql/" + name + ".sql")
+	if err != nil {
+		panic(err)
+	}
 	var lines []string
-	for line := range strings.Lines(file) {
+	for line := range strings.Lines(string(file)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
 			lines = append(lines, line)
 		}
@@ -292,34 +297,10 @@ func readClock(tx *gorm.DB, d dialect) (time.Time, error) {
 	return stored(now.Time), nil
 }
 
-// The statements that are files, see their comments.
+// The statements that are files, see their comments, and the migrations.
 var (
-	//go:embed sql/stock_conditional.sql
-	stockConditional string
-	//go:embed sql/stock_pessimistic.sql
-	stockPessimistic string
-	//go:embed sql/stock_optimistic.sql
-	stockOptimistic string
-	//go:embed sql/order_existing.sql
-	orderExisting string
-	//go:embed sql/order_cancel.sql
-	orderCancel string
-	//go:embed sql/stock_return.sql
-	stockReturn string
-	//go:embed sql/copy_read.sql
-	copyRead string
-	//go:embed sql/copy_close.sql
-	copyClose string
-	//go:embed sql/copy_barrier.sql
-	copyBarrier string
-	//go:embed sql/copy_progress.sql
-	copyProgress string
-	//go:embed sql/copy_open.sql
-	copyOpen string
-	//go:embed sql/snapshot_live.sql
-	snapshotLive string
-	//go:embed sql/voucher_count.sql
-	voucherCount string
+	//go:embed sql/*.sql
+	statements embed.FS
 	//go:embed migrations/mysql/*.sql migrations/sqlite/*.sql
 	migrationFiles embed.FS
 )

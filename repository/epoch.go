@@ -91,7 +91,7 @@ func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord,
 
 func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochRecord, error) {
 	var rows []epochRow
-	if err := db.Raw(c.db.dialect.sql(copyRead)+" "+where, args...).Scan(&rows).Error; err != nil {
+	if err := db.Raw(c.db.dialect.sql("copy_read")+" "+where, args...).Scan(&rows).Error; err != nil {
 		return nil, fmt.Errorf("read hot copies: %w", err)
 	}
 	records := make([]model.EpochRecord, len(rows))
@@ -114,7 +114,7 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model
 		return record, err
 	}
 	err = c.db.write(ctx, action, func(tx *gorm.DB) error {
-		if err := c.exec(tx, copyClose, voucherID, from); err != nil {
+		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
 			return err
 		}
 		var err error
@@ -128,14 +128,14 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model
 // ErrSuperseded when the epoch given is not the latest, or is open.
 func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
-		return c.exec(tx, copyBarrier, barrier, voucherID, epoch)
+		return c.exec(tx, "copy_barrier", barrier, voucherID, epoch)
 	})
 }
 
 // Progress is a rebuild's sign of life. ErrSuperseded as in SetBarrier.
 func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) error {
 	return c.change(ctx, "note progress with", voucherID, epoch, func(tx *gorm.DB) error {
-		return c.exec(tx, copyProgress, voucherID, epoch)
+		return c.exec(tx, "copy_progress", voucherID, epoch)
 	})
 }
 
@@ -152,7 +152,7 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 		if !mode.Serves(model.ModeAsync) {
 			return notServing(mode.ModeRecord)
 		}
-		err = c.exec(tx, copyOpen, voucherID, epoch)
+		err = c.exec(tx, "copy_open", voucherID, epoch)
 		if errors.Is(err, model.ErrSuperseded) {
 			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
 				return errNothingToWrite
@@ -179,8 +179,8 @@ func (c *Epochs) action(what, voucherID string, epoch int64) (string, error) {
 }
 
 // exec is ErrSuperseded when the statement matches nothing.
-func (c *Epochs) exec(tx *gorm.DB, file string, args ...any) error {
-	done := tx.Exec(c.db.dialect.sql(file), args...)
+func (c *Epochs) exec(tx *gorm.DB, name string, args ...any) error {
+	done := tx.Exec(c.db.dialect.sql(name), args...)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return model.ErrSuperseded
 	}
@@ -259,7 +259,7 @@ func (s *snapshot) live(ctx context.Context, yield func([]model.Order) error) er
 func (s *snapshot) liveAfter(ctx context.Context, user string) ([]model.Order, error) {
 	orders := make([]model.Order, 0, snapshotRows)
 	err := s.read(ctx, "list live orders of voucher "+s.voucher.ID, func(tx *gorm.DB) error {
-		rows, err := tx.Raw(s.db.dialect.sql(snapshotLive), s.voucher.ID, user, snapshotRows).Rows()
+		rows, err := tx.Raw(s.db.dialect.sql("snapshot_live"), s.voucher.ID, user, snapshotRows).Rows()
 		if err != nil {
 			return err
 		}

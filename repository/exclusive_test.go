@@ -30,7 +30,7 @@ func TestExclusive(t *testing.T) {
 		}
 		must(t, third.Close())
 		must(t, first.Close())
-		eventually(t, "the second holds", func() bool {
+		testserver.Eventually(t, "the second holds", func() bool {
 			held, err := second.Held(t.Context())
 			return held && err == nil
 		})
@@ -68,7 +68,7 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	}
 	before := holder()
 	f.exec(t, "KILL ?", before)
-	eventually(t, "another connection holds it", func() bool {
+	testserver.Eventually(t, "another connection holds it", func() bool {
 		now := holder()
 		return now != 0 && now != before
 	})

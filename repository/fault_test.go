@@ -149,7 +149,7 @@ func TestServerFrozen(t *testing.T) {
 	f, server, _ := ownServer(t, repository.StockConditional)
 	v := f.onSale(t, 10)
 	server.Pause()
-	eventually(t, "every thread has stopped", func() bool {
+	testserver.Eventually(t, "every thread has stopped", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID()))
 		must(t, err)
 		for _, thread := range threads {
@@ -161,7 +161,7 @@ func TestServerFrozen(t *testing.T) {
 	})
 	f.unavailable(t, v.ID)
 	server.Resume()
-	eventually(t, "the server answers again", func() bool { return f.db.Ping(t.Context()) == nil })
+	testserver.Eventually(t, "the server answers again", func() bool { return f.db.Ping(t.Context()) == nil })
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -89,7 +90,7 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 			}
 			done <- got
 		}()
-		eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
+		testserver.Eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
 		return pass
 	}))
 	far.onSale(t, 1)

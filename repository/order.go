@@ -49,7 +49,7 @@ func NewOrders(db *Database, options OrderOptions) (*Orders, error) {
 	}
 	return &Orders{
 		db: db, stock: stock, terms: terms{window: options.PaymentWindow, mode: options.Mode},
-		selectExisting: db.dialect.sql(orderExisting),
+		selectExisting: db.dialect.sql("order_existing"),
 	}, nil
 }
 
@@ -269,10 +269,10 @@ func (o *Orders) cancel(tx *gorm.DB, order *model.Order) error {
 		return fmt.Errorf("lock voucher %s: %w", order.VoucherID, err)
 	}
 	// The order before the unit: the slower of two calls finds nothing to cancel.
-	if err := matched(tx.Exec(o.db.dialect.sql(orderCancel), order.ID, order.UserID)); err != nil {
+	if err := matched(tx.Exec(o.db.dialect.sql("order_cancel"), order.ID, order.UserID)); err != nil {
 		return err
 	}
-	if err := matched(tx.Exec(o.db.dialect.sql(stockReturn), order.VoucherID)); err != nil {
+	if err := matched(tx.Exec(o.db.dialect.sql("stock_return"), order.VoucherID)); err != nil {
 		return fmt.Errorf("return a unit of voucher %s: %w", order.VoucherID, err)
 	}
 	if err := tx.Where("id = ?", order.ID).Take(order).Error; err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -100,7 +101,7 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	voucher.Store(v.ID)
 	outcome := far.place(t, order(t, v.ID, "alice"))
 	must(t, outcome.Err)
-	eventually(t, "the sale is paused", func() bool {
+	testserver.Eventually(t, "the sale is paused", func() bool {
 		now, err := near.vouchers.Get(t.Context(), v.ID)
 		return err == nil && now.State == model.VoucherPaused
 	})
@@ -246,20 +247,6 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	})
 }
 
-// eventually waits for what other goroutines bring about.
-func eventually(t testing.TB, what string, reached func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !reached() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-		<-ticker.C
-	}
-}
-
 // TestBarrierBetweenReadingAndTaking: a worker has read the voucher of a
 // reservation that counts then. Before it takes the unit, a rebuild stores a
 // barrier that lies before the reservation's message: it must fail, or the new
@@ -278,7 +265,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		far := near.through(t, onceOn("UPDATE vouchers", func(*wire) verdict {
 			go func() { stored <- near.copies.SetBarrier(context.Background(), v.ID, 2, 10) }()
 			if strategy == repository.StockPessimistic { // the row is locked since the reading
-				eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
+				testserver.Eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
 				return pass
 			}
 			must(t, <-stored)
@@ -407,7 +394,7 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 						switched.Store(true)
 						done <- err
 					}()
-					eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
+					testserver.Eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
 					if switched.Load() {
 						t.Error("the switch did not wait for the transaction under way")
 					}

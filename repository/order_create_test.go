@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -181,7 +182,7 @@ func TestForcedDuplicate(t *testing.T) {
 				tx := f.begin(t)
 				execTx(t, tx, insertLive, existing, v.ID, "alice")
 				done := f.createLater(t, asked)
-				eventually(t, "the INSERT waits for the other row", func() bool { return f.blocked(t, asked.ID) })
+				testserver.Eventually(t, "the INSERT waits for the other row", func() bool { return f.blocked(t, asked.ID) })
 				must(t, tx.Commit())
 				outcome := (<-done)[0]
 				if same == "id" {
@@ -213,7 +214,7 @@ func TestForcedDeadlock(t *testing.T) {
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", b.ID)
 		asked := []model.Order{order(t, b.ID, "alice"), order(t, a.ID, "alice")}
 		done := f.createLater(t, asked...)
-		eventually(t, "the batch has a and waits for b", func() bool { return f.blocked(t, b.ID) })
+		testserver.Eventually(t, "the batch has a and waits for b", func() bool { return f.blocked(t, b.ID) })
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", a.ID)
 		must(t, tx.Commit())
 		for _, outcome := range <-done {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -349,7 +350,7 @@ func TestUndecidedCancel(t *testing.T) {
 		go func() { // waits for the lost transaction's row lock
 			_, _ = near.db.SQL().ExecContext(context.Background(), "UPDATE orders SET status = 'paid' WHERE id = ?", two.ID)
 		}()
-		eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
+		testserver.Eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
 		return cutBefore
 	}))
 	within(t, 3*time.Second, func(ctx context.Context) {

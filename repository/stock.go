@@ -60,14 +60,14 @@ type stockStrategy interface {
 func (d *Database) stockStrategy(name StockStrategy) (stockStrategy, error) {
 	switch name {
 	case StockConditional:
-		return conditionalStock{d.dialect, d.dialect.sql(stockConditional)}, nil
+		return conditionalStock{d.dialect, d.dialect.sql("stock_conditional")}, nil
 	case StockOptimistic:
-		return optimisticStock{d.dialect, d.dialect.sql(stockOptimistic)}, nil
+		return optimisticStock{d.dialect, d.dialect.sql("stock_optimistic")}, nil
 	case StockPessimistic:
 		if d.dialect.name == dialectSQLite {
 			return nil, fmt.Errorf("the stock strategy %q locks rows, which SQLite cannot; use %q or %q", name, StockConditional, StockOptimistic)
 		}
-		return pessimisticStock{d.dialect, d.dialect.sql(stockPessimistic)}, nil
+		return pessimisticStock{d.dialect, d.dialect.sql("stock_pessimistic")}, nil
 	default:
 		return nil, fmt.Errorf("there is no stock strategy %q; there are %q, %q and %q", name, StockConditional, StockPessimistic, StockOptimistic)
 	}

@@ -256,7 +256,7 @@ func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error
 	}
 	var counts []count
 	err := v.db.read(ctx, action+" voucher "+id, func(db *gorm.DB) error {
-		err := db.Raw(v.db.dialect.sql(voucherCount), id).Scan(&counts).Error
+		err := db.Raw(v.db.dialect.sql("voucher_count"), id).Scan(&counts).Error
 		if err == nil && len(counts) == 0 {
 			return model.NotFound("voucher")
 		}

@@ -27,15 +27,10 @@ func newCluster(t *testing.T) (urls string, nodes []*testserver.Server) {
 	must(t, openRedis(t, all[0]).ClusterMeet(t.Context(), host, port).Err())
 	for _, url := range all {
 		client := openRedis(t, url)
-		for deadline := time.Now().Add(30 * time.Second); ; {
+		testserver.Eventually(t, "there is a cluster", func() bool {
 			info := client.ClusterInfo(t.Context()).Val()
-			if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384") {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("no cluster: %s", info)
-			}
-		}
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384")
+		})
 	}
 	return strings.Join(all, ","), nodes
 }

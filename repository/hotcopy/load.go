@@ -121,9 +121,8 @@ const (
 // state and stock, if the copy does not have a newer revision. False when the
 // copy is closed, which will be opened with what the database has then.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
-	c := &call{script: s.scripts.apply, voucher: v.ID, args: []any{v.Revision, keptUntil(v), retention.Milliseconds()}}
-	c.args = append(c.args, voucherFields(v)...)
-	s.run(ctx, c)
+	args := append([]any{v.Revision, keptUntil(v), retention.Milliseconds()}, voucherFields(v)...)
+	c := s.do(ctx, s.scripts.apply, v.ID, args...)
 	return c.verdict == verdictDone, c.fail("apply a change")
 }
 
@@ -132,8 +131,7 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 // that of the voucher with the intent, so that a change older than that is not
 // applied later; ErrSuperseded says that a newer one was applied.
 func (s *Store) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
-	c := &call{script: s.scripts.lower, voucher: voucherID, args: []any{stock, revision}}
-	s.run(ctx, c)
+	c := s.do(ctx, s.scripts.lower, voucherID, stock, revision)
 	const action = "lower the stock"
 	switch {
 	case c.err == nil && c.verdict == lowerTaken:

@@ -99,7 +99,7 @@ func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation,
 	if !ok {
 		return model.Reservation{}, false, nil
 	}
-	_, pending, err := s.find(ctx, voucherID, orderID, "")
+	_, pending, err := s.do(ctx, s.scripts.find, voucherID, orderID, "").order(orderID)
 	if err != nil || pending == nil {
 		return model.Reservation{}, false, err
 	}
@@ -115,7 +115,7 @@ func (s *Store) OrderOf(
 	if userID == "" {
 		return "", nil, nil
 	}
-	return s.find(ctx, voucherID, "", userID)
+	return s.do(ctx, s.scripts.find, voucherID, "", userID).order("")
 }
 
 // OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
@@ -136,15 +136,6 @@ func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.Buy
 		}
 	}
 	return found, nil
-}
-
-// find finds an order by its id or its user.
-func (s *Store) find(
-	ctx context.Context, voucherID, orderID, userID string,
-) (found string, pending *model.Reservation, err error) {
-	c := &call{script: s.scripts.find, voucher: voucherID, args: []any{orderID, userID}}
-	s.run(ctx, c)
-	return c.order(orderID)
 }
 
 // order reads the answer of find.lua to a question by id, or by user.
@@ -170,8 +161,7 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
-	c := &call{script: s.scripts.due, voucher: voucherID, args: []any{olderThan.Milliseconds(), min(limit, maxDue)}}
-	s.run(ctx, c)
+	c := s.do(ctx, s.scripts.due, voucherID, olderThan.Milliseconds(), min(limit, maxDue))
 	if err := c.closed("list due orders"); err != nil {
 		return nil, err
 	}
@@ -221,8 +211,7 @@ var errPageFull = errors.New("the page is full")
 // EachProcessing calls yield with every order of Processing, in its order, from
 // one scan.
 func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
-	c := &call{script: s.scripts.confirm, voucher: voucherID}
-	s.run(ctx, c)
+	c := s.do(ctx, s.scripts.confirm, voucherID)
 	if err := c.closed("list the pending orders"); err != nil {
 		return err
 	}
@@ -233,7 +222,7 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 		id, entry string
 	}
 	var all []waiting
-	err := s.pendings(ctx, voucherID, c.head, true, func(orderID, entry string) error {
+	err := s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, c.head), true, func(orderID, entry string) error {
 		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
 		return nil
 	})
@@ -264,12 +253,11 @@ const scanCount = 1000
 // open copy; with some of them perhaps twice. A user who was marked before
 // it began, and stays so, is among them.
 func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	c := &call{script: s.scripts.confirm, voucher: voucherID}
-	s.run(ctx, c)
+	c := s.do(ctx, s.scripts.confirm, voucherID)
 	if err := c.closed("read the buyers"); err != nil {
 		return err
 	}
-	return s.marks(ctx, voucherID, c.head, true, func(userID, _ string) error { return yield(userID) })
+	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, c.head), true, func(userID, _ string) error { return yield(userID) })
 }
 
 // Marks calls yield with every mark of one epoch, perhaps with some of them
@@ -277,41 +265,32 @@ func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID 
 func (s *Store) Marks(
 	ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error,
 ) error {
-	return s.marks(ctx, voucherID, epoch, false, yield)
-}
-
-func (s *Store) marks(
-	ctx context.Context, voucherID string, epoch int64, whole bool, yield func(userID, orderID string) error,
-) error {
-	if err := s.scan(ctx, buyersKey(voucherID, epoch), whole, yield); err != nil {
-		return fmt.Errorf("read the buyers of voucher %s: %w", voucherID, err)
-	}
-	return nil
+	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, epoch), false, yield)
 }
 
 // Pendings is Marks for pending entries.
 func (s *Store) Pendings(
 	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
 ) error {
-	return s.pendings(ctx, voucherID, epoch, false, func(orderID, entry string) error {
+	return s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), false, func(orderID, entry string) error {
 		return yield(pendingEntry(orderID, voucherID, entry))
 	})
-}
-
-func (s *Store) pendings(
-	ctx context.Context, voucherID string, epoch int64, whole bool, yield func(orderID, entry string) error,
-) error {
-	if err := s.scan(ctx, pendingKey(voucherID, epoch), whole, yield); err != nil {
-		return fmt.Errorf("read the pending orders of voucher %s: %w", voucherID, err)
-	}
-	return nil
 }
 
 // scan reads a hash that has a sentinel, without holding up other calls. When the
 // sentinel was not met, the hash vanished meanwhile and what was read is not all
 // of it: ErrCopyClosed. A hash that was never there is an error only when whole
 // is asked for.
-func (s *Store) scan(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
+func (s *Store) scan(
+	ctx context.Context, what, voucherID, key string, whole bool, yield func(field, value string) error,
+) error {
+	if err := s.each(ctx, key, whole, yield); err != nil {
+		return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
+	}
+	return nil
+}
+
+func (s *Store) each(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
 	cursor, met := uint64(0), false
 	for {
 		page, next, err := s.page(ctx, key, cursor)

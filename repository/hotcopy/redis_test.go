@@ -322,11 +322,9 @@ func lineSale(t *testing.T) (*sale, *redisLine) {
 // executed waits until an order is in the copy, seen past the line.
 func (s *sale) executed(a model.ReserveRequest) {
 	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); s.client.HGet(s.t.Context(), s.key("buyers"), a.UserID).Val() != a.OrderID; {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("order %s did not arrive", a.OrderID)
-		}
-	}
+	testserver.Eventually(s.t, "the order arrives", func() bool {
+		return s.client.HGet(s.t.Context(), s.key("buyers"), a.UserID).Val() == a.OrderID
+	})
 }
 
 func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
@@ -420,15 +418,9 @@ func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Ser
 	host, port, err := net.SplitHostPort(primary.Addr())
 	must(t, err)
 	must(t, replica.Do(t.Context(), "replicaof", host, port).Err())
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		if strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it does not follow")
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+	testserver.Eventually(t, "it follows", func() bool {
+		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
 }
 
 func promote(t *testing.T, replica redis.UniversalClient) {
@@ -479,19 +471,16 @@ func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 // background.
 func (s *sale) memory() int64 {
 	s.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		info := s.client.Info(s.t.Context(), "memory").Val()
-		if strings.Contains(info, "lazyfree_pending_objects:0\r\n") {
-			_, rest, _ := strings.Cut(info, "used_memory:")
-			used, _, _ := strings.Cut(rest, "\r")
-			n, err := strconv.ParseInt(used, 10, 64)
-			must(s.t, err)
-			return n
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatal("Redis is freeing memory still")
-		}
-	}
+	var info string
+	testserver.Eventually(s.t, "Redis has freed its memory", func() bool {
+		info = s.client.Info(s.t.Context(), "memory").Val()
+		return strings.Contains(info, "lazyfree_pending_objects:0\r\n")
+	})
+	_, rest, _ := strings.Cut(info, "used_memory:")
+	used, _, _ := strings.Cut(rest, "\r")
+	n, err := strconv.ParseInt(used, 10, 64)
+	must(s.t, err)
+	return n
 }
 
 // However often a sale is rebuilt, and wherever rebuilds are given up, Redis holds
@@ -556,11 +545,7 @@ func TestExpiryStopsNobody(t *testing.T) {
 	s.memory()
 	must(t, s.client.ConfigResetStat(t.Context()).Err())
 	must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
-	for deadline := time.Now().Add(20 * time.Second); s.client.Exists(t.Context(), s.key("buyers")).Val() != 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not expire")
-		}
-	}
+	testserver.Eventually(t, "it expires", func() bool { return s.client.Exists(t.Context(), s.key("buyers")).Val() == 0 })
 	s.memory()
 	if info := s.client.Info(t.Context(), "memory").Val(); !strings.Contains(info, "lazyfreed_objects:1\r\n") {
 		t.Errorf("it was not freed in the background: %s", info)

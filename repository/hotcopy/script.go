@@ -3,7 +3,7 @@ package hotcopy
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // the name Redis gives a script, no protection
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -16,37 +16,10 @@ import (
 	"seckill/model"
 )
 
-// The scripts, see their comments; head.lua begins each of them.
-var (
-	//go:embed lua/head.lua
-	luaHead string
-	//go:embed lua/reserve.lua
-	luaReserve string
-	//go:embed lua/confirm.lua
-	luaConfirm string
-	//go:embed lua/settle.lua
-	luaSettle string
-	//go:embed lua/release.lua
-	luaRelease string
-	//go:embed lua/touch.lua
-	luaTouch string
-	//go:embed lua/read.lua
-	luaRead string
-	//go:embed lua/find.lua
-	luaFind string
-	//go:embed lua/due.lua
-	luaDue string
-	//go:embed lua/close.lua
-	luaClose string
-	//go:embed lua/load.lua
-	luaLoad string
-	//go:embed lua/open.lua
-	luaOpen string
-	//go:embed lua/apply.lua
-	luaApply string
-	//go:embed lua/lower.lua
-	luaLower string
-)
+// lua holds the scripts, see their comments; head.lua begins each of the others.
+//
+//go:embed lua/*.lua
+var lua embed.FS
 
 // script is a script and its name in Redis' cache.
 type script struct {
@@ -54,16 +27,26 @@ type script struct {
 	reads       bool // it changes nothing
 }
 
-func newScript(source string) script {
-	source = luaHead + "\n" + source
+func newScript(name string) script {
+	source := luaFile("head") + "\n" + luaFile(name)
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-func newReader(source string) script {
-	s := newScript(source)
+func newReader(name string) script {
+	s := newScript(name)
 	s.reads = true
 	return s
+}
+
+// luaFile panics when the program was built without the file, which is noticed by
+// whatever makes a Store.
+func luaFile(name string) string {
+	text, err := lua.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 type scripts struct {
@@ -74,11 +57,11 @@ type scripts struct {
 
 func newScripts() scripts {
 	return scripts{
-		reserve: newScript(luaReserve), confirm: newReader(luaConfirm), settle: newScript(luaSettle),
-		release: newScript(luaRelease), touch: newScript(luaTouch),
-		read: newReader(luaRead), find: newReader(luaFind), due: newReader(luaDue),
-		closing: newScript(luaClose), load: newScript(luaLoad), open: newScript(luaOpen),
-		apply: newScript(luaApply), lower: newScript(luaLower),
+		reserve: newScript("reserve"), confirm: newReader("confirm"), settle: newScript("settle"),
+		release: newScript("release"), touch: newScript("touch"),
+		read: newReader("read"), find: newReader("find"), due: newReader("due"),
+		closing: newScript("close"), load: newScript("load"), open: newScript("open"),
+		apply: newScript("apply"), lower: newScript("lower"),
 	}
 }
 
@@ -123,6 +106,13 @@ func (s *Store) run(ctx context.Context, calls ...*call) {
 			c.verdict = verdictNo
 		}
 	}
+}
+
+// do makes one call about the open epoch.
+func (s *Store) do(ctx context.Context, script script, voucherID string, args ...any) *call {
+	c := &call{script: script, voucher: voucherID, args: args}
+	s.run(ctx, c)
+	return c
 }
 
 // others learns epochs, and returns the calls that went to another one.

@@ -31,23 +31,13 @@ func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string)
 // acts only while the user's mark is that order, and may be repeated. False is
 // "later": the copy is closed, and the release is still to be applied.
 func (s *Store) Release(ctx context.Context, release model.Release) (applied bool, err error) {
-	if err := named(release); err != nil {
-		return false, err
-	}
-	c := &call{script: s.scripts.release, voucher: release.VoucherID, args: []any{
-		release.OrderID, release.UserID, tombstoneRetention.Milliseconds(), settledChannel,
-	}}
-	s.run(ctx, c)
-	return c.verdict == verdictDone, c.fail("release order " + release.OrderID)
-}
-
-// named refuses what would take a sentinel for an order.
-func named(release model.Release) error {
-	if release.OrderID == "" || release.UserID == "" {
-		return fmt.Errorf("release %d of voucher %s names no order and user: %q, %q",
+	if release.OrderID == "" || release.UserID == "" { // the sentinels are no order
+		return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q",
 			release.ID, release.VoucherID, release.OrderID, release.UserID)
 	}
-	return nil
+	c := s.do(ctx, s.scripts.release, release.VoucherID,
+		release.OrderID, release.UserID, tombstoneRetention.Milliseconds(), settledChannel)
+	return c.verdict == verdictDone, c.fail("release order " + release.OrderID)
 }
 
 // Touch notes that reservations were published again: they are due again after a
