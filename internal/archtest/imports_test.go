@@ -56,6 +56,7 @@ var testOnly = []string{
 	module + "/internal/testserver",
 	module + "/internal/archtest",
 	module + "/internal/e2e",
+	module + "/repository/hotcopy/hotcopytest",
 	"testing",
 	"go.uber.org/goleak",
 }
@@ -172,6 +173,7 @@ func TestImportRules(t *testing.T) {
 		{"repository/order.go", "seckill/repository/hotcopy", false},
 		{"repository/hotcopy/read.go", "seckill/repository", false},
 		{"repository/hotcopy/read.go", "seckill/internal/ids", true},
+		{"service/worker/rebuild.go", "seckill/repository/hotcopy/hotcopytest", false},
 		{"repository/repotest/suite.go", "testing", true},
 		{"repository/order.go", "testing", false},
 		{"queue/publish.go", "seckill/repository", false},
