@@ -126,11 +126,11 @@ func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOpt
 type databaseAlone struct{ db *app.Database }
 
 func (d databaseAlone) voucherIDs(ctx context.Context) ([]string, error) {
-	return d.db.Vouchers.IDs(ctx)
+	return d.db.IDs(ctx)
 }
 
 func (d databaseAlone) audit(ctx context.Context, id string) (model.Audit, error) {
-	return d.db.Vouchers.Audit(ctx, id)
+	return d.db.Audit(ctx, id)
 }
 
 // repair changes nothing: it has nothing to compare the database with.
@@ -139,7 +139,7 @@ func (d databaseAlone) repair(ctx context.Context, id string) (model.Audit, erro
 }
 
 func (d databaseAlone) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
-	return d.db.Vouchers.RepairStock(ctx, id)
+	return d.db.RepairStock(ctx, id)
 }
 
 // everything asks database, Redis and queue.
