@@ -162,7 +162,7 @@ func TestWatched(t *testing.T) {
 }
 
 // TestSnapshot shows one instant, whatever is committed while it is read, and
-// keeps nobody from writing.
+// keeps no other call from writing.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) {
@@ -235,7 +235,7 @@ func (f *fixture) sell(t testing.TB, voucherID string) {
 	f.exec(t, "UPDATE vouchers SET remaining = 0 WHERE id = ?", voucherID)
 }
 
-// TestSnapshotOfManyBuyers reads more pages than one, and nobody twice. (100,000
+// TestSnapshotOfManyBuyers reads more pages than one, and no user twice. (100,000
 // orders took 0.15 to 0.3 s.)
 func TestSnapshotOfManyBuyers(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gofrs/flock"
 	"gorm.io/gorm"
+
+	"seckill/internal/poll"
 )
 
 // exclusiveInterval is how often a claim is checked and, if lost, taken again:
@@ -53,16 +55,10 @@ func (d *Database) newClaim(name string) claim {
 
 func (e *Exclusive) keep(ctx context.Context) {
 	defer close(e.done)
-	ticker := time.NewTicker(exclusiveInterval)
-	defer ticker.Stop()
-	for {
+	_ = poll.Until(ctx, exclusiveInterval, func() (bool, error) {
 		_, _ = e.Held(ctx) // callers that want the result call Held
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return false, nil
+	})
 }
 
 // Held reports whether the claim is ours, taking it if it is free; false

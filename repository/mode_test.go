@@ -77,7 +77,7 @@ func TestAdoptAtOnce(t *testing.T) {
 	})
 }
 
-// TestAdoptWaitsForTheFirstVoucher that somebody is just making.
+// TestAdoptWaitsForTheFirstVoucher that another call is just making.
 func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 	t.Parallel()
 	near := newFixture(t, stores()[0])

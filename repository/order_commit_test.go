@@ -193,7 +193,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 						}
 					},
 				},
-				// Nobody may hear SOLD_OUT while units remain.
+				// There is no SOLD_OUT while units remain.
 				"restocked": {
 					func(id string) error {
 						_, err := near.vouchers.ChangeStock(t.Context(), id, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
@@ -222,7 +222,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 
 // TestWinnerNeverHearsSoldOut: the last unit goes while a request of its buyer is
 // about to read the voucher. Had it read the existing orders before, it would
-// see neither her order nor a unit.
+// see neither that order nor a unit.
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
@@ -374,8 +374,8 @@ func TestModeGuard(t *testing.T) {
 
 func reservationOf(o model.Order) model.Reservation { return model.Reservation{Order: o} }
 
-// TestModeBetweenReadingAndTaking: the switch to another mode waits for whoever
-// has read the mode and is about to take units; who comes later sees it.
+// TestModeBetweenReadingAndTaking: the switch to another mode waits for a
+// transaction that has read the mode and is about to take units; later ones see it.
 func TestModeBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	for _, strategy := range mysqlStrategies() {

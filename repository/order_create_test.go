@@ -59,7 +59,7 @@ func TestOneOrder(t *testing.T) {
 }
 
 // TestWindowByTheDatabasesClock: buyers ask all the time while a short sale
-// comes and goes. Nobody buys outside of it, on the clock that decides.
+// comes and goes. No order is made outside of it, on the clock that decides.
 func TestWindowByTheDatabasesClock(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
@@ -120,14 +120,14 @@ func (f *fixture) buyUntilEnded(t *testing.T, v model.Voucher) (bought []model.O
 
 // blocked tells whether a statement that names an id has been running for so
 // long that it must be waiting for a row. (innodb_trx would say so exactly, but
-// shows a copy that is renewed only when nobody has looked for 100 ms.)
+// shows a copy that is renewed only when no one has looked for 100 ms.)
 func (f *fixture) blocked(t testing.TB, id string) bool {
 	t.Helper()
 	return f.number(t, `SELECT COUNT(*) FROM information_schema.processlist
 		WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?`, "%"+id+"%") > 0
 }
 
-// begin opens a transaction of somebody else.
+// begin opens a transaction of another program.
 func (f *fixture) begin(t testing.TB) *sql.Tx {
 	t.Helper()
 	tx, err := f.db.SQL().BeginTx(t.Context(), nil)
@@ -227,7 +227,7 @@ func TestForcedDeadlock(t *testing.T) {
 	})
 }
 
-// TestLockWait: somebody holds the voucher's row longer than one lock wait (1205).
+// TestLockWait: a transaction holds the voucher's row longer than one lock wait (1205).
 // The batch waits again within its budget; when the row never comes free, the
 // answer is UNAVAILABLE within it.
 func TestLockWait(t *testing.T) {

@@ -87,7 +87,7 @@ func TestPersist(t *testing.T) {
 		f.opened(t, ended.ID)
 		list := []model.Reservation{
 			reservation(t, v.ID, "alice", 1, 1),
-			reservation(t, v.ID, "alice", 1, 1), // the copy had lost her first one
+			reservation(t, v.ID, "alice", 1, 1), // the copy had lost the first one
 			reservation(t, v.ID, "bob", 1, 2),
 			reservation(t, v.ID, "carol", 1, 2),     // the copy had more units
 			reservation(t, ended.ID, "alice", 1, 2), // admitted in time

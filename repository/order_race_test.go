@@ -191,7 +191,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 			}
 		}
 	})
-	for i, v := range list { // whoever is still without, buys what is left
+	for i, v := range list { // other users buy what is left
 		var rest []model.Order
 		for u := range 100 {
 			rest = append(rest, order(t, v.ID, user(1000+u)))
@@ -202,8 +202,8 @@ func mixedVouchers(t *testing.T, f *fixture) {
 	}
 }
 
-// TestHonestUnderRestock: units are added while buyers fight. Whoever hears
-// SOLD_OUT can name an instant since he asked at which nothing remained.
+// TestHonestUnderRestock: units are added while buyers fight. For every
+// SOLD_OUT there was an instant since the request at which nothing remained.
 func TestHonestUnderRestock(t *testing.T) {
 	t.Parallel()
 	overStores(t, func(t *testing.T, f *fixture) {
@@ -233,7 +233,7 @@ func TestHonestUnderRestock(t *testing.T) {
 				}
 			}
 		})
-		// Everything offered finds a buyer: nobody was turned away for good.
+		// Everything offered finds a buyer: no refusal took a unit away.
 		var rest []model.Order
 		for range 5 + 3*restocks {
 			rest = append(rest, order(t, v.ID, newID(t)))
@@ -257,7 +257,7 @@ type bedlam struct {
 
 // TestBedlam: reservations of several epochs, delivered twice, cancels, stock
 // changes, patches, rebuilds and the relay of releases, over two instances.
-// Nobody deadlocks, every reservation becomes one row, and all units add up.
+// There is no deadlock, every reservation becomes one row, and all units add up.
 func TestBedlam(t *testing.T) {
 	t.Parallel()
 	overAsync(t, func(t *testing.T, f *fixture) { runBedlam(t, f) })

@@ -117,7 +117,7 @@ func TestNoIntentNeeded(t *testing.T) {
 	})
 }
 
-// TestDroppedIntent: whoever meant to shrink a stock and did not, or died, leaves
+// TestDroppedIntent: a call that meant to shrink a stock and did not, or died, leaves
 // a voucher whose revision overwrites the hot copy.
 func TestDroppedIntent(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestDroppedIntent(t *testing.T) {
 		dead := f.intend(t, v.ID, 5)
 		five := model.StockChange{Stock: new(int64(5))}
 		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, five, model.Idempotency{})
-		wantCode(t, err, model.CodeUnavailable) // somebody is at it
+		wantCode(t, err, model.CodeUnavailable) // another call is at it
 		if list, err := f.vouchers.Intents(t.Context(), time.Minute); err != nil || len(list) != 0 {
 			t.Errorf("%+v, %v", list, err)
 		}
@@ -154,7 +154,7 @@ func TestDroppedIntent(t *testing.T) {
 }
 
 // TestIntentWithoutAnAnswer: COMMIT or its answer is lost; the call finds its own
-// intent, and not that somebody is at it.
+// intent, and not that of another call.
 func TestIntentWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"seckill/internal/poll"
 )
 
 const (
@@ -25,14 +27,8 @@ var errContended = errors.New("changed by others meanwhile")
 // at random, so that transactions that collided do not collide again.
 func pause(ctx context.Context, n int) error {
 	longest := min(firstPause<<min(n, 10), longestPause)
-	timer := time.NewTimer(rand.N(longest) + longest/4) //nolint:gosec // spreads the load, guards nothing
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	poll.Pause(ctx, rand.N(longest)+longest/4) //nolint:gosec // spreads the load, guards nothing
+	return ctx.Err()
 }
 
 // read runs queries outside a transaction.

@@ -14,7 +14,7 @@ import (
 // BenchmarkHotCopyReserve measures how many orders a second one caller after
 // the other reserves of one voucher, by the size of the group:
 //
-//	go test ./repository -run '^$' -bench HotCopy -benchtime 2s
+//	go test ./repository/hotcopy -run '^$' -bench HotCopy -benchtime 2s
 func BenchmarkHotCopyReserve(b *testing.B) {
 	for _, size := range []int{1, 6, 100, 500} {
 		for _, locks := range []bool{false, true} {

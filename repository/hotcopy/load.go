@@ -12,17 +12,18 @@ const (
 	// loadEntries is how many orders one script call loads; it holds up other
 	// calls for some hundred microseconds.
 	loadEntries = 500
-	// closeTries bounds how often a close comes back with more keys: what the head
-	// names changes only when others close it too.
+	// closeTries bounds how often a close comes back with more keys: the epochs that
+	// the head names change only when another instance closes it too.
 	closeTries = 3
 	// closeMore is close.lua's verdict that it wants the keys of more epochs.
 	closeMore = 2
 )
 
-// Close closes a copy whatever it is, because it gets the epoch given. Of its
-// earlier epochs it keeps the one that the database has opened last (0: none), for
-// the rebuild, and frees the others. It is ErrSuperseded when the head's epoch is
-// greater, or was opened already. What is no head at all goes.
+// Close closes a copy, in whatever state it is, and gives it the epoch given. Of
+// the earlier epochs it keeps the one that the database has opened last (0: none),
+// for the rebuild, and frees the others. It is ErrSuperseded when the head's epoch
+// is greater, or when the epoch given was opened already. A key of another kind in
+// the head's place is deleted.
 func (s *Store) Close(ctx context.Context, voucherID string, epoch, opened int64) error {
 	c := &call{
 		script: s.scripts.closing, voucher: voucherID, epoch: epoch, args: []any{retention.Milliseconds(), opened},
@@ -44,8 +45,8 @@ func (s *Store) Close(ctx context.Context, voucherID string, epoch, opened int64
 	return c.done("close the hot copy", model.ErrSuperseded)
 }
 
-// free deletes keys without holding up anybody. Whether it could shows when they
-// are used.
+// free deletes keys without holding up other calls. A failure is not reported: the
+// next call that uses the keys meets it.
 func (s *Store) free(ctx context.Context, keys ...string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -118,8 +119,8 @@ const (
 )
 
 // Apply brings a voucher as the database has it to its copy: window, price,
-// state and stock, if the copy does not have a newer revision. False when the
-// copy is closed, which will be opened with what the database has then.
+// state and stock, unless the copy has a newer revision. False when the copy is
+// closed: its rebuild will load what the database has then.
 func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err error) {
 	args := append([]any{v.Revision, keptUntil(v), retention.Milliseconds()}, voucherFields(v)...)
 	c := s.do(ctx, s.scripts.apply, v.ID, args...)
@@ -128,8 +129,8 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 
 // Lower lowers the stock before the database does, so that nothing is admitted
 // that could not be kept: CONFLICT when more is taken already. The revision is
-// that of the voucher with the intent, so that a change older than that is not
-// applied later; ErrSuperseded says that a newer one was applied.
+// that of the voucher with the intent, so that no older change is applied
+// afterwards; ErrSuperseded says that a newer one was applied.
 func (s *Store) Lower(ctx context.Context, voucherID string, stock, revision int64) error {
 	c := s.do(ctx, s.scripts.lower, voucherID, stock, revision)
 	const action = "lower the stock"

@@ -46,7 +46,8 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 	if err := c.fail("read the hot copy"); err != nil && !otherKind(c.err) {
 		return model.HotCopy{}, err
 	}
-	// Its epoch changed twice while it was read, or it is no copy: a rebuild makes one.
+	// The epoch changed twice while it was read, or its key holds something else: a
+	// rebuild repairs both.
 	if len(c.words) == 0 {
 		return model.HotCopy{State: model.CopyClosed, Epoch: c.head, Voucher: model.Voucher{ID: c.voucher}}, nil
 	}
@@ -67,8 +68,8 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 }
 
 // Confirm tells of each reservation whether the copy that admitted it is still
-// the open one. Asked after a publish, it tells that the message stands before
-// whatever a rebuild lets count.
+// the open one. If it is so after a publish, the message stands before the barrier
+// of the next rebuild, and counts.
 func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
 	var calls []*call
 	asked := make(map[string]*call)
@@ -215,8 +216,8 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 	if err := c.closed("list the pending orders"); err != nil {
 		return err
 	}
-	// All are in memory for the sake of their order: as they are in Redis, which is
-	// a third of what orders take.
+	// All entries are held in memory, to be sorted: as Redis has them, which takes a
+	// third of the memory that orders take.
 	type waiting struct {
 		at        time.Time
 		id, entry string

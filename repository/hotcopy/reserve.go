@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// reservePatience bounds a Reserve: the request it is made for is answered
-	// within 5 s, and has to publish yet.
+	// reservePatience bounds a Reserve: the buyer is answered within 5 s, and the
+	// order is still to be published then.
 	reservePatience = 4 * time.Second
 	// reservePause is the first pause before a call without an answer is made
 	// again, and reservePauseMax the longest, while Redis restarts.
@@ -21,24 +22,24 @@ const (
 	reservePauseMax = 200 * time.Millisecond
 )
 
-// What an admission asks of reserve.lua.
+// What a request asks of reserve.lua.
 const (
 	reserveLook    = 1 // at the lock of the user
 	reserveAnytime = 2
 )
 
-// reservation is one call of reserve.lua on its way.
-type reservation struct {
+// reserveCall is one call of reserve.lua on its way.
+type reserveCall struct {
 	call
 	asked []model.ReserveRequest
 	at    []int // where each of them stands among all
 	lost  error // an earlier sending that has no answer
 }
 
-// Reserve takes a unit for each admission, of any mix of vouchers. The answer to
-// one is in its Err; of two of one voucher and user the first counts. What was
-// reserved before is answered as the first time: with the status processing, or
-// with none at all when it was settled since, and its row is to be read.
+// Reserve takes a unit for each request, of any mix of vouchers. A refusal is the
+// Err of a result; of two requests of one voucher and user the first counts. An
+// order that was reserved before is answered as the first time: with the status
+// processing, or with none when it was settled since, and its row is to be read.
 //
 // An order whose call has no answer is reserved again until ctx ends, and then
 // has an Err that wraps model.ErrUnknownOutcome; one that Redis was never asked
@@ -47,12 +48,12 @@ type reservation struct {
 func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, reservePatience)
 	defer cancel()
-	reservations := s.reservations(asked)
-	s.reserve(ctx, reservations)
+	calls := s.reserveCalls(asked)
+	s.reserve(ctx, calls)
 
 	answers := make([]model.ReserveResult, len(asked))
 	var failed []error
-	for _, r := range reservations {
+	for _, r := range calls {
 		err := r.failure()
 		if err != nil {
 			failed = append(failed, err)
@@ -64,15 +65,15 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]mo
 			}
 		}
 	}
-	if len(failed) > 0 && len(failed) == len(reservations) {
+	if len(failed) > 0 && len(failed) == len(calls) {
 		return answers, errors.Join(failed...)
 	}
 	return answers, nil
 }
 
-// failure tells why nothing can be said of a reservation's orders; nil when Redis
-// has answered.
-func (r *reservation) failure() error {
+// failure tells why nothing can be said of a call's orders; nil when Redis has
+// answered.
+func (r *reserveCall) failure() error {
 	if r.lost != nil {
 		return r.lost
 	}
@@ -83,7 +84,7 @@ func (r *reservation) failure() error {
 }
 
 // reserve makes the calls, and those again that have no answer, while ctx lasts.
-func (s *Store) reserve(ctx context.Context, open []*reservation) {
+func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 	for pause := reservePause; len(open) > 0; pause = min(2*pause, reservePauseMax) {
 		if ctx.Err() != nil {
 			return
@@ -95,20 +96,14 @@ func (s *Store) reserve(ctx context.Context, open []*reservation) {
 		s.run(ctx, calls...)
 		open = lost(open)
 		if len(open) > 0 {
-			timer := time.NewTimer(pause)
-			select {
-			case <-ctx.Done():
-			case <-timer.C:
-			}
-			timer.Stop()
+			poll.Pause(ctx, pause)
 		}
 	}
 }
 
-// lost returns the reservations whose outcome is unknown. One that was lost
-// before stays so until Redis answers: a Redis that refuses now may have worked
-// on it then.
-func lost(tried []*reservation) (open []*reservation) {
+// lost returns the calls whose outcome is unknown. One that was lost before stays
+// so until Redis answers: a Redis that refuses now may have worked on it then.
+func lost(tried []*reserveCall) (open []*reserveCall) {
 	for _, r := range tried {
 		err := r.fail("reserve orders")
 		if errors.Is(err, model.ErrUnknownOutcome) {
@@ -123,14 +118,14 @@ func lost(tried []*reservation) (open []*reservation) {
 	return open
 }
 
-// reservations makes calls of at most callOrders orders of one voucher each.
-func (s *Store) reservations(asked []model.ReserveRequest) []*reservation {
-	var all []*reservation
-	filling := make(map[string]*reservation)
+// reserveCalls makes calls of at most callOrders orders of one voucher each.
+func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
+	var all []*reserveCall
+	filling := make(map[string]*reserveCall)
 	for at, a := range asked {
 		r := filling[a.VoucherID]
 		if r == nil || len(r.asked) == callOrders {
-			r = &reservation{call: call{script: s.scripts.reserve, voucher: a.VoucherID, once: true}}
+			r = &reserveCall{call: call{script: s.scripts.reserve, voucher: a.VoucherID, once: true}}
 			filling[a.VoucherID] = r
 			all = append(all, r)
 		}
@@ -141,8 +136,8 @@ func (s *Store) reservations(asked []model.ReserveRequest) []*reservation {
 	return all
 }
 
-// ask adds an admission to the call.
-func (r *reservation) ask(a model.ReserveRequest, lockKeys bool) {
+// ask adds a request to the call.
+func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 	flags := 0
 	if lockKeys && !a.Locked {
 		flags += reserveLook
@@ -158,13 +153,13 @@ func (r *reservation) ask(a model.ReserveRequest, lockKeys bool) {
 // the orders.
 const reserveWords = 6
 
-// reserved is the order of an admission.
+// reserved is the order of a request.
 func reserved(a model.ReserveRequest) model.Reservation {
 	return model.Reservation{Order: model.Order{ID: a.OrderID, VoucherID: a.VoucherID, UserID: a.UserID}}
 }
 
 // answer reads what the script says of its i-th order.
-func (r *reservation) answer(a *model.ReserveResult, i int) {
+func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 	if r.verdict != verdictDone {
 		a.Err = model.ErrCopyClosed
 		return
@@ -201,7 +196,7 @@ func (r *reservation) answer(a *model.ReserveResult, i int) {
 }
 
 // outside is the refusal of an order outside the sale's window.
-func (r *reservation) outside() error {
+func (r *reserveCall) outside() error {
 	v := model.Voucher{State: model.VoucherState(r.words[3]), BeginAt: microTime(r.words[4]), EndAt: microTime(r.words[5])}
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
 		return refusal

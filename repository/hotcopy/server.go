@@ -93,9 +93,9 @@ func Identity(ctx context.Context, client redis.UniversalClient) (string, error)
 	return infoField(info, "run_id"), nil
 }
 
-// Incarnation is another word whenever a Redis may have lost what it had: it was
-// emptied, started again, or another one has taken its place. In a Cluster only one
-// node tells that it was emptied.
+// Incarnation is another word whenever a Redis may have lost what it had: when it
+// was emptied or started again, or when another one has taken its place. Of a
+// Cluster's nodes only the one with the canary shows that it was emptied.
 func (s *Store) Incarnation(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -116,8 +116,8 @@ func (s *Store) Incarnation(ctx context.Context) (string, error) {
 	return strings.Join(append(nodes, canary), " "), nil
 }
 
-// nodes names what every Redis server holds: after a demotion and a promotion a
-// primary has its run id still, and data of another one.
+// nodes names every Redis server and its data by two ids: a primary that was
+// demoted and promoted again has its old run id, and the data of another server.
 func (s *Store) nodes(ctx context.Context) ([]string, error) {
 	if s.options.Identity != "" {
 		return []string{s.options.Identity}, nil
@@ -145,7 +145,7 @@ func (s *Store) nodes(ctx context.Context) ([]string, error) {
 }
 
 // Quiet tells of each copy whether it is loaded in the epoch of its record and has
-// nothing reserved. Otherwise nothing is known of it.
+// nothing reserved. False says nothing: Redis may not have answered.
 func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
 	for part := range slices.Chunk(records, quietCopies) {

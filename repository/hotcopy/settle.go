@@ -41,8 +41,8 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 }
 
 // Touch notes that reservations were published again: they are due again after a
-// while. Those that are settled are left alone. Reservations
-// of a closed copy are not touched either: ErrCopyClosed, after all others.
+// while. Settled ones are left alone. So are those of a closed copy, and then the
+// answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
 	var calls []*call
 	filling := make(map[string]*call)

@@ -37,9 +37,7 @@ func watch(ctx context.Context, client redis.UniversalClient, channel string, to
 const settledChannel = "seckill:v1:settled-orders"
 
 // Watch calls settled for orders that were settled or released by any
-// instance, and missed whenever the subscription was made anew, because
-// messages may have been lost before. It returns when ctx ends; a lost
-// connection is made again by the client.
+// instance, and missed whenever the subscription was made anew: see watch.
 func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error {
 	return watch(ctx, s.client, settledChannel, func(ids string) { settled(strings.Split(ids, " ")) }, missed)
 }
@@ -48,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), miss
 const changeChannel = "seckill:v1:voucher-changes"
 
 // VoucherChanges tells every instance which vouchers were changed. Messages
-// may be lost: they make copies younger, and their age bounds the harm.
+// may be lost: they make cache entries younger, and the age of those bounds the harm.
 type VoucherChanges struct{ client redis.UniversalClient }
 
 // NewVoucherChanges announces and watches over the client given.
@@ -64,9 +62,7 @@ func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
 	return nil
 }
 
-// Watch calls changed for every announced voucher, and missed whenever the
-// subscription was made anew, because messages may have been lost before. It
-// returns when ctx ends; a lost connection is made again by the client.
+// Watch calls changed for every announced voucher; otherwise it is Store.Watch.
 func (c *VoucherChanges) Watch(ctx context.Context, changed func(voucherID string), missed func()) error {
 	return watch(ctx, c.client, changeChannel, changed, missed)
 }
