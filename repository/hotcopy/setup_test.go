@@ -19,6 +19,8 @@ import (
 	"seckill/repository/hotcopy/hotcopytest"
 )
 
+func TestMain(m *testing.M) { testserver.Main(m) }
+
 // copies is what the real store and the one that stands in for it do.
 type copies interface {
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
