@@ -12,8 +12,8 @@ import (
 	"seckill/model"
 )
 
-// sessionLength is how long a login lasts: a flash sale and the day around
-// it, because there is no way to renew a token but to log in again.
+// sessionLength is how long a login lasts: a flash sale and the day around it,
+// because a token cannot be renewed, only replaced by another login.
 const sessionLength = 12 * time.Hour
 
 // Bounds of a password, in characters: the contract's.
@@ -79,8 +79,8 @@ func (s *Accounts) create(ctx context.Context, username, secret string, role mod
 	return account, nil
 }
 
-// Login checks a password. Whether the name or the password was wrong is not
-// told, by words or by time.
+// Login checks a password. Neither the words nor the time of a refusal tell whether
+// the name or the password was wrong.
 func (s *Accounts) Login(ctx context.Context, username, password string) (Session, error) {
 	wrong := &model.Error{Code: model.CodeUnauthenticated, Detail: "The username or the password is wrong."}
 	account, err := s.store.ByUsername(ctx, username)

@@ -9,58 +9,59 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
 const (
-	// backlogEvery is between two looks at the queue: the age may grow past its
-	// limit by this much before orders are refused.
+	// backlogEvery is between two looks at the queue. Orders are refused by so much
+	// later than the age exceeds its limit.
 	backlogEvery = 250 * time.Millisecond
 	// backlogTimeout bounds one look.
 	backlogTimeout = time.Second
-	// backlogUnknownAfter is how long the queue may not tell its backlog before
+	// backlogUnknownAfter is how long the queue may fail to tell its backlog before
 	// orders are refused: time to elect a leader or to restart, in which clients
 	// wait rather than come again.
 	backlogUnknownAfter = 3 * time.Second
-	// backlogAskedFor is how long a voucher is looked at after it was last asked
-	// for.
+	// backlogAskedFor is how long a voucher is looked at after the latest request
+	// for it.
 	backlogAskedFor = 5 * time.Second
-	// backlogVouchers is how many vouchers are looked at in one look, those first
-	// whose last one is the longest ago: a millisecond each.
+	// backlogVouchers bounds the vouchers of one look, which take a millisecond each.
+	// Those whose backlog is known for the longest time come first.
 	backlogVouchers = 200
-	// maxBacklogVouchers bounds how many are remembered at all.
+	// maxBacklogVouchers bounds the vouchers that are remembered at all.
 	maxBacklogVouchers = 10_000
 	// maxBacklogRetry bounds what clients are told to wait: a backlog of hours
 	// may be gone in minutes.
 	maxBacklogRetry = 30 * time.Second
 )
 
-// backlogWatch knows how long orders wait in the queue, so that nothing is
-// promised that cannot be kept soon. While the oldest of all is young enough,
-// nothing else matters. Otherwise each voucher that is asked for is judged by its
-// own oldest message, so that no sale stands still for the orders of another one.
+// backlogWatch knows how long orders wait in the queue, so that no order is
+// promised that could not be made soon. While the oldest message of all is young
+// enough, nothing else matters. Otherwise each voucher that is asked for is judged
+// by its own oldest message, so that one sale's orders stop no other sale.
 //
-// While the queue does not even tell, orders are refused before they are
-// reserved. Reserving them would leak nothing, because the reconciler publishes
-// them again. But every one of them would take a unit from a user who can be
-// served by then, make its user wait for the whole time that a publish may take
-// to hear "unknown", and arrive in a storm of republished orders.
+// While the queue does not tell its backlog, orders are refused before they are
+// reserved. If they were reserved no unit would be lost, because the reconciler
+// publishes them again. But each of them would take a unit from a user who can be
+// served later, its own user would wait as long as a publish may take, only to hear
+// "unknown", and all of them would be published again in one storm.
 type backlogWatch struct {
 	queue   Queue
 	maxAge  time.Duration
-	latest  atomic.Pointer[backlogSeen] // the whole queue
+	latest  atomic.Pointer[backlogSeen] // of the whole queue
+	trouble telemetry.Trouble
 	metrics *telemetry.Admission
 	log     *slog.Logger
 
 	mu       sync.Mutex
-	vouchers map[string]*backlogOfVoucher
+	vouchers map[string]*backlogOfVoucher // those that are asked for
 }
 
-// backlogOfVoucher is a voucher that is asked for.
 type backlogOfVoucher struct {
-	asked time.Time
-	seen  *backlogSeen // nil until the next look
+	asked time.Time    // by the latest request
+	seen  *backlogSeen // nil until the first look
 }
 
 // backlogSeen is one look at the queue.
@@ -74,34 +75,19 @@ func newBacklogWatch(
 	queue Queue, maxAge time.Duration, metrics *telemetry.Admission, log *slog.Logger,
 ) *backlogWatch {
 	w := &backlogWatch{queue: queue, maxAge: maxAge, metrics: metrics, log: log, vouchers: map[string]*backlogOfVoucher{}}
-	w.latest.Store(&backlogSeen{at: time.Now()}) // the start has just found the queue there
+	w.latest.Store(&backlogSeen{at: time.Now()}) // this instance's start has just reached the queue
 	return w
 }
 
 // run looks at the queue until ctx ends.
 func (w *backlogWatch) run(ctx context.Context) {
-	ticker := time.NewTicker(backlogEvery)
-	defer ticker.Stop()
-	told := true
-	for {
-		err := w.look(ctx)
-		if ctx.Err() != nil {
-			return
+	_ = poll.Until(ctx, backlogEvery, func() (done bool, _ error) {
+		if err := w.look(ctx); ctx.Err() == nil {
+			w.trouble.Note(ctx, w.log, err, "the queue does not tell its backlog; before long orders are refused",
+				"the queue tells its backlog again")
 		}
-		if told != (err == nil) {
-			told = err == nil
-			if told {
-				w.log.InfoContext(ctx, "the queue tells its backlog again")
-			} else {
-				w.log.WarnContext(ctx, "the queue does not tell its backlog; before long orders are refused", slog.Any("error", err))
-			}
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
+		return false, nil
+	})
 }
 
 func (w *backlogWatch) look(ctx context.Context) error {
@@ -130,7 +116,7 @@ func (w *backlogWatch) look(ctx context.Context) error {
 	return nil
 }
 
-// wanted are the vouchers whose backlog is to be looked at now.
+// wanted lists the vouchers whose backlog is to be looked at now.
 func (w *backlogWatch) wanted() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,8 +131,8 @@ func (w *backlogWatch) wanted() []string {
 	return ids[:min(len(ids), backlogVouchers)]
 }
 
-// of is what was last seen of one voucher's messages; nil before the first look,
-// which this asks for.
+// of is what the latest look saw of one voucher's messages; nil before the first
+// look. It asks for further looks.
 func (w *backlogWatch) of(voucherID string) *backlogSeen {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,14 +148,14 @@ func (w *backlogWatch) of(voucherID string) *backlogSeen {
 	return v.seen
 }
 
-// refusal says why nothing of a voucher may be promised now; nil while it may.
+// refusal says why no order of a voucher may be promised now; nil while it may be.
 func (w *backlogWatch) refusal(voucherID string) error {
 	all := w.latest.Load()
 	seen := all
 	if all.age > w.maxAge {
 		seen = w.of(voucherID)
 	}
-	if seen == nil { // before the first look the oldest message may be its own
+	if seen == nil { // until the first look, the oldest message may be this voucher's
 		seen = all
 	}
 	switch late := seen.age - w.maxAge; {
@@ -186,7 +172,7 @@ func (w *backlogWatch) refusal(voucherID string) error {
 	}
 }
 
-// empty reports whether nothing of a voucher is known to wait in the queue.
+// empty reports whether a voucher is known to have no message in the queue.
 func (w *backlogWatch) empty(voucherID string) bool {
 	seen := w.latest.Load()
 	if seen.messages > 0 {

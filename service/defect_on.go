@@ -22,7 +22,7 @@ func (s *asyncSeller) defectAfterPublish(ctx context.Context, reservations []mod
 	}
 }
 
-// withDefect takes a hot copy that is closed for one that is sold out.
+// withDefect answers SOLD_OUT for a hot copy that is closed: another such mistake.
 func withDefect(err error) error {
 	if failpoint.Has(failpoint.MissingIsSoldOut) {
 		return model.SoldOut()

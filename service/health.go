@@ -9,8 +9,8 @@ import (
 	"seckill/model"
 )
 
-// checkTimeout bounds one readiness check: a load balancer asks every second
-// or so, and a dependency that needs longer is not ready.
+// checkTimeout bounds one readiness check: a load balancer asks about every second,
+// and a dependency that needs longer is not ready.
 const checkTimeout = time.Second
 
 // Probe asks one dependency whether it can be used.
@@ -25,9 +25,9 @@ type Check struct {
 	Err  error
 }
 
-// Health tells whether this instance can serve. A stop has two steps: first it
-// is not ready any more, but serves on until load balancers had the time to
-// notice; then it drains, and refuses.
+// Health tells whether this instance can serve. A stop has two steps. First the
+// instance is not ready, and serves on until load balancers have noticed. Then it
+// drains: it refuses new requests.
 type Health struct {
 	probes   []Probe
 	leaving  atomic.Bool
@@ -39,8 +39,8 @@ func NewHealth(probes ...Probe) *Health {
 	return &Health{probes: probes}
 }
 
-// Check asks every probe at once, each for a second at the most, and answers
-// in the order in which they were given.
+// Check asks all probes at the same time, for a second at the most, and answers in
+// their order.
 func (h *Health) Check(ctx context.Context) []Check {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -59,7 +59,7 @@ func (h *Health) Check(ctx context.Context) []Check {
 // StartLeaving makes the instance not ready for good.
 func (h *Health) StartLeaving() { h.leaving.Store(true) }
 
-// StartDraining makes the instance refuse what is new.
+// StartDraining makes the instance refuse new requests.
 func (h *Health) StartDraining() { h.draining.Store(true) }
 
 // Draining reports whether StartDraining was called.

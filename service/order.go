@@ -12,9 +12,9 @@ import (
 	"seckill/service/cache"
 )
 
-// placeBudget is what an attempt to buy may take beside the wait for the lock. The
-// contract's longest answer is the wait and 5 s; the rest is left to giving the lock
-// back, and to the wire.
+// placeBudget is what an attempt to buy may take besides the wait for the lock. By
+// the contract an answer takes at most that wait and 5 s; the last second is left for
+// giving the lock back, and for the network.
 const placeBudget = 4 * time.Second
 
 // Orders sells, in one of the two order modes.
@@ -40,8 +40,8 @@ type OrderDeps struct {
 // Announce tells every instance that its cache entry of a voucher is out of date.
 type Announce func(ctx context.Context, voucherID string) error
 
-// Selling is nil, or UNAVAILABLE while the database is not sold from in this
-// instance's order mode.
+// Selling is nil while the database is sold from in this instance's order mode, and
+// UNAVAILABLE otherwise.
 type Selling func() error
 
 // seller is what the two order modes do differently.
@@ -68,7 +68,7 @@ type seller interface {
 
 	// drain ends the waits for orders to leave processing.
 	drain()
-	// close lets the orders under way be decided, or leaves them when ctx ends.
+	// close waits until the orders under way are decided, or ctx ends.
 	close(ctx context.Context)
 }
 
@@ -87,13 +87,13 @@ func NewAsyncOrders(deps OrderDeps, hot AsyncDeps) *Orders {
 // need not wait for them.
 func (s *Orders) StartDraining() { s.drain() }
 
-// Close lets the orders under way be decided. When ctx ends first they are left
-// unknown: the truth decides, and the clients ask again.
+// Close waits until the orders under way are decided. When ctx ends first, the
+// outcome of some stays unknown: the database decides, and the clients ask again.
 func (s *Orders) Close(ctx context.Context) { s.close(ctx) }
 
-// Place buys one unit of a voucher for a user. An order comes back only when
-// it is committed, or in async promised; a refusal is a *model.Error by the
-// contract's codes, and UNAVAILABLE promises nothing: the same call again tells.
+// Place buys one unit of a voucher for a user. It returns an order only when the
+// order is committed or, in async, promised. A refusal is a *model.Error with one of
+// the contract's codes. UNAVAILABLE promises nothing: the same call again tells.
 func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
 	began := time.Now()
 	order, err := s.place(ctx, userID, voucherID)
@@ -125,8 +125,8 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if model.CodeOf(err) != model.CodeLockBusy || s.LockWait <= 0 {
 		return order, err
 	}
-	// Outside the gate: a request that waits for another one of its user must not
-	// stand in the way of other users.
+	// The wait is outside the gate: a request that waits for another request of its
+	// user must not keep other users' requests out.
 	lease, err := s.lock(ctx, userID, s.LockWait)
 	if err != nil {
 		return model.Order{}, err
@@ -134,8 +134,8 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	return s.attempt(ctx, lease, userID, voucherID)
 }
 
-// attempt goes through the gate and sells there, under the lease of the user's
-// lock if there is one already. It gives the lease back.
+// attempt sells inside the gate, under the lease of the user's lock if there is one
+// already. It gives the lease back.
 func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (order model.Order, err error) {
 	entered := s.gate.do(ctx, func() { order, err = s.inside(ctx, lease, userID, voucherID) })
 	if entered != nil {
@@ -145,8 +145,8 @@ func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucher
 	return order, err
 }
 
-// inside sells to a user inside the gate. It looks at the cache again after each
-// wait, because meanwhile the sale may be over.
+// inside is the part of attempt that runs inside the gate. It asks the cache again
+// after each wait, because the sale may be over by then.
 func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
 	if err := s.refusal(ctx, userID, voucherID); err != nil {
 		s.unlock(ctx, lease, userID)
@@ -165,16 +165,16 @@ func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherI
 	return s.sell(ctx, lease, userID, voucherID)
 }
 
-// gate bounds how many go through at once; the others wait their turn, first
-// come first served.
+// gate bounds how many requests are inside at once; the others wait, first come
+// first served.
 //
 // In a rush every request passes the first look at the cache before anything is
-// sold. Without a gate all of them would take a lock and ask the database. With
-// one, the requests behind it are answered from memory once nothing is left.
+// sold. Without a gate all of them would take a lock and ask the database. With a
+// gate, the waiting requests are answered from the cache once nothing is left.
 type gate chan struct{}
 
-// do runs work inside the gate. An error says that ctx ended before its turn came,
-// and work did not run.
+// do runs work inside the gate. An error says that ctx ended before there was room,
+// and that work did not run.
 func (g gate) do(ctx context.Context, work func()) error {
 	select {
 	case g <- struct{}{}:
@@ -201,12 +201,12 @@ func (d OrderDeps) lock(ctx context.Context, userID string, wait time.Duration) 
 	case errors.Is(err, model.ErrLockBusy):
 		return nil, lockBusy(err)
 	default:
-		// Whatever a store of locks says but "busy" means that it cannot be used.
+		// Any other error means that the store of locks cannot be used now.
 		return nil, model.Unavailable("The user's lock could not be taken.", err)
 	}
 }
 
-// unlock gives the user's lock back; nil is none.
+// unlock gives the user's lock back, if lease is not nil.
 func (d OrderDeps) unlock(ctx context.Context, lease model.Lease, userID string) {
 	if lease == nil {
 		return
@@ -226,7 +226,8 @@ func lockBusy(cause error) *model.Error {
 	}
 }
 
-// lost says that a lock was lost while it was held; nil for none.
+// lost is UNAVAILABLE when the lock was lost while it was held. A nil lease is never
+// lost.
 func lost(lease model.Lease) error {
 	if lease == nil {
 		return nil

@@ -18,42 +18,39 @@ import (
 )
 
 const (
-	// reserveTimeout bounds one call to the hot copies. They answer in less than
-	// a millisecond; what takes longer than this leaves too little of the
-	// request's time to publish in.
+	// reserveTimeout bounds one call to the hot copies. They answer in less than a
+	// millisecond; a slower call leaves too little of the request's time to publish.
 	reserveTimeout = 2 * time.Second
-	// publishTimeout bounds one message's way into the queue and back. It
-	// outlives its requests, so that most of what they were told is unknown gets
-	// known here, and is shorter than a stop may take.
+	// publishTimeout bounds one message's way into the queue and back. It is longer
+	// than a request's time, so that most outcomes that a client was told are unknown
+	// get known here, and shorter than a stop may take.
 	publishTimeout = 4 * time.Second
-	// maxReserveGroup orders share one call to the hot copies, maxPublishGroup
-	// one message: the queue takes no more in one, and gains nothing by it.
-	maxReserveGroup = 500
-	maxPublishGroup = 500
-	// reserveWriters and publishWriters run at once: one prepares while the
-	// other waits for the network, or for the disk.
-	reserveWriters = 2
+	// maxGroup orders share one call to the hot copies, or one message: the queue
+	// takes no more in one, and nothing is gained by it.
+	maxGroup = 500
+	// publishWriters calls run at once, of the other groups too: one prepares while
+	// the other waits for the network, or for the disk.
 	publishWriters = 2
-	// maxAdmitted requests are between reserving and their answer at once: two
-	// full messages under way and two that gather behind them, half full.
+	// maxAdmitted requests are between reserving and their answer at once: two full
+	// messages under way and two half full ones that gather behind them.
 	maxAdmitted = 1024
-	// maxReserveQueue requests wait to be reserved; what more arrives could not
-	// be served within its time anyway.
+	// maxReserveQueue requests wait to be reserved; a later one could not be served
+	// within its time anyway.
 	maxReserveQueue = 8192
 	// maxPublishQueue reservations wait to be published. None should be turned away
-	// here, so it has room for those whose clients have hung up, too.
+	// here, so there is room also for those whose clients have hung up.
 	maxPublishQueue = 4 * maxReserveQueue
-	// undoTimeout bounds giving a unit back in a hot copy; what it does not manage
-	// the outbox does.
+	// undoTimeout bounds giving a unit back in a hot copy; the outbox gives back
+	// what could not be given back in that time.
 	undoTimeout = time.Second
-	// admissionAttempts is how often an order is reserved: once more after what
-	// stood in its way was cleared. What then stands there was put there meanwhile,
-	// and the client's next call deals with it.
+	// admissionAttempts is how often an order is reserved: once more after an
+	// obstacle was cleared. A second obstacle is new, and is left to the client's
+	// next call.
 	admissionAttempts = 2
-	// confirmTimeout bounds the look at the epoch behind an acknowledged message.
+	// confirmTimeout bounds the look at the epochs after a message is acknowledged.
 	confirmTimeout = time.Second
-	// recordTimeout bounds the database's part of it. It answers in a
-	// millisecond; one that does not must not hold up what needs no database.
+	// recordTimeout bounds the database's part of that look. The database answers in
+	// a millisecond; when it does not, it must not hold up orders that can do without.
 	recordTimeout = 250 * time.Millisecond
 	// recordPause is for how long a database that did not answer is not asked.
 	recordPause = time.Second
@@ -69,35 +66,35 @@ type AsyncDeps struct {
 	// Epochs reads what the database says about hot copies; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
-	// Rebuild asks for a rebuild if one is needed, and also if the hot copy is of the
-	// wrong epoch or of an earlier one. It never blocks.
+	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
+	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
 	// ScriptLocks says that the hot copies look at the user's lock in the step in
 	// which they take the unit.
 	ScriptLocks bool
-	// BacklogMaxAge is how old a voucher's oldest message may be before no more of
-	// it is promised.
+	// BacklogMaxAge is how old a voucher's oldest message may be. When it is older,
+	// further orders of the voucher are refused.
 	BacklogMaxAge time.Duration
 	Admission     *telemetry.Admission
 }
 
-// asyncSeller sells from the hot copies, up to the promise: a unit is taken, the
-// reservation is queued, and the hot copy's epoch looked at once more. Concurrent
-// orders share each of these calls.
+// asyncSeller sells from the hot copies. It takes a unit, queues the reservation,
+// looks at the epoch once more, and then promises the order. Concurrent orders
+// share each of these calls.
 type asyncSeller struct {
 	OrderDeps
 	AsyncDeps
 
 	reserves  *batch.Group[model.ReserveRequest, model.ReserveResult]
 	publishes *batch.Group[model.Reservation, error]
-	held      *batch.Group[model.Buyer, model.BuyersOrder] // a request refused for the backlog may have an order
-	rows      *batch.Group[string, *model.Order]           // reads by id
+	held      *batch.Group[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
+	rows      *batch.Group[string, *model.Order]           // reads orders by id
 	waiters   *waiters
 	backlog   *backlogWatch
 	epochs    *epochReader
-	settling  sync.WaitGroup // orders whose clients were answered before they were decided
-	jobs      sync.WaitGroup
-	end       context.CancelFunc
+	settling  sync.WaitGroup     // orders whose clients were answered before they were decided
+	jobs      sync.WaitGroup     // what runs until the end
+	end       context.CancelFunc // ends the jobs
 }
 
 func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
@@ -106,20 +103,15 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 		backlog: newBacklogWatch(async.Queue, async.BacklogMaxAge, async.Admission, deps.Log),
 		epochs:  &epochReader{epochs: async.Epochs, log: deps.Log},
 	}
-	s.reserves = batch.New(s.reserveGroup, batch.Options{
-		Writers: reserveWriters, MaxBatch: maxReserveGroup, MaxQueue: maxReserveQueue,
-		Timeout: reserveTimeout, Observe: s.Admission.Reserved,
-	})
-	s.publishes = batch.New(s.publishGroup, batch.Options{
-		Writers: publishWriters, MaxBatch: maxPublishGroup, MaxQueue: maxPublishQueue,
-		Timeout: publishTimeout, Observe: s.Admission.Published,
-	})
-	s.held = batch.New(s.Hot.OrdersOf, batch.Options{
-		Writers: reserveWriters, MaxBatch: maxReserveGroup, MaxQueue: maxReserveQueue, Timeout: reserveTimeout,
-	})
-	s.rows = batch.New(s.readRows, batch.Options{
-		Writers: rowReaders, MaxBatch: maxRowBatch, MaxQueue: maxRowReads, Timeout: lookTimeout,
-	})
+	options := func(maxQueue int, timeout time.Duration, observe func(int)) batch.Options {
+		return batch.Options{
+			Writers: publishWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
+		}
+	}
+	s.reserves = batch.New(s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))
+	s.publishes = batch.New(s.publishGroup, options(maxPublishQueue, publishTimeout, s.Admission.Published))
+	s.held = batch.New(s.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
+	s.rows = batch.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
 	s.jobs.Go(func() { s.backlog.run(ctx) })
@@ -129,7 +121,8 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 
 func (s *asyncSeller) drain() { s.waiters.drain() }
 
-// close lets the reservations under way be published, also behind their clients.
+// close lets the reservations under way be published, also those whose clients
+// have been answered.
 func (s *asyncSeller) close(ctx context.Context) {
 	s.drain()
 	s.reserves.Close(ctx)
@@ -157,7 +150,6 @@ func (s *asyncSeller) notLoaded(voucherID string) error {
 	return withDefect(model.Unavailable("The sale is being loaded.", model.ErrCopyClosed))
 }
 
-// overload refuses while too many orders wait; nil while they do not.
 func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) error {
 	if err := s.backlog.refusal(voucherID); err != nil {
 		return cmp.Or(s.ordered(ctx, userID, voucherID), err)
@@ -167,7 +159,6 @@ func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) er
 
 func (s *asyncSeller) locksItself() bool { return s.ScriptLocks }
 
-// sell reserves a unit and queues the order.
 func (s *asyncSeller) sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
 	reservation, err := s.reserve(ctx, lease, userID, voucherID)
 	if err != nil {
@@ -179,8 +170,8 @@ func (s *asyncSeller) sell(ctx context.Context, lease model.Lease, userID, vouch
 	return s.publish(ctx, reservation)
 }
 
-// ordered is ALREADY_ORDERED for a user who has an order, as far as that can be
-// told: that promises nothing new. Anything else is nil.
+// ordered is ALREADY_ORDERED when the user is found to have an order: that answer
+// promises nothing new. Otherwise, and when it cannot be told, it is nil.
 func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) error {
 	held, err := s.held.Do(ctx, model.Buyer{VoucherID: voucherID, UserID: userID})
 	switch {
@@ -196,8 +187,9 @@ func (s *asyncSeller) ordered(ctx context.Context, userID, voucherID string) err
 	return model.AlreadyOrdered(*row)
 }
 
-// settled answers with the row of an order whose reservation had to be sent
-// again, and which was published and persisted in between.
+// settled answers with the row of an order that has left processing already: the
+// call that reserved it was sent twice, and the order was published and persisted
+// between the two.
 func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order, error) {
 	row, err := s.row(ctx, orderID)
 	if err == nil && row == nil {
@@ -209,16 +201,14 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 	return *row, nil
 }
 
-// reserve takes a unit under the user's lock, or under none (then the hot copy
-// looks whether another holder has it), and gives the lock back as soon as that is
-// decided.
+// reserve takes a unit and gives the user's lock back as soon as that is decided.
+// Without a lease, the hot copy itself looks whether another program holds the lock.
 //
-// The user's lock covers the reserving and not the publishing. Taking the unit
-// is the one step in which two requests of a user, or a request and another
-// program that holds the user's lock, could meet; it is atomic, and what follows
-// changes nothing that another program could decide differently. And where the
-// script looks at the lock by itself there is no lock at all once the unit is
-// taken: both ways must look the same from outside.
+// The lock covers the reserving and not the publishing. Taking the unit is the only
+// step in which two requests of a user, or a request and another program, can
+// disturb each other, and it is atomic. Nothing after it depends on the lock. And
+// where the script looks at the lock by itself, no lock is held any more once the
+// unit is taken: both ways must look the same from outside.
 func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Reservation, error) {
 	try := &reserving{asyncSeller: s, lease: lease}
 	defer try.giveBack(ctx)
@@ -255,9 +245,9 @@ type reserving struct {
 
 func (r *reserving) giveBack(ctx context.Context) { r.unlock(ctx, r.lease, r.asked.UserID) }
 
-// ask asks the hot copy for the unit. From here on a client that hangs up
-// changes nothing: the unit is taken or not, the user's lock is held until that
-// is known, and what is taken is published.
+// ask asks the hot copy for the unit. From here on it makes no difference when the
+// client hangs up: the user's lock is held until it is known whether the unit is
+// taken, and a reservation is published.
 func (r *reserving) ask(ctx context.Context) (model.ReserveResult, error) {
 	if err := lost(r.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return model.ReserveResult{}, err
@@ -266,10 +256,13 @@ func (r *reserving) ask(ctx context.Context) (model.ReserveResult, error) {
 	if err != nil {
 		return model.ReserveResult{}, batch.Undone("Too many orders are waiting.", err)
 	}
-	admitted, err := ticket.Wait(ctx)
-	switch err = errors.Join(err, doubt(admitted.Err)); {
+	result, err := ticket.Wait(ctx)
+	if errors.Is(result.Err, model.ErrUnknownOutcome) { // neither reserved nor refused, as far as is known
+		err = result.Err
+	}
+	switch {
 	case err == nil:
-		return admitted, nil
+		return result, nil
 	case ctx.Err() != nil:
 		r.follow(ctx, ticket)
 		return model.ReserveResult{}, r.unknown(r.asked.OrderID, err)
@@ -281,36 +274,29 @@ func (r *reserving) ask(ctx context.Context) (model.ReserveResult, error) {
 	}
 }
 
-// doubt is the error of an admission that is neither made nor refused, as far as
-// is known.
-func doubt(err error) error {
-	if errors.Is(err, model.ErrUnknownOutcome) {
-		return err
-	}
-	return nil
-}
-
-// follow sees an order through behind a client that has been answered. The
-// queue bounds how many there are, its timeout how long they last.
+// follow goes on with a request whose client has been answered: it waits for the
+// hot copy's answer, gives the lock back, and publishes a reserved order. The
+// queue of the reserves bounds how many such requests there are, their timeout how
+// long each of them lasts.
 func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, model.ReserveResult]) {
 	followed := *r
 	r.lease = nil
 	ctx = context.WithoutCancel(ctx)
 	r.settling.Go(func() {
-		admitted, err := ticket.Wait(ctx)
+		result, err := ticket.Wait(ctx)
 		followed.giveBack(ctx)
-		if err != nil || admitted.Err != nil || admitted.Status != model.OrderProcessing {
+		if err != nil || result.Err != nil || result.Status != model.OrderProcessing {
 			return
 		}
-		if _, err := r.publishes.Submit(ctx, admitted.Reservation); err != nil {
+		if _, err := r.publishes.Submit(ctx, result.Reservation); err != nil {
 			r.Log.WarnContext(ctx, "a reserved order is left to the reconciler",
-				slog.String("order_id", admitted.ID), slog.Any("error", err))
+				slog.String("order_id", result.ID), slog.Any("error", err))
 		}
 	})
 }
 
-// publish queues a reservation in a message it shares with others. The unit
-// stays taken whatever comes of it.
+// publish queues a reservation, in one message with others. The unit stays taken
+// also when this fails.
 func (s *asyncSeller) publish(ctx context.Context, reservation model.Reservation) (model.Order, error) {
 	// A client that hangs up must not take its reservation out of the queue.
 	ticket, err := s.publishes.Submit(context.WithoutCancel(ctx), reservation)
@@ -334,15 +320,15 @@ func (s *asyncSeller) unknown(orderID string, cause error) error {
 // reserveGroup takes the units of one group.
 func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	failpoint.Reach(failpoint.BeforeReserve)
-	admitted, err := s.Hot.Reserve(ctx, asked)
+	results, err := s.Hot.Reserve(ctx, asked)
 	failpoint.Reach(failpoint.AfterReserve)
-	return admitted, err
+	return results, err
 }
 
-// publishGroup queues the reservations of one group and tells of each whether it may
-// be promised. A publish that fails undoes nothing: the message may be in the
-// queue, and a unit that was given back would be sold twice. The reconciler
-// publishes again what was not.
+// publishGroup queues the reservations of one group and tells of each why it must
+// not be promised. A publish that fails undoes nothing: the message may be in the
+// queue all the same, and the unit would be sold twice. The reconciler publishes
+// reservations again that are in no message.
 func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Reservation) ([]error, error) {
 	failpoint.Reach(failpoint.BeforePublish)
 	if err := s.Queue.Publish(ctx, reservations); err != nil {
@@ -356,28 +342,30 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 	return verdicts, nil
 }
 
-// confirm looks at the epochs once more behind an acknowledged message, and
-// tells of each reservation why it must not be promised; nil when it may.
+// confirm looks at the epochs once more after the message is acknowledged, and
+// tells of each reservation why it must not be promised; nil when it may be.
 //
-// A rebuild first begins another epoch in the database, then closes the hot
-// copy, and only then asks how long the queue is: an order whose group still
-// finds either of them as it was stands before that, and counts. The hot copy alone would do,
-// were there only one: instances that look at two different Redis servers, by
-// mistake or after a fail-over, find each their own copy open. The database
-// knows better. When it is away the hot copy must do, because this road works
-// without a database.
+// A rebuild begins the next epoch in the database, then closes the hot copy, and
+// then asks the queue for its last message. So while either epoch is unchanged,
+// the message stands in front of the barrier, and the rebuild waits for it.
+//
+// The hot copy alone would be enough if there were only one Redis. But two
+// instances may look at two different Redis servers, by mistake or after a
+// fail-over, and each finds its own hot copy open. The database knows better.
+// While it is away the hot copy has to be enough, because accepting an order needs
+// no database.
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	var records map[string]model.EpochRecord
+	var epochs map[string]model.EpochRecord
 	var reading sync.WaitGroup
-	reading.Go(func() { records = s.epochs.read(ctx, reservations) })
+	reading.Go(func() { epochs = s.epochs.read(ctx, reservations) })
 	open, err := s.Hot.Confirm(ctx, reservations)
 	reading.Wait()
 	verdicts := make([]error, len(reservations))
 	for i, r := range reservations {
-		record, known := records[r.VoucherID]
-		if i < len(open) && open[i] && (!known || record.Epoch == r.Epoch) {
+		latest, known := epochs[r.VoucherID]
+		if i < len(open) && open[i] && (!known || latest.Epoch == r.Epoch) {
 			continue
 		}
 		s.Admission.Unconfirmed(1)
@@ -387,31 +375,28 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 	return verdicts
 }
 
-// epochReader reads the database's records of hot copies while it answers.
+// epochReader reads from the database which epochs are the latest. After an error
+// it rests, so that an absent database does not slow every order down.
 type epochReader struct {
-	epochs func(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
-	silent atomic.Int64 // nanoseconds since 1970 until which it is not asked
-	log    *slog.Logger
+	epochs  func(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
+	silent  atomic.Int64 // nanoseconds since 1970 until which it is not asked
+	trouble telemetry.Trouble
+	log     *slog.Logger
 }
 
 // read returns what is known; nothing while the database is away.
 func (r *epochReader) read(ctx context.Context, reservations []model.Reservation) map[string]model.EpochRecord {
-	was := r.silent.Load()
-	if time.Now().UnixNano() < was {
+	if time.Now().UnixNano() < r.silent.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	records, err := r.epochs(ctx, model.VouchersOf(reservations))
+	epochs, err := r.epochs(ctx, model.VouchersOf(reservations))
+	r.trouble.Note(ctx, r.log, err, "the database does not tell the epochs; the hot copies alone confirm orders",
+		"the database tells the epochs again")
 	if err != nil {
 		r.silent.Store(time.Now().Add(recordPause).UnixNano())
-		if was == 0 {
-			r.log.WarnContext(ctx, "the database does not tell the epochs; the hot copies alone confirm orders", slog.Any("error", err))
-		}
 		return nil
 	}
-	if was != 0 && r.silent.CompareAndSwap(was, 0) {
-		r.log.InfoContext(ctx, "the database tells the epochs again")
-	}
-	return records
+	return epochs
 }

@@ -14,15 +14,12 @@ import (
 )
 
 const (
-	// rowReaders look orders up at once, maxRowBatch of them in one query; further
-	// look-ups gather behind them.
-	rowReaders  = 2
-	maxRowBatch = 500
-	// maxRowReads look-ups of orders by id wait; far more than requests at once.
+	// maxRowReads look-ups of orders by id wait; far more than there are requests at
+	// once.
 	maxRowReads = 16_384
-	// processingFor is how long after its sale a voucher without a hot copy may
-	// have orders that are processing: later none is loaded any more, and with
-	// an empty queue there is no place left where such an order could be.
+	// processingFor is how long after its sale a voucher may have orders that are
+	// processing although its hot copy is closed. After that no hot copy is loaded
+	// any more, and when the queue is empty, such an order can be nowhere.
 	processingFor = time.Hour
 )
 
@@ -59,8 +56,8 @@ func (s *asyncSeller) get(ctx context.Context, userID, orderID string, wait time
 	return s.look(ctx, userID, orderID)
 }
 
-// look returns a user's order as it is now. The hot copy is asked first: an
-// order leaves it only when its row is committed.
+// look returns a user's order as it is now. It asks the hot copy before the
+// database, because an order leaves the hot copy only when its row is committed.
 func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.Order, error) {
 	order, notPending := s.unpersisted(ctx, orderID)
 	if order != nil {
@@ -79,9 +76,9 @@ func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.O
 	}
 }
 
-// unpersisted returns an order that the hot copy holds for processing, nil when
-// it holds none of that id, and UNAVAILABLE when it cannot tell though there may
-// be one.
+// unpersisted returns an order that the hot copy has reserved, and nil when it has
+// none of that id. UNAVAILABLE says that there may be one and the hot copy cannot
+// be asked.
 func (s *asyncSeller) unpersisted(ctx context.Context, orderID string) (*model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -114,8 +111,8 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	return unavailable
 }
 
-// inHotCopies reports whether all orders of a query, of whichever user, are those
-// that only a hot copy knows.
+// inHotCopies reports whether a query asks for all users' processing orders of a
+// voucher, which only its hot copy knows.
 func inHotCopies(q model.OrderQuery) bool {
 	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
 }
@@ -154,7 +151,7 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 	if err != nil {
 		return model.OrderDetail{}, err
 	}
-	if order == nil { // it was persisted between the two looks, or there is none
+	if order == nil { // there is none, or it was persisted between the two looks
 		return s.Store.Detail(ctx, orderID)
 	}
 	return model.OrderDetail{Order: *order, History: []model.OrderMove{
@@ -162,25 +159,25 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 	}}, nil
 }
 
-// listWithProcessing is List with the user's order of a voucher that is still
-// processing on top of the first page. Orders of all vouchers are listed as the
-// database knows them: no list names all hot copies.
+// listWithProcessing lists a user's orders. When one voucher is asked for, the
+// user's processing order of it stands on top of the first page. When all vouchers
+// are, the page is the database's: no list names all hot copies.
 func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	asked := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
-	if !asked {
+	onTop := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
+	if !onTop {
 		return s.Store.List(ctx, q)
 	}
 	order, notTold := s.processingOf(ctx, q)
 	if order == nil {
 		page, err := s.Store.List(ctx, q)
 		if err == nil && notTold != nil && !slices.ContainsFunc(page.Items, model.Order.Live) {
-			return model.OrderPage{}, notTold // there may be one, and no live one rules that out
+			return model.OrderPage{}, notTold // there may be one: no live order rules it out
 		}
 		return page, err
 	}
 	single := q.Limit == 1
 	if q.Limit > 1 {
-		q.Limit-- // so that the page is no longer than asked
+		q.Limit-- // leaves room for the processing order
 	}
 	page, err := s.Store.List(ctx, q)
 	if err != nil {
@@ -188,8 +185,8 @@ func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery
 	}
 	persisted := func(o model.Order) bool { return o.ID == order.ID }
 	switch {
-	case slices.ContainsFunc(page.Items, persisted): // meanwhile
-	case single && len(page.Items) > 0: // it fills the page
+	case slices.ContainsFunc(page.Items, persisted): // it was persisted meanwhile
+	case single && len(page.Items) > 0: // the processing order alone fills the page
 		return model.OrderPage{Items: []model.Order{*order}, NextCursor: model.Cursor{At: order.CreatedAt, ID: order.ID}.String()}, nil
 	default:
 		page.Items = slices.Insert(page.Items, 0, *order)
@@ -197,11 +194,11 @@ func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery
 	return page, nil
 }
 
-// processingOf returns the user's order of a voucher that is reserved and not
-// persisted; nil for none, with UNAVAILABLE when there may be one.
+// processingOf returns the user's order of a voucher that is reserved and has no
+// row; nil for none. UNAVAILABLE says that there may be one.
 func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*model.Order, error) {
 	if !model.ValidID(q.VoucherID) || !model.ValidUserID(q.UserID) {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // such an id has no order
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -214,7 +211,7 @@ func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*mo
 	}
 	row, err := s.row(ctx, pending.ID)
 	if err != nil || row != nil {
-		return nil, err // its row is committed, and only the hot copy not told so
+		return nil, err // its row is committed, and the hot copy not told of it yet
 	}
 	order := pending.Processing()
 	return &order, nil
@@ -224,7 +221,7 @@ func (s *asyncSeller) cancel(ctx context.Context, userID, orderID string) (model
 	order, changed, err := s.Store.Cancel(ctx, userID, orderID)
 	if model.CodeOf(err) == model.CodeNotFound {
 		if err = s.notCancelable(ctx, userID, orderID); err == nil {
-			order, changed, err = s.Store.Cancel(ctx, userID, orderID) // it was persisted meanwhile, or there is none
+			order, changed, err = s.Store.Cancel(ctx, userID, orderID) // it may have been persisted meanwhile
 		}
 	}
 	if err == nil {
@@ -233,8 +230,8 @@ func (s *asyncSeller) cancel(ctx context.Context, userID, orderID string) (model
 	return order, changed, err
 }
 
-// notCancelable says why an order without a row cannot be canceled; nil when it
-// is not processing, as far as that is known.
+// notCancelable says why an order without a row cannot be canceled; nil when no
+// hot copy has it.
 func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string) error {
 	order, err := s.unpersisted(ctx, orderID)
 	if err != nil || order == nil {
@@ -249,9 +246,9 @@ func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string)
 	}
 }
 
-// returnUnit tells the hot copy of a canceled order, also of one that was
-// canceled before: its first call may have ended in between. The order's outbox
-// row does it later if this cannot.
+// returnUnit gives a canceled order's unit back in the hot copy. It does so also for
+// an order that was canceled before, because the call that canceled it may have
+// died in between. When the hot copy cannot be told now, the outbox tells it later.
 func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

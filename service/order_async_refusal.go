@@ -11,14 +11,14 @@ import (
 	"seckill/model"
 )
 
-// overcome deals with a hot copy's refusal: nil means that what stood in the
-// way is gone, and that it is worth asking once more.
+// overcome deals with a hot copy's refusal. Nil means that the obstacle is gone, and
+// that it is worth asking once more.
 func (r *reserving) overcome(ctx context.Context, refusal error) error {
 	if errors.Is(refusal, model.ErrCopyClosed) {
 		return r.closed(ctx)
 	}
 	if errors.Is(refusal, model.ErrOrderClosed) {
-		// An order of this id is closed: it cannot be ours.
+		// An order of this id is closed: it cannot be this request's.
 		unique, err := ids.New()
 		r.asked.OrderID = model.OrderID(unique, r.asked.VoucherID)
 		return err
@@ -36,9 +36,8 @@ func (r *reserving) overcome(ctx context.Context, refusal error) error {
 	return refusal
 }
 
-// closed answers for a hot copy that turned out to be closed: by the voucher's
-// window and state if they refuse anyway. Those behind this request are told
-// from memory.
+// closed answers when the hot copy turned out to be closed: by the voucher's window
+// and state if they refuse anyway. Later requests hear it from the cache entry.
 func (r *reserving) closed(ctx context.Context) error {
 	r.Cache.Closed(r.asked.VoucherID)
 	err := r.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID)
@@ -48,10 +47,10 @@ func (r *reserving) closed(ctx context.Context) error {
 	return err
 }
 
-// marked asks the database for the order that the hot copy says the user has,
-// and which waits in no queue. A live one is the answer. One that is closed has
-// a mark that was not taken away yet: it goes, and nil means ask once more. One
-// that the database refused shows that the copy is stale.
+// marked asks the database for the order that the user's mark in the hot copy names
+// and that is not reserved any more. A live order is the answer. The mark of a closed
+// order was not taken away yet: marked takes it away, and answers nil. An order that
+// the database refused after its admission shows that the hot copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.row(ctx, orderID)
 	switch {
@@ -78,9 +77,9 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	return nil
 }
 
-// lostOrder answers for a mark whose order is nowhere. It may have been queued
-// a moment ago; otherwise the database has lost a row that it had, or the copy
-// is not of this database: only a rebuild can tell who may buy.
+// lostOrder answers for a mark whose order has no row. The order may have been
+// reserved a moment ago. Otherwise the database has lost a row, or the hot copy is
+// not of this database, and only a rebuild can tell who may buy.
 func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	pending, found, err := r.Hot.Pending(ctx, orderID)
 	switch {
@@ -96,7 +95,7 @@ func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	return r.stale("lost")
 }
 
-// stale has the hot copy replaced that gave the latest answer.
+// stale has the hot copy rebuilt that gave the latest answer.
 func (r *reserving) stale(mark string) error {
 	r.Admission.StaleMark(mark)
 	r.Rebuild(r.asked.VoucherID, r.epoch)
