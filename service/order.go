@@ -46,20 +46,21 @@ type Selling func() error
 
 // seller is what the two order modes do differently.
 type seller interface {
-	// refusal answers a user who wants to buy, as far as this instance knows; nil
-	// means that the request may go on.
+	// refusal answers a request to buy from the cache entry; nil means that the
+	// request may go on.
 	refusal(ctx context.Context, userID, voucherID string) error
-	// overload refuses while too many orders of the voucher wait; nil while they do
-	// not.
+	// overload refuses while too many orders of the voucher wait in the queue, and is
+	// nil otherwise.
 	overload(ctx context.Context, userID, voucherID string) error
 	// locksItself reports whether sell looks at the user's lock in the same atomic
-	// step in which it takes the unit: then no free lock is taken.
+	// step in which it takes the unit. Then a free lock need not be taken.
 	locksItself() bool
 	// sell makes an order under the lease of the user's lock, and gives the lease
 	// back. Without a lease it answers LOCK_BUSY while the lock is held elsewhere.
 	sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error)
 
-	// get returns a user's own order, with wait as soon as it is not processing.
+	// get returns a user's own order. With wait it waits until that has left
+	// processing.
 	get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -99,10 +99,10 @@ func (dbReader) stats(
 // hotReader reads the hot copies, which sell in the order mode async. They go on
 // when the database is away.
 type hotReader struct {
-	db     dbReader
-	hot    HotCopies
-	silent atomic.Bool // the log says that the hot copies cannot be read
-	log    *slog.Logger
+	db      dbReader
+	hot     HotCopies
+	trouble telemetry.Trouble
+	log     *slog.Logger
 }
 
 // read reads vouchers from their hot copies where those are open. Whether
@@ -180,22 +180,18 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 	return nil
 }
 
-// look reads hot copies, and tells the log when that begins and ends to fail.
+// look reads hot copies. With an error it returns those that could be read.
 func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
 	defer cancel()
 	hot, err := r.hot.Read(reading, ids)
 	if err != nil {
 		err = fmt.Errorf("read %d hot copies: %w", len(ids), err)
-		if ctx.Err() == nil && r.silent.CompareAndSwap(false, true) {
-			r.log.WarnContext(ctx, "the hot copies cannot be read", slog.Any("error", err))
-		}
-		return hot, err
 	}
-	if r.silent.CompareAndSwap(true, false) {
-		r.log.InfoContext(ctx, "the hot copies can be read again")
+	if err == nil || ctx.Err() == nil {
+		r.trouble.Note(ctx, r.log, err, "the hot copies cannot be read", "the hot copies can be read again")
 	}
-	return hot, nil
+	return hot, err
 }
 
 // shownAs is a voucher as it is sold from an open hot copy: what is left, and

@@ -5,21 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"seckill/internal/failpoint"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
 const (
-	// floorPoll is how often the queue is asked how far its consumer has come:
-	// the sale is closed meanwhile, and an answer takes a millisecond.
+	// floorPoll is between two questions how far the queue's consumer has come: the
+	// sale is closed meanwhile, and an answer takes a millisecond.
 	floorPoll = 50 * time.Millisecond
-	// heartbeat is how often a rebuild makes itself heard, in the database and
-	// in the log.
+	// heartbeat is between two signs of life of a rebuild, in the database and in the
+	// log.
 	heartbeat = time.Second
 )
 
@@ -29,21 +31,21 @@ const stageOpening = "opening"
 // errNotSelling says that the database is not sold from in the mode async now.
 var errNotSelling = errors.New("the database is not sold from in the order mode async")
 
-// rebuildJob is one rebuild: its record is that of the new epoch.
+// rebuildJob is one rebuild.
 type rebuildJob struct {
 	*Rebuilder
 
 	place   place
-	record  model.EpochRecord
-	voucher model.Voucher
+	record  model.EpochRecord // of the new epoch
+	voucher model.Voucher     // as of the snapshot
 	stage   atomic.Pointer[string]
-	loaded  atomic.Int64
-	live    int // orders loaded
-	carried int // reservations loaded; one that Redis showed twice counts twice
+	loaded  atomic.Int64 // orders and reservations, for the log
+	live    int          // orders loaded
+	carried int          // reservations loaded; one that Redis showed twice counts twice
 }
 
-// begin takes the first two steps: the voucher is closed in the database and in
-// Redis, under a new epoch. It returns nil when nothing needs to be done.
+// begin takes the first two steps: it begins the next epoch in the database and
+// closes the hot copy. It returns nil when no rebuild is needed.
 func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*rebuildJob, error) {
 	mode, err := r.Mode(ctx)
 	if err != nil {
@@ -54,12 +56,12 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*
 			Code: model.CodeConflict, Detail: "In this order mode there is no hot copy to rebuild.", Cause: errNotSelling,
 		}
 	}
-	record, err := r.due(ctx, voucherID, wrong)
+	record, err := r.outdated(ctx, voucherID, wrong)
 	if err != nil || record == nil {
 		return nil, err
 	}
-	if _, err := r.Queue.Backlog(ctx); err != nil {
-		return nil, fmt.Errorf("look at the queue: %w", err) // close nothing that cannot be opened again
+	if _, err := r.Queue.Backlog(ctx); err != nil { // a sale that is closed now could not be opened again
+		return nil, fmt.Errorf("look at the queue: %w", err)
 	}
 	next, err := r.Epochs.Close(ctx, voucherID, record.Epoch)
 	if err != nil {
@@ -74,40 +76,40 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*
 	return &rebuildJob{Rebuilder: r, record: next}, nil
 }
 
-// due reads what the database says of a voucher's copy; nil when nothing needs
-// to be done, errRebuilding when another instance does it. Copies of the epoch given,
-// and of those before, are wrong whatever they look like.
-func (r *Rebuilder) due(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
-	records, err := r.Epochs.Read(ctx, []string{voucherID})
+// outdated returns the latest epoch when it is to be replaced. It returns nil when
+// its hot copy is healthy and its number is greater than wrong, and errRebuilding
+// while another instance rebuilds the voucher.
+func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64) (*model.EpochRecord, error) {
+	epochs, err := r.Epochs.Read(ctx, []string{voucherID})
 	if err != nil {
 		return nil, fmt.Errorf("read the copy record of voucher %s: %w", voucherID, err)
 	}
-	record, ok := records[voucherID]
+	latest, ok := epochs[voucherID]
 	if !ok {
 		return nil, model.NotFound("voucher")
 	}
-	copies, err := r.Hot.Read(ctx, []string{voucherID})
+	found, err := r.Hot.Read(ctx, []string{voucherID})
 	if err != nil {
 		return nil, fmt.Errorf("read the hot copy of voucher %s: %w", voucherID, err)
 	}
-	hot := copies[voucherID]
-	healthy := record.Open() && hot.State == model.CopyOpen && hot.Epoch == record.Epoch
-	if healthy && record.Epoch > wrong {
+	hot := found[voucherID]
+	healthy := latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch
+	if healthy && latest.Epoch > wrong {
 		r.forget(voucherID)
 		return nil, nil //nolint:nilnil // nothing to do is no error
 	}
-	// Between the two openings the database says open and Redis does not yet.
-	under := !record.Open() || (hot.State == model.CopyRebuilding && hot.Epoch == record.Epoch)
-	if under && fresh(record) && !r.mine(voucherID, record.Epoch) {
+	// A rebuild opens the epoch in the database first, and in Redis a moment later.
+	rebuilding := !latest.Open() || (hot.State == model.CopyRebuilding && hot.Epoch == latest.Epoch)
+	if rebuilding && alive(latest) && !r.mine(voucherID, latest.Epoch) {
 		return nil, errRebuilding
 	}
-	return &record, nil
+	return &latest, nil
 }
 
-// fresh reports whether a rebuild was heard of a moment ago. What lies far ahead
-// was written before the database's clock was set back.
-func fresh(record model.EpochRecord) bool {
-	return record.Progress != nil && record.Now.Sub(*record.Progress).Abs() < rebuildAbandoned
+// alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
+// far in the future was given before the database's clock was set back.
+func alive(epoch model.EpochRecord) bool {
+	return epoch.Progress != nil && epoch.Now.Sub(*epoch.Progress).Abs() < rebuildAbandoned
 }
 
 // finish takes the other steps.
@@ -116,15 +118,12 @@ func (j *rebuildJob) finish(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	j.at("starting")
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		j.beat(ctx, stop)
-	}()
-	defer func() { stop(nil); <-done }()
+	var beating sync.WaitGroup
+	beating.Go(func() { poll.Every(ctx, heartbeat, func() { j.beat(ctx, stop) }) })
+	defer func() { stop(nil); beating.Wait() }()
 
 	err := j.steps(ctx)
-	if err != nil && *j.stage.Load() != stageOpening { // else it may be the epoch that counts
+	if err != nil && *j.stage.Load() != stageOpening { // later the epoch may be the one that counts
 		j.Hot.Abandon(context.WithoutCancel(ctx), j.record.VoucherID, j.record.Epoch)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(cause, model.ErrSuperseded) {
@@ -144,7 +143,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at the queue: %w", err)
 	}
-	// The copy is closed: what is published from now on is answered 503.
+	// The hot copy is closed: an order that is published from now on is answered 503.
 	if err := j.Epochs.SetBarrier(ctx, id, epoch, backlog.LastSequence); err != nil {
 		return fmt.Errorf("store the barrier: %w", err)
 	}
@@ -153,7 +152,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return err
 	}
 	j.at("waiting for the queue")
-	if j.record.OpenEpoch > 0 { // before the first copy nothing can have been queued
+	if j.record.OpenEpoch > 0 { // otherwise no order can have been queued yet
 		if err := j.awaitOwn(ctx, backlog.LastSequence); err != nil {
 			return err
 		}
@@ -168,7 +167,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 		return fmt.Errorf("open in the database: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenDatabase)
-	// An operator may have taken units out of the database: they are not for sale.
+	// Units that an operator has taken out of the database are not for sale.
 	missing := max(0, j.voucher.Stock-j.voucher.Remaining-int64(j.live))
 	if err := j.Hot.Open(ctx, j.voucher, epoch, missing, j.record.OpenEpoch); err != nil {
 		return fmt.Errorf("open the hot copy: %w", err)
@@ -186,73 +185,60 @@ func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 	})
 }
 
-// awaitFloor waits until every message of a backlog up to a sequence was
-// acknowledged: a voucher's own, because it must not wait for those of another
-// one. One message being consumed proves nothing about those before it.
+// awaitFloor waits until every message that look counts is acknowledged, up to a
+// sequence. It is not enough that the message of that sequence is: those before it
+// may still be under way.
 func awaitFloor(ctx context.Context, look func(context.Context) (model.Backlog, error), sequence uint64) error {
-	ticker := time.NewTicker(floorPoll)
-	defer ticker.Stop()
-	for {
+	var failed error
+	err := poll.Until(ctx, floorPoll, func() (done bool, _ error) {
 		backlog, err := look(ctx)
 		switch {
 		case err != nil:
-			return fmt.Errorf("look at the queue: %w", err)
+			failed = fmt.Errorf("look at the queue: %w", err)
 		case backlog.LastSequence < sequence:
-			return fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
-		case backlog.AckFloor >= sequence:
-			return nil
+			failed = fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
-		case <-ticker.C:
-		}
+		return backlog.AckFloor >= sequence, failed
+	})
+	if err != nil && failed == nil {
+		return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
 	}
+	return failed
 }
 
 // at says where the rebuild is.
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
 
-// beat makes the rebuild heard until ctx ends, and stops it when it was
-// superseded.
+// beat tells the log and the database that the rebuild is alive, and stops it when
+// another rebuild has superseded it.
 func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
-	ticker := time.NewTicker(heartbeat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		j.Log.InfoContext(ctx, "rebuilding a hot copy",
-			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
-			slog.String("stage", *j.stage.Load()), slog.Int64("loaded", j.loaded.Load()))
-		beatCtx, cancel := context.WithTimeout(ctx, heartbeat)
-		err := j.Epochs.Progress(beatCtx, j.record.VoucherID, j.record.Epoch)
-		cancel()
-		// Once the database has it open, there is no progress to be made known.
-		if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != stageOpening {
-			stop(err)
-			return
-		}
+	j.Log.InfoContext(ctx, "rebuilding a hot copy",
+		slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+		slog.String("stage", *j.stage.Load()), slog.Int64("loaded", j.loaded.Load()))
+	ctx, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	err := j.Epochs.Progress(ctx, j.record.VoucherID, j.record.Epoch)
+	// An epoch that the database has just opened takes no progress either.
+	if errors.Is(err, model.ErrSuperseded) && *j.stage.Load() != stageOpening {
+		stop(err)
 	}
 }
 
 const (
-	// carryChunk is how many reservations are looked for in the database at once:
-	// so many that round trips do not count, and a statement stays small.
+	// carryChunk is how many reservations are looked up in the database at once: round
+	// trips cost little then, and the statement is still small.
 	carryChunk = 1000
-	// loadAhead is how many chunks wait to be loaded while the next one is read.
+	// loadAhead chunks may wait to be loaded while the next one is read.
 	loadAhead = 2
 )
 
-// load fills the new epoch's keys: with the reservations of the closed epoch that
-// have no row, and then with the live orders of one consistent snapshot. In this
-// order none can be missed: a reservation leaves the closed epoch when its row is
-// committed, and what was committed before the snapshot is in it. Where a user has
-// both, the live order has the mark: one mark, one unit. (A reservation that is
-// carried and gets a closed row meanwhile is released as any other, once the new
-// copy is open.)
+// load fills the new epoch's keys: first with the reservations of the closed epoch
+// that have no row, then with the live orders of one consistent snapshot. In this
+// order none is missed: a reservation leaves the closed epoch only after its row is
+// committed, and the snapshot shows every row that was committed before it. When a
+// user has both, the live order gets the mark: one mark, one unit. (A carried
+// reservation whose order is closed meanwhile is released like any other, once the
+// new hot copy is open.)
 func (j *rebuildJob) load(ctx context.Context) error {
 	err := overlap(ctx, j.survivors, func(ctx context.Context, carried []model.Reservation) error {
 		j.carried += len(carried)
@@ -284,7 +270,7 @@ func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservati
 	pass := func() error {
 		carried, err := j.rowless(ctx, part)
 		if part = part[:0]; err != nil || len(carried) == 0 {
-			return err // a Load of nothing would begin anew
+			return err // to load an empty chunk would begin the loading anew
 		}
 		return yield(carried)
 	}
@@ -300,7 +286,7 @@ func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservati
 	return pass()
 }
 
-// rowless returns those reservations that have no row, for the new epoch.
+// rowless returns the reservations that have no row, with the new epoch's number.
 func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservation) ([]model.Reservation, error) {
 	ids := make([]string, len(reservations))
 	for i, r := range reservations {
@@ -328,8 +314,8 @@ func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []mo
 	return nil
 }
 
-// overlap reads and writes at the same time, chunk by chunk, with a few chunks in
-// between. The first error ends both.
+// overlap reads and writes chunks at the same time, with a few chunks in between.
+// The first error ends both.
 func overlap[T any](
 	ctx context.Context, read func(context.Context, func(T) error) error, write func(context.Context, T) error,
 ) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -51,22 +52,20 @@ type Reconciler struct {
 	drift    *driftWatch
 	list     watchlist
 
-	mu       sync.Mutex
-	troubled map[string]bool // parts that failed at the latest look
+	election, units, intents, copies, drifts telemetry.Trouble // of the parts
 }
 
 // Run reconciles while this instance is elected, until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		lease, err := r.locks.Lock(ctx, r.name, electionWait)
-		r.report(ctx, "election", err, errors.Is(err, model.ErrLockBusy))
-		if err != nil {
-			if !errors.Is(err, model.ErrLockBusy) {
-				poll.Pause(ctx, electionPause)
-			}
-			continue
+		if errors.Is(err, model.ErrLockBusy) {
+			continue // another instance reconciles
 		}
-		r.runElected(ctx, lease)
+		r.report(ctx, &r.election, "election", err)
+		if err == nil {
+			r.runElected(ctx, lease)
+		}
 		poll.Pause(ctx, electionPause)
 	}
 }
@@ -82,7 +81,7 @@ func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
 	drifting.Go(func() {
 		for ctx.Err() == nil {
 			began := time.Now()
-			r.part(ctx, "drift", r.lookForDrift)
+			r.part(ctx, &r.drifts, "drift", r.lookForDrift)
 			poll.Pause(ctx, driftRest(time.Since(began)))
 		}
 	})
@@ -103,43 +102,33 @@ func (r *Reconciler) look(ctx context.Context) {
 	if r.selling() != nil {
 		return // closed on purpose: what is left is done when it opens
 	}
-	r.part(ctx, "returned units", r.outbox.pass)
-	r.part(ctx, "stock intents", r.dropIntents)
-	r.part(ctx, "hot copies", r.watch)
+	r.part(ctx, &r.units, "returned units", r.outbox.pass)
+	r.part(ctx, &r.intents, "stock intents", r.dropIntents)
+	r.part(ctx, &r.copies, "hot copies", r.watch)
 }
 
 // part runs one part of a look; the others do not depend on it.
-func (r *Reconciler) part(ctx context.Context, name string, do func(context.Context) error) {
+func (r *Reconciler) part(
+	ctx context.Context, trouble *telemetry.Trouble, name string, do func(context.Context) error,
+) {
 	if ctx.Err() != nil {
 		return
 	}
 	limited, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	err := do(limited)
-	r.report(ctx, name, err, ctx.Err() != nil)
+	if err := do(limited); ctx.Err() == nil {
+		r.report(ctx, trouble, name, err)
+	}
 }
 
-// report says once that a part is in trouble, and once that it no longer is.
-func (r *Reconciler) report(ctx context.Context, name string, err error, expected bool) {
-	if expected {
-		return
-	}
-	r.mu.Lock()
-	before := r.troubled[name]
-	r.troubled[name] = err != nil
-	r.mu.Unlock()
-	switch {
-	case err != nil && !before:
-		r.Log.WarnContext(ctx, "the reconciler is in trouble and goes on trying",
-			slog.String("part", name), slog.Any("error", err))
-	case err == nil && before:
-		r.Log.InfoContext(ctx, "the reconciler is out of trouble", slog.String("part", name))
-	}
+func (r *Reconciler) report(ctx context.Context, trouble *telemetry.Trouble, name string, err error) {
+	trouble.Note(ctx, r.Log, err, "the reconciler is in trouble and goes on trying",
+		"the reconciler is out of trouble", slog.String("part", name))
 }
 
 func (r *Reconciler) lookForDrift(ctx context.Context) error {
-	if selling := r.selling() == nil; !selling {
-		return nil
+	if r.selling() != nil {
+		return nil //nolint:nilerr // closed on purpose
 	}
 	return r.drift.look(ctx)
 }

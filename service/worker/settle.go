@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"seckill/internal/failpoint"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -24,7 +24,7 @@ type Settler struct {
 	Parts
 
 	rebuilds *Rebuilder
-	troubled atomic.Bool // the log says that hot copies cannot be told
+	trouble  telemetry.Trouble
 }
 
 // decided is a reservation and the committed row that has decided it.
@@ -46,17 +46,11 @@ func (s *Settler) finish(ctx context.Context, orders []decided) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	err := s.settle(ctx, orders)
-	if err == nil {
-		if s.troubled.CompareAndSwap(true, false) {
-			s.Log.InfoContext(ctx, "the hot copies can be told of orders again")
-		}
-		return
+	if err != nil {
+		s.Metrics.Unsettled()
 	}
-	s.Metrics.Unsettled()
-	if s.troubled.CompareAndSwap(false, true) {
-		s.Log.WarnContext(ctx, "the hot copies could not be told of orders; the reconciler does it",
-			slog.Any("error", err))
-	}
+	s.trouble.Note(ctx, s.Log, err, "the hot copies could not be told of orders; the reconciler does it",
+		"the hot copies can be told of orders again")
 }
 
 // account counts a row, and names an order that failed after its admission.

@@ -12,14 +12,17 @@ import (
 )
 
 const (
-	// firstLoadBudget is what a new voucher's answer waits for its hot copy,
-	// which takes some milliseconds; without it the reconciler loads the copy.
+	// firstLoadBudget is how long the answer about a new voucher waits for its hot
+	// copy, which takes some milliseconds. After that the reconciler loads it.
 	firstLoadBudget = 2 * time.Second
-	// firstLoadPause is between two looks whether another instance has loaded
-	// it, which takes some ten milliseconds.
+	// firstLoadPause is between two looks whether another instance has loaded that
+	// hot copy, which takes some ten milliseconds.
 	firstLoadPause = 10 * time.Millisecond
-	// hotChangeBudget bounds what an administrator's change tells a hot copy.
+	// hotChangeBudget bounds the calls that bring a change to a hot copy.
 	hotChangeBudget = 2 * time.Second
+	// abandonedIntent is the age at which the process of an intent is taken for dead:
+	// longer than any call may take.
+	abandonedIntent = 10 * time.Second
 )
 
 // Stock brings administrators' changes of vouchers to their hot copies.
@@ -30,12 +33,12 @@ type Stock struct {
 	auditor   *Auditor
 }
 
-// Audit is Auditor's.
+// Audit is that of the Auditor.
 func (s *Stock) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	return s.auditor.Audit(ctx, voucherID)
 }
 
-// Rebuild closes a voucher's hot copy and has it made anew behind the caller's back.
+// Rebuild closes a voucher's hot copy and has it rebuilt in the background.
 func (s *Stock) Rebuild(ctx context.Context, voucherID string) error {
 	if !model.ValidID(voucherID) {
 		return model.NotFound("voucher")
@@ -43,9 +46,9 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID string) error {
 	return unreachable("The hot copy could not be closed.", s.rebuilder.Begin(ctx, voucherID))
 }
 
-// Change changes the stock in the database, and in the hot copy before
-// that when it shrinks, after that when it grows: what the copy has promised is
-// never undercut.
+// Change changes the stock in the database and in the hot copy. When the stock
+// shrinks the hot copy is first, when it grows the database is first: so the
+// database never has fewer units than the hot copy has promised.
 func (s *Stock) Change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
@@ -87,15 +90,15 @@ func (s *Stock) lower(ctx context.Context, intent model.StockIntent) error {
 		return err
 	default: // closed, changed meanwhile, or Redis is away
 		if errors.Is(err, model.ErrCopyClosed) {
-			s.rebuilder.Request(intent.VoucherID) // long before the sale nothing else asks for it
+			s.rebuilder.Request(intent.VoucherID) // the reconciler asks for it only shortly before the sale
 		}
 		return model.Unavailable("The stock cannot shrink while the voucher is being loaded.",
 			fmt.Errorf("lower the hot copy of voucher %s: %w", intent.VoucherID, err))
 	}
 }
 
-// giveUp takes an intent back, also behind a client that has hung up. When it
-// cannot, the reconciler does.
+// giveUp takes an intent back, also when the client has hung up. When it fails, the
+// reconciler does it.
 func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
@@ -105,8 +108,42 @@ func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 	}
 }
 
-// Patched brings a committed change to the hot copy. It can wait: the reconciler
-// brings what was not brought.
+// restore drops an intent and gives the hot copy the stock of the database.
+func (p Parts) restore(ctx context.Context, intent model.StockIntent) error {
+	id := intent.VoucherID
+	if err := p.Database.DropIntent(ctx, intent); err != nil {
+		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)
+	}
+	found, err := p.Database.GetMany(ctx, []string{id})
+	if err != nil {
+		return fmt.Errorf("read voucher %s: %w", id, err)
+	}
+	if v, ok := found[id]; ok {
+		if _, err := p.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+			return fmt.Errorf("restore the stock of voucher %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// dropIntents takes back the intents of dead processes.
+func (r *Reconciler) dropIntents(ctx context.Context) error {
+	intents, err := r.Database.Intents(ctx, abandonedIntent)
+	if err != nil {
+		return fmt.Errorf("read intended stocks: %w", err)
+	}
+	for _, intent := range intents {
+		if err := r.restore(ctx, intent); err != nil {
+			return err
+		}
+		r.Metrics.Reconciled("intent", 1)
+		r.Log.InfoContext(ctx, "an intended stock was taken back", slog.String("voucher_id", intent.VoucherID))
+	}
+	return nil
+}
+
+// Patched brings a committed change to the hot copy. When it fails, the reconciler
+// does it.
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
@@ -116,8 +153,8 @@ func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	}
 }
 
-// Created makes the hot copy of a new voucher, or waits while another instance, whose
-// reconciler has seen the row already, is making it.
+// Created loads the hot copy of a new voucher. When another instance's reconciler has
+// seen the row already and is loading it, Created waits for that.
 func (s *Stock) Created(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstLoadBudget)
 	defer cancel()

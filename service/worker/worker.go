@@ -34,7 +34,7 @@ func New(parts Parts, locks model.Locker, deployment string, selling func() erro
 			settler: settler, rebuilds: rebuilder,
 			outbox: &outbox{Parts: parts, settler: settler, rebuilds: rebuilder},
 			due:    &overdue{Parts: parts, settler: settler},
-			drift:  newDriftWatch(auditor), troubled: map[string]bool{},
+			drift:  newDriftWatch(auditor),
 		},
 	}
 }
