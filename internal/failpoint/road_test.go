@@ -76,7 +76,7 @@ var elsewhere = map[string]string{
 	"service/worker/stock.go Patched":         "the reconciler does it if this does not",
 	"service/worker/stock.go Created":         "a rebuild as any other: the steps of rebuilding",
 	"service/worker/mode.go open":             "a rebuild as any other: the steps of rebuilding",
-	"service/worker/intent.go restore":        "repeated until the intent is gone",
+	"service/worker/stock.go restore":         "repeated until the intent is gone",
 	"service/voucher.go Create":               "a voucher without a hot copy is loaded by the reconciler",
 	"service/voucher.go Patch":                "one transaction; the reconciler applies what the hot copy lacks",
 	"service/voucher.go ChangeStock":          "the road of a stock that shrinks begins in Change",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,16 +14,16 @@ import (
 )
 
 const (
-	// modeEvery is between two readings of the order mode: instances notice a
-	// switch well within a second. Units are safe before that: each transaction that takes one
-	// checks the mode in the same transaction.
+	// modeEvery is between two readings of the order mode: instances notice a switch
+	// well within a second. Until then no unit is sold twice, because each transaction
+	// that takes one checks the mode too.
 	modeEvery = 300 * time.Millisecond
 	// modeTimeout bounds one reading.
 	modeTimeout = 2 * time.Second
 )
 
-// ModeWatcher knows how the database is sold from, as it was last told. A
-// database that is away changes nothing: async must sell on without it.
+// ModeWatcher knows in which order mode the database was sold from at the latest
+// reading. While the database is away that stays as it was, because async sells on.
 type ModeWatcher struct {
 	read func(context.Context) (model.ModeRecord, error)
 	mine model.OrderMode
@@ -30,7 +31,8 @@ type ModeWatcher struct {
 	last atomic.Pointer[model.ModeRecord]
 }
 
-// NewModeWatcher watches for an instance of a mode; Run does the watching.
+// NewModeWatcher makes the watcher of an instance whose order mode is mine; Run does
+// the watching.
 func NewModeWatcher(
 	read func(context.Context) (model.ModeRecord, error), mine model.OrderMode, log *slog.Logger,
 ) *ModeWatcher {
@@ -40,7 +42,7 @@ func NewModeWatcher(
 // Run reads the mode again and again until ctx ends.
 func (w *ModeWatcher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = w.Refresh(ctx) // the next one tells
+		_ = w.Refresh(ctx) // after an error the latest reading counts
 		poll.Pause(ctx, modeEvery)
 	}
 }
@@ -61,8 +63,8 @@ func (w *ModeWatcher) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// Selling is nil, or UNAVAILABLE when nothing may be sold now: the mode is
-// another one, is being switched, or was never learnt.
+// Selling is nil while this instance may sell. UNAVAILABLE says that the database's
+// mode is another one, is being switched, or could not be read yet.
 func (w *ModeWatcher) Selling() error {
 	record := w.last.Load()
 	switch {
@@ -93,19 +95,19 @@ func (w *ModeWatcher) Probe(context.Context) error {
 }
 
 const (
-	// drainReport is how often the operator who waits for the queue is told.
+	// drainReport is between two reports to the operator who waits for the queue.
 	drainReport = time.Second
-	// openPoll is how often a copy is looked at that another process loads.
+	// openPoll is between two tries while another process is in the way.
 	openPoll = 200 * time.Millisecond
-	// modePatience is how long the mode is asked for again while its row cannot be
-	// had: who takes units holds it shared, and the database takes it from a process
-	// that was stopped meanwhile after 10 s.
+	// modePatience is how long a step is repeated while the mode's row is locked. The
+	// transactions that take units hold a shared lock on it, and from a process that
+	// was stopped the database takes that lock away after 10 s.
 	modePatience = 15 * time.Second
 )
 
-// ModeSwitch changes how a database is sold from: it closes the sales, lets
-// what is under way become orders, and opens again. It can be repeated wherever
-// it was interrupted.
+// ModeSwitch changes the order mode of a database: it closes the sales, makes rows of
+// the orders under way, and opens the sales again. A switch that was interrupted can
+// be repeated, wherever it stopped.
 type ModeSwitch struct {
 	Parts
 
@@ -114,7 +116,7 @@ type ModeSwitch struct {
 	// BeginSwitch and FinishSwitch change the database's order mode. Both may be
 	// repeated.
 	BeginSwitch, FinishSwitch func(ctx context.Context, to model.OrderMode) error
-	// Progress is told what happens.
+	// Progress tells the operator what happens.
 	Progress func(line string)
 }
 
@@ -155,18 +157,18 @@ func insist(ctx context.Context, to model.OrderMode, step func(context.Context, 
 
 func (s *ModeSwitch) say(format string, args ...any) { s.Progress(fmt.Sprintf(format, args...)) }
 
-// drain closes every hot copy and makes orders of everything that was admitted.
-// One whose sale is long over is closed too: in the other mode it would not hear
-// of what is sold when that sale is extended, and still be taken for good when
-// this mode comes back.
+// drain closes every hot copy and makes rows of all reservations. A hot copy whose
+// sale is long over is closed too. Otherwise, if that sale were extended in the mode
+// sync, the hot copy would not hear of its orders, and would still count as good once
+// the mode is async again.
 func (s *ModeSwitch) drain(ctx context.Context) error {
-	closed, err := s.closeAll(ctx)
-	for elsewhere(err) && ctx.Err() == nil {
-		// A rebuild that had begun before the switch was quicker. It opens nothing any
-		// more, and none begins.
-		poll.Pause(ctx, openPoll)
+	var closed []model.EpochRecord
+	// A rebuild that began before the switch may be in the way. It opens nothing any
+	// more, and no other one begins.
+	err := whileElsewhere(ctx, openPoll, func() (err error) {
 		closed, err = s.closeAll(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -174,26 +176,27 @@ func (s *ModeSwitch) drain(ctx context.Context) error {
 	if err := s.awaitQueue(ctx); err != nil {
 		return err
 	}
-	for _, record := range closed {
-		if err := s.rescue(ctx, record); err != nil {
-			return fmt.Errorf("persist what was admitted of voucher %s: %w", record.VoucherID, err)
+	for _, epoch := range closed {
+		if err := s.rescue(ctx, epoch); err != nil {
+			return fmt.Errorf("persist what was admitted of voucher %s: %w", epoch.VoucherID, err)
 		}
 	}
 	s.say("Everything that was admitted is persisted.")
 	return nil
 }
 
-// closeAll gives every hot copy another epoch, in which no user can buy.
+// closeAll begins another epoch of every hot copy, and returns those epochs. No user
+// can buy in them.
 func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) {
-	records, err := s.Epochs.Kept(ctx)
+	latest, err := s.Epochs.Kept(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the vouchers: %w", err)
 	}
-	closed := make([]model.EpochRecord, 0, len(records))
-	for _, record := range records {
-		next, err := s.Epochs.Close(ctx, record.VoucherID, record.Epoch)
+	closed := make([]model.EpochRecord, 0, len(latest))
+	for _, epoch := range latest {
+		next, err := s.Epochs.Close(ctx, epoch.VoucherID, epoch.Epoch)
 		if err != nil {
-			return nil, fmt.Errorf("close voucher %s: %w", record.VoucherID, err)
+			return nil, fmt.Errorf("close voucher %s: %w", epoch.VoucherID, err)
 		}
 		if err := s.Hot.Close(ctx, next.VoucherID, next.Epoch, next.OpenEpoch); err != nil {
 			return nil, fmt.Errorf("close the hot copy of voucher %s: %w", next.VoucherID, err)
@@ -203,36 +206,33 @@ func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) 
 	return closed, nil
 }
 
-// awaitQueue waits until everything that is in the queue now was persisted.
+// awaitQueue waits until every message that is in the queue now is persisted.
 func (s *ModeSwitch) awaitQueue(ctx context.Context) error {
 	backlog, err := s.Queue.Backlog(ctx)
 	if err != nil {
 		return fmt.Errorf("look at the queue: %w", err)
 	}
-	watching, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for poll.Pause(watching, drainReport); watching.Err() == nil; poll.Pause(watching, drainReport) {
-			if now, err := s.Queue.Backlog(watching); err == nil {
+	reporting, stop := context.WithCancel(ctx)
+	var reports sync.WaitGroup
+	reports.Go(func() {
+		poll.Every(reporting, drainReport, func() {
+			if now, err := s.Queue.Backlog(reporting); err == nil {
 				s.say("Waiting for %d messages, the oldest of them %s old.", now.Messages, now.Age.Round(time.Second))
 			}
-		}
-	}()
-	err = awaitFloor(ctx, s.Queue.Backlog, backlog.LastSequence)
-	stop()
-	<-done
-	return err
+		})
+	})
+	defer func() { stop(); reports.Wait() }()
+	return awaitFloor(ctx, s.Queue.Backlog, backlog.LastSequence)
 }
 
-// rescue persists reservations that no message carries: their publisher died,
-// or is publishing still and will hear that the copy is closed. They count as
-// orders of the latest epoch, which no hot copy admits to.
-func (s *ModeSwitch) rescue(ctx context.Context, record model.EpochRecord) error {
-	if record.OpenEpoch == 0 {
+// rescue persists the reservations that are in no message: the instance that made
+// them died, or is publishing them still and will find their epoch closed. They
+// count as orders of the latest epoch, in which no hot copy reserves any more.
+func (s *ModeSwitch) rescue(ctx context.Context, epoch model.EpochRecord) error {
+	if epoch.OpenEpoch == 0 {
 		return nil
 	}
-	left, err := s.unpersisted(ctx, record)
+	left, err := s.unpersisted(ctx, epoch)
 	if err != nil || len(left) == 0 {
 		return err
 	}
@@ -243,8 +243,8 @@ func (s *ModeSwitch) rescue(ctx context.Context, record model.EpochRecord) error
 			}
 		}
 	}
-	s.say("%d orders of voucher %s were persisted without a message.", len(left), record.VoucherID)
-	again, err := s.unpersisted(ctx, record)
+	s.say("%d orders of voucher %s were persisted without a message.", len(left), epoch.VoucherID)
+	again, err := s.unpersisted(ctx, epoch)
 	if err != nil {
 		return err
 	}
@@ -255,13 +255,14 @@ func (s *ModeSwitch) rescue(ctx context.Context, record model.EpochRecord) error
 	return nil
 }
 
-func (s *ModeSwitch) unpersisted(ctx context.Context, record model.EpochRecord) ([]model.Reservation, error) {
+// unpersisted returns the reservations of the closed epoch that have no row.
+func (s *ModeSwitch) unpersisted(ctx context.Context, epoch model.EpochRecord) ([]model.Reservation, error) {
 	var reserved []model.Reservation
 	known := map[string]bool{}
-	err := s.Hot.Pendings(ctx, record.VoucherID, record.OpenEpoch, func(r model.Reservation) error {
+	err := s.Hot.Pendings(ctx, epoch.VoucherID, epoch.OpenEpoch, func(r model.Reservation) error {
 		if !known[r.ID] {
 			known[r.ID] = true
-			r.Epoch, r.Sequence = record.Epoch, 0
+			r.Epoch, r.Sequence = epoch.Epoch, 0
 			reserved = append(reserved, r)
 		}
 		return nil
@@ -273,19 +274,18 @@ func (s *ModeSwitch) unpersisted(ctx context.Context, record model.EpochRecord) 
 	return left, err
 }
 
-// open loads every voucher's hot copy. The instances do that too, by now: a
-// copy that is being loaded by one of them is waited for.
+// open loads every voucher's hot copy, and waits for those that an instance is
+// loading already.
 func (s *ModeSwitch) open(ctx context.Context) error {
-	records, err := s.Epochs.Watched(ctx)
+	watched, err := s.Epochs.Watched(ctx)
 	if err != nil {
 		return fmt.Errorf("read the vouchers: %w", err)
 	}
-	for _, record := range records {
-		err := s.Rebuilds.Load(ctx, record.VoucherID, openPoll)
-		if err != nil {
-			return fmt.Errorf("load the hot copy of voucher %s: %w", record.VoucherID, err)
+	for _, epoch := range watched {
+		if err := s.Rebuilds.Load(ctx, epoch.VoucherID, openPoll); err != nil {
+			return fmt.Errorf("load the hot copy of voucher %s: %w", epoch.VoucherID, err)
 		}
 	}
-	s.say("%d hot copies are open.", len(records))
+	s.say("%d hot copies are open.", len(watched))
 	return nil
 }

@@ -20,49 +20,49 @@ const (
 	// rebuilders work at once: each waits for servers most of the time, and
 	// after the loss of a whole Redis there are many vouchers to load.
 	rebuilders = 4
-	// rebuildTimeout bounds one rebuild: it waits for what is queued, which is
-	// minutes at the worst, and a wish that waits behind it must have its turn.
+	// rebuildTimeout bounds one rebuild, which waits for the queued orders: minutes
+	// at the worst. A wish that waits for the same voucher must have its turn.
 	rebuildTimeout = 10 * time.Minute
-	// rebuildAbandoned is how long a rebuild must have been silent before
+	// rebuildAbandoned is how long a rebuild must have given no sign of life before
 	// another instance takes it over: five of its heartbeats.
 	rebuildAbandoned = 5 * time.Second
-	// Back-off after a rebuild that failed: soon, because the sale is closed,
-	// and not more often than a server in trouble can bear.
+	// Back-off after a rebuild that failed: short, because the sale is closed, and
+	// growing, because a server in trouble must bear it.
 	rebuildRetryFirst = 500 * time.Millisecond
 	rebuildRetryMost  = 10 * time.Second
-	// maxRebuildQueue bounds the wishes of each urgency that wait; what is left out
-	// the reconciler's next look asks for again.
+	// maxRebuildQueue bounds the wishes of each urgency that wait. The reconciler's
+	// next look asks again for a voucher that found no room.
 	maxRebuildQueue = 1024
 )
 
 // anyEpoch is later than any epoch.
 const anyEpoch = math.MaxInt64
 
-// errRebuilding says that another instance is at it.
+// errRebuilding says that another instance rebuilds the voucher.
 var errRebuilding = errors.New("another instance rebuilds this voucher")
 
-// Rebuilder makes hot copies anew from the database and the queue. Any instance
-// may: the database's compare-and-set decides who does. In one process a voucher
-// is rebuilt once at a time.
+// Rebuilder loads hot copies from the database and the queue, under new epochs. Any
+// instance may: the database's compare-and-set decides which one does. In one process
+// there is one rebuild of a voucher at a time.
 type Rebuilder struct {
 	Parts
 
-	ready  chan struct{}       // one for each that waits
-	places *semaphore.Weighted // of those that Run serves
+	ready  chan struct{}       // a token for each wish in the queue
+	places *semaphore.Weighted // of the rebuilds that Run has started
 
 	mu       sync.Mutex
-	queue    [urgencies][]string      // oldest first; each voucher is in one of them
-	waiting  map[string]rebuildWish   // in the queue
-	running  map[string]*rebuildRun   // under way here
-	begun    map[string]int64         // epochs this process began and did not finish
+	queue    [urgencies][]string      // vouchers, oldest first; each is in one of the lists
+	waiting  map[string]rebuildWish   // for the vouchers in the queue
+	running  map[string]*rebuildRun   // rebuilds under way in this process
+	begun    map[string]int64         // epochs that this process began and has not opened
 	failures map[string]rebuildFailed // since the latest success
 }
 
-// rebuildRun is a rebuild under way, for those who want the same one.
+// rebuildRun is a rebuild under way. Calls that want the same rebuild wait for it.
 type rebuildRun struct {
-	wrong int64 // it replaces copies up to that epoch
+	wrong int64 // it replaces hot copies up to this epoch
 	done  chan struct{}
-	err   error // once done is closed
+	err   error // valid once done is closed
 }
 
 type rebuildFailed struct {
@@ -78,18 +78,18 @@ func newRebuilder(parts Parts) *Rebuilder {
 	}
 }
 
-// quiet reports whether a rebuild ended because another instance does it, or
-// because none may.
+// quiet reports whether a rebuild ended without a failure: another instance does it,
+// or the order mode allows none.
 func quiet(err error) bool { return elsewhere(err) || errors.Is(err, errNotSelling) }
 
-// elsewhere reports whether a rebuild ended because another instance is at it.
+// elsewhere reports whether a rebuild ended because another instance rebuilds.
 func elsewhere(err error) bool {
 	return errors.Is(err, errRebuilding) || errors.Is(err, model.ErrSuperseded)
 }
 
-// Rebuild makes a voucher's hot copy anew, whatever it looks like, and returns
-// when it is open. While another instance is at it, that is left alone and
-// Rebuild returns at once, without an error.
+// Rebuild replaces a voucher's hot copy, also a healthy one, and returns when the new
+// one is open. While another instance rebuilds the voucher, it returns at once,
+// without an error.
 func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
 	err := r.rebuild(ctx, voucherID, anyEpoch, place{})
 	if elsewhere(err) {
@@ -98,31 +98,35 @@ func (r *Rebuilder) Rebuild(ctx context.Context, voucherID string) error {
 	return err
 }
 
-// Load loads a voucher's hot copy unless there is one. While another instance is at
-// it, Load looks again after each pause, until ctx ends.
+// Load loads a voucher's hot copy unless a healthy one is there. While another
+// instance rebuilds it, Load looks again after each pause, until ctx ends.
 func (r *Rebuilder) Load(ctx context.Context, voucherID string, pause time.Duration) error {
-	err := r.rebuild(ctx, voucherID, 0, place{})
+	return whileElsewhere(ctx, pause, func() error { return r.rebuild(ctx, voucherID, 0, place{}) })
+}
+
+// whileElsewhere repeats do after a pause while another instance is in its way.
+func whileElsewhere(ctx context.Context, pause time.Duration, do func() error) error {
+	err := do()
 	for elsewhere(err) && ctx.Err() == nil {
 		poll.Pause(ctx, pause)
-		err = r.rebuild(ctx, voucherID, 0, place{})
+		err = do()
 	}
 	return err
 }
 
-// Begin closes a voucher's hot copy at once and leaves the rest to Run. It
+// Begin closes a voucher's hot copy at once and leaves the loading to Run. It
 // answers NOT_FOUND, CONFLICT in another order mode, or UNAVAILABLE.
 func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
-	_, err := r.begin(ctx, voucherID, anyEpoch)
-	if err != nil && !elsewhere(err) {
+	if _, err := r.begin(ctx, voucherID, anyEpoch); err != nil && !elsewhere(err) {
 		return err
 	}
 	r.Demand(voucherID)
 	return nil
 }
 
-// Retire closes the copy of a voucher that is not sold now, unless it is open: a
-// rebuild that was under way opens nothing any more. False: it is open, or another
-// instance is at it.
+// Retire closes the hot copy of a voucher unless that is open. A rebuild that was
+// under way will open nothing any more. It returns false when the hot copy is open,
+// or another instance rebuilds it.
 func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
 	job, err := r.begin(ctx, voucherID, 0)
 	if elsewhere(err) {
@@ -131,15 +135,16 @@ func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) 
 	return job != nil, err
 }
 
-// rebuild joins the rebuild of a voucher that is under way, or does one. One that
-// may have found nothing to do is waited for and not joined.
+// rebuild waits for the rebuild of the voucher that is under way in this process, and
+// then does one itself unless that one has replaced the same epochs.
 func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, at place) error {
 	run, mine := r.enter(voucherID, wrong)
 	for ; !mine; run, mine = r.enter(voucherID, wrong) {
 		if err := at.without(ctx, run.await); err != nil {
 			return err
 		}
-		// One that was replaced, maybe from here, leaves the copy closed.
+		// After a rebuild that was superseded, maybe by this process, the hot copy may
+		// be closed.
 		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
 			return run.err
 		}
@@ -161,7 +166,7 @@ func (r *rebuildRun) await(ctx context.Context) error {
 	}
 }
 
-// enter begins a rebuild, or returns the one that is under way.
+// enter begins a rebuild of a voucher, or returns the one that is under way here.
 func (r *Rebuilder) enter(voucherID string, wrong int64) (run *rebuildRun, mine bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -222,7 +227,7 @@ func (r *Rebuilder) forget(voucherID string) {
 	delete(r.begun, voucherID)
 }
 
-// mine reports whether this process began an epoch and gave up on it.
+// mine reports whether this process began an epoch and did not open it.
 func (r *Rebuilder) mine(voucherID string, epoch int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,38 +235,38 @@ func (r *Rebuilder) mine(voucherID string, epoch int64) bool {
 	return ok && began == epoch
 }
 
-// urgency orders the rebuilds after a loss.
+// urgency is the order in which vouchers are rebuilt after a loss.
 type urgency int
 
 const (
-	asked  urgency = iota // a request was refused, or an operator waits
-	onSale                // requests will come
-	unasked
+	asked   urgency = iota // a request was refused, or an operator waits
+	onSale                 // requests will come
+	unasked                // the sale has not begun, or is over
 	urgencies
 )
 
-// rebuildWish is a wish that waits.
+// rebuildWish is a rebuild that was asked for and has not begun.
 type rebuildWish struct {
 	urgency urgency
-	wrong   int64 // copies up to that epoch are wrong, whatever they look like
+	wrong   int64 // also healthy hot copies up to this epoch are to be replaced
 }
 
-// Request asks for a rebuild behind the caller's back, if one is needed by the
-// time it comes to its turn. What cannot be queued, or failed a moment ago, is
-// left to the reconciler, which asks again.
-func (r *Rebuilder) Request(voucherID string) { r.enqueue(voucherID, rebuildWish{urgency: asked}) }
+// Request asks for a rebuild in the background, if one is still needed when its turn
+// comes. When there is no room in the queue, or a rebuild failed a moment ago, the
+// reconciler asks again later.
+func (r *Rebuilder) Request(voucherID string) { r.Replace(voucherID, 0) }
 
-// Replace is Request when the copy of an epoch is wrong, however it looks. A later
-// finding of the same epoch causes no further rebuild.
+// Replace is Request, also when the hot copy looks healthy and its epoch is at most
+// the one given. Replacing the same epoch again causes no further rebuild.
 func (r *Rebuilder) Replace(voucherID string, epoch int64) {
 	r.enqueue(voucherID, rebuildWish{urgency: asked, wrong: epoch})
 }
 
-// Demand is Request whatever the copy looks like.
+// Demand is Request, also when the hot copy looks healthy.
 func (r *Rebuilder) Demand(voucherID string) { r.Replace(voucherID, anyEpoch) }
 
-// Found is Request for a hot copy that no request was refused for: those come after
-// the others, those on sale first.
+// Found is Request for a hot copy that was found closed before any request was refused
+// for it. Its turn comes after those that were asked for, and earlier if it is on sale.
 func (r *Rebuilder) Found(voucherID string, selling bool) {
 	wish := rebuildWish{urgency: unasked}
 	if selling {
@@ -285,8 +290,8 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 	case !waits && (r.full(wish.urgency) || time.Now().Before(r.failures[voucherID].until)):
 		return
 	case !waits:
-		r.ready <- struct{}{} // has room: fewer wait than it holds
-	default: // one that is left in the queue would keep others out of it
+		r.ready <- struct{}{} // never blocks: the channel holds as many as the queue
+	default: // the voucher moves on to a more urgent list
 		from := before.urgency
 		r.queue[from] = slices.DeleteFunc(r.queue[from], func(id string) bool { return id == voucherID })
 	}
@@ -296,7 +301,7 @@ func (r *Rebuilder) enqueue(voucherID string, wish rebuildWish) {
 
 func (r *Rebuilder) full(u urgency) bool { return len(r.queue[u]) >= maxRebuildQueue }
 
-// next takes the most urgent wish; there is one.
+// next takes the most urgent wish out of the queue, which is not empty.
 func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,25 +317,25 @@ func (r *Rebuilder) next() (voucherID string, wrong int64) {
 	return "", 0
 }
 
-// place is one of those at which rebuilds work; the zero place is that of a caller
-// who waits for the one rebuild.
+// place is what a rebuild of Run occupies while it works. The zero place belongs to a
+// rebuild whose caller waits for it, and is not counted.
 type place struct{ of *semaphore.Weighted }
 
-// without waits for something with the place given up: what only waits, for its
-// voucher's messages above all, must not keep other vouchers closed.
+// without gives the place up during a wait: a rebuild that only waits, mostly for its
+// voucher's messages, must not keep other vouchers closed.
 func (p place) without(ctx context.Context, wait func(context.Context) error) error {
 	if p.of == nil {
 		return wait(ctx)
 	}
 	p.of.Release(1)
 	err := wait(ctx)
-	// Also when the wait was canceled: whatever has a place works, and ends soon.
+	// Also when ctx has ended: the rebuilds that have places work, and end soon.
 	_ = p.of.Acquire(context.WithoutCancel(ctx), 1)
 	return err
 }
 
-// Run serves requests until ctx ends. A wish is picked when a place is free, so
-// that what is most urgent by then comes first.
+// Run rebuilds what was asked for, until ctx ends. It takes a wish from the queue only
+// when a place is free, and then the one that is most urgent by then.
 func (r *Rebuilder) Run(ctx context.Context) {
 	var serving sync.WaitGroup
 	defer serving.Wait()

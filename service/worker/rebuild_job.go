@@ -176,7 +176,8 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	return nil
 }
 
-// awaitOwn waits for the voucher's own messages.
+// awaitOwn waits for the voucher's own messages: it must not stay closed for those of
+// another voucher.
 func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 	return j.place.without(ctx, func(ctx context.Context) error {
 		return awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
@@ -260,8 +261,8 @@ func (j *rebuildJob) load(ctx context.Context) error {
 	return nil
 }
 
-// survivors yields the reservations of the epoch that was open and have no row, up
-// to a thousand at once. It can take in no more of them.
+// survivors yields the reservations of the closed epoch that have no row, up to a
+// thousand at once. No more are added to that epoch meanwhile.
 func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservation) error) error {
 	if j.record.OpenEpoch == 0 {
 		return nil
