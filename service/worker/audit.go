@@ -12,9 +12,8 @@ import (
 const (
 	// auditTimeout bounds an audit: 100,000 orders take a few seconds.
 	auditTimeout = time.Minute
-	// auditTries is how often an audit during which something moved is taken
-	// again, so that the numbers it shows are of one instant where possible. In
-	// a rush something always moves.
+	// auditTries is how often an audit is taken when orders moved during it, so that
+	// its numbers are of one instant where possible. In a rush orders always move.
 	auditTries = 3
 )
 
@@ -27,13 +26,12 @@ type Auditor struct {
 	rebuilds *Rebuilder
 }
 
-// Audit compares by order id, not only by count. Balanced says that the database
-// adds up, that no order drifts, and, while nothing moves, that the hot copy
-// counts the same units. While the hot copy is closed or being rebuilt nothing
-// can be said of it, and the audit is not balanced: a wait for a balanced one is a
-// wait for the sale, too. Only while the voucher needs no copy, an hour before its
-// sale and an hour after it, the database alone decides. UNAVAILABLE when Redis or
-// the queue cannot be asked.
+// Audit compares by order id, not only by count. Balanced says that the database adds
+// up, that no order drifts, and, while nothing moves, that the hot copy counts the same
+// units. While the hot copy is closed or being rebuilt the audit is not balanced, so a
+// caller that waits for a balanced audit also waits until the sale is open. Only while
+// the voucher needs no hot copy, more than an hour before its sale or after it, does
+// the database alone decide. UNAVAILABLE says that Redis or the queue cannot be asked.
 func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -41,7 +39,7 @@ func (a *Auditor) Audit(ctx context.Context, voucherID string) (model.Audit, err
 	return audit, err
 }
 
-// audit compares until nothing moved meanwhile, or often enough.
+// audit repeats an audit during which something moved, up to auditTries.
 func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []drifted, error) {
 	for n := 1; ; n++ {
 		audit, found, moved, err := a.once(ctx, voucherID)
@@ -51,43 +49,38 @@ func (a *Auditor) audit(ctx context.Context, voucherID string) (model.Audit, []d
 	}
 }
 
-// once compares once, and tells whether anything moved meanwhile.
+// once audits once, and tells whether anything moved meanwhile.
 func (a *Auditor) once(ctx context.Context, voucherID string) (audit model.Audit, found []drifted, moved bool, err error) {
 	audit, err = a.Database.Audit(ctx, voucherID)
 	if err != nil || audit.Mode != model.ModeAsync {
 		return audit, nil, false, err
 	}
-	backlog, err := a.Queue.BacklogOf(ctx, voucherID) // before the rows: see comparison
-	if err != nil {
-		return audit, nil, false, unreachable("The queue could not be asked.", err)
-	}
-	hot, v, err := a.read(ctx, voucherID)
+	c, err := a.compare(ctx, voucherID)
 	if err != nil {
 		return audit, nil, false, err
 	}
-	audit.Queue = &model.AuditQueue{Pending: backlog.Messages, OldestAgeMS: backlog.Age.Milliseconds()}
-	audit.Redis = hotAudit(hot)
+	hot, v := c.hot, c.voucher
+	audit.Queue = &model.AuditQueue{Pending: c.backlog.Messages, OldestAgeMS: c.backlog.Age.Milliseconds()}
+	audit.Redis = &model.AuditHotCopy{
+		State: string(hot.State), Remaining: hot.Voucher.Remaining, Reserved: hot.Reserved, Buyers: hot.Buyers,
+	}
 	if hot.State != model.CopyOpen {
 		audit.Balanced = audit.Balanced && !v.NeedsCopy()
 		return audit, nil, false, nil
 	}
-	found, leftOut, err := a.compare(ctx, hot, v, backlog)
-	if err != nil {
-		return audit, nil, false, err
-	}
-	for _, d := range found[:min(len(found), maxDriftListed)] {
+	for _, d := range c.found[:min(len(c.found), maxDriftListed)] {
 		audit.Drift = append(audit.Drift, model.DriftedOrder{OrderID: d.orderID, Found: d.found})
 	}
-	audit.Balanced = audit.Balanced && len(found) == 0
-	if moved, err = a.moved(ctx, hot, v, audit); err == nil && !moved && !leftOut {
+	audit.Balanced = audit.Balanced && len(c.found) == 0
+	if moved, err = a.moved(ctx, hot, v, audit); err == nil && !moved && !c.leftOut {
 		audit.Balanced = audit.Balanced && hot.Voucher.Stock == v.Stock && hot.Voucher.Remaining+hot.Reserved == v.Remaining
 	}
-	return audit, found, moved, err
+	return audit, c.found, moved, err
 }
 
 // read reads a voucher's hot copy, and the voucher as the database has it.
 func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, model.Voucher, error) {
-	copies, err := a.Hot.Read(ctx, []string{voucherID})
+	found, err := a.Hot.Read(ctx, []string{voucherID})
 	if err != nil {
 		return model.HotCopy{}, model.Voucher{}, unreachable("The hot copy could not be asked.", err)
 	}
@@ -99,7 +92,7 @@ func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, mo
 	if !ok {
 		return model.HotCopy{}, model.Voucher{}, model.NotFound("voucher")
 	}
-	hot, ok := copies[voucherID]
+	hot, ok := found[voucherID]
 	if !ok {
 		hot.State = model.CopyClosed
 	}
@@ -107,14 +100,8 @@ func (a *Auditor) read(ctx context.Context, voucherID string) (model.HotCopy, mo
 	return hot, v, nil
 }
 
-func hotAudit(hot model.HotCopy) *model.AuditHotCopy {
-	return &model.AuditHotCopy{
-		State: string(hot.State), Remaining: hot.Voucher.Remaining, Reserved: hot.Reserved, Buyers: hot.Buyers,
-	}
-}
-
-// moved reports whether either side has changed since it was read: two readings
-// of different instants must not be held against each other.
+// moved reports whether either side has changed since it was read: then the counts of
+// the two are of different instants and must not be compared.
 func (a *Auditor) moved(ctx context.Context, hot model.HotCopy, v model.Voucher, audit model.Audit) (bool, error) {
 	hotNow, now, err := a.read(ctx, v.ID)
 	if err != nil {
@@ -133,8 +120,8 @@ func unreachable(detail string, err error) error {
 	return model.Unavailable(detail, err)
 }
 
-// Repair puts right what an audit finds, by order id where that is enough and
-// by a rebuild where it is not, and audits again. It adjusts no count.
+// Repair puts right what an audit finds, by order id where that is enough and by a
+// rebuild otherwise, and audits again. It never adjusts a count.
 func (a *Auditor) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
@@ -146,7 +133,7 @@ func (a *Auditor) Repair(ctx context.Context, voucherID string) (model.Audit, er
 	if err != nil {
 		return audit, fmt.Errorf("repair voucher %s: %w", voucherID, err)
 	}
-	// A copy that is closed, or whose ids agree while its counts do not.
+	// Without a drifted order, the hot copy is closed or only its counts are wrong.
 	if rebuild || len(found) == 0 {
 		if err := a.rebuilds.Rebuild(ctx, voucherID); err != nil {
 			return audit, fmt.Errorf("repair voucher %s: %w", voucherID, err)
@@ -156,7 +143,7 @@ func (a *Auditor) Repair(ctx context.Context, voucherID string) (model.Audit, er
 	return audit, err
 }
 
-// repairEach repairs by order id and tells whether a rebuild is needed besides.
+// repairEach repairs by order id, and tells whether a rebuild is needed too.
 func (a *Auditor) repairEach(ctx context.Context, found []drifted) (rebuild bool, err error) {
 	for _, d := range found {
 		a.Log.InfoContext(ctx, "repairing an order", slog.String("order_id", d.orderID), slog.String("found", d.found))

@@ -16,23 +16,35 @@ import (
 )
 
 const (
-	// driftAge is how old a difference must be to count: what is younger is on
-	// its way. The contract says so.
+	// driftAge is how old a difference must be to count, by the contract: a younger
+	// one is an order on its way.
 	driftAge = 5 * time.Second
-	// maxSuspects bounds the differences that are looked at one by one; with
-	// more of them the voucher is to be rebuilt anyway.
+	// maxSuspects bounds the differences that are looked at one by one. A voucher with
+	// more of them has to be rebuilt anyway.
 	maxSuspects = 5000
-	// maxDriftListed bounds what one answer names.
+	// maxDriftListed bounds the orders that one answer names.
 	maxDriftListed = 1000
+	// driftEvery is between two comparisons of a voucher's id sets: each reads every
+	// order, and what usually goes wrong is found sooner in other ways.
+	driftEvery = 30 * time.Second
+	// driftPause is between two looks for vouchers whose turn it is. A difference is
+	// certain when it is still there after this time.
+	driftPause = 5 * time.Second
+	// driftBudget is how long one look goes on to the next voucher. After the look
+	// there is a rest of driftShare times its length, up to driftRestMost, because the
+	// sale goes on beside it.
+	driftBudget   = 150 * time.Millisecond
+	driftShare    = 20
+	driftRestMost = time.Minute
 )
 
 // remedy is what puts a drifted order right.
 type remedy int
 
 const (
-	remedySettle    remedy = iota // its row is there: settle or undo the reservation
-	remedyRepublish               // neither row nor message
-	remedyRebuild                 // the marks are wrong
+	remedySettle    remedy = iota // it has a row: settle or release the reservation
+	remedyRepublish               // it has neither row nor message: publish it again
+	remedyRebuild                 // the marks are wrong: rebuild the hot copy
 )
 
 // drifted is an order that does not add up.
@@ -46,48 +58,61 @@ type drifted struct {
 // suspect is an order that one side has and the other did not show.
 type suspect struct{ orderID, userID string }
 
-// comparison holds one voucher's id sets against each other. It keeps 8 bytes an
-// order: a hash. Those left over are named by a second reading.
+// comparison compares the orders of one voucher in the hot copy and in the database.
+// It keeps 8 bytes an order, a hash, and reads the ids of those left over again.
 type comparison struct {
 	*Auditor
 
+	backlog  model.Backlog // before anything else was read
 	hot      model.HotCopy
 	voucher  model.Voucher
-	quiet    bool // the queue was empty before anything was read
 	seed     maphash.Seed
 	marks    map[uint64]struct{} // buyers' marks whose row was not seen
 	pending  map[uint64]struct{} // reservations
 	suspects map[suspect]struct{}
-	leftOut  bool // something was too young to tell
+
+	found   []drifted // orders that do not add up
+	leftOut bool      // some difference was too young to count
 }
 
-// compare finds the orders that do not add up, and tells whether there were any
-// too young to count. What differs at first sight is looked at again one by one,
-// because the sides are not read at one instant.
-func (a *Auditor) compare(
-	ctx context.Context, hot model.HotCopy, v model.Voucher, backlog model.Backlog,
-) (found []drifted, leftOut bool, err error) {
+// compare finds the orders that do not add up. Each order that differs at first sight
+// is looked at again by itself, because the two sides are not read at one instant.
+// A hot copy that is not open is read and not compared.
+//
+// The queue is read first: when it is empty then, no order that has no row later can
+// be on its way in a message.
+func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, error) {
 	c := &comparison{
-		Auditor: a, hot: hot, voucher: v, quiet: backlog.Messages == 0, seed: maphash.MakeSeed(),
+		Auditor: a, seed: maphash.MakeSeed(),
 		marks: map[uint64]struct{}{}, pending: map[uint64]struct{}{}, suspects: map[suspect]struct{}{},
+	}
+	var err error
+	if c.backlog, err = a.Queue.BacklogOf(ctx, voucherID); err != nil {
+		return nil, unreachable("The queue could not be asked.", err)
+	}
+	if c.hot, c.voucher, err = a.read(ctx, voucherID); err != nil || c.hot.State != model.CopyOpen {
+		return c, err
 	}
 	for _, step := range []func(context.Context) error{c.readReserved, c.readMarks, c.readRows, c.nameMarks} {
 		if err := step(ctx); err != nil && !errors.Is(err, errEnough) {
-			return nil, false, err
+			return nil, err
 		}
 	}
 	for s := range c.suspects {
 		d, drifts, err := c.judge(ctx, s)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if drifts {
-			found = append(found, d)
+			c.found = append(c.found, d)
 		}
 	}
-	slices.SortFunc(found, func(a, b drifted) int { return cmp.Compare(a.orderID, b.orderID) })
-	return found, c.leftOut, nil
+	slices.SortFunc(c.found, func(a, b drifted) int { return cmp.Compare(a.orderID, b.orderID) })
+	return c, nil
 }
+
+// quiet reports whether the queue had no message of the voucher.
+func (c *comparison) quiet() bool { return c.backlog.Messages == 0 }
 
 func (c *comparison) hash(userID, orderID string) uint64 {
 	return maphash.String(c.seed, userID+" "+orderID)
@@ -101,8 +126,8 @@ func (c *comparison) suspect(userID, orderID string) error {
 	return nil
 }
 
-// readReserved notes the reservations; old ones are suspect, all of them: their
-// row should be there, and then they should be settled.
+// readReserved notes the reservations. Every old one is suspect: it should have a
+// row by now, and be settled.
 func (c *comparison) readReserved(ctx context.Context) error {
 	err := c.Hot.Pendings(ctx, c.voucher.ID, c.hot.Epoch, func(r model.Reservation) error {
 		c.pending[c.hash(r.UserID, r.ID)] = struct{}{}
@@ -110,12 +135,12 @@ func (c *comparison) readReserved(ctx context.Context) error {
 			c.leftOut = true
 			return nil
 		}
-		if !c.quiet && len(c.suspects) >= maxSuspects/2 {
-			return nil // a long queue is no drift, and leaves room for what is
+		if !c.quiet() && len(c.suspects) >= maxSuspects/2 {
+			return nil // a long queue is no drift; other differences need the room
 		}
 		return c.suspect(r.UserID, r.ID)
 	})
-	return unavailable(err, "The reservations could not be read.")
+	return unreachable("The reservations could not be read.", err)
 }
 
 func (c *comparison) readMarks(ctx context.Context) error {
@@ -123,10 +148,11 @@ func (c *comparison) readMarks(ctx context.Context) error {
 		c.marks[c.hash(userID, orderID)] = struct{}{}
 		return nil
 	})
-	return unavailable(err, "The buyers could not be read.")
+	return unreachable("The buyers could not be read.", err)
 }
 
-// readRows strikes out the marks that have a live row.
+// readRows strikes out the marks that have a live row. A live row without a mark is
+// suspect.
 func (c *comparison) readRows(ctx context.Context) error {
 	err := c.Database.Live(ctx, c.voucher.ID, func(order model.Order) error {
 		key := c.hash(order.UserID, order.ID)
@@ -142,8 +168,8 @@ func (c *comparison) readRows(ctx context.Context) error {
 	return nil
 }
 
-// nameMarks reads the marks again to name those without a live row or a
-// reservation.
+// nameMarks reads the marks again. Those without a live row and without a
+// reservation are suspect.
 func (c *comparison) nameMarks(ctx context.Context) error {
 	for key := range c.pending {
 		delete(c.marks, key)
@@ -157,20 +183,20 @@ func (c *comparison) nameMarks(ctx context.Context) error {
 		}
 		return nil
 	})
-	return unavailable(err, "The buyers could not be read.")
+	return unreachable("The buyers could not be read.", err)
 }
 
-// judge looks at one order again: in Redis first and then in the database,
-// because every order is marked before it has a row, and loses its mark after
-// the row was closed. What falls between the two readings is young.
+// judge looks at one order again, in Redis first and then in the database: an order
+// is marked before it has a row, and loses its mark after its row is closed. A
+// difference that arises between the two readings is young.
 func (c *comparison) judge(ctx context.Context, s suspect) (drifted, bool, error) {
 	marked, _, err := c.Hot.OrderOf(ctx, c.voucher.ID, s.userID)
 	if err != nil {
-		return drifted{}, false, unavailable(err, "The hot copy was closed meanwhile.")
+		return drifted{}, false, unreachable("The hot copy was closed meanwhile.", err)
 	}
 	reserved, pending, err := c.Hot.Pending(ctx, s.orderID)
 	if err != nil {
-		return drifted{}, false, unavailable(err, "The hot copy was closed meanwhile.")
+		return drifted{}, false, unreachable("The hot copy was closed meanwhile.", err)
 	}
 	rows, err := c.Database.Find(ctx, []string{s.orderID})
 	if err != nil {
@@ -204,7 +230,7 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 	case row.Live() && row.CreatedAt.Before(recent):
 		return "a live order that Redis does not know of", remedyRebuild
 	case row.Live() || (row.ClosedAt != nil && !row.ClosedAt.Before(recent)):
-		c.leftOut = true // on its way, and so is a closed order's release
+		c.leftOut = true // its mark is on its way, or the release of a closed order
 		return "", 0
 	default:
 		return fmt.Sprintf("%s, but its unit is still taken in Redis", row.Status), remedySettle
@@ -214,7 +240,7 @@ func (c *comparison) rowDrift(row model.Order, marked, pending bool) (string, re
 // lostDrift says what is wrong with an order that has no row.
 func (c *comparison) lostDrift(marked, pending bool) (string, remedy) {
 	switch {
-	case pending && c.quiet:
+	case pending && c.quiet():
 		return "reserved in Redis, but neither in the database nor in the queue", remedyRepublish
 	case pending || !marked:
 		return "", 0
@@ -224,7 +250,7 @@ func (c *comparison) lostDrift(marked, pending bool) (string, remedy) {
 }
 
 // settleDrift settles the orders that drifted and have a row. It returns how many
-// they are, the reservations that were lost, and whether a rebuild is needed.
+// those are, the reservations to be published again, and whether a rebuild is needed.
 func (a *Auditor) settleDrift(
 	ctx context.Context, found []drifted,
 ) (settled int, lost []model.Reservation, rebuild bool, err error) {
@@ -250,47 +276,24 @@ func (c *comparison) young(r model.Reservation) bool {
 	return r.CreatedAt.After(c.hot.Voucher.ServerTime.Add(-driftAge))
 }
 
-func unavailable(err error, detail string) error {
-	if err == nil || errors.Is(err, errEnough) {
-		return err
-	}
-	return unreachable(detail, err)
-}
-
-const (
-	// driftEvery is between two comparisons of a voucher's id sets: they read
-	// every order, and everything that usually goes wrong is found sooner by
-	// other means.
-	driftEvery = 30 * time.Second
-	// driftPause is between two looks for vouchers whose turn it is, and what
-	// must have passed before a difference that was seen is taken for real.
-	driftPause = 5 * time.Second
-	// driftBudget is how long one look goes on to the next voucher, and driftShare
-	// how many times what it took is rested behind it, up to driftRestMost: the
-	// sale goes on beside it.
-	driftBudget   = 150 * time.Millisecond
-	driftShare    = 20
-	driftRestMost = time.Minute
-)
-
-// driftRest is the pause behind a look.
+// driftRest is the pause after a look.
 func driftRest(took time.Duration) time.Duration {
 	return max(driftPause, min(driftShare*took, driftRestMost))
 }
 
-// driftWatch compares the id sets of open vouchers, one after the other, also while
-// they are sold.
+// driftWatch compares the orders of open vouchers, one voucher after the other, also
+// while they are sold.
 type driftWatch struct {
 	*Auditor
 
-	mu   sync.Mutex
-	rows map[string]model.EpochRecord // of the watched vouchers
-	hot  map[string]driftCopy         // as the copies were last read
+	mu     sync.Mutex
+	epochs map[string]model.EpochRecord // of the watched vouchers
+	hot    map[string]driftCopy         // the hot copies as they were last read
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }
 
-// driftCopy is what tells whether a hot copy is worth a comparison.
+// driftCopy tells whether a hot copy is worth a comparison.
 type driftCopy struct{ version, buyers int64 }
 
 // driftCheck is the latest comparison of one voucher.
@@ -298,34 +301,34 @@ type driftCheck struct {
 	at       time.Time
 	hot, row int64             // versions at the comparison
 	suspects map[string]string // what was found, by order
-	again    bool              // some of it for the first time
+	again    bool              // some of it was found for the first time
 }
 
 func newDriftWatch(auditor *Auditor) *driftWatch {
 	return &driftWatch{Auditor: auditor, hot: map[string]driftCopy{}, checked: map[string]driftCheck{}}
 }
 
-// watched tells which vouchers are to be compared.
-func (d *driftWatch) watched(rows map[string]model.EpochRecord) {
+// watched notes which vouchers are to be compared.
+func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.rows = rows
-	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return rows[id].VoucherID == "" })
+	d.epochs = epochs
+	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return epochs[id].VoucherID == "" })
 }
 
-// read tells of copies as they are now.
-func (d *driftWatch) read(copies map[string]model.HotCopy) {
+// read notes the hot copies as they are now.
+func (d *driftWatch) read(hot map[string]model.HotCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, hot := range copies {
-		d.hot[id] = driftCopy{hot.Voucher.Version, hot.Buyers}
+	for id, now := range hot {
+		d.hot[id] = driftCopy{now.Voucher.Version, now.Buyers}
 	}
 }
 
 // look compares the vouchers whose turn it is.
 func (d *driftWatch) look(ctx context.Context) error {
 	began := time.Now()
-	var failed []error // of one voucher, which holds up no other
+	var failed []error // one voucher's error holds up no other voucher
 	for _, id := range d.due() {
 		failed = append(failed, d.check(ctx, id, d.checked[id]))
 		if time.Since(began) > driftBudget {
@@ -335,28 +338,28 @@ func (d *driftWatch) look(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// due lists the vouchers whose turn it is: those where something was seen for the
-// first time, and then those that have moved since they were compared, the longest
-// ago first.
+// due lists the vouchers whose turn it is: first those where something was found for
+// the first time, then those that have changed since they were compared or have
+// suspects, the one compared the longest ago first.
 func (d *driftWatch) due() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var due []string
-	for id, row := range d.rows {
+	for id, epoch := range d.epochs {
 		hot, known := d.hot[id]
 		before, compared := d.checked[id]
 		age := time.Since(before.at)
-		moved := row.Version > before.row || hot.version > before.hot
+		moved := epoch.Version > before.row || hot.version > before.hot
 		switch {
-		case !row.Open():
-		case !compared: // not all at once after an election, and not right after a rebuild
+		case !epoch.Open():
+		case !compared: // wait first: not all at once after an election, and not right after a rebuild
 			d.checked[id] = driftCheck{at: time.Now()}
-		case known && row.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
+		case known && epoch.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
 		case before.again && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
 			due = append(due, id)
 		}
 	}
-	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { row := d.rows[id]; return !row.Open() })
+	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return !d.epochs[id].Open() })
 	slices.SortFunc(due, func(a, b string) int {
 		x, y := d.checked[a], d.checked[b]
 		if x.again != y.again {
@@ -370,7 +373,7 @@ func (d *driftWatch) due() []string {
 // check compares one voucher and puts right what is certain.
 func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
 	before.at = time.Now()
-	d.checked[id] = before // one that cannot be compared does not keep the others from it
+	d.checked[id] = before // a voucher that cannot be compared does not hold up the others
 	now, certain, err := d.compare(ctx, id, before)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return nil // there is nothing to compare
@@ -386,26 +389,19 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	return nil
 }
 
-// compare compares one voucher. Certain is what was the same at the comparison
-// before: in a running sale one alone may meet an order between two of its steps.
+// compare compares one voucher. A difference is certain when the comparison before
+// found the same: in a running sale, a single comparison may meet an order between
+// two of its steps.
 func (d *driftWatch) compare(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
-	backlog, err := d.Queue.BacklogOf(ctx, id) // before the rows: see comparison
+	c, err := d.Auditor.compare(ctx, id)
 	if err != nil {
 		return now, nil, err
 	}
-	hot, v, err := d.Auditor.read(ctx, id)
-	if err != nil {
-		return now, nil, err
-	}
-	if hot.State != model.CopyOpen {
+	if c.hot.State != model.CopyOpen {
 		return now, nil, model.ErrCopyClosed
 	}
-	found, _, err := d.Auditor.compare(ctx, hot, v, backlog)
-	if err != nil {
-		return now, nil, err
-	}
-	now = driftCheck{at: time.Now(), hot: hot.Voucher.Version, row: v.Version, suspects: map[string]string{}}
-	for _, drift := range found {
+	now = driftCheck{at: time.Now(), hot: c.hot.Voucher.Version, row: c.voucher.Version, suspects: map[string]string{}}
+	for _, drift := range c.found {
 		now.suspects[drift.orderID] = drift.found
 		if before.suspects[drift.orderID] == drift.found {
 			certain = append(certain, drift)
@@ -416,8 +412,9 @@ func (d *driftWatch) compare(ctx context.Context, id string, before driftCheck) 
 	return now, certain, nil
 }
 
-// repair puts right by order id what can be; for the rest the voucher is rebuilt.
-// What was lost the reconciler publishes, once the queue's floor has passed it.
+// repair settles by order id what can be settled, and asks for a rebuild where that
+// is not enough. Lost reservations are published again by the reconciler, once the
+// queue's consumer has passed everything published before.
 func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
 	for _, drift := range certain {
 		d.Log.ErrorContext(ctx, "an order does not add up", slog.String("voucher_id", id),
