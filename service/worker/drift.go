@@ -79,8 +79,8 @@ type comparison struct {
 // is looked at again by itself, because the two sides are not read at one instant.
 // A hot copy that is not open is read and not compared.
 //
-// The queue is read first: when it is empty then, no order that has no row later can
-// be on its way in a message.
+// The queue is read first: when it had no message of the voucher, an old reservation
+// that has no row afterwards is in no message.
 func (a *Auditor) compare(ctx context.Context, voucherID string) (*comparison, error) {
 	c := &comparison{
 		Auditor: a, seed: maphash.MakeSeed(),

@@ -13,32 +13,31 @@ import (
 const (
 	// relayPage is how many returned units are read at once.
 	relayPage = 500
-	// maxRelayPages bounds one pass, and relayTurn what it does for one voucher
-	// before it looks after the others.
+	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher
+	// before it is the others' turn.
 	maxRelayPages = 20
 	relayTurn     = 2
 )
 
-// outbox brings returned units to the hot copies. The process that gave a
-// unit back has tried that already; this is for what it left when it died, or met
-// a closed hot copy.
+// outbox brings returned units to the hot copies. The process that gave a unit back
+// has tried that already, but it may have died, or met a closed hot copy.
 type outbox struct {
 	Parts
 
 	settler  *Settler
 	rebuilds *Rebuilder
 
-	last    model.Release // where the latest pass has ended; used by one goroutine
-	waiting int           // releases that were left since the outbox was begun
+	last    model.Release // the last one that the latest pass has read; used by one goroutine
+	waiting int           // releases left in the outbox since it was last read from its beginning
 }
 
-// pass relays what is in the outbox, in turns of vouchers. What meets a closed
-// copy stays for later, and the rest of its voucher with it. A pass that does not
-// come to the end is continued by the next.
+// pass relays the releases in the outbox, the vouchers taking turns. A release that
+// meets a closed hot copy stays for later, and so do the others of its voucher. When a
+// pass does not come to the end, the next one goes on from there.
 func (o *outbox) pass(ctx context.Context) error {
 	later := map[string]bool{}
 	turns := map[string]int{}
-	more := false // some voucher's turn was over before its releases were
+	more := false // some voucher has releases left after its turn
 	var failed []error
 	for range maxRelayPages {
 		page, err := o.Database.After(ctx, o.last, relayPage)
@@ -64,7 +63,7 @@ func (o *outbox) pass(ctx context.Context) error {
 		id := o.last.VoucherID
 		turns[id]++
 		if over := turns[id]%relayTurn == 0; over || later[id] {
-			o.last.ID = math.MaxInt64 // on to the next voucher
+			o.last.ID = math.MaxInt64 // go on with the next voucher
 			more = more || !later[id]
 		}
 	}
@@ -83,8 +82,8 @@ func (o *outbox) note(ctx context.Context, done []int64) error {
 	return nil
 }
 
-// apply gives the units of one page back, one by one, and tells which are done.
-// A copy that cannot be told holds up no other one.
+// apply gives the units of one page back, one by one, and returns the releases that
+// are done. A hot copy that cannot be told holds up no other one.
 func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
 	ids := make([]string, len(page))
 	for i, release := range page {
@@ -96,13 +95,13 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 	}
 	var done []int64
 	var failed []error
-	needless := map[string]bool{} // vouchers whose copies need not be told
+	needless := map[string]bool{} // vouchers whose hot copies need not be told
 	for _, release := range page {
 		id := release.VoucherID
 		if later[id] {
 			continue
 		}
-		row := rows[release.OrderID] // why it was closed; without it the release alone must do
+		row := rows[release.OrderID] // tells why the order was closed; if it is absent, the release is enough
 		row.ID, row.VoucherID, row.UserID = release.OrderID, id, release.UserID
 		failpoint.Reach(failpoint.BeforeRelease)
 		applied, err := needless[id], error(nil)
@@ -126,9 +125,9 @@ func (o *outbox) apply(ctx context.Context, page []model.Release, later map[stri
 	return done, errors.Join(failed...)
 }
 
-// retire reports whether a closed copy need not be told of the units that were
-// read before: its voucher is not sold now. Whatever is under way with the copy is
-// ended, so that it can only be loaded anew, from rows that have these units.
+// retire reports whether a closed hot copy need not be told of the units read before,
+// because its voucher is not sold now. It ends a rebuild that is under way, so that the
+// hot copy can only be loaded later, from rows that have these units.
 func (o *outbox) retire(ctx context.Context, voucherID string) (bool, error) {
 	found, err := o.Database.GetMany(ctx, []string{voucherID})
 	if err != nil {

@@ -12,43 +12,41 @@ import (
 )
 
 const (
-	// overdueAge is when a reservation is looked at: many times what a worker
-	// needs that is not behind, and a sixth of what may pass until the work of a
-	// dead process is settled.
+	// overdueAge is the age at which a reservation is looked at: many times what a
+	// worker without a backlog needs, and a sixth of the time in which the work of a
+	// dead process must be settled.
 	overdueAge = 5 * time.Second
-	// overduePage bounds what one look handles of one voucher, oldest first.
+	// overduePage bounds the reservations of one voucher in one look, oldest first.
 	overduePage = 1000
 )
 
 // errEnough ends a reading that was bounded.
 var errEnough = errors.New("enough was read")
 
-// overdue settles reservations that are older than they should be: their row is
-// there and Redis was not told, or they were not published, or their message
-// is lost.
+// overdue looks after old reservations: their row is committed and Redis was not told,
+// or they were never published, or their message is lost.
 type overdue struct {
 	Parts
 
 	settler *Settler
 
-	// sighted says what the queue's newest message was when a reservation
-	// without a row was first seen, by voucher and order: once the worker has
-	// passed that, no message carries the order. Older sightings are forgotten
-	// with their reservations.
+	// sighted is the number of the queue's newest message when a reservation without a
+	// row was first seen, by voucher and order. Once the consumer has passed that
+	// message, no message carries the order. Before is the same as of the previous
+	// look; sightings that a look does not repeat are forgotten with it.
 	sighted map[string]map[string]uint64
 	before  map[string]map[string]uint64
 }
 
-// begin starts a look at all vouchers.
+// begin begins a look at all vouchers.
 func (o *overdue) begin() { o.before, o.sighted = o.sighted, map[string]map[string]uint64{} }
 
-// reconcile looks at one voucher. Its reservations name the epoch of the copy that
-// holds them: with that of an earlier one, read before a rebuild, they would be
-// published only to fail.
+// reconcile looks at one voucher. Due names for each reservation the epoch of the hot
+// copy that holds it now: published with an earlier epoch, its order would only fail.
 func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
 	due, err := o.Hot.Due(ctx, voucherID, overdueAge, overduePage)
 	switch {
-	case errors.Is(err, model.ErrCopyClosed): // since it was read
+	case errors.Is(err, model.ErrCopyClosed): // it was closed a moment ago
 		return nil
 	case err != nil:
 		return fmt.Errorf("read old reservations of voucher %s: %w", voucherID, err)
@@ -67,14 +65,14 @@ func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	// The floor was read after the rows: one of them may have come in between.
+	// The queue was read after the rows: a row may have been committed in between.
 	if lost, err = o.settle(ctx, lost); err != nil || len(lost) == 0 {
 		return err
 	}
 	return o.republish(ctx, lost)
 }
 
-// settle tells the hot copy of those that have a row, and returns the others.
+// settle settles the reservations that have a row, and returns the others.
 func (o *overdue) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
 	done, missing, err := o.sort(ctx, due)
 	if err != nil || len(done) == 0 {
@@ -89,7 +87,7 @@ func (o *overdue) settle(ctx context.Context, due []model.Reservation) ([]model.
 	return missing, nil
 }
 
-// lost returns the reservations which no message carries any more.
+// lost returns the reservations that no message carries any more.
 func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog model.Backlog) []model.Reservation {
 	seen := make(map[string]uint64, len(missing))
 	var lost []model.Reservation
@@ -107,8 +105,8 @@ func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog mo
 	return lost
 }
 
-// republish sends reservations on their way again, unless they are among the
-// dead letters: those would come back for ever.
+// republish publishes reservations again, unless they have a dead letter: those would
+// fail again for ever.
 func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error {
 	buried, err := o.Queue.Buried(ctx)
 	if err != nil {
@@ -130,7 +128,7 @@ func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error
 		o.Log.WarnContext(ctx, "orders that no message carried were published again",
 			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
 	}
-	// The buried ones too: they stay reserved, and must not fill the page.
+	// Those with a dead letter too: they stay reserved, and must not fill the page.
 	if err := o.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
 	}

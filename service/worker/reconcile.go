@@ -16,34 +16,35 @@ import (
 )
 
 const (
-	// reconcileEvery is the pause between two looks: a lost Redis is noticed
-	// within it, and a look at a quiet system takes a millisecond.
+	// reconcileEvery is the pause between two looks: a lost Redis is noticed within
+	// it, and a look at a quiet system takes a millisecond.
 	reconcileEvery = 500 * time.Millisecond
-	// reconcileTimeout bounds one part of a look, so that a server that hangs
-	// holds up the other parts for no longer than the lock's lease.
+	// reconcileTimeout bounds one part of a look, so that a server that hangs holds up
+	// the other parts for no longer than the lock's lease.
 	reconcileTimeout = 10 * time.Second
 	// electionWait is how long one attempt to be elected waits.
 	electionWait = 2 * time.Second
 	// electionPause is between two attempts while the lock cannot be asked for,
 	// or kept.
 	electionPause = time.Second
-	// sweepEvery is between two looks at every watched voucher. The looks in
-	// between are at those with something to do, and notice a lost Redis.
+	// sweepEvery is between two looks at all watched vouchers. The looks in between are
+	// only at the busy vouchers, and notice a lost Redis.
 	sweepEvery = 5 * time.Second
-	// closerSweeps is in how many sweeps the hot copy of every quiet voucher is read:
-	// otherwise it is only asked whether it is there and has nothing reserved.
+	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
+	// is read once. In the others it is only asked whether it is loaded and has nothing
+	// reserved.
 	closerSweeps = 24
-	// findChunk is how many rows are read by id, or copies, at once.
+	// findChunk is how many rows, or hot copies, are read by id at once.
 	findChunk = 500
 )
 
-// Reconciler puts right what dead processes and lost copies have left behind.
-// One instance does it; two at once only do the same work twice.
+// Reconciler finishes the work that dead processes have left, and has lost hot copies
+// rebuilt. One instance is elected to do it; two at once only do the same work twice.
 type Reconciler struct {
 	Parts
 
 	locks    model.Locker
-	name     string // of the lock: deployments that share a lock server are not rivals
+	name     string // of the lock; other deployments on the same lock server have other names
 	selling  func() error
 	settler  *Settler
 	rebuilds *Rebuilder
@@ -76,7 +77,7 @@ func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
 	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
 	r.Metrics.Elected(true)
 	r.Log.InfoContext(ctx, "this instance reconciles")
-	r.list = watchlist{} // whatever was known is old
+	r.list = watchlist{} // that of an earlier term is out of date
 	var drifting sync.WaitGroup
 	drifting.Go(func() {
 		for ctx.Err() == nil {
@@ -100,14 +101,14 @@ func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
 // look takes one look at everything.
 func (r *Reconciler) look(ctx context.Context) {
 	if r.selling() != nil {
-		return // closed on purpose: what is left is done when it opens
+		return // the sales are closed on purpose; the next look after that does it
 	}
 	r.part(ctx, &r.units, "returned units", r.outbox.pass)
 	r.part(ctx, &r.intents, "stock intents", r.dropIntents)
 	r.part(ctx, &r.copies, "hot copies", r.watch)
 }
 
-// part runs one part of a look; the others do not depend on it.
+// part runs one part of a look. Its failure does not stop the other parts.
 func (r *Reconciler) part(
 	ctx context.Context, trouble *telemetry.Trouble, name string, do func(context.Context) error,
 ) {
@@ -136,17 +137,17 @@ func (r *Reconciler) lookForDrift(ctx context.Context) error {
 // watchlist is what the looks at hot copies remember.
 type watchlist struct {
 	incarnation string    // of Redis at the latest sweep
-	swept       time.Time // when that was
+	swept       time.Time // the time of the latest sweep
 	sweeps      int
-	records     map[string]model.EpochRecord // of the latest sweep; not changed any more
-	// busy are the vouchers to be looked at again at once: something is reserved,
-	// their copies are not open, lack a change, or could not be read.
+	epochs      map[string]model.EpochRecord // of the latest sweep; not changed any more
+	// busy are the vouchers that the next look reads too: their hot copy has something
+	// reserved, is not open, lacks a change, or could not be read.
 	busy map[string]bool
 }
 
-// watch compares what the database says about hot copies with what there is. Ten
-// thousand quiet vouchers must cost next to nothing: they are swept every few
-// seconds, and at once when Redis may have lost them.
+// watch compares the epochs of the database with the hot copies. Ten thousand quiet
+// vouchers must cost next to nothing: they are swept every few seconds, and at once
+// when Redis may have lost them.
 func (r *Reconciler) watch(ctx context.Context) error {
 	r.due.begin()
 	incarnation, err := r.Hot.Incarnation(ctx)
@@ -154,51 +155,52 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	if !lost && time.Since(r.list.swept) < sweepEvery {
 		return errors.Join(err, r.again(ctx))
 	}
-	records, failed := r.Epochs.Watched(ctx)
+	watched, failed := r.Epochs.Watched(ctx)
 	if failed != nil {
 		return errors.Join(err, fmt.Errorf("read the watched vouchers: %w", failed))
 	}
-	left, failed := r.left(ctx, records)
+	dropped, failed := r.dropped(ctx, watched)
 	if failed != nil {
 		return errors.Join(err, failed)
 	}
-	look := records
+	look := watched
 	if !lost {
-		look = r.wake(ctx, records)
+		look = r.awake(ctx, watched)
 	}
 	if err == nil {
 		r.list.incarnation = incarnation
 	}
 	r.list.swept, r.list.busy = time.Now(), map[string]bool{}
 	r.list.sweeps++
-	r.list.records = make(map[string]model.EpochRecord, len(records))
-	for _, record := range records {
-		r.list.records[record.VoucherID] = record
+	r.list.epochs = make(map[string]model.EpochRecord, len(watched))
+	for _, epoch := range watched {
+		r.list.epochs[epoch.VoucherID] = epoch
 	}
-	r.drift.watched(r.list.records)
-	return errors.Join(err, r.examine(ctx, slices.Concat(look, left)))
+	r.drift.watched(r.list.epochs)
+	return errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
 }
 
-// left reads the busy vouchers that are watched no more, because their sale was put
-// off or is long over: what is reserved in an open copy must be settled all the same.
-func (r *Reconciler) left(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
+// dropped reads the busy vouchers that are not watched any more, because their sale was
+// put off or is long over. As long as their hot copy is open, its reservations must be
+// settled all the same.
+func (r *Reconciler) dropped(ctx context.Context, watched []model.EpochRecord) ([]model.EpochRecord, error) {
 	busy := maps.Clone(r.list.busy)
-	for _, record := range watched {
-		delete(busy, record.VoucherID)
+	for _, epoch := range watched {
+		delete(busy, epoch.VoucherID)
 	}
-	var left []model.EpochRecord
+	var open []model.EpochRecord
 	for ids := range slices.Chunk(slices.Collect(maps.Keys(busy)), findChunk) {
 		found, err := r.Epochs.Read(ctx, ids)
 		if err != nil {
 			return nil, fmt.Errorf("read %d vouchers that are watched no more: %w", len(ids), err)
 		}
-		for _, record := range found {
-			if record.Open() {
-				left = append(left, record)
+		for _, epoch := range found {
+			if epoch.Open() {
+				open = append(open, epoch)
 			}
 		}
 	}
-	return left, nil
+	return open, nil
 }
 
 // again looks at the busy vouchers.
@@ -215,56 +217,59 @@ func (r *Reconciler) again(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// wake returns the vouchers to be looked at: all but those that are open, have not
-// changed since the sweep before and are quiet. Of these a part has its turn.
-func (r *Reconciler) wake(ctx context.Context, records []model.EpochRecord) []model.EpochRecord {
-	quiet := r.Hot.Quiet(ctx, records)
+// awake returns the vouchers to be looked at in a sweep. Vouchers that are open,
+// unchanged since the sweep before, and quiet, are left out unless it is their turn.
+func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []model.EpochRecord {
+	quiet := r.Hot.Quiet(ctx, watched)
 	var look []model.EpochRecord
-	for i, record := range records {
-		id := record.VoucherID
-		before := r.list.records[id]
-		same := before.Epoch == record.Epoch && before.Revision == record.Revision
+	for i, epoch := range watched {
+		id := epoch.VoucherID
+		before := r.list.epochs[id]
+		same := before.Epoch == epoch.Epoch && before.Revision == epoch.Revision
 		turn := (i+r.list.sweeps)%closerSweeps == 0
-		if turn || !record.Open() || !same || !quiet[i] || r.list.busy[id] {
-			look = append(look, record)
+		if turn || !epoch.Open() || !same || !quiet[i] || r.list.busy[id] {
+			look = append(look, epoch)
 		}
 	}
 	return look
 }
 
-// examine looks at vouchers. A copy that cannot be asked holds up no other one: it
-// may be the only one on its node of a Cluster.
-func (r *Reconciler) examine(ctx context.Context, records []model.EpochRecord) error {
+// examine looks at the hot copies of vouchers. A hot copy that cannot be read holds up
+// no other one: it may be the only one on its node of a Cluster.
+func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) error {
 	var failed []error
-	for part := range slices.Chunk(records, findChunk) {
+	for part := range slices.Chunk(epochs, findChunk) {
 		ids := make([]string, len(part))
-		for i, record := range part {
-			ids[i] = record.VoucherID
+		for i, epoch := range part {
+			ids[i] = epoch.VoucherID
 		}
-		copies, err := r.Hot.Read(ctx, ids)
+		hot, err := r.Hot.Read(ctx, ids)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
 		}
-		failed = append(failed, r.compare(ctx, part, copies))
-		r.drift.read(copies)
+		failed = append(failed, r.compare(ctx, part, hot))
+		r.drift.read(hot)
 	}
 	return errors.Join(failed...)
 }
 
-// compare looks at the copies that could be read.
-func (r *Reconciler) compare(ctx context.Context, records []model.EpochRecord, copies map[string]model.HotCopy) error {
+// compare compares epochs with the hot copies that could be read. It asks for rebuilds,
+// and brings to the open hot copies what they lack.
+func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, found map[string]model.HotCopy) error {
 	var stale []string
 	var reserved []string
-	for _, record := range records {
-		id := record.VoucherID
-		hot, known := copies[id]
-		open := known && record.Open() && hot.State == model.CopyOpen && hot.Epoch == record.Epoch
-		behind := open && hot.Voucher.Revision < record.Revision
-		if r.list.busy[id] = !open || behind || hot.Reserved > 0; !r.list.busy[id] {
+	for _, epoch := range epochs {
+		id := epoch.VoucherID
+		hot, known := found[id]
+		open := known && epoch.Open() && hot.State == model.CopyOpen && hot.Epoch == epoch.Epoch
+		behind := open && hot.Voucher.Revision < epoch.Revision
+		if !open || behind || hot.Reserved > 0 {
+			r.list.busy[id] = true
+		} else {
 			delete(r.list.busy, id)
 		}
 		if known && !open {
-			r.rebuilds.Found(id, record.OnSale) // who looks again before it begins
+			r.rebuilds.Found(id, epoch.OnSale) // looks again before it rebuilds
 		}
 		if behind {
 			stale = append(stale, id)
@@ -280,7 +285,7 @@ func (r *Reconciler) compare(ctx context.Context, records []model.EpochRecord, c
 	return errors.Join(failed...)
 }
 
-// apply brings administrators' changes to copies that missed them.
+// apply brings administrators' changes to the hot copies that missed them.
 func (r *Reconciler) apply(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
