@@ -15,13 +15,12 @@ import (
 	"seckill/model"
 )
 
-// persistTimeout bounds one transaction of the worker with all its
-// repetitions: longer than a request would wait, because none does. The
-// queue is told meanwhile that the message is being worked on.
+// persistTimeout bounds one transaction of the worker with all its repetitions. It may
+// be longer than a request's, because no request waits; the queue is told meanwhile
+// that the message is being worked on.
 const persistTimeout = 10 * time.Second
 
-// Persister is the worker's half of an order's road: what the queue carries
-// becomes rows, and the hot copies are told.
+// Persister makes rows of the queue's reservations, and settles them in the hot copies.
 type Persister struct {
 	Parts
 
@@ -31,16 +30,15 @@ type Persister struct {
 	suspects *suspects
 }
 
-// Persist makes rows of reservations and tells of each what the queue shall do:
-// nil means that a row is committed, UNAVAILABLE or an unknown outcome means
-// again in a while, and anything else is a bug whose message must not be lost.
-// The hot copies are told on the way; that they cannot be told changes no
-// verdict.
+// Persist makes rows of reservations and returns a verdict on each: nil means that a
+// row is committed, UNAVAILABLE or an unknown outcome that the queue is to deliver the
+// order again, and any other error is a bug, whose message must not be lost. The
+// verdicts do not depend on whether the hot copies could be told.
 //
-// Only what is known to be an order's own data (model.ErrDataRefused, or an
-// outcome that no row can hold it) sends it to the dead letters. Any other error
-// means later. Vouchers that cannot be stored are tried alone and last, and not
-// each time.
+// An order becomes a dead letter only when its own data are known to be the trouble
+// (model.ErrDataRefused, or an outcome that says that no row can hold it). Any other
+// error means later. Vouchers in trouble are tried alone, after the others, and less
+// and less often.
 func (p *Persister) Persist(ctx context.Context, reservations []model.Reservation) []error {
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{
@@ -58,16 +56,16 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 	return b.verdicts
 }
 
-// settle tells the hot copies of what is committed by now.
+// settle settles the orders that are committed by now.
 func (b *persistence) settle(ctx context.Context) {
 	b.settler.finish(ctx, b.finished)
 	b.finished = nil
 }
 
-// bury sends the poison to the dead letters, and leaves what may be the
-// database's fault in the queue.
+// bury sends the poisoned orders to the dead letters, and leaves in the queue those
+// that the database may have refused by its own fault.
 func (b *persistence) bury(ctx context.Context) {
-	for len(b.poison) > 0 { // one that is tried again may come again
+	for len(b.poison) > 0 { // a commit in the loop may add to it
 		p := b.poison[0]
 		b.poison = b.poison[1:]
 		r := b.reservations[p.index]
@@ -76,10 +74,10 @@ func (b *persistence) bury(ctx context.Context) {
 			continue
 		}
 		if !p.certain {
-			// The database is well now, and may not have been when it refused.
+			// The database may not have been well when it refused, and is well now.
 			err := b.commit(ctx, []int{p.index})
 			if err == nil {
-				continue // judged
+				continue // commit has given the verdict
 			}
 			if !errors.Is(err, model.ErrDataRefused) {
 				b.verdicts[p.index] = err
@@ -90,9 +88,9 @@ func (b *persistence) bury(ctx context.Context) {
 	}
 }
 
-// buryOne writes the letter first: as soon as the failed row is there, the unit
-// goes back on sale, and what the order was could not be learnt any more. Its
-// message is done with once a row is committed.
+// buryOne writes the dead letter and then the failed row: with the row the unit goes
+// back on sale, and without the letter nothing would be left of the order's data. The
+// message is done with once the row is committed.
 func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
 	defer cancel()
@@ -111,7 +109,7 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 	switch {
 	case err == nil:
 		b.finished = append(b.finished, decided{reservation: r, row: row})
-	case model.CodeOf(err) == model.CodeConflict: // a row of that id is committed, of another order
+	case model.CodeOf(err) == model.CodeConflict: // another order has a row of that id
 		b.Log.ErrorContext(ctx, "the id of a dead letter belongs to another order; the unit stays reserved",
 			slog.String("order_id", r.ID), slog.Any("error", err))
 	default:
@@ -133,17 +131,17 @@ func unstorable(err error) bool {
 }
 
 const (
-	// poisonAttempts is how often an order that is alone in its transaction may
-	// be refused for its data: once could be chance, more teaches nothing new.
+	// poisonAttempts is how often an order that is alone in its transaction may be
+	// refused for its data: once could be chance, and more than this proves nothing new.
 	poisonAttempts = 3
-	// maxFruitless is how many vouchers in a row are tried in vain in one batch.
-	// Then the database is away, and is not asked for each of the others.
+	// maxFruitless is how many vouchers in a row one batch tries in vain. After that
+	// the database counts as away, and the other vouchers are not tried.
 	maxFruitless = 3
 	// maxSalvage bounds the tries to store parts of a voucher in trouble: enough to
-	// divide 500 orders down to the single one, twice.
+	// divide 500 orders down to a single one, twice.
 	maxSalvage = 18
-	// probeBudget bounds the time in which one batch tries vouchers that were in
-	// trouble: the acknowledgements of all others wait for it.
+	// probeBudget bounds the time in which one batch tries vouchers in trouble: the
+	// acknowledgements of all the others wait meanwhile.
 	probeBudget = time.Second
 )
 
@@ -168,11 +166,11 @@ type ofVoucher struct {
 type poisoned struct {
 	index   int
 	err     error
-	certain bool // no database will ever take it
+	certain bool // no database would take it
 }
 
-// sort groups the reservations by voucher. Those of vouchers whose turn has not
-// come get their verdict here.
+// sort groups the reservations by voucher, and separates the vouchers in trouble. A
+// voucher that is not to be tried now gets its verdict here.
 func (b *persistence) sort() (well, ill []ofVoucher) {
 	var all []ofVoucher
 	places := map[string]int{}
@@ -199,7 +197,7 @@ func (b *persistence) sort() (well, ill []ofVoucher) {
 	return well, ill
 }
 
-// together persists vouchers in one transaction, and one by one when that fails.
+// together persists vouchers in one transaction, and if that fails one by one.
 func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
 	var all []int
 	for _, v := range vouchers {
@@ -213,7 +211,7 @@ func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
 	}
 }
 
-// probe tries vouchers that were in trouble, while there is time.
+// probe tries the vouchers in trouble, while there is time.
 func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 	begun := time.Now()
 	for _, v := range vouchers {
@@ -222,16 +220,16 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 			b.refuse(v.indices, notTried(v.id, nil))
 			continue
 		}
-		// Less and less often, because it may well be in vain.
+		// After 2, 4, 8 … failures only, because it may well be in vain.
 		if failures := b.alone(ctx, v); failures > 1 && bits.OnesCount(uint(failures)) == 1 && b.salvage(ctx, v.indices, begun) {
 			b.troubles.eased(v.id)
 		}
 	}
 }
 
-// salvage persists what it can of a voucher in trouble, because the trouble may be
-// that of a single row: parts drawn at random, smaller after each refusal. What is
-// left over keeps its verdict. It reports whether anything was stored.
+// salvage persists parts of a voucher in trouble, because a single row may be the
+// trouble. The parts are drawn at random, and are smaller after each refusal. Orders
+// that are left over keep their verdict. It reports whether any were stored.
 func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) (any bool) {
 	rest := slices.Clone(indices)
 	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] }) //nolint:gosec // guards nothing
@@ -243,16 +241,16 @@ func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Tim
 		if b.commit(ctx, rest[:size]) == nil {
 			any, rest = true, rest[size:]
 		} else {
-			rest = append(rest[size:], rest[:size]...) // another part next time
+			rest = append(rest[size:], rest[:size]...) // next time another part is tried
 			size /= 2
 		}
 	}
 	return any
 }
 
-// alone persists one voucher's reservations: those that were refused before come
-// last and each by itself, so that they hold up no other one. It returns how many
-// times in a row the voucher was tried in vain by now.
+// alone persists one voucher's reservations. Those that were refused before come last
+// and each by itself, so that they hold up no other one. It returns how often in a row
+// the voucher was tried in vain.
 func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 	if b.fruitless >= maxFruitless {
 		b.troubles.later(v.id)
@@ -281,15 +279,15 @@ func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 	return 0
 }
 
-// limit is where looking for bad orders ends: with so many refused and still no
-// more stored than before, it is the database that is bad.
+// limit ends the search for poisoned orders: when so many are poisoned, and no more
+// are stored than before, the database itself is the trouble.
 type limit struct {
 	stored uint64
 	poison int
 }
 
-// each divides the parts of one voucher, until one of them meets trouble that is
-// no order's own: that is the answer for the rest.
+// each divides the parts of one voucher. When a part meets trouble that is no order's
+// own, that becomes the verdict on the rest.
 func (b *persistence) each(ctx context.Context, parts [][]int, most limit) error {
 	for n, part := range parts {
 		if err := b.divide(ctx, part, most); err != nil {
@@ -302,8 +300,8 @@ func (b *persistence) each(ctx context.Context, parts [][]int, most limit) error
 	return nil
 }
 
-// divide persists reservations in one transaction, and if their data are
-// refused, halves of them, down to the single order.
+// divide persists reservations in one transaction. If their data are refused it
+// persists the halves, down to the single order.
 func (b *persistence) divide(ctx context.Context, indices []int, most limit) error {
 	attempts := 1
 	if len(indices) == 1 {
@@ -333,7 +331,7 @@ func (b *persistence) divide(ctx context.Context, indices []int, most limit) err
 	return model.Unavailable("The database refuses whatever it is given.", err)
 }
 
-// commit persists reservations in one transaction, and sorts its outcomes.
+// commit persists reservations in one transaction, and judges the outcomes.
 func (b *persistence) commit(ctx context.Context, indices []int) error {
 	ctx, cancel := context.WithTimeout(ctx, persistTimeout)
 	defer cancel()
@@ -345,7 +343,7 @@ func (b *persistence) commit(ctx context.Context, indices []int) error {
 	if err != nil {
 		return fmt.Errorf("persist %d orders, the first of them %s: %w", len(batch), batch[0].ID, err)
 	}
-	if len(outcomes) != len(batch) { // not the orders' fault: it must bury none
+	if len(outcomes) != len(batch) { // a bug, for which no order must be buried
 		return model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
 	}
 	for i, index := range indices {
@@ -361,7 +359,7 @@ func (b *persistence) judge(index int, outcome model.Outcome) {
 			b.stored.Add(1)
 		}
 		b.suspects.forget(b.reservations[index].ID)
-		b.verdicts[index] = nil // an earlier try may have failed with another order
+		b.verdicts[index] = nil // an earlier try may have failed because of another order
 		b.finished = append(b.finished, decided{b.reservations[index], outcome.Order})
 	case unstorable(outcome.Err):
 		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})

@@ -11,24 +11,26 @@ import (
 )
 
 const (
-	// firstProbe and longestProbe are the waits before a voucher is tried again
-	// whose orders could not be stored: growing, so that it costs the others
-	// little, and short, because its buyers wait.
+	// firstProbe and longestProbe are the waits before a voucher in trouble is tried
+	// again: growing, so that the other vouchers lose little time by it, and short,
+	// because its buyers wait.
 	firstProbe   = 100 * time.Millisecond
 	longestProbe = 2 * time.Second
-	// poisonSuspicion is how many orders are refused for their data while not one
-	// is stored before the database is taken for bad: it lacks a column, say. That
-	// must not bury a queue.
+	// poisonSuspicion is how many orders may be refused for their data while none is
+	// stored. With so many the database itself is suspected, which may lack a column,
+	// and must not bury a whole queue.
 	poisonSuspicion = 10
-	// poisonPatience is how long fewer of them must have been refused, where
-	// no other order is stored that could prove that the database is well.
+	// poisonPatience is how long an order must have been refused before it is buried
+	// although no other order was stored, which would prove that the database is well.
 	poisonPatience = 10 * time.Second
-	// maxDoubts bounds what is remembered; beyond it, it is learnt anew.
+	// maxDoubts bounds the vouchers, and the orders, that are remembered. Beyond that
+	// all are forgotten, and learnt again.
 	maxDoubts = 10_000
 )
 
-// troubles remembers the vouchers whose orders could not be stored, for reasons
-// that are not in a single order: a lock, a trigger, a database that is away.
+// troubles remembers the vouchers in trouble: their orders could not be stored, and
+// that is no single order's fault. It may be a lock, a trigger, or a database that is
+// away.
 type troubles struct {
 	log *slog.Logger
 
@@ -46,8 +48,8 @@ func newTroubles(log *slog.Logger) *troubles {
 	return &troubles{log: log, vouchers: map[string]*trouble{}}
 }
 
-// look tells whether a voucher is in trouble, and why it is not to be tried now.
-// Who may try it is the only one until add, remove or later says how that ended.
+// look tells whether a voucher is in trouble, and why it is not to be tried now. A
+// caller that may try it is the only one until it calls add, remove or later.
 func (t *troubles) look(voucherID string) (troubled bool, notNow error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +77,7 @@ func (t *trouble) wait() {
 	t.until = time.Now().Add(min(firstProbe<<min(t.times, 10), longestProbe))
 }
 
-// notTried says that a voucher's orders were left alone.
+// notTried is the verdict on the orders of a voucher that was not tried.
 func notTried(voucherID string, cause error) error {
 	err := fmt.Errorf("%w: voucher %s", model.ErrNotTried, voucherID)
 	if cause != nil {
@@ -84,7 +86,7 @@ func notTried(voucherID string, cause error) error {
 	return model.Unavailable("The voucher's orders could not be stored a moment ago.", err)
 }
 
-// eased notes that some of a voucher's orders are stored: the next try comes soon.
+// eased notes that some of a voucher's orders were stored: it is tried again soon.
 func (t *troubles) eased(voucherID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +96,7 @@ func (t *troubles) eased(voucherID string) {
 	}
 }
 
-// add notes that a voucher was tried in vain, and tells how many times in a row.
+// add notes that a voucher was tried in vain, and returns how often in a row.
 func (t *troubles) add(ctx context.Context, voucherID string, err error) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +118,7 @@ func (t *troubles) add(ctx context.Context, voucherID string, err error) int {
 	return known.times
 }
 
-// remove notes that a voucher's orders are stored.
+// remove notes that a voucher's orders were stored.
 func (t *troubles) remove(ctx context.Context, voucherID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,7 +143,8 @@ type suspicion struct {
 	said   said
 }
 
-// said is what the log and the metrics know of an order that comes again.
+// said is what was logged and counted of an order, so that it is not said again when
+// the order is delivered again.
 type said int
 
 const (
@@ -152,7 +155,8 @@ const (
 
 func newSuspects() *suspects { return &suspects{orders: map[string]*suspicion{}} }
 
-// of finds what is known of an order, or begins. The caller holds the lock.
+// of returns the suspicion against an order, a new one if there was none. The caller
+// holds the lock.
 func (s *suspects) of(orderID string, stored uint64) *suspicion {
 	known := s.orders[orderID]
 	if known == nil {
@@ -177,8 +181,8 @@ func (s *suspects) known(orderID string) bool {
 	return s.orders[orderID] != nil
 }
 
-// guilty reports whether the refusal is the order's own: another one was stored
-// since, or it has been refused for long and is one of a few.
+// guilty reports whether the order's own data were the reason of its refusal: another
+// order was stored since, or it has been refused for long and is one of a few.
 func (s *suspects) guilty(orderID string, stored uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +190,7 @@ func (s *suspects) guilty(orderID string, stored uint64) bool {
 	return stored > known.stored || time.Since(known.since) >= poisonPatience && len(s.orders) < poisonSuspicion
 }
 
-// first reports whether something of an order is to be said for the first time.
+// first reports whether what is to be said of an order was not said before.
 func (s *suspects) first(orderID string, what said) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

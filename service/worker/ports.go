@@ -9,13 +9,13 @@ import (
 	"seckill/model"
 )
 
-// Parts is what the work behind the requests works with.
+// Parts are what all parts of a worker work with.
 type Parts struct {
 	Database Database
 	Epochs   Epochs
 	Hot      HotCopies
 	Queue    Queue
-	// Mode reads how the database is sold from.
+	// Mode reads the database's order mode.
 	Mode    func(ctx context.Context) (model.ModeRecord, error)
 	Metrics *telemetry.Worker
 	Log     *slog.Logger
@@ -36,11 +36,11 @@ type Database interface {
 	// Persist commits what can be committed in one transaction. A refusal after
 	// admission is a failed row, not an error.
 	Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error)
-	// Fail writes the failed row of a reservation that cannot be stored as it
-	// is; a row that exists already wins and is returned.
+	// Fail writes the failed row of a reservation that cannot be stored as it is. A
+	// row that exists already stays, and is returned.
 	Fail(ctx context.Context, reservation model.Reservation, reason string) (model.Order, error)
-	// After reads the outbox voucher by voucher, the oldest of each first, from
-	// behind the release given, at most so many.
+	// After reads the outbox voucher by voucher, the oldest release of each first. It
+	// begins after the release given, and returns up to limit of them.
 	After(ctx context.Context, last model.Release, limit int) ([]model.Release, error)
 	// Done removes rows of the outbox.
 	Done(ctx context.Context, ids []int64) error
@@ -52,8 +52,8 @@ type Database interface {
 	IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error)
 	// Intents lists the intents that are older.
 	Intents(ctx context.Context, olderThan time.Duration) ([]model.StockIntent, error)
-	// DropIntent gives an intent up, so that the next Apply overwrites what the
-	// hot copy may have been lowered to.
+	// DropIntent gives an intent up. The next Apply then overwrites the stock to which
+	// the hot copy may have been lowered.
 	DropIntent(ctx context.Context, intent model.StockIntent) error
 }
 
@@ -61,26 +61,27 @@ type Database interface {
 type Epochs interface {
 	// Read leaves out vouchers that do not exist.
 	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
-	// Watched lists those whose hot copies must be there, those on sale first.
+	// Watched lists the vouchers whose hot copies must be loaded, those on sale first.
 	Watched(ctx context.Context) ([]model.EpochRecord, error)
-	// Kept lists those and every other one that is held for open.
+	// Kept lists those, and every other voucher whose epoch is open.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
-	// Close begins the next epoch, unless the latest is another one than from:
+	// Close begins the next epoch. When the latest is not from, it answers
 	// ErrSuperseded.
 	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
-	// Snapshot shows a voucher and its orders as of one instant. Like the others
-	// it answers ErrSuperseded unless the epoch is the latest and not open.
+	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier,
+	// Progress and Open it answers ErrSuperseded unless the epoch is the latest and
+	// not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
 	Open(ctx context.Context, voucherID string, epoch int64) error
-	// Known tells which orders have a row, whatever became of them.
+	// Known tells which orders have a row, in any status.
 	Known(ctx context.Context, ids []string) (map[string]bool, error)
 }
 
 // HotCopies are the hot copies.
 type HotCopies interface {
-	// Incarnation is another word whenever a Redis may have lost what it had.
+	// Incarnation is a word that changes whenever a Redis may have lost its data.
 	Incarnation(ctx context.Context) (string, error)
 	// Quiet tells of each hot copy whether it is loaded and has nothing reserved.
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
@@ -107,16 +108,16 @@ type HotCopies interface {
 	Settle(ctx context.Context, voucherID string, orderIDs []string) error
 	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
-	// Apply brings the database's voucher to its hot copy. It does nothing when
-	// that has something newer; false when it is closed.
+	// Apply brings the database's voucher to its hot copy, and does nothing when the
+	// hot copy has something newer. False means that the hot copy is closed.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
-	// Lower lowers the stock unless more is taken: CONFLICT.
+	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 
-	// Close frees the keys of every epoch but the one the database opened last.
+	// Close frees the keys of every epoch but opened, the one the database opened last.
 	Close(ctx context.Context, voucherID string, epoch, opened int64) error
-	// Load loads live orders and carried reservations, in any order; one of
-	// nothing comes first.
+	// Load loads live orders and carried reservations, in any order. The first call,
+	// with none of either, begins the loading.
 	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
 	// Open frees the keys of the previous epoch.
 	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error

@@ -16,13 +16,12 @@ const replayTimeout = 10 * time.Second
 // Replayer gives the buyers of dead letters another chance.
 type Replayer struct{ Parts }
 
-// Replay makes a new reservation of a dead letter, under a new id, because the
-// old one is a failed order, and also outside the sale's window, because it was
-// admitted within it. An order without a row, whose reservation still stands, is
-// queued again as it is: its user is still told that it is processing. The letter
-// goes once the queue has the order; a refusal (ALREADY_ORDERED, SOLD_OUT …) is
-// returned and keeps it. A letter whose order got its row after all needs nothing
-// else, and goes.
+// Replay makes a new reservation of a dead letter. It has a new id, because the old one
+// is that of a failed order, and it may be outside the sale's window, because the old
+// one was within it. An order that has no row and is still reserved is queued again as
+// it is: its user still hears that it is processing. The letter is removed once the
+// queue has the order, or when its order has got a live row after all. A refusal
+// (ALREADY_ORDERED, SOLD_OUT …) is returned, and the letter stays.
 func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -44,7 +43,7 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservati
 	return reserved, nil
 }
 
-// again returns the order that its user has in the place of one that failed.
+// again returns the order that takes the place of an old one.
 func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Reservation, error) {
 	rows, err := r.Database.Find(ctx, []string{old.ID})
 	if err != nil {
@@ -60,7 +59,7 @@ func (r *Replayer) again(ctx context.Context, old model.Reservation) (model.Rese
 			return model.Reservation{}, fmt.Errorf("look for the reservation of order %s: %w", old.ID, closed(err))
 		}
 	}
-	if stands { // in a copy that is open, or its message would come too late
+	if stands { // its hot copy must be open, or the message would come too late
 		err = r.confirm(ctx, reserved)
 	} else {
 		reserved, err = r.reserve(ctx, old)
@@ -79,26 +78,25 @@ func (r *Replayer) reserve(ctx context.Context, old model.Reservation) (model.Re
 	if err != nil {
 		return model.Reservation{}, err
 	}
-	admitted, err := r.Hot.Reserve(ctx, []model.ReserveRequest{{
+	results, err := r.Hot.Reserve(ctx, []model.ReserveRequest{{
 		OrderID: model.OrderID(unique, old.VoucherID), VoucherID: old.VoucherID, UserID: old.UserID, Anytime: true,
 	}})
-	switch {
-	case err != nil:
+	if err != nil {
 		return model.Reservation{}, fmt.Errorf("reserve for user %s: %w", old.UserID, err)
-	case len(admitted) != 1:
-		return model.Reservation{}, fmt.Errorf("reserve for user %s: %d answers", old.UserID, len(admitted))
-	case errors.Is(admitted[0].Err, model.ErrCopyClosed):
-		return model.Reservation{}, closed(admitted[0].Err)
-	case errors.Is(admitted[0].Err, model.ErrUserLocked):
-		return model.Reservation{}, &model.Error{
-			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second, Cause: admitted[0].Err,
-		}
-	default:
-		return admitted[0].Reservation, admitted[0].Err
 	}
+	if len(results) != 1 {
+		return model.Reservation{}, fmt.Errorf("reserve for user %s: %d answers", old.UserID, len(results))
+	}
+	refusal := results[0].Err
+	if errors.Is(refusal, model.ErrUserLocked) {
+		return model.Reservation{}, &model.Error{
+			Code: model.CodeLockBusy, Detail: "Another request of this user is under way.", RetryAfter: time.Second, Cause: refusal,
+		}
+	}
+	return results[0].Reservation, closed(refusal)
 }
 
-// closed makes UNAVAILABLE of a copy that is closed.
+// closed makes UNAVAILABLE of the error of a hot copy that is closed.
 func closed(err error) error {
 	if errors.Is(err, model.ErrCopyClosed) {
 		return model.Unavailable("The voucher's hot copy is closed.", err)
@@ -106,8 +104,8 @@ func closed(err error) error {
 	return err
 }
 
-// publish promises the new order. Unknown stays unknown: the reservation is
-// published again by the reconciler, and the letter stays to be looked at.
+// publish queues the order. When it is unknown whether it is queued, the reconciler
+// publishes the reservation again, and the letter stays.
 func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) error {
 	if err := r.Queue.Publish(ctx, []model.Reservation{reserved}); err != nil {
 		return fmt.Errorf("publish: %w", err)
@@ -115,7 +113,7 @@ func (r *Replayer) publish(ctx context.Context, reserved model.Reservation) erro
 	return r.confirm(ctx, reserved)
 }
 
-// confirm makes sure that the copy that holds a reservation is open.
+// confirm makes sure that the hot copy that holds a reservation is open.
 func (r *Replayer) confirm(ctx context.Context, reserved model.Reservation) error {
 	confirmed, err := r.Hot.Confirm(ctx, []model.Reservation{reserved})
 	if err != nil {

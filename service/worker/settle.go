@@ -14,9 +14,9 @@ import (
 	"seckill/model"
 )
 
-// settleTimeout bounds what one batch may tell the hot copies: the rows are
-// committed and the reconciler repeats the rest, so that a Redis which hangs
-// must not hold the queue up.
+// settleTimeout bounds the calls to the hot copies for one batch. The rows are
+// committed, and the reconciler settles what is left: a Redis that hangs must not hold
+// the queue up.
 const settleTimeout = 2 * time.Second
 
 // Settler tells hot copies what became of reservations.
@@ -33,9 +33,8 @@ type decided struct {
 	row         model.Order
 }
 
-// finish tells the hot copies of rows the worker has committed. It is bounded
-// in time and answers nothing: what cannot be told now is found again by the
-// reconciler.
+// finish settles the reservations of rows that the worker has committed. It is bounded
+// in time and returns no error: the reconciler finds those that are left.
 func (s *Settler) finish(ctx context.Context, orders []decided) {
 	if len(orders) == 0 {
 		return
@@ -66,8 +65,8 @@ func (s *Settler) account(ctx context.Context, order decided) {
 		slog.Int64("epoch", order.reservation.Epoch))
 }
 
-// settle settles the live rows, one call for each voucher, and closes the others.
-// A copy that cannot be told holds up no other one.
+// settle settles the reservations of live rows, in one call for each voucher, and
+// releases those of closed rows. A hot copy that cannot be told holds up no other one.
 func (s *Settler) settle(ctx context.Context, orders []decided) error {
 	settled := map[string][]string{}
 	var closed []decided
@@ -94,8 +93,8 @@ func (s *Settler) settle(ctx context.Context, orders []decided) error {
 	return nil
 }
 
-// close undoes the reservations of closed rows. A copy that is closed, or cannot
-// be told, is told nothing more, and holds up no other.
+// close releases the reservations of closed rows. A hot copy that is closed or cannot
+// be told is left alone after that, and holds up no other one.
 func (s *Settler) close(ctx context.Context, orders []decided) error {
 	var applied []string
 	var failed []error
@@ -120,8 +119,8 @@ func (s *Settler) close(ctx context.Context, orders []decided) error {
 	return errors.Join(failed...)
 }
 
-// undo gives back in the hot copy the unit of a closed row. False means later: the
-// copy is closed, or is to be replaced.
+// undo gives the unit of a closed row back in the hot copy. False means later: the hot
+// copy is closed, or has to be rebuilt.
 func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 	if row.RefusedAfterAdmission() {
 		return s.replace(ctx, row)
@@ -133,14 +132,14 @@ func (s *Settler) undo(ctx context.Context, row model.Order) (bool, error) {
 	return applied, nil
 }
 
-// replace asks for another copy as long as the open one has the mark of an order
-// that the database refused. That mark goes with its copy and by no other way: the
-// unit it holds never existed, or belongs to the user's live order. True means that
+// replace asks for a rebuild while the open hot copy has the mark of an order that the
+// database refused after its admission. Such a mark is not released: its unit never
+// existed, or belongs to the user's live order. It ends with its epoch. True means that
 // it is gone.
 func (s *Settler) replace(ctx context.Context, row model.Order) (bool, error) {
-	// The epoch first: one that is later than the mark's would cost a rebuild more.
-	copies, err := s.Hot.Read(ctx, []string{row.VoucherID})
-	hot, known := copies[row.VoucherID]
+	// The epoch is read before the mark: a later epoch would be rebuilt for nothing.
+	found, err := s.Hot.Read(ctx, []string{row.VoucherID})
+	hot, known := found[row.VoucherID]
 	if !known {
 		return false, fmt.Errorf("read the hot copy of voucher %s: %w", row.VoucherID, cmp.Or(err, model.ErrCopyClosed))
 	}
@@ -160,7 +159,7 @@ func (s *Settler) replace(ctx context.Context, row model.Order) (bool, error) {
 	return false, nil
 }
 
-// sort tells reservations that have a row from those that have none.
+// sort separates the reservations that have a row from those that have none.
 func (p Parts) sort(ctx context.Context, reservations []model.Reservation) (done []decided, open []model.Reservation, err error) {
 	for part := range slices.Chunk(reservations, findChunk) {
 		ids := make([]string, len(part))
@@ -182,25 +181,25 @@ func (p Parts) sort(ctx context.Context, reservations []model.Reservation) (done
 	return done, open, nil
 }
 
-// adopt gives reservations that a rebuild has carried over into a copy which is
-// open now the epoch of that copy, as publishing them again does. Their messages
-// may come after all, from behind the barrier, and would let an order fail whose
-// user hears that it is processing and whose unit is taken.
+// adopt gives reservations the epoch of the open hot copy into which a rebuild has
+// carried them, as publishing them again does. Without it, a message from behind the
+// barrier would make an order fail although its unit is taken in the new hot copy and
+// its user hears that it is processing.
 //
-// That is sound: the new copy was loaded with the order's mark, and a rebuild
-// after it waits for the message, because it is in the queue already. What
-// cannot be asked keeps its epoch, and the database decides.
+// That is sound: the new hot copy was loaded with the order's mark, and a later
+// rebuild waits for the message, because that is in the queue already. When the hot
+// copy cannot be asked, the reservation keeps its epoch and the database decides.
 func (s *Settler) adopt(ctx context.Context, reservations []model.Reservation) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	copies, _ := s.Hot.Read(ctx, model.VouchersOf(reservations)) // as far as they can be read
+	found, _ := s.Hot.Read(ctx, model.VouchersOf(reservations)) // those that can be read
 	for i, r := range reservations {
-		hot := copies[r.VoucherID]
+		hot := found[r.VoucherID]
 		if hot.State != model.CopyOpen || r.Epoch <= 0 || r.Epoch >= hot.Epoch {
 			continue
 		}
-		held, found, err := s.Hot.Pending(ctx, r.ID)
-		if err == nil && found && held.UserID == r.UserID && held.Epoch > r.Epoch {
+		held, pending, err := s.Hot.Pending(ctx, r.ID)
+		if err == nil && pending && held.UserID == r.UserID && held.Epoch > r.Epoch {
 			reservations[i].Epoch = held.Epoch
 		}
 	}

@@ -1,11 +1,11 @@
-// Package worker is what happens behind the requests in the order mode async: the
-// queue's orders become rows, and what dead processes and lost hot copies have left
-// behind is put right.
+// Package worker is the work that no request waits for, in the order mode async. It
+// makes rows of the queue's orders, loads the hot copies, and finishes what dead
+// processes have left.
 package worker
 
 import "seckill/model"
 
-// Worker is everything that works behind the requests of one database.
+// Worker holds the parts that work for one database.
 type Worker struct {
 	Rebuilder  *Rebuilder
 	Settler    *Settler
