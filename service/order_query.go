@@ -9,8 +9,8 @@ import (
 	"seckill/model"
 )
 
-// Get returns a user's own order. With wait it answers as soon as the order
-// is not processing any more, at most that long; committed orders never are.
+// Get returns a user's own order. With wait it answers as soon as the order is not
+// processing any more, or when the wait is over.
 func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
@@ -18,7 +18,7 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Dura
 	return s.get(ctx, userID, orderID, wait)
 }
 
-// own hides the orders of others.
+// own makes NOT_FOUND of another user's order.
 func own(order model.Order, userID string) (model.Order, error) {
 	if order.UserID != userID {
 		return model.Order{}, model.NotFound("order")
@@ -51,9 +51,9 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	return s.detail(ctx, orderID)
 }
 
-// Cancel cancels a user's own unpaid order. Its unit is on sale again before
-// this answers, or a moment later when a hot copy cannot be told now. An order
-// that is canceled already comes back as it is.
+// Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers,
+// or a moment later if the hot copy cannot be told now. An order that is canceled
+// already is returned as it is.
 func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// commitTimeout bounds one shared transaction with all its repetitions.
-	// It outlives its requests so that most unknown outcomes are decided
-	// while the users' locks are still held, and is shorter than a stop may take.
+	// commitTimeout bounds one shared transaction with all its repetitions. It is longer
+	// than a request's time, so that most unknown outcomes are decided while the users'
+	// locks are still held, and shorter than a stop may take.
 	commitTimeout = 6 * time.Second
-	// maxCommitBatch orders share one transaction: beyond a hundred nothing is
-	// gained per order (measured), and one transaction must stay short.
+	// maxCommitBatch orders share one transaction: beyond a hundred nothing is gained
+	// per order (measured), and one transaction must stay short.
 	maxCommitBatch = 500
 	// commitWriters commit at once: one prepares while the other waits for the disk.
 	commitWriters = 2
-	// maxCommitting requests take locks and wait for transactions at once: enough
-	// for two transactions of a hundred orders and what gathers behind them.
+	// maxCommitting requests take locks and wait for transactions at once: enough for
+	// two transactions of a hundred orders, and for those that gather behind them.
 	maxCommitting = 256
-	// maxCommitQueue orders wait; what more arrives is told to come again at
-	// once, because it could not be served within its budget anyway.
+	// maxCommitQueue orders wait. Further ones are refused at once, because they could
+	// not be made within their time anyway.
 	maxCommitQueue = 8192
 )
 
@@ -65,9 +65,9 @@ func (s *syncSeller) overload(context.Context, string, string) error { return ni
 
 func (s *syncSeller) locksItself() bool { return false }
 
-// sell creates the order in a transaction it shares with others. From here
-// on a client that hangs up changes nothing: the order is decided, and the
-// user's lock is held until it is.
+// sell creates the order in a transaction with others. From here on it makes no
+// difference when the client hangs up: the user's lock is held until the order is
+// decided.
 func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
 	if err := lost(lease); err != nil { //nolint:contextcheck // the lock has a life of its own
 		s.unlock(ctx, lease, userID)
@@ -97,11 +97,11 @@ func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, vouche
 	return s.answer(voucherID, outcome)
 }
 
-// create commits orders in one transaction, and voucher by voucher when the
-// database refuses that: one voucher's trouble must refuse no other's buyers.
+// create commits orders in one transaction. If that fails it commits them voucher by
+// voucher, because one voucher's trouble must refuse no buyer of another one.
 func (s *syncSeller) create(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
 	outcomes, err := s.Store.CreateOrders(ctx, orders)
-	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // only the same ids again could tell
+	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // then some may have been committed
 		return outcomes, err
 	}
 	members := map[string][]int{}
@@ -129,9 +129,9 @@ func (s *syncSeller) create(ctx context.Context, orders []model.Order) ([]model.
 	return outcomes, nil
 }
 
-// settle holds the user's lock until the order is decided, behind a client
-// that has been answered. The commit queue bounds how many there are, its
-// timeout how long they last.
+// settle holds the user's lock until the order is decided, although the client has been
+// answered. The queue of the commits bounds how many such orders there are, their
+// timeout how long each of them lasts.
 func (s *syncSeller) settle(ctx context.Context, ticket *batch.Ticket[model.Order, model.Outcome], lease model.Lease, order model.Order) {
 	s.Metrics.Unknown()
 	ctx = context.WithoutCancel(ctx)
@@ -164,8 +164,8 @@ func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Dur
 	return own(order, userID)
 }
 
-// unheard makes UNAVAILABLE of NOT_FOUND while the database is sold from in
-// another order mode: an order may be processing that this instance cannot see.
+// unheard makes UNAVAILABLE of NOT_FOUND while the database is sold from in another
+// order mode: this instance cannot see the orders that are processing.
 func (s *syncSeller) unheard(err error) error {
 	if model.CodeOf(err) != model.CodeNotFound {
 		return err

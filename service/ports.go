@@ -8,15 +8,15 @@ import (
 
 // OrderStore keeps orders.
 type OrderStore interface {
-	// CreateOrders commits what can be committed of the orders in one
-	// transaction and says of each what became of it. An error that wraps
-	// model.ErrUnknownOutcome means that only the same ids again can tell.
+	// CreateOrders commits in one transaction those of the orders that it can, and
+	// returns the outcome of each. After an error that wraps model.ErrUnknownOutcome,
+	// only a call with the same ids can tell.
 	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Cancel cancels a user's unpaid order and gives its unit back. A canceled
-	// one comes back as it is, not changed; any other is ILLEGAL_STATE.
+	// Cancel cancels a user's unpaid order and gives its unit back. A canceled one is
+	// returned as it is, not changed; an order in another status is ILLEGAL_STATE.
 	Cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
@@ -35,12 +35,12 @@ type VoucherStore interface {
 
 // Stock is what the two order modes do differently with what is for sale.
 type Stock interface {
-	// Created is told of a new voucher, and Patched of a changed one.
+	// Created follows the making of a voucher, and Patched its change.
 	Created(ctx context.Context, voucherID string)
 	Patched(ctx context.Context, v model.Voucher)
 	Change(ctx context.Context, voucherID string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
-	// Rebuild closes the hot copy and has it made anew.
+	// Rebuild closes the hot copy and has it rebuilt.
 	Rebuild(ctx context.Context, voucherID string) error
 }
 
@@ -54,37 +54,37 @@ type AccountStore interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
-	// Reserve takes one unit for each request, or says of each why not. An
-	// error means that nothing happened, or wraps model.ErrUnknownOutcome.
+	// Reserve takes one unit for each request, or says why not. An error means that
+	// nothing happened, or wraps model.ErrUnknownOutcome.
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
-	// Confirm tells of each reservation whether its hot copy is open still, and
-	// with an error of none of which it is not known.
+	// Confirm tells of each reservation whether its hot copy is known to be still open.
+	// With an error it may not be known of some.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// Release gives back the unit of a closed order; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
 	// Pending finds an order that is not known to be persisted. An absent one of
 	// a closed hot copy is model.ErrCopyClosed.
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
-	// OrderOf finds a user's order: empty for none, with the reservation when it
-	// is not known to be persisted.
+	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
+	// reservation while it is not known to be persisted.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// OrdersOf is OrderOf of several buyers in one call. What cannot be told is
-	// empty.
+	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found
+	// now is left empty.
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
-	// Processing is one page of all users' orders of a voucher that are not
-	// known to be persisted, newest first; model.ErrCopyClosed.
+	// Processing is one page of all users' orders of a voucher that are not known to
+	// be persisted, newest first. A closed hot copy is model.ErrCopyClosed.
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	// EachProcessing calls yield with all of them.
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	// Watch calls settled with orders that have left processing, and missed when
-	// it may have lost some, until ctx ends.
+	// messages about some may have been lost, until ctx ends.
 	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
 }
 
-// Queue makes promises durable.
+// Queue carries reservations to the workers.
 type Queue interface {
-	// Publish returns when the reservations are durably queued. After an error
-	// they may be all the same.
+	// Publish returns when the reservations are durably queued. After an error they
+	// may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
 	// BacklogOf is Backlog of one voucher's messages.

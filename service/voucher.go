@@ -10,8 +10,8 @@ import (
 	"seckill/service/cache"
 )
 
-// announceTimeout bounds the message that tells other instances of a change;
-// without it they still learn of it by the age of their cache entries.
+// announceTimeout bounds the message that tells other instances of a change. Without
+// it their cache entries are out of date for less than a second.
 const announceTimeout = 500 * time.Millisecond
 
 // Vouchers looks after what is sold.
@@ -23,9 +23,8 @@ type VoucherDeps struct {
 	Stock    Stock           // SyncStock, or a worker's
 	Cache    *cache.Vouchers // this instance's
 	Announce Announce
-	// Selling makes changes be refused while the database is not sold from in this
-	// instance's order mode: it could not tell those who sell, and knows nothing of
-	// what they have reserved.
+	// Selling refuses changes while the database is sold from in another order mode:
+	// this instance could not tell the hot copies, and does not know what is reserved.
 	Selling Selling
 	Log     *slog.Logger
 }
@@ -33,7 +32,7 @@ type VoucherDeps struct {
 // NewVouchers makes the service.
 func NewVouchers(deps VoucherDeps) *Vouchers { return &Vouchers{deps} }
 
-// SyncStock is the stock in the database, and there is no other one.
+// SyncStock is the stock of the order mode sync: that of the database alone.
 type SyncStock struct{ Store VoucherStore }
 
 // Created is Stock's.
@@ -67,8 +66,7 @@ func (s *Vouchers) changeable(id string) error {
 	return s.Selling()
 }
 
-// Get returns a voucher as it is now. Drafts and archived ones exist for
-// administrators only.
+// Get returns a voucher as it is now. Only administrators see drafts and archived ones.
 func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
 	if !model.ValidID(id) {
 		return model.Voucher{}, model.NotFound("voucher")
@@ -88,7 +86,7 @@ func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	return s.Cache.List(ctx, q, s.Store.List)
 }
 
-// Create puts a voucher up; it is on sale at its BeginAt with nothing else to do.
+// Create makes a voucher, which is on sale from its BeginAt without further calls.
 func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
 	if v.State == "" {
 		v.State = model.VoucherPublished
@@ -138,7 +136,7 @@ func (s *Vouchers) ChangeStock(
 	}
 	v, err := s.Stock.Change(ctx, id, change, once)
 	s.changed(ctx, id)
-	if err != nil || once.Key != "" { // a repeated key gets the first answer again, whatever is left by then
+	if err != nil || once.Key != "" { // a repeated key gets the first answer again, not what is left by then
 		return v, err
 	}
 	return s.Cache.Shown(ctx, v), nil
@@ -160,8 +158,8 @@ func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	return s.Stock.Audit(ctx, id)
 }
 
-// Rebuild closes a voucher's hot copy and makes it anew behind the caller's
-// back. CONFLICT in order mode sync: there is none.
+// Rebuild closes a voucher's hot copy and has it rebuilt in the background. In the
+// order mode sync it answers CONFLICT: there is no hot copy.
 func (s *Vouchers) Rebuild(ctx context.Context, id string) error {
 	if err := s.Stock.Rebuild(ctx, id); err != nil {
 		return err
@@ -170,13 +168,13 @@ func (s *Vouchers) Rebuild(ctx context.Context, id string) error {
 	return nil
 }
 
-// changed drops the cache entries of a voucher here and everywhere. It is called
-// after failed changes too: their COMMIT may have happened all the same.
+// changed drops the cache entries of a voucher. It is called after failed changes too,
+// because their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	announceChange(ctx, s.Cache, s.Announce, s.Log, id)
 }
 
-// announceChange drops the cache entries of a voucher here and everywhere.
+// announceChange drops a voucher's cache entries, of this instance and of all others.
 func announceChange(ctx context.Context, entries *cache.Vouchers, announce Announce, log *slog.Logger, id string) {
 	entries.Drop(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)

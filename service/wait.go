@@ -14,38 +14,42 @@ import (
 const (
 	// maxWait is the longest a status request waits: the contract's cap.
 	maxWait = 30 * time.Second
-	// lookEvery is when a waiting request looks by itself, because messages may be
-	// lost. It looks at the hot copy: the database must not be polled.
+	// lookEvery is between two looks of a waiting request of its own, because messages
+	// may be lost. They are at the hot copy: the database must not be polled.
 	lookEvery = time.Second
 	// lookTimeout bounds one look at an order, and one query for rows.
 	lookTimeout = 3 * time.Second
-	// maxWaiters bounds the memory of the requests that are woken. Those on top of
-	// them only look by themselves.
+	// maxWaiters bounds the memory of the requests that are woken. Further requests are
+	// not woken, and only look from time to time.
 	maxWaiters = 50_000
-	// watchPause is between two tries to hear of settled orders.
+	// watchPause is between two tries to subscribe to the messages about settled orders.
 	watchPause = time.Second
 )
 
 // waiters are the requests that wait for an order to leave processing.
 type waiters struct {
 	mu      sync.Mutex
-	byOrder map[string][]chan struct{}
+	byOrder map[string]map[chan struct{}]struct{}
 	count   int
 	limit   int
 
 	draining chan struct{}
-	drained  sync.Once
+	drain    func() // closes draining: all waiting requests answer with what is known now
 	metrics  *telemetry.Admission
 }
 
 func newWaiters(metrics *telemetry.Admission) *waiters {
-	return &waiters{
-		byOrder: map[string][]chan struct{}{}, limit: maxWaiters, draining: make(chan struct{}), metrics: metrics,
+	w := &waiters{
+		byOrder: map[string]map[chan struct{}]struct{}{}, limit: maxWaiters,
+		draining: make(chan struct{}), metrics: metrics,
 	}
+	w.drain = sync.OnceFunc(func() { close(w.draining) })
+	return w
 }
 
 // join returns a channel that gets a token whenever the order may have left
-// processing, and how to leave. When there are too many it never gets one.
+// processing, and a function that ends the wait. When too many requests wait, the
+// channel gets none.
 func (w *waiters) join(orderID string) (woken <-chan struct{}, leave func()) {
 	w.metrics.Waits(1)
 	w.mu.Lock()
@@ -55,7 +59,10 @@ func (w *waiters) join(orderID string) (woken <-chan struct{}, leave func()) {
 	}
 	w.count++
 	mine := make(chan struct{}, 1)
-	w.byOrder[orderID] = append(w.byOrder[orderID], mine)
+	if w.byOrder[orderID] == nil {
+		w.byOrder[orderID] = map[chan struct{}]struct{}{}
+	}
+	w.byOrder[orderID][mine] = struct{}{}
 	return mine, func() { w.leave(orderID, mine) }
 }
 
@@ -64,19 +71,9 @@ func (w *waiters) leave(orderID string, mine chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--
-	others := w.byOrder[orderID]
-	for i, other := range others {
-		if other == mine {
-			others[i] = others[len(others)-1]
-			others = others[:len(others)-1]
-			break
-		}
-	}
-	if len(others) == 0 {
+	if delete(w.byOrder[orderID], mine); len(w.byOrder[orderID]) == 0 {
 		delete(w.byOrder, orderID)
-		return
 	}
-	w.byOrder[orderID] = others
 }
 
 // settled wakes the requests that wait for the orders.
@@ -88,7 +85,7 @@ func (w *waiters) settled(orderIDs []string) {
 	}
 }
 
-// missed wakes all of them: messages may have been lost.
+// missed wakes all waiting requests: messages may have been lost.
 func (w *waiters) missed() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,18 +95,15 @@ func (w *waiters) missed() {
 }
 
 func (w *waiters) wake(orderID string) {
-	for _, waiter := range w.byOrder[orderID] {
+	for waiter := range w.byOrder[orderID] {
 		select {
 		case waiter <- struct{}{}:
-		default: // it has not looked since the last one
+		default: // it has not looked since the token before
 		}
 	}
 }
 
-// drain has all of them answered with what is known now.
-func (w *waiters) drain() { w.drained.Do(func() { close(w.draining) }) }
-
-// watch hears of settled orders until ctx ends.
+// watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
 	for {
 		err := s.Hot.Watch(ctx, s.waiters.settled, s.waiters.missed)
@@ -121,12 +115,12 @@ func (s *asyncSeller) watch(ctx context.Context) {
 	}
 }
 
-// await returns an order as soon as it is not processing any more, at most
-// after the wait, and then as it is.
+// await returns an order as soon as it is not processing any more, or as it is when
+// the wait is over.
 func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	end := time.NewTimer(min(wait, maxWait))
 	defer end.Stop()
-	// Joined first, looked second: whatever is settled in between wakes.
+	// Join before the look: an order that is settled in between wakes the request.
 	woken, leave := s.waiters.join(orderID)
 	defer leave()
 	order, err := s.look(ctx, userID, orderID)
@@ -139,8 +133,8 @@ func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait ti
 		gone := false
 		select {
 		case <-woken:
-			// The row was committed before the message was sent, and a hot copy
-			// that is closed may name the order still.
+			// The row was committed before the message was sent. The hot copy is not
+			// asked, because a closed one may still name the order.
 			gone = true
 		case <-tick.C:
 			gone = s.left(ctx, orderID)
@@ -161,8 +155,8 @@ func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait ti
 	return order, nil
 }
 
-// left reports whether the hot copy has let go of an order. One that is closed
-// or cannot be reached does not say so: the worker that commits the row will.
+// left reports whether an order has left its hot copy. When the hot copy is closed or
+// cannot be reached it is false: the message about the committed row still comes.
 func (s *asyncSeller) left(ctx context.Context, orderID string) bool {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -128,7 +128,7 @@ type HotCopies interface {
 // Queue carries reservations to the workers, and keeps the dead letters.
 type Queue interface {
 	// Publish returns when the reservations are durably queued. After an error
-	// they may be all the same.
+	// they may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
 	// BacklogOf is Backlog of one voucher's messages; only the last sequence is
