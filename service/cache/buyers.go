@@ -12,22 +12,21 @@ import (
 )
 
 const (
-	// maxRemembered bounds the buyers one sold-out voucher keeps in memory
-	// (1.8 MB a million at the rate below). A larger sale goes without the
-	// flag: every request takes the whole road, slower and as right.
+	// maxRemembered bounds the buyers of one sold-out voucher in memory (1.8 MB a
+	// million at the rate below). In a larger sale no request is refused from the cache
+	// as SOLD_OUT: all take the whole road, which is slower and as right.
 	maxRemembered = 4_000_000
 	// falseBuyers is how often a user without an order is taken for a buyer: such a
-	// request goes on to the database, and gets the right answer there.
+	// request takes the whole road, and gets the right answer there.
 	falseBuyers = 0.001
-	// buyersGrace is how long the requests that found a voucher sold out wait
-	// for its buyers, some ten thousand of them. Longer lists are read in the
-	// background, and until then every request takes the whole road.
+	// buyersGrace is how long the requests that found a voucher sold out wait for its
+	// buyers: long enough to read some ten thousand. The reading of more goes on in the
+	// background, and until its end every request takes the whole road.
 	buyersGrace = 50 * time.Millisecond
-	// buyersTimeout bounds such a reading: maxRemembered took 13 s.
+	// buyersTimeout bounds a reading of buyers: maxRemembered took 13 s.
 	buyersTimeout = time.Minute
-	// buyersPause is between two readings of one voucher's buyers, so that
-	// changes in quick succession, or a database in trouble, are not answered
-	// with one long reading after the other.
+	// buyersPause is between two readings of one voucher's buyers, so that many changes,
+	// or a database in trouble, do not cause one long reading after the other.
 	buyersPause = time.Second
 )
 
@@ -38,20 +37,20 @@ var (
 	errOvertaken = errors.New("the voucher changed meanwhile")
 )
 
-// buyers is the set of users with a live order of a sold-out voucher. It may
-// take a stranger for a buyer, never a buyer for a stranger.
+// buyers is the set of users with a live order of a sold-out voucher. It may take a
+// user without an order for a buyer, but never a buyer for a user without an order.
 type buyers struct {
-	version int64 // of the voucher that was seen sold out before they were read
+	version int64 // of the sold-out voucher, which was read before the buyers
 	filter  *bloom.BloomFilter
 }
 
 // mayInclude reports whether the user may have an order.
 func (b *buyers) mayInclude(userID string) bool { return b.filter.TestString(userID) }
 
-// buyersOf returns the buyers of a voucher that was seen sold out, or nil while
-// they are not known. Reading them after that is what makes the set complete:
-// each of them had committed before nothing remained. While the version
-// stays the same nothing was sold or given back, and the same people have orders.
+// buyersOf returns the buyers of a voucher that was seen sold out, or nil while they
+// are not known. The set is complete because the buyers are read after the voucher:
+// each order was committed before nothing remained. While the version stays the same
+// no unit is sold or given back, and so the buyers stay the same.
 func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 	if known := s.buyers.Load(); known != nil && known.version == v.Version {
 		return known
@@ -63,20 +62,21 @@ func (c *Vouchers) buyersOf(s *slot, v model.Voucher) *buyers {
 	c.jobs.Go(func() {
 		defer s.reading.Store(false)
 		done <- c.readBuyers(s, v)
-		c.wait(buyersPause)
+		select {
+		case <-time.After(buyersPause):
+		case <-c.closing:
+		}
 	})
-	grace := time.NewTimer(buyersGrace)
-	defer grace.Stop()
 	select {
 	case read := <-done:
 		return read
-	case <-grace.C:
+	case <-time.After(buyersGrace):
 		return nil
 	}
 }
 
-// readBuyers reads the buyers into the slot, and into its entry if that is still of
-// the same version.
+// readBuyers reads the buyers into the slot, and into the slot's entry if that is still
+// of the same version.
 func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	ctx, cancel := context.WithTimeout(context.Background(), buyersTimeout)
 	defer cancel()
@@ -101,17 +101,7 @@ func (c *Vouchers) readBuyers(s *slot, v model.Voucher) *buyers {
 	if held := s.entry.Load(); held != nil && held.buyers == nil && held.soldOut() && held.voucher.Version == v.Version {
 		completed := *held
 		completed.buyers = read
-		s.entry.CompareAndSwap(held, &completed) // a newer entry has found them itself
+		s.entry.CompareAndSwap(held, &completed) // a newer entry has them already
 	}
 	return read
-}
-
-// wait waits, but not for a cache that closes.
-func (c *Vouchers) wait(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.closing:
-	}
 }

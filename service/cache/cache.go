@@ -1,5 +1,5 @@
-// Package cache holds what one instance remembers of vouchers for less than a
-// second. Most of a flash sale's traffic is answered from it, without a call to a
+// Package cache holds one instance's cache entries of vouchers, for less than a second
+// each. Most of a flash sale's requests are answered from them, without a call to a
 // server.
 package cache
 
@@ -21,25 +21,24 @@ import (
 )
 
 const (
-	// maxAge is how old an entry may get before it is no longer answered
-	// from: a restock, a pause or a moved window is obeyed within one second
-	// even when every message about it was lost, so an answer must be on its
-	// way a little earlier than that.
+	// maxAge is the age from which an entry answers no request. A restock, a pause or a
+	// moved window is obeyed within one second even when every message about it was
+	// lost, and an answer needs a little time on its way.
 	maxAge = 900 * time.Millisecond
-	// refreshAge is when an entry that is in use is read anew behind the
-	// requests' backs, so that none of them waits for the database.
+	// refreshAge is the age from which an entry in use is read anew in the background,
+	// so that no request waits for the database.
 	refreshAge = 300 * time.Millisecond
 	// maxEntries bounds the memory; far more vouchers than are on sale at once.
 	maxEntries = 10_000
-	// readTimeout bounds one reading. It is what an attempt to buy may take in all:
-	// a database that is slow now is no reason to give up earlier.
+	// readTimeout bounds one reading. An attempt to buy may take as long: a request need
+	// not give up earlier because the database is slow.
 	readTimeout = 4 * time.Second
 	// maxReadBatch vouchers are read by one query.
 	maxReadBatch = 500
 	// readers query at once; further reads gather behind them.
 	readers = 2
-	// maxReadings is how often a reading that was overtaken by a change is
-	// repeated before the request is told to come again.
+	// maxReadings is how often a voucher is read for a request while changes void what
+	// was read. After that the client is told to come again.
 	maxReadings = 3
 )
 
@@ -47,8 +46,8 @@ const (
 // one query.
 type Vouchers struct {
 	source  source
-	reader  *batch.Group[string, reading] // for entries
-	views   *batch.Group[string, reading] // for people
+	reader  *batch.Group[string, reading] // reads vouchers for entries
+	views   *batch.Group[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
 	jobs    sync.WaitGroup
@@ -60,22 +59,21 @@ type Vouchers struct {
 // slot holds the entry of one voucher.
 type slot struct {
 	entry      atomic.Pointer[entry]
-	dropped    atomic.Pointer[time.Time] // entries asked for before then are void
+	dropped    atomic.Pointer[time.Time] // entries asked for before this time are void
 	refreshing atomic.Bool
 
 	buyers  atomic.Pointer[buyers] // as they were last read
-	reading atomic.Bool            // they are being read, or were a moment ago
+	reading atomic.Bool            // the buyers are being read, or were a moment ago
 }
 
-// OfDatabase makes an empty cache of what the database sells; Close ends its
-// readers.
+// OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
 func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	reader := batch.New(dbReader{db}.read, readOptions())
 	return newVouchers(dbReader{db}, reader, reader, metrics, log)
 }
 
-// OfHotCopies makes an empty cache of what hot copies sell: vouchers are read from
-// them, and from the database where they are closed.
+// OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
+// hot copies, and from the database where those are closed.
 func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	source := &hotReader{db: dbReader{db}, hot: hot, log: log}
 	return newVouchers(source, batch.New(source.read, readOptions()), batch.New(source.views, readOptions()), metrics, log)
@@ -106,8 +104,8 @@ func (c *Vouchers) Close(ctx context.Context) {
 	c.jobs.Wait()
 }
 
-// Read returns a voucher as it is now, never an entry: the query was sent after
-// Read was called, but is shared with others who asked meanwhile.
+// Read returns a voucher as it is now, never from an entry: its query is sent after
+// the call, and shared with other calls of that time.
 func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	read, err := c.views.Do(ctx, id)
 	if err = errors.Join(err, read.err); err != nil {
@@ -119,8 +117,8 @@ func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	return *read.voucher, nil
 }
 
-// List returns one page of vouchers as they are sold, newest first; list reads the
-// database's.
+// List returns one page of vouchers with what is left of them, newest first; list reads
+// a page from the database.
 func (c *Vouchers) List(
 	ctx context.Context, q model.VoucherQuery, list func(context.Context, model.VoucherQuery) (model.VoucherPage, error),
 ) (model.VoucherPage, error) {
@@ -135,11 +133,11 @@ func (c *Vouchers) List(
 		if len(page.Items) > 0 || page.NextCursor == "" {
 			return page, nil
 		}
-		q.Cursor = page.NextCursor // an empty page with more behind it is of no use
+		q.Cursor = page.NextCursor // an empty page is of no use while more follow
 	}
 }
 
-// Shown is one voucher as it is sold.
+// Shown is one voucher with what is left of it.
 func (c *Vouchers) Shown(ctx context.Context, v model.Voucher) model.Voucher {
 	return c.source.sold(ctx, []model.Voucher{v}, "")[0]
 }
@@ -167,13 +165,13 @@ func (c *Vouchers) DropAll() {
 	}
 }
 
-// SoldOut voids an entry that does not know yet that nothing is left, so that the
-// next request is answered from memory.
+// SoldOut voids an entry that still shows units left, so that the next requests are
+// answered from a new one.
 func (c *Vouchers) SoldOut(id string) {
 	c.dropIf(id, func(held *entry) bool { return held.voucher.Remaining > 0 })
 }
 
-// Closed voids an entry that does not know yet that the hot copy is closed.
+// Closed voids an entry that still shows the hot copy open.
 func (c *Vouchers) Closed(id string) {
 	c.dropIf(id, func(held *entry) bool { return !held.closed })
 }
@@ -186,8 +184,8 @@ func (c *Vouchers) dropIf(id string, outdated func(held *entry) bool) {
 	}
 }
 
-// Refusal answers a user who wants to buy, as far as this instance knows: nil means
-// that the request may go on, model.ErrCopyClosed that going on is of no use now.
+// Refusal answers a request to buy from the cache entry: nil means that the request may
+// go on, model.ErrCopyClosed that the hot copy is closed.
 func (c *Vouchers) Refusal(ctx context.Context, userID, id string) error {
 	held, err := c.entry(ctx, id)
 	if err != nil {
@@ -250,7 +248,7 @@ func (s *slot) fresh(now time.Time) *entry {
 	return held
 }
 
-// refresh reads anew, and lets no request wait for it.
+// refresh reads an entry anew in the background.
 func (c *Vouchers) refresh(id string, s *slot) {
 	if !s.refreshing.CompareAndSwap(false, true) {
 		return
@@ -261,7 +259,7 @@ func (c *Vouchers) refresh(id string, s *slot) {
 	})
 }
 
-// load reads one voucher for all who wait for it.
+// load reads one voucher into its entry, for all requests that wait for it.
 func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
 	return c.loading.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)

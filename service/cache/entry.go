@@ -21,12 +21,13 @@ func (e *entry) soldOut() bool {
 	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Refusal(e.voucher.ServerTime) == nil
 }
 
-// refusal answers what can be told without asking a server: nil means "ask",
-// model.ErrCopyClosed that asking is of no use. This instance's clock may be
-// minutes off, so the clock of the database (or of the hot copy) at the
-// reading is carried on by the time that has passed since. The reading
-// happened somewhere between asked and told, which leaves a margin at both
-// edges of the window; inside it the seller decides.
+// refusal answers what can be told without asking a server: nil means that the seller
+// must be asked, model.ErrCopyClosed that the hot copy is closed.
+//
+// This instance's clock may be minutes off. So the time is that of the database (or of
+// the hot copy) at the reading, plus what has passed since. The reading happened
+// between asked and told, which leaves a margin at both edges of the window, in which
+// the seller decides.
 func (e *entry) refusal(userID string, now time.Time) error {
 	if e.missing != nil {
 		return e.missing
@@ -38,10 +39,10 @@ func (e *entry) refusal(userID string, now time.Time) error {
 		return last
 	}
 	if first != nil || last != nil {
-		return nil //nolint:nilerr // between the two readings: only who sells can tell
+		return nil //nolint:nilerr // within the margin: only the seller can tell
 	}
 	if e.closed {
-		return model.ErrCopyClosed // also if it was sold out before: units may have come back
+		return model.ErrCopyClosed // also when nothing remains: units may have come back
 	}
 	if e.voucher.Remaining <= 0 && e.buyers != nil && !e.buyers.mayInclude(userID) {
 		return model.SoldOut()

@@ -14,11 +14,11 @@ import (
 
 const (
 	// hotReadTimeout bounds one reading of hot copies. They answer in less than a
-	// millisecond; where they hang, the database must still be asked within the
-	// time of a request.
+	// millisecond; when they hang, a request's time must be enough to ask the database
+	// too.
 	hotReadTimeout = 1500 * time.Millisecond
-	// statsTries is how often counts that do not add up are taken again: orders
-	// are canceled between the two looks, which is over in milliseconds.
+	// statsTries is how often counts that do not add up are taken: an order may have
+	// been canceled between the two looks, which are milliseconds apart.
 	statsTries = 3
 )
 
@@ -33,7 +33,7 @@ type Database interface {
 
 // HotCopies sell in the order mode async.
 type HotCopies interface {
-	// Read answers each of the ids; one that is not loaded is closed. With an
+	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
 	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Buyers calls yield with every user who has a reserved or a live order, at
@@ -48,17 +48,17 @@ type reading struct {
 	err     error          // it could not be read, though others could
 }
 
-// source is what sells the vouchers.
+// source reads vouchers from where an order mode sells them.
 type source interface {
-	// buyers calls yield with every user who has an order of a sold-out voucher,
-	// at least once. After errOvertaken nothing is to be made of them.
+	// buyers calls yield with every user who has an order of a sold-out voucher, at
+	// least once. After errOvertaken the users are not all of them.
 	buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error
-	// query is what the database is to be asked for a page of vouchers.
+	// query turns a query for a page of vouchers into that for the database.
 	query(q model.VoucherQuery) model.VoucherQuery
-	// sold shows vouchers as they are sold. When a phase was asked for, those that
-	// turn out to be in another one are left out.
+	// sold shows in the database's vouchers what is left where they are sold. Those
+	// that turn out not to be in the phase, if one is given, are left out.
 	sold(ctx context.Context, vouchers []model.Voucher, phase model.Phase) []model.Voucher
-	// stats completes the counts of the database, which count makes.
+	// stats completes the counts of the database, which the function count reads.
 	stats(ctx context.Context, id string, count func(context.Context, string) (model.Stats, error)) (model.Stats, error)
 }
 
@@ -105,9 +105,8 @@ type hotReader struct {
 	log     *slog.Logger
 }
 
-// read reads vouchers from their hot copies where those are open. Whether
-// another one can be bought at all the database knows: it may have ended, or
-// never have existed.
+// read reads vouchers from their hot copies where those are open, and the others from
+// the database: their sale may be over, or they may not exist.
 func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	hot, hotErr := r.look(ctx, ids)
 	read := make([]reading, len(ids))
@@ -134,7 +133,7 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 			read[i].err = err
 		case !exists:
 		case !known && v.Refusal(v.ServerTime) == nil:
-			// Not known to be closed: an older entry may be used on.
+			// The hot copy may be open: an older entry stays in use.
 			read[i].err = model.Unavailable("The sale cannot be looked at.", hotErr)
 		default:
 			read[i] = reading{voucher: &v, closed: true}
@@ -143,8 +142,8 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 	return read, nil
 }
 
-// views reads vouchers from the database, because hot copies know no titles,
-// and shows of them what is left in the hot copies.
+// views reads vouchers from the database, because hot copies have no titles, and shows
+// in them what is left in the hot copies.
 func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) {
 	read, err := r.db.read(ctx, ids)
 	if err != nil {
@@ -160,8 +159,8 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 	return read, nil
 }
 
-// buyers reads who has a mark in the hot copy. The copy is looked at once more
-// behind that: one that was closed or rebuilt meanwhile may have shown none.
+// buyers reads the users who have a mark in the hot copy. After that it looks at the
+// hot copy once more: if it was closed or rebuilt meanwhile, marks may be missing.
 func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(userID string) error) error {
 	err := r.hot.Buyers(ctx, v.ID, yield)
 	if errors.Is(err, model.ErrCopyClosed) {
@@ -194,9 +193,8 @@ func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.Ho
 	return hot, err
 }
 
-// shownAs is a voucher as it is sold from an open hot copy: what is left, and
-// the clock. The two halves of what is left (stock = remaining + reserved +
-// live) must come from one place. A hot copy that is not open changes nothing.
+// shownAs is a voucher with the numbers and the clock of its hot copy, if that is open.
+// Stock and remaining must come from one place (stock = remaining + reserved + live).
 func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	if hot.State != model.CopyOpen {
 		return v
@@ -205,8 +203,8 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	return v.At(hot.Voucher.ServerTime)
 }
 
-// query asks for live and sold-out vouchers alike: which of the two a voucher is,
-// its hot copy knows.
+// query asks for both live and sold-out vouchers: only the hot copy knows in which of
+// the two phases a voucher is.
 func (r *hotReader) query(q model.VoucherQuery) model.VoucherQuery {
 	if q.Phase == model.PhaseLive || q.Phase == model.PhaseSoldOut {
 		q.Phase, q.OnSale = "", true
@@ -229,9 +227,9 @@ func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase mo
 	return slices.DeleteFunc(vouchers, func(v model.Voucher) bool { return phase != "" && v.Phase != phase })
 }
 
-// stats counts the reserved orders besides. They have no rows yet: they are what
-// neither remains nor is sold. Rows are counted first, because then an order that
-// is persisted in between is counted as reserved, not twice.
+// stats counts the reserved orders too. They have no rows yet: they are the units that
+// neither remain nor are sold. The rows are counted first, so that an order that is
+// persisted in between counts as reserved, and not twice.
 func (r *hotReader) stats(
 	ctx context.Context, id string, count func(context.Context, string) (model.Stats, error),
 ) (model.Stats, error) {
