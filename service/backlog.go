@@ -66,9 +66,9 @@ type backlogOfVoucher struct {
 
 // backlogSeen is one look at the queue.
 type backlogSeen struct {
-	age      time.Duration
-	messages int64
-	at       time.Time
+	model.Backlog
+
+	at time.Time // before the queue was asked
 }
 
 func newBacklogWatch(
@@ -100,7 +100,7 @@ func (w *backlogWatch) look(ctx context.Context) error {
 		return err
 	}
 	w.metrics.Backlog(backlog.Age, backlog.Messages)
-	w.latest.Store(&backlogSeen{age: backlog.Age, messages: backlog.Messages, at: asked})
+	w.latest.Store(&backlogSeen{backlog, asked})
 	for _, id := range w.wanted() {
 		asked := time.Now()
 		own, err := w.queue.BacklogOf(ctx, id)
@@ -109,7 +109,7 @@ func (w *backlogWatch) look(ctx context.Context) error {
 		}
 		w.mu.Lock()
 		if v := w.vouchers[id]; v != nil {
-			v.seen = &backlogSeen{age: own.Age, messages: own.Messages, at: asked}
+			v.seen = &backlogSeen{own, asked}
 		}
 		w.mu.Unlock()
 	}
@@ -152,13 +152,13 @@ func (w *backlogWatch) of(voucherID string) *backlogSeen {
 func (w *backlogWatch) refusal(voucherID string) error {
 	all := w.latest.Load()
 	seen := all
-	if all.age > w.maxAge {
+	if all.Age > w.maxAge {
 		seen = w.of(voucherID)
 	}
 	if seen == nil { // until the first look, the oldest message may be this voucher's
 		seen = all
 	}
-	switch late := seen.age - w.maxAge; {
+	switch late := seen.Age - w.maxAge; {
 	case late > 0:
 		w.metrics.RefusedForBacklog()
 		refused := model.Unavailable("Too many orders are waiting to be made.", nil)
@@ -175,8 +175,8 @@ func (w *backlogWatch) refusal(voucherID string) error {
 // empty reports whether a voucher is known to have no message in the queue.
 func (w *backlogWatch) empty(voucherID string) bool {
 	seen := w.latest.Load()
-	if seen.messages > 0 {
+	if seen.Messages > 0 {
 		seen = w.of(voucherID)
 	}
-	return seen != nil && seen.messages == 0 && time.Since(seen.at) < backlogUnknownAfter
+	return seen != nil && seen.Messages == 0 && time.Since(seen.at) < backlogUnknownAfter
 }

@@ -213,11 +213,9 @@ func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, vo
 	try := &reserving{asyncSeller: s, lease: lease}
 	defer try.giveBack(ctx)
 	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil}
-	unique, err := ids.New()
-	if err != nil {
+	if err := try.newID(); err != nil {
 		return model.Reservation{}, err
 	}
-	try.asked.OrderID = model.OrderID(unique, voucherID)
 	for range admissionAttempts {
 		answer, err := try.ask(ctx)
 		if err != nil {
@@ -244,6 +242,13 @@ type reserving struct {
 }
 
 func (r *reserving) giveBack(ctx context.Context) { r.unlock(ctx, r.lease, r.asked.UserID) }
+
+// newID gives the order an id that no other order has.
+func (r *reserving) newID() error {
+	unique, err := ids.New()
+	r.asked.OrderID = model.OrderID(unique, r.asked.VoucherID)
+	return err
+}
 
 // ask asks the hot copy for the unit. From here on it makes no difference when the
 // client hangs up: the user's lock is held until it is known whether the unit is

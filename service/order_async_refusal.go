@@ -7,31 +7,24 @@ import (
 	"log/slog"
 
 	"seckill/internal/batch"
-	"seckill/internal/ids"
 	"seckill/model"
 )
 
 // overcome deals with a hot copy's refusal. Nil means that the obstacle is gone, and
 // that it is worth asking once more.
 func (r *reserving) overcome(ctx context.Context, refusal error) error {
-	if errors.Is(refusal, model.ErrCopyClosed) {
-		return r.closed(ctx)
-	}
-	if errors.Is(refusal, model.ErrOrderClosed) {
-		// An order of this id is closed: it cannot be this request's.
-		unique, err := ids.New()
-		r.asked.OrderID = model.OrderID(unique, r.asked.VoucherID)
-		return err
-	}
 	refused, ok := errors.AsType[*model.Error](refusal)
 	switch {
-	case ok && refused.Code == model.CodeSoldOut:
-		r.Cache.SoldOut(r.asked.VoucherID)
+	case errors.Is(refusal, model.ErrCopyClosed):
+		return r.closed(ctx)
+	case errors.Is(refusal, model.ErrOrderClosed): // an order of this id is closed: it cannot be this request's
+		return r.newID()
+	case errors.Is(refusal, model.ErrUserLocked):
+		return lockBusy(refusal)
 	case ok && refused.Code == model.CodeAlreadyOrdered && refused.OrderStatus == "":
 		return r.marked(ctx, refused.OrderID)
-	}
-	if errors.Is(refusal, model.ErrUserLocked) {
-		return lockBusy(refusal)
+	case ok && refused.Code == model.CodeSoldOut:
+		r.Cache.SoldOut(r.asked.VoucherID)
 	}
 	return refusal
 }
