@@ -93,6 +93,25 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for _, id := range []string{"v0", "v1"} {
+			s.intents = append(s.intents, model.StockIntent{VoucherID: id, Stock: 5, Revision: 1, CreatedAt: time.Now()})
+		}
+		<-time.After(abandonedIntent)
+		s.on["db.dropintent"] = func() error { // of v0
+			delete(s.on, "db.dropintent")
+			return errNode
+		}
+		err := s.Reconciler.dropIntents(t.Context())
+		if !errors.Is(err, errNode) || len(s.intents) != 1 || s.intents[0].VoucherID != "v0" {
+			t.Errorf("%v, left are %+v", err, s.intents)
+		}
+	})
+}
+
 // A rebuild that opens between two readings gives what it carries another epoch,
 // in which it must be published.
 func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {

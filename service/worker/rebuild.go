@@ -148,6 +148,9 @@ func (r *Rebuilder) rebuild(ctx context.Context, voucherID string, wrong int64, 
 		if !elsewhere(run.err) && (run.err != nil || run.wrong >= wrong) {
 			return run.err
 		}
+		if elsewhere(run.err) && wrong == anyEpoch {
+			wrong = 0 // the rebuild of the other instance is as good as one's own
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, rebuildTimeout)
 	defer cancel()

@@ -132,14 +132,16 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read intended stocks: %w", err)
 	}
+	var failed []error
 	for _, intent := range intents {
 		if err := r.restore(ctx, intent); err != nil {
-			return err
+			failed = append(failed, err) // of one voucher, which holds up no other
+			continue
 		}
 		r.Metrics.Reconciled("intent", 1)
 		r.Log.InfoContext(ctx, "an intended stock was taken back", slog.String("voucher_id", intent.VoucherID))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // Patched brings a committed change to the hot copy. When it fails, the reconciler
