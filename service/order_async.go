@@ -28,9 +28,9 @@ const (
 	// maxGroup orders share one call to the hot copies, or one message: the queue
 	// takes no more in one, and nothing is gained by it.
 	maxGroup = 500
-	// publishWriters calls run at once, of the other groups too: one prepares while
-	// the other waits for the network, or for the disk.
-	publishWriters = 2
+	// groupWriters calls of each group run at once: one prepares while the other
+	// waits for the network, or for the disk.
+	groupWriters = 2
 	// maxAdmitted requests are between reserving and their answer at once: two full
 	// messages under way and two half full ones that gather behind them.
 	maxAdmitted = 1024
@@ -105,7 +105,7 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 	}
 	options := func(maxQueue int, timeout time.Duration, observe func(int)) batch.Options {
 		return batch.Options{
-			Writers: publishWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
+			Writers: groupWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
 		}
 	}
 	s.reserves = batch.New(s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))

@@ -128,7 +128,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 		"while it is published": func(s hotShop) { s.line.took = 500 * time.Millisecond },
 		"while others are published": func(s hotShop) {
 			s.line.took = 100 * time.Millisecond
-			for i := range publishWriters { // bob stands behind them
+			for i := range groupWriters { // bob stands behind them
 				go func() {
 					_, _ = s.seller.publish(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
 				}()

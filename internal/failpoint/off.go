@@ -5,8 +5,5 @@ package failpoint
 // Reach does nothing.
 func Reach(Step) {}
 
-// Has reports no defect.
-func Has(Defect) bool { return false }
-
 // Without returns an environment as it is: no variable of it is ours.
 func Without(environ []string) []string { return environ }
