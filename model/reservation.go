@@ -40,7 +40,7 @@ type ReserveRequest struct {
 	VoucherID string
 	UserID    string
 	// Locked says that the caller holds the user's lock, so that the copy need
-	// not look whether somebody else does.
+	// not look whether another program does.
 	Locked bool
 	// Anytime asks for a unit outside the window too: an operator replays what
 	// was admitted within it.
@@ -60,11 +60,11 @@ var (
 	// ErrCopyClosed says that a hot copy is not loaded, is being rebuilt, or is
 	// another one than the caller thinks: nothing can be said about the sale.
 	ErrCopyClosed = errors.New("the hot copy is closed")
-	// ErrUserLocked says that somebody else holds the user's lock.
+	// ErrUserLocked says that another program holds the user's lock.
 	ErrUserLocked = errors.New("the user's lock is held by another")
 	// ErrOrderClosed says that an admission came late: its order is closed.
 	ErrOrderClosed = errors.New("the order was closed before")
-	// ErrSuperseded says that somebody else has changed meanwhile what was to
+	// ErrSuperseded says that another process has changed meanwhile what was to
 	// be changed.
 	ErrSuperseded = errors.New("superseded by another change")
 )
