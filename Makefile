@@ -86,7 +86,7 @@ quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=100
 
 .PHONY: reopen
 reopen: deps ## a sale of a million buyers is reopened within 5 s and 100 MiB (BUYERS=1000000)
-	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service $(ARGS) -run TestASaleIsReopenedFromAStream
+	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service/worker $(ARGS) -run TestASaleIsReopenedFromAStream
 
 .PHONY: interop
 interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)

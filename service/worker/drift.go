@@ -276,11 +276,6 @@ func (c *comparison) young(r model.Reservation) bool {
 	return r.CreatedAt.After(c.hot.Voucher.ServerTime.Add(-driftAge))
 }
 
-// driftRest is the pause after a look.
-func driftRest(took time.Duration) time.Duration {
-	return max(driftPause, min(driftShare*took, driftRestMost))
-}
-
 // driftWatch compares the orders of open vouchers, one voucher after the other, also
 // while they are sold.
 type driftWatch struct {

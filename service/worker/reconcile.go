@@ -30,6 +30,11 @@ const (
 	// sweepEvery is between two looks at all watched vouchers. The looks in between are
 	// only at the busy vouchers, and notice a lost Redis.
 	sweepEvery = 5 * time.Second
+	// sweepShare is how many times what a sweep took is rested behind it, up to
+	// sweepRestMost: sweeps of however many vouchers cost no more than this part of a
+	// core.
+	sweepShare    = 100
+	sweepRestMost = 10 * time.Second
 	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
 	// is read once. In the others it is only asked whether it is loaded and has nothing
 	// reserved.
@@ -83,7 +88,7 @@ func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
 		for ctx.Err() == nil {
 			began := time.Now()
 			r.part(ctx, &r.drifts, "drift", r.lookForDrift)
-			poll.Pause(ctx, driftRest(time.Since(began)))
+			poll.Pause(ctx, rest(time.Since(began), driftShare, driftPause, driftRestMost))
 		}
 	})
 	for ctx.Err() == nil {
@@ -137,7 +142,7 @@ func (r *Reconciler) lookForDrift(ctx context.Context) error {
 // watchlist is what the looks at hot copies remember.
 type watchlist struct {
 	incarnation string    // of Redis at the latest sweep
-	swept       time.Time // the time of the latest sweep
+	due         time.Time // the time of the next sweep
 	sweeps      int
 	epochs      map[string]model.EpochRecord // of the latest sweep; not changed any more
 	// busy are the vouchers that the next look reads too: their hot copy has something
@@ -152,7 +157,8 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	r.due.begin()
 	incarnation, err := r.Hot.Incarnation(ctx)
 	lost := err == nil && incarnation != r.list.incarnation
-	if !lost && time.Since(r.list.swept) < sweepEvery {
+	began := time.Now()
+	if !lost && began.Before(r.list.due) {
 		return errors.Join(err, r.again(ctx))
 	}
 	watched, failed := r.Epochs.Watched(ctx)
@@ -170,14 +176,22 @@ func (r *Reconciler) watch(ctx context.Context) error {
 	if err == nil {
 		r.list.incarnation = incarnation
 	}
-	r.list.swept, r.list.busy = time.Now(), map[string]bool{}
+	r.list.busy = map[string]bool{}
 	r.list.sweeps++
 	r.list.epochs = make(map[string]model.EpochRecord, len(watched))
 	for _, epoch := range watched {
 		r.list.epochs[epoch.VoucherID] = epoch
 	}
 	r.drift.watched(r.list.epochs)
-	return errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
+	err = errors.Join(err, r.examine(ctx, slices.Concat(look, dropped)))
+	r.list.due = began.Add(rest(time.Since(began), sweepShare, sweepEvery, sweepRestMost))
+	return err
+}
+
+// rest is the pause behind work that took so long: share times as long, within
+// bounds.
+func rest(took time.Duration, share int, least, most time.Duration) time.Duration {
+	return max(least, min(time.Duration(share)*took, most))
 }
 
 // dropped reads the busy vouchers that are not watched any more, because their sale was

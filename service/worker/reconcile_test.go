@@ -388,3 +388,25 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 		}
 	})
 }
+
+// However many vouchers there are, a sweep costs a bounded part of a core.
+func TestALongSweepIsFollowedByALongRest(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		time.Millisecond: sweepEvery, 70 * time.Millisecond: 7 * time.Second, time.Minute: sweepRestMost,
+	} {
+		if got := rest(took, sweepShare, sweepEvery, sweepRestMost); got != want {
+			t.Errorf("%v behind %v, want %v", got, took, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.on["db.watched"] = func() error { <-time.After(70 * time.Millisecond); return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
+		defer cancel()
+		s.Reconciler.Run(ctx)
+		if n := s.count("db.watched"); n != 3 {
+			t.Errorf("%d sweeps in 21 s, want 3", n)
+		}
+	})
+}
