@@ -33,7 +33,7 @@ const (
 	// sweepShare is how many times what a sweep took is rested behind it, up to
 	// sweepRestMost: sweeps of however many vouchers cost no more than this part of a
 	// core.
-	sweepShare    = 100
+	sweepShare    = 200
 	sweepRestMost = 10 * time.Second
 	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher
 	// is read once. In the others it is only asked whether it is loaded and has nothing

@@ -393,7 +393,7 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{
-		time.Millisecond: sweepEvery, 70 * time.Millisecond: 7 * time.Second, time.Minute: sweepRestMost,
+		time.Millisecond: sweepEvery, 40 * time.Millisecond: 8 * time.Second, time.Minute: sweepRestMost,
 	} {
 		if got := rest(took, sweepShare, sweepEvery, sweepRestMost); got != want {
 			t.Errorf("%v behind %v, want %v", got, took, want)
@@ -401,7 +401,7 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		s.on["db.watched"] = func() error { <-time.After(70 * time.Millisecond); return nil }
+		s.on["db.watched"] = func() error { <-time.After(40 * time.Millisecond); return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
 		defer cancel()
 		s.Reconciler.Run(ctx)
