@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -27,7 +28,7 @@ func TestAccounts(t *testing.T) {
 			wantCode(t, err, model.CodeNotFound)
 		}
 		var made atomic.Int32
-		volley(8, func(i int) {
+		testserver.Volley(8, func(i int) {
 			err := f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: []string{"Carol", "carol"}[i%2], Role: model.RoleUser})
 			if err == nil {
 				made.Add(1)

@@ -29,7 +29,7 @@ func BenchmarkCreateOrders(b *testing.B) {
 				v := f.onSale(b, model.MaxAmount)
 				var next atomic.Int64
 				b.ResetTimer()
-				volley(shape.writers, func(int) {
+				testserver.Volley(shape.writers, func(int) {
 					for next.Add(1) <= int64(b.N) {
 						batch := make([]model.Order, shape.batch)
 						for i := range batch {

@@ -105,7 +105,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				options.DSN = testserver.Schema(t)
 			}
 			var ready atomic.Int32
-			volley(10, func(int) {
+			testserver.Volley(10, func(int) {
 				db, err := repository.Open(t.Context(), options)
 				if err == nil {
 					err = db.Migrate(t.Context())

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -105,7 +106,7 @@ func TestCloseAtOnce(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		var won atomic.Int32
-		volley(8, func(int) {
+		testserver.Volley(8, func(int) {
 			_, err := f.copies.Close(t.Context(), v.ID, 0)
 			if err == nil {
 				won.Add(1)
@@ -176,7 +177,7 @@ func TestSnapshot(t *testing.T) {
 		f.closed(t, v.ID, 1)
 		err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			later := reservation(t, v.ID, "carol", 2, 2)
-			within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
+			testserver.Within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
 			_, _, err := f.orders.Cancel(t.Context(), "alice", before[0].ID)
 			must(t, err)
 			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})

@@ -104,7 +104,7 @@ func TestRedisClaim(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	var won atomic.Int32
-	volley(8, func(i int) {
+	testserver.Volley(8, func(i int) {
 		taken, err := claims.Take(t.Context(), user(i), first)
 		if must(t, err); taken {
 			won.Add(1)

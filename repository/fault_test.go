@@ -65,8 +65,8 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	for name := range calls {
 		names = append(names, name)
 	}
-	volley(len(names), func(i int) {
-		within(t, longestAnswer, func(ctx context.Context) {
+	testserver.Volley(len(names), func(i int) {
+		testserver.Within(t, longestAnswer, func(ctx context.Context) {
 			err := calls[names[i]](ctx)
 			if err == nil || model.CodeOf(err) != model.CodeUnavailable {
 				t.Errorf("%s: %v, want UNAVAILABLE", names[i], err)
@@ -92,7 +92,7 @@ func TestServerKilled(t *testing.T) {
 		}
 		server.Kill()
 	}()
-	volley(8, func(int) {
+	testserver.Volley(8, func(int) {
 		for {
 			began := time.Now()
 			o := order(t, v.ID, newID(t))
@@ -173,7 +173,7 @@ func TestServerReadOnly(t *testing.T) {
 	v := f.onSale(t, 10)
 	_, err := admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")
 	must(t, err)
-	within(t, longestAnswer, func(ctx context.Context) {
+	testserver.Within(t, longestAnswer, func(ctx context.Context) {
 		_, err := f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		wantCode(t, err, model.CodeUnavailable)
 		if errors.Is(err, model.ErrUnknownOutcome) {

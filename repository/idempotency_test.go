@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -87,7 +88,7 @@ func TestIdempotencyRace(t *testing.T) {
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		var id atomic.Value
 		id.Store("")
-		volley(12, func(i int) {
+		testserver.Volley(12, func(i int) {
 			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
 			if err != nil {
 				t.Errorf("create: %v", err)
@@ -99,7 +100,7 @@ func TestIdempotencyRace(t *testing.T) {
 			t.Fatalf("%d vouchers", n)
 		}
 		made, _ := id.Load().(string)
-		volley(12, func(i int) {
+		testserver.Volley(12, func(i int) {
 			one := int64(1)
 			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one}, model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
 			if err != nil || v.Stock != 6 {
@@ -108,7 +109,7 @@ func TestIdempotencyRace(t *testing.T) {
 		})
 		// One key, different questions: one of them is answered.
 		var won atomic.Int32
-		volley(6, func(i int) {
+		testserver.Volley(6, func(i int) {
 			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
 			if err == nil {
 				won.Add(1)

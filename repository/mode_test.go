@@ -57,7 +57,7 @@ func TestAdoptAtOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		var afterwards atomic.Value // the mode seen by who made the voucher
-		volley(9, func(i int) {
+		testserver.Volley(9, func(i int) {
 			if i == 8 {
 				f.onSale(t, 1)
 				got, err := f.modes.Read(t.Context())

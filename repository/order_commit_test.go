@@ -126,7 +126,7 @@ func TestUndecidedCommit(t *testing.T) {
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
 	defer cancel()
-	within(t, 3*time.Second, func(context.Context) {
+	testserver.Within(t, 3*time.Second, func(context.Context) {
 		_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		wantCode(t, err, model.CodeUnavailable)
 		if !errors.Is(err, model.ErrUnknownOutcome) {
@@ -152,7 +152,7 @@ func TestSilentCommit(t *testing.T) {
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	within(t, 2*time.Second, func(context.Context) {
+	testserver.Within(t, 2*time.Second, func(context.Context) {
 		_, err := far.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		if !errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("error %v does not say that the outcome is unknown", err)

@@ -244,14 +244,14 @@ func TestLockWait(t *testing.T) {
 			waits = append(waits, wait{f, f.onSale(t, 5), hold})
 		}
 	}
-	volley(len(waits), func(i int) { // at once, because all they do is wait
+	testserver.Volley(len(waits), func(i int) { // at once, because all they do is wait
 		w := waits[i]
 		tx := w.f.begin(t)
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", w.v.ID)
 		timer := time.AfterFunc(w.hold, func() { _ = tx.Rollback() })
 		defer timer.Stop()
 		asked := []model.Order{order(t, w.v.ID, "alice")}
-		within(t, longestAnswer, func(ctx context.Context) {
+		testserver.Within(t, longestAnswer, func(ctx context.Context) {
 			outcomes, err := w.f.orders.CreateOrders(ctx, asked)
 			if w.hold < longestAnswer {
 				if err != nil || !outcomes[0].Created {

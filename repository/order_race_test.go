@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -57,7 +58,7 @@ func TestRace(t *testing.T) {
 		rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
 		const size = 10
 		results := newTally()
-		volley(len(asked)/size, func(n int) {
+		testserver.Volley(len(asked)/size, func(n int) {
 			instance := []*fixture{f, other}[n%2]
 			batch := asked[n*size : (n+1)*size]
 			outcomes, err := instance.orders.CreateOrders(t.Context(), batch)
@@ -108,7 +109,7 @@ func TestOneUserAtOnce(t *testing.T) {
 		v := f.onSale(t, 10)
 		results := newTally()
 		var created atomic.Int32
-		volley(100, func(int) {
+		testserver.Volley(100, func(int) {
 			o := order(t, v.ID, "alice")
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil {
@@ -135,7 +136,7 @@ func TestOneIDAtOnce(t *testing.T) {
 		v := f.onSale(t, 10)
 		o := order(t, v.ID, "alice")
 		var created atomic.Int32
-		volley(40, func(int) {
+		testserver.Volley(40, func(int) {
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil || outcomes[0].Err != nil || outcomes[0].Order.ID != o.ID {
 				t.Errorf("outcome %+v, %v", outcomes, err)
@@ -168,7 +169,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 	for range vouchers {
 		list = append(list, f.onSale(t, units))
 	}
-	volley(writers+1, func(w int) {
+	testserver.Volley(writers+1, func(w int) {
 		if w == writers {
 			for n := range rounds {
 				v := list[n%vouchers]
@@ -210,7 +211,7 @@ func TestHonestUnderRestock(t *testing.T) {
 		v := f.onSale(t, 5)
 		const restocks = 20
 		var done atomic.Bool
-		volley(9, func(w int) {
+		testserver.Volley(9, func(w int) {
 			if w == 8 {
 				for range restocks {
 					if _, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(3))}, model.Idempotency{}); err != nil {
@@ -279,7 +280,7 @@ func runBedlam(t *testing.T, f *fixture) {
 	}
 	var writing atomic.Int32
 	writing.Store(writers)
-	volley(writers+len(jobs), func(i int) {
+	testserver.Volley(writers+len(jobs), func(i int) {
 		instance := []*fixture{f, other}[i%2]
 		if i >= writers {
 			for range turns[i-writers] {
@@ -324,7 +325,7 @@ func (b *bedlam) persist(f *fixture) {
 	b.mu.Lock()
 	b.sent = append(b.sent, batch...)
 	b.mu.Unlock()
-	volley(2, func(int) { // delivered to two workers
+	testserver.Volley(2, func(int) { // delivered to two workers
 		_, err := f.orders.Persist(b.t.Context(), batch)
 		for n := 0; n < 10 && err != nil && model.CodeOf(err) == model.CodeUnavailable; n++ {
 			_, err = f.orders.Persist(b.t.Context(), batch) // too busy: delivered once more
@@ -392,7 +393,7 @@ func (b *bedlam) relay(f *fixture) {
 		orders = append(orders, r.OrderID)
 	}
 	b.mu.Unlock()
-	volley(2, func(i int) {
+	testserver.Volley(2, func(i int) {
 		if i == 0 {
 			b.fine("done", f.releases.Done(b.t.Context(), ids))
 		} else {

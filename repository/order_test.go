@@ -281,7 +281,7 @@ func TestCancelAtOnce(t *testing.T) {
 		v := f.onSale(t, 1)
 		o := f.place(t, order(t, v.ID, "alice")).Order
 		var changes, bought atomic.Int32
-		volley(20, func(i int) {
+		testserver.Volley(20, func(i int) {
 			if i%4 == 0 {
 				outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(i))})
 				if err != nil {
@@ -353,7 +353,7 @@ func TestUndecidedCancel(t *testing.T) {
 		testserver.Eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
 		return cutBefore
 	}))
-	within(t, 3*time.Second, func(ctx context.Context) {
+	testserver.Within(t, 3*time.Second, func(ctx context.Context) {
 		_, _, err = far.orders.Cancel(ctx, "bob", two.ID)
 		wantCode(t, err, model.CodeIllegalState)
 	})

@@ -1,10 +1,8 @@
 package repository_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -242,20 +240,6 @@ func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	}
 }
 
-// volley runs n calls at the same instant.
-func volley(n int, call func(i int)) {
-	gun := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			<-gun
-			call(i)
-		})
-	}
-	close(gun)
-	wg.Wait()
-}
-
 func wantCode(t testing.TB, err error, code model.Code) {
 	t.Helper()
 	if err == nil || model.CodeOf(err) != code {
@@ -264,13 +248,3 @@ func wantCode(t testing.TB, err error, code model.Code) {
 }
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }
-
-// within bounds a call that must not take longer.
-func within(t testing.TB, limit time.Duration, call func(context.Context)) {
-	t.Helper()
-	began := time.Now()
-	call(t.Context())
-	if took := time.Since(began); took > limit {
-		t.Errorf("took %s, want at most %s", took, limit)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -178,7 +179,7 @@ func TestIntentsAtOnce(t *testing.T) {
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 100)
 		var shrunk atomic.Int64
-		volley(8, func(int) {
+		testserver.Volley(8, func(int) {
 			for range 5 {
 				change := model.StockChange{Delta: new(int64(-1))}
 				intent, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, change, model.Idempotency{})
@@ -213,7 +214,7 @@ func TestRepairStock(t *testing.T) {
 			sold = append(sold, outcome.Order)
 		}
 		f.exec(t, "UPDATE vouchers SET remaining = 150 WHERE id = ?", v.ID) // 30 units have leaked
-		volley(61, func(i int) {
+		testserver.Volley(61, func(i int) {
 			switch {
 			case i == 60:
 				found, err := f.vouchers.RepairStock(t.Context(), v.ID)

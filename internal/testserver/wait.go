@@ -1,6 +1,8 @@
 package testserver
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 )
@@ -34,5 +36,29 @@ func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Volley runs n calls at the same instant, and returns when all are done.
+func Volley(n int, call func(i int)) {
+	gun := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-gun
+			call(i)
+		})
+	}
+	close(gun)
+	wg.Wait()
+}
+
+// Within bounds a call that must not take longer.
+func Within(t testing.TB, limit time.Duration, call func(context.Context)) {
+	t.Helper()
+	began := time.Now()
+	call(t.Context())
+	if took := time.Since(began); took > limit {
+		t.Errorf("took %s, want at most %s", took, limit)
 	}
 }

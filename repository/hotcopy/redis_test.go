@@ -119,7 +119,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 			}
 		}
 	}()
-	volley(16, func(i int) {
+	testserver.Volley(16, func(i int) {
 		for n := range 20 {
 			r := s.buy(user(100*i + n))
 			must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
@@ -189,7 +189,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	s, server := ownSale(t)
 	server.Kill()
 	fresh := hotcopy.New(openRedis(t, server.URL()), hotcopy.Options{}) // with no connection to break
-	within(t, 2*time.Second, func(ctx context.Context) {
+	testserver.Within(t, 2*time.Second, func(ctx context.Context) {
 		_, err := fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
 		wantCode(t, err, model.CodeUnavailable)
 		if errors.Is(err, model.ErrUnknownOutcome) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -280,7 +281,7 @@ func TestReserveRaceWithReleases(t *testing.T) {
 		if s.client != nil {
 			second = hotcopy.New(s.client, hotcopy.Options{Identity: s.identity})
 		}
-		volley(100/s.group, func(i int) {
+		testserver.Volley(100/s.group, func(i int) {
 			for range 20 {
 				a := s.admission(user(i))
 				answers, err := second.Reserve(t.Context(), []model.ReserveRequest{a})

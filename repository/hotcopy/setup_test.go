@@ -189,7 +189,7 @@ func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)
 	s.t.Helper()
 	var mu sync.Mutex
 	groups := slices.Collect(slices.Chunk(all, s.group))
-	volley(len(groups), func(i int) {
+	testserver.Volley(len(groups), func(i int) {
 		answers, err := s.copies.Reserve(s.t.Context(), groups[i])
 		if err != nil {
 			s.t.Error(err)
@@ -309,33 +309,9 @@ func newID(t testing.TB) string {
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }
 
-// volley runs n calls at the same instant.
-func volley(n int, call func(i int)) {
-	gun := make(chan struct{})
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			<-gun
-			call(i)
-		})
-	}
-	close(gun)
-	wg.Wait()
-}
-
 func wantCode(t testing.TB, err error, code model.Code) {
 	t.Helper()
 	if err == nil || model.CodeOf(err) != code {
 		t.Errorf("error %v, want %s", err, code)
-	}
-}
-
-// within bounds a call that must not take longer.
-func within(t testing.TB, limit time.Duration, call func(context.Context)) {
-	t.Helper()
-	began := time.Now()
-	call(t.Context())
-	if took := time.Since(began); took > limit {
-		t.Errorf("took %s, want at most %s", took, limit)
 	}
 }
