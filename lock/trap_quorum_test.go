@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"seckill/lock"
 )
 
@@ -71,18 +73,21 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			var benches []bench
+			var clients []*redis.Client
 			var parts []lock.Locker
 			for range 3 {
 				b := newBench(t)
-				m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+				client := plain(t, b.line.url())
+				m := locksOn(t, client).Mutex("k")
 				mustUnlock(t, mustLock(t, t.Context(), m))
-				benches, parts = append(benches, b), append(parts, m)
+				benches, clients, parts = append(benches, b), append(clients, client), append(parts, m)
 			}
 			q := join(parts...)
 			silent := benches[1:] // two of three: no majority either
 			for _, cancel := range []bool{false, true} {
-				for _, p := range parts { // each has a connection that works
+				for i, p := range parts { // each has connections that work
 					mustUnlock(t, mustLock(t, t.Context(), p))
+					warm(t, clients[i])
 				}
 				for _, b := range silent {
 					b.line.swallowReplies()
@@ -152,8 +157,10 @@ func TestTrap09PartialQuorum(t *testing.T) {
 	var parts []lock.Locker
 	for range 5 {
 		b := newBench(t)
-		m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+		client := plain(t, b.line.url())
+		m := locksOn(t, client).Mutex("k")
 		mustUnlock(t, mustLock(t, t.Context(), m))
+		warm(t, client)
 		benches, parts = append(benches, b), append(parts, m)
 	}
 	for _, b := range benches[:3] {
