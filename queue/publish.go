@@ -40,43 +40,48 @@ const (
 // Publish stores the orders, those of one voucher in one message where they fit,
 // and returns when the server has them on its disk. Every error wraps
 // model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
-// that cannot be encoded is a bug: the error names it, and none of the call is sent.
+// that cannot be encoded is a bug: the error names it, and the others are stored.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
 	ctx, cancel := context.WithTimeout(ctx, publishBudget)
 	defer cancel()
 	action := fmt.Sprintf("publish %d orders", len(orders))
-	messages, err := q.messages(orders)
-	if err != nil {
-		return unknown(action, err)
-	}
+	messages, refused := q.messages(orders)
 	var sending errgroup.Group // a message that fails does not stop the others
 	sending.SetLimit(publishers)
 	for _, m := range messages {
 		sending.Go(func() error { return q.publish(ctx, m) })
 	}
-	if err := sending.Wait(); err != nil {
+	if err := errors.Join(sending.Wait(), refused); err != nil {
 		return unknown(action, err)
 	}
 	return nil
 }
 
 // messages encodes orders: each message carries those of one voucher, in their order.
-func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, err error) {
-	own := make(map[string][]model.Reservation)
+// The error names the orders that no message carries. It refuses what decode would
+// refuse, because then the buyer has already been told that the order is accepted.
+func (q *Queue) messages(orders []model.Reservation) (messages []*nats.Msg, refused error) {
+	own := make(map[string][]order1)
 	for _, r := range orders {
-		voucherID, _ := model.VoucherOf(r.ID) // encode refuses an id without one
-		own[voucherID] = append(own[voucherID], r)
+		o := orderOf(r)
+		if _, err := o.reservation(0); err != nil {
+			refused = errors.Join(refused, fmt.Errorf("encode order %q: %w", r.ID, err))
+			continue
+		}
+		voucherID, _ := model.VoucherOf(r.ID)
+		own[voucherID] = append(own[voucherID], o)
 	}
 	for voucherID, orders := range own {
 		for part := range slices.Chunk(orders, MaxOrders) {
 			body, err := encode(part)
 			if err != nil {
-				return nil, err
+				refused = errors.Join(refused, err)
+				continue
 			}
 			messages = append(messages, &nats.Msg{Subject: q.names.of(voucherID), Data: body})
 		}
 	}
-	return messages, nil
+	return messages, refused
 }
 
 // publish stores one message. A try without an answer is repeated under the same
@@ -156,22 +161,14 @@ type order1 struct {
 	Currency string `json:"currency"`
 }
 
-// encode makes a message of orders. It refuses what decode would refuse, because
-// then the buyer has already been told that the order is accepted.
-func encode(orders []model.Reservation) ([]byte, error) {
-	m := message1{Version: version, Orders: make([]order1, len(orders))}
-	for i, r := range orders {
-		m.Orders[i] = orderOf(r)
-		if _, err := m.Orders[i].reservation(0); err != nil {
-			return nil, fmt.Errorf("encode order %q: %w", r.ID, err)
-		}
-	}
-	body, err := json.Marshal(m)
+// encode makes a message of orders.
+func encode(orders []order1) ([]byte, error) {
+	body, err := json.Marshal(message1{Version: version, Orders: orders})
 	if err != nil {
-		return nil, fmt.Errorf("encode %d orders: %w", len(orders), err)
+		return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
 	}
 	if len(body) > maxMessage {
-		return nil, fmt.Errorf("encode %d orders: %d bytes, more than %d", len(orders), len(body), maxMessage)
+		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d", len(orders), orders[0].ID, len(body), maxMessage)
 	}
 	return body, nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,6 +99,25 @@ func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 	}
 	if split != 1 {
 		t.Errorf("%d messages came in several calls, want only the one that is larger than a call", split)
+	}
+}
+
+// An order that no message can carry is a bug. The error names it, and holds up no other order.
+func TestOneOrderThatCannotBeEncodedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	orders := append(of("v1", "a", 3), of("v2", "b", 2)...)
+	orders[1].UserID = "no user"
+	err := f.Publish(t.Context(), orders)
+	if !errors.Is(err, model.ErrUnknownOutcome) || !strings.Contains(err.Error(), orders[1].ID) {
+		t.Errorf("error %v, want one that names %s", err, orders[1].ID)
+	}
+	var l ledger
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	drained(t, f.Queue)
+	want := map[string]int{orders[0].ID: 1, orders[2].ID: 1, orders[3].ID: 1, orders[4].ID: 1}
+	if seen := l.seen(); !maps.Equal(seen, want) {
+		t.Errorf("%v arrived, want %v", seen, want)
 	}
 }
 
