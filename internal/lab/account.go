@@ -7,8 +7,6 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
-
-	"seckill/repository"
 )
 
 // accountsTable is the lab's own table: an account and a stock as one row,
@@ -20,12 +18,7 @@ const accountsTable = `CREATE TABLE lab_accounts (
 	CONSTRAINT lab_remaining_not_negative CHECK (remaining >= 0)
 )`
 
-func createAccounts(ctx context.Context, db *repository.Database) error {
-	if _, err := db.SQL().ExecContext(ctx, accountsTable); err != nil {
-		return fmt.Errorf("make the lab's table: %w", err)
-	}
-	return nil
-}
+const selectAccount = "SELECT balance, remaining FROM lab_accounts WHERE name = ?"
 
 // row is one account and stock in that table.
 type row struct {
@@ -33,9 +26,7 @@ type row struct {
 	name string
 }
 
-func newRow(s setup) row { return row{s.db.SQL(), s.Name} }
-
-func openRow(_ context.Context, s setup) (ledger, error) { return newRow(s), nil }
+func openRow(s setup) ledger { return row{s.db.SQL(), s.Name} }
 
 func (r row) open(ctx context.Context, stock int64) error {
 	_, err := r.db.ExecContext(ctx, "INSERT INTO lab_accounts (name, balance, remaining) VALUES (?, 0, ?)", r.name, stock)
@@ -45,49 +36,35 @@ func (r row) open(ctx context.Context, stock int64) error {
 	return nil
 }
 
-func (r row) read(ctx context.Context) (figures, error) {
-	return r.readBy(ctx, r.db, "SELECT balance, remaining FROM lab_accounts WHERE name = ?")
+func (r row) read(ctx context.Context) (figures, error) { return r.readBy(ctx, r.db, selectAccount) }
+
+// connection is a database or a transaction.
+type connection interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-func (r row) readBy(ctx context.Context, by querier, query string) (figures, error) {
-	var f figures
+func (r row) readBy(ctx context.Context, by connection, query string) (f figures, err error) {
 	if err := by.QueryRowContext(ctx, query, r.name).Scan(&f.Balance, &f.Remaining); err != nil {
 		return figures{}, fmt.Errorf("read the account %s: %w", r.name, err)
 	}
 	return f, nil
 }
 
-// querier is a database or a transaction.
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // write changes the account; the name is the last argument of the statement.
-func (r row) write(ctx context.Context, by executor, statement string, args ...any) error {
+func (r row) write(ctx context.Context, by connection, statement string, args ...any) error {
 	if _, err := by.ExecContext(ctx, statement, append(args, r.name)...); err != nil {
 		return fmt.Errorf("write the account %s: %w", r.name, err)
 	}
 	return nil
 }
 
-type executor interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+// openOnRow makes the opener of a strategy that works on a row.
+func openOnRow(work func(ctx context.Context, r row, stand pause) (tally, error)) opener {
+	return func(s setup) (perform, error) {
+		return func(ctx context.Context) (tally, error) { return work(ctx, row{s.db.SQL(), s.Name}, s.pause) }, nil
+	}
 }
-
-func (row) close() error { return nil }
-
-// onRow does its work on a row.
-type onRow struct {
-	row
-	setup setup
-	work  func(ctx context.Context, w onRow) (outcome, error)
-}
-
-func openOnRow(work func(context.Context, onRow) (outcome, error)) opener {
-	return func(_ context.Context, s setup) (performer, error) { return onRow{newRow(s), s, work}, nil }
-}
-
-func (w onRow) perform(ctx context.Context) (outcome, error) { return w.work(ctx, w) }
 
 // cells are an account and a stock kept as two plain Redis keys. Nothing but
 // the lock under test protects them.
@@ -96,22 +73,16 @@ type cells struct {
 	balance, remaining string
 }
 
-func newCells(s setup) (*cells, error) {
-	client, err := newClient(s.Site.Redis, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &cells{client: client, balance: s.Site.key(s.Name + ":balance"), remaining: s.Site.key(s.Name + ":remaining")}, nil
-}
+func newCells(s setup) cells { return cells{s.redis, s.key("balance"), s.key("remaining")} }
 
 // openCells is the ledger of strategies whose account lives in Redis.
-func openCells(_ context.Context, s setup) (ledger, error) { return newCells(s) }
+func openCells(s setup) ledger { return newCells(s) }
 
-func (c *cells) open(ctx context.Context, stock int64) error {
+func (c cells) open(ctx context.Context, stock int64) error {
 	return c.write(ctx, figures{Remaining: stock})
 }
 
-func (c *cells) read(ctx context.Context) (figures, error) {
+func (c cells) read(ctx context.Context) (figures, error) {
 	values, err := c.client.MGet(ctx, c.balance, c.remaining).Result()
 	if err != nil {
 		return figures{}, fmt.Errorf("read the account: %w", err)
@@ -126,11 +97,9 @@ func (c *cells) read(ctx context.Context) (figures, error) {
 	return figures{Balance: numbers[0], Remaining: numbers[1]}, nil
 }
 
-func (c *cells) write(ctx context.Context, f figures) error {
+func (c cells) write(ctx context.Context, f figures) error {
 	if err := c.client.MSet(ctx, c.balance, f.Balance, c.remaining, f.Remaining).Err(); err != nil {
 		return fmt.Errorf("write the account: %w", err)
 	}
 	return nil
 }
-
-func (c *cells) close() error { return c.client.Close() }

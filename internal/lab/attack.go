@@ -3,10 +3,13 @@ package lab
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"seckill/internal/poll"
 )
 
 // attack is an interleaving of workers that breaks a broken strategy every
@@ -43,38 +46,35 @@ const (
 	deadlockAfter = 3 * attackLease
 )
 
-// arena is one attack on one strategy, with an account and a stock of its own.
+// arena is one attack, or the free run, on one strategy, with an account and a stock of
+// its own.
 type arena struct {
 	strategy strategy
 	setup    setup
-	start    func(ctx context.Context, name string, s strategy, with setup) *actor // in this process
-	child    func(ctx context.Context, name string, s strategy, with setup) *actor // in another one
-	watched  time.Duration                                                         // the lease of a holder whose watchdog must keep it
+	spawn    Spawn
+	watched  time.Duration // the lease of a holder whose watchdog must keep it
 	tally    tally
 	workers  []*actor
 }
 
 // worker starts a worker with the settings of the arena, changed by change.
 func (a *arena) worker(ctx context.Context, name string, change func(*setup)) *actor {
+	start := actHere
+	if a.strategy.processes {
+		start = a.spawn.actor
+	}
+	return a.start(ctx, start, name, change)
+}
+
+// start starts a worker in this process or, with Spawn.actor, in one of its own.
+func (a *arena) start(
+	ctx context.Context, start func(context.Context, string, strategy, setup) *actor, name string, change func(*setup),
+) *actor {
 	with := a.setup
 	if change != nil {
 		change(&with)
 	}
-	start := a.start
-	if a.strategy.processes {
-		start = a.child
-	}
-	return a.remember(start(ctx, name, a.strategy, with))
-}
-
-// victim starts a worker in a process of its own, to be killed.
-func (a *arena) victim(ctx context.Context, name string, change func(*setup)) *actor {
-	with := a.setup
-	change(&with)
-	return a.remember(a.child(ctx, name, a.strategy, with))
-}
-
-func (a *arena) remember(w *actor) *actor {
+	w := start(ctx, name, a.strategy, with)
 	a.workers = append(a.workers, w)
 	return w
 }
@@ -84,10 +84,6 @@ func (a *arena) remember(w *actor) *actor {
 func (a *arena) clear() {
 	for _, w := range a.workers {
 		w.kill()
-		for !w.over {
-			_, ok := <-w.points
-			w.over = !ok
-		}
 	}
 }
 
@@ -103,13 +99,30 @@ func (a *arena) forbidden(d time.Duration) time.Duration {
 // finish ends workers one after the other and counts what they did.
 func (a *arena) finish(ctx context.Context, workers ...*actor) error {
 	for _, w := range workers {
-		done, err := w.finish(ctx)
+		told, err := w.finish(ctx)
 		if err != nil {
 			return err
 		}
-		a.tally.add(done)
+		a.tally.merge(told)
 	}
 	return nil
+}
+
+// all lets all workers go on at the same time until they stand at a point.
+func (a *arena) all(ctx context.Context, at point) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, w := range a.workers {
+		group.Go(func() error {
+			switch {
+			case w.to(ctx, rowBudget, at):
+				return nil
+			case w.over:
+				return w.err
+			}
+			return context.Cause(ctx)
+		})
+	}
+	return group.Wait()
 }
 
 // fixedLease is one that is never renewed.
@@ -151,17 +164,17 @@ func crash(at point) attack {
 func (a *arena) crashAt(ctx context.Context, at point) error {
 	lease := attackLease
 	for range watchedLeases {
-		victim := a.victim(ctx, "A", func(s *setup) { s.Lease = lease })
+		victim := a.start(ctx, a.spawn.actor, "A", func(s *setup) { s.Lease = lease })
 		if victim.to(ctx, certain, at) {
 			victim.kill()
 			return nil
 		}
-		done, err := victim.finish(ctx)
+		told, err := victim.finish(ctx)
 		if err != nil {
 			return err
 		}
-		if done.Result != resultRefused {
-			return fmt.Errorf("the holder that was to be killed did not get to %q: %s", at, done.Result)
+		if told.Refused == 0 {
+			return fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, told)
 		}
 		lease *= 2
 	}
@@ -222,17 +235,14 @@ func lockAttacks() []attack {
 // third transaction holds the row, or in SQLite the database, until A and B
 // have both read what they may and stand before the same last unit.
 func heldRow() attack {
-	return attack{name: "two at once", stock: 1, run: func(ctx context.Context, a *arena) (err error) {
-		tx, err := a.setup.db.SQL().BeginTx(ctx, nil)
+	return attack{name: "two at once", stock: 1, run: func(ctx context.Context, a *arena) error {
+		db := a.setup.db.SQL()
+		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("hold the row: %w", err)
 		}
-		defer func() {
-			if rolled := tx.Rollback(); !errors.Is(rolled, sql.ErrTxDone) {
-				err = errors.Join(err, rolled)
-			}
-		}()
-		mysql := isMySQL(a.setup.db)
+		defer func() { _ = tx.Rollback() }() // nothing when it is over
+		mysql := a.setup.Site.DSN != ""
 		if mysql {
 			var id string
 			if err := tx.QueryRowContext(ctx, "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", a.setup.Name).Scan(&id); err != nil {
@@ -240,7 +250,7 @@ func heldRow() attack {
 			}
 		}
 		first, second := a.worker(ctx, "A", nil), a.worker(ctx, "B", nil)
-		if err := bothWait(ctx, a.setup.db.SQL(), mysql); err != nil {
+		if err := bothWait(ctx, db, mysql); err != nil {
 			return err
 		}
 		if err := tx.Rollback(); err != nil {
@@ -255,40 +265,56 @@ func heldRow() attack {
 func bothWait(ctx context.Context, db *sql.DB, tells bool) error {
 	ctx, cancel := context.WithTimeout(ctx, absence)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	err := poll.Until(ctx, 5*time.Millisecond, func() (bool, error) {
 		if !tells {
-			continue
+			return false, nil
 		}
 		var running int
 		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist"+
 			" WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()").Scan(&running)
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("ask who waits: %w", err)
-		}
-		if running >= 2 {
-			return nil
-		}
+		return running >= 2, err
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("ask who waits: %w", err)
 	}
+	return nil
 }
 
-// actor is a worker of an attack. It does one unit of work and stops at every
-// point until it is let go.
+// actor is a worker of an attack or of a free run. It stops at every point until it
+// is let go.
 type actor struct {
-	name    string
-	points  <-chan point // closed when the work is over
-	release func()       // lets it go on from the point at which it stands
-	kill    func()       // ends it as a power cut would
-	end     func() (outcome, error)
+	name   string
+	points chan point    // at which it stands; closed when the work is over
+	let    chan struct{} // lets it go on
+	cancel context.CancelFunc
 
-	standing bool
-	over     bool
+	standing, over bool
+	told           tally // when it is over
+	err            error
+}
+
+// newActor starts an actor. Its work calls stand at every point.
+func newActor(ctx context.Context, name string, work func(ctx context.Context, stand pause) (tally, error)) *actor {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &actor{name: name, points: make(chan point), let: make(chan struct{}, 1), cancel: cancel}
+	stand := func(ctx context.Context, p point) error {
+		select {
+		case a.points <- p:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-a.let:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	go func() {
+		defer close(a.points)
+		a.told, a.err = work(ctx, stand)
+	}()
+	return a
 }
 
 // to lets the actor go on until it stands at one of the points. False when it
@@ -297,7 +323,10 @@ func (a *actor) to(ctx context.Context, patience time.Duration, points ...point)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for !a.over {
-		a.next()
+		if a.standing {
+			a.standing = false
+			a.let <- struct{}{}
+		}
 		select {
 		case p, ok := <-a.points:
 			a.standing, a.over = ok, !ok
@@ -311,96 +340,32 @@ func (a *actor) to(ctx context.Context, patience time.Duration, points ...point)
 	return false
 }
 
-// next releases the actor if it stands.
-func (a *actor) next() {
-	if a.standing {
-		a.standing = false
-		a.release()
+// kill ends the actor as a power cut would.
+func (a *actor) kill() {
+	a.cancel()
+	for range a.points { //nolint:revive // until it is closed
 	}
+	a.over = true
 }
 
 // finish lets the actor end its work.
-func (a *actor) finish(ctx context.Context) (outcome, error) {
-	for !a.over {
-		a.next()
-		select {
-		case _, ok := <-a.points:
-			a.standing, a.over = ok, !ok
-		case <-ctx.Done():
-			a.kill()
-			return outcome{}, fmt.Errorf("worker %s did not end: %w", a.name, context.Cause(ctx))
-		}
+func (a *actor) finish(ctx context.Context) (tally, error) {
+	a.to(ctx, rowBudget)
+	if !a.over {
+		a.kill()
+		return tally{}, fmt.Errorf("worker %s did not end: %w", a.name, context.Cause(ctx))
 	}
-	done, err := a.end()
-	if err != nil {
-		return done, fmt.Errorf("worker %s: %w", a.name, err)
+	a.cancel()
+	if a.err != nil {
+		return a.told, fmt.Errorf("worker %s: %w", a.name, a.err)
 	}
-	return done, nil
-}
-
-// newActor starts an actor. Its work calls stand at every point.
-func newActor(ctx context.Context, name string, work func(ctx context.Context, stand pause) (outcome, error)) *actor {
-	ctx, cancel := context.WithCancel(ctx)
-	points, let := make(chan point), make(chan struct{})
-	stand := func(ctx context.Context, p point) error {
-		select {
-		case points <- p:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		select {
-		case <-let:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	var done outcome
-	var failed error
-	ended := make(chan struct{})
-	go func() {
-		defer close(points)
-		defer close(ended)
-		done, failed = work(ctx, stand)
-	}()
-	return &actor{
-		name: name, points: points,
-		release: func() {
-			select {
-			case let <- struct{}{}:
-			case <-ended:
-			}
-		},
-		kill: func() {
-			cancel()
-			<-ended
-		},
-		end: func() (outcome, error) {
-			<-ended
-			cancel()
-			return done, failed
-		},
-	}
+	return a.told, nil
 }
 
 // actHere starts an actor in this process.
 func actHere(ctx context.Context, name string, s strategy, with setup) *actor {
-	return newActor(ctx, name, func(ctx context.Context, stand pause) (outcome, error) {
+	return newActor(ctx, name, func(ctx context.Context, stand pause) (tally, error) {
 		with.pause = stand
-		return performOnce(ctx, s, with)
+		return s.work(ctx, with)
 	})
-}
-
-// performOnce opens a performer for one unit of work.
-func performOnce(ctx context.Context, s strategy, with setup) (done outcome, err error) {
-	worker, err := s.open(ctx, with)
-	if err != nil {
-		return outcome{}, err
-	}
-	defer func() {
-		if closed := worker.close(); err == nil {
-			err = closed
-		}
-	}()
-	return worker.perform(ctx)
 }

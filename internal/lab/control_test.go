@@ -32,7 +32,7 @@ func TestControl(t *testing.T) {
 	}
 	t.Run("real, said to be broken", func(t *testing.T) {
 		t.Parallel()
-		liar := redisHash()
+		liar := strategyNamed("redis hash")
 		liar.defect, liar.attacks = defectDeadlock, []attack{crash(pointRead), reenter()}
 		row := run(t, Options{rows: []strategy{liar}}).Rows[0]
 		if row.Verdict != VerdictHidden || row.OK() {
@@ -41,7 +41,7 @@ func TestControl(t *testing.T) {
 	})
 	t.Run("cannot run", func(t *testing.T) {
 		t.Parallel()
-		liar := setNXForever()
+		liar := strategyNamed("setnx, no expiry")
 		liar.name = "not in the catalog" // which the child is to find
 		row := run(t, Options{rows: []strategy{liar}}).Rows[0]
 		if row.Verdict != VerdictFailed || row.OK() || row.Err == nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -25,164 +26,11 @@ const quorumSize = 3
 
 // environment is where a run takes place, and what it has to clean up.
 type environment struct {
-	site      site
-	db        *repository.Database
-	ownRedis  bool // the single instance was started for the run
-	ownQuorum bool
-	closers   []func(context.Context) error // called last first
-}
-
-func openEnvironment(ctx context.Context, o Options) (_ *environment, err error) {
-	e := &environment{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.close(ctx))
-		}
-	}()
-	id := newID()
-	e.site.Prefix = "seckill:lab:" + id + ":"
-	if err := e.openRedis(ctx, o.Redis); err != nil {
-		return nil, err
-	}
-	return e, e.openDatabase(ctx, o.DSN, id)
-}
-
-func (e *environment) openRedis(ctx context.Context, urls []string) error {
-	for _, url := range urls {
-		if err := ping(ctx, url); err != nil {
-			return err
-		}
-		// Locks keep some of their keys under longer names, which contain the
-		// prefix and so the run's id. No other key does.
-		e.onClose(func(ctx context.Context) error { return removeKeys(ctx, url, "*"+e.site.Prefix+"*") })
-	}
-	e.ownRedis, e.ownQuorum = len(urls) == 0, len(urls) < quorumSize
-	if e.ownQuorum {
-		for range quorumSize {
-			server, err := embedded.StartRedis()
-			if err != nil {
-				return err
-			}
-			e.onClose(func(context.Context) error { server.Close(); return nil })
-			e.site.Quorum = append(e.site.Quorum, server.URL())
-		}
-	} else {
-		e.site.Quorum = urls
-	}
-	e.site.Redis = e.site.Quorum[0]
-	if len(urls) > 0 {
-		e.site.Redis = urls[0]
-	}
-	return nil
-}
-
-func ping(ctx context.Context, url string) error {
-	client, err := newClient(url, nil)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("reach Redis at %s: %w", client.Options().Addr, err)
-	}
-	return nil
-}
-
-func (e *environment) openDatabase(ctx context.Context, dsn, id string) error {
-	if dsn == "" {
-		dir, err := os.MkdirTemp("", "seckill-lab-")
-		if err != nil {
-			return fmt.Errorf("make a directory for SQLite: %w", err)
-		}
-		e.onClose(func(context.Context) error { return os.RemoveAll(dir) })
-		e.site.SQLite = filepath.Join(dir, "lab.db")
-	} else {
-		own, drop, err := ownSchema(ctx, dsn, id)
-		if err != nil {
-			return err
-		}
-		e.onClose(drop)
-		e.site.DSN = own
-	}
-	db, err := openDatabase(ctx, e.site)
-	if err != nil {
-		return err
-	}
-	e.db = db
-	e.onClose(func(context.Context) error { return db.Close() })
-	return nil
-}
-
-// has says whether what a strategy needs is there.
-func (e *environment) has(b backing) bool { return b != onMySQL || e.site.DSN != "" }
-
-// place names where a strategy runs, for the table.
-func (e *environment) place(b backing) string {
-	own := map[bool]string{true: "embedded", false: "redis"}
-	switch b {
-	case onRedis:
-		return own[e.ownRedis]
-	case onQuorum:
-		return fmt.Sprintf("%s ×%d", own[e.ownQuorum], quorumSize)
-	case onSQL:
-		if e.site.DSN == "" {
-			return "sqlite"
-		}
-		return "mysql"
-	case onMySQL:
-		return "mysql"
-	}
-	return ""
-}
-
-func (e *environment) onClose(f func(context.Context) error) { e.closers = append(e.closers, f) }
-
-// cleanUpBudget bounds the removal of what the run made, on a context of its
-// own: a run that was interrupted cleans up as well.
-const cleanUpBudget = 20 * time.Second
-
-func (e *environment) close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
-	defer cancel()
-	var errs []error
-	for _, f := range slices.Backward(e.closers) {
-		errs = append(errs, f(ctx))
-	}
-	e.closers = nil
-	return errors.Join(errs...)
-}
-
-// scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
-// that a server in use is not held up.
-const scanBatch = 1000
-
-// removeKeys removes keys from a server that lives on.
-func removeKeys(ctx context.Context, url, pattern string) error {
-	client, err := newClient(url, nil)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	var found []string
-	for keys := client.Scan(ctx, 0, pattern, scanBatch).Iterator(); ; {
-		if !keys.Next(ctx) {
-			if err := keys.Err(); err != nil {
-				return fmt.Errorf("find the lab's keys: %w", err)
-			}
-			break
-		}
-		found = append(found, keys.Val())
-	}
-	_, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, key := range found {
-			p.Unlink(ctx, key)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("remove the lab's keys: %w", err)
-	}
-	return nil
+	site   site
+	db     *repository.Database
+	redis  *redis.Client // of the single instance
+	places map[backing]string
+	undo   cleanup
 }
 
 // site is where a run takes place. A child process is told it on its standard
@@ -192,17 +40,157 @@ type site struct {
 	Redis  string   `json:"redis"`  // the single instance
 	Quorum []string `json:"quorum"` // three independent ones
 	DSN    string   `json:"dsn"`    // of the run's own schema; empty without MySQL
-	SQLite string   `json:"sqlite"` // a file of the run's own; empty with MySQL
 }
 
-func (s site) key(name string) string { return s.Prefix + name }
+func openEnvironment(ctx context.Context, o Options) (e *environment, err error) {
+	id := newID()
+	e = &environment{
+		site: site{Prefix: "seckill:lab:" + id + ":"},
+		places: map[backing]string{
+			onRedis: "redis", onQuorum: fmt.Sprintf("redis ×%d", quorumSize), onSQL: "mysql", onMySQL: "mysql",
+		},
+	}
+	err = e.openRedis(ctx, o.Redis)
+	if err == nil {
+		err = e.openDatabase(ctx, o.DSN, id)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.undo.run(ctx))
+	}
+	return e, nil
+}
+
+// openRedis reaches the instances given, and starts embedded ones where three are
+// not given.
+func (e *environment) openRedis(ctx context.Context, given []string) error {
+	if len(given) == 0 {
+		e.places[onRedis] = "embedded"
+	}
+	urls := slices.Clone(given)
+	if len(given) < quorumSize {
+		e.places[onQuorum] = fmt.Sprintf("embedded ×%d", quorumSize)
+		for range quorumSize {
+			server, err := embedded.StartRedis()
+			if err != nil {
+				return err
+			}
+			e.undo.add(func(context.Context) error { server.Close(); return nil })
+			urls = append(urls, server.URL())
+		}
+	}
+	e.site.Redis, e.site.Quorum = urls[0], urls[len(urls)-quorumSize:]
+	for _, url := range slices.Backward(urls) { // the last one is the single instance
+		client, err := newClient(url, nil)
+		if err != nil {
+			return err
+		}
+		e.redis = client
+		e.undo.add(func(context.Context) error { return client.Close() })
+		if err := client.Ping(ctx).Err(); err != nil {
+			return fmt.Errorf("reach Redis at %s: %w", client.Options().Addr, err)
+		}
+		// Locks keep some of their keys under longer names, which contain the
+		// prefix and so the run's id. No other key does.
+		e.undo.add(func(ctx context.Context) error { return removeKeys(ctx, client, "*"+e.site.Prefix+"*") })
+	}
+	return nil
+}
+
+// openDatabase makes the run's own database, with the tables of the product, that of
+// its MySQL locks among them, and the lab's own.
+func (e *environment) openDatabase(ctx context.Context, dsn, id string) (err error) {
+	var options repository.Options
+	if dsn == "" {
+		e.places[onSQL] = "sqlite"
+		dir, err := os.MkdirTemp("", "seckill-lab-")
+		if err != nil {
+			return fmt.Errorf("make a directory for SQLite: %w", err)
+		}
+		e.undo.add(func(context.Context) error { return os.RemoveAll(dir) })
+		options.SQLiteFile = filepath.Join(dir, "lab.db")
+	} else {
+		if e.site.DSN, err = e.ownSchema(ctx, dsn, schemaPrefix+id); err != nil {
+			return err
+		}
+		options.DSN = e.site.DSN
+	}
+	if e.db, err = repository.Open(ctx, options); err != nil {
+		return err
+	}
+	e.undo.add(func(context.Context) error { return e.db.Close() })
+	if err := e.db.Migrate(ctx); err != nil {
+		return err
+	}
+	if _, err := e.db.SQL().ExecContext(ctx, accountsTable); err != nil {
+		return fmt.Errorf("make the lab's table: %w", err)
+	}
+	return nil
+}
+
+// has says whether what a strategy needs is there.
+func (e *environment) has(b backing) bool { return b != onMySQL || e.site.DSN != "" }
+
+// cleanup is what has to be undone, the last first.
+type cleanup []func(context.Context) error
+
+func (c *cleanup) add(undo func(context.Context) error) { *c = append(*c, undo) }
+
+// cleanUpBudget bounds the removal of what was made, on a context of its
+// own: a run that was interrupted cleans up as well.
+const cleanUpBudget = 20 * time.Second
+
+func (c *cleanup) run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
+	defer cancel()
+	var errs []error
+	for _, undo := range slices.Backward(*c) {
+		errs = append(errs, undo(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// scanBatch is how many keys one SCAN looks at: a fraction of a millisecond, so
+// that a server in use is not held up.
+const scanBatch = 1000
+
+// removeKeys removes keys from a server that lives on.
+func removeKeys(ctx context.Context, client *redis.Client, pattern string) error {
+	var found []string
+	keys := client.Scan(ctx, 0, pattern, scanBatch).Iterator()
+	for keys.Next(ctx) {
+		found = append(found, keys.Val())
+	}
+	if err := keys.Err(); err != nil {
+		return fmt.Errorf("find the lab's keys: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	if err := client.Unlink(ctx, found...).Err(); err != nil {
+		return fmt.Errorf("remove the lab's keys: %w", err)
+	}
+	return nil
+}
+
+// key names a key of the lock or the account.
+func (s setup) key(name string) string { return s.Site.Prefix + s.Name + ":" + name }
+
+// connect opens a client of a lock's own.
+func (s setup) connect(url string) (*redis.Client, error) {
+	client, err := newClient(url, s.commands)
+	if err != nil {
+		return nil, err
+	}
+	s.undo.add(func(context.Context) error { return client.Close() })
+	return client, nil
+}
 
 // ioTimeout bounds one answer of Redis: far longer than a healthy one takes on
 // a busy machine, far shorter than the run.
 const ioTimeout = 10 * time.Second
 
 // newClient opens a client whose commands are counted, unless count is nil.
-func newClient(url string, count *commandCount) (*redis.Client, error) {
+func newClient(url string, count *atomic.Int64) (*redis.Client, error) {
 	options, err := redis.ParseURL(url)
 	if err != nil {
 		// The parser's message may repeat a password.
@@ -235,20 +223,20 @@ const (
 )
 
 // ownSchema makes a schema for this run alone, so that nothing in the one the
-// DSN names is touched. It returns the DSN of the new one and what drops it.
-func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(context.Context) error, err error) {
+// DSN names is touched. It returns the DSN of the new one.
+func (e *environment) ownSchema(ctx context.Context, dsn, name string) (own string, err error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		// The parser's message may repeat a piece of the password.
-		return "", nil, errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected")
+		return "", errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected")
 	}
-	name := schemaPrefix + id
 	config.DBName = ""
+	server := config.FormatDSN()
 	statement := func(ctx context.Context, text string) error {
 		// An interrupted CREATE may have happened, and no one could tell.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
 		defer cancel()
-		db, err := sql.Open("mysql", config.FormatDSN())
+		db, err := sql.Open("mysql", server)
 		if err != nil {
 			return err
 		}
@@ -257,37 +245,17 @@ func ownSchema(ctx context.Context, dsn, id string) (own string, drop func(conte
 	}
 	if err := statement(ctx, "CREATE DATABASE "+name); err != nil {
 		hint := ""
-		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && slices.Contains([]uint16{deniedSchema, deniedCommand}, e.Number) {
+		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == deniedSchema || e.Number == deniedCommand) {
 			hint = fmt.Sprintf(" (GRANT ALL ON `%s%%`.* lets an account do that)", schemaPrefix)
 		}
-		return "", nil, fmt.Errorf("make a schema of the lab's own%s: %w", hint, err)
+		return "", fmt.Errorf("make a schema of the lab's own%s: %w", hint, err)
 	}
-	drop = func(ctx context.Context) error {
+	e.undo.add(func(ctx context.Context) error {
 		if err := statement(ctx, "DROP DATABASE "+name); err != nil {
 			return fmt.Errorf("drop the lab's schema %s: %w", name, err)
 		}
 		return nil
-	}
+	})
 	config.DBName = name
-	return config.FormatDSN(), drop, nil
+	return config.FormatDSN(), nil
 }
-
-// openDatabase opens the run's database with the tables of the product, that of
-// its MySQL locks among them, and the lab's own.
-func openDatabase(ctx context.Context, s site) (*repository.Database, error) {
-	db, err := repository.Open(ctx, repository.Options{DSN: s.DSN, SQLiteFile: s.SQLite})
-	if err != nil {
-		return nil, err
-	}
-	err = db.Migrate(ctx)
-	if err == nil {
-		err = createAccounts(ctx, db)
-	}
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
-}
-
-// isMySQL is for the few statements that SQLite does not have.
-func isMySQL(db *repository.Database) bool { return db.Dialect() == "mysql" }

@@ -19,6 +19,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,18 +35,8 @@ type Options struct {
 	// DSN is a go-sql-driver DSN of an account that may make a schema; empty:
 	// SQLite, and the rows that need MySQL say so.
 	DSN string
-	// Workers share the account (default 8), half of them in each of two processes.
-	Workers int
-	// Operations of each worker in the free run (default 50).
-	Operations int
-	// Duration is after which no worker of a free run begins another operation
-	// (default 2 s).
-	Duration time.Duration
-	// Think is the longest time between reading and writing; it is drawn anew
-	// each time (default 200 µs). Negative: none.
-	Think time.Duration
-	// Seed of the think times (default 1).
-	Seed uint64
+	// Load is that of the free runs.
+	Load
 	// Spawn prepares child processes.
 	Spawn Spawn
 	// Progress hears of each row; nil: none is told.
@@ -78,7 +70,7 @@ func (o *Options) setDefaults() {
 	o.Seed = cmp.Or(o.Seed, 1)
 	o.wait = cmp.Or(o.wait, certain)
 	if o.Progress == nil {
-		o.Progress = silent{}
+		o.Progress = NewProgress(io.Discard, false)
 	}
 	if o.rows == nil {
 		o.rows = catalog()
@@ -117,17 +109,8 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("open the laboratory: %w", err)
 	}
-	defer func() { err = errors.Join(err, e.close(ctx)) }()
-
-	if o.only != nil {
-		var some []strategy
-		for _, s := range o.rows {
-			if o.only(s) {
-				some = append(some, s)
-			}
-		}
-		o.rows = some
-	}
+	defer func() { err = errors.Join(err, e.undo.run(ctx)) }()
+	o.rows = slices.DeleteFunc(o.rows, func(s strategy) bool { return o.only != nil && !o.only(s) })
 	o.Progress.Begin(len(o.rows))
 	defer o.Progress.End()
 	report = Report{Workers: o.Workers, Operations: o.Operations, Seed: o.Seed}
@@ -142,8 +125,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 // mostly wait for leases, and hardly disturb each other.
 const attackedAtOnce = 4
 
-// runRows attacks every strategy, then lets each run freely, alone, because it
-// is timed.
+// runRows attacks every strategy, then lets each run freely, alone, because it is timed.
 func runRows(ctx context.Context, e *environment, o Options) ([]Row, error) {
 	runners := make([]runner, len(o.rows))
 	rows := make([]Row, len(o.rows))
@@ -187,7 +169,7 @@ const rowBudget = time.Minute
 
 func (r runner) row() Row {
 	s := r.strategy
-	out := Row{Name: s.name, Group: s.group, Broken: s.broken(), Why: s.why, Cure: s.cure, On: r.env.place(s.on)}
+	out := Row{Name: s.name, Group: s.group, Broken: s.broken(), Why: s.why, Cure: s.cure, On: r.env.places[s.on]}
 	if !r.env.has(s.on) {
 		out.Verdict = VerdictNeedsMySQL
 	}
@@ -204,14 +186,6 @@ func (r runner) bounded(ctx context.Context, out *Row, part func(context.Context
 	out.Err = part(ctx, out)
 }
 
-// setup is the surroundings of a piece of work with a name of its own.
-func (r runner) setup(part string) setup {
-	return setup{
-		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: r.wait},
-		db:    r.env.db,
-	}
-}
-
 // attack forces every interleaving upon the strategy, all at the same time. Each has
 // an account of its own.
 func (r runner) attack(ctx context.Context, out *Row) error {
@@ -219,7 +193,7 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, a := range r.strategy.attacks {
 		group.Go(func() error {
-			found, err := r.attackPatiently(ctx, a, fmt.Sprintf("a%d", i))
+			found, err := r.attackPatiently(ctx, a, i)
 			if err != nil {
 				return fmt.Errorf("attack %q: %w", a.name, err)
 			}
@@ -236,84 +210,42 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 
 // attackPatiently repeats an attack in which an actor was refused for want of
 // time, with longer leases.
-func (r runner) attackPatiently(ctx context.Context, a attack, part string) (found Finding, err error) {
-	lease := watchedLease
+func (r runner) attackPatiently(ctx context.Context, a attack, number int) (found Finding, err error) {
 	for n := range watchedLeases {
 		var refused int64
-		found, refused, err = r.attackOnce(ctx, a, fmt.Sprintf("%s.%d", part, n), lease)
+		found, refused, err = r.stage(ctx, a, fmt.Sprintf("a%d.%d", number, n), watchedLease<<n)
 		if err != nil || refused == 0 || a.lapses {
 			break
 		}
-		lease *= 2
 	}
 	return found, err
 }
 
-func (r runner) attackOnce(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
-	with := r.setup(part)
-	found, err := r.onAccount(ctx, with, a.stock, a.lapses, func() (tally, error) {
-		arena := &arena{strategy: r.strategy, setup: with, start: actHere, child: r.Spawn.actor, watched: watched}
-		defer arena.clear()
-		err := a.run(ctx, arena)
-		refused = arena.tally.Refused
-		return arena.tally, err
-	})
-	return found, refused, err
-}
-
 // free lets two processes work as fast as they can.
-func (r runner) free(ctx context.Context, out *Row) error {
-	with := r.setup("free")
-	count := &commandCount{}
-	with.commands = count
-	terms := loadTerms{Workers: r.Workers, Operations: r.Operations, Duration: r.Duration, Think: r.Think, Seed: r.Seed}
-	newCrew := newLocalCrew
-	if r.strategy.processes {
-		newCrew = r.Spawn.crew
-	}
-	var crews []crew
-	var total tally
-	var took time.Duration
-	// Half as many units as buyers, so that the stock runs out under way.
-	stock := int64(r.Workers) * int64(r.Operations) / 2
-	found, err := r.onAccount(ctx, with, stock, false, func() (tally, error) {
-		for _, half := range terms.split() {
-			c, err := newCrew(ctx, r.strategy, with, half)
-			if err != nil {
-				return tally{}, errors.Join(err, closeCrews(crews))
-			}
-			crews = append(crews, c)
-		}
-		before := count.sent.Load()
-		var err error
-		total, took, err = freeRun(ctx, crews)
-		out.measure(total, took, count.sent.Load()-before)
-		return total, errors.Join(err, closeCrews(crews))
-	})
-	out.Free = found
-	out.merge(found)
+func (r runner) free(ctx context.Context, out *Row) (err error) {
+	out.Free, _, err = r.stage(ctx, r.freeRun(out), "free", 0)
+	out.merge(out.Free)
 	return err
 }
 
-// onAccount does work on an account and a stock made for it, and judges it.
-func (r runner) onAccount(
-	ctx context.Context, with setup, stock int64, lapses bool, work func() (tally, error),
-) (_ Finding, err error) {
-	book, err := r.strategy.ledger(ctx, with)
-	if err != nil {
-		return Finding{}, err
+// stage has an attack, or the free run, on an account and a stock made for it, and
+// judges it.
+func (r runner) stage(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
+	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, setup: setup{
+		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: r.wait},
+		db:    r.env.db, redis: r.env.redis,
+	}}
+	defer on.clear()
+	book := r.strategy.ledger(on.setup)
+	if err := book.open(ctx, a.stock); err != nil {
+		return Finding{}, 0, err
 	}
-	defer func() { err = errors.Join(err, book.close()) }()
-	if err := book.open(ctx, stock); err != nil {
-		return Finding{}, err
-	}
-	told, err := work()
-	if err != nil {
-		return Finding{}, err
+	if err := a.run(ctx, on); err != nil {
+		return Finding{}, 0, err
 	}
 	left, err := book.read(ctx)
 	if err != nil {
-		return Finding{}, err
+		return Finding{}, 0, err
 	}
-	return told.judge(stock, left, lapses), nil
+	return on.tally.judge(a.stock, left, a.lapses), on.tally.Refused, nil
 }

@@ -17,73 +17,38 @@ import (
 	"seckill/repository"
 )
 
-// realLock is a lock of the product's own lock package, as one process uses it.
-type realLock struct {
-	locker  lock.Locker
-	options []lock.Option
-	clients []*lock.Client
-	closers []func() error // of what the stores stand on
+// realLocks are those of the product's own lock package.
+func realLocks() []strategy {
+	return []strategy{
+		realLock("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout", onOne(hashStore)),
+		realLock("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog", onOne(setNXStore)),
+		realLock("mysql table", onMySQL, "a row per lock, expiry by the database's clock", onTable),
+		// A lock that one instance forgets is still held on the others.
+		realLock("multilock", onQuorum, "every one of three instances", onThree(lock.All)),
+		// One instance may be down.
+		realLock("redlock", onQuorum, "two of three instances", onThree(lock.Majority)),
+	}
 }
 
-// redisHash is the product's default: re-entrant, in Redisson's layout.
-func redisHash() strategy {
-	return lockStrategy("redis hash", onRedis, "re-entrant, watchdog, unlock messages; Redisson's layout",
-		func(s setup) (locker, error) { return openOnRedis(s, hashStore) })
-}
-
-// setNXStore is SET NX PX and compare-and-delete, with a watchdog and re-entry
-// above it.
-func setNXStore() strategy {
-	return lockStrategy("setnx store", onRedis, "SET NX PX and compare-and-delete, with a watchdog",
-		func(s setup) (locker, error) {
-			return openOnRedis(s, func(c *redis.Client) lock.Store { return lock.NewSetNXStore(c, patient()) })
-		})
-}
-
-func lockStrategy(name string, on backing, why string, open func(setup) (locker, error)) strategy {
+func realLock(name string, on backing, why string, open func(setup) (lock.Locker, error)) strategy {
 	return strategy{
-		name: name, group: groupLock, on: on, why: why, attacks: lockAttacks(),
-		open: openLocked(open), ledger: openCells,
+		name: name, group: groupLock, on: on, why: why, attacks: lockAttacks(), ledger: openCells,
+		open: openLocked(func(s setup) (locker, error) {
+			l, err := open(s)
+			return func(ctx context.Context, wait time.Duration) (hold, error) { return takeReal(ctx, l, s, wait) }, err
+		}),
 	}
 }
 
-func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c, patient()) }
+// unlockBudget bounds one unlock.
+const unlockBudget = 5 * time.Second
 
-// patient lets a call take as long as one to the account, because the embedded servers
-// of a busy machine are slow.
-func patient() lock.RedisOption { return lock.CallTimeout(ioTimeout) }
-
-// lockName is the same on every instance.
-func lockName(s setup) string { return s.Site.key(s.Name + ":lock") }
-
-func newRealLock(s setup) *realLock {
-	l := &realLock{}
+func takeReal(ctx context.Context, l lock.Locker, s setup, wait time.Duration) (hold, error) {
+	options := []lock.Option{lock.Wait(wait)}
 	if s.Fixed {
-		l.options = append(l.options, lock.LeaseTime(s.Lease))
+		options = append(options, lock.LeaseTime(s.Lease))
 	}
-	return l
-}
-
-// add makes a client of a store that stands on something to be closed after it.
-func (l *realLock) add(s setup, store lock.Store, under func() error) *lock.Mutex {
-	client := lock.New(store, lock.WatchdogLease(s.Lease))
-	l.clients = append(l.clients, client)
-	l.closers = append(l.closers, under)
-	return client.Mutex(lockName(s))
-}
-
-func openOnRedis(s setup, store func(*redis.Client) lock.Store) (locker, error) {
-	client, err := newClient(s.Site.Redis, s.commands)
-	if err != nil {
-		return nil, err
-	}
-	l := newRealLock(s)
-	l.locker = l.add(s, store(client), client.Close)
-	return l, nil
-}
-
-func (l *realLock) lock(ctx context.Context, wait time.Duration) (hold, error) {
-	lease, err := l.locker.Lock(ctx, append([]lock.Option{lock.Wait(wait)}, l.options...)...)
+	lease, err := l.Lock(ctx, options...)
 	switch {
 	case errors.Is(err, lock.ErrTimeout):
 		return hold{}, errors.Join(errStuck, err)
@@ -93,124 +58,122 @@ func (l *realLock) lock(ctx context.Context, wait time.Duration) (hold, error) {
 		return hold{}, err
 	}
 	return hold{lease.Context(), func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, closeBudget)
+		ctx, cancel := context.WithTimeout(ctx, unlockBudget)
 		defer cancel()
 		return lease.UnlockContext(ctx)
 	}}, nil
 }
 
-// closeBudget bounds the end of a lock client, which waits for its unlocks.
-const closeBudget = 5 * time.Second
-
-func (l *realLock) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeBudget)
-	defer cancel()
-	var errs []error
-	for i, client := range l.clients {
-		errs = append(errs, client.Close(ctx), l.closers[i]())
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("close the locks: %w", err)
-	}
-	return nil
+// mutex is a lock in a store, of a client of the setup's own.
+func (s setup) mutex(store lock.Store) lock.Locker {
+	client := lock.New(store, lock.WatchdogLease(s.Lease))
+	s.undo.add(func(ctx context.Context) error {
+		if err := client.Close(ctx); err != nil {
+			return fmt.Errorf("close the locks: %w", err)
+		}
+		return nil
+	})
+	return client.Mutex(s.key("lock"))
 }
 
-// mysqlTable is the lock table of MySQL, made by the product's migrations: a row
-// per lock, with an owner, an expiry by the database's clock and a token. The
-// account is in Redis, as that of every other lock.
-func mysqlTable() strategy {
-	return lockStrategy("mysql table", onMySQL, "a row per lock, expiry by the database's clock",
-		func(s setup) (locker, error) {
-			// Connections of its own, as another process would have.
-			db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
+// patient lets a call take as long as one to the account, because the embedded servers
+// of a busy machine are slow.
+func patient() lock.RedisOption { return lock.CallTimeout(ioTimeout) }
+
+func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c, patient()) }
+
+func setNXStore(c *redis.Client) lock.Store { return lock.NewSetNXStore(c, patient()) }
+
+func onOne(store func(*redis.Client) lock.Store) func(setup) (lock.Locker, error) {
+	return func(s setup) (lock.Locker, error) {
+		client, err := s.connect(s.Site.Redis)
+		if err != nil {
+			return nil, err
+		}
+		return s.mutex(store(client)), nil
+	}
+}
+
+func onThree(compose func(...lock.Locker) *lock.Quorum) func(setup) (lock.Locker, error) {
+	return func(s setup) (lock.Locker, error) {
+		var parts []lock.Locker
+		for _, url := range s.Site.Quorum {
+			client, err := s.connect(url)
 			if err != nil {
 				return nil, err
 			}
-			l := newRealLock(s)
-			l.locker = l.add(s, lock.NewMySQLStore(db.SQL()), db.Close)
-			return l, nil
-		})
-}
-
-// multiLock is lock.All on three instances: held when every part is. A lock
-// that one instance forgets is still held on the others.
-func multiLock() strategy {
-	return lockStrategy("multilock", onQuorum, "every one of three instances",
-		func(s setup) (locker, error) { return openOnQuorum(s, lock.All) })
-}
-
-// redLock is lock.Majority on three instances: held when two parts are, so
-// that one may be down.
-func redLock() strategy {
-	return lockStrategy("redlock", onQuorum, "two of three instances",
-		func(s setup) (locker, error) { return openOnQuorum(s, lock.Majority) })
-}
-
-func openOnQuorum(s setup, compose func(...lock.Locker) *lock.Quorum) (locker, error) {
-	l := newRealLock(s)
-	parts := make([]lock.Locker, 0, len(s.Site.Quorum))
-	for _, url := range s.Site.Quorum {
-		client, err := newClient(url, s.commands)
-		if err != nil {
-			return nil, errors.Join(err, l.close())
+			parts = append(parts, s.mutex(hashStore(client)))
 		}
-		parts = append(parts, l.add(s, hashStore(client), client.Close))
+		return compose(parts...), nil
 	}
-	l.locker = compose(parts...)
-	return l, nil
+}
+
+// onTable is the lock table that the product's migrations make, over connections of
+// its own, as another process would have. The account is in Redis all the same.
+func onTable(s setup) (lock.Locker, error) {
+	db, err := repository.Open(context.Background(), repository.Options{DSN: s.Site.DSN})
+	if err != nil {
+		return nil, err
+	}
+	s.undo.add(func(context.Context) error { return db.Close() })
+	return s.mutex(lock.NewMySQLStore(db.SQL())), nil
+}
+
+// stocks are the ways to sell without a lock above the database.
+func stocks() []strategy {
+	return []strategy{
+		stock(repository.StockConditional, onSQL, "the UPDATE states what it relies on"),
+		stock(repository.StockPessimistic, onMySQL, "SELECT … FOR UPDATE before the read"),
+		stock(repository.StockOptimistic, onSQL, "compares a version, begins anew"),
+		{
+			name: "database constraint", group: groupStock, on: onSQL,
+			why:     "relative updates; CHECK (remaining >= 0) refuses the unit too many",
+			attacks: []attack{overlap()},
+			open:    openOnRow(sellUnderConstraint), ledger: openRow,
+		},
+	}
 }
 
 // stock is one of the product's own strategies to sell: orders made by the
 // repository, in the product's own tables. The account is the number of orders.
 func stock(how repository.StockStrategy, on backing, why string) strategy {
 	return strategy{
-		name: "stock: " + string(how), group: groupStock, on: on, why: why,
-		attacks: []attack{heldRow()},
-		open: func(_ context.Context, s setup) (performer, error) {
+		name: "stock: " + string(how), group: groupStock, on: on, why: why, attacks: []attack{heldRow()},
+		open: func(s setup) (perform, error) {
 			orders, err := repository.NewOrders(s.db, repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow})
-			if err != nil {
-				return nil, err
-			}
-			return &seller{orders: orders, voucher: s.Name}, nil
+			return func(ctx context.Context) (tally, error) { return sellOne(ctx, orders, s.Name) }, err
 		},
-		ledger: func(_ context.Context, s setup) (ledger, error) {
-			return sale{vouchers: repository.NewVouchers(s.db, "CNY"), voucher: s.Name}, nil
-		},
+		ledger: func(s setup) ledger { return sale{repository.NewVouchers(s.db, "CNY"), s.Name} },
 	}
 }
 
 // saleWindow is how long the lab's vouchers are on sale: longer than any run.
 const saleWindow = time.Hour
 
-type seller struct {
-	orders  *repository.Orders
-	voucher string
-}
-
-// perform sells one unit to a user of its own.
-func (w *seller) perform(ctx context.Context) (outcome, error) {
+// sellOne sells one unit to a user of its own.
+func sellOne(ctx context.Context, orders *repository.Orders, voucher string) (tally, error) {
 	unique, err := ids.New()
 	if err != nil {
-		return outcome{}, err
+		return tally{}, err
 	}
 	began := time.Now()
-	outcomes, err := w.orders.CreateOrders(ctx, []model.Order{{
-		ID: model.OrderID(unique, w.voucher), VoucherID: w.voucher, UserID: unique,
+	outcomes, err := orders.CreateOrders(ctx, []model.Order{{
+		ID: model.OrderID(unique, voucher), VoucherID: voucher, UserID: unique,
 	}})
+	told := answered(began)
+	if err == nil {
+		err = outcomes[0].Err
+	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
+		told.SoldOut = 1
+		return told, nil
+	}
 	if err != nil {
-		return outcome{}, fmt.Errorf("sell a unit: %w", err)
+		return tally{}, fmt.Errorf("sell a unit: %w", err)
 	}
-	waited := time.Since(began)
-	if refusal, ok := errors.AsType[*model.Error](outcomes[0].Err); ok && refusal.Code == model.CodeSoldOut {
-		return outcome{Result: resultSoldOut, Waited: waited}, nil
-	}
-	if outcomes[0].Err != nil {
-		return outcome{}, fmt.Errorf("sell a unit: %w", outcomes[0].Err)
-	}
-	return outcome{Result: resultDone, Sold: true, Waited: waited}, nil
+	told.Done, told.Sold = 1, 1
+	return told, nil
 }
-
-func (*seller) close() error { return nil }
 
 // sale is the voucher of a free run or an attack.
 type sale struct {
@@ -238,43 +201,29 @@ func (l sale) read(ctx context.Context) (figures, error) {
 	return figures{Balance: orders, Remaining: stats.Remaining}, nil
 }
 
-func (sale) close() error { return nil }
-
-// databaseConstraint has no lock at all: relative updates, and a CHECK that no stock
-// falls below zero. It decides by a stock that may have changed since it was read; the
+// sellUnderConstraint decides by a stock that may have changed since it was read; the
 // database refuses the sale then.
-func databaseConstraint() strategy {
-	return strategy{
-		name: "database constraint", group: groupStock, on: onSQL,
-		why:     "relative updates; CHECK (remaining >= 0) refuses the unit too many",
-		attacks: []attack{overlap()},
-		open:    openOnRow(sellUnderConstraint), ledger: openRow,
-	}
-}
-
-func sellUnderConstraint(ctx context.Context, w onRow) (outcome, error) {
+func sellUnderConstraint(ctx context.Context, r row, stand pause) (tally, error) {
 	began := time.Now()
-	found, err := w.read(ctx)
+	found, err := r.read(ctx)
 	if err != nil {
-		return outcome{}, err
+		return tally{}, err
 	}
-	if err := w.setup.pause(ctx, pointRead); err != nil {
-		return outcome{}, err
+	if err := stand(ctx, pointRead); err != nil {
+		return tally{}, err
 	}
-	sold := found.Remaining > 0
-	if sold {
-		err = w.write(ctx, w.db, "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - 1 WHERE name = ?")
-		if refusedByCheck(err) {
-			sold, err = false, nil
-		}
-	}
-	if err == nil && !sold {
-		err = w.write(ctx, w.db, "UPDATE lab_accounts SET balance = balance + 1 WHERE name = ?")
+	sold := found.sell()
+	err = r.write(ctx, r.db, "UPDATE lab_accounts SET balance = balance + 1, remaining = remaining - ? WHERE name = ?", sold)
+	if refusedByCheck(err) {
+		sold = 0
+		err = r.write(ctx, r.db, "UPDATE lab_accounts SET balance = balance + 1 WHERE name = ?")
 	}
 	if err != nil {
-		return outcome{}, err
+		return tally{}, err
 	}
-	return outcome{Result: resultDone, Sold: sold, Waited: time.Since(began)}, nil
+	told := answered(began)
+	told.Done, told.Sold = 1, sold
+	return told, nil
 }
 
 // The numbers of a violated CHECK.

@@ -3,9 +3,10 @@ package lab
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -114,7 +115,7 @@ func (r Report) Write(w io.Writer) error {
 		"REDIS/OP are the commands the lock sends per operation; reading and writing the account is not among them.\n",
 		r.Workers, r.Operations, r.Seed, r.Took.Round(100*time.Millisecond))
 	r.explain(text)
-	if _, err := io.WriteString(w, trimLines(text.String())); err != nil {
+	if _, err := io.WriteString(w, blanksAtEnd().ReplaceAllString(text.String(), "")); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
 	return nil
@@ -190,42 +191,23 @@ func short(d time.Duration) string {
 	return d.String()
 }
 
-// trimLines takes the blanks off the ends of lines that tabwriter leaves there.
-func trimLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-	}
-	return strings.Join(lines, "\n")
-}
+// blanksAtEnd are those that tabwriter leaves at the ends of lines.
+func blanksAtEnd() *regexp.Regexp { return regexp.MustCompile(`(?m) +$`) }
 
-// tally sums up outcomes. It travels from child processes as JSON.
+// tally is what came of work: of one unit, or of many summed up. It travels from child processes as JSON.
 type tally struct {
 	Requested int64           `json:"requested"`
-	Done      int64           `json:"done"`
-	Sold      int64           `json:"sold"`
-	SoldOut   int64           `json:"sold_out"`
-	Refused   int64           `json:"refused"`
-	Stuck     int64           `json:"stuck"`
-	Waits     []time.Duration `json:"waits"`
+	Done      int64           `json:"done"`     // added to the account and, if anything was left, sold
+	Sold      int64           `json:"sold"`     // units
+	SoldOut   int64           `json:"sold_out"` // a sale without an account found nothing left
+	Refused   int64           `json:"refused"`  // the lock was lost; the worker was told, and wrote nothing
+	Stuck     int64           `json:"stuck"`    // the lock was not to be had within the longest wait
+	Waits     []time.Duration `json:"waits"`    // until the lock was there, or until the answer where there is none
 }
 
-func (t *tally) add(o outcome) {
-	t.Requested++
-	t.Waits = append(t.Waits, o.Waited)
-	if o.Sold {
-		t.Sold++
-	}
-	switch o.Result {
-	case resultDone:
-		t.Done++
-	case resultSoldOut:
-		t.SoldOut++
-	case resultRefused:
-		t.Refused++
-	case resultStuck:
-		t.Stuck++
-	}
+// answered is one unit of work, of which it is not said yet what came of it.
+func answered(asked time.Time) tally {
+	return tally{Requested: 1, Waits: []time.Duration{time.Since(asked)}}
 }
 
 func (t *tally) merge(o tally) {
@@ -316,21 +298,15 @@ func NewProgress(w io.Writer, terminal bool) Progress {
 	return &plain{out: w}
 }
 
-type silent struct{}
-
-func (silent) Begin(int)    {}
-func (silent) Attacked()    {}
-func (silent) Start(string) {}
-func (silent) Done(Row)     {}
-func (silent) End()         {}
-
 // plain writes a line per row, for logs.
 type plain struct {
-	silent
 	out        io.Writer
 	rows, done int
 	began      time.Time
 }
+
+func (p *plain) Attacked() {}
+func (p *plain) End()      {}
 
 func (p *plain) Start(string) { p.began = time.Now() }
 
@@ -350,31 +326,23 @@ type bar struct {
 	all  *mpb.Progress
 	line *mpb.Bar
 
-	mu   sync.Mutex
-	name string
+	name atomic.Value
 }
 
 func (b *bar) Begin(rows int) {
-	b.name = "forced interleavings"
+	b.name.Store("forced interleavings")
 	b.all = mpb.New(mpb.WithOutput(b.out), mpb.WithWidth(40), mpb.WithAutoRefresh())
 	b.line = b.all.AddBar(2*int64(rows), // each is attacked, and runs
 		mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.CountersNoUnit("%d/%d ")),
 		mpb.AppendDecorators(decor.Elapsed(decor.ET_STYLE_GO), decor.Any(func(decor.Statistics) string {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return "  " + b.name
+			return fmt.Sprint("  ", b.name.Load())
 		})))
 }
 
-func (b *bar) Start(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.name = "free run: " + name
-}
-
-func (b *bar) Attacked() { b.line.Increment() }
-func (b *bar) Done(Row)  { b.line.Increment() }
+func (b *bar) Start(name string) { b.name.Store("free run: " + name) }
+func (b *bar) Attacked()         { b.line.Increment() }
+func (b *bar) Done(Row)          { b.line.Increment() }
 
 func (b *bar) End() {
 	b.line.Abort(true) // nothing, when it is complete

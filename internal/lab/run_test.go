@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestOnServers(t *testing.T) {
 		wantOnlyForeign(t, dsn, urls)
 	})
 	t.Run("broken, said to be real", func(t *testing.T) { //nolint:paralleltest // see above
-		liar := forUpdateLate()
+		liar := strategyNamed("FOR UPDATE after the read")
 		liar.defect = defectNone
 		if row := run(t, Options{DSN: dsn, rows: []strategy{liar}}).Rows[0]; row.Verdict != VerdictDefect {
 			t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
@@ -71,7 +72,7 @@ func TestOnServers(t *testing.T) {
 		for _, at := range []string{"", "mysql table"} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			stopped := errors.New("Ctrl-C")
-			interrupt := &interrupter{cancel: func() { cancel(stopped) }, at: at}
+			interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
 			_, err := Run(ctx, Options{
 				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
 				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
@@ -87,7 +88,7 @@ func TestOnServers(t *testing.T) {
 // interrupter stops a run when a row begins, or when the first has been
 // attacked and others are in the middle of it.
 type interrupter struct {
-	silent
+	Progress
 	cancel func()
 	at     string // the row; empty: under attack
 }

@@ -3,8 +3,11 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/repository"
 )
@@ -23,17 +26,22 @@ const (
 	pointWritten point = "written"
 	// pointOwner: the lock was found to be one's own, and is not deleted yet.
 	pointOwner point = "owner"
+	// pointReady and pointOver: before and after a share of a free run.
+	pointReady, pointOver point = "ready", "over"
 )
 
 // pause is called at every point; it returns when the worker may go on.
-type pause func(ctx context.Context, p point) error
+type pause = func(ctx context.Context, p point) error
 
-// setup is how one process takes part: a performer is opened with it.
+// setup is how one process takes part.
 type setup struct {
 	terms
+	load     *Load // its share of a free run; nil: one unit of work
 	pause    pause
 	db       *repository.Database // of the run; nil in a child process
-	commands *commandCount        // of the strategy itself, without the account's and the stock's; nil: not counted
+	redis    *redis.Client        // where the account is
+	commands *atomic.Int64        // that the lock sends, without the account's; nil: not counted
+	undo     *cleanup             // when the work is over
 }
 
 // terms is the part of a setup that a child process can be told.
@@ -46,47 +54,29 @@ type terms struct {
 	Wait    time.Duration `json:"wait"`    // the longest wait for the lock
 }
 
-// performer does the work, one unit at a time, under one strategy, for one
-// process. It is safe for concurrent use.
-type performer interface {
-	perform(ctx context.Context) (outcome, error)
-	close() error
-}
+// perform does one unit of work under one strategy, for one process. It is safe for
+// concurrent use.
+type perform = func(ctx context.Context) (tally, error)
 
-// opener makes the performer of one process.
-type opener = func(ctx context.Context, s setup) (performer, error)
+// opener makes the perform of one process. What that holds, setup.undo lets go.
+type opener = func(s setup) (perform, error)
 
 // ledger is what the work left behind.
 type ledger interface {
 	// open makes an empty account and a stock of units.
 	open(ctx context.Context, stock int64) error
 	read(ctx context.Context) (figures, error)
-	close() error
 }
 
 // figures are an account and a stock as they stand.
 type figures struct{ Balance, Remaining int64 }
 
-// result is what one unit of work came to.
-type result string
-
-const (
-	// resultDone: added to the account and, if anything was left, sold.
-	resultDone result = "done"
-	// resultSoldOut: a sale without an account found nothing left.
-	resultSoldOut result = "sold out"
-	// resultRefused: the lock was lost before the write. The worker was told, and
-	// wrote nothing.
-	resultRefused result = "refused"
-	// resultStuck: the lock was not to be had within the longest wait.
-	resultStuck result = "stuck"
-)
-
-// outcome is one unit of work.
-type outcome struct {
-	Result result        `json:"result"`
-	Sold   bool          `json:"sold"`
-	Waited time.Duration `json:"waited"` // until the lock was there, or until the answer where there is none
+// sell adds to the account and takes a unit, if there is one. It says how many it took.
+func (f *figures) sell() (sold int64) {
+	f.Balance++
+	sold = min(f.Remaining, 1)
+	f.Remaining -= sold
+	return sold
 }
 
 // defect is what a broken strategy shows.
@@ -109,7 +99,7 @@ type strategy struct {
 	attacks []attack
 
 	open   opener
-	ledger func(ctx context.Context, s setup) (ledger, error)
+	ledger func(s setup) ledger
 
 	// processes: exclusion ends with the process, so two real ones are needed.
 	processes bool
@@ -141,25 +131,42 @@ const (
 )
 
 // catalog is every strategy, in the order of the table.
-func catalog() []strategy {
-	return []strategy{
-		noLock(), localMutex(), checkThenSet(), setNXForever(), setNXThenExpire(),
-		noOwnerCheck(), getThenDelete(), noWatchdog(), noReentry(), forUpdateLate(),
+func catalog() []strategy { return slices.Concat(brokenLocks(), realLocks(), stocks()) }
 
-		redisHash(), setNXStore(), mysqlTable(), multiLock(), redLock(),
-
-		stock(repository.StockConditional, onSQL, "the UPDATE states what it relies on"),
-		stock(repository.StockPessimistic, onMySQL, "SELECT … FOR UPDATE before the read"),
-		stock(repository.StockOptimistic, onSQL, "compares a version, begins anew"),
-		databaseConstraint(),
-	}
-}
-
-func strategyNamed(name string) (strategy, error) {
+// strategyNamed returns one of the catalog; one without a name when there is none.
+func strategyNamed(name string) strategy {
 	for _, s := range catalog() {
 		if s.name == name {
-			return s, nil
+			return s
 		}
 	}
-	return strategy{}, fmt.Errorf("the lab has no strategy %q", name)
+	return strategy{}
+}
+
+// work is what one worker of an attack does, or one process of a free run.
+func (s strategy) work(ctx context.Context, with setup) (total tally, err error) {
+	with.undo = &cleanup{}
+	defer func() {
+		if undone := with.undo.run(ctx); err == nil {
+			err = undone
+		}
+	}()
+	stand := with.pause
+	if with.load != nil {
+		with.pause = with.load.thinker()
+	}
+	perform, err := s.open(with)
+	if err != nil {
+		return tally{}, err
+	}
+	if with.load == nil {
+		return perform(ctx)
+	}
+	if err := stand(ctx, pointReady); err != nil {
+		return tally{}, err
+	}
+	if total, err = with.load.run(ctx, perform); err != nil {
+		return tally{}, err
+	}
+	return total, stand(ctx, pointOver)
 }

@@ -96,14 +96,14 @@ func TestQuantiles(t *testing.T) {
 
 func TestThinkTimesRepeat(t *testing.T) {
 	t.Parallel()
-	for i, half := range (loadTerms{Workers: 5, Seed: 7}).split() {
+	for i, half := range (Load{Workers: 5, Seed: 7}).split() {
 		if want := []int{3, 2}[i]; half.Workers != want || half.Process != uint64(i) {
 			t.Errorf("process %d: %+v, want %d workers", i, half, want)
 		}
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	think := loadTerms{Think: time.Hour}.thinker()
+	think := Load{Think: time.Hour}.thinker()
 	if err := think(ended, pointRead); !errors.Is(err, context.Canceled) {
 		t.Errorf("thinking on after the end: %v", err)
 	}
@@ -178,12 +178,13 @@ func TestChildEndsWithItsParent(t *testing.T) {
 func TestChildThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	spawn := Spawn(func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "/nowhere/seckill") })
-	worker := spawn.actor(t.Context(), "A", noLock(), setup{})
+	worker := spawn.actor(t.Context(), "A", strategyNamed("no lock"), setup{})
 	if _, err := worker.finish(t.Context()); err == nil {
 		t.Error("a worker without a process ended well")
 	}
-	if _, err := spawn.crew(t.Context(), noLock(), setup{}, loadTerms{}); err == nil {
-		t.Error("a crew without a process is ready")
+	worker = spawn.actor(t.Context(), "A", strategyNamed("no lock"), setup{load: &Load{}})
+	if worker.to(t.Context(), certain, pointReady) {
+		t.Error("a worker of a free run without a process is ready")
 	}
 }
 
