@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -82,19 +81,15 @@ func (c cells) open(ctx context.Context, stock int64) error {
 	return c.write(ctx, figures{Remaining: stock})
 }
 
-func (c cells) read(ctx context.Context) (figures, error) {
+func (c cells) read(ctx context.Context) (f figures, err error) {
 	values, err := c.client.MGet(ctx, c.balance, c.remaining).Result()
+	if err == nil {
+		_, err = fmt.Sscan(fmt.Sprintln(values...), &f.Balance, &f.Remaining)
+	}
 	if err != nil {
 		return figures{}, fmt.Errorf("read the account: %w", err)
 	}
-	var numbers [2]int64
-	for i, value := range values {
-		text, _ := value.(string)
-		if numbers[i], err = strconv.ParseInt(text, 10, 64); err != nil {
-			return figures{}, fmt.Errorf("read the account: %w", err)
-		}
-	}
-	return figures{Balance: numbers[0], Remaining: numbers[1]}, nil
+	return f, nil
 }
 
 func (c cells) write(ctx context.Context, f figures) error {

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"time"
@@ -58,23 +57,16 @@ type arena struct {
 }
 
 // worker starts a worker with the settings of the arena, changed by change.
-func (a *arena) worker(ctx context.Context, name string, change func(*setup)) *actor {
-	start := actHere
-	if a.strategy.processes {
-		start = a.spawn.actor
-	}
-	return a.start(ctx, start, name, change)
-}
-
-// start starts a worker in this process or, with Spawn.actor, in one of its own.
-func (a *arena) start(
-	ctx context.Context, start func(context.Context, string, strategy, setup) *actor, name string, change func(*setup),
-) *actor {
+func (a *arena) worker(ctx context.Context, name string, change ...func(*setup)) *actor {
 	with := a.setup
-	if change != nil {
-		change(&with)
+	for _, f := range change {
+		f(&with)
 	}
-	w := start(ctx, name, a.strategy, with)
+	work := a.strategy.here(with)
+	if with.apart {
+		work = a.spawn.work(a.strategy, with)
+	}
+	w := newActor(ctx, name, work)
 	a.workers = append(a.workers, w)
 	return w
 }
@@ -125,18 +117,13 @@ func (a *arena) all(ctx context.Context, at point) error {
 	return group.Wait()
 }
 
-// fixedLease is one that is never renewed.
-func fixedLease(d time.Duration) func(*setup) {
-	return func(s *setup) { s.Lease, s.Fixed = d, true }
-}
-
 // overlap: A and B both find the lock free, or are both inside, before either
 // goes on.
 func overlap() attack {
 	return attack{name: "two at once", stock: 1, run: func(ctx context.Context, a *arena) error {
-		first := a.worker(ctx, "A", nil)
+		first := a.worker(ctx, "A")
 		first.to(ctx, certain, pointChecked, pointRead)
-		second := a.worker(ctx, "B", nil)
+		second := a.worker(ctx, "B")
 		second.to(ctx, a.forbidden(absence), pointChecked, pointRead)
 		first.to(ctx, certain, pointRead)
 		second.to(ctx, a.forbidden(absence), pointRead)
@@ -144,41 +131,25 @@ func overlap() attack {
 	}}
 }
 
-// crash: a process of its own is killed at a point; then B wants the lock.
+// crash: a process of its own is killed at a point; then B wants the lock. A holder
+// that is refused before it gets there had too short a lease for a stalling machine.
 func crash(at point) attack {
 	return attack{name: "crashed holder", stock: 1, run: func(ctx context.Context, a *arena) error {
-		if err := a.crashAt(ctx, at); err != nil {
+		victim := a.worker(ctx, "A", func(s *setup) { s.Lease, s.apart = a.watched, true })
+		if !victim.to(ctx, certain, at) {
+			err := a.finish(ctx, victim)
+			if err == nil && a.tally.Refused == 0 {
+				err = fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, a.tally)
+			}
 			return err
 		}
+		victim.kill()
 		return a.finish(ctx, a.worker(ctx, "B", func(s *setup) {
 			if a.strategy.defect == defectDeadlock {
 				s.Wait = deadlockAfter
 			}
 		}))
 	}}
-}
-
-// crashAt starts a holder and kills it at a point. A holder that is refused before it
-// gets there had too short a lease for a stalling machine; the next one has a longer
-// lease.
-func (a *arena) crashAt(ctx context.Context, at point) error {
-	lease := attackLease
-	for range watchedLeases {
-		victim := a.start(ctx, a.spawn.actor, "A", func(s *setup) { s.Lease = lease })
-		if victim.to(ctx, certain, at) {
-			victim.kill()
-			return nil
-		}
-		told, err := victim.finish(ctx)
-		if err != nil {
-			return err
-		}
-		if told.Refused == 0 {
-			return fmt.Errorf("the holder that was to be killed did not get to %q: %+v", at, told)
-		}
-		lease *= 2
-	}
-	return fmt.Errorf("the holder that was to be killed did not get to %q before its lease was over", at)
 }
 
 // staleUnlock: A writes, and its lease runs out before it unlocks. B takes the lock
@@ -190,14 +161,14 @@ func staleUnlock(at point) attack {
 		lease = unlockLease
 	}
 	return attack{name: "late unlock", stock: 2, lapses: true, run: func(ctx context.Context, a *arena) error {
-		slow := a.worker(ctx, "A", fixedLease(lease))
+		slow := a.worker(ctx, "A", func(s *setup) { s.Lease, s.Fixed = lease, true })
 		slow.to(ctx, certain, at)
-		second := a.worker(ctx, "B", nil)
+		second := a.worker(ctx, "B")
 		second.to(ctx, certain, pointRead)
 		if err := a.finish(ctx, slow); err != nil {
 			return err
 		}
-		third := a.worker(ctx, "C", nil)
+		third := a.worker(ctx, "C")
 		third.to(ctx, a.forbidden(absence), pointRead)
 		return a.finish(ctx, second, third)
 	}}
@@ -208,7 +179,7 @@ func outlive() attack {
 	return attack{name: "work longer than the lease", stock: 1, run: func(ctx context.Context, a *arena) error {
 		slow := a.worker(ctx, "A", func(s *setup) { s.Lease = a.watched })
 		slow.to(ctx, certain, pointRead)
-		second := a.worker(ctx, "B", nil)
+		second := a.worker(ctx, "B")
 		second.to(ctx, a.forbidden(3*a.watched), pointRead)
 		return a.finish(ctx, slow, second)
 	}}
@@ -236,48 +207,24 @@ func lockAttacks() []attack {
 // have both read what they may and stand before the same last unit.
 func heldRow() attack {
 	return attack{name: "two at once", stock: 1, run: func(ctx context.Context, a *arena) error {
-		db := a.setup.db.SQL()
-		tx, err := db.BeginTx(ctx, nil)
+		tx, err := a.setup.db.SQL().BeginTx(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("hold the row: %w", err)
 		}
 		defer func() { _ = tx.Rollback() }() // nothing when it is over
-		mysql := a.setup.Site.DSN != ""
-		if mysql {
+		if a.setup.Site.DSN != "" {
 			var id string
 			if err := tx.QueryRowContext(ctx, "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", a.setup.Name).Scan(&id); err != nil {
 				return fmt.Errorf("hold the row: %w", err)
 			}
 		}
-		first, second := a.worker(ctx, "A", nil), a.worker(ctx, "B", nil)
-		if err := bothWait(ctx, db, mysql); err != nil {
-			return err
-		}
+		first, second := a.worker(ctx, "A"), a.worker(ctx, "B")
+		poll.Pause(ctx, absence)
 		if err := tx.Rollback(); err != nil {
 			return fmt.Errorf("let go of the row: %w", err)
 		}
 		return a.finish(ctx, first, second)
 	}}
-}
-
-// bothWait waits until two statements of this schema are stuck. Where the database
-// does not tell, it waits for as long as that takes at the most.
-func bothWait(ctx context.Context, db *sql.DB, tells bool) error {
-	ctx, cancel := context.WithTimeout(ctx, absence)
-	defer cancel()
-	err := poll.Until(ctx, 5*time.Millisecond, func() (bool, error) {
-		if !tells {
-			return false, nil
-		}
-		var running int
-		err := db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.processlist"+
-			" WHERE db = DATABASE() AND command = 'Query' AND id <> CONNECTION_ID()").Scan(&running)
-		return running >= 2, err
-	})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("ask who waits: %w", err)
-	}
-	return nil
 }
 
 // actor is a worker of an attack or of a free run. It stops at every point until it
@@ -293,8 +240,10 @@ type actor struct {
 	err            error
 }
 
-// newActor starts an actor. Its work calls stand at every point.
-func newActor(ctx context.Context, name string, work func(ctx context.Context, stand pause) (tally, error)) *actor {
+// work is that of an actor. It calls stand at every point.
+type work = func(ctx context.Context, stand pause) (tally, error)
+
+func newActor(ctx context.Context, name string, work work) *actor {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &actor{name: name, points: make(chan point), let: make(chan struct{}, 1), cancel: cancel}
 	stand := func(ctx context.Context, p point) error {
@@ -360,12 +309,4 @@ func (a *actor) finish(ctx context.Context) (tally, error) {
 		return a.told, fmt.Errorf("worker %s: %w", a.name, a.err)
 	}
 	return a.told, nil
-}
-
-// actHere starts an actor in this process.
-func actHere(ctx context.Context, name string, s strategy, with setup) *actor {
-	return newActor(ctx, name, func(ctx context.Context, stand pause) (tally, error) {
-		with.pause = stand
-		return s.work(ctx, with)
-	})
 }

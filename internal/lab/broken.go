@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/lock"
 )
 
 // brokenLocks are the strategies of the tutorials.
@@ -78,7 +80,7 @@ func noLock(ctx context.Context, _ time.Duration) (hold, error) {
 type local chan struct{}
 
 func (l local) lock(ctx context.Context, wait time.Duration) (hold, error) {
-	budget, cancel := context.WithTimeoutCause(ctx, wait, errStuck)
+	budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
 	defer cancel()
 	select {
 	case l <- struct{}{}:
@@ -154,7 +156,5 @@ func sellForUpdateLate(ctx context.Context, r row, stand pause) (tally, error) {
 	if err := tx.Commit(); err != nil {
 		return tally{}, fmt.Errorf("commit: %w", err)
 	}
-	told := answered(began)
-	told.Done, told.Sold = 1, sold
-	return told, nil
+	return done(began, sold), nil
 }

@@ -127,9 +127,6 @@ func (e *environment) openDatabase(ctx context.Context, dsn, id string) (err err
 	return nil
 }
 
-// has says whether what a strategy needs is there.
-func (e *environment) has(b backing) bool { return b != onMySQL || e.site.DSN != "" }
-
 // cleanup is what has to be undone, the last first.
 type cleanup []func(context.Context) error
 
@@ -216,11 +213,8 @@ func newClient(url string, count *atomic.Int64) (*redis.Client, error) {
 // schemaPrefix begins the name of every schema the lab makes.
 const schemaPrefix = "seckill_lab_"
 
-// What MySQL answers to an account that may not make a schema.
-const (
-	deniedSchema  = 1044
-	deniedCommand = 1142
-)
+// deniedSchema and deniedCommand MySQL answers to an account that may not make a schema.
+const deniedSchema, deniedCommand = 1044, 1142
 
 // ownSchema makes a schema for this run alone, so that nothing in the one the
 // DSN names is touched. It returns the DSN of the new one.
@@ -231,19 +225,15 @@ func (e *environment) ownSchema(ctx context.Context, dsn, name string) (own stri
 		return "", errors.New("the DSN does not parse: user:password@tcp(host:port)/schema is expected")
 	}
 	config.DBName = ""
-	server := config.FormatDSN()
-	statement := func(ctx context.Context, text string) error {
+	server, err := sql.Open("mysql", config.FormatDSN())
+	if err == nil {
+		e.undo.add(func(context.Context) error { return server.Close() })
 		// An interrupted CREATE may have happened, and no one could tell.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpBudget)
 		defer cancel()
-		db, err := sql.Open("mysql", server)
-		if err != nil {
-			return err
-		}
-		_, err = db.ExecContext(ctx, text)
-		return errors.Join(err, db.Close())
+		_, err = server.ExecContext(whole, "CREATE DATABASE "+name)
 	}
-	if err := statement(ctx, "CREATE DATABASE "+name); err != nil {
+	if err != nil {
 		hint := ""
 		if e, ok := errors.AsType[*mysql.MySQLError](err); ok && (e.Number == deniedSchema || e.Number == deniedCommand) {
 			hint = fmt.Sprintf(" (GRANT ALL ON `%s%%`.* lets an account do that)", schemaPrefix)
@@ -251,7 +241,7 @@ func (e *environment) ownSchema(ctx context.Context, dsn, name string) (own stri
 		return "", fmt.Errorf("make a schema of the lab's own%s: %w", hint, err)
 	}
 	e.undo.add(func(ctx context.Context) error {
-		if err := statement(ctx, "DROP DATABASE "+name); err != nil {
+		if _, err := server.ExecContext(ctx, "DROP DATABASE "+name); err != nil {
 			return fmt.Errorf("drop the lab's schema %s: %w", name, err)
 		}
 		return nil

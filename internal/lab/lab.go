@@ -6,11 +6,6 @@
 // attack: workers are stopped at chosen points, which forces an interleaving that
 // breaks the broken strategies every time and not by luck. The real ones must survive
 // the same interleavings. Then freely, as fast as it goes, for throughput and waiting.
-//
-// strategy.go lists the rows. broken.go and real.go are the strategies, lock.go is
-// what those that are locks have in common, account.go what they work on. attack.go
-// holds the interleavings, load.go the free run, process.go the child processes,
-// environment.go the servers, report.go the verdicts and the table.
 package lab
 
 import (
@@ -49,17 +44,11 @@ type Options struct {
 
 // Progress hears how far a run is.
 type Progress interface {
-	// Begin is told how many rows there are.
-	Begin(rows int)
-	// Attacked is called when the forced interleavings of one more row are over.
-	// Several rows are attacked at the same time, before any of them starts.
-	Attacked()
-	// Start is told the name of the row that runs freely now.
-	Start(name string)
-	// Done is told what became of it.
-	Done(r Row)
-	// End is called last, also when the run was interrupted.
-	End()
+	Begin(rows int)    // before the first row
+	Attacked()         // the forced interleavings of one more row are over; no row has started yet
+	Start(name string) // this row runs freely now
+	Done(r Row)        // what became of it
+	End()              // last, also when the run was interrupted
 }
 
 func (o *Options) setDefaults() {
@@ -170,7 +159,7 @@ const rowBudget = time.Minute
 func (r runner) row() Row {
 	s := r.strategy
 	out := Row{Name: s.name, Group: s.group, Broken: s.broken(), Why: s.why, Cure: s.cure, On: r.env.places[s.on]}
-	if !r.env.has(s.on) {
+	if s.on == onMySQL && r.env.site.DSN == "" {
 		out.Verdict = VerdictNeedsMySQL
 	}
 	return out
@@ -186,18 +175,24 @@ func (r runner) bounded(ctx context.Context, out *Row, part func(context.Context
 	out.Err = part(ctx, out)
 }
 
-// attack forces every interleaving upon the strategy, all at the same time. Each has
-// an account of its own.
+// attack forces every interleaving upon the strategy, all at the same time. An attack in
+// which an actor was refused for want of time is repeated with longer leases.
 func (r runner) attack(ctx context.Context, out *Row) error {
 	out.Attacks = make([]Attack, len(r.strategy.attacks))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, a := range r.strategy.attacks {
 		group.Go(func() error {
-			found, err := r.attackPatiently(ctx, a, i)
-			if err != nil {
-				return fmt.Errorf("attack %q: %w", a.name, err)
+			out.Attacks[i].Name = a.name
+			for n := range watchedLeases {
+				found, refused, err := r.stage(ctx, a, fmt.Sprintf("a%d.%d", i, n), watchedLease<<n)
+				if err != nil {
+					return fmt.Errorf("attack %q: %w", a.name, err)
+				}
+				out.Attacks[i].Finding = found
+				if refused == 0 || a.lapses {
+					break
+				}
 			}
-			out.Attacks[i] = Attack{Name: a.name, Finding: found}
 			return nil
 		})
 	}
@@ -206,19 +201,6 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 		out.merge(a.Finding)
 	}
 	return err
-}
-
-// attackPatiently repeats an attack in which an actor was refused for want of
-// time, with longer leases.
-func (r runner) attackPatiently(ctx context.Context, a attack, number int) (found Finding, err error) {
-	for n := range watchedLeases {
-		var refused int64
-		found, refused, err = r.stage(ctx, a, fmt.Sprintf("a%d.%d", number, n), watchedLease<<n)
-		if err != nil || refused == 0 || a.lapses {
-			break
-		}
-	}
-	return found, err
 }
 
 // free lets two processes work as fast as they can.
@@ -233,7 +215,7 @@ func (r runner) free(ctx context.Context, out *Row) (err error) {
 func (r runner) stage(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
 	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, setup: setup{
 		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: r.wait},
-		db:    r.env.db, redis: r.env.redis,
+		db:    r.env.db, redis: r.env.redis, apart: r.strategy.processes,
 	}}
 	defer on.clear()
 	book := r.strategy.ledger(on.setup)

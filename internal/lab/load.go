@@ -45,28 +45,43 @@ func (l Load) split() [2]Load {
 	return [2]Load{first, second}
 }
 
-// run does the work of one process.
-func (l Load) run(ctx context.Context, work perform) (tally, error) {
-	told := make([]tally, l.Workers)
+// work is the share of one process. It stands when it is ready, and when it is over.
+func (l Load) work(ctx context.Context, s strategy, with setup) (tally, error) {
+	stand := with.pause
+	with.pause = l.thinker()
+	perform, err := s.open(with)
+	if err != nil {
+		return tally{}, err
+	}
+	if err := stand(ctx, pointReady); err != nil {
+		return tally{}, err
+	}
+	total, err := l.run(ctx, perform)
+	if err != nil {
+		return tally{}, err
+	}
+	return total, stand(ctx, pointOver)
+}
+
+func (l Load) run(ctx context.Context, work perform) (total tally, err error) {
+	var mu sync.Mutex
 	ending := time.Now().Add(l.Duration)
 	group, ctx := errgroup.WithContext(ctx)
-	for i := range told {
+	for range l.Workers {
 		group.Go(func() error {
 			for n := 0; n < l.Operations && time.Now().Before(ending); n++ {
-				one, err := work(ctx)
+				told, err := work(ctx)
 				if err != nil {
 					return err
 				}
-				told[i].merge(one)
+				mu.Lock()
+				total.merge(told)
+				mu.Unlock()
 			}
 			return nil
 		})
 	}
-	err := group.Wait()
-	var total tally
-	for _, t := range told {
-		total.merge(t)
-	}
+	err = group.Wait()
 	return total, err
 }
 

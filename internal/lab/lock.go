@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/poll"
+	"seckill/lock"
 )
 
-// locker takes a lock under test, as one process sees it; errStuck when it is not
-// free within wait.
+// locker takes a lock under test, as one process sees it; lock.ErrTimeout when it is
+// not free within wait.
 type locker = func(ctx context.Context, wait time.Duration) (hold, error)
 
 // hold is a lock that is held.
@@ -24,17 +25,14 @@ type hold struct {
 // openLocked makes the opener of a strategy that is a lock.
 func openLocked(open func(s setup) (locker, error)) opener {
 	return func(s setup) (perform, error) {
-		lock, err := open(s)
-		if err != nil {
-			return nil, err
-		}
-		return locked{lock, newCells(s), s}.perform, nil
+		take, err := open(s)
+		return locked{take, newCells(s), s}.perform, err
 	}
 }
 
 // locked does the work under a lock: read, think, write.
 type locked struct {
-	lock  locker
+	take  locker
 	cells cells
 	setup setup
 }
@@ -42,7 +40,7 @@ type locked struct {
 // perform turns the two errors that are findings into figures.
 func (w locked) perform(ctx context.Context) (tally, error) {
 	asked := time.Now()
-	held, err := w.lock(ctx, w.setup.Wait)
+	held, err := w.take(ctx, w.setup.Wait)
 	told := answered(asked)
 	if err == nil {
 		told.Sold, err = w.section(ctx, held)
@@ -53,7 +51,7 @@ func (w locked) perform(ctx context.Context) (tally, error) {
 		}
 	}
 	switch {
-	case errors.Is(err, errStuck):
+	case errors.Is(err, lock.ErrTimeout):
 		told.Stuck = 1
 	case errors.Is(err, errRefused):
 		told.Refused = 1
@@ -68,7 +66,7 @@ func (w locked) perform(ctx context.Context) (tally, error) {
 // section is what happens inside the lock.
 func (w locked) section(ctx context.Context, held hold) (sold int64, err error) {
 	if w.setup.Reenter {
-		inner, err := w.lock(held.ctx, w.setup.Wait) //nolint:contextcheck // the owner travels in the context of what is held
+		inner, err := w.take(held.ctx, w.setup.Wait) //nolint:contextcheck // the owner travels in the context of what is held
 		if err != nil {
 			return 0, fmt.Errorf("lock once more inside the lock: %w", err)
 		}
@@ -117,7 +115,7 @@ func openSpin(try, free step) opener {
 
 func (s spin) lock(ctx context.Context, wait time.Duration) (hold, error) {
 	owner := newID()
-	budget, cancel := context.WithTimeoutCause(ctx, wait, errStuck)
+	budget, cancel := context.WithTimeoutCause(ctx, wait, lock.ErrTimeout)
 	defer cancel()
 	err := poll.Until(budget, spinEvery, func() (bool, error) { return s.try(ctx, s, owner) })
 	if err != nil && errors.Is(err, budget.Err()) {

@@ -32,19 +32,21 @@ type childMessage struct {
 	Error string `json:"error,omitempty"`
 }
 
-// actor starts an actor in a process of its own. Killed, that ends with SIGKILL, as
-// by a power cut.
-func (spawn Spawn) actor(ctx context.Context, name string, s strategy, with setup) *actor {
-	return newActor(ctx, name, func(ctx context.Context, stand pause) (_ tally, err error) {
+// work is done in a process of its own, which ends with ctx by SIGKILL, as by a power cut.
+func (spawn Spawn) work(s strategy, with setup) work {
+	return func(ctx context.Context, stand pause) (_ tally, err error) {
 		cmd := spawn(ctx)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		in, noIn := cmd.StdinPipe()
-		out, noOut := cmd.StdoutPipe()
-		if err := errors.Join(noIn, noOut); err != nil {
-			return tally{}, fmt.Errorf("start a child process: %w", err)
+		in, err := cmd.StdinPipe()
+		var out io.ReadCloser
+		if err == nil {
+			out, err = cmd.StdoutPipe()
 		}
-		if err := cmd.Start(); err != nil {
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
 			return tally{}, fmt.Errorf("start a child process: %w", err)
 		}
 		defer func() {
@@ -54,7 +56,7 @@ func (spawn Spawn) actor(ctx context.Context, name string, s strategy, with setu
 			}
 		}()
 		return converse(ctx, in, out, childJob{Strategy: s.name, Terms: with.terms, Load: with.load}, stand)
-	})
+	}
 }
 
 // converse gives a child its job, lets it stand at its points, and returns what it did.
@@ -105,19 +107,12 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	defer client.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	steps := make(chan struct{})
+	steps := make(chan struct{}, 1)
 	go func() { // ends with the input, that is with the process
-		for {
-			if err := told.Decode(&struct{}{}); err != nil {
-				cancel(errParentGone)
-				return
-			}
-			select {
-			case steps <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
+		for told.Decode(&struct{}{}) == nil {
+			steps <- struct{}{}
 		}
+		cancel(errParentGone)
 	}()
 	messages := json.NewEncoder(out)
 	say := func(m childMessage) error {
@@ -137,7 +132,7 @@ func RunChild(ctx context.Context, in io.Reader, out io.Writer) error {
 			return context.Cause(ctx)
 		}
 	}
-	done, err := s.work(ctx, setup{terms: job.Terms, load: job.Load, pause: stand, redis: client})
+	done, err := s.here(setup{terms: job.Terms, load: job.Load, redis: client})(ctx, stand)
 	if err != nil {
 		return errors.Join(err, say(childMessage{Error: err.Error()}))
 	}

@@ -49,12 +49,10 @@ func takeReal(ctx context.Context, l lock.Locker, s setup, wait time.Duration) (
 		options = append(options, lock.LeaseTime(s.Lease))
 	}
 	lease, err := l.Lock(ctx, options...)
-	switch {
-	case errors.Is(err, lock.ErrTimeout):
-		return hold{}, errors.Join(errStuck, err)
-	case errors.Is(err, lock.ErrLost):
-		return hold{}, errors.Join(errRefused, err)
-	case err != nil:
+	if errors.Is(err, lock.ErrLost) {
+		err = errors.Join(errRefused, err)
+	}
+	if err != nil {
 		return hold{}, err
 	}
 	return hold{lease.Context(), func(ctx context.Context) error {
@@ -76,13 +74,15 @@ func (s setup) mutex(store lock.Store) lock.Locker {
 	return client.Mutex(s.key("lock"))
 }
 
-// patient lets a call take as long as one to the account, because the embedded servers
+// hashStore lets a call take as long as one to the account, because the embedded servers
 // of a busy machine are slow.
-func patient() lock.RedisOption { return lock.CallTimeout(ioTimeout) }
+func hashStore(c *redis.Client) lock.Store {
+	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
+}
 
-func hashStore(c *redis.Client) lock.Store { return lock.NewRedisStore(c, patient()) }
-
-func setNXStore(c *redis.Client) lock.Store { return lock.NewSetNXStore(c, patient()) }
+func setNXStore(c *redis.Client) lock.Store {
+	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
+}
 
 func onOne(store func(*redis.Client) lock.Store) func(setup) (lock.Locker, error) {
 	return func(s setup) (lock.Locker, error) {
@@ -143,7 +143,7 @@ func stock(how repository.StockStrategy, on backing, why string) strategy {
 			orders, err := repository.NewOrders(s.db, repository.OrderOptions{Strategy: how, PaymentWindow: saleWindow})
 			return func(ctx context.Context) (tally, error) { return sellOne(ctx, orders, s.Name) }, err
 		},
-		ledger: func(s setup) ledger { return sale{repository.NewVouchers(s.db, "CNY"), s.Name} },
+		ledger: func(s setup) ledger { return sale{s} },
 	}
 }
 
@@ -160,45 +160,34 @@ func sellOne(ctx context.Context, orders *repository.Orders, voucher string) (ta
 	outcomes, err := orders.CreateOrders(ctx, []model.Order{{
 		ID: model.OrderID(unique, voucher), VoucherID: voucher, UserID: unique,
 	}})
-	told := answered(began)
 	if err == nil {
 		err = outcomes[0].Err
 	}
 	if refusal, ok := errors.AsType[*model.Error](err); ok && refusal.Code == model.CodeSoldOut {
+		told := answered(began)
 		told.SoldOut = 1
 		return told, nil
 	}
 	if err != nil {
 		return tally{}, fmt.Errorf("sell a unit: %w", err)
 	}
-	told.Done, told.Sold = 1, 1
-	return told, nil
+	return done(began, 1), nil
 }
 
-// sale is the voucher of a free run or an attack.
-type sale struct {
-	vouchers *repository.Vouchers
-	voucher  string
-}
+// sale is the voucher of a free run or an attack, and the product's row of it.
+type sale struct{ setup }
 
-func (l sale) open(ctx context.Context, stock int64) error {
+func (s sale) open(ctx context.Context, stock int64) error {
 	now := time.Now()
-	_, err := l.vouchers.Create(ctx, l.voucher, model.NewVoucher{
+	_, err := repository.NewVouchers(s.db, "CNY").Create(ctx, s.Name, model.NewVoucher{
 		Title: "lab", Stock: stock, BeginAt: now.Add(-saleWindow), EndAt: now.Add(saleWindow),
 	}, model.Idempotency{})
 	return err
 }
 
-func (l sale) read(ctx context.Context) (figures, error) {
-	stats, err := l.vouchers.Stats(ctx, l.voucher)
-	if err != nil {
-		return figures{}, err
-	}
-	var orders int64
-	for _, n := range stats.OrdersByStatus {
-		orders += n
-	}
-	return figures{Balance: orders, Remaining: stats.Remaining}, nil
+func (s sale) read(ctx context.Context) (figures, error) {
+	return row{s.db.SQL(), s.Name}.readBy(ctx, s.db.SQL(),
+		"SELECT (SELECT COUNT(*) FROM orders WHERE voucher_id = vouchers.id), remaining FROM vouchers WHERE id = ?")
 }
 
 // sellUnderConstraint decides by a stock that may have changed since it was read; the
@@ -221,16 +210,11 @@ func sellUnderConstraint(ctx context.Context, r row, stand pause) (tally, error)
 	if err != nil {
 		return tally{}, err
 	}
-	told := answered(began)
-	told.Done, told.Sold = 1, sold
-	return told, nil
+	return done(began, sold), nil
 }
 
-// The numbers of a violated CHECK.
-const (
-	checkMariaDB = 4025
-	checkMySQL   = 3819
-)
+// checkMariaDB and checkMySQL are the numbers of a violated CHECK.
+const checkMariaDB, checkMySQL = 4025, 3819
 
 func refusedByCheck(err error) bool {
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {

@@ -126,12 +126,8 @@ func (r Row) writeTo(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s%s\n", r.Name, r.On, strings.Repeat("-\t", 10), r.Verdict)
 		return
 	}
-	deadlock := "no"
-	if r.Deadlocked {
-		deadlock = "yes"
-	}
 	fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%.0f\t%s\t%s\t%s\t%.1f\t%s\n", r.Name, r.On,
-		r.Expected, r.Actual, r.Lost, r.Oversold, deadlock,
+		r.Expected, r.Actual, r.Lost, r.Oversold, map[bool]string{true: "yes", false: "no"}[r.Deadlocked],
 		r.Throughput, short(r.Median), short(r.P99), short(r.Longest), r.Commands, r.Verdict)
 }
 
@@ -210,6 +206,13 @@ func answered(asked time.Time) tally {
 	return tally{Requested: 1, Waits: []time.Duration{time.Since(asked)}}
 }
 
+// done is one unit of work that was done.
+func done(asked time.Time, sold int64) tally {
+	told := answered(asked)
+	told.Done, told.Sold = 1, sold
+	return told
+}
+
 func (t *tally) merge(o tally) {
 	t.Requested += o.Requested
 	t.Done += o.Done
@@ -268,15 +271,11 @@ func (f *Finding) clean() bool {
 
 // shows says that the figures show a defect.
 func (f *Finding) shows(d defect) bool {
-	switch d {
-	case defectLost:
-		return f.Lost > 0 && f.Oversold > 0
-	case defectDeadlock:
-		return f.Deadlocked
-	case defectNone:
-		return f.clean()
-	}
-	return false
+	return map[defect]bool{
+		defectLost:     f.Lost > 0 && f.Oversold > 0,
+		defectDeadlock: f.Deadlocked,
+		defectNone:     f.clean(),
+	}[d]
 }
 
 // quantile returns the wait that a share q of all waits does not exceed; 0 when

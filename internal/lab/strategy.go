@@ -16,18 +16,13 @@ import (
 type point string
 
 const (
-	// pointChecked: the lock was found free, and is not taken yet.
-	pointChecked point = "checked"
-	// pointHalf: the lock is taken, its expiry is not set yet.
-	pointHalf point = "half"
-	// pointRead: inside the lock; read, and not written yet.
-	pointRead point = "read"
-	// pointWritten: inside the lock; written, and not unlocked yet.
-	pointWritten point = "written"
-	// pointOwner: the lock was found to be one's own, and is not deleted yet.
-	pointOwner point = "owner"
-	// pointReady and pointOver: before and after a share of a free run.
-	pointReady, pointOver point = "ready", "over"
+	pointChecked point = "checked" // the lock was found free, and is not taken yet
+	pointHalf    point = "half"    // the lock is taken, its expiry is not set yet
+	pointRead    point = "read"    // inside the lock; read, and not written yet
+	pointWritten point = "written" // inside the lock; written, and not unlocked yet
+	pointOwner   point = "owner"   // the lock was found to be one's own, and is not deleted yet
+	pointReady   point = "ready"   // before a share of a free run
+	pointOver    point = "over"    // after it
 )
 
 // pause is called at every point; it returns when the worker may go on.
@@ -42,6 +37,7 @@ type setup struct {
 	redis    *redis.Client        // where the account is
 	commands *atomic.Int64        // that the lock sends, without the account's; nil: not counted
 	undo     *cleanup             // when the work is over
+	apart    bool                 // in a process of its own
 }
 
 // terms is the part of a setup that a child process can be told.
@@ -117,9 +113,6 @@ const (
 	onMySQL                 // MySQL alone
 )
 
-// errStuck: the lock was not free within the longest wait.
-var errStuck = errors.New("the lock was not free within the wait")
-
 // errRefused: the lock was lost, and its holder was told before it wrote.
 var errRefused = errors.New("the lock was lost before the write")
 
@@ -143,30 +136,23 @@ func strategyNamed(name string) strategy {
 	return strategy{}
 }
 
-// work is what one worker of an attack does, or one process of a free run.
-func (s strategy) work(ctx context.Context, with setup) (total tally, err error) {
-	with.undo = &cleanup{}
-	defer func() {
-		if undone := with.undo.run(ctx); err == nil {
-			err = undone
+// here is the work of one worker of an attack, or of one process of a free run, in this
+// process.
+func (s strategy) here(with setup) work {
+	return func(ctx context.Context, stand pause) (total tally, err error) {
+		with.pause, with.undo = stand, &cleanup{}
+		defer func() {
+			if undone := with.undo.run(ctx); err == nil {
+				err = undone
+			}
+		}()
+		if with.load != nil {
+			return with.load.work(ctx, s, with)
 		}
-	}()
-	stand := with.pause
-	if with.load != nil {
-		with.pause = with.load.thinker()
-	}
-	perform, err := s.open(with)
-	if err != nil {
-		return tally{}, err
-	}
-	if with.load == nil {
+		perform, err := s.open(with)
+		if err != nil {
+			return tally{}, err
+		}
 		return perform(ctx)
 	}
-	if err := stand(ctx, pointReady); err != nil {
-		return tally{}, err
-	}
-	if total, err = with.load.run(ctx, perform); err != nil {
-		return tally{}, err
-	}
-	return total, stand(ctx, pointOver)
 }

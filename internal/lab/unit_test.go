@@ -178,11 +178,11 @@ func TestChildEndsWithItsParent(t *testing.T) {
 func TestChildThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	spawn := Spawn(func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, "/nowhere/seckill") })
-	worker := spawn.actor(t.Context(), "A", strategyNamed("no lock"), setup{})
+	worker := newActor(t.Context(), "A", spawn.work(strategyNamed("no lock"), setup{}))
 	if _, err := worker.finish(t.Context()); err == nil {
 		t.Error("a worker without a process ended well")
 	}
-	worker = spawn.actor(t.Context(), "A", strategyNamed("no lock"), setup{load: &Load{}})
+	worker = newActor(t.Context(), "A", spawn.work(strategyNamed("no lock"), setup{load: &Load{}}))
 	if worker.to(t.Context(), certain, pointReady) {
 		t.Error("a worker of a free run without a process is ready")
 	}
