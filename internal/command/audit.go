@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,17 +23,14 @@ const auditToken = time.Hour
 
 // auditor can be asked for audits: the database, everything there is, or a
 // running server.
-type auditor interface {
-	voucherIDs(ctx context.Context) ([]string, error)
-	audit(ctx context.Context, voucherID string) (model.Audit, error)
+type auditor struct {
+	voucherIDs func(ctx context.Context) ([]string, error)
+	audit      func(ctx context.Context, voucherID string) (model.Audit, error)
 	// repair puts right what can be, and audits again.
-	repair(ctx context.Context, voucherID string) (model.Audit, error)
-}
-
-// stockRepairer is an auditor that also repairs the database itself. It returns
-// what the row said before, or nil when it changed nothing.
-type stockRepairer interface {
-	repairStock(ctx context.Context, voucherID string) (*model.AuditDatabase, error)
+	repair func(ctx context.Context, voucherID string) (model.Audit, error)
+	// repairStock repairs the database itself. It returns what the row said before,
+	// or nil when it changed nothing. A running server does not offer it.
+	repairStock func(ctx context.Context, voucherID string) (*model.AuditDatabase, error)
 }
 
 type auditOptions struct {
@@ -91,79 +87,44 @@ func (p Process) auditCommand() *cobra.Command {
 
 // auditServers asks the servers of the settings.
 func (p Process) auditServers(ctx context.Context, cfg config.Config, o auditOptions) error {
-	if err := app.DatabaseExists(cfg); err != nil {
+	mode, err := p.orderMode(ctx, cfg)
+	if err != nil {
 		return err
 	}
-	var work func(a *app.AsyncParts) error // nil: the database alone was enough
-	err := p.withDatabase(ctx, cfg, func(db *app.Database) error {
-		mode, err := db.Modes.Read(ctx)
-		if err != nil {
-			return err
-		}
-		if mode.Mode == model.ModeAsync {
-			switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
-			case !inside:
-				work = func(a *app.AsyncParts) error { return p.auditAll(ctx, everything{databaseAlone{a.DB}, a}, o) }
-				return nil
-			case o.stock: // the server's start makes the hot copies anew
-				work = func(a *app.AsyncParts) error { return p.auditAll(ctx, databaseAlone{a.DB}, o) }
-				return app.QueueExists(cfg)
-			case o.repair:
-				return errors.New("what is embedded is inside the server's process: have it repaired over --url")
+	if mode.Mode == model.ModeAsync {
+		switch inside := cfg.RedisURL == "" || cfg.NATSURL == ""; {
+		case !inside:
+			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, everything(a), o) })
+		case o.stock: // the server's start makes the hot copies anew
+			if err := app.QueueExists(cfg); err != nil {
+				return err
 			}
-			fmt.Fprintln(p.Stderr, "What is embedded is inside the server's process: this is the database alone. For all of\n"+
-				"it ask the server with --url.")
+			return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return p.auditAll(ctx, databaseAlone(a.DB), o) })
+		case o.repair:
+			return errors.New("what is embedded is inside the server's process: have it repaired over --url")
 		}
-		return p.auditAll(ctx, databaseAlone{db}, o)
-	})
-	if err != nil || work == nil {
-		return err
+		fmt.Fprintln(p.Stderr, "What is embedded is inside the server's process: this is the database alone. For all of\n"+
+			"it ask the server with --url.")
 	}
-	return p.withAsyncParts(ctx, cfg, work)
+	return p.withDatabase(ctx, cfg, func(db *app.Database) error { return p.auditAll(ctx, databaseAlone(db), o) })
 }
 
-// databaseAlone asks the database.
-type databaseAlone struct{ db *app.Database }
-
-func (d databaseAlone) voucherIDs(ctx context.Context) ([]string, error) {
-	return d.db.IDs(ctx)
+// databaseAlone asks the database. It has nothing to compare the orders with, so it
+// repairs none.
+func databaseAlone(db *app.Database) auditor {
+	return auditor{db.IDs, db.Audit, db.Audit, db.RepairStock}
 }
 
-func (d databaseAlone) audit(ctx context.Context, id string) (model.Audit, error) {
-	return d.db.Audit(ctx, id)
-}
-
-// repair changes nothing: it has nothing to compare the database with.
-func (d databaseAlone) repair(ctx context.Context, id string) (model.Audit, error) {
-	return d.audit(ctx, id)
-}
-
-func (d databaseAlone) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
-	return d.db.RepairStock(ctx, id)
-}
-
-// everything asks database, Redis and queue.
-type everything struct {
-	databaseAlone
-	async *app.AsyncParts
-}
-
-func (e everything) audit(ctx context.Context, id string) (model.Audit, error) {
-	return e.async.Auditor.Audit(ctx, id)
-}
-
-func (e everything) repair(ctx context.Context, id string) (model.Audit, error) {
-	return e.async.Auditor.Repair(ctx, id)
-}
-
-// repairStock also has the hot copy rebuilt, which counts the units as they were
-// before the repair.
-func (e everything) repairStock(ctx context.Context, id string) (*model.AuditDatabase, error) {
-	found, err := e.databaseAlone.repairStock(ctx, id)
-	if err != nil || found == nil {
-		return found, err
-	}
-	return found, e.async.Rebuilder.Rebuild(ctx, id)
+// everything asks database, Redis and queue. Once the stock is repaired, the hot copy
+// is rebuilt, which counts the units as they were before.
+func everything(a *app.AsyncParts) auditor {
+	return auditor{a.DB.IDs, a.Auditor.Audit, a.Auditor.Repair, func(ctx context.Context, id string) (*model.AuditDatabase, error) {
+		found, err := a.DB.RepairStock(ctx, id)
+		if err != nil || found == nil {
+			return found, err
+		}
+		return found, a.Rebuilder.Rebuild(ctx, id)
+	}}
 }
 
 func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOptions) error {
@@ -186,7 +147,7 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 	client := apiClient{
 		base: target.Scheme + "://" + target.Host, token: o.token, http: &http.Client{Transport: transport},
 	}
-	return p.auditAll(ctx, client, o)
+	return p.auditAll(ctx, auditor{client.voucherIDs, client.audit, client.repair, nil}, o)
 }
 
 // auditAll prints one line per voucher, and fails when one does not add up.
@@ -202,12 +163,11 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 	if o.repair {
 		ask = from.repair
 	}
-	stock, _ := from.(stockRepairer)
-	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+	table := p.table()
 	wrong := 0
 	for i, id := range ids {
 		if o.stock {
-			found, err := stock.repairStock(ctx, id)
+			found, err := from.repairStock(ctx, id)
 			p.printStockRepair(id, found)
 			if err != nil {
 				return errors.Join(table.Flush(), err)
@@ -218,7 +178,11 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 			return errors.Join(table.Flush(), err)
 		}
 		if i == 0 { // a heading without a row would be of no use
-			printAuditHeading(table, audit)
+			hot := ""
+			if audit.Redis != nil {
+				hot = "HOT COPY\tREMAINING\tRESERVED\tBUYERS\tQUEUED\tOLDEST\t"
+			}
+			fmt.Fprintf(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\t%sADDS UP\n", hot)
 			if o.repair && !o.stock && audit.Mode == model.ModeSync {
 				fmt.Fprintln(p.Stderr, "There is nothing to repair in sync mode without --stock: the database is the only copy\n"+
 					"of what was sold. The audit follows.")
@@ -239,14 +203,6 @@ func (p Process) auditAll(ctx context.Context, from auditor, o auditOptions) err
 	return nil
 }
 
-func printAuditHeading(table io.Writer, audit model.Audit) {
-	hot := ""
-	if audit.Redis != nil {
-		hot = "HOT COPY\tREMAINING\tRESERVED\tBUYERS\tQUEUED\tOLDEST\t"
-	}
-	fmt.Fprintf(table, "VOUCHER\tSTOCK\tREMAINING\tLIVE ORDERS\t%sADDS UP\n", hot)
-}
-
 // printAudit prints one voucher, and below it the orders that do not add up.
 func printAudit(table io.Writer, audit model.Audit) {
 	d, hot := audit.Database, ""
@@ -263,25 +219,16 @@ func printAudit(table io.Writer, audit model.Audit) {
 		verdict = "NO"
 	}
 	fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s%s\n", audit.VoucherID, d.Stock, d.Remaining, d.LiveOrders, hot, verdict)
-	if line := databaseDrift(d); line != "" {
-		fmt.Fprintf(table, "  the database itself: %s\n", line)
+	if difference := d.Stock - d.Remaining - d.LiveOrders; difference != 0 {
+		advice := "; --repair --stock sets what remains from the live orders"
+		if d.LiveOrders > d.Stock && d.Remaining == 0 {
+			advice = fmt.Sprintf("; oversold by %d, which only more stock or fewer orders can mend", -difference)
+		}
+		fmt.Fprintf(table, "  the database itself: stock %d, remaining %d, live orders %d, difference %d%s\n",
+			d.Stock, d.Remaining, d.LiveOrders, difference, advice)
 	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)
-	}
-}
-
-// databaseDrift says how the database itself does not add up; "" when it does.
-func databaseDrift(d model.AuditDatabase) string {
-	difference := d.Stock - d.Remaining - d.LiveOrders
-	numbers := fmt.Sprintf("stock %d, remaining %d, live orders %d, difference %d", d.Stock, d.Remaining, d.LiveOrders, difference)
-	switch {
-	case difference == 0:
-		return ""
-	case d.LiveOrders > d.Stock && d.Remaining == 0:
-		return fmt.Sprintf("%s; oversold by %d, which only more stock or fewer orders can mend", numbers, -difference)
-	default:
-		return numbers + "; --repair --stock sets what remains from the live orders"
 	}
 }
 
@@ -290,11 +237,10 @@ func (p Process) printStockRepair(id string, found *model.AuditDatabase) {
 	if found == nil {
 		return
 	}
-	d := *found
-	remaining := max(d.Stock-d.LiveOrders, 0)
+	left := found.Stock - found.LiveOrders
 	fmt.Fprintf(p.Stdout, "voucher %s: remaining was %d and is %d now, because of a stock of %d units live orders hold %d\n",
-		id, d.Remaining, remaining, d.Stock, d.LiveOrders)
-	if oversold := d.LiveOrders - d.Stock; oversold > 0 {
-		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, oversold)
+		id, found.Remaining, max(left, 0), found.Stock, found.LiveOrders)
+	if left < 0 {
+		fmt.Fprintf(p.Stdout, "voucher %s: it is oversold by %d\n", id, -left)
 	}
 }

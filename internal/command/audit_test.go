@@ -180,7 +180,7 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 	voucher := s.putUp(t, 3)
 	setRow(t, cfg, "remaining = 0", voucher)
 	err := Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
-		_, err := everything{databaseAlone{a.DB}, a}.repairStock(t.Context(), voucher)
+		_, err := everything(a).repairStock(t.Context(), voucher)
 		copies, readErr := a.Hot.Read(t.Context(), []string{voucher})
 		if hot := copies[voucher]; hot.Epoch != 2 || hot.State != model.CopyOpen || hot.Voucher.Remaining != 3 {
 			t.Errorf("the copy after the repair: %+v", hot)

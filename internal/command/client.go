@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -137,25 +138,22 @@ func (c apiClient) repair(ctx context.Context, voucherID string) (model.Audit, e
 	}
 	patient, cancel := context.WithTimeout(ctx, patienceForRebuild)
 	defer cancel()
-	ticker := time.NewTicker(rebuildPause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-patient.Done():
-			return audit, ctx.Err()
-		}
+	poll.Pause(patient, rebuildPause)
+	err = poll.Until(patient, rebuildPause, func() (bool, error) {
 		latest, err := c.audit(patient, voucherID)
-		if err == nil && (latest.Balanced || latest.Redis != nil && latest.Redis.State == string(model.CopyOpen)) {
-			return latest, nil
-		}
-		if err != nil && !again(err) {
-			return audit, err
-		}
 		if err == nil {
 			audit = latest
+			return audit.Balanced || audit.Redis != nil && audit.Redis.State == string(model.CopyOpen), nil
 		}
+		if again(err) {
+			err = nil
+		}
+		return false, err
+	})
+	if err != nil && patient.Err() != nil {
+		err = ctx.Err()
 	}
+	return audit, err
 }
 
 // voucherIDs lists every voucher, in any state.

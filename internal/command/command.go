@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -143,6 +144,18 @@ func (p Process) settings(cmd *cobra.Command, variables ...string) func(...confi
 	}
 }
 
+// onSettings makes a command work with the settings of a database.
+func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error) {
+	load := p.settings(cmd, "SECKILL_DATA_DIR")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, err := load(config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		return work(cmd.Context(), cfg, args)
+	}
+}
+
 // settingFlags gives a command flags, as settings does, and returns how to read
 // what they say.
 func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]string {
@@ -172,6 +185,9 @@ func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
 	}
 	return slog.New(slog.NewJSONHandler(w, options))
 }
+
+// table lines up columns on stdout.
+func (p Process) table() *tabwriter.Writer { return tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0) }
 
 // onTerminal reports whether a person looks at what is written.
 func onTerminal(w any) bool {

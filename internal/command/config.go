@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +30,7 @@ func (p Process) configCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+		table := p.table()
 		fmt.Fprintln(table, "VARIABLE\tVALUE\tSOURCE\tUNIT\tMEANING")
 		for _, s := range cfg.Settings() {
 			fmt.Fprintln(table, strings.ReplaceAll(

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,62 +42,37 @@ func (p Process) deadlettersCommand() *cobra.Command {
 	}
 	p.onLetters(list, p.listLetters)
 	show := &cobra.Command{
-		Use: "show SEQ", Short: "Show everything about one dead letter", Long: deadLettersHelp,
+		Use: "show SEQ", Short: "Show everything about one dead letter", Long: deadLettersHelp, Args: sequenceArg,
 	}
-	p.onLetter(show, func(_ context.Context, _ *app.AsyncParts, letter model.DeadLetter) error {
-		return p.showLetter(letter)
-	})
+	p.onLetters(show, p.showLetter)
 	drop := &cobra.Command{
 		Use:   "drop SEQ",
 		Short: "Remove one dead letter that nobody needs any more",
 		Long: "Removes a dead letter for good: one that could not be read, or whose user was helped otherwise. It changes\n" +
 			"no order.\n\n" + deadLettersHelp,
+		Args: sequenceArg,
 	}
-	p.onLetter(drop, func(ctx context.Context, a *app.AsyncParts, letter model.DeadLetter) error {
-		if err := a.Queue.RemoveDeadLetter(ctx, letter.Sequence); err != nil {
-			return err
-		}
-		fmt.Fprintf(p.Stdout, "dead letter %d was removed\n", letter.Sequence)
-		return nil
-	})
+	p.onLetters(drop, p.dropLetter)
 	cmd.AddCommand(list, show, p.replayCommand(), drop)
 	return cmd
 }
 
 // onLetters makes a command work on the queue of the settings and what belongs to it.
-func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts) error) {
-	load := p.settings(cmd, "SECKILL_DATA_DIR")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load(config.WithoutTokens())
-		if err != nil {
-			return err
-		}
+func (p Process) onLetters(cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, args []string) error) {
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, args []string) error {
 		if err := errors.Join(app.DatabaseExists(cfg), app.QueueExists(cfg)); err != nil {
 			return err
 		}
-		return p.withAsyncParts(cmd.Context(), cfg, func(a *app.AsyncParts) error { return work(cmd.Context(), a) })
-	}
-}
-
-// onLetter makes a command work on the one letter that its argument names.
-func (p Process) onLetter(
-	cmd *cobra.Command, work func(ctx context.Context, a *app.AsyncParts, letter model.DeadLetter) error,
-) {
-	var sequence uint64
-	cmd.Args = func(_ *cobra.Command, args []string) (err error) {
-		sequence, err = oneSequence(args)
-		return err
-	}
-	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts) error {
-		letter, err := a.Queue.DeadLetter(ctx, sequence)
-		if err != nil {
-			return err // it says which
-		}
-		return work(ctx, a, letter)
+		return p.withAsyncParts(ctx, cfg, func(a *app.AsyncParts) error { return work(ctx, a, args) })
 	})
 }
 
-// oneSequence reads the number of a letter.
+// sequenceArg wants the number of a letter.
+func sequenceArg(_ *cobra.Command, args []string) error {
+	_, err := oneSequence(args)
+	return err
+}
+
 func oneSequence(args []string) (uint64, error) {
 	if len(args) != 1 {
 		return 0, misused("one sequence number is needed; 'seckill deadletters list' shows them")
@@ -110,8 +84,29 @@ func oneSequence(args []string) (uint64, error) {
 	return sequence, nil
 }
 
-func (p Process) listLetters(ctx context.Context, a *app.AsyncParts) error {
-	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+// oneLetter finds the letter that the argument names.
+func oneLetter(ctx context.Context, a *app.AsyncParts, args []string) (model.DeadLetter, error) {
+	sequence, err := oneSequence(args)
+	if err != nil {
+		return model.DeadLetter{}, err
+	}
+	return a.Queue.DeadLetter(ctx, sequence)
+}
+
+func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
+	letter, err := oneLetter(ctx, a, args)
+	if err != nil {
+		return err
+	}
+	if err := a.Queue.RemoveDeadLetter(ctx, letter.Sequence); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.Stdout, "dead letter %d was removed\n", letter.Sequence)
+	return nil
+}
+
+func (p Process) listLetters(ctx context.Context, a *app.AsyncParts, _ []string) error {
+	table := p.table()
 	letters := 0
 	err := a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
 		if letters++; letters == 1 {
@@ -131,8 +126,12 @@ func (p Process) listLetters(ctx context.Context, a *app.AsyncParts) error {
 	return nil
 }
 
-func (p Process) showLetter(letter model.DeadLetter) error {
-	table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+func (p Process) showLetter(ctx context.Context, a *app.AsyncParts, args []string) error {
+	letter, err := oneLetter(ctx, a, args)
+	if err != nil {
+		return err
+	}
+	table := p.table()
 	row := func(name string, value any) { fmt.Fprintf(table, "%s\t%v\n", name, value) }
 	row("sequence", letter.Sequence)
 	row("at", letter.At.UTC().Format(time.RFC3339Nano))
@@ -159,10 +158,7 @@ func oneLine(text string) string {
 }
 
 func (p Process) replayCommand() *cobra.Command {
-	var (
-		all      bool
-		sequence uint64
-	)
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "replay SEQ | --all",
 		Short: "Make new reservations, with new ids, of dead letters",
@@ -172,23 +168,19 @@ func (p Process) replayCommand() *cobra.Command {
 			"as it is.\n\n" + deadLettersHelp,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "replay every letter that holds an order")
-	cmd.Args = func(_ *cobra.Command, args []string) (err error) {
-		if all && len(args) == 0 {
-			return nil
-		}
-		if all {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case !all:
+			return sequenceArg(cmd, args)
+		case len(args) > 0:
 			return misused("replay takes a sequence number or --all, not both")
 		}
-		sequence, err = oneSequence(args)
-		return err
+		return nil
 	}
-	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts) error {
-		sequences := []uint64{sequence}
-		if all {
-			var err error
-			if sequences, err = replayable(ctx, a); err != nil {
-				return err
-			}
+	p.onLetters(cmd, func(ctx context.Context, a *app.AsyncParts, args []string) error {
+		sequences, err := replayable(ctx, a, args)
+		if err != nil {
+			return err
 		}
 		if !a.InPlaceOfServer() {
 			return p.replayLetters(ctx, a, sequences)
@@ -199,8 +191,12 @@ func (p Process) replayCommand() *cobra.Command {
 	return cmd
 }
 
-// replayable lists the letters that hold an order.
-func replayable(ctx context.Context, a *app.AsyncParts) (sequences []uint64, err error) {
+// replayable is the letter that the argument names; without one, all that hold an order.
+func replayable(ctx context.Context, a *app.AsyncParts, args []string) (sequences []uint64, err error) {
+	if len(args) > 0 {
+		sequence, err := oneSequence(args)
+		return []uint64{sequence}, err
+	}
 	err = a.Queue.DeadLetters(ctx, func(letter model.DeadLetter) error {
 		if letter.Reservation != nil {
 			sequences = append(sequences, letter.Sequence)

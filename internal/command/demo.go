@@ -85,7 +85,10 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	flags["SECKILL_RATE_USER"] = "0"
 	flags["SECKILL_RATE_ADDR"] = "0"
 	flags["SECKILL_LOG_LEVEL"] = "warn"
-	cfg, err := config.Load(only(p.Environ, "SECKILL_ORDER_MODE"), config.Flags(flags))
+	environ := slices.DeleteFunc(slices.Clone(p.Environ), func(entry string) bool {
+		return !strings.HasPrefix(entry, "SECKILL_ORDER_MODE=")
+	})
+	cfg, err := config.Load(environ, config.Flags(flags))
 	if err != nil {
 		return err
 	}
@@ -153,13 +156,6 @@ func createVoucher(ctx context.Context, admin apiClient, stock int64) (id string
 		"begin_at": now.Add(-time.Minute), "end_at": now.Add(demoToken),
 	}, decode(&voucher))
 	return voucher.ID, err
-}
-
-// only keeps one variable of an environment.
-func only(environ []string, variable string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		return !strings.HasPrefix(entry, variable+"=")
-	})
 }
 
 // userID is the user id of a buyer, from 0.

@@ -139,11 +139,8 @@ func buy(ctx context.Context, client apiClient, voucher string) answer {
 		}
 		// A random part more, so that buyers who were refused together do
 		// not come back together.
-		timer := time.NewTimer(pause + rand.N(pause)) //nolint:gosec // no secret
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		poll.Pause(ctx, pause+rand.N(pause)) //nolint:gosec // no secret
+		if ctx.Err() != nil {
 			return a
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -27,16 +28,11 @@ func printAnswers(out io.Writer, answers []answer, took time.Duration) {
 		latencies[a.name()] = append(latencies[a.name()], a.latency)
 		repeats += a.repeats
 	}
-	names := make([]string, 0, len(latencies))
-	for name := range latencies {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	fmt.Fprintf(out, "\n%d answers in %s (%.0f a second); latencies count from the start gun\n\n",
 		len(answers), round(took), float64(len(answers))/took.Seconds())
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "ANSWER\tCOUNT\tMEDIAN\tP99\t")
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(latencies)) {
 		all := latencies[name]
 		slices.Sort(all)
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t\n", name, len(all), round(quantile(all, 0.5)), round(quantile(all, 0.99)))

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,28 +19,18 @@ func (p Process) migrateCommand() *cobra.Command {
 			"one works and the others wait.",
 		Args: noArgs,
 	}
-	load := p.settings(cmd, "SECKILL_DATA_DIR")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.migrate(cmd.Context(), load, true)
-	}
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, true) })
 	status := &cobra.Command{
 		Use:   "status",
 		Short: "Show which migrations were applied, and change nothing",
 		Args:  noArgs,
 	}
-	loadStatus := p.settings(status, "SECKILL_DATA_DIR")
-	status.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.migrate(cmd.Context(), loadStatus, false)
-	}
+	p.onSettings(status, func(ctx context.Context, cfg config.Config, _ []string) error { return p.migrate(ctx, cfg, false) })
 	cmd.AddCommand(status)
 	return cmd
 }
 
-func (p Process) migrate(ctx context.Context, load func(...config.Option) (config.Config, error), apply bool) error {
-	cfg, err := load(config.WithoutTokens())
-	if err != nil {
-		return err
-	}
+func (p Process) migrate(ctx context.Context, cfg config.Config, apply bool) error {
 	if !apply {
 		if err := app.DatabaseExists(cfg); err != nil {
 			return err
@@ -57,7 +46,7 @@ func (p Process) migrate(ctx context.Context, load func(...config.Option) (confi
 		if err != nil {
 			return err
 		}
-		table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+		table := p.table()
 		fmt.Fprintln(table, "VERSION\tMIGRATION\tAPPLIED")
 		for _, m := range list {
 			applied := "no"

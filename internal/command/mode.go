@@ -23,40 +23,42 @@ func (p Process) modeCommand() *cobra.Command {
 			"server's process, which must be stopped first.",
 		Example: "  seckill mode\n  seckill mode async",
 	}
-	load := p.settings(cmd, "SECKILL_DATA_DIR")
 	cmd.Args = func(_ *cobra.Command, args []string) error {
 		if len(args) > 1 || len(args) == 1 && args[0] != string(model.ModeSync) && args[0] != string(model.ModeAsync) {
 			return misused("mode takes sync, async or nothing, not %q", args)
 		}
 		return nil
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, err := load(config.WithoutTokens())
-		if err != nil {
-			return err
-		}
-		if err := app.DatabaseExists(cfg); err != nil {
-			return err
-		}
-		var record model.ModeRecord
-		err = p.withDatabase(cmd.Context(), cfg, func(db *app.Database) error {
-			record, err = db.Modes.Read(cmd.Context())
-			return err
-		})
-		switch {
-		case err != nil:
-			return err
-		case len(args) == 1:
-			return p.switchMode(cmd.Context(), cfg, record, model.OrderMode(args[0]))
-		case record.SwitchingTo != "":
-			fmt.Fprintf(p.Stdout, "%s, being switched to %[2]s: nothing is sold until 'seckill mode %[2]s' has finished\n",
-				record.Mode, record.SwitchingTo)
-		default:
-			fmt.Fprintln(p.Stdout, record.Mode)
-		}
-		return nil
-	}
+	p.onSettings(cmd, p.mode)
 	return cmd
+}
+
+func (p Process) mode(ctx context.Context, cfg config.Config, args []string) error {
+	record, err := p.orderMode(ctx, cfg)
+	switch {
+	case err != nil:
+		return err
+	case len(args) == 1:
+		return p.switchMode(ctx, cfg, record, model.OrderMode(args[0]))
+	case record.SwitchingTo != "":
+		fmt.Fprintf(p.Stdout, "%s, being switched to %[2]s: nothing is sold until 'seckill mode %[2]s' has finished\n",
+			record.Mode, record.SwitchingTo)
+	default:
+		fmt.Fprintln(p.Stdout, record.Mode)
+	}
+	return nil
+}
+
+// orderMode reads the order mode of the settings' database, which must exist.
+func (p Process) orderMode(ctx context.Context, cfg config.Config) (record model.ModeRecord, err error) {
+	if err := app.DatabaseExists(cfg); err != nil {
+		return record, err
+	}
+	err = p.withDatabase(ctx, cfg, func(db *app.Database) error {
+		record, err = db.Modes.Read(ctx)
+		return err
+	})
+	return record, err
 }
 
 // switchMode switches a database whose order mode is on record.
