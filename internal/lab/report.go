@@ -83,13 +83,10 @@ func (r *Row) judge(s strategy) {
 		r.Verdict = VerdictCorrect
 	case !s.broken():
 		r.Verdict = VerdictDefect
+	case slices.ContainsFunc(r.Attacks, func(a Attack) bool { return !a.shows(s.defect) }):
+		r.Verdict = VerdictHidden
 	default:
 		r.Verdict = VerdictBroken
-		for _, a := range r.Attacks {
-			if !a.shows(s.defect) {
-				r.Verdict = VerdictHidden
-			}
-		}
 	}
 }
 
@@ -134,10 +131,8 @@ func (r Row) writeTo(w io.Writer) {
 // explain says why the broken ones break, what the real ones do, and what was not
 // expected.
 func (r Report) explain(w io.Writer) {
-	r.list(w, VerdictBroken, "Why the broken ones break, and what does it right", func(row Row) string {
-		return row.Why + "; right: " + row.Cure
-	})
-	r.list(w, VerdictCorrect, "What the real ones do", func(row Row) string { return row.Why })
+	r.list(w, VerdictBroken, "\nWhy the broken ones break, and what does it right:\n")
+	r.list(w, VerdictCorrect, "\nWhat the real ones do:\n")
 	for _, row := range r.Rows {
 		if row.OK() {
 			continue
@@ -155,16 +150,17 @@ func (r Report) explain(w io.Writer) {
 }
 
 // list prints a line for each row with a verdict, under a heading.
-func (r Report) list(w io.Writer, v Verdict, heading string, line func(Row) string) {
+func (r Report) list(w io.Writer, v Verdict, heading string) {
 	for _, row := range r.Rows {
 		if row.Verdict != v {
 			continue
 		}
-		if heading != "" {
-			fmt.Fprintf(w, "\n%s:\n", heading)
-			heading = ""
+		why := row.Why
+		if row.Cure != "" {
+			why += "; right: " + row.Cure
 		}
-		fmt.Fprintf(w, "  %-26s %s\n", row.Name, line(row))
+		fmt.Fprintf(w, "%s  %-26s %s\n", heading, row.Name, why)
+		heading = ""
 	}
 }
 
@@ -190,7 +186,8 @@ func short(d time.Duration) string {
 // blanksAtEnd are those that tabwriter leaves at the ends of lines.
 func blanksAtEnd() *regexp.Regexp { return regexp.MustCompile(`(?m) +$`) }
 
-// tally is what came of work: of one unit, or of many summed up. It travels from child processes as JSON.
+// tally is what came of one unit of work, or of many. It travels from child processes as
+// JSON.
 type tally struct {
 	Requested int64           `json:"requested"`
 	Done      int64           `json:"done"`     // added to the account and, if anything was left, sold
