@@ -292,7 +292,7 @@ func (a *actor) to(ctx context.Context, patience time.Duration, points ...point)
 // kill ends the actor as a power cut would.
 func (a *actor) kill() {
 	a.cancel()
-	for range a.points { //nolint:revive // until it is closed
+	for range a.points { // until it is closed
 	}
 	a.over = true
 }

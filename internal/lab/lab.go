@@ -219,15 +219,13 @@ func (r runner) stage(ctx context.Context, a attack, part string, watched time.D
 	}}
 	defer on.clear()
 	book := r.strategy.ledger(on.setup)
-	if err := book.open(ctx, a.stock); err != nil {
-		return Finding{}, 0, err
+	err = book.open(ctx, a.stock)
+	if err == nil {
+		err = a.run(ctx, on)
 	}
-	if err := a.run(ctx, on); err != nil {
-		return Finding{}, 0, err
-	}
-	left, err := book.read(ctx)
 	if err != nil {
 		return Finding{}, 0, err
 	}
-	return on.tally.judge(a.stock, left, a.lapses), on.tally.Refused, nil
+	left, err := book.read(ctx)
+	return on.tally.judge(a.stock, left, a.lapses), on.tally.Refused, err
 }
