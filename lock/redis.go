@@ -3,9 +3,10 @@ package lock
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // the scripts
+	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,20 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/acquire.lua
-var acquireLua string
-
-//go:embed lua/renew.lua
-var renewLua string
-
-//go:embed lua/release.lua
-var releaseLua string
-
-//go:embed lua/pass.lua
-var passLua string
-
-//go:embed lua/force.lua
-var forceLua string
+//go:embed lua/*.lua
+var luaFiles embed.FS
 
 const (
 	// latchTime is longer than go-redis goes on repeating a command (with
@@ -42,8 +31,14 @@ const (
 )
 
 // RedisStore keeps locks in one Redis (a single server, one behind Sentinel, or
-// a Cluster). See NewRedisStore and NewSetNXStore.
-type RedisStore struct {
+// a Cluster). See NewRedisStore.
+type RedisStore struct{ redisLocks }
+
+// SetNXStore keeps plain locks in one Redis. See NewSetNXStore.
+type SetNXStore struct{ redisLocks }
+
+// redisLocks is a Store of either layout.
+type redisLocks struct {
 	layout    layout
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
 	cluster   bool
@@ -54,11 +49,12 @@ type RedisStore struct {
 var (
 	_ Store  = (*RedisStore)(nil)
 	_ Passer = (*RedisStore)(nil)
+	_ Store  = (*SetNXStore)(nil)
 )
 
 // layout is how a lock looks in Redis.
 type layout struct {
-	acquire, renew, release, pass, force *script
+	acquire, renew, release, pass, force *redis.Script
 	channel, token, latch                string // prefixes of key names
 }
 
@@ -108,14 +104,38 @@ func CallTimeout(d time.Duration) RedisOption {
 // AutoPipeline of its own. Deadlines are kept whether or not its
 // ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
-	return newRedisStore(client, layout{
-		acquire: newScript(acquireLua), renew: newScript(renewLua), release: newScript(releaseLua),
-		pass: newScript(passLua), force: newScript(forceLua),
+	return &RedisStore{newRedisLocks(client, layout{
+		acquire: script("acquire"), renew: script("renew"), release: script("release"),
+		pass: script("pass"), force: script("force"),
 		channel: "redisson_lock__channel", token: "redisson_lock_token", latch: "redisson_unlock_latch",
-	}, opts)
+	}, opts)}
 }
 
-func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *RedisStore {
+// NewSetNXStore keeps locks as plain keys, SET NX PX with the holder as the
+// value, given back by compare and delete: what most programs that are not
+// Redisson do. Unlock messages go to lock_channel:{name}. A Redisson lock of the
+// same name is another lock, and the two must not meet on one key: give these a
+// name of their own. Options as for NewRedisStore.
+//
+// The key holds no hold count; re-entry works all the same, because the Client
+// counts.
+func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) *SetNXStore {
+	return &SetNXStore{newRedisLocks(client, layout{
+		acquire: script("setnx_acquire"), renew: script("setnx_renew"), release: script("setnx_release"),
+		force:   script("force"),
+		channel: "lock_channel", token: "lock_token", latch: "lock_latch",
+	}, opts)}
+}
+
+func script(name string) *redis.Script {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // a file of this package
+	}
+	return redis.NewScript(string(text))
+}
+
+func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) redisLocks {
 	set := redisSettings{retention: defaultTokenRetention, connections: defaultPipelines, timeout: defaultCallTimeout}
 	for _, o := range opts {
 		o(&set)
@@ -125,7 +145,7 @@ func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *
 		retention = -1
 	}
 	_, cluster := client.(*redis.ClusterClient)
-	return &RedisStore{
+	return redisLocks{
 		layout: l, retention: retention, cluster: cluster,
 		calls: newBatcher(client, set.connections, set.timeout, cluster),
 		subs:  newMessages(client),
@@ -133,152 +153,125 @@ func newRedisStore(client redis.UniversalClient, l layout, opts []RedisOption) *
 }
 
 // Acquire is Store's.
-func (s *RedisStore) Acquire(ctx context.Context, r Request) (Grant, error) {
-	c := s.layout.acquire.call(3,
-		r.Name, keyName(s.layout.token, r.Name), s.latch(r),
-		r.Holder, strconv.Itoa(r.Holds), millis(r.Lease), strconv.FormatInt(s.retention, 10), strconv.FormatInt(r.Token, 10))
-	v, err := s.calls.do(ctx, c)
+func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
+	c := newCall(s.layout.acquire, []string{r.Name, keyName(s.layout.token, r.Name), s.latch(r)},
+		r.Holder, r.Holds, millis(r.Lease), s.retention, r.Token)
+	s.calls.do(ctx, c)
+	reply, err := c.reply(2)
 	if err != nil {
 		return Grant{}, err
 	}
-	code, n, err := pair(v)
-	if err != nil {
-		return Grant{}, err
-	}
-	switch code {
+	switch reply[0] {
 	case 1:
-		return Grant{State: StateHeld, Token: n, Once: c.once()}, nil
+		return Grant{State: StateHeld, Token: reply[1], Once: c.once()}, nil
 	case 0:
-		left := time.Duration(max(n, 0)) * time.Millisecond
+		left := time.Duration(max(reply[1], 0)) * time.Millisecond
 		return Grant{State: StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
 	}
 	return Grant{State: StateLost, Stray: !c.once()}, nil
 }
 
 // Renew is Store's.
-func (s *RedisStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
-	perCall := len(rs)
+func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
+	perCall := max(len(rs), 1)
 	if s.cluster {
 		perCall = 1 // a script's keys must share a slot; one pipeline takes them all
 	}
 	var calls []*call
-	for rest := rs; len(rest) > 0; rest = rest[min(perCall, len(rest)):] {
-		part := rest[:min(perCall, len(rest))]
-		args := make([]string, 0, 3*len(part))
+	for part := range slices.Chunk(rs, perCall) {
+		var keys []string
+		var args []any
 		for _, r := range part {
-			args = append(args, r.Name)
-		}
-		for _, r := range part {
+			keys = append(keys, r.Name)
 			args = append(args, r.Holder, millis(r.Lease))
 		}
-		calls = append(calls, s.layout.renew.call(len(part), args...))
+		calls = append(calls, newCall(s.layout.renew, keys, args...))
 	}
 	if err := s.calls.direct(ctx, calls); err != nil {
 		return nil, err
 	}
 	there := make([]bool, 0, len(rs))
 	for _, c := range calls {
-		if c.err != nil {
-			return nil, c.err
+		reply, err := c.reply(len(c.keys))
+		if err != nil {
+			return nil, err
 		}
-		list, ok := c.val.([]any)
-		if !ok {
-			return nil, unexpected(c.val)
-		}
-		for _, v := range list {
-			n, _ := v.(int64)
+		for _, n := range reply {
 			there = append(there, n == 1)
 		}
-	}
-	if len(there) != len(rs) {
-		return nil, unexpected(there)
 	}
 	return there, nil
 }
 
 // Release is Store's.
-func (s *RedisStore) Release(ctx context.Context, r Request) (bool, error) {
-	abandon := "0"
+func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
+	abandon := 0
 	if r.Abandon {
-		abandon = "1"
+		abandon = 1
 	}
 	latch := s.latch(r)
-	c := s.layout.release.call(3,
-		r.Name, keyName(s.layout.channel, r.Name), latch,
-		r.Holder, strconv.Itoa(r.Holds), millis(latchTime), s.subs.publish(ctx), abandon)
-	v, err := s.calls.do(ctx, c)
+	c := newCall(s.layout.release, []string{r.Name, s.channel(r.Name), latch},
+		r.Holder, r.Holds, millis(latchTime), s.subs.publish(ctx), abandon)
+	s.calls.do(ctx, c)
+	reply, err := c.reply(1)
 	if err != nil {
 		return false, err
 	}
-	n, ok := v.(int64)
-	if !ok {
-		return false, unexpected(v)
-	}
-	if n == 1 && r.Once {
+	if reply[0] == 1 && r.Once {
 		s.calls.forget(latch)
 	}
-	return n >= 0, nil
+	return reply[0] >= 0, nil
 }
 
 // Pass is Passer's.
 func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
-	channel := keyName(s.layout.channel, from.Name)
-	c := s.layout.pass.call(5,
-		from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name),
-		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(ctx),
-		strconv.Itoa(s.subs.own(channel)), strconv.FormatInt(s.retention, 10))
-	v, err := s.calls.do(ctx, c)
+	channel := s.channel(from.Name)
+	c := newCall(s.layout.pass,
+		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)},
+		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(ctx), s.subs.own(channel), s.retention)
+	s.calls.do(ctx, c)
+	reply, err := c.reply(2)
 	if err != nil {
 		return Passed{}, err
 	}
-	code, token, err := pair(v)
-	if err != nil {
-		return Passed{}, err
-	}
-	if code >= 0 && from.Once {
+	if reply[0] >= 0 && from.Once {
 		s.calls.forget(latch)
 	}
-	return Passed{Was: code >= 0, Held: code == 1, Token: token, Once: c.once()}, nil
+	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once()}, nil
 }
 
 // ForceRelease is Store's.
-func (s *RedisStore) ForceRelease(ctx context.Context, name string) (bool, error) {
+func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
 	latch := s.latch(Request{Name: name, Holder: newUUID()})
-	c := s.layout.force.call(3,
-		name, keyName(s.layout.channel, name), latch, s.subs.publish(ctx), millis(latchTime))
-	v, err := s.calls.do(ctx, c)
+	c := newCall(s.layout.force, []string{name, s.channel(name), latch}, s.subs.publish(ctx), millis(latchTime))
+	s.calls.do(ctx, c)
+	reply, err := c.reply(1)
 	if err != nil {
 		return false, err
 	}
-	n, ok := v.(int64)
-	if !ok {
-		return false, unexpected(v)
-	}
-	if n == 1 { // it is for repetitions, and the answer is here
+	if reply[0] == 1 { // it is for repetitions, and the answer is here
 		s.calls.forget(latch)
 	}
-	return n == 1, nil
+	return reply[0] == 1, nil
 }
 
 // Watch is Store's.
-func (s *RedisStore) Watch(name string, wake func()) Watch {
-	return s.subs.watch(keyName(s.layout.channel, name), wake)
+func (s *redisLocks) Watch(name string, wake func()) Watch {
+	return s.subs.watch(s.channel(name), wake)
 }
 
 // Close is Store's. The Redis client is not closed.
-func (s *RedisStore) Close() error {
+func (s *redisLocks) Close() error {
 	s.subs.close()
 	s.calls.close()
 	return nil
 }
 
-func (s *RedisStore) latch(r Request) string {
-	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
-}
+func (s *redisLocks) channel(name string) string { return keyName(s.layout.channel, name) }
 
-func unexpected(v any) error {
-	return fmt.Errorf("a lock script gave an unexpected reply %v: %w", v, ErrUnknown)
+func (s *redisLocks) latch(r Request) string {
+	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 
 // keyName puts a prefix before a lock's name so that both are in the same slot
@@ -300,37 +293,8 @@ func latchID(holder string) string {
 		sum := sha256.Sum256([]byte(holder))
 		return hex.EncodeToString(sum[:16])
 	}
-	const digits = "0123456789abcdef"
-	var b [32]byte
-	i := 0
-	for j := 0; i < 16; j++ {
-		if uuid[j] != '-' {
-			b[i] = uuid[j]
-			i++
-		}
-	}
-	for i = 31; i >= 16; i-- {
-		b[i] = digits[n&15]
-		n >>= 4
-	}
-	return string(b[:])
+	return fmt.Sprintf("%s%016x", strings.ReplaceAll(uuid, "-", "")[:16], n)
 }
 
-// millis writes a duration as Redis' expiries want it; never less than one.
-func millis(d time.Duration) string {
-	return strconv.FormatInt(max(d.Milliseconds(), 1), 10)
-}
-
-// pair reads a reply of two integers.
-func pair(v any) (code, n int64, err error) {
-	list, ok := v.([]any)
-	if !ok || len(list) != 2 {
-		return 0, 0, unexpected(v)
-	}
-	code, ok = list[0].(int64)
-	n, ok2 := list[1].(int64)
-	if !ok || !ok2 {
-		return 0, 0, unexpected(v)
-	}
-	return code, n, nil
-}
+// millis is a duration as Redis' expiries want it; never less than one.
+func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }

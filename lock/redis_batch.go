@@ -83,25 +83,27 @@ func newBatcher(client redis.UniversalClient, pipelines int, timeout time.Durati
 	return b
 }
 
-// do makes one call.
-func (b *batcher) do(ctx context.Context, c *call) (any, error) {
+// do makes one call; its answer is in the call.
+func (b *batcher) do(ctx context.Context, c *call) {
 	c.done = make(chan struct{})
 	c.queued = time.Now()
 	b.mu.Lock()
 	switch {
 	case b.closed:
-		b.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", ErrNotSent, ErrClosed)
+		b.abort(c, ErrClosed)
 	case len(b.pending) >= maxQueuedCalls:
+		b.abort(c, ErrOverloaded)
+	}
+	if c.finished {
 		b.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", ErrNotSent, ErrOverloaded)
+		return
 	}
 	if b.solo && b.swift && b.active == 0 {
 		b.active++
 		c.sent = true
 		b.mu.Unlock()
 		if b.alone(ctx, c) {
-			return c.val, c.err
+			return
 		}
 		b.mu.Lock()
 	}
@@ -119,7 +121,6 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 		}
 		b.mu.Unlock()
 	}
-	return c.val, c.err
 }
 
 // alone makes a call in the caller's own goroutine, when no other is under way:
@@ -129,9 +130,10 @@ func (b *batcher) do(ctx context.Context, c *call) (any, error) {
 func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
-	r := b.execOne(soon, c)
+	cmd := c.script.Run(soon, b.client, c.keys, c.args...)
+	err := classify(cmd.Err())
 	// The connection's deadline may fire a moment before that of the context.
-	gaveUp := errors.Is(r.err, ErrUnknown) && (soon.Err() != nil || errors.Is(r.err, os.ErrDeadlineExceeded))
+	gaveUp := errors.Is(err, ErrUnknown) && (soon.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
@@ -142,7 +144,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 		c.alone = true
 		return false
 	}
-	b.finish(c, r.val, r.err, took)
+	b.finish(c, cmd.Val(), err, took)
 	return true
 }
 
@@ -173,13 +175,13 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 		b.mu.Unlock()
 		return fmt.Errorf("%w: %w", ErrNotSent, ErrClosed)
 	}
-	done := make(chan []result, 1)
+	done := make(chan []*redis.Cmd, 1)
 	b.work.Go(func() { done <- b.exec(ctx, calls, nil) })
 	b.mu.Unlock()
 	select {
-	case results := <-done:
-		for i, r := range results {
-			calls[i].val, calls[i].err = r.val, r.err
+	case cmds := <-done:
+		for i, cmd := range cmds {
+			calls[i].val, calls[i].err = cmd.Val(), classify(cmd.Err())
 		}
 		return nil
 	case <-ctx.Done():
@@ -201,14 +203,14 @@ func (b *batcher) start() {
 
 // carry carries out what is pending until nothing is.
 func (b *batcher) carry(p *pipeline) {
-	var results []result
+	var cmds []*redis.Cmd
 	for {
 		b.mu.Lock()
 		if len(p.calls) > 0 {
 			b.swift = time.Since(p.began) < swiftly
 		}
 		for i, c := range p.calls {
-			b.finish(c, results[i].val, results[i].err, time.Since(p.began))
+			b.finish(c, cmds[i].Val(), classify(cmds[i].Err()), time.Since(p.began))
 		}
 		n := min(len(b.pending), maxPipelineCalls)
 		if n == 0 || p.overdue {
@@ -230,7 +232,7 @@ func (b *batcher) carry(p *pipeline) {
 			forgot, b.forgot = b.forgot, nil
 		}
 		b.mu.Unlock()
-		results = b.exec(context.Background(), p.calls, forgot)
+		cmds = b.exec(context.Background(), p.calls, forgot)
 	}
 }
 

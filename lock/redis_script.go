@@ -2,38 +2,17 @@ package lock
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // the name Redis gives a script, no protection
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// script is a Lua script and its name in Redis' cache.
-type script struct{ src, sha string }
-
-func newScript(src string) *script {
-	sum := sha1.Sum([]byte(src)) //nolint:gosec // as above
-	return &script{src, hex.EncodeToString(sum[:])}
-}
-
-// call makes a call of the script; the first keys of args are its KEYS.
-func (s *script) call(keys int, args ...string) *call {
-	c := &call{script: s, args: make([]any, 0, len(args)+3)}
-	c.args = append(c.args, "evalsha", s.sha, strconv.Itoa(keys))
-	for _, a := range args {
-		c.args = append(c.args, a)
-	}
-	return c
-}
-
 // call is one script call on its way.
 type call struct {
-	script *script
+	script *redis.Script
+	keys   []string
 	args   []any
 	done   chan struct{}
 
@@ -46,26 +25,45 @@ type call struct {
 	alone    bool          // was given up by alone, and sent again
 }
 
+func newCall(script *redis.Script, keys []string, args ...any) *call {
+	return &call{script: script, keys: keys, args: args}
+}
+
 // once tells whether the call was surely sent only once.
 func (c *call) once() bool { return c.took < swiftly && !c.alone }
 
-// result is the answer to a call.
-type result struct {
-	val any
-	err error
+// reply returns the integer that answers the call, or those of a list; want of them.
+func (c *call) reply(want int) ([]int64, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	list, ok := c.val.([]any)
+	if !ok {
+		list = []any{c.val}
+	}
+	numbers := make([]int64, 0, want)
+	for _, v := range list {
+		if n, ok := v.(int64); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	if len(list) != want || len(numbers) != want {
+		return nil, fmt.Errorf("a lock script gave an unexpected reply %v: %w", c.val, ErrUnknown)
+	}
+	return numbers, nil
 }
 
 // exec sends calls in one pipeline. Scripts that Redis does not know (any more)
 // are sent again in full. It writes to nothing its caller could still be reading.
-func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []result {
+func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []*redis.Cmd {
 	if len(calls) == 1 && len(forgot) == 0 {
-		return []result{b.execOne(ctx, calls[0])}
+		c := calls[0] // by itself, which is cheaper than a pipeline of one
+		return []*redis.Cmd{c.script.Run(ctx, b.client, c.keys, c.args...)}
 	}
 	pipe := b.client.Pipeline()
 	cmds := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
-		cmds[i] = redis.NewCmd(ctx, c.args...)
-		_ = pipe.Process(ctx, cmds[i])
+		cmds[i] = c.script.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
 	if len(forgot) > 0 {
 		pipe.Unlink(ctx, forgot...)
@@ -73,20 +71,13 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []re
 	run(ctx, pipe, cmds)
 	for i, c := range calls {
 		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
-			args := slices.Clone(c.args)
-			args[0], args[1] = "eval", c.script.src
-			cmds[i] = redis.NewCmd(ctx, args...)
-			_ = pipe.Process(ctx, cmds[i])
+			cmds[i] = c.script.Eval(ctx, pipe, c.keys, c.args...)
 		}
 	}
 	if pipe.Len() > 0 {
 		run(ctx, pipe, cmds)
 	}
-	results := make([]result, len(calls))
-	for i, cmd := range cmds {
-		results[i] = result{cmd.Val(), classify(cmd.Err())}
-	}
-	return results
+	return cmds
 }
 
 // run sends a pipeline. Each command has its own error, but for one case: when
@@ -98,19 +89,6 @@ func run(ctx context.Context, pipe redis.Pipeliner, cmds []*redis.Cmd) {
 			cmd.SetErr(err)
 		}
 	}
-}
-
-// execOne sends a call by itself, which is cheaper than a pipeline of one.
-func (b *batcher) execOne(ctx context.Context, c *call) result {
-	cmd := redis.NewCmd(ctx, c.args...)
-	_ = b.client.Process(ctx, cmd)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		args := slices.Clone(c.args)
-		args[0], args[1] = "eval", c.script.src
-		cmd = redis.NewCmd(ctx, args...)
-		_ = b.client.Process(ctx, cmd)
-	}
-	return result{cmd.Val(), classify(cmd.Err())}
 }
 
 // classify sorts errors into: nothing happened (ErrRefused), it may have
