@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -16,7 +17,7 @@ func (c *Client) acquire(ctx context.Context, name string, a attempt) (_ *holdin
 		}
 	}()
 	var busy time.Duration
-	if once := !a.forever && a.wait == 0; once || !c.waitedFor(name) {
+	if a.once() || !c.waitedFor(name) {
 		ok, left, err := c.try(ctx, h)
 		switch {
 		case err != nil:
@@ -25,7 +26,7 @@ func (c *Client) acquire(ctx context.Context, name string, a attempt) (_ *holdin
 			return h, nil
 		case a.try:
 			return nil, fmt.Errorf("lock %s: %w", name, ErrHeld)
-		case once:
+		case a.once():
 			return nil, fmt.Errorf("lock %s: %w", name, ErrTimeout)
 		}
 		busy = left
@@ -133,12 +134,33 @@ const (
 
 // sleep waits for d, or until ctx ends: false.
 func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// bell wakes one goroutine, at once or when it looks next.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+// ring never blocks.
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+// finished returns a channel that is closed once the work is done.
+func finished(work *sync.WaitGroup) <-chan struct{} {
+	done := make(chan struct{})
+	go func() { // lasts as long as the work
+		work.Wait()
+		close(done)
+	}()
+	return done
 }

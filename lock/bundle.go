@@ -22,18 +22,18 @@ type bundle struct {
 	busy     int      // parts somebody else holds
 	failed   []error  // of parts that could not be asked
 	answered int
-	changed  chan struct{} // signalled by every answer
-	began    bool          // enough were held
-	over     bool          // given up, unlocked or lost: whoever joins now is sent back
-	number   int64         // the token
-	unfence  func()        // forgets it
-	left     func()        // see whenOver
+	changed  bell   // rung by every answer
+	began    bool   // enough were held
+	over     bool   // given up, unlocked or lost: whoever joins now is sent back
+	number   int64  // the token
+	unfence  func() // forgets it
+	left     func() // see whenOver
 }
 
 var _ held = (*bundle)(nil)
 
 func newBundle(q *Quorum, l *Lease) *bundle {
-	return &bundle{q: q, lease: l, parts: make([]*Lease, len(q.parts)), changed: make(chan struct{}, 1)}
+	return &bundle{q: q, lease: l, parts: make([]*Lease, len(q.parts)), changed: newBell()}
 }
 
 // answer takes the answer of a part, which may come after the decision.
@@ -57,10 +57,7 @@ func (b *bundle) answer(i int, part *Lease, err error) {
 	if last {
 		b.stop()
 	}
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
+	b.changed.ring()
 	switch {
 	case late:
 		_ = part.Unlock() // bounded; what fails goes on in the background

@@ -52,8 +52,8 @@ func New(store Store, opts ...ClientOption) *Client {
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
 	}
 	c.passer, _ = store.(Passer)
-	c.watchdog = newWatchdog(c)
-	c.undoer = newUndoer(c)
+	c.watchdog = &watchdog{c: c, kick: newBell()}
+	c.undoer = &undoer{c: c}
 	return c
 }
 
@@ -97,7 +97,7 @@ func (c *Client) Close(ctx context.Context) error {
 	}
 	for _, q := range c.queues {
 		for w := q.head; w != nil; w = w.next {
-			w.signal()
+			w.wake.ring()
 		}
 	}
 	c.mu.Unlock()
@@ -124,22 +124,15 @@ func (c *Client) Close(ctx context.Context) error {
 // settled waits for the calls under way, and only then for what is being given
 // back: a call whose outcome is unknown leaves something to be undone.
 func (c *Client) settled(ctx context.Context) error {
-	quiet := make(chan struct{})
-	go func() { // outlives this when ctx ends first, for as long as a call to the store takes
-		c.underWay.Wait()
-		close(quiet)
-	}()
 	select {
-	case <-quiet:
+	case <-finished(&c.underWay):
 	case <-ctx.Done():
 		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))
 	}
-	bound := time.NewTimer(closeUndoTime)
-	defer bound.Stop()
 	select {
-	case <-c.undoer.idle():
+	case <-finished(&c.undoer.workers):
 		return nil
-	case <-bound.C:
+	case <-time.After(closeUndoTime):
 		return fmt.Errorf("close the lock client: locks are left to their leases: %w", ErrUnknown)
 	case <-ctx.Done():
 		return fmt.Errorf("close the lock client: %w", context.Cause(ctx))

@@ -58,9 +58,7 @@ func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 // TryLock takes the lock if no other owner holds it and answers ErrHeld otherwise.
 // It goes ahead of waiters that are there at the moment the lock is free.
 func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
-	a := newAttempt(m.client.set, opts)
-	a.try, a.wait, a.forever = true, 0, false
-	return m.lock(ctx, a)
+	return m.lock(ctx, newAttempt(m.client.set, opts).trying())
 }
 
 func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
@@ -148,16 +146,10 @@ func (s *slot) take(ctx context.Context, a attempt) error {
 		return nil
 	default:
 	}
-	var budget <-chan time.Time
-	if !a.forever {
-		t := time.NewTimer(a.wait)
-		defer t.Stop()
-		budget = t.C
-	}
 	select {
 	case s.turn <- struct{}{}:
 		return nil
-	case <-budget:
+	case <-a.budget():
 		if a.try {
 			return ErrHeld
 		}

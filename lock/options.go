@@ -103,6 +103,23 @@ func Fenced() Option {
 	return func(a *attempt) { a.fenced = true }
 }
 
+// once tells that the lock may not be waited for.
+func (a attempt) once() bool { return !a.forever && a.wait == 0 }
+
+// budget returns a channel that tells when the wait is over; nil, when ctx alone ends it.
+func (a attempt) budget() <-chan time.Time {
+	if a.forever {
+		return nil
+	}
+	return time.After(a.wait)
+}
+
+// trying is the attempt of TryLock.
+func (a attempt) trying() attempt {
+	a.try, a.wait, a.forever = true, 0, false
+	return a
+}
+
 func newAttempt(s settings, opts []Option) attempt {
 	a := attempt{forever: true, lease: s.lease, watchdog: true}
 	for _, o := range opts {

@@ -19,7 +19,7 @@ type queue struct {
 // waiter is one Lock call that waits. Its fields but wake are guarded by Client.mu.
 type waiter struct {
 	h    *holding
-	wake chan struct{} // something changed: look again
+	wake bell // something changed: look again
 
 	prev, next *waiter
 	queued     bool
@@ -31,14 +31,6 @@ type waiter struct {
 	once       bool          // with got: Passed.Once
 	ask        bool          // as the head: ask at once
 	busy       time.Duration // as the head: how long the lease in the way may run
-}
-
-// signal makes the waiter look again; it never blocks.
-func (w *waiter) signal() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
 }
 
 // waitedFor tells whether a call of this process waits for the lock: a later call
@@ -111,7 +103,7 @@ func (c *Client) unlink(q *queue, w *waiter, took time.Duration) Watch {
 	}
 	if wasHead {
 		q.head.ask, q.head.busy = took == 0, took
-		q.head.signal()
+		q.head.wake.ring()
 	}
 	return nil
 }
@@ -139,7 +131,7 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 	switch {
 	case err != nil:
 		w.unsure, w.ask = true, true
-		w.signal()
+		w.wake.ring()
 	case !w.queued:
 		// It is gone: either it has the lock by its own asking, or it left
 		// with the offer pending and is being undone.
@@ -150,10 +142,10 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 	q := c.queues[w.h.name]
 	switch {
 	case w.got:
-		w.signal()
+		w.wake.ring()
 	case q != nil && (q.head == w && !c.messages(q)):
 		q.head.ask = true
-		q.head.signal()
+		q.head.wake.ring()
 	}
 }
 
@@ -163,7 +155,7 @@ func (c *Client) nudge(name string) {
 	defer c.mu.Unlock()
 	if q := c.queues[name]; q != nil && !c.messages(q) {
 		q.head.ask = true
-		q.head.signal()
+		q.head.wake.ring()
 	}
 }
 
@@ -174,7 +166,7 @@ func (c *Client) rouse(name string) {
 	defer c.mu.Unlock()
 	if q := c.queues[name]; q != nil {
 		q.head.ask = true
-		q.head.signal()
+		q.head.wake.ring()
 	}
 }
 
@@ -195,15 +187,10 @@ const (
 // await stands in line for a lock until it has it, the budget has passed, or
 // ctx has ended. busy is what an attempt made just before learnt; 0 for none.
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
-	w := &waiter{h: h, wake: make(chan struct{}, 1), busy: busy}
+	w := &waiter{h: h, wake: newBell(), busy: busy}
 	q := c.enqueue(w, busy > 0)
 
-	var budget <-chan time.Time
-	if !a.forever {
-		t := time.NewTimer(a.wait)
-		defer t.Stop()
-		budget = t.C
-	}
+	budget := a.budget()
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
 

@@ -71,9 +71,7 @@ func (q *Quorum) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 // TryLock makes one round and answers ErrHeld when too many parts are held by
 // another owner.
 func (q *Quorum) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
-	a := newAttempt(q.settings(), opts)
-	a.try, a.wait, a.forever = true, 0, false
-	return q.lock(ctx, a)
+	return q.lock(ctx, newAttempt(q.settings(), opts).trying())
 }
 
 func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
@@ -85,7 +83,7 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 		own = &owner{}
 		ctx = context.WithValue(ctx, ownerKey{}, own)
 	}
-	if once := !a.forever && a.wait == 0; once {
+	if a.once() {
 		lease, _, err := q.round(ctx, own, a)
 		if errors.Is(err, ErrHeld) && !a.try {
 			err = fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
@@ -103,8 +101,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 	b := newBundle(q, l)
 	l.hold = b
 
-	one := a
-	one.try, one.wait, one.forever = true, 0, false
+	one := a.trying()
 	one.parent = ctx
 	var asking context.Context
 	asking, b.stop = context.WithCancel(ctx) // stopped after the last answer, or when it fails
@@ -146,12 +143,7 @@ const (
 func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, error) {
 	p := q.join(own)
 	defer p.leave()
-	var budget <-chan time.Time
-	if !a.forever {
-		t := time.NewTimer(a.wait)
-		defer t.Stop()
-		budget = t.C
-	}
+	budget := a.budget()
 	retry := time.NewTimer(quorumProbe)
 	defer retry.Stop()
 	var watches []Watch
@@ -217,7 +209,7 @@ func (q *Quorum) watch(p *place) []Watch {
 			p.mu.Lock()
 			p.free[i] = true
 			p.mu.Unlock()
-			p.signal()
+			p.wake.ring()
 		})
 		if w != nil {
 			watches = append(watches, w)
@@ -275,7 +267,7 @@ type waitLine struct {
 // and must not wait behind a call that waits for that part, beside it.
 type place struct {
 	line *waitLine // nil: beside it
-	wake chan struct{}
+	wake bell
 
 	mu   sync.Mutex // guards free; a store's messages take it
 	free []bool     // parts that are said to have become free since the last round
@@ -295,7 +287,7 @@ const (
 // join puts a caller at the end of the line for the quorum's parts. An owner that
 // holds a part already is served beside the line.
 func (q *Quorum) join(own *owner) *place {
-	p := &place{wake: make(chan struct{}, 1), free: make([]bool, len(q.parts))}
+	p := &place{wake: newBell(), free: make([]bool, len(q.parts))}
 	in, key := q.where()
 	if in == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
 		return p
@@ -372,16 +364,9 @@ func (in *waitLines) line(key string) *waitLine {
 func (l *waitLine) next() {
 	switch {
 	case len(l.waiting) > 0:
-		l.waiting[0].signal()
+		l.waiting[0].wake.ring()
 	case l.leases == 0:
 		delete(l.in.byKey, l.key)
-	}
-}
-
-func (p *place) signal() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
 	}
 }
 

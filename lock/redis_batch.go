@@ -320,15 +320,8 @@ func (b *batcher) close() {
 	if len(forgot) > 0 {
 		b.unlink(forgot)
 	}
-	ended := make(chan struct{})
-	go func() {
-		b.work.Wait()
-		close(ended)
-	}()
-	t := time.NewTimer(closeTimeout)
-	defer t.Stop()
 	select {
-	case <-ended:
-	case <-t.C:
+	case <-finished(&b.work):
+	case <-time.After(closeTimeout):
 	}
 }

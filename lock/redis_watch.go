@@ -33,7 +33,7 @@ type subscriptions struct {
 
 	mu      sync.Mutex
 	entries map[string]*channel
-	kick    chan struct{} // the wanted channels changed
+	kick    bell // the wanted channels changed
 	running bool
 	closed  bool
 	ctx     context.Context //nolint:containedctx // the life of the goroutines
@@ -58,7 +58,7 @@ func newSubscriptions(client redis.UniversalClient) *subscriptions {
 	ctx, stop := context.WithCancel(context.Background())
 	return &subscriptions{
 		client: client, entries: make(map[string]*channel),
-		kick: make(chan struct{}, 1), ctx: ctx, stop: stop,
+		kick: newBell(), ctx: ctx, stop: stop,
 	}
 }
 
@@ -96,10 +96,7 @@ func (s *subscriptions) changed() {
 		s.running = true
 		s.work.Go(s.run)
 	}
-	select {
-	case s.kick <- struct{}{}:
-	default:
-	}
+	s.kick.ring()
 }
 
 // Live is Watch's.

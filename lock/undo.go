@@ -27,15 +27,13 @@ type undoer struct {
 	mu      sync.Mutex
 	pending []undo
 	busy    int // workers
-	empty   chan struct{}
+	workers sync.WaitGroup
 }
 
 type undo struct {
 	h     *holding
 	until time.Time
 }
-
-func newUndoer(c *Client) *undoer { return &undoer{c: c} }
 
 // add takes over a holding that no caller keeps.
 func (u *undoer) add(h *holding) {
@@ -48,6 +46,7 @@ func (u *undoer) add(h *holding) {
 	u.pending = append(u.pending, undo{h, time.Now().Add(max(h.first, minUndoTime))})
 	if u.busy < undoWorkers && u.c.spawn(u.run) {
 		u.busy++
+		u.workers.Add(1)
 	}
 }
 
@@ -66,10 +65,7 @@ func (u *undoer) run() {
 		u.mu.Lock()
 		if len(u.pending) == 0 {
 			u.busy--
-			if u.busy == 0 && u.empty != nil {
-				close(u.empty)
-				u.empty = nil
-			}
+			u.workers.Done()
 			u.mu.Unlock()
 			return
 		}
@@ -106,19 +102,4 @@ func (u *undoer) once(next undo) bool {
 	u.pending = append(u.pending, next)
 	u.mu.Unlock()
 	return false
-}
-
-// idle returns a channel that is closed once nothing is left to undo.
-func (u *undoer) idle() <-chan struct{} {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.busy == 0 {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	if u.empty == nil {
-		u.empty = make(chan struct{})
-	}
-	return u.empty
 }

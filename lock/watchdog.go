@@ -25,12 +25,8 @@ type watchdog struct {
 	mu      sync.Mutex
 	due     dueHeap
 	awake   time.Time // when the goroutine looks again
-	kick    chan struct{}
+	kick    bell
 	running bool
-}
-
-func newWatchdog(c *Client) *watchdog {
-	return &watchdog{c: c, kick: make(chan struct{}, 1)}
 }
 
 // add begins to renew a holding.
@@ -54,10 +50,7 @@ func (w *watchdog) schedule(h *holding, at time.Time) {
 		w.running = w.c.spawn(w.run)
 	}
 	if w.awake.IsZero() || at.Before(w.awake) {
-		select {
-		case w.kick <- struct{}{}:
-		default:
-		}
+		w.kick.ring()
 	}
 }
 
