@@ -9,8 +9,9 @@ import (
 )
 
 // acquire takes a lock that its owner does not hold yet.
-func (c *Client) acquire(ctx context.Context, name string, a attempt) (_ *holding, err error) {
-	h := c.newHolding(name, a.lease)
+func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, err error) {
+	name := s.lock.name
+	h := &holding{client: c, name: name, slot: s, id: c.holder(), first: a.lease, index: -1}
 	defer func() {
 		if err != nil {
 			h.abandon()
@@ -69,16 +70,6 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int6
 		return false, 0, fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
 	}
 	return true, 0, nil
-}
-
-// setHolds tells the store how many holds are left after an inner Unlock.
-func (c *Client) setHolds(ctx context.Context, until time.Time, h *holding, left int) error {
-	was, err := c.release(ctx, until, h.request(left, 0))
-	if err == nil && !was {
-		h.lose("found gone at an unlock")
-		return ErrLost
-	}
-	return err
 }
 
 // free gives a lock back: to the first waiter of this process if no other

@@ -30,8 +30,6 @@ type bundle struct {
 	left     func() // see whenOver
 }
 
-var _ held = (*bundle)(nil)
-
 func newBundle(q *Quorum, l *Lease) *bundle {
 	return &bundle{q: q, lease: l, parts: make([]*Lease, len(q.parts)), changed: newBell()}
 }
@@ -200,7 +198,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) bool {
 
 // unlock gives back every part and reports every failure. A part that was lost
 // is no failure as long as enough were held.
-func (b *bundle) unlock(ctx context.Context, _ time.Time, l *Lease) error {
+func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
 	var given atomic.Int32
@@ -257,8 +255,6 @@ func (b *bundle) validUntil() time.Time {
 	slices.SortFunc(ends, func(x, y time.Time) int { return y.Compare(x) })
 	return ends[b.q.need-1]
 }
-
-func (b *bundle) name() string { return b.q.name }
 
 // fence makes a token of those of the parts: the greatest, written back to
 // enough parts that the next holder, who must share one of them, gets more.

@@ -13,15 +13,15 @@ import (
 type holding struct {
 	client *Client
 	name   string
+	slot   *slot
 	id     string // the holder in the store
 	first  time.Duration
 
 	mu       sync.Mutex
 	held     bool // the store said so, and end has not been called
 	cause    error
-	token    int64
-	once     bool      // Grant.Once, of every attempt
-	repeated bool      // an attempt was not
+	number   int64     // the token
+	repeated bool      // an attempt was not Grant.Once
 	stray    bool      // Grant.Stray, of any attempt, and nothing has been done about it
 	until    time.Time // by the monotonic clock: not to be relied on after this
 	timer    *time.Timer
@@ -33,10 +33,6 @@ type holding struct {
 	index   int
 }
 
-func (c *Client) newHolding(name string, lease time.Duration) *holding {
-	return &holding{client: c, name: name, id: c.holder(), first: lease, index: -1}
-}
-
 func (h *holding) request(holds int, lease time.Duration) Request {
 	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
 }
@@ -45,7 +41,7 @@ func (h *holding) request(holds int, lease time.Duration) Request {
 func (h *holding) last() Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Request{Name: h.name, Holder: h.id, Once: h.once && !h.repeated}
+	return Request{Name: h.name, Holder: h.id, Once: !h.repeated}
 }
 
 // ask makes one attempt to take the lock. An error leaves the attempt to be
@@ -83,7 +79,8 @@ func (h *holding) begin(sent time.Time, lease time.Duration, token int64, once b
 	c.mu.Unlock()
 
 	h.mu.Lock()
-	h.held, h.token, h.until, h.once = true, token, until, once && !h.repeated
+	h.held, h.number, h.until = true, token, until
+	h.repeated = h.repeated || !once
 	h.timer = time.AfterFunc(left, h.expire)
 	h.mu.Unlock()
 	return true
@@ -104,9 +101,9 @@ func (h *holding) expire() {
 	h.lose("the lease ran out")
 }
 
-// extend takes note of a lease that was renewed by a request sent then. A lease
+// prolong takes note of a lease that was renewed by a request sent then. A lease
 // is never shortened, here as in the stores.
-func (h *holding) extend(sent time.Time, lease time.Duration) {
+func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	until := validUntil(sent, lease)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -205,6 +202,18 @@ func (h *holding) wanted() bool {
 		}
 	}
 	return false
+}
+
+func (h *holding) token() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.number
+}
+
+func (h *holding) validUntil() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.until
 }
 
 func (h *holding) count() int {

@@ -10,10 +10,10 @@ import (
 // Lease is a lock that is held. It is safe for concurrent use.
 type Lease struct {
 	hold     held
+	name     string
 	parent   context.Context //nolint:containedctx // what Context derives from, when it is asked for
 	term     time.Duration
 	watchdog bool
-	unlockIn time.Duration
 
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // made at the first call of Context, which is what leases are for
@@ -25,13 +25,12 @@ type Lease struct {
 
 // held is what a lease stands on: one store's holding, or several leases.
 type held interface {
-	unlock(ctx context.Context, until time.Time, l *Lease) error
+	unlock(ctx context.Context, l *Lease) error
 	extend(ctx context.Context, d time.Duration) error
 	// raise makes the token at least that, in the store too.
 	raise(ctx context.Context, token int64) error
 	token() int64
 	validUntil() time.Time
-	name() string
 }
 
 // Context returns the context for the work the lock protects. It is derived
@@ -58,7 +57,7 @@ func (l *Lease) Context() context.Context {
 func (l *Lease) Token() int64 { return l.hold.token() }
 
 // Name returns the name of the lock.
-func (l *Lease) Name() string { return l.hold.name() }
+func (l *Lease) Name() string { return l.name }
 
 // ValidUntil returns until when the lock can be relied on if it is not renewed,
 // by the monotonic clock of this process.
@@ -73,9 +72,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	l.mu.Unlock()
 	switch {
 	case done:
-		return fmt.Errorf("extend the lock %s: %w", l.Name(), ErrNotHeld)
+		return fmt.Errorf("extend the lock %s: %w", l.name, ErrNotHeld)
 	case ended != nil:
-		return fmt.Errorf("extend the lock %s: %w", l.Name(), ended)
+		return fmt.Errorf("extend the lock %s: %w", l.name, ended)
 	}
 	return l.hold.extend(ctx, max(d, minLease))
 }
@@ -88,27 +87,20 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // not have been alone; ErrNotHeld when this lease was unlocked already; and the
 // store's error when that could not be reached: the lock is then no longer
 // renewed and ends with its lease.
-func (l *Lease) Unlock() error {
-	return l.release(context.Background(), time.Now().Add(l.unlockIn))
-}
+func (l *Lease) Unlock() error { return l.UnlockContext(context.Background()) }
 
 // UnlockContext is Unlock under a context of the caller's. When it ends first,
 // the lock is given back in the background.
 func (l *Lease) UnlockContext(ctx context.Context) error {
-	return l.release(ctx, time.Now().Add(l.unlockIn))
-}
-
-func (l *Lease) release(ctx context.Context, until time.Time) error {
 	l.mu.Lock()
 	if l.unlocked {
 		l.mu.Unlock()
-		return fmt.Errorf("unlock %s: %w", l.Name(), ErrNotHeld)
+		return fmt.Errorf("unlock %s: %w", l.name, ErrNotHeld)
 	}
 	l.unlocked = true
 	l.mu.Unlock()
-	err := l.hold.unlock(ctx, until, l)
-	if err != nil {
-		return fmt.Errorf("unlock %s: %w", l.Name(), err)
+	if err := l.hold.unlock(ctx, l); err != nil {
+		return fmt.Errorf("unlock %s: %w", l.name, err)
 	}
 	return nil
 }

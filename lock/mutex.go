@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,73 +71,46 @@ func (m *Mutex) lock(ctx context.Context, a attempt) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("lock %s: %w", m.name, context.Cause(ctx))
 	}
-	own, known := ownerOf(ctx)
-	if !known {
-		own = &owner{}
-		ctx = context.WithValue(ctx, ownerKey{}, own)
-	}
-	key := slotKey{c, m.name}
-	s := own.slot(key)
-	lease, err := m.lockAs(ctx, own, s, a)
+	ctx, own := withOwner(ctx)
+	s := own.slot(*m)
+	lease, err := s.acquire(ctx, a)
 	if err != nil {
-		own.drop(key, s)
+		s.drop()
 		return nil, err
 	}
 	return lease, nil
 }
 
-// lockAs takes the lock for an owner, or re-enters. The slot's turn is held
+// acquire takes the lock for the owner, or re-enters. The slot's turn is held
 // meanwhile: a second goroutine of the same owner waits and then re-enters.
-func (m *Mutex) lockAs(ctx context.Context, own *owner, s *slot, a attempt) (*Lease, error) {
+func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	start := time.Now()
+	name := s.lock.name
 	if err := s.take(ctx, a); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", m.name, err)
+		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
 	defer s.give()
 
-	c := m.client
-	parent := ctx //nolint:contextcheck // it is the caller's
-	if a.parent != nil {
-		parent = a.parent
-	}
-	l := &Lease{parent: parent, term: a.lease, watchdog: a.watchdog, unlockIn: c.set.unlockTimeout}
+	l := &Lease{name: name, parent: cmp.Or(a.parent, ctx), term: a.lease, watchdog: a.watchdog}
 	if s.held != nil {
 		if ok, _ := s.held.state(); ok {
-			return l, m.reenter(ctx, own, s, l)
+			return l, s.held.reenter(ctx, l)
 		}
 	}
 	if !a.forever {
 		a.wait = max(a.wait-time.Since(start), 0)
 	}
-	h, err := c.acquire(ctx, m.name, a)
+	h, err := s.lock.client.acquire(ctx, s, a)
 	if err != nil {
 		return nil, err
 	}
-	l.hold = &entry{holding: h, slot: s, owner: own}
+	l.hold = h
 	s.held = h
 	if !h.add(l) {
 		h.undo(ErrLost)
-		return nil, fmt.Errorf("lock %s: %w", m.name, ErrLost)
+		return nil, fmt.Errorf("lock %s: %w", name, ErrLost)
 	}
 	return l, nil
-}
-
-func (m *Mutex) reenter(ctx context.Context, own *owner, s *slot, l *Lease) error {
-	h := s.held
-	l.hold = &entry{holding: h, slot: s, owner: own}
-	grant, sent, err := h.ask(ctx, h.request(h.count()+1, l.term))
-	if err != nil {
-		return err
-	}
-	if grant.State != StateHeld {
-		h.lose("found gone at a re-entry")
-		return fmt.Errorf("re-enter the lock %s: %w", m.name, ErrLost)
-	}
-	h.extend(sent, l.term)
-	if !h.add(l) {
-		return fmt.Errorf("re-enter the lock %s: %w", m.name, ErrLost)
-	}
-	return nil
 }
 
 // take waits for the slot's turn.
@@ -161,112 +135,119 @@ func (s *slot) take(ctx context.Context, a attempt) error {
 
 func (s *slot) give() { <-s.turn }
 
-// entry is a lease's place in the holding of one store.
-type entry struct {
-	*holding
-	slot  *slot
-	owner *owner
+func (h *holding) reenter(ctx context.Context, l *Lease) error {
+	l.hold = h
+	if _, err := h.confirm(ctx, h.request(h.count()+1, l.term), "re-enter"); err != nil {
+		return err
+	}
+	if !h.add(l) {
+		return fmt.Errorf("re-enter the lock %s: %w", h.name, ErrLost)
+	}
+	return nil
 }
 
-var _ held = (*entry)(nil)
-
-func (e *entry) name() string { return e.holding.name }
-
-func (e *entry) token() int64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.holding.token
+func (h *holding) raise(ctx context.Context, token int64) error {
+	r := h.request(h.count(), h.first)
+	r.Token = token
+	token, err := h.confirm(ctx, r, "raise the token of")
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.number = max(h.number, token)
+	h.mu.Unlock()
+	return nil
 }
 
-func (e *entry) validUntil() time.Time {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.until
+// confirm asks once more for a lock that the owner holds, and returns its token.
+func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, error) {
+	grant, sent, err := h.ask(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	if grant.State != StateHeld {
+		return 0, h.gone(to)
+	}
+	h.prolong(sent, r.Lease)
+	return grant.Token, nil
 }
 
-func (e *entry) extend(ctx context.Context, d time.Duration) error {
-	h := e.holding
+// gone loses a lock that the store does not have any more.
+func (h *holding) gone(to string) error {
+	h.lose("found gone, asked to " + to + " it")
+	return fmt.Errorf("%s the lock %s: %w", to, h.name, ErrLost)
+}
+
+func (h *holding) extend(ctx context.Context, d time.Duration) error {
 	sent := time.Now()
 	there, err := h.client.store.Renew(ctx, []Request{h.request(0, d)})
 	if err != nil {
 		return fmt.Errorf("extend the lock %s: %w", h.name, err)
 	}
 	if !there[0] {
-		h.lose("found gone at an extension")
-		return fmt.Errorf("extend the lock %s: %w", h.name, ErrLost)
+		return h.gone("extend")
 	}
-	h.extend(sent, d)
+	h.prolong(sent, d)
 	if ok, cause := h.state(); !ok {
 		return fmt.Errorf("extend the lock %s: %w", h.name, cause)
 	}
 	return nil
 }
 
-func (e *entry) raise(ctx context.Context, token int64) error {
-	h := e.holding
-	r := h.request(h.count(), h.first)
-	r.Token = token
-	grant, sent, err := h.ask(ctx, r)
-	if err != nil {
-		return err
-	}
-	if grant.State != StateHeld {
-		h.lose("found gone when its token was raised")
-		return fmt.Errorf("raise the token of the lock %s: %w", h.name, ErrLost)
-	}
-	h.extend(sent, h.first)
-	h.mu.Lock()
-	h.token = max(h.token, grant.Token)
-	h.mu.Unlock()
-	return nil
-}
-
 // unlock gives back one hold; the last one frees the lock. The context of the
 // lease ends before the request leaves.
-func (e *entry) unlock(ctx context.Context, until time.Time, l *Lease) error {
-	h := e.holding
+func (h *holding) unlock(ctx context.Context, l *Lease) error {
+	c := h.client
+	until := time.Now().Add(c.set.unlockTimeout)
 	l.end(ErrUnlocked)
 	if held, _ := h.state(); held {
 		select {
-		case e.slot.turn <- struct{}{}:
+		case h.slot.turn <- struct{}{}:
 		case <-ctx.Done():
 			// A goroutine of the same owner is in the middle of a re-entry.
-			h.client.later(func(ctx context.Context) { //nolint:contextcheck // the caller's has ended
-				e.slot.turn <- struct{}{}
-				defer e.slot.give()
-				_ = e.unlockNow(ctx, until, l)
+			c.spawn(func() { //nolint:contextcheck // the caller's has ended
+				ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
+				defer cancel()
+				h.slot.turn <- struct{}{}
+				defer h.slot.give()
+				_ = h.unlockNow(ctx, until, l)
 			})
 			return context.Cause(ctx)
 		}
-		defer e.slot.give()
+		defer h.slot.give()
 	}
-	return e.unlockNow(ctx, until, l)
+	return h.unlockNow(ctx, until, l)
 }
 
-func (e *entry) unlockNow(ctx context.Context, until time.Time, l *Lease) error {
-	h := e.holding
-	defer e.owner.drop(slotKey{h.client, h.name}, e.slot)
+func (h *holding) unlockNow(ctx context.Context, until time.Time, l *Lease) error {
+	c := h.client
+	defer h.slot.drop()
 	left, held := h.remove(l)
-	if !h.client.enter() { // Close gives it back, if it was not lost before
+	if !c.enter() { // Close gives it back, if it was not lost before
 		if _, cause := h.state(); cause != nil && !errors.Is(cause, ErrClosed) {
 			return cause
 		}
 		return nil
 	}
-	defer h.client.underWay.Done()
+	defer c.underWay.Done()
 	if left == 0 {
 		h.end(ErrUnlocked)
 	}
 	_, cause := h.state()
 	switch {
 	case left > 0 && held:
-		return h.client.setHolds(ctx, until, h, left)
+		was, err := c.release(ctx, until, h.request(left, 0))
+		if err == nil && !was {
+			h.lose("found gone at an unlock")
+			return ErrLost
+		}
+		return err
 	case left > 0:
 		return cause
 	case errors.Is(cause, ErrClosed): // Close gives it back
 		return nil
 	}
-	was, err := h.client.free(ctx, until, h)
+	was, err := c.free(ctx, until, h)
 	if err != nil {
 		h.undo(err) // goes on in the background
 	}

@@ -15,7 +15,7 @@ type ownerKey struct{}
 // handed from one to the other.
 type owner struct {
 	mu     sync.Mutex
-	slots  map[slotKey]*slot
+	slots  map[Mutex]*slot
 	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts it holds
 }
 
@@ -57,23 +57,23 @@ func (o *owner) unfence(key string) {
 	}
 }
 
-// slotKey: the same name in two clients is two locks.
-type slotKey struct {
-	client *Client
-	name   string
-}
-
 // slot is what one owner has to do with one lock. Its turn is taken for every
 // change, so that two goroutines of one owner do not acquire side by side.
 type slot struct {
-	turn chan struct{} // a mutex that can be waited for with a context
-	held *holding      // nil when the owner does not hold the lock
-	refs int           // guarded by owner.mu
+	owner *owner
+	lock  Mutex
+	turn  chan struct{} // a mutex that can be waited for with a context
+	held  *holding      // nil when the owner does not hold the lock
+	refs  int           // guarded by owner.mu
 }
 
-func ownerOf(ctx context.Context) (*owner, bool) {
-	o, ok := ctx.Value(ownerKey{}).(*owner)
-	return o, ok && o != nil
+// withOwner returns the owner that travels in ctx, or sends a new one along.
+func withOwner(ctx context.Context) (context.Context, *owner) {
+	if o, _ := ctx.Value(ownerKey{}).(*owner); o != nil {
+		return ctx, o
+	}
+	o := &owner{}
+	return context.WithValue(ctx, ownerKey{}, o), o
 }
 
 // Detach returns a context that belongs to no owner: a goroutine that is to compete for
@@ -84,26 +84,26 @@ func Detach(ctx context.Context) context.Context {
 }
 
 // slot returns the owner's slot for a lock. Each call needs a drop.
-func (o *owner) slot(key slotKey) *slot {
+func (o *owner) slot(m Mutex) *slot {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.slots[key]
+	s := o.slots[m]
 	if s == nil {
-		s = &slot{turn: make(chan struct{}, 1)}
+		s = &slot{owner: o, lock: m, turn: make(chan struct{}, 1)}
 		if o.slots == nil {
-			o.slots = make(map[slotKey]*slot, 1)
+			o.slots = make(map[Mutex]*slot, 1)
 		}
-		o.slots[key] = s
+		o.slots[m] = s
 	}
 	s.refs++
 	return s
 }
 
-func (o *owner) drop(key slotKey, s *slot) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (s *slot) drop() {
+	s.owner.mu.Lock()
+	defer s.owner.mu.Unlock()
 	if s.refs--; s.refs == 0 {
-		delete(o.slots, key)
+		delete(s.owner.slots, s.lock)
 	}
 }
 
@@ -111,7 +111,7 @@ func (o *owner) drop(key slotKey, s *slot) {
 func (o *owner) holds(m *Mutex) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.slots[slotKey{m.client, m.name}] != nil
+	return o.slots[*m] != nil
 }
 
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.

@@ -78,11 +78,7 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 	if len(q.parts) == 0 {
 		return nil, fmt.Errorf("lock %s: %w: it has no parts", q.name, ErrRefused)
 	}
-	own, known := ownerOf(ctx)
-	if !known {
-		own = &owner{}
-		ctx = context.WithValue(ctx, ownerKey{}, own)
-	}
+	ctx, own := withOwner(ctx)
 	if a.once() {
 		lease, _, err := q.round(ctx, own, a)
 		if errors.Is(err, ErrHeld) && !a.try {
@@ -97,7 +93,7 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 // partly, that some had to be given back.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease, partly bool, err error) {
 	set := q.settings()
-	l := &Lease{parent: ctx, term: a.lease, watchdog: a.watchdog, unlockIn: set.unlockTimeout}
+	l := &Lease{name: q.name, parent: ctx, term: a.lease, watchdog: a.watchdog}
 	b := newBundle(q, l)
 	l.hold = b
 

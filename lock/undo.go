@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -48,15 +47,6 @@ func (u *undoer) add(h *holding) {
 		u.busy++
 		u.workers.Add(1)
 	}
-}
-
-// later runs a piece of settling work in the background, bounded like an Unlock.
-func (c *Client) later(work func(context.Context)) {
-	c.spawn(func() {
-		ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
-		defer cancel()
-		work(ctx)
-	})
 }
 
 func (u *undoer) run() {

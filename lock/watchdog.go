@@ -135,7 +135,7 @@ func (w *watchdog) renew(batch []*holding) {
 		case !there[i]:
 			h.lose("found gone at a renewal")
 		default:
-			h.extend(sent, rs[i].Lease)
+			h.prolong(sent, rs[i].Lease)
 			w.again(h, sent.Add(every))
 		}
 	}
