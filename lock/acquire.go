@@ -52,24 +52,25 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
 	case StateHeld:
 	}
-	return c.got(ctx, h, sent, grant.Token, grant.Once)
+	err = c.got(ctx, h, sent, grant.Token, grant.Once)
+	return err == nil, 0, err
 }
 
 // got turns a granted request into a holding, unless its caller is gone or the
 // answer took longer than the lease.
-func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64, once bool) (bool, time.Duration, error) {
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64, once bool) error {
 	switch {
 	case ctx.Err() != nil:
 		h.undo(nil)
-		return false, 0, fmt.Errorf("lock %s: %w", h.name, context.Cause(ctx))
+		return fmt.Errorf("lock %s: %w", h.name, context.Cause(ctx))
 	case c.isClosed():
 		h.undo(nil)
-		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrClosed)
+		return fmt.Errorf("lock %s: %w", h.name, ErrClosed)
 	case !h.begin(sent, h.first, token, once):
 		h.undo(nil)
-		return false, 0, fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
+		return fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
 	}
-	return true, 0, nil
+	return nil
 }
 
 // free gives a lock back: to the first waiter of this process if no other

@@ -30,7 +30,7 @@ type waiter struct {
 	sent       time.Time     // with got
 	once       bool          // with got: Passed.Once
 	ask        bool          // as the head: ask at once
-	busy       time.Duration // as the head: how long the lease in the way may run
+	busy       time.Duration // how long the lease in the way may run; the head alone uses it
 }
 
 // waitedFor tells whether a call of this process waits for the lock: a later call
@@ -68,21 +68,6 @@ func (c *Client) enqueue(w *waiter, asked bool) *queue {
 // may have given the lock to the waiter meanwhile.
 func (c *Client) leave(q *queue, w *waiter, took time.Duration) (unsure bool) {
 	c.mu.Lock()
-	watch := c.unlink(q, w, took)
-	unsure = w.offered || w.unsure
-	c.mu.Unlock()
-	if watch != nil {
-		watch.Stop()
-	}
-	return unsure
-}
-
-// unlink is leave under Client.mu. It returns the watch to be stopped when
-// no waiter is left.
-func (c *Client) unlink(q *queue, w *waiter, took time.Duration) Watch {
-	if !w.queued {
-		return nil
-	}
 	wasHead := q.head == w
 	if w.prev == nil {
 		q.head = w.next
@@ -94,18 +79,22 @@ func (c *Client) unlink(q *queue, w *waiter, took time.Duration) Watch {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.queued, w.prev, w.next = false, nil, nil
-	if q.head == nil {
+	w.queued = false
+	var watch Watch
+	switch {
+	case q.head == nil:
 		delete(c.queues, q.name)
-		watch := q.watch
-		q.watch = nil
-		return watch
-	}
-	if wasHead {
+		watch = q.watch
+	case wasHead:
 		q.head.ask, q.head.busy = took == 0, took
 		q.head.wake.ring()
 	}
-	return nil
+	unsure = w.got || w.offered || w.unsure
+	c.mu.Unlock()
+	if watch != nil {
+		watch.Stop()
+	}
+	return unsure
 }
 
 // offer picks the waiter of this process that a lock is to be handed to.
@@ -139,13 +128,10 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 		w.got, w.token, w.sent = true, passed.Token, sent
 		w.once = passed.Once && !w.unsure
 	}
-	q := c.queues[w.h.name]
-	switch {
-	case w.got:
+	if w.got {
 		w.wake.ring()
-	case q != nil && (q.head == w && !c.messages(q)):
-		q.head.ask = true
-		q.head.wake.ring()
+	} else if q := c.queues[w.h.name]; q != nil && q.head == w && !q.messages() {
+		q.ask()
 	}
 }
 
@@ -153,27 +139,29 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 func (c *Client) nudge(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if q := c.queues[name]; q != nil && !c.messages(q) {
-		q.head.ask = true
-		q.head.wake.ring()
+	if q := c.queues[name]; q != nil && !q.messages() {
+		q.ask()
 	}
 }
 
-// rouse makes the first waiter ask: a message came, or messages start or stop
-// to come.
+// rouse makes the first waiter ask: it is time, a message came, or messages
+// start or stop to come.
 func (c *Client) rouse(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if q := c.queues[name]; q != nil {
-		q.head.ask = true
-		q.head.wake.ring()
+		q.ask()
 	}
 }
 
-// messages tells whether unlock messages reach the queue.
-func (c *Client) messages(q *queue) bool {
-	return q.watch != nil && q.watch.Live()
+// ask makes the first waiter ask. Under Client.mu.
+func (q *queue) ask() {
+	q.head.ask = true
+	q.head.wake.ring()
 }
+
+// messages tells whether unlock messages arrive. Under Client.mu.
+func (q *queue) messages() bool { return q.watch != nil && q.watch.Live() }
 
 const (
 	// defaultPoll is how often the first waiter asks without messages: what
@@ -203,8 +191,7 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 		case step.closed:
 			return nil, c.giveUp(q, w, ErrClosed)
 		case step.got:
-			ok, _, err := c.got(ctx, h, w.sent, w.token, w.once)
-			if !ok {
+			if err := c.got(ctx, h, w.sent, w.token, w.once); err != nil {
 				c.leave(q, w, 0)
 				return nil, err
 			}
@@ -220,13 +207,13 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 				c.leave(q, w, h.first)
 				return h, nil
 			}
-			c.learnt(w, left)
+			w.busy = left
 			continue
 		}
 		select {
 		case <-w.wake:
 		case <-retry.C:
-			c.askNow(w)
+			c.rouse(q.name)
 		case <-budget:
 			return nil, c.giveUp(q, w, ErrTimeout)
 		case <-ctx.Done():
@@ -238,10 +225,7 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 // giveUp leaves the line without the lock. What a pending offer may still
 // bring is undone.
 func (c *Client) giveUp(q *queue, w *waiter, why error) error {
-	c.mu.Lock()
-	unsure := w.got || w.offered || w.unsure
-	c.mu.Unlock()
-	if c.leave(q, w, 0) || unsure {
+	if c.leave(q, w, 0) {
 		w.h.undo(nil)
 	}
 	return fmt.Errorf("lock %s: %w", w.h.name, why)
@@ -264,12 +248,11 @@ func (c *Client) look(q *queue, w *waiter, retry *time.Timer) step {
 	case w.ask:
 		w.ask = false
 		return step{ask: true}
-	}
-	if !q.listening {
+	case !q.listening:
 		return step{listen: true}
 	}
 	pause := c.set.poll
-	if c.messages(q) {
+	if q.messages() {
 		pause = c.set.probe
 	}
 	if w.busy > 0 {
@@ -287,17 +270,5 @@ func (c *Client) listen(q *queue) {
 	watch := c.store.Watch(q.name, func() { c.rouse(q.name) })
 	c.mu.Lock()
 	q.watch, q.listening = watch, true
-	c.mu.Unlock()
-}
-
-func (c *Client) learnt(w *waiter, busy time.Duration) {
-	c.mu.Lock()
-	w.busy = busy
-	c.mu.Unlock()
-}
-
-func (c *Client) askNow(w *waiter) {
-	c.mu.Lock()
-	w.ask = true
 	c.mu.Unlock()
 }
