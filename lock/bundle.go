@@ -60,7 +60,7 @@ func (b *bundle) answer(i int, part *Lease, err error) {
 	case late:
 		_ = part.Unlock() // bounded; what fails goes on in the background
 	case err == nil:
-		part.notify(func() { b.ended(i, part) })
+		part.notify(b.ended)
 	}
 }
 
@@ -121,10 +121,10 @@ func (b *bundle) leave() {
 }
 
 // ended takes note that a part's lease has ended, by loss or unlock.
-func (b *bundle) ended(i int, part *Lease) {
+func (b *bundle) ended() {
 	b.mu.Lock()
 	gone := false
-	if b.parts[i] == part && !b.over {
+	if !b.over {
 		b.held--
 		if gone = b.began && b.held < b.q.need; gone {
 			b.over = true

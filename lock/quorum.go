@@ -33,9 +33,9 @@ func All(parts ...Locker) *Quorum { return newQuorum("all", parts, len(parts)) }
 func Majority(parts ...Locker) *Quorum { return newQuorum("majority", parts, len(parts)/2+1) }
 
 func newQuorum(kind string, parts []Locker, need int) *Quorum {
-	names := make([]string, len(parts))
-	for i, p := range parts {
-		names[i] = p.Name()
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.Name())
 	}
 	return &Quorum{slices.Clone(parts), need, kind + "(" + strings.Join(names, ", ") + ")"}
 }
@@ -153,18 +153,18 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	pause := quorumPause
 	for due, soon := false, false; ; {
 		first, inTheWay := p.turn()
-		news := all
+		news := q.need
 		if watches != nil {
 			news = q.news(p)
 		}
-		if news == some && !soon {
+		if 0 < news && news < q.need && !soon {
 			// The other parts are being given back, or need not be: a round
 			// soon, rather than one for each message.
 			soon = true
 			retry.Reset(quorumPause)
 		}
 		wake := p.wake
-		if ctx.Err() == nil && first && (!inTheWay || due) && (news == all || due) {
+		if ctx.Err() == nil && first && (!inTheWay || due) && (news >= q.need || due) {
 			var lease *Lease
 			var partly bool
 			if lease, partly, err = q.round(ctx, own, a); !errors.Is(err, ErrHeld) {
@@ -214,17 +214,9 @@ func (q *Quorum) watch(p *place) []Watch {
 	return watches
 }
 
-// news is what messages have told since the last round.
-type news int
-
-const (
-	none news = iota
-	some      // a part may have become free
-	all       // as many as are needed
-)
-
-// news reads the messages, and forgets them when a round is worth it.
-func (q *Quorum) news(p *place) news {
+// news tells how many parts are said to have become free since the last round,
+// and forgets it when they are enough for a round.
+func (q *Quorum) news(p *place) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -233,14 +225,10 @@ func (q *Quorum) news(p *place) news {
 			n++
 		}
 	}
-	switch {
-	case n == 0:
-		return none
-	case n < q.need:
-		return some
+	if n >= q.need {
+		clear(p.free)
 	}
-	clear(p.free)
-	return all
+	return n
 }
 
 // waitLines are where the callers of one process wait for locks of several parts,
@@ -321,9 +309,9 @@ func (q *Quorum) where() (*waitLines, string) {
 		return nil, ""
 	}
 	slices.SortFunc(all, func(x, y *Mutex) int { return strings.Compare(x.key(), y.key()) })
-	keys := make([]string, len(all))
-	for i, m := range all {
-		keys[i] = m.key()
+	var keys []string
+	for _, m := range all {
+		keys = append(keys, m.key())
 	}
 	return &all[0].client.lines, strings.Join(keys, " ")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,11 +37,6 @@ type messages interface {
 	watch(channel string, wake func()) Watch
 	close()
 }
-
-var (
-	_ messages = (*subscriptions)(nil)
-	_ messages = (*shards)(nil)
-)
 
 func newMessages(client redis.UniversalClient) messages {
 	cluster, ok := client.(*redis.ClusterClient)
@@ -101,15 +95,16 @@ func (s *shards) own(channel string) int {
 
 // shardWatch is a watch whose node is still to be found, or was.
 type shardWatch struct {
-	inner atomic.Pointer[Watch]
 	mu    sync.Mutex
+	inner Watch // nil until then
 	ended bool
 }
 
 // Live is Watch's.
 func (w *shardWatch) Live() bool {
-	inner := w.inner.Load()
-	return inner != nil && (*inner).Live()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.inner != nil && w.inner.Live()
 }
 
 // Stop is Watch's.
@@ -117,8 +112,8 @@ func (w *shardWatch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
-	if inner := w.inner.Load(); inner != nil {
-		(*inner).Stop()
+	if w.inner != nil {
+		w.inner.Stop()
 	}
 }
 
@@ -146,8 +141,7 @@ func (s *shards) watch(channel string, wake func()) Watch {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !w.ended {
-			inner := subs.watch(channel, wake)
-			w.inner.Store(&inner)
+			w.inner = subs.watch(channel, wake)
 		}
 	})
 	return w

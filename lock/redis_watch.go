@@ -118,7 +118,7 @@ func (w *channelWatch) Stop() {
 func (s *subscriptions) run() {
 	pause := resubscribePause
 	for s.ctx.Err() == nil {
-		if len(s.wanted(nil)) == 0 {
+		if watched, _ := s.differ(nil); len(watched) == 0 {
 			select {
 			case <-s.kick:
 			case <-s.ctx.Done():
@@ -134,40 +134,29 @@ func (s *subscriptions) run() {
 	}
 }
 
-// wanted returns the channels that are watched and not in have.
-func (s *subscriptions) wanted(have map[string]bool) []string {
+// differ returns the channels that are watched and not in have, and those in
+// have that are no longer watched.
+func (s *subscriptions) differ(have map[string]bool) (more, less []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var names []string
 	for name := range s.entries {
 		if !have[name] {
-			names = append(names, name)
+			more = append(more, name)
 		}
 	}
-	return names
-}
-
-// unwanted returns the channels of have that are no longer watched.
-func (s *subscriptions) unwanted(have map[string]bool) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var names []string
 	for name := range have {
 		if s.entries[name] == nil {
-			names = append(names, name)
+			less = append(less, name)
 		}
 	}
-	return names
+	return more, less
 }
 
-// wake tells the watchers of a channel that it is live, or that a message came.
-func (s *subscriptions) wake(name string, live bool) {
+// tell applies an event to a channel, and wakes its watchers if that says so.
+func (s *subscriptions) tell(name string, event func(*channel) bool) {
 	s.mu.Lock()
 	var wakes []func()
-	if ch := s.entries[name]; ch != nil {
-		if live {
-			ch.live.Store(true)
-		}
+	if ch := s.entries[name]; ch != nil && event(ch) {
 		for w := range ch.watchers {
 			wakes = append(wakes, w.wake)
 		}
@@ -178,34 +167,11 @@ func (s *subscriptions) wake(name string, live bool) {
 	}
 }
 
-// moved takes note that the server ended a sharded subscription, as it does
-// when the slot goes to another node: waiters ask at intervals from now on.
-func (s *subscriptions) moved(name string) {
-	s.mu.Lock()
-	ch := s.entries[name]
-	if ch != nil {
-		ch.live.Store(false)
-	}
-	s.mu.Unlock()
-	if ch != nil {
-		s.wake(name, false)
-	}
-}
-
 // down tells all watchers that no messages arrive.
 func (s *subscriptions) down() {
-	s.mu.Lock()
-	var wakes []func()
-	for _, ch := range s.entries {
-		if ch.live.Swap(false) {
-			for w := range ch.watchers {
-				wakes = append(wakes, w.wake)
-			}
-		}
-	}
-	s.mu.Unlock()
-	for _, wake := range wakes {
-		wake()
+	names, _ := s.differ(nil)
+	for _, name := range names {
+		s.tell(name, func(ch *channel) bool { return ch.live.Swap(false) })
 	}
 }
 
@@ -249,33 +215,28 @@ func (s *subscriptions) session() bool {
 	}
 }
 
-// adjust makes the connection's channels those that are watched.
+// adjust makes the connection's channels, which are in have, those that are
+// watched. After an error the connection is of no more use.
 func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]bool) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
-	if names := s.wanted(have); len(names) > 0 {
-		if err := s.send(ctx, names, conn.Subscribe, conn.SSubscribe); err != nil {
-			return err
-		}
-		for _, name := range names {
-			have[name] = true
-		}
+	more, less := s.differ(have)
+	for _, name := range more {
+		have[name] = true
 	}
-	if names := s.unwanted(have); len(names) > 0 {
-		if err := s.send(ctx, names, conn.Unsubscribe, conn.SUnsubscribe); err != nil {
-			return err
-		}
-		for _, name := range names {
-			delete(have, name)
-		}
+	for _, name := range less {
+		delete(have, name)
 	}
-	return nil
+	if err := s.send(ctx, more, conn.Subscribe, conn.SSubscribe); err != nil {
+		return err
+	}
+	return s.send(ctx, less, conn.Unsubscribe, conn.SUnsubscribe)
 }
 
 // send subscribes or unsubscribes: plain channels all at once, sharded ones one
 // by one, since those of different slots may not share a command.
 func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded func(context.Context, ...string) error) error {
-	if !s.sharded {
+	if !s.sharded && len(names) > 0 { // no names would be all of them
 		return plain(ctx, names...)
 	}
 	for _, name := range names {
@@ -315,12 +276,14 @@ func (s *subscriptions) receive(conn *redis.PubSub) {
 		case *redis.Subscription:
 			switch m.Kind {
 			case "subscribe", "ssubscribe":
-				s.wake(m.Channel, true)
+				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(true); return true })
 			case "sunsubscribe":
-				s.moved(m.Channel)
+				// The server ends a sharded subscription when the slot goes to
+				// another node: waiters ask at intervals from now on.
+				s.tell(m.Channel, func(ch *channel) bool { ch.live.Store(false); return true })
 			}
 		case *redis.Message:
-			s.wake(m.Channel, false)
+			s.tell(m.Channel, func(*channel) bool { return true })
 		}
 	}
 }
