@@ -27,7 +27,7 @@ type bundle struct {
 	over     bool   // given up, unlocked or lost: whoever joins now is sent back
 	number   int64  // the token
 	unfence  func() // forgets it
-	left     func() // see whenOver
+	left     func() // takes it out of the line, once; see leave
 }
 
 func newBundle(q *Quorum, l *Lease) *bundle {
@@ -97,26 +97,13 @@ func (b *bundle) decided(ctx context.Context) error {
 	}
 }
 
-// whenOver has f called once the bundle was lost or its parts were given back.
-func (b *bundle) whenOver(f func()) {
-	b.mu.Lock()
-	if !b.over {
-		b.left, f = f, nil
-	}
-	b.mu.Unlock()
-	if f != nil {
-		f()
-	}
-}
-
 // leave says that the parts no longer keep another caller waiting.
 func (b *bundle) leave() {
 	b.mu.Lock()
-	f := b.left
-	b.left = nil
+	left := b.left
 	b.mu.Unlock()
-	if f != nil {
-		f()
+	if left != nil {
+		left()
 	}
 }
 

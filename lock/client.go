@@ -50,6 +50,7 @@ func New(store Store, opts ...ClientOption) *Client {
 		store: store, set: set, id: newUUID(),
 		base: base, stop: stop,
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
+		lines: waitLines{byKey: make(map[string]*waitLine)},
 	}
 	c.passer, _ = store.(Passer)
 	c.watchdog = &watchdog{c: c, kick: newBell()}

@@ -161,15 +161,16 @@ func (h *holding) add(l *Lease) bool {
 		h.leases = make(map[*Lease]struct{}, 1)
 	}
 	h.leases[l] = struct{}{}
-	keep := false
+	first := false
 	if l.watchdog {
 		h.lease = max(h.lease, l.term)
 		h.watchdog++
-		keep = h.watchdog == 1
+		first = h.watchdog == 1
 	}
+	every := h.lease / renewFraction
 	h.mu.Unlock()
-	if keep {
-		h.client.watchdog.add(h)
+	if first {
+		h.client.watchdog.schedule(h, time.Now().Add(every))
 	}
 	return true
 }

@@ -142,19 +142,8 @@ func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 func (s *MySQLStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 	there := make([]bool, len(rs))
 	for i, r := range rs {
-		err := func() error {
-			ctx, cancel := context.WithTimeout(ctx, s.timeout)
-			defer cancel()
-			if _, err := s.exec(ctx, "renew", r.Lease.Microseconds(), r.Name, r.Holder); err != nil {
-				return err
-			}
-			// Not by the number of rows: whether an unchanged one counts
-			// depends on the connection's clientFoundRows.
-			row, err := s.look(ctx, r.Name)
-			there[i] = row.left > 0 && row.owner == r.Holder
-			return err
-		}()
-		if err != nil {
+		var err error
+		if there[i], err = s.update(ctx, r, "renew", r.Lease.Microseconds(), r.Name, r.Holder); err != nil {
 			return nil, err
 		}
 	}
@@ -163,41 +152,46 @@ func (s *MySQLStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 
 // Release is Store's.
 func (s *MySQLStore) Release(ctx context.Context, r Request) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	var n int64
-	var err error
+	h := r.Holder
 	switch {
 	case r.Abandon:
-		h := r.Holder
-		n, err = s.exec(ctx, "abandon", r.Name, h, h, h, h, h)
+		return s.end(ctx, r.Name, h, "abandon", r.Name, h, h, h, h, h)
 	case r.Holds > 0:
-		if _, err = s.exec(ctx, "reenter", r.Holds, 0, r.Name, r.Holder); err != nil {
-			return false, err
-		}
-		row, err := s.look(ctx, r.Name)
-		return row.left > 0 && row.owner == r.Holder, err
-	default:
-		n, err = s.exec(ctx, "release", r.Holder, r.Name, r.Holder)
+		return s.update(ctx, r, "reenter", r.Holds, 0, r.Name, h)
 	}
-	if err != nil || n > 0 {
-		return n > 0, err
-	}
-	row, err := s.look(ctx, r.Name)
-	return row.released == r.Holder, err
+	return s.end(ctx, r.Name, h, "release", h, r.Name, h)
 }
 
 // ForceRelease is Store's.
 func (s *MySQLStore) ForceRelease(ctx context.Context, name string) (bool, error) {
+	request := newUUID()
+	return s.end(ctx, name, request, "force", request, name)
+}
+
+// update carries out a statement for a holder and tells whether that has the lock.
+func (s *MySQLStore) update(ctx context.Context, r Request, statement string, args ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	request := newUUID()
-	n, err := s.exec(ctx, "force", request, name)
+	if _, err := s.exec(ctx, statement, args...); err != nil {
+		return false, err
+	}
+	// Not by the number of rows: whether an unchanged one counts depends on the
+	// connection's clientFoundRows.
+	row, err := s.look(ctx, r.Name)
+	return row.left > 0 && row.owner == r.Holder, err
+}
+
+// end carries out a statement that frees a lock and leaves the name of who did,
+// by which a repetition knows that it had freed it.
+func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args ...any) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	n, err := s.exec(ctx, statement, args...)
 	if err != nil || n > 0 {
 		return n > 0, err
 	}
-	row, err := s.look(ctx, name)
-	return row.released == request, err
+	row, err := s.look(ctx, lock)
+	return row.released == by, err
 }
 
 // Watch is Store's: a table sends no messages.
@@ -262,10 +256,10 @@ func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64,
 	if err != nil && ctx.Err() == nil {
 		result, err = s.db.ExecContext(ctx, s.queries[name], args...)
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+	var n int64
+	if err == nil {
+		n, err = result.RowsAffected()
 	}
-	n, err := result.RowsAffected()
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}

@@ -293,12 +293,19 @@ func (q *Quorum) enter(b *bundle) {
 	l := in.line(key)
 	l.leases++
 	in.mu.Unlock()
-	b.whenOver(func() {
+	leave := sync.OnceFunc(func() {
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		l.leases--
 		l.next()
 	})
+	b.mu.Lock()
+	over := b.over
+	b.left = leave
+	b.mu.Unlock()
+	if over {
+		leave()
+	}
 }
 
 // where tells in which line, and of which client, one waits for the quorum: the
@@ -334,9 +341,6 @@ func (q *Quorum) mutexes() []*Mutex {
 func (in *waitLines) line(key string) *waitLine {
 	l := in.byKey[key]
 	if l == nil {
-		if in.byKey == nil {
-			in.byKey = make(map[string]*waitLine)
-		}
 		l = &waitLine{in: in, key: key}
 		in.byKey[key] = l
 	}

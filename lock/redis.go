@@ -41,7 +41,7 @@ type SetNXStore struct{ redisLocks }
 type redisLocks struct {
 	layout    layout
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
-	cluster   bool
+	noTokens  bool  // whatever the retention
 	calls     *batcher
 	subs      messages
 }
@@ -59,20 +59,13 @@ type layout struct {
 }
 
 // RedisOption changes a RedisStore.
-type RedisOption func(*redisSettings)
-
-type redisSettings struct {
-	retention   time.Duration
-	noTokens    bool
-	connections int
-	timeout     time.Duration
-}
+type RedisOption func(*redisLocks)
 
 // WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key
 // behind, and taking one is a little cheaper. For locks whose data has a guard
 // of its own, such as a unique constraint.
 func WithoutTokens() RedisOption {
-	return func(s *redisSettings) { s.noTokens = true }
+	return func(s *redisLocks) { s.noTokens = true }
 }
 
 // TokenRetention sets how long the token counter of a lock is kept after its
@@ -81,20 +74,20 @@ func WithoutTokens() RedisOption {
 // by more than this. 0 keeps counters for ever, as Redisson does: set that when
 // Java processes use RFencedLock of the same name.
 func TokenRetention(d time.Duration) RedisOption {
-	return func(s *redisSettings) { s.retention = max(d, 0) }
+	return func(s *redisLocks) { s.retention = max(d, 0).Milliseconds() }
 }
 
 // Pipelines sets how many pipelines of acquire and release requests may be
 // under way at once (default 2, which keeps both ends busy: one is being
 // carried out while the next one fills).
 func Pipelines(n int) RedisOption {
-	return func(s *redisSettings) { s.connections = max(n, 1) }
+	return func(s *redisLocks) { s.calls.pipelines = max(n, 1) }
 }
 
 // CallTimeout bounds each call to Redis, its place in a pipeline included
 // (default 2 s, kept to a tenth of a second; a context may end it earlier).
 func CallTimeout(d time.Duration) RedisOption {
-	return func(s *redisSettings) { s.timeout = d }
+	return func(s *redisLocks) { s.calls.timeout = d }
 }
 
 // NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash
@@ -136,20 +129,17 @@ func script(name string) *redis.Script {
 }
 
 func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) redisLocks {
-	set := redisSettings{retention: defaultTokenRetention, connections: defaultPipelines, timeout: defaultCallTimeout}
+	s := redisLocks{
+		layout: l, retention: defaultTokenRetention.Milliseconds(),
+		calls: newBatcher(client), subs: newMessages(client),
+	}
 	for _, o := range opts {
-		o(&set)
+		o(&s)
 	}
-	retention := set.retention.Milliseconds()
-	if set.noTokens {
-		retention = -1
+	if s.noTokens {
+		s.retention = -1
 	}
-	_, cluster := client.(*redis.ClusterClient)
-	return redisLocks{
-		layout: l, retention: retention, cluster: cluster,
-		calls: newBatcher(client, set.connections, set.timeout, cluster),
-		subs:  newMessages(client),
-	}
+	return s
 }
 
 // Acquire is Store's.
@@ -174,7 +164,7 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 // Renew is Store's.
 func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 	perCall := max(len(rs), 1)
-	if s.cluster {
+	if s.calls.cluster {
 		perCall = 1 // a script's keys must share a slot; one pipeline takes them all
 	}
 	var calls []*call

@@ -73,8 +73,9 @@ type pipeline struct {
 	overdue bool // does not count any more
 }
 
-func newBatcher(client redis.UniversalClient, pipelines int, timeout time.Duration, cluster bool) *batcher {
-	b := &batcher{client: client, pipelines: pipelines, timeout: timeout, cluster: cluster, running: make(map[*pipeline]struct{})}
+func newBatcher(client redis.UniversalClient) *batcher {
+	b := &batcher{client: client, pipelines: defaultPipelines, timeout: defaultCallTimeout, running: make(map[*pipeline]struct{})}
+	_, b.cluster = client.(*redis.ClusterClient)
 	if single, ok := client.(*redis.Client); ok {
 		b.solo = single.Options().ContextTimeoutEnabled
 	}

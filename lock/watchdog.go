@@ -29,14 +29,7 @@ type watchdog struct {
 	running bool
 }
 
-// add begins to renew a holding.
-func (w *watchdog) add(h *holding) {
-	h.mu.Lock()
-	every := h.lease / renewFraction
-	h.mu.Unlock()
-	w.schedule(h, time.Now().Add(every))
-}
-
+// schedule says when a holding is to be renewed next.
 func (w *watchdog) schedule(h *holding, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
