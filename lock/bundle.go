@@ -30,10 +30,6 @@ type bundle struct {
 	left     func() // takes it out of the line, once; see leave
 }
 
-func newBundle(q *Quorum, l *Lease) *bundle {
-	return &bundle{q: q, lease: l, parts: make([]*Lease, len(q.parts)), changed: newBell()}
-}
-
 // answer takes the answer of a part, which may come after the decision.
 func (b *bundle) answer(i int, part *Lease, err error) {
 	b.mu.Lock()
@@ -74,14 +70,12 @@ func (b *bundle) decided(ctx context.Context) error {
 		switch {
 		case len(b.failed) > spare:
 			err = errors.Join(b.failed...)
-		case lost > spare && b.answered == len(b.parts):
-			// Waited for all of them: how many fail decides between the two errors.
-			err = ErrHeld
-		case lost > spare && b.busy > spare:
+		case lost > spare && (b.busy > spare || b.answered == len(b.parts)):
+			// Until then how many fail may still decide between the two errors.
 			err = ErrHeld
 		}
-		b.began = b.held >= b.q.need
-		enough := b.began
+		enough := b.held >= b.q.need
+		b.began = enough
 		b.mu.Unlock()
 		switch {
 		case enough:
@@ -161,9 +155,8 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 }
 
 // giveUp gives back every part that was got, on a context of its own: that of
-// the caller may be what ended. The caller waits for it only as long as its
-// context lasts.
-// It reports whether there were any.
+// the caller may be what ended, and bounds only how long it waits. It reports
+// whether there were any.
 func (b *bundle) giveUp(ctx context.Context, bound time.Duration) bool {
 	parts, _ := b.take()
 	if len(parts) == 0 {
@@ -197,15 +190,8 @@ func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 		return err
 	})
 	b.leave()
-	gone := 0
-	errs = slices.DeleteFunc(errs, func(err error) bool {
-		if errors.Is(err, ErrLost) {
-			gone++
-			return true
-		}
-		return false
-	})
-	if lost || len(parts)-gone < b.q.need {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrLost) })
+	if lost || len(errs) < b.q.need {
 		errs = append(errs, ErrLost)
 	}
 	return errors.Join(errs...)
@@ -217,15 +203,10 @@ func (b *bundle) extend(ctx context.Context, d time.Duration) error {
 
 // most does something with the parts that are held; enough of them must succeed.
 func (b *bundle) most(what string, do func(*Lease) error) error {
-	errs := each(b.current(), do)
-	ok := 0
-	for _, err := range errs {
-		if err == nil {
-			ok++
-		}
-	}
-	if ok < b.q.need {
-		return fmt.Errorf("%s the lock %s: %w", what, b.q.name, errors.Join(errs...))
+	parts := b.current()
+	failed := slices.DeleteFunc(each(parts, do), func(err error) bool { return err == nil })
+	if len(parts)-len(failed) < b.q.need {
+		return fmt.Errorf("%s the lock %s: %w", what, b.q.name, errors.Join(failed...))
 	}
 	return nil
 }

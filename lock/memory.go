@@ -183,17 +183,15 @@ func (l *memoryLock) extend(now time.Time, lease time.Duration) {
 	}
 }
 
-// memoryWatch is a Watch.
 type memoryWatch struct {
 	store *MemoryStore
 	name  string
 	wake  func()
 }
 
-// Live is Watch's: nothing can come between the store and those who watch it.
+// Live: nothing can come between the store and those who watch it.
 func (w *memoryWatch) Live() bool { return true }
 
-// Stop is Watch's.
 func (w *memoryWatch) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()

@@ -3,16 +3,12 @@ package lock
 import (
 	"context"
 	"database/sql"
-	"embed"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 )
-
-//go:embed sql/*.sql
-var sqlFiles embed.FS
 
 const (
 	// DefaultTable is the name of the lock table unless Table says otherwise.
@@ -93,12 +89,8 @@ func (s *MySQLStore) EnsureTable(ctx context.Context) error {
 
 // query reads a statement and leaves out its comments.
 func query(name, table string) string {
-	text, err := sqlFiles.ReadFile("sql/" + name + ".sql")
-	if err != nil {
-		panic(err) // a file of this package
-	}
 	var b strings.Builder
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(file("sql/" + name + ".sql")) {
 		line, _, _ = strings.Cut(line, "--")
 		b.WriteString(strings.TrimRight(line, "\n"))
 		b.WriteByte('\n')

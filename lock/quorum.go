@@ -92,15 +92,13 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 // round asks the parts once. ErrHeld means that other owners hold too many;
 // partly, that some had to be given back.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease, partly bool, err error) {
-	set := q.settings()
 	l := &Lease{name: q.name, parent: ctx, term: a.lease, watchdog: a.watchdog}
-	b := newBundle(q, l)
+	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
+	b := &bundle{q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), changed: newBell()}
 	l.hold = b
 
 	one := a.trying()
 	one.parent = ctx
-	var asking context.Context
-	asking, b.stop = context.WithCancel(ctx) // stopped after the last answer, or when it fails
 	for i, p := range q.parts {
 		go func() {
 			part, err := p.lock(asking, one)
@@ -121,7 +119,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 		return l, false, nil
 	}
 	b.stop()
-	partly = b.giveUp(ctx, set.unlockTimeout)
+	partly = b.giveUp(ctx, q.settings().unlockTimeout)
 	return nil, partly, fmt.Errorf("lock %s: %w", q.name, err)
 }
 
@@ -149,7 +147,6 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		}
 	}()
 
-	var err error
 	pause := quorumPause
 	for due, soon := false, false; ; {
 		first, inTheWay := p.turn()
@@ -165,9 +162,8 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		}
 		wake := p.wake
 		if ctx.Err() == nil && first && (!inTheWay || due) && (news >= q.need || due) {
-			var lease *Lease
-			var partly bool
-			if lease, partly, err = q.round(ctx, own, a); !errors.Is(err, ErrHeld) {
+			lease, partly, err := q.round(ctx, own, a)
+			if !errors.Is(err, ErrHeld) {
 				return lease, err
 			}
 			due, soon = false, false
@@ -219,12 +215,7 @@ func (q *Quorum) watch(p *place) []Watch {
 func (q *Quorum) news(p *place) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
-	for _, free := range p.free {
-		if free {
-			n++
-		}
-	}
+	n := len(p.free)
 	if n >= q.need {
 		clear(p.free)
 	}
@@ -253,8 +244,8 @@ type place struct {
 	line *waitLine // nil: beside it
 	wake bell
 
-	mu   sync.Mutex // guards free; a store's messages take it
-	free []bool     // parts that are said to have become free since the last round
+	mu   sync.Mutex   // guards free; a store's messages take it
+	free map[int]bool // parts that are said to have become free since the last round
 }
 
 const (
@@ -271,7 +262,7 @@ const (
 // join puts a caller at the end of the line for the quorum's parts. An owner that
 // holds a part already is served beside the line.
 func (q *Quorum) join(own *owner) *place {
-	p := &place{wake: newBell(), free: make([]bool, len(q.parts))}
+	p := &place{wake: newBell(), free: make(map[int]bool)}
 	in, key := q.where()
 	if in == nil || slices.ContainsFunc(q.mutexes(), own.holds) {
 		return p

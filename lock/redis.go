@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
-
-//go:embed lua/*.lua
-var luaFiles embed.FS
 
 const (
 	// latchTime is longer than go-redis goes on repeating a command (with
@@ -120,13 +116,7 @@ func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) *SetNXStor
 	}, opts)}
 }
 
-func script(name string) *redis.Script {
-	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // a file of this package
-	}
-	return redis.NewScript(string(text))
-}
+func script(name string) *redis.Script { return redis.NewScript(file("lua/" + name + ".lua")) }
 
 func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) redisLocks {
 	s := redisLocks{

@@ -21,7 +21,6 @@ type shards struct {
 	nodes   map[string]*subscriptions // by address
 	known   bool                      // whether sharded has been found out
 	sharded bool
-	closed  bool
 	ctx     context.Context //nolint:containedctx // the life of the goroutines
 	stop    context.CancelFunc
 	work    sync.WaitGroup
@@ -100,14 +99,12 @@ type shardWatch struct {
 	ended bool
 }
 
-// Live is Watch's.
 func (w *shardWatch) Live() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.inner != nil && w.inner.Live()
 }
 
-// Stop is Watch's.
 func (w *shardWatch) Stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +120,7 @@ func (s *shards) watch(channel string, wake func()) Watch {
 	w := &shardWatch{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.ctx.Err() != nil {
 		return w
 	}
 	s.work.Go(func() {
@@ -150,7 +147,7 @@ func (s *shards) watch(channel string, wake func()) Watch {
 func (s *shards) node(client *redis.Client) *subscriptions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.ctx.Err() != nil {
 		return nil
 	}
 	addr := client.Options().Addr
@@ -164,9 +161,8 @@ func (s *shards) node(client *redis.Client) *subscriptions {
 }
 
 func (s *shards) close() {
-	s.stop()
 	s.mu.Lock()
-	s.closed = true
+	s.stop() // under mu: nothing starts after it
 	nodes := s.nodes
 	s.mu.Unlock()
 	s.work.Wait()

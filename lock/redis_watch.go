@@ -35,7 +35,6 @@ type subscriptions struct {
 	entries map[string]*channel
 	kick    bell // the wanted channels changed
 	running bool
-	closed  bool
 	ctx     context.Context //nolint:containedctx // the life of the goroutines
 	stop    context.CancelFunc
 	work    sync.WaitGroup
@@ -89,7 +88,7 @@ func (s *subscriptions) watch(name string, wake func()) Watch {
 
 // changed starts the goroutine or tells it to look. Under s.mu.
 func (s *subscriptions) changed() {
-	if s.closed {
+	if s.ctx.Err() != nil {
 		return
 	}
 	if !s.running {
@@ -99,10 +98,8 @@ func (s *subscriptions) changed() {
 	s.kick.ring()
 }
 
-// Live is Watch's.
 func (w *channelWatch) Live() bool { return w.ch.live.Load() }
 
-// Stop is Watch's.
 func (w *channelWatch) Stop() {
 	s := w.subs
 	s.mu.Lock()
@@ -178,9 +175,8 @@ func (s *subscriptions) down() {
 // close ends the connection and the goroutines.
 func (s *subscriptions) close() {
 	s.mu.Lock()
-	s.closed = true
+	s.stop() // under mu: nothing starts after it
 	s.mu.Unlock()
-	s.stop()
 	s.work.Wait()
 }
 

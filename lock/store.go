@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"embed"
 	"time"
 )
 
@@ -107,4 +108,16 @@ type Passed struct {
 	Held  bool  // the second one holds the lock now; else it is free
 	Token int64 // of the second holder
 	Once  bool  // as in Grant, for the second holder
+}
+
+//go:embed lua/*.lua sql/*.sql
+var files embed.FS
+
+// file reads a script or a statement.
+func file(name string) string {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(err) // a file of this package
+	}
+	return string(text)
 }

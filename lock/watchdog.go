@@ -157,14 +157,12 @@ func (d dueHeap) Swap(i, j int) {
 	d[i].index, d[j].index = i, j
 }
 
-// Push is container/heap's.
 func (d *dueHeap) Push(x any) {
 	h, _ := x.(*holding)
 	h.index = len(*d)
 	*d = append(*d, h)
 }
 
-// Pop is container/heap's.
 func (d *dueHeap) Pop() any {
 	last := len(*d) - 1
 	h := (*d)[last]
