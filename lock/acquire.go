@@ -35,9 +35,8 @@ func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, e
 	return c.await(ctx, h, a, busy)
 }
 
-// try makes one attempt and, if it fails for another reason than the lock being
-// held, sees to it that nothing is left. It answers how long the lease in the
-// way still runs.
+// try makes one attempt. An error leaves nothing behind; busy is how long the
+// lease in the way still runs.
 func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Duration, err error) {
 	grant, sent, err := h.ask(ctx, h.request(1, h.first))
 	if err != nil {
@@ -59,23 +58,24 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 // got turns a granted request into a holding, unless its caller is gone or the
 // answer took longer than the lease.
 func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64, once bool) error {
+	var why error
 	switch {
 	case ctx.Err() != nil:
-		h.undo(nil)
-		return fmt.Errorf("lock %s: %w", h.name, context.Cause(ctx))
+		why = context.Cause(ctx)
 	case c.isClosed():
-		h.undo(nil)
-		return fmt.Errorf("lock %s: %w", h.name, ErrClosed)
-	case !h.begin(sent, h.first, token, once):
-		h.undo(nil)
-		return fmt.Errorf("lock %s: the answer took longer than the lease: %w", h.name, ErrLost)
+		why = ErrClosed
+	case !h.begin(sent, token, once):
+		why = fmt.Errorf("the answer took longer than the lease: %w", ErrLost)
+	default:
+		return nil
 	}
-	return nil
+	h.undo(nil)
+	return fmt.Errorf("lock %s: %w", h.name, why)
 }
 
 // free gives a lock back: to the first waiter of this process if no other
-// process waits, and to the first request otherwise. It reports whether the lock was
-// still held.
+// process waits, and to the first request otherwise. It reports whether the
+// lock was still held.
 func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, error) {
 	w := c.offer(h.name)
 	if w == nil {
@@ -102,15 +102,12 @@ func (c *Client) release(ctx context.Context, until time.Time, r Request) (was b
 	return was, err
 }
 
-// insist repeats a call until it is answered, with a pause that doubles, as
-// long as ctx lasts and it is not past until. It is for calls that may be repeated, as the store's are.
+// insist repeats a call, as the store's may be, until it is answered: with a
+// pause that doubles, while ctx lasts and it is not past until.
 func (c *Client) insist(ctx context.Context, until time.Time, call func(context.Context) error) error {
 	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
 		err := call(ctx)
-		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || ctx.Err() != nil || time.Now().After(until) {
-			return err
-		}
-		if !sleep(ctx, pause) {
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || time.Now().After(until) || !sleep(ctx, pause) {
 			return err
 		}
 	}

@@ -78,8 +78,7 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 
 // closeUndoTime is how long Close waits for locks to be given back once nothing
 // else is under way: for a call that times out (2 s) and a repetition. A store
-// that has not answered by then is gone, and a process that ends has other
-// things to do with its time.
+// that has not answered by then is gone.
 const closeUndoTime = 5 * time.Second
 
 // Close ends the client: no lock is given any more, waiters get ErrClosed, the
@@ -170,9 +169,8 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// holder makes the name under which the next acquisition is known to the
-// store. A new one each time: a request that arrives late can then never be
-// taken for one of a later acquisition.
+// holder makes the store's name for the next acquisition, a new one each time:
+// a late request is never taken for one of a later acquisition.
 func (c *Client) holder() string {
 	return c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
 }

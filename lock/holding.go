@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -63,8 +64,8 @@ func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) 
 
 // begin makes the holding count as held until the lease asked for at sent runs
 // out; false when it has run out already.
-func (h *holding) begin(sent time.Time, lease time.Duration, token int64, once bool) bool {
-	until := validUntil(sent, lease)
+func (h *holding) begin(sent time.Time, token int64, once bool) bool {
+	until := validUntil(sent, h.first)
 	left := time.Until(until)
 	if left <= 0 {
 		return false
@@ -86,9 +87,8 @@ func (h *holding) begin(sent time.Time, lease time.Duration, token int64, once b
 	return true
 }
 
-// expire runs on a timer of this process, on the monotonic clock. It is what
-// ends a lease before the store lets another owner have the lock, whether or not
-// the store can be reached.
+// expire runs on a timer of this process, on the monotonic clock. It ends a lease
+// before the store lets another owner have the lock, also when that is out of reach.
 func (h *holding) expire() {
 	h.mu.Lock()
 	left := time.Until(h.until)
@@ -116,7 +116,7 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 
 func (h *holding) lose(why string) {
 	if h.end(ErrLost) {
-		h.client.set.log.Warn("a lock was lost", logName(h.name), logHolder(h.id), logWhy(why))
+		h.client.set.log.Warn("a lock was lost", logName(h.name), logHolder(h.id), slog.String("why", why))
 	}
 }
 
@@ -194,8 +194,8 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 }
 
 // wanted tells whether a lease still asks to be renewed: one with a watchdog
-// whose context, the one given to Lock, has not ended. Who forgets an unlock, or
-// panics past it, usually does so in a request that ends. Under h.mu.
+// whose context, the one given to Lock, has not ended. A request that forgets an
+// unlock, or panics past it, usually ends. Under h.mu.
 func (h *holding) wanted() bool {
 	for l := range h.leases {
 		if l.watchdog && l.parent.Err() == nil {
@@ -223,8 +223,8 @@ func (h *holding) count() int {
 	return len(h.leases)
 }
 
-// undo gives back what may have been taken, in the background: its caller is
-// not to wait for a store that does not answer.
+// undo gives back what may have been taken, in the background: a store that does
+// not answer keeps no caller waiting.
 func (h *holding) undo(err error) {
 	if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotSent) {
 		h.mu.Lock()

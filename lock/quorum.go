@@ -124,10 +124,9 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 }
 
 const (
-	// quorumPause is between two rounds of a lock of several parts while
-	// no message tells that one became free. It is drawn at random up to a bound
-	// that doubles, so that two callers that took half of the parts each do
-	// not do so again.
+	// quorumPause is between two rounds while no message tells that a part
+	// became free. It is drawn at random up to a bound that doubles, so that
+	// two callers that took half of the parts each do not do so again.
 	quorumPause    = 2 * time.Millisecond
 	maxQuorumPause = 128 * time.Millisecond
 )
@@ -173,7 +172,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
 			pause = min(2*pause, maxQuorumPause)
 			if partly {
-				wake = nil // until retry: what was given back wakes all, and they would take parts of one another again
+				wake = nil // until retry: what was given back wakes all, to take parts of one another again
 			}
 		}
 		select {
@@ -338,8 +337,7 @@ func (in *waitLines) line(key string) *waitLine {
 	return l
 }
 
-// next lets the first one look again, or drops a line that is no longer needed. Under
-// in.mu.
+// next lets the first one look, or drops a line nobody needs. Under in.mu.
 func (l *waitLine) next() {
 	switch {
 	case len(l.waiting) > 0:

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// undoWorkers bounds the goroutines that undo; their requests share
-	// pipelines, so this is no limit of speed while the store answers.
+	// undoWorkers bounds the goroutines; their requests share pipelines, so
+	// it does not limit the speed while the store answers.
 	undoWorkers = 32
 	// maxUndos bounds what is remembered while the store does not answer.
 	// What is dropped beyond it ends with its lease.
