@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -11,7 +12,9 @@ import (
 // acquire takes a lock that its owner does not hold yet.
 func (c *Client) acquire(ctx context.Context, s *slot, a attempt) (_ *holding, err error) {
 	name := s.lock.name
-	h := &holding{client: c, name: name, slot: s, id: c.holder(), first: a.lease, index: -1}
+	// A new one each time: no late request is taken for one of a later acquisition.
+	id := c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
+	h := &holding{client: c, name: name, slot: s, id: id, first: a.lease, index: -1}
 	defer func() {
 		if err != nil {
 			h.abandon()

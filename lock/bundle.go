@@ -121,26 +121,22 @@ func (b *bundle) ended() {
 // take ends the bundle and returns the parts that are to be given back.
 func (b *bundle) take() (parts []*Lease, lost bool) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	lost = b.held < b.q.need
 	b.over = true
 	if b.unfence != nil {
 		b.unfence()
 		b.unfence = nil
 	}
-	return b.some(), lost
+	b.mu.Unlock()
+	return b.current(), lost // no part joins any more
 }
 
-// some returns the parts there are a lease of. Under b.mu; what is done with
-// them is done without it, because a part that ends takes it.
-func (b *bundle) some() []*Lease {
-	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
-}
-
+// current returns the parts there are a lease of. What is done with them is done
+// without b.mu, because a part that ends takes it.
 func (b *bundle) current() []*Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.some()
+	return slices.DeleteFunc(slices.Clone(b.parts), func(l *Lease) bool { return l == nil })
 }
 
 // each does something with all parts at the same time.

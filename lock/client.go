@@ -3,7 +3,6 @@ package lock
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,21 +168,11 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// holder makes the store's name for the next acquisition, a new one each time:
-// a late request is never taken for one of a later acquisition.
-func (c *Client) holder() string {
-	return c.id + ":" + strconv.FormatUint(c.last.Add(1), 10)
-}
-
-// drift is what a lease is shortened by before it counts as safe: one percent
-// for clocks that run at different speeds, 2 ms for the granularity of expiry
-// in Redis and of timers here (the Redlock algorithm's allowance).
-func drift(lease time.Duration) time.Duration {
-	return lease/100 + 2*time.Millisecond
-}
-
 // validUntil is when a lease asked for at sent can no longer be relied on.
 // sent is read before the request leaves, so the store starts counting later.
+// The drift is one percent for clocks that run at different speeds, and 2 ms for
+// the granularity of expiry in Redis and of timers here (as in Redlock).
 func validUntil(sent time.Time, lease time.Duration) time.Time {
-	return sent.Add(lease - drift(lease))
+	drift := lease/100 + 2*time.Millisecond
+	return sent.Add(lease - drift)
 }

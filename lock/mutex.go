@@ -29,8 +29,6 @@ type Mutex struct {
 	name   string
 }
 
-var _ Locker = (*Mutex)(nil)
-
 // Name returns the lock's name in the store.
 func (m *Mutex) Name() string { return m.name }
 

@@ -10,9 +10,8 @@ import (
 // ownerKey is under which the owner travels in a context.
 type ownerKey struct{}
 
-// owner is what holds locks: every goroutine that was handed the context of a lease. It is
-// never a goroutine, because Go's goroutines have no identity and work is
-// handed from one to the other.
+// owner is what holds locks: every goroutine that was handed the context of a
+// lease. It is never one goroutine, since work is handed from one to the other.
 type owner struct {
 	mu     sync.Mutex
 	slots  map[Mutex]*slot

@@ -20,8 +20,6 @@ type Quorum struct {
 	name  string
 }
 
-var _ Locker = (*Quorum)(nil)
-
 // All makes a lock that is held when every part is: a MultiLock. Parts are
 // locks of different names, or of one name on independent stores; a failed
 // store makes it unavailable.

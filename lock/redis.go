@@ -54,7 +54,7 @@ type layout struct {
 	channel, token, latch                string // prefixes of key names
 }
 
-// RedisOption changes a RedisStore.
+// RedisOption changes a RedisStore or a SetNXStore.
 type RedisOption func(*redisLocks)
 
 // WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key

@@ -14,7 +14,7 @@ const (
 	// What is dropped beyond it ends with its lease.
 	maxUndos = 10_000
 	// minUndoTime is how long at least an undo is tried: a stopped store may
-	// carry out a request only once it runs again, and starts its lease then.
+	// carry out a request, and start its lease, only once it runs again.
 	minUndoTime = 10 * time.Second
 )
 

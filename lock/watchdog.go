@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +16,8 @@ const (
 	renewBatch = 100
 	// renewEarly gathers renewals that are due this soon after one another.
 	renewEarly = 5 * time.Millisecond
+	// minRenewRetry keeps a very short lease from renewing in a tight loop.
+	minRenewRetry = 2 * time.Millisecond
 )
 
 // watchdog is one goroutine of a client that renews its leases in
@@ -57,19 +60,13 @@ func (w *watchdog) remove(h *holding) {
 }
 
 func (w *watchdog) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		batch, pause := w.take()
-		for len(batch) > 0 {
-			n := min(len(batch), renewBatch)
-			part := batch[:n]
-			batch = batch[n:]
+		for part := range slices.Chunk(batch, renewBatch) {
 			w.c.spawn(func() { w.renew(part) })
 		}
-		timer.Reset(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-w.kick:
 		case <-w.c.base.Done():
 			return
@@ -133,9 +130,6 @@ func (w *watchdog) renew(batch []*holding) {
 		}
 	}
 }
-
-// minRenewRetry keeps a very short lease from renewing in a tight loop.
-const minRenewRetry = 2 * time.Millisecond
 
 // again schedules the next renewal of a holding that still wants one.
 func (w *watchdog) again(h *holding, at time.Time) {
