@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/config"
+	"seckill/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,10 +28,7 @@ const (
 
 func load(t *testing.T, environ ...string) config.Config {
 	t.Helper()
-	c, err := config.Load(environ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testserver.Value(config.Load(environ))(t)
 	return c
 }
 
@@ -316,9 +314,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	file := func(content string) string {
 		name := filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, os.WriteFile(name, []byte(content), 0o600))
 		return name
 	}
 	c := load(t, "SECKILL_JWT_SECRET_FILE="+file(secret+"\n"), "SECKILL_DATABASE_DSN_FILE="+file(dsn+"\r\n"),
@@ -347,11 +343,8 @@ func TestSecretsFromFiles(t *testing.T) {
 
 func TestFlagsWin(t *testing.T) {
 	t.Parallel()
-	c, err := config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
-		config.Flags(map[string]string{"SECKILL_HTTP_ADDR": ":2", "SECKILL_DATA_DIR": ""}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testserver.Value(config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
+		config.Flags(map[string]string{"SECKILL_HTTP_ADDR": ":2", "SECKILL_DATA_DIR": ""})))(t)
 	if c.HTTPAddr != ":2" || c.DataDir != "/env" {
 		t.Errorf("address %s, data dir %s", c.HTTPAddr, c.DataDir)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"seckill/config"
+	"seckill/internal/testserver"
 )
 
 func TestSettingsShowNoSecret(t *testing.T) {
@@ -44,10 +45,7 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	}
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", slog.Any("config", c))
-	keys, err := json.Marshal(fmt.Sprint(c.JWTKeys))
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := testserver.Value(json.Marshal(fmt.Sprint(c.JWTKeys)))(t)
 	everything := fmt.Sprintf("%v %+v %#v %v %+v %#v %s %s", c, c, c, c.JWTKeys, c.JWTKeys, c.JWTKeys, log.String(), keys)
 	if strings.Contains(everything, "hunter2") || strings.Contains(everything, secret) {
 		t.Errorf("a secret is shown: %s", everything)

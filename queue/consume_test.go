@@ -165,10 +165,8 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *queue.Options) { o.AckWait = time.Second })
 	must(t, f.Publish(t.Context(), some("a", 2)))
-	worker, err := f.js.Consumer(t.Context(), orders, "worker")
-	must(t, err)
-	_, err = worker.Next(jetstream.FetchMaxWait(patience)) // and dies
-	must(t, err)
+	worker := testserver.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
+	must(t, testserver.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience)))) // and dies
 	begun := time.Now()
 	var l ledger
 	var again atomic.Int64

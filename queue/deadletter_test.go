@@ -36,9 +36,7 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 	persisted, buried := 0, 0
 	must(t, f.Publish(t.Context(), some("before", 500)))
 	for _, c := range cases {
-		if _, err := f.js.Publish(t.Context(), subject, []byte(c.body)); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(c.body))))
 		persisted, buried = persisted+c.persisted, buried+c.letters
 	}
 	must(t, f.Publish(t.Context(), some("after", 500)))
@@ -72,8 +70,7 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	_, err := f.js.Publish(t.Context(), subject+".v1", []byte(`{"v":2,"orders":"in another way"}`))
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject+".v1", []byte(`{"v":2,"orders":"in another way"}`))))
 	var l ledger
 	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
 	must(t, f.Publish(t.Context(), some("a", 3)))
@@ -93,8 +90,7 @@ func TestWhatCannotBeBuriedStays(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.js.DeleteStream(t.Context(), dead))
-	_, err := f.js.Publish(t.Context(), subject, []byte("garbage"))
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte("garbage"))))
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	drained(t, f.Queue) // the worker has put the stream back
@@ -185,8 +181,7 @@ func TestDeadLetters(t *testing.T) {
 func TestForeignLettersAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	_, err := f.js.Publish(t.Context(), "seckill."+deployment+".dead.x", []byte("scribble"))
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), "seckill."+deployment+".dead.x", []byte("scribble"))))
 	if all := letters(t, f.Queue); len(all) != 1 || string(all[0].Raw) != "scribble" {
 		t.Errorf("letters: %+v", all)
 	}
@@ -219,10 +214,8 @@ func TestLayout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.Publish(t.Context(), some("a", 1)))
-	stream, err := f.js.Stream(t.Context(), orders)
-	must(t, err)
-	raw, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
-	must(t, err)
+	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
+	raw := testserver.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"}]}`
 	if !json.Valid(raw.Data) || string(raw.Data) != want {
 		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)

@@ -134,8 +134,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	}
 	cancel()
 	publishers.Wait()
-	backlog, err := q.Backlog(t.Context())
-	must(t, err)
+	backlog := testserver.Value(q.Backlog(t.Context()))(t)
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
 	testserver.Eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
@@ -184,8 +183,7 @@ func TestFullStreamRefuses(t *testing.T) {
 					t.Errorf("refused after %s with %v", time.Since(begun), err)
 				}
 			}
-			backlog, err := q.Backlog(t.Context())
-			must(t, err)
+			backlog := testserver.Value(q.Backlog(t.Context()))(t)
 			if backlog.Messages != accepted.Load() || accepted.Load() < 20 {
 				t.Errorf("%d messages were accepted, %d are there", accepted.Load(), backlog.Messages)
 			}
@@ -239,8 +237,7 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
 	w := newWire(t, server.Addr())
-	q, err := openQueue(t, queue.Options{URL: w.url(), Deployment: deployment, AckWait: 2 * time.Second, Log: slog.New(slog.DiscardHandler)})
-	must(t, err)
+	q := testserver.Value(openQueue(t, queue.Options{URL: w.url(), Deployment: deployment, AckWait: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}))(t)
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	var again atomic.Int64
 	var l ledger

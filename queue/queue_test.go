@@ -23,8 +23,7 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 	f := newFixture(t, nil)
 	published := some("a", 2*queue.MaxOrders+201)
 	must(t, f.Publish(t.Context(), published))
-	backlog, err := f.Backlog(t.Context())
-	must(t, err)
+	backlog := testserver.Value(f.Backlog(t.Context()))(t)
 	if backlog.Messages != 3 {
 		t.Errorf("%d orders are in %d messages, want 3", len(published), backlog.Messages)
 	}
@@ -154,8 +153,7 @@ func TestDeploymentsShareAServer(t *testing.T) {
 func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	empty, err := f.Backlog(t.Context())
-	must(t, err)
+	empty := testserver.Value(f.Backlog(t.Context()))(t)
 	if empty.Messages != 0 || empty.Age != 0 || empty.AckFloor != empty.LastSequence {
 		t.Errorf("an empty queue: %+v", empty)
 	}
@@ -163,8 +161,7 @@ func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	must(t, f.Publish(t.Context(), some("a", 1)))
 	must(t, f.Publish(t.Context(), some("b", 1)))
 	testserver.Eventually(t, "the oldest is 200 ms old", func() bool {
-		backlog, err := f.Backlog(t.Context())
-		must(t, err)
+		backlog := testserver.Value(f.Backlog(t.Context()))(t)
 		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 || backlog.AckFloor != empty.LastSequence {
 			t.Fatalf("two messages wait: %+v, before: %+v", backlog, empty)
 		}
@@ -214,12 +211,10 @@ func TestAckFloorIsNotOverstated(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		must(t, f.Publish(t.Context(), some(name, 1)))
 	}
-	before, err := f.Backlog(t.Context())
-	must(t, err)
+	before := testserver.Value(f.Backlog(t.Context()))(t)
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{MaxOrders: 1})
 	testserver.Eventually(t, "only b is left", func() bool {
-		backlog, err := f.Backlog(t.Context())
-		must(t, err)
+		backlog := testserver.Value(f.Backlog(t.Context()))(t)
 		if backlog.AckFloor > before.LastSequence-3 {
 			t.Fatalf("the floor passed an order that waits: %+v, before: %+v", backlog, before)
 		}
@@ -258,18 +253,15 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *queue.Options) { o.Duplicates = 100 * time.Millisecond })
 	must(t, f.Publish(t.Context(), some("a", 3)))
-	stream, err := f.js.Stream(t.Context(), orders)
-	must(t, err)
-	raw, err := stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq)
-	must(t, err)
+	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
+	raw := testserver.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 	id := raw.Header.Get(jetstream.MsgIDHeader)
 	if id == "" {
 		t.Fatal("the message has no id")
 	}
 	// Within the window nothing happens, after it the message is there twice.
 	testserver.Eventually(t, "the window is over", func() bool {
-		ack, err := f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id))
-		must(t, err)
+		ack := testserver.Value(f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id)))(t)
 		return !ack.Duplicate
 	})
 	var l ledger
@@ -291,8 +283,7 @@ func TestBacklogOfAVoucherIsItsOwn(t *testing.T) {
 	for _, id := range vouchers[:5] {
 		must(t, f.Publish(t.Context(), of(id, "first", 3)))
 	}
-	before, err := f.Backlog(t.Context())
-	must(t, err)
+	before := testserver.Value(f.Backlog(t.Context()))(t)
 	if got := f.backlogOf(t, "never"); got.Messages != 0 || got.AckFloor != before.LastSequence || got.Age != 0 {
 		t.Errorf("a voucher without a message: %+v", got)
 	}
@@ -346,8 +337,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 		if b.AckFloor > b.LastSequence {
 			t.Fatalf("the floor is beyond the end: %+v", b)
 		}
-		stream, err := f.js.Stream(t.Context(), orders)
-		must(t, err)
+		stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
 		raw, err := stream.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject(subject+".a"))
 		if err == nil && raw.Sequence <= b.AckFloor {
 			t.Fatalf("message %d waits below the floor of %+v", raw.Sequence, b)
@@ -361,21 +351,17 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 func TestMessagesOfTheOlderLayoutCountForEveryVoucher(t *testing.T) {
 	t.Parallel()
 	f := bare(t)
-	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{
+	must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: orders, Subjects: []string{subject}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
-	})
-	must(t, err)
+	})))
 	old := `{"v":1,"orders":[` + text("old-1.v1", "u1") + `,` + text("old-2.v2", "u2") + `]}`
-	_, err = f.js.Publish(t.Context(), subject, []byte(old))
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
 	f.Queue = f.open(t, nil)
-	stream, err := f.js.Stream(t.Context(), orders)
-	must(t, err)
+	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
 	if got := stream.CachedInfo().Config.Subjects; !slices.Equal(got, []string{subject, subject + ".*"}) {
 		t.Errorf("the stream takes %v", got)
 	}
-	_, err = f.js.Publish(t.Context(), subject, []byte(old))
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
 	must(t, f.Publish(t.Context(), of("v1", "new", 1)))
 	last := stream.CachedInfo().State.LastSeq + 2
 	for id, messages := range map[string]int64{"v1": 3, "v2": 2, "other": 2} {

@@ -60,8 +60,7 @@ const (
 func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 	t.Helper()
 	log := &testserver.Log{}
-	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
-	must(t, err)
+	server := testserver.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(server.Close)
 	f := &fixture{server: server, log: log, js: plain(t, nats.InProcessServer(server), "")}
 	f.Queue = f.open(t, change)
@@ -71,8 +70,7 @@ func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 // open opens one more queue on the same server.
 func (f *fixture) open(t testing.TB, change func(*queue.Options)) *queue.Queue {
 	t.Helper()
-	q, err := f.tryOpen(t, change)
-	must(t, err)
+	q := testserver.Value(f.tryOpen(t, change))(t)
 	return q
 }
 
@@ -97,11 +95,9 @@ func openQueue(t testing.TB, o queue.Options) (*queue.Queue, error) {
 // plain is a client that knows nothing of us.
 func plain(t testing.TB, option nats.Option, url string) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect(url, option)
-	must(t, err)
+	conn := testserver.Value(nats.Connect(url, option))(t)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	must(t, err)
+	js := testserver.Value(jetstream.New(conn))(t)
 	return js
 }
 
@@ -185,8 +181,7 @@ func drained(t testing.TB, q *queue.Queue) model.Backlog {
 // bare is an embedded server on which nothing of ours has been made yet.
 func bare(t *testing.T) *fixture {
 	t.Helper()
-	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
-	must(t, err)
+	server := testserver.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(server.Close)
 	return &fixture{server: server, log: &testserver.Log{}, js: plain(t, nats.InProcessServer(server), "")}
 }
@@ -203,8 +198,7 @@ func of(voucherID, name string, n int) []model.Reservation {
 // backlogOf asks for the backlog of one voucher.
 func (f *fixture) backlogOf(t *testing.T, voucherID string) model.Backlog {
 	t.Helper()
-	b, err := f.BacklogOf(t.Context(), voucherID)
-	must(t, err)
+	b := testserver.Value(f.BacklogOf(t.Context(), voucherID))(t)
 	return b
 }
 
@@ -224,8 +218,7 @@ func text(id, user string) string {
 func atServer(t *testing.T, url string) (*queue.Queue, *testserver.Log) {
 	t.Helper()
 	log := &testserver.Log{}
-	q, err := openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()})
-	must(t, err)
+	q := testserver.Value(openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()}))(t)
 	return q, log
 }
 

@@ -50,8 +50,7 @@ func TestStreamIsCorrected(t *testing.T) {
 				if stream == dead && (name == "other subjects" || name == "copies elsewhere") {
 					continue // would overlap with the other one
 				}
-				_, err := f.js.CreateStream(t.Context(), config)
-				must(t, err)
+				must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), config)))
 			}
 			q := f.open(t, nil)
 			if !f.log.Has(append(c.log, "level=WARN", "stream="+orders)...) {
@@ -96,9 +95,8 @@ func TestStreamIsRefused(t *testing.T) {
 				Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 			}
 			c.spoil(&config)
-			_, err := f.js.CreateStream(t.Context(), config)
-			must(t, err)
-			_, err = f.tryOpen(t, nil)
+			must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), config)))
+			_, err := f.tryOpen(t, nil)
 			if err == nil {
 				t.Fatal("it was accepted")
 			}
@@ -115,16 +113,13 @@ func TestStreamIsRefused(t *testing.T) {
 func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	stream, err := f.js.Stream(t.Context(), orders)
-	must(t, err)
+	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
 	config := stream.CachedInfo().Config
 	config.MaxBytes, config.Compression, config.Description = 1<<20, jetstream.S2Compression, "ours"
-	_, err = f.js.UpdateStream(t.Context(), config)
-	must(t, err)
+	must(t, testserver.ErrorOf(f.js.UpdateStream(t.Context(), config)))
 	quiet := &testserver.Log{}
 	f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
-	stream, err = f.js.Stream(t.Context(), orders)
-	must(t, err)
+	stream = testserver.Value(f.js.Stream(t.Context(), orders))(t)
 	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.Has("corrected") || !quiet.Has("bounds of its own") {
 		t.Errorf("changed to %+v\n%s", got, quiet)
 	}
@@ -158,16 +153,12 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 			config := jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}
 			c.spoil(&config)
 			if name == "pushes" {
-				_, err := f.js.CreatePushConsumer(t.Context(), orders, config)
-				must(t, err)
+				must(t, testserver.ErrorOf(f.js.CreatePushConsumer(t.Context(), orders, config)))
 			} else {
-				worker, err := f.js.CreateConsumer(t.Context(), orders, config)
-				must(t, err)
+				worker := testserver.Value(f.js.CreateConsumer(t.Context(), orders, config))(t)
 				if name == "gives up" {
-					_, err = worker.Next(jetstream.FetchMaxWait(patience))
-					must(t, err)
-					_, err = worker.Next(jetstream.FetchMaxWait(time.Second))
-					if err == nil {
+					must(t, testserver.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience))))
+					if _, err := worker.Next(jetstream.FetchMaxWait(time.Second)); err == nil {
 						t.Fatal("it did not give up")
 					}
 				}

@@ -49,9 +49,7 @@ func BenchmarkCreateOrders(b *testing.B) {
 
 func createSchema(b *testing.B, server *testserver.Server, name string) {
 	b.Helper()
-	db, err := repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")})
-	must(b, err)
-	_, err = db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)
-	must(b, err)
+	db := testserver.Value(repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")}))(b)
+	must(b, testserver.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
 	must(b, db.Close())
 }

@@ -41,8 +41,7 @@ func TestSession(t *testing.T) {
 		t.Error("several statements in one were taken")
 	}
 	v := f.onSale(t, 1)
-	read, err := f.vouchers.Get(t.Context(), v.ID)
-	must(t, err)
+	read := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
@@ -83,8 +82,7 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("a password shows: %v", err)
 		}
 	}
-	_, err := repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})
-	wantCode(t, err, model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "no", "such", "directory", "x.db")} {
 		if _, err := repository.Open(t.Context(), repository.Options{SQLiteFile: file}); err == nil {
 			t.Errorf("SQLite file %q was accepted", file)
@@ -118,14 +116,12 @@ func TestMigrateAtOnce(t *testing.T) {
 				must(t, db.Close())
 			})
 			f := openFixture(t, s, options)
-			found, err := filepath.Glob("migrations/" + s.dialect + "/*.sql")
-			must(t, err)
+			found := testserver.Value(filepath.Glob("migrations/" + s.dialect + "/*.sql"))(t)
 			files := len(found)
 			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != int64(files) || files == 0 || ready.Load() != 10 {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
 			}
-			list, err := f.db.MigrationStatus(t.Context())
-			must(t, err)
+			list := testserver.Value(f.db.MigrationStatus(t.Context()))(t)
 			if len(list) != files {
 				t.Fatalf("status %+v", list)
 			}
@@ -146,8 +142,7 @@ func TestMigrationAfterACrash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
 	f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 2")
-	list, err := f.db.MigrationStatus(t.Context())
-	must(t, err)
+	list := testserver.Value(f.db.MigrationStatus(t.Context()))(t)
 	if list[1].Applied == false || list[2].Applied {
 		t.Errorf("status %+v", list)
 	}
@@ -162,12 +157,10 @@ func TestMigrationAfterACrash(t *testing.T) {
 // migration cannot be written once; the next process must get through.
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	db, err := repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")})
-	must(t, err)
+	db := testserver.Value(repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	f := &fixture{db: db}
-	list, err := db.MigrationStatus(t.Context()) // makes the table of records
-	must(t, err)
+	list := testserver.Value(db.MigrationStatus(t.Context()))(t) // makes the table of records
 	for _, m := range list {
 		f.exec(t, fmt.Sprintf("CREATE TRIGGER refusal BEFORE INSERT ON schema_migrations WHEN NEW.version_id = %d "+
 			"BEGIN SELECT RAISE(ABORT, 'the power is gone'); END", m.Version))
@@ -190,8 +183,7 @@ func TestSurvivesRestart(t *testing.T) {
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	must(t, f.db.Close())
 	must(t, f.db.Close()) // again: nothing
-	_, err := f.vouchers.Get(t.Context(), v.ID)
-	wantCode(t, err, model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), v.ID)), model.CodeUnavailable)
 	again := openFixture(t, f.store, f.options)
 	must(t, again.db.Migrate(t.Context()))
 	again.balanced(t, v.ID, 1)
@@ -201,10 +193,7 @@ func TestSurvivesRestart(t *testing.T) {
 // comments aside.
 func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	t.Parallel()
-	migration, err := os.ReadFile("migrations/mysql/00005_locks.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	migration := testserver.Value(os.ReadFile("migrations/mysql/00005_locks.sql"))(t)
 	_, statement, found := strings.Cut(string(migration), "-- +goose Up")
 	if !found {
 		t.Fatal("the migration has no Up")

@@ -15,8 +15,7 @@ import (
 
 func (f *fixture) record(t testing.TB, voucherID string) model.EpochRecord {
 	t.Helper()
-	all, err := f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"})
-	must(t, err)
+	all := testserver.Value(f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"}))(t)
 	if len(all) != 1 {
 		t.Fatalf("records %+v", all)
 	}
@@ -35,31 +34,26 @@ func wantSuperseded(t testing.TB, err error) {
 func TestCopyRecord(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
-		must(t, err)
+		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.onSale(t, 5)
 		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil || time.Since(r.Now).Abs() > time.Minute {
 			t.Errorf("a new voucher: %+v", r)
 		}
-		before, err := f.vouchers.Get(t.Context(), v.ID)
-		must(t, err)
+		before := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		grown := func(what string, version, revision int64) {
 			t.Helper()
-			after, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
+			after := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			if after.Version != before.Version+version || after.Revision != before.Revision+revision {
 				t.Errorf("%s: version %d and revision %d after %d and %d", what, after.Version, after.Revision, before.Version, before.Revision)
 			}
 			before = after
 		}
-		closed, err := f.copies.Close(t.Context(), v.ID, 0)
-		must(t, err)
+		closed := testserver.Value(f.copies.Close(t.Context(), v.ID, 0))(t)
 		grown("close", 1, 1)
 		if closed.Epoch != 1 || closed.OpenEpoch != 0 || closed.Barrier != nil || closed.Progress == nil || closed.Revision != before.Revision || closed.VoucherID != v.ID {
 			t.Errorf("closed %+v", closed)
 		}
-		_, err = f.copies.Close(t.Context(), v.ID, 0)
-		wantSuperseded(t, err)
+		wantSuperseded(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0)))
 		wantSuperseded(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 9))
 		must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
 		grown("barrier", 1, 1)
@@ -124,8 +118,7 @@ func TestCloseAtOnce(t *testing.T) {
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
-		must(t, err)
+		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		f.asIn(t, model.ModeAsync)
 		over := func(ago time.Duration) model.Voucher {
 			return f.voucher(t, model.NewVoucher{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
@@ -138,8 +131,7 @@ func TestWatched(t *testing.T) {
 		f.persist(t, reservation(t, releasing.ID, "alice", 1, 1), reservation(t, releasing.ID, "alice", 1, 1))
 		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
 		must(t, err)
-		list, err := f.copies.Watched(t.Context())
-		must(t, err)
+		list := testserver.Value(f.copies.Watched(t.Context()))(t)
 		watched := map[string]bool{}
 		for _, r := range list {
 			watched[r.VoucherID] = true
@@ -150,12 +142,10 @@ func TestWatched(t *testing.T) {
 		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
-		_, err = f.copies.Close(t.Context(), old.ID, 0)
-		must(t, err)
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0)))
 		must(t, f.copies.Open(t.Context(), old.ID, 1))
 		over(10 * time.Hour) // never had a copy
-		kept, err := f.copies.Kept(t.Context())
-		must(t, err)
+		kept := testserver.Value(f.copies.Kept(t.Context()))(t)
 		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
 			t.Errorf("kept %+v", kept)
 		}
@@ -175,13 +165,12 @@ func TestSnapshot(t *testing.T) {
 		}
 		f.persist(t, before...)
 		f.closed(t, v.ID, 1)
-		err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
+		must(t, f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			later := reservation(t, v.ID, "carol", 2, 2)
 			testserver.Within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
 			_, _, err := f.orders.Cancel(t.Context(), "alice", before[0].ID)
 			must(t, err)
-			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})
-			must(t, err)
+			must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
 			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
 				t.Errorf("voucher %+v", got)
 			}
@@ -198,14 +187,12 @@ func TestSnapshot(t *testing.T) {
 			if len(live) != 2 || live["alice"] != before[0].ID || live["bob"] != before[1].ID {
 				t.Errorf("live %v", live)
 			}
-			known, err := f.copies.Known(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"})
-			must(t, err)
+			known := testserver.Value(f.copies.Known(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
 			if len(known) != 3 || !known[before[0].ID] || !known[before[2].ID] || !known[later.ID] {
 				t.Errorf("known %v", known)
 			}
 			return nil
-		})
-		must(t, err)
+		}))
 		stop := errors.New("enough")
 		if err := f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func([]model.Order) error { return stop })
@@ -244,8 +231,7 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, buyers)
 		f.sell(t, v.ID)
-		_, err := f.copies.Close(t.Context(), v.ID, 0)
-		must(t, err)
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0)))
 		seen := make(map[string]bool, buyers)
 		rows := 0
 		began := time.Now()

@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"gorm.io/gorm"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -34,10 +35,7 @@ func TestClassifyServerErrors(t *testing.T) {
 	classes := map[string]fault{"away": faultAway, "data": faultData, "duplicate": faultDuplicate, "retry": faultRetry}
 	listed := map[int]bool{}
 	seen := map[fault]int{}
-	table, err := os.ReadFile("testdata/server_errors.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	table := testserver.Value(os.ReadFile("testdata/server_errors.tsv"))(t)
 	for line := range strings.Lines(string(table)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -110,17 +108,11 @@ func TestClassify(t *testing.T) {
 // TestClassifySQLite: an error of each kind, made by SQLite.
 func TestClassifySQLite(t *testing.T) {
 	t.Parallel()
-	db, err := openSQLite(filepath.Join(t.TempDir(), "errors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testserver.Value(openSQLite(filepath.Join(t.TempDir(), "errors")))(t)
 	defer db.Close()
-	_, err = db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
+	testserver.Must(t, testserver.ErrorOf(db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
 		INSERT INTO t VALUES (1, 'x', 1);
-		CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.b = 'trigger' BEGIN SELECT RAISE(ABORT, 'no'); END`)
-	if err != nil {
-		t.Fatal(err)
-	}
+		CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.b = 'trigger' BEGIN SELECT RAISE(ABORT, 'no'); END`)))
 	for statement, want := range map[string]fault{
 		"INSERT INTO t VALUES (1, 'y', 1)":       faultDuplicate,
 		"INSERT INTO t VALUES (2, 'x', 1)":       faultDuplicate,
@@ -221,22 +213,12 @@ func TestLockNames(t *testing.T) {
 // whatever reads besides.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
-	d, err := Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	err = d.transaction(t.Context(), func(*gorm.DB) error {
+	d := testserver.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)
+	defer func() { testserver.Must(t, d.Close()) }()
+	testserver.Must(t, d.transaction(t.Context(), func(*gorm.DB) error {
 		if d.writer.Stats().InUse != 1 || d.sql.Stats().InUse != 0 {
 			t.Errorf("writer %+v, readers %+v", d.writer.Stats(), d.sql.Stats())
 		}
 		return d.sql.PingContext(t.Context())
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }

@@ -25,11 +25,9 @@ const longestAnswer = 6 * time.Second
 func ownServer(t *testing.T, strategy repository.StockStrategy, args ...string) (*fixture, *testserver.Server, *sql.DB) {
 	t.Helper()
 	server := testserver.MariaDB(t, args...)
-	admin, err := sql.Open("mysql", server.AdminDSN(""))
-	must(t, err)
+	admin := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	t.Cleanup(func() { must(t, admin.Close()) })
-	_, err = admin.ExecContext(t.Context(), "CREATE DATABASE fault")
-	must(t, err)
+	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "CREATE DATABASE fault")))
 	f := openFixture(t, store{"mysql", strategy}, repository.Options{DSN: server.DSN("fault")})
 	must(t, f.db.Migrate(t.Context()))
 	return f, server, admin
@@ -150,8 +148,7 @@ func TestServerFrozen(t *testing.T) {
 	v := f.onSale(t, 10)
 	server.Pause()
 	testserver.Eventually(t, "every thread has stopped", func() bool {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID()))
-		must(t, err)
+		threads := testserver.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID())))(t)
 		for _, thread := range threads {
 			if stat, err := os.ReadFile(thread); err == nil && !strings.Contains(string(stat), ") T ") {
 				return false
@@ -171,8 +168,7 @@ func TestServerReadOnly(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
 	v := f.onSale(t, 10)
-	_, err := admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")
-	must(t, err)
+	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")))
 	testserver.Within(t, longestAnswer, func(ctx context.Context) {
 		_, err := f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		wantCode(t, err, model.CodeUnavailable)
@@ -184,8 +180,7 @@ func TestServerReadOnly(t *testing.T) {
 	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
 		t.Errorf("reading: %v", err)
 	}
-	_, err = admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")
-	must(t, err)
+	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")))
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
 }
@@ -240,9 +235,8 @@ func TestStrategiesDiffer(t *testing.T) {
 // statements lists what was said about a voucher since it was made.
 func statements(t *testing.T, admin *sql.DB, voucherID string) (said []string) {
 	t.Helper()
-	rows, err := admin.QueryContext(t.Context(),
-		"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+voucherID+"%")
-	must(t, err)
+	rows := testserver.Value(admin.QueryContext(t.Context(),
+		"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+voucherID+"%"))(t)
 	defer rows.Close()
 	for rows.Next() {
 		var statement string
@@ -304,9 +298,8 @@ func TestRefusedRollback(t *testing.T) {
 		must(t, far.place(t, sold).Err)
 		lost.Store(true)
 		for i := range 3 {
-			_, err := far.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))})
-			wantCode(t, err, model.CodeUnavailable)
-			_, _, err = far.orders.Cancel(t.Context(), sold.UserID, sold.ID)
+			wantCode(t, testserver.ErrorOf(far.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))})), model.CodeUnavailable)
+			_, _, err := far.orders.Cancel(t.Context(), sold.UserID, sold.ID)
 			wantCode(t, err, model.CodeUnavailable)
 		}
 		lost.Store(false)
@@ -396,23 +389,19 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)
-	admin, err := sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema))
-	must(t, err)
+	admin := testserver.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)))(t)
 	defer admin.Close()
 	run := func(statement string) {
-		_, err := admin.ExecContext(t.Context(), statement)
-		must(t, err)
+		must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), statement)))
 	}
 	run("CREATE TABLE things (id INT PRIMARY KEY)")
 	run("CREATE USER shop@'127.0.0.1'")
 	run("GRANT SELECT ON seckill.* TO shop@'127.0.0.1'")
-	db, err := repository.Open(t.Context(), repository.Options{DSN: "shop@tcp(" + server.Addr() + ")/seckill"})
-	must(t, err)
+	db := testserver.Value(repository.Open(t.Context(), repository.Options{DSN: "shop@tcp(" + server.Addr() + ")/seckill"}))(t)
 	defer func() { must(t, db.Close()) }()
 	if _, err := db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)"); err == nil {
 		t.Fatal("an account may do what it was not granted")
 	}
 	run("GRANT INSERT ON seckill.* TO shop@'127.0.0.1'")
-	_, err = db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)")
-	must(t, err)
+	must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)")))
 }

@@ -19,10 +19,8 @@ func TestIdempotencyKey(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		key := model.Idempotency{Scope: "admin create", Key: "k 1 ", Fingerprint: "f"}
-		first, err := f.vouchers.Create(t.Context(), newID(t), asked, key)
-		must(t, err)
-		second, err := f.vouchers.Create(t.Context(), newID(t), asked, key)
-		must(t, err)
+		first := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
+		second := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
 		same(t, first, second)
 		for _, other := range []model.Idempotency{
 			{Scope: key.Scope, Key: "k 1", Fingerprint: "f"}, // a blank makes a difference
@@ -30,14 +28,12 @@ func TestIdempotencyKey(t *testing.T) {
 			{Scope: "somebody else", Key: key.Key, Fingerprint: "f"},
 			{},
 		} {
-			v, err := f.vouchers.Create(t.Context(), newID(t), asked, other)
-			must(t, err)
+			v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, other))(t)
 			if v.ID == first.ID {
 				t.Errorf("%+v met %+v", other, key)
 			}
 		}
-		_, err = f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"})
-		wantCode(t, err, model.CodeConflict)
+		wantCode(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"})), model.CodeConflict)
 		if n := f.number(t, "SELECT COUNT(*) FROM vouchers"); n != 5 {
 			t.Errorf("%d vouchers, want 5", n)
 		}
@@ -45,35 +41,28 @@ func TestIdempotencyKey(t *testing.T) {
 		// Stock: applied once, also by its answer.
 		add := model.Idempotency{Scope: "stock", Key: "add", Fingerprint: "+2"}
 		two := int64(2)
-		changed, err := f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add)
-		must(t, err)
+		changed := testserver.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
 		must(t, f.place(t, order(t, first.ID, "alice")).Err)
-		again, err := f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add)
-		must(t, err)
+		again := testserver.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
 		same(t, changed, again)
 		// A CONFLICT is an answer, too: it stays even when the change would be possible by now.
 		none := model.Idempotency{Scope: "stock", Key: "none", Fingerprint: "0"}
 		for range 2 {
-			_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)
-			wantCode(t, err, model.CodeConflict)
+			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)), model.CodeConflict)
 			f.exec(t, "UPDATE orders SET status = 'canceled'")
 			f.exec(t, "UPDATE vouchers SET remaining = stock WHERE id = ?", first.ID)
 		}
 		// What was refused for its form was not answered: it may be asked better.
 		bad := model.Idempotency{Scope: "stock", Key: "bad", Fingerprint: "x"}
-		_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)
-		wantCode(t, err, model.CodeValidation)
-		_, err = f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)
-		must(t, err)
+		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
+		must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
 	})
 }
 
 func same(t *testing.T, a, b model.Voucher) {
 	t.Helper()
-	one, err := json.Marshal(a)
-	must(t, err)
-	two, err := json.Marshal(b)
-	must(t, err)
+	one := testserver.Value(json.Marshal(a))(t)
+	two := testserver.Value(json.Marshal(b))(t)
 	if string(one) != string(two) || a.Version != b.Version || !a.CreatedAt.Equal(b.CreatedAt) {
 		t.Errorf("answers differ:\n%s\n%s", one, two)
 	}
@@ -132,8 +121,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		now := time.Now().UTC()
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
 		create := func(key string) model.Voucher {
-			v, err := f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"})
-			must(t, err)
+			v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
 			return v
 		}
 		purge := func(want int64) {
@@ -159,8 +147,7 @@ func TestPurgeIdempotency(t *testing.T) {
 
 		// A CONFLICT is kept for as long.
 		f.place(t, order(t, fresh.ID, "alice"))
-		_, err := f.vouchers.ChangeStock(t.Context(), fresh.ID, model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"})
-		wantCode(t, err, model.CodeConflict)
+		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"})), model.CodeConflict)
 		purge(0)
 
 		const many = 2500

@@ -12,8 +12,7 @@ import (
 // mode checks how the database is sold from.
 func (f *fixture) mode(t testing.TB, mode, switchingTo model.OrderMode) {
 	t.Helper()
-	got, err := f.modes.Read(t.Context())
-	must(t, err)
+	got := testserver.Value(f.modes.Read(t.Context()))(t)
 	if got.Mode != mode || got.SwitchingTo != switchingTo {
 		t.Errorf("mode %+v, want %q, switching to %q", got, mode, switchingTo)
 	}
@@ -26,28 +25,24 @@ func TestAdopt(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		f.mode(t, model.ModeSync, "")
 		for _, mode := range []model.OrderMode{model.ModeAsync, model.ModeAsync, model.ModeSync, model.ModeAsync} {
-			got, err := f.modes.Adopt(t.Context(), mode)
-			must(t, err)
+			got := testserver.Value(f.modes.Adopt(t.Context(), mode))(t)
 			if got.Mode != mode || !regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment) {
 				t.Errorf("adopted %+v, want %s", got, mode)
 			}
 		}
 		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		got, err := f.modes.Adopt(t.Context(), model.ModeSync)
-		must(t, err)
+		got := testserver.Value(f.modes.Adopt(t.Context(), model.ModeSync))(t)
 		if got.Mode != model.ModeAsync || got.SwitchingTo != model.ModeSync {
 			t.Errorf("adopted %+v in the middle of a switch", got)
 		}
 		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		f.onSale(t, 1)
-		got, err = f.modes.Adopt(t.Context(), model.ModeAsync)
-		must(t, err)
+		got = testserver.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
 		if got.Mode != model.ModeSync {
 			t.Errorf("adopted %+v with a voucher", got)
 		}
 		f.mode(t, model.ModeSync, "")
-		_, err = f.modes.Adopt(t.Context(), "semisync")
-		wantCode(t, err, model.CodeValidation)
+		wantCode(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), "semisync")), model.CodeValidation)
 	})
 }
 
@@ -120,8 +115,7 @@ func TestSwitch(t *testing.T) {
 		must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
 		f.mode(t, model.ModeAsync, "")
 		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
-		audit, err := f.vouchers.Audit(t.Context(), v.ID)
-		must(t, err)
+		audit := testserver.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
 		if audit.Mode != model.ModeAsync {
 			t.Errorf("the audit says %q", audit.Mode)
 		}

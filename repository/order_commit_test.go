@@ -257,9 +257,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		near := newAsync(t, store{"mysql", strategy})
 		v := near.onSale(t, 5)
 		near.opened(t, v.ID)
-		if _, err := near.copies.Close(t.Context(), v.ID, 1); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(near.copies.Close(t.Context(), v.ID, 1)))
 		stored := make(chan error, 1)
 		early := atomic.Bool{}
 		far := near.through(t, onceOn("UPDATE vouchers", func(*wire) verdict {

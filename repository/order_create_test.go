@@ -27,8 +27,7 @@ func TestOneOrder(t *testing.T) {
 		if o.ExpiresAt == nil || !o.ExpiresAt.Equal(o.CreatedAt.Add(paymentWindow)) || time.Since(o.CreatedAt).Abs() > time.Minute {
 			t.Errorf("created %s, expires %v", o.CreatedAt, o.ExpiresAt)
 		}
-		read, err := f.orders.Get(t.Context(), o.ID)
-		must(t, err)
+		read := testserver.Value(f.orders.Get(t.Context(), o.ID))(t)
 		if !read.CreatedAt.Equal(o.CreatedAt) || !read.ExpiresAt.Equal(*o.ExpiresAt) || read.Price != o.Price || read.Status != o.Status {
 			t.Errorf("read %+v, want %+v", read, o)
 		}
@@ -72,9 +71,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		var bought []model.Order
 		for length := 200 * time.Millisecond; len(bought) == 0; length *= 2 { // longer, if the machine was too busy to come in time
 			begin, end := time.Now().Add(50*time.Millisecond), time.Now().Add(50*time.Millisecond+length)
-			var err error
-			v, err = f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{BeginAt: &begin, EndAt: &end})
-			must(t, err)
+			v = testserver.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{BeginAt: &begin, EndAt: &end}))(t)
 			bought = f.buyUntilEnded(t, v)
 		}
 		for _, o := range bought {
@@ -98,11 +95,9 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 func (f *fixture) buyUntilEnded(t *testing.T, v model.Voucher) (bought []model.Order) {
 	t.Helper()
 	for ended := 0; ended < 3; {
-		before, err := f.vouchers.Get(t.Context(), v.ID)
-		must(t, err)
+		before := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		outcome := f.place(t, order(t, v.ID, newID(t)))
-		after, err := f.vouchers.Get(t.Context(), v.ID)
-		must(t, err)
+		after := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		switch {
 		case outcome.Err == nil:
 			bought = append(bought, outcome.Order)
@@ -130,16 +125,14 @@ func (f *fixture) blocked(t testing.TB, id string) bool {
 // begin opens a transaction of another program.
 func (f *fixture) begin(t testing.TB) *sql.Tx {
 	t.Helper()
-	tx, err := f.db.SQL().BeginTx(t.Context(), nil)
-	must(t, err)
+	tx := testserver.Value(f.db.SQL().BeginTx(t.Context(), nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	return tx
 }
 
 func execTx(t testing.TB, tx *sql.Tx, statement string, args ...any) {
 	t.Helper()
-	_, err := tx.ExecContext(t.Context(), statement, args...)
-	must(t, err)
+	must(t, testserver.ErrorOf(tx.ExecContext(t.Context(), statement, args...)))
 }
 
 // createLater creates orders meanwhile. An error becomes the outcome of each.
@@ -353,8 +346,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		}
 		f.balanced(t, v.ID, int64(len(names)))
 		for i, name := range names {
-			page, err := f.orders.List(t.Context(), model.OrderQuery{UserID: name})
-			must(t, err)
+			page := testserver.Value(f.orders.List(t.Context(), model.OrderQuery{UserID: name}))(t)
 			if len(page.Items) != 1 || page.Items[0].ID != made[i].ID {
 				t.Errorf("orders of %s: %+v", name, page.Items)
 			}
@@ -364,8 +356,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		o.ID = upper
 		must(t, f.place(t, o).Err)
 		for _, id := range []string{model.OrderID("upper", v.ID), upper + " ", "Bób", ""} {
-			_, err := f.orders.Get(t.Context(), id)
-			wantCode(t, err, model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.orders.Get(t.Context(), id)), model.CodeNotFound)
 		}
 		for _, odd := range []string{"Bób", "bob "} { // what the schema itself says
 			_, err := f.db.SQL().ExecContext(t.Context(), "UPDATE orders SET user_id = ? WHERE id = ?", odd, upper)

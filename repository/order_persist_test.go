@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -20,23 +21,20 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 // opened takes a voucher's hot copy to its first epoch.
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
-	_, err := f.copies.Close(t.Context(), voucherID, 0)
-	must(t, err)
+	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 0)))
 	must(t, f.copies.Open(t.Context(), voucherID, 1))
 }
 
 // closed begins the second epoch, for which messages count up to a sequence.
 func (f *fixture) closed(t testing.TB, voucherID string, barrier uint64) {
 	t.Helper()
-	_, err := f.copies.Close(t.Context(), voucherID, 1)
-	must(t, err)
+	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 1)))
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, 2, barrier))
 }
 
 func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outcome {
 	t.Helper()
-	outcomes, err := f.orders.Persist(t.Context(), list)
-	must(t, err)
+	outcomes := testserver.Value(f.orders.Persist(t.Context(), list))(t)
 	if len(outcomes) != len(list) {
 		t.Fatalf("%d outcomes for %d reservations", len(outcomes), len(list))
 	}
@@ -46,8 +44,7 @@ func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outco
 // outbox lists the orders that wait in the outbox.
 func (f *fixture) outbox(t testing.TB) (orders []string) {
 	t.Helper()
-	list, err := f.releases.After(t.Context(), model.Release{}, 1000)
-	must(t, err)
+	list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 1000))(t)
 	for _, r := range list {
 		if id, ok := model.VoucherOf(r.OrderID); !ok || id != r.VoucherID || r.UserID == "" || r.ID == 0 {
 			t.Errorf("release %+v", r)
@@ -62,8 +59,7 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 // of it.
 func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
-	row, err := f.orders.Get(t.Context(), asked.ID)
-	must(t, err)
+	row := testserver.Value(f.orders.Get(t.Context(), asked.ID))(t)
 	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason {
 		t.Errorf("outcome %+v, want failed, %s", got, reason)
 	}
@@ -115,8 +111,7 @@ func TestPersist(t *testing.T) {
 			f.balanced(t, v.ID, 2)
 			f.balanced(t, ended.ID, 1)
 		}
-		detail, err := f.orders.Detail(t.Context(), list[3].ID)
-		must(t, err)
+		detail := testserver.Value(f.orders.Detail(t.Context(), list[3].ID))(t)
 		h := detail.History
 		if len(h) != 2 || h[0].To != model.OrderProcessing || h[0].From != nil || h[1].To != model.OrderFailed {
 			t.Errorf("history %+v", detail.History)
@@ -190,8 +185,7 @@ func TestSuperseded(t *testing.T) {
 
 func (f *fixture) closedFrom(t testing.TB, voucherID string, from int64, barrier uint64) {
 	t.Helper()
-	record, err := f.copies.Close(t.Context(), voucherID, from)
-	must(t, err)
+	record := testserver.Value(f.copies.Close(t.Context(), voucherID, from))(t)
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, record.Epoch, barrier))
 }
 
@@ -205,8 +199,7 @@ func TestFail(t *testing.T) {
 		poison.Currency = "no currency"
 		wantCode(t, f.persist(t, poison)[0].Err, model.CodeValidation)
 		for range 2 {
-			row, err := f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable)
-			must(t, err)
+			row := testserver.Value(f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable))(t)
 			if row.Price != 0 || row.Currency != v.Currency {
 				t.Errorf("row %+v", row)
 			}
@@ -214,24 +207,21 @@ func TestFail(t *testing.T) {
 		}
 		odd := reservation(t, "nosuchvoucher", "bob", 1, 1)
 		odd.CreatedAt = time.Time{} // not readable: now
-		row, err := f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable)
-		must(t, err)
+		row := testserver.Value(f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable))(t)
 		if time.Since(row.CreatedAt).Abs() > time.Minute || len(f.outbox(t)) != 2 {
 			t.Errorf("row %+v, outbox %v", row, f.outbox(t))
 		}
 		good := reservation(t, v.ID, "carol", 1, 1)
 		f.persist(t, good)
-		row, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
-		if err != nil || row.Status != model.OrderUnpaid {
-			t.Errorf("a good order was failed: %+v, %v", row, err)
+		row = testserver.Value(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable))(t)
+		if row.Status != model.OrderUnpaid {
+			t.Errorf("a good order was failed: %+v", row)
 		}
 		good.UserID = "eve"
-		_, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
-		wantCode(t, err, model.CodeConflict)
+		wantCode(t, testserver.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeConflict)
 		for _, id := range []string{"", "no id!", strings.Repeat("x", 65)} {
 			good.ID = id
-			_, err = f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)
-			wantCode(t, err, model.CodeValidation)
+			wantCode(t, testserver.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeValidation)
 		}
 		// Once a failed row is there, no message makes an order of it.
 		poison.Currency = "CNY"
@@ -249,10 +239,9 @@ func TestUnstorableData(t *testing.T) {
 	f := newAsync(t, stores()[0])
 	v := f.onSale(t, 5)
 	f.exec(t, "ALTER TABLE orders ADD CONSTRAINT odd CHECK (user_id <> 'odd')")
-	_, err := f.orders.Persist(t.Context(), []model.Reservation{
+	wantCode(t, testserver.ErrorOf(f.orders.Persist(t.Context(), []model.Reservation{
 		reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "odd", 1, 1),
-	})
-	wantCode(t, err, model.CodeInternal)
+	})), model.CodeInternal)
 	f.balanced(t, v.ID, 0)
 	f.persist(t, reservation(t, v.ID, "alice", 1, 1))
 	f.balanced(t, v.ID, 1)
@@ -270,8 +259,7 @@ func TestFind(t *testing.T) {
 			ids = append(ids, asked[i].ID)
 		}
 		f.create(t, asked...)
-		found, err := f.orders.Find(t.Context(), append(ids, "absent", "no id!", ""))
-		must(t, err)
+		found := testserver.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
 		for _, o := range asked {
 			if found[o.ID].UserID != o.UserID {
 				t.Fatalf("order %s: %+v", o.ID, found[o.ID])

@@ -94,8 +94,7 @@ func TestRace(t *testing.T) {
 				t.Errorf("%s (order %q) heard %v", user(i), won, refusal)
 			}
 		}
-		now, err := f.vouchers.Get(t.Context(), v.ID)
-		must(t, err)
+		now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		if now.Version <= v.Version || now.Phase != model.PhaseSoldOut {
 			t.Errorf("voucher %+v after the sale", now)
 		}
@@ -380,8 +379,7 @@ func (b *bedlam) rebuild(f *fixture) {
 }
 
 func (b *bedlam) relay(f *fixture) {
-	list, err := f.releases.After(b.t.Context(), model.Release{}, 50)
-	must(b.t, err)
+	list := testserver.Value(f.releases.After(b.t.Context(), model.Release{}, 50))(b.t)
 	var ids []int64
 	var orders []string
 	b.mu.Lock()
@@ -425,11 +423,9 @@ func (b *bedlam) check() {
 	for i, r := range b.sent {
 		ids[i] = r.ID
 	}
-	rows, err := f.orders.Find(t.Context(), ids)
-	must(t, err)
+	rows := testserver.Value(f.orders.Find(t.Context(), ids))(t)
 	waiting := map[string]bool{}
-	list, err := f.releases.After(t.Context(), model.Release{}, 1<<20)
-	must(t, err)
+	list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 1<<20))(t)
 	for _, r := range list {
 		waiting[r.OrderID] = true
 	}

@@ -35,8 +35,7 @@ func TestPages(t *testing.T) {
 		query := model.OrderQuery{UserID: "alice", VoucherID: v.ID, Status: model.OrderCanceled, Limit: 4}
 		var got []string
 		for {
-			page, err := f.orders.List(t.Context(), query)
-			must(t, err)
+			page := testserver.Value(f.orders.List(t.Context(), query))(t)
 			for _, o := range page.Items {
 				got = append(got, o.ID)
 			}
@@ -81,8 +80,7 @@ func TestVoucherPages(t *testing.T) {
 		var got []string
 		query := model.VoucherQuery{}
 		for pages := 1; ; pages++ {
-			page, err := f.vouchers.List(t.Context(), query)
-			must(t, err)
+			page := testserver.Value(f.vouchers.List(t.Context(), query))(t)
 			for _, v := range page.Items {
 				got = append(got, v.ID)
 			}
@@ -117,8 +115,7 @@ func TestBadCursors(t *testing.T) {
 			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Location != "query.cursor" {
 				t.Errorf("%q: %+v", cursor, err)
 			}
-			_, err = f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})
-			wantCode(t, err, model.CodeValidation)
+			wantCode(t, testserver.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})), model.CodeValidation)
 			wantCode(t, f.orders.Each(t.Context(), model.OrderQuery{Cursor: cursor}, nil), model.CodeValidation)
 		}
 	})
@@ -163,8 +160,7 @@ func TestDetail(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 1)
 		o := f.place(t, order(t, v.ID, "alice")).Order
-		detail, err := f.orders.Detail(t.Context(), o.ID)
-		must(t, err)
+		detail := testserver.Value(f.orders.Detail(t.Context(), o.ID))(t)
 		if detail.ID != o.ID || len(detail.History) != 1 {
 			t.Fatalf("detail %+v", detail)
 		}
@@ -172,8 +168,7 @@ func TestDetail(t *testing.T) {
 		if born.From != nil || born.To != model.OrderUnpaid || born.By != "alice" || !born.At.Equal(o.CreatedAt) {
 			t.Errorf("history %+v", born)
 		}
-		_, err = f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))
-		wantCode(t, err, model.CodeNotFound)
+		wantCode(t, testserver.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
 	})
 }
 
@@ -189,22 +184,17 @@ func TestImpossibleIDs(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", q, page, err)
 			}
 		}
-		_, err := f.orders.List(t.Context(), model.OrderQuery{Status: "é"})
-		wantCode(t, err, model.CodeValidation)
+		wantCode(t, testserver.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
 		must(t, f.orders.Buyers(t.Context(), v.ID+" ", func(string) error { return errors.New("a buyer") }))
 		many, err := f.vouchers.GetMany(t.Context(), []string{"é", v.ID + " ", v.ID})
 		if err != nil || len(many) != 1 {
 			t.Errorf("many: %+v, %v", many, err)
 		}
 		for _, id := range []string{"é", v.ID + " "} {
-			_, err := f.vouchers.Get(t.Context(), id)
-			wantCode(t, err, model.CodeNotFound)
-			_, err = f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})
-			wantCode(t, err, model.CodeNotFound)
-			_, err = f.vouchers.ChangeStock(t.Context(), id, model.StockChange{Stock: new(int64)}, model.Idempotency{})
-			wantCode(t, err, model.CodeNotFound)
-			_, err = f.vouchers.Stats(t.Context(), id)
-			wantCode(t, err, model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})), model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, model.StockChange{Stock: new(int64)}, model.Idempotency{})), model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.vouchers.Stats(t.Context(), id)), model.CodeNotFound)
 		}
 	})
 }
@@ -216,8 +206,7 @@ func TestCancel(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			overDialects(t, func(t *testing.T, f *fixture) {
-				_, err := f.modes.Adopt(t.Context(), mode)
-				must(t, err)
+				must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), mode)))
 				f.asIn(t, mode)
 				v := f.onSale(t, 1)
 				o := f.place(t, order(t, v.ID, "alice")).Order
@@ -232,8 +221,7 @@ func TestCancel(t *testing.T) {
 				if list := f.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
 					t.Errorf("outbox %v", list)
 				}
-				detail, err := f.orders.Detail(t.Context(), o.ID)
-				must(t, err)
+				detail := testserver.Value(f.orders.Detail(t.Context(), o.ID))(t)
 				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil || *h[1].From != model.OrderUnpaid ||
 					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil || h[0].To != model.OrderUnpaid {
 					t.Errorf("history %+v", h)
@@ -366,17 +354,14 @@ func TestReleases(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		var orders []string
 		for i := range 5 {
-			row, err := f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1), model.ReasonUnprocessable)
-			must(t, err)
+			row := testserver.Value(f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1), model.ReasonUnprocessable))(t)
 			orders = append(orders, row.ID)
 		}
-		list, err := f.releases.After(t.Context(), model.Release{}, 3)
-		must(t, err)
+		list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 3))(t)
 		if len(list) != 3 || list[0].OrderID != orders[0] || list[2].OrderID != orders[2] || list[1].UserID != user(1) {
 			t.Fatalf("%+v", list)
 		}
-		rest, err := f.releases.After(t.Context(), list[2], 100)
-		must(t, err)
+		rest := testserver.Value(f.releases.After(t.Context(), list[2], 100))(t)
 		if len(rest) != 2 || rest[0].OrderID != orders[3] {
 			t.Errorf("%+v", rest)
 		}

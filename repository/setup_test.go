@@ -126,8 +126,7 @@ func newFixture(t testing.TB, s store) *fixture {
 func newAsync(t testing.TB, s store) *fixture {
 	t.Helper()
 	f := newFixture(t, s)
-	_, err := f.modes.Adopt(t.Context(), model.ModeAsync)
-	must(t, err)
+	must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 	f.asIn(t, model.ModeAsync)
 	return f
 }
@@ -135,9 +134,7 @@ func newAsync(t testing.TB, s store) *fixture {
 // asIn makes the fixture an instance that sells in a mode.
 func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 	t.Helper()
-	var err error
-	f.orders, err = repository.NewOrders(f.db, repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode})
-	must(t, err)
+	f.orders = testserver.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode}))(t)
 }
 
 // switchTo makes the database one that is sold from in another mode.
@@ -151,12 +148,9 @@ func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	t.Helper()
 	f := &fixture{store: s, options: options}
-	var err error
-	f.db, err = repository.Open(t.Context(), options)
-	must(t, err)
+	f.db = testserver.Value(repository.Open(t.Context(), options))(t)
 	t.Cleanup(func() { must(t, f.db.Close()) })
-	f.orders, err = repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow})
-	must(t, err)
+	f.orders = testserver.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow}))(t)
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = repository.NewAccounts(f.db)
 	f.copies, f.modes, f.releases = repository.NewEpochs(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
@@ -181,15 +175,13 @@ func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	if asked.Title == "" {
 		asked.Title, asked.Price, asked.FaceValue = "Tea for two 茶", 1000, 5000
 	}
-	v, err := f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{})
-	must(t, err)
+	v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 	return v
 }
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id, err := ids.New()
-	must(t, err)
+	id := testserver.Value(ids.New())(t)
 	return id
 }
 
@@ -207,8 +199,7 @@ func (f *fixture) place(t testing.TB, o model.Order) model.Outcome {
 
 func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 	t.Helper()
-	outcomes, err := f.orders.CreateOrders(t.Context(), orders)
-	must(t, err)
+	outcomes := testserver.Value(f.orders.CreateOrders(t.Context(), orders))(t)
 	if len(outcomes) != len(orders) {
 		t.Fatalf("%d outcomes for %d orders", len(outcomes), len(orders))
 	}
@@ -217,8 +208,7 @@ func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 
 func (f *fixture) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	_, err := f.db.SQL().ExecContext(t.Context(), statement, args...)
-	must(t, err)
+	must(t, testserver.ErrorOf(f.db.SQL().ExecContext(t.Context(), statement, args...)))
 }
 
 func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
@@ -232,8 +222,7 @@ func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 // and by counting rows.
 func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
-	audit, err := f.vouchers.Audit(t.Context(), id)
-	must(t, err)
+	audit := testserver.Value(f.vouchers.Audit(t.Context(), id))(t)
 	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid')", id)
 	if !audit.Balanced || audit.Database.LiveOrders != live || rows != live {
 		t.Errorf("voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)

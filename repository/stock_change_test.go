@@ -27,8 +27,7 @@ func (f *fixture) changeStock(t testing.TB, id string, stock int64) (model.Vouch
 
 func (f *fixture) intents(t testing.TB) int {
 	t.Helper()
-	list, err := f.vouchers.Intents(t.Context(), 0)
-	must(t, err)
+	list := testserver.Value(f.vouchers.Intents(t.Context(), 0))(t)
 	return len(list)
 }
 
@@ -37,16 +36,13 @@ func TestStockShrinksAsIntended(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 10)
-		_, err := f.changeStock(t, v.ID, 8)
-		wantCode(t, err, model.CodeUnavailable) // not lowered in the hot copy
+		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 8)), model.CodeUnavailable) // not lowered in the hot copy
 		intent := f.intend(t, v.ID, 8)
 		if intent.Revision != v.Revision || time.Since(intent.CreatedAt).Abs() > time.Minute {
 			t.Errorf("intent %+v of %+v", intent, v)
 		}
-		_, err = f.changeStock(t, v.ID, 7)
-		wantCode(t, err, model.CodeUnavailable) // lowered, but not that far
-		got, err := f.changeStock(t, v.ID, 8)
-		must(t, err)
+		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 7)), model.CodeUnavailable) // lowered, but not that far
+		got := testserver.Value(f.changeStock(t, v.ID, 8))(t)
 		if got.Stock != 8 || got.Remaining != 8 || got.Revision != v.Revision+1 || f.intents(t) != 0 {
 			t.Errorf("%+v, %d intents", got, f.intents(t))
 		}
@@ -57,10 +53,8 @@ func TestStockShrinksAsIntended(t *testing.T) {
 		// A voucher that was changed after the intent: the hot copy may have been told since.
 		f.intend(t, v.ID, 5)
 		title := "New"
-		_, err = f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})
-		must(t, err)
-		_, err = f.changeStock(t, v.ID, 5)
-		wantCode(t, err, model.CodeUnavailable)
+		must(t, testserver.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 5)), model.CodeUnavailable)
 		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Stock != 8 {
 			t.Errorf("%+v, %v", now, err)
 		}
@@ -134,8 +128,7 @@ func TestDroppedIntent(t *testing.T) {
 		f.exec(t, "UPDATE stock_intents SET created_at = ?", map[string]any{
 			"mysql": dead.CreatedAt.Add(-11 * time.Second), "sqlite": dead.CreatedAt.Add(-11 * time.Second).UnixMicro(),
 		}[f.store.dialect])
-		list, err := f.vouchers.Intents(t.Context(), 10*time.Second)
-		must(t, err)
+		list := testserver.Value(f.vouchers.Intents(t.Context(), 10*time.Second))(t)
 		if len(list) != 1 || list[0].Stock != 5 || list[0].VoucherID != v.ID || list[0].Revision != v.Revision {
 			t.Fatalf("%+v", list)
 		}
@@ -194,8 +187,7 @@ func TestIntentsAtOnce(t *testing.T) {
 				shrunk.Add(1)
 			}
 		})
-		now, err := f.vouchers.Get(t.Context(), v.ID)
-		must(t, err)
+		now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		if now.Stock != 100-shrunk.Load() || shrunk.Load() == 0 || f.intents(t) != 0 {
 			t.Errorf("%d left after %d changes", now.Stock, shrunk.Load())
 		}
@@ -217,8 +209,7 @@ func TestRepairStock(t *testing.T) {
 		testserver.Volley(61, func(i int) {
 			switch {
 			case i == 60:
-				found, err := f.vouchers.RepairStock(t.Context(), v.ID)
-				must(t, err)
+				found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
 				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 30 {
 					t.Errorf("found %+v, want a difference of 30", found)
 				}
@@ -233,8 +224,7 @@ func TestRepairStock(t *testing.T) {
 		if found, err := f.vouchers.RepairStock(t.Context(), v.ID); err != nil || found != nil {
 			t.Errorf("of what adds up: %+v, %v", found, err)
 		}
-		_, err := f.vouchers.RepairStock(t.Context(), "nope")
-		wantCode(t, err, model.CodeNotFound)
+		wantCode(t, testserver.ErrorOf(f.vouchers.RepairStock(t.Context(), "nope")), model.CodeNotFound)
 	})
 }
 

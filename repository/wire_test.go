@@ -43,8 +43,7 @@ type wire struct {
 // the wire.
 func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(dsn)
-	must(t, err)
+	cfg := testserver.Value(mysql.ParseDSN(dsn))(t)
 	w := &wire{t: t, late: make(chan struct{}), over: make(chan struct{})}
 	w.judge = func(statement string) verdict { return judge(w, statement) }
 	proxy := testserver.NewProxy(t, cfg.Addr, w.carry)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/cache"
@@ -43,10 +44,7 @@ func newHotShop(t *testing.T, change func(*OrderDeps, *AsyncDeps)) hotShop {
 	voucher.Currency = "CNY"
 	s.sale, s.hot.Took = s.hot.Add(voucher), servicetest.QueryTime
 	metrics, log := telemetry.New(s.metrics), slog.New(slog.DiscardHandler)
-	var err error
-	if s.cache, err = cache.OfHotCopies(db, s.hot, metrics, log); err != nil {
-		t.Fatal(err)
-	}
+	s.cache = testserver.Value(cache.OfHotCopies(db, s.hot, metrics, log))(t)
 	orders := OrderDeps{
 		Store: s.rows, Cache: s.cache, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log,
 		Announce: func(context.Context, string) error { return nil }, Selling: func() error { return nil },

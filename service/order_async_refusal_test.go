@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -47,9 +48,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newHotShop(t, nil)
 					if place == "from the hot copy" { // the local copy knows nothing of it
-						if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil {
-							t.Fatal(err)
-						}
+						testserver.Must(t, s.cache.Refusal(t.Context(), "zoe", "v1"))
 					}
 					s.hot.With(func() { tt.prepare(s) })
 					refusal := s.refused(t, "alice", tt.want)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -222,9 +223,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		if _, err := s.Place(t.Context(), "bob", "v1"); err != nil {
-			t.Error(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(s.Place(t.Context(), "bob", "v1")))
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("bob waited %v behind alice", took)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/cache"
 	"seckill/service/servicetest"
@@ -75,10 +76,7 @@ func newShop(t *testing.T) shop {
 		keys: servicetest.NewLocks(), metrics: prometheus.NewRegistry(),
 	}
 	metrics := telemetry.New(s.metrics)
-	entries, err := cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := testserver.Value(cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler)))(t)
 	s.Orders = NewSyncOrders(OrderDeps{
 		Store: s.desk, Cache: entries, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
 		Metrics: metrics, Log: slog.New(slog.DiscardHandler),

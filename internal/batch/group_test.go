@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/batch"
+	"seckill/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -92,16 +93,10 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 			<-time.After(time.Second)
 			return items, nil
 		}, opts)
-		first, err := group.Submit(t.Context(), "first")
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testserver.Value(group.Submit(t.Context(), "first"))(t)
 		synctest.Wait()
 		leaving, cancel := context.WithCancel(t.Context())
-		second, err := group.Submit(leaving, "second")
-		if err != nil {
-			t.Fatal(err)
-		}
+		second := testserver.Value(group.Submit(leaving, "second"))(t)
 		cancel()
 		if _, err := second.Wait(leaving); !errors.Is(err, context.Canceled) {
 			t.Errorf("Wait after leaving = %v, want context.Canceled", err)
@@ -128,10 +123,7 @@ func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 		}, options())
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		ticket, err := group.Submit(ctx, "late")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ticket := testserver.Value(group.Submit(ctx, "late"))(t)
 		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Wait = %v, want the deadline", err)
 		}
@@ -153,9 +145,7 @@ func TestQueueIsBounded(t *testing.T) {
 		<-release
 		return items, nil
 	}, opts)
-	if _, err := group.Submit(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, testserver.ErrorOf(group.Submit(t.Context(), 0)))
 	<-started
 	for i := range 2 {
 		if _, err := group.Submit(t.Context(), i); err != nil {
@@ -206,10 +196,7 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, options())
-		ticket, err := group.Submit(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ticket := testserver.Value(group.Submit(t.Context(), 1))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()

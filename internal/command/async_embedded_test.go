@@ -11,6 +11,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -20,14 +21,8 @@ func inAsync(dir string) []string { return append(in(dir), "SECKILL_ORDER_MODE=a
 // reach is a client of an embedded server in a process of its own.
 func reach(t *testing.T, dir, base string) sale {
 	t.Helper()
-	cfg, err := config.Load(in(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority, err := app.Tokens(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testserver.Value(config.Load(in(dir)))(t)
+	authority := testserver.Value(app.Tokens(t.Context(), cfg))(t)
 	return sale{base: base, tokens: authority, http: client(t)}
 }
 
@@ -115,20 +110,15 @@ func TestEmbeddedReplay(t *testing.T) {
 	voucher := s.putUp(t, 1)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := instance.Stop(now); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, instance.Stop(now))
 	lost := model.Reservation{Epoch: 1, Sequence: 1, Order: model.Order{
 		ID: "lost." + voucher, VoucherID: voucher, UserID: "alice", Status: model.OrderProcessing,
 		Price: 1000, Currency: "CNY", CreatedAt: time.Now(),
 	}}
 	p := Process{Stderr: os.Stderr}
-	err := p.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+	testserver.Must(t, p.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
 		return a.Queue.Bury(t.Context(), model.DeadLetter{Reason: "lost", Reservation: &lost})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := call(t, inAsync(dir), "", "deadletters", "replay", "--all")
 	if got.code != 0 || !strings.Contains(got.stdout, "1 of 1 dead letters were replayed") {
 		t.Fatalf("replay: %+v", got)

@@ -38,14 +38,8 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics":         `200 seckill_queue_messages_total{result="acked"} 1`,
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
-		response, err := client(t).Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		response := testserver.Value(client(t).Get(url))(t)
+		body := testserver.Value(io.ReadAll(response.Body))(t)
 		_ = response.Body.Close()
 		status, part, _ := strings.Cut(want, " ")
 		if strconv.Itoa(response.StatusCode) != status || !strings.Contains(string(body), part) {

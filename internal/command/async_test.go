@@ -33,30 +33,21 @@ func asyncEnviron(t *testing.T) []string {
 // counter is a client of an instance.
 func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
 	t.Helper()
-	authority, err := app.Tokens(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := testserver.Value(app.Tokens(t.Context(), cfg))(t)
 	return sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
 }
 
 // as is a client with the token of a user or an administrator.
 func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
 	t.Helper()
-	c, err := s.client(subject, role)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testserver.Value(s.client(subject, role))(t)
 	return c
 }
 
 // putUp puts a voucher on sale.
 func (s sale) putUp(t *testing.T, stock int64) string {
 	t.Helper()
-	id, err := createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := testserver.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock))(t)
 	return id
 }
 
@@ -78,15 +69,9 @@ func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
 // ready is what an instance says of itself.
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
-	response, err := client(t).Get(base + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	response := testserver.Value(client(t).Get(base + "/readyz"))(t)
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testserver.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)
 }
 
@@ -155,10 +140,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 // spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
-	rdb, err := hotcopy.NewClient(cfg.RedisURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rdb := testserver.Value(hotcopy.NewClient(cfg.RedisURL))(t)
 	defer rdb.Close()
 	head := "seckill:v1:{" + voucher + "}:head"
 	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {
@@ -169,24 +151,13 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 // bury puts letters into a deployment's queue.
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	t.Helper()
-	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr)))(t)
 	defer db.Close()
-	mode, err := db.Modes.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mode := testserver.Value(db.Modes.Read(t.Context()))(t)
+	q := testserver.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)}))(t)
 	defer q.Close(context.Background())
 	for _, letter := range letters {
-		if err := q.Bury(t.Context(), letter); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, q.Bury(t.Context(), letter))
 	}
 }
 

@@ -11,24 +11,16 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
 // setRow changes a voucher's row behind the service's back.
 func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	t.Helper()
-	db, err := app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	if _, err := db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher); err != nil {
-		t.Fatal(err)
-	}
+	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr)))(t)
+	defer func() { testserver.Must(t, db.Close()) }()
+	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)))
 }
 
 func TestAudit(t *testing.T) {
@@ -179,17 +171,14 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 	// compare counts in a rush.
 	voucher := s.putUp(t, 3)
 	setRow(t, cfg, "remaining = 0", voucher)
-	err := Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+	testserver.Must(t, Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
 		_, err := everything(a).repairStock(t.Context(), voucher)
 		copies, readErr := a.Hot.Read(t.Context(), []string{voucher})
 		if hot := copies[voucher]; hot.Epoch != 2 || hot.State != model.CopyOpen || hot.Voucher.Remaining != 3 {
 			t.Errorf("the copy after the repair: %+v", hot)
 		}
 		return errors.Join(err, readErr)
-	})
-	if err != nil {
-		t.Error(err)
-	}
+	}))
 }
 
 // TestAuditRepairsTheStockOfAnEmbeddedServer that is stopped: its next start
@@ -205,9 +194,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	if got := call(t, inAsync(dir), "", repair...); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("beside the server: %+v", got)
 	}
-	if err := instance.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, instance.Stop(t.Context()))
 	setRow(t, cfg, "remaining = 0", voucher)
 	got := call(t, inAsync(dir), "", repair...)
 	if got.code != 0 || !strings.Contains(got.stdout, "remaining was 0 and is 1 now") || !strings.Contains(words(got.stdout), voucher+" 2 1 1 yes") {

@@ -39,9 +39,7 @@ func TestLabUsage(t *testing.T) {
 func TestLabVerdict(t *testing.T) {
 	t.Parallel()
 	fine := []lab.Row{{Verdict: lab.VerdictBroken}, {Verdict: lab.VerdictCorrect}, {Verdict: lab.VerdictNeedsMySQL}}
-	if err := labVerdict(lab.Report{Rows: fine}); err != nil {
-		t.Error(err)
-	}
+	testserver.Must(t, labVerdict(lab.Report{Rows: fine}))
 	for _, verdict := range []lab.Verdict{lab.VerdictDefect, lab.VerdictHidden, lab.VerdictFailed} {
 		err := labVerdict(lab.Report{Rows: append([]lab.Row{{Name: "odd", Verdict: verdict}}, fine...)})
 		if err == nil || !strings.Contains(err.Error(), "odd: "+string(verdict)) {
@@ -75,15 +73,11 @@ func TestLabInterrupted(t *testing.T) {
 	stderr := &watched{more: make(chan struct{}, 1)}
 	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "lab", "--redis", server.URL())
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, cmd.Start())
 	for !strings.Contains(stderr.String(), "3/19") {
 		<-stderr.more
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitError || !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("exit %d, stderr %q", code, stderr.String())

@@ -60,9 +60,7 @@ func serve(t *testing.T, args ...string) *server {
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	s.cmd.Dir = t.TempDir()
 	s.cmd.Stdout, s.cmd.Stderr = s.stdout, s.stderr
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, s.cmd.Start())
 	go func() {
 		_ = s.cmd.Wait() // the tests look at the exit code
 		close(s.exited)
@@ -91,9 +89,7 @@ func serve(t *testing.T, args ...string) *server {
 // stop sends a signal and returns the exit code.
 func (s *server) stop(t *testing.T, signal os.Signal) int {
 	t.Helper()
-	if err := s.cmd.Process.Signal(signal); err != nil {
-		t.Fatal(err)
-	}
+	testserver.Must(t, s.cmd.Process.Signal(signal))
 	select {
 	case <-s.exited:
 	case <-time.After(15 * time.Second):
@@ -174,9 +170,7 @@ func TestServeWithoutSettingsUsesData(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for _, file := range []string{"seckill.db", "jwt.secret"} {
-		if _, err := os.Stat(filepath.Join(s.cmd.Dir, "data", file)); err != nil {
-			t.Error(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(os.Stat(filepath.Join(s.cmd.Dir, "data", file))))
 	}
 	if code := s.stop(t, syscall.SIGTERM); code != 0 {
 		t.Errorf("exit %d", code)

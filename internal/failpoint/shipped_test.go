@@ -22,10 +22,7 @@ func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
 		words = append(words, string(step))
 	}
 	holds := func(program string) map[string]bool {
-		binary, err := os.ReadFile(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		binary := testserver.Value(os.ReadFile(program))(t)
 		found := map[string]bool{}
 		for _, word := range words {
 			found[word] = bytes.Contains(binary, []byte(word))

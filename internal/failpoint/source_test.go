@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"seckill/internal/testserver"
 )
 
 // event is something on the road that stands in the source: a boundary, or a call
@@ -30,21 +32,17 @@ type source struct {
 // read parses every file that ends up in the program.
 func read(t *testing.T) *source {
 	t.Helper()
-	s := &source{positions: token.NewFileSet(), functions: map[string][]*ast.FuncDecl{}, methods: map[string]bool{}}
-	var err error
-	if s.root, err = filepath.Abs("../.."); err != nil {
-		t.Fatal(err)
+	s := &source{
+		root: testserver.Value(filepath.Abs("../.."))(t), positions: token.NewFileSet(),
+		functions: map[string][]*ast.FuncDecl{}, methods: map[string]bool{},
 	}
-	err = fs.WalkDir(os.DirFS(s.root), ".", func(path string, entry fs.DirEntry, err error) error {
+	testserver.Must(t, fs.WalkDir(os.DirFS(s.root), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 			strings.HasPrefix(path, "internal/failpoint/") {
 			return err
 		}
 		return s.parse(path)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return s
 }
 
@@ -140,10 +138,7 @@ func argument(call *ast.CallExpr, n int) ast.Expr {
 // constants are the names of the steps, with their values.
 func constants(t *testing.T) map[string]string {
 	t.Helper()
-	tree, err := parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := testserver.Value(parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution))(t)
 	steps := map[string]string{}
 	ast.Inspect(tree, func(node ast.Node) bool {
 		spec, ok := node.(*ast.ValueSpec)

@@ -36,8 +36,7 @@ func run(t *testing.T, o Options) Report {
 	o.Spawn = spawnSelf
 	o.Workers, o.Operations = 4, 10
 	o.Duration = 10 * time.Second // a loaded machine is no reason to do less
-	report, err := Run(t.Context(), o)
-	testserver.Must(t, err)
+	report := testserver.Value(Run(t.Context(), o))(t)
 	text := &strings.Builder{}
 	testserver.Must(t, report.Write(text))
 	t.Log("\n" + text.String())

@@ -183,16 +183,14 @@ func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
 
 func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
 	t.Helper()
-	client, err := newClient(url, nil)
-	testserver.Must(t, err)
+	client := testserver.Value(newClient(url, nil))(t)
 	defer client.Close()
 	testserver.Must(t, use(client))
 }
 
 func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
 	t.Helper()
-	db, err := sql.Open("mysql", dsn)
-	testserver.Must(t, err)
+	db := testserver.Value(sql.Open("mysql", dsn))(t)
 	defer db.Close()
 	testserver.Must(t, use(db))
 }

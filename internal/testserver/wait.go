@@ -39,6 +39,20 @@ func Must(t testing.TB, err error) {
 	}
 }
 
+// Value is what a call has returned, for the test that it is handed to: an error fails it at once.
+//
+//	order := testserver.Value(orders.Get(ctx, id))(t)
+func Value[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		Must(t, err)
+		return value
+	}
+}
+
+// ErrorOf is the error of a call whose value does not matter.
+func ErrorOf[T any](_ T, err error) error { return err }
+
 // Volley runs n calls at the same instant, and returns when all are done.
 func Volley(n int, call func(i int)) {
 	gun := make(chan struct{})

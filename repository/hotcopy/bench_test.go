@@ -32,8 +32,7 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 				before := redisCPU(b, s)
 				b.ResetTimer()
 				for _, group := range groups {
-					answers, err := s.copies.Reserve(b.Context(), group)
-					must(b, err)
+					answers := testserver.Value(s.copies.Reserve(b.Context(), group))(b)
 					must(b, answers[0].Err)
 				}
 				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
@@ -51,8 +50,7 @@ func redisCPU(b *testing.B, s *sale) (seconds float64) {
 	b.Helper()
 	for line := range strings.SplitSeq(s.client.Info(b.Context(), "cpu").Val(), "\r\n") {
 		if name, value, _ := strings.Cut(line, ":"); name == "used_cpu_user" || name == "used_cpu_sys" {
-			used, err := strconv.ParseFloat(value, 64)
-			must(b, err)
+			used := testserver.Value(strconv.ParseFloat(value, 64))(b)
 			seconds += used
 		}
 	}
@@ -76,8 +74,7 @@ func BenchmarkHotCopyRead(b *testing.B) {
 	})
 	b.Run("confirm", func(b *testing.B) {
 		for b.Loop() {
-			_, err := s.copies.Confirm(b.Context(), []model.Reservation{r})
-			must(b, err)
+			must(b, testserver.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
 		}
 	})
 }

@@ -50,23 +50,19 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			group = append(group, s.admission(user(i)))
 		}
 	}
-	identity, err := hotcopy.Identity(t.Context(), client)
-	must(t, err)
-	before, err := copies.Incarnation(t.Context())
-	must(t, err)
+	identity := testserver.Value(hotcopy.Identity(t.Context(), client))(t)
+	before := testserver.Value(copies.Incarnation(t.Context()))(t)
 	again, err := copies.Incarnation(t.Context())
 	if must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {
 		t.Errorf("%q of %q, then %q", identity, before, again)
 	}
-	answers, err := copies.Reserve(t.Context(), group)
-	must(t, err)
+	answers := testserver.Value(copies.Reserve(t.Context(), group))(t)
 	var reservations []model.Reservation
 	for _, a := range answers {
 		must(t, a.Err)
 		reservations = append(reservations, a.Reservation)
 	}
-	confirmed, err := copies.Confirm(t.Context(), reservations)
-	must(t, err)
+	confirmed := testserver.Value(copies.Confirm(t.Context(), reservations))(t)
 	for i, ok := range confirmed {
 		if !ok {
 			t.Errorf("%+v is not confirmed", reservations[i])
@@ -111,8 +107,7 @@ func oneNodeLess(t *testing.T, copies *hotcopy.Store, node *testserver.Server, r
 	for _, r := range reservations {
 		group = append(group, model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
 	}
-	answers, err := copies.Reserve(t.Context(), group)
-	must(t, err)
+	answers := testserver.Value(copies.Reserve(t.Context(), group))(t)
 	good, bad := 0, 0
 	for _, a := range answers {
 		switch {

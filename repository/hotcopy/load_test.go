@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -26,8 +27,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 			}
 			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID)
 			wantErr(t, err, model.ErrCopyClosed)
-			_, err = s.copies.Due(ctx, s.v.ID, 0, 1)
-			wantErr(t, err, model.ErrCopyClosed)
+			wantErr(t, testserver.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 			must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
 		}
 		s.wants(model.CopyOpen, 9, 1, 1)
@@ -88,8 +88,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d due, %v", len(due), err)
 		}
 		// Who reserves again what was carried publishes it in the new epoch.
-		again, err := stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}})
-		must(t, err)
+		again := testserver.Value(stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
 		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
 			t.Errorf("reserved again %+v", again[0])
 		}
@@ -146,8 +145,7 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 		s.epoch = 2
 		s.wants(model.CopyOpen, 2, 1, 1)
 		s.v.Revision, s.v.Stock = 2, 12
-		_, err := s.copies.Apply(ctx, s.v)
-		must(t, err)
+		must(t, testserver.ErrorOf(s.copies.Apply(ctx, s.v)))
 		s.wants(model.CopyOpen, 4, 1, 1)
 		wantCode(t, s.copies.Lower(ctx, s.v.ID, 7, 2), model.CodeConflict)
 		must(t, s.copies.Lower(ctx, s.v.ID, 9, 2))
@@ -165,8 +163,7 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 		nowhere := model.Reservation{Order: model.Order{VoucherID: "missing" + s.v.ID}, Epoch: 1}
 		confirm := func(want bool) {
 			t.Helper()
-			got, err := s.copies.Confirm(t.Context(), []model.Reservation{r, nowhere, r})
-			must(t, err)
+			got := testserver.Value(s.copies.Confirm(t.Context(), []model.Reservation{r, nowhere, r}))(t)
 			if len(got) != 3 || got[0] != want || got[2] != want || got[1] {
 				t.Errorf("confirmed %v, want %v", got, want)
 			}
@@ -232,8 +229,7 @@ func TestFlushAll(t *testing.T) {
 	t.Parallel()
 	overOwn(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		was, err := s.copies.Incarnation(t.Context())
-		must(t, err)
+		was := testserver.Value(s.copies.Incarnation(t.Context()))(t)
 		s.lose()
 		s.closedNow(r)
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
@@ -298,8 +294,7 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		}
 		all(week + time.Hour)
 		s.v.Revision, s.v.EndAt = 2, time.Now().Add(30*24*time.Hour)
-		_, err := s.copies.Apply(t.Context(), s.v)
-		must(t, err)
+		must(t, testserver.ErrorOf(s.copies.Apply(t.Context(), s.v)))
 		all(week + 30*24*time.Hour)
 		s.v.EndAt = time.Now().Add(-365 * 24 * time.Hour)
 		must(t, s.load(2, 1, nil, nil))
@@ -344,8 +339,7 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 			t.Helper()
 			v := s.v
 			change(&v)
-			applied, err := s.copies.Apply(t.Context(), v)
-			must(t, err)
+			applied := testserver.Value(s.copies.Apply(t.Context(), v))(t)
 			if !applied {
 				t.Error("not applied")
 			}
@@ -391,15 +385,13 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 
 		stale := s.v // read before the intent, arrives after it
 		stale.Revision = 2
-		_, err := s.copies.Apply(ctx, stale)
-		must(t, err)
+		must(t, testserver.ErrorOf(s.copies.Apply(ctx, stale)))
 		s.wants(model.CopyOpen, 0, 4, 4)
 		must(t, s.copies.Lower(ctx, s.v.ID, 8, 2)) // no way up
 		s.wants(model.CopyOpen, 0, 4, 4)
 		dropped := s.v // the intent was given up
 		dropped.Revision = 3
-		_, err = s.copies.Apply(ctx, dropped)
-		must(t, err)
+		must(t, testserver.ErrorOf(s.copies.Apply(ctx, dropped)))
 		s.wants(model.CopyOpen, 6, 4, 4)
 		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
 		s.shut()

@@ -29,8 +29,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		slices.Reverse(want)
 		var got []string
 		for q := (model.OrderQuery{VoucherID: s.v.ID, Limit: 4}); ; {
-			page, err := s.copies.Processing(t.Context(), q)
-			must(t, err)
+			page := testserver.Value(s.copies.Processing(t.Context(), q))(t)
 			for _, o := range page.Items {
 				got = append(got, o.ID)
 				if o.Status != model.OrderProcessing || o.UserID == "" || o.Price != s.v.Price || o.CreatedAt.IsZero() {
@@ -49,11 +48,9 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("yielded %v, want %v", got, want)
 		}
-		_, err := s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})
-		wantCode(t, err, model.CodeValidation)
+		wantCode(t, testserver.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
 		s.shut()
-		_, err = s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})
-		wantErr(t, err, model.ErrCopyClosed)
+		wantErr(t, testserver.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})), model.ErrCopyClosed)
 		wantErr(t, s.copies.EachProcessing(t.Context(), s.v.ID, nil), model.ErrCopyClosed)
 	})
 }
@@ -107,8 +104,7 @@ func TestIncarnation(t *testing.T) {
 		},
 	} {
 		loss()
-		now, err := s.copies.Incarnation(t.Context())
-		must(t, err)
+		now := testserver.Value(s.copies.Incarnation(t.Context()))(t)
 		again, err := s.copies.Incarnation(t.Context())
 		if must(t, err); now == seen || again != now {
 			t.Errorf("before %q, now %q, again %q", seen, now, again)

@@ -46,8 +46,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	wantErr(s.t, err, model.ErrCopyClosed)
 	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
 	wantErr(s.t, err, model.ErrCopyClosed)
-	_, err = s.copies.Due(ctx, s.v.ID, 0, 1)
-	wantErr(s.t, err, model.ErrCopyClosed)
+	wantErr(s.t, testserver.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 	wantErr(s.t, s.copies.Buyers(ctx, s.v.ID, func(string) error { return nil }), model.ErrCopyClosed)
 	wantErr(s.t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	if applied, err := s.copies.Apply(ctx, s.v); applied || err != nil {
@@ -139,11 +138,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	r, kept := s.buy("bob"), s.buy("zoe")
 	was := s.content()
 	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
-	wantCode(t, err, model.CodeUnavailable)
-	if errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("a refusal is no unknown outcome: %v", err)
-	}
+	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	if is := s.content(); is != was {
 		t.Errorf("the copy was %s, is %s", was, is)
 	}
@@ -162,11 +157,7 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
 	must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
-	wantCode(t, err, model.CodeUnavailable)
-	if errors.Is(err, model.ErrUnknownOutcome) {
-		t.Errorf("a refusal is no unknown outcome: %v", err)
-	}
+	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 }
 
 // A login that Redis refuses, and a permission that the account lacks, are no bugs.
@@ -176,11 +167,7 @@ func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
-		_, err := hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
-		wantCode(t, err, model.CodeUnavailable)
-		if errors.Is(err, model.ErrUnknownOutcome) {
-			t.Errorf("a refusal is no unknown outcome: %v", err)
-		}
+		wantUndone(t, testserver.ErrorOf(hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	}
 }
 
@@ -190,20 +177,13 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	server.Kill()
 	fresh := hotcopy.New(openRedis(t, server.URL()), hotcopy.Options{}) // with no connection to break
 	testserver.Within(t, 2*time.Second, func(ctx context.Context) {
-		_, err := fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
-		wantCode(t, err, model.CodeUnavailable)
-		if errors.Is(err, model.ErrUnknownOutcome) {
-			t.Errorf("nothing was sent: %v", err)
-		}
+		wantUndone(t, testserver.ErrorOf(fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})))
 	})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})
-	wantCode(t, err, model.CodeUnavailable)
-	_, err = s.copies.Read(t.Context(), []string{s.v.ID})
-	wantCode(t, err, model.CodeUnavailable)
-	_, err = s.copies.Release(t.Context(), model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"})
-	wantCode(t, err, model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})), model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(s.copies.Release(t.Context(), model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"})), model.CodeUnavailable)
 	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}), model.CodeUnavailable)
 }
 
@@ -221,8 +201,7 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("the unit is taken, and the error is %v", err)
 	}
-	_, err = copies.Read(t.Context(), []string{s.v.ID})
-	wantCode(t, err, model.CodeUnavailable)
+	wantCode(t, testserver.ErrorOf(copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
 }
 
 // novelErrors lets Redis work and replaces its replies.
@@ -267,8 +246,7 @@ func TestABugIsNoOutage(t *testing.T) {
 	broken := s.admission("eve")
 	s.v = voucherOf(newID(t), 10)
 	s.rebuild(1, 0, nil, nil)
-	answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")})
-	must(t, err)
+	answers := testserver.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")}))(t)
 	if answers[0].Err == nil || answers[0].ID != broken.OrderID || answers[1].Err != nil {
 		t.Errorf("answers %+v", answers)
 	}
@@ -293,9 +271,8 @@ func lineTo(t testing.TB, url string) (*redisLine, string) {
 
 func (l *redisLine) toxic(kind, attributes string) {
 	l.t.Helper()
-	_, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
-		`{"name": %q, "type": %q, "stream": "downstream", "attributes": {%s}}`, kind, kind, attributes)))
-	must(l.t, err)
+	must(l.t, testserver.ErrorOf(l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
+		`{"name": %q, "type": %q, "stream": "downstream", "attributes": {%s}}`, kind, kind, attributes)))))
 }
 
 // cutReplies lets requests through and breaks the connection at the reply.
@@ -390,8 +367,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	s, line := lineSale(t)
 	r := s.buy("bob")
 	line.cutReplies()
-	_, err := s.copies.Release(t.Context(), releaseOf(r))
-	wantErr(t, err, model.ErrUnknownOutcome)
+	wantErr(t, testserver.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
 	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
 	line.heal()
 	s.release(r)
@@ -478,8 +454,7 @@ func (s *sale) memory() int64 {
 	})
 	_, rest, _ := strings.Cut(info, "used_memory:")
 	used, _, _ := strings.Cut(rest, "\r")
-	n, err := strconv.ParseInt(used, 10, 64)
-	must(s.t, err)
+	n := testserver.Value(strconv.ParseInt(used, 10, 64))(s.t)
 	return n
 }
 

@@ -34,13 +34,12 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if id != r.ID || of == nil || *of != r {
 			t.Errorf("order of bob %s %+v", id, of)
 		}
-		all, err := s.copies.OrdersOf(t.Context(), []model.Buyer{
+		all := testserver.Value(s.copies.OrdersOf(t.Context(), []model.Buyer{
 			{VoucherID: s.v.ID, UserID: "bob"},
 			{VoucherID: s.v.ID, UserID: "eve"},
 			{VoucherID: s.v.ID},
 			{VoucherID: "missing" + s.v.ID, UserID: "bob"},
-		})
-		must(t, err)
+		}))(t)
 		if all[0].OrderID != r.ID || all[0].Pending == nil || *all[0].Pending != r || !slices.Equal(all[1:], make([]model.BuyersOrder, 3)) {
 			t.Errorf("orders %+v", all)
 		}
@@ -117,8 +116,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 				changed := s.v
 				changed.Revision, changed.State = 2, test.state
 				changed.BeginAt, changed.EndAt = time.Now().Add(test.begin), time.Now().Add(test.end)
-				applied, err := s.copies.Apply(t.Context(), changed)
-				must(t, err)
+				applied := testserver.Value(s.copies.Apply(t.Context(), changed))(t)
 				if !applied {
 					t.Error("not applied")
 				}
@@ -160,8 +158,7 @@ func TestReserveGroups(t *testing.T) {
 			group = append(group, a)
 		}
 		group = append(group, model.ReserveRequest{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
-		answers, err := s.copies.Reserve(t.Context(), group)
-		must(t, err)
+		answers := testserver.Value(s.copies.Reserve(t.Context(), group))(t)
 		codes := make(map[model.Code]int)
 		for i, a := range answers {
 			if a.ID != group[i].OrderID || a.UserID != group[i].UserID || a.VoucherID != group[i].VoucherID {
@@ -194,8 +191,7 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 		for i := range group {
 			group[i] = s.admission(user(i))
 		}
-		answers, err := s.copies.Reserve(t.Context(), group)
-		must(t, err)
+		answers := testserver.Value(s.copies.Reserve(t.Context(), group))(t)
 		for _, a := range answers {
 			must(t, a.Err)
 		}
@@ -209,8 +205,7 @@ func TestReserveMindsTheLock(t *testing.T) {
 		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
 		s.lock(bob)
 		locked := s.admission(bob)
-		answers, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))})
-		must(t, err)
+		answers := testserver.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))}))(t)
 		if answers[0].Err != nil || answers[2].Err != nil {
 			t.Errorf("others: %v, %v", answers[0].Err, answers[2].Err)
 		}

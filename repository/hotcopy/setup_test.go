@@ -122,8 +122,7 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
-	client, err := hotcopy.NewClient(urls)
-	must(t, err)
+	client := testserver.Value(hotcopy.NewClient(urls))(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	return client
 }
@@ -178,8 +177,7 @@ func (s *sale) admission(userID string) model.ReserveRequest {
 // admit reserves one order.
 func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	s.t.Helper()
-	answers, err := s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a})
-	must(s.t, err)
+	answers := testserver.Value(s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a}))(s.t)
 	return answers[0]
 }
 
@@ -212,8 +210,7 @@ func (s *sale) buy(userID string) model.Reservation {
 
 func (s *sale) release(r model.Reservation) {
 	s.t.Helper()
-	applied, err := s.copies.Release(s.t.Context(), releaseOf(r))
-	must(s.t, err)
+	applied := testserver.Value(s.copies.Release(s.t.Context(), releaseOf(r)))(s.t)
 	if !applied {
 		s.t.Errorf("the release of %s was put off", r.ID)
 	}
@@ -225,8 +222,7 @@ func releaseOf(r model.Reservation) model.Release {
 
 func (s *sale) read() model.HotCopy {
 	s.t.Helper()
-	copies, err := s.copies.Read(s.t.Context(), []string{s.v.ID})
-	must(s.t, err)
+	copies := testserver.Value(s.copies.Read(s.t.Context(), []string{s.v.ID}))(s.t)
 	return copies[s.v.ID]
 }
 
@@ -277,12 +273,9 @@ func (s *sale) content() string {
 		return fmt.Sprint(epoch.Marks, epoch.Pending, epoch.Due)
 	}
 	ctx := context.Background()
-	buyers, err := s.client.HGetAll(ctx, s.key("buyers")).Result()
-	must(s.t, err)
-	pending, err := s.client.HGetAll(ctx, s.key("pending")).Result()
-	must(s.t, err)
-	due, err := s.client.ZRange(ctx, s.key("due"), 0, -1).Result()
-	must(s.t, err)
+	buyers := testserver.Value(s.client.HGetAll(ctx, s.key("buyers")).Result())(s.t)
+	pending := testserver.Value(s.client.HGetAll(ctx, s.key("pending")).Result())(s.t)
+	due := testserver.Value(s.client.ZRange(ctx, s.key("due"), 0, -1).Result())(s.t)
 	return fmt.Sprint(buyers, pending, due)
 }
 
@@ -290,6 +283,15 @@ func wantErr(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("error %v, want %v", err, want)
+	}
+}
+
+// wantUndone: the call was refused, and has surely done nothing.
+func wantUndone(t testing.TB, err error) {
+	t.Helper()
+	wantCode(t, err, model.CodeUnavailable)
+	if errors.Is(err, model.ErrUnknownOutcome) {
+		t.Errorf("a refusal is no unknown outcome: %v", err)
 	}
 }
 
@@ -302,8 +304,7 @@ func must(t testing.TB, err error) {
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id, err := ids.New()
-	must(t, err)
+	id := testserver.Value(ids.New())(t)
 	return id
 }
 

@@ -12,16 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
 
 func newCache(t *testing.T, db *servicetest.Table) *Vouchers {
 	t.Helper()
-	c, err := OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testserver.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 	return c
 }
 
@@ -208,10 +206,7 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := servicetest.NewTable()
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
-		c, err := OfDatabase(noBuyers{db}, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := testserver.Value(OfDatabase(noBuyers{db}, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 		defer c.Close(context.Background())
 		for range 100 {
 			if err := refusal(t, c, "anybody"); err != nil {

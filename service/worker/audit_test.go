@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -43,10 +44,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 				}
 				tt.spoil(s)
 				<-time.After(time.Minute) // nothing is young any more
-				audit, err := s.Auditor.Audit(t.Context(), "v1")
-				if err != nil {
-					t.Fatal(err)
-				}
+				audit := testserver.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 				if audit.Balanced != (tt.found == "") {
 					t.Errorf("balanced %v: %+v", audit.Balanced, audit)
 				}
@@ -124,9 +122,7 @@ func TestRepair(t *testing.T) {
 			<-time.After(time.Second)
 			s.work(t)
 		}()
-		if _, err := s.Auditor.Repair(t.Context(), "v1"); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(s.Auditor.Repair(t.Context(), "v1")))
 		<-done
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || !audit.Balanced || len(audit.Drift) != 0 {

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -121,16 +122,12 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 		s.admit("o1", "u1")
 		<-time.After(time.Minute)
 		r := s.employ(servicetest.NewLocks()).Reconciler
-		if err := r.watch(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, r.watch(t.Context()))
 		s.on["hot.due"] = func() error { // the copy was read before
 			delete(s.on, "hot.due")
 			return s.Rebuilder.Rebuild(t.Context(), "v1")
 		}
-		if err := r.watch(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, r.watch(t.Context()))
 		s.work(t)
 		if row := s.rows["o1"]; !row.Live() {
 			t.Errorf("%+v", row)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -27,9 +28,7 @@ func TestModeWatcher(t *testing.T) {
 		go func() { defer close(done); w.Run(ctx) }()
 		defer func() { cancel(); <-done }()
 		synctest.Wait()
-		if err := errors.Join(w.Selling(), w.Probe(t.Context())); err != nil {
-			t.Error(err)
-		}
+		testserver.Must(t, errors.Join(w.Selling(), w.Probe(t.Context())))
 		s.fail("mode.read", errors.New("the database is away"))
 		<-time.After(time.Minute)
 		if err := w.Selling(); err != nil {
@@ -77,14 +76,10 @@ func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
 		s.sell("o1", "u1")
 		switcher := s.switcher()
 		switcher.Epochs = longOver{dbSide{s}}
-		if err := switcher.Switch(t.Context(), model.ModeSync); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, switcher.Switch(t.Context(), model.ModeSync))
 		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid} // sold in sync
 		s.voucher.Remaining--
-		if err := switcher.Switch(t.Context(), model.ModeAsync); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, switcher.Switch(t.Context(), model.ModeAsync))
 		s.reconcileFor(t, 10*time.Second)
 		s.balanced(t)
 	})
@@ -169,9 +164,7 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 					}
 					s.on = map[string]func() error{}
 				}
-				if err := s.switchTo(t, model.ModeSync); err != nil {
-					t.Fatal(err)
-				}
+				testserver.Must(t, s.switchTo(t, model.ModeSync))
 				if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
 					t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
 				}
@@ -181,9 +174,7 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 					}
 				}
 				s.publish(late) // its publisher was slow, and has told nobody 202
-				if err := s.switchTo(t, model.ModeAsync); err != nil {
-					t.Fatal(err)
-				}
+				testserver.Must(t, s.switchTo(t, model.ModeAsync))
 				s.work(t)
 				s.balanced(t)
 				if s.voucher.Remaining != 6 {

@@ -59,22 +59,17 @@ func openBackstage(t *testing.T, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
 	dsn := testserver.Schema(t)
-	db, err := repository.Open(ctx, repository.Options{DSN: dsn})
-	must(t, err)
+	db := testserver.Value(repository.Open(ctx, repository.Options{DSN: dsn}))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)
-	record, err := modes.Adopt(ctx, model.ModeAsync)
-	must(t, err)
+	record := testserver.Value(modes.Adopt(ctx, model.ModeAsync))(t)
 	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
-	b.orders, err = repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync})
-	must(t, err)
-	b.redis, err = hotcopy.NewClient(redisURL)
-	must(t, err)
+	b.orders = testserver.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
+	b.redis = testserver.Value(hotcopy.NewClient(redisURL))(t)
 	t.Cleanup(func() { must(t, b.redis.Close()) })
 	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
-	b.queue, err = queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log})
-	must(t, err)
+	b.queue = testserver.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log}))(t)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 
 	mode := worker.NewModeWatcher(modes.Read, model.ModeAsync, log)
@@ -100,12 +95,10 @@ func must(t *testing.T, err error) {
 
 func (b *backstage) voucher(t *testing.T, stock int64) model.Voucher {
 	t.Helper()
-	id, err := ids.New()
-	must(t, err)
-	v, err := b.vouchers.Create(t.Context(), id, model.NewVoucher{
+	id := testserver.Value(ids.New())(t)
+	v := testserver.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
 		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
-	}, model.Idempotency{})
-	must(t, err)
+	}, model.Idempotency{}))(t)
 	must(t, b.Rebuilder.Rebuild(t.Context(), id))
 	return v
 }
@@ -125,8 +118,7 @@ func admissions(voucherID string, first, last int) []model.ReserveRequest {
 func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
 	t.Helper()
 	for at := first; at < last; at += 500 {
-		admitted, err := b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last)))
-		must(t, err)
+		admitted := testserver.Value(b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last))))(t)
 		reserved := make([]model.Reservation, len(admitted))
 		for i, a := range admitted {
 			must(t, a.Err)
@@ -165,8 +157,7 @@ func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
 func (b *backstage) balanced(t *testing.T, voucherID string, orders int64) {
 	t.Helper()
 	began := time.Now()
-	audit, err := b.Auditor.Audit(t.Context(), voucherID)
-	must(t, err)
+	audit := testserver.Value(b.Auditor.Audit(t.Context(), voucherID))(t)
 	if !audit.Balanced || len(audit.Drift) != 0 || audit.Database.LiveOrders != orders || audit.Redis.Buyers != orders {
 		t.Errorf("want %d orders: %+v, %+v, %+v", orders, audit, audit.Redis, audit.Queue)
 	}
@@ -204,18 +195,16 @@ func TestLeftoversOnRealServers(t *testing.T) {
 	b := newBackstage(t, testserver.SharedRedis(t))
 	v := b.voucher(t, 100)
 	b.buy(t, v.ID, 0, 50)
-	_, err := b.hot.Reserve(t.Context(), admissions(v.ID, 50, 60)) // never published
-	must(t, err)
+	must(t, testserver.ErrorOf(b.hot.Reserve(t.Context(), admissions(v.ID, 50, 60)))) // never published
 	await(t, "the worker is done", 20*time.Second, func() bool {
 		order, err := b.orders.Get(t.Context(), admissions(v.ID, 49, 50)[0].OrderID)
 		return err == nil && order.Live()
 	})
-	_, _, err = b.orders.Cancel(t.Context(), "user3", admissions(v.ID, 3, 4)[0].OrderID) // and its process dies
+	_, _, err := b.orders.Cancel(t.Context(), "user3", admissions(v.ID, 3, 4)[0].OrderID) // and its process dies
 	must(t, err)
 	await(t, "what is left is settled", 30*time.Second, b.quiet(t, v.ID))
 	b.balanced(t, v.ID, 59)
-	stats, err := b.hot.Read(t.Context(), []string{v.ID})
-	if must(t, err); stats[v.ID].Voucher.Remaining != 41 {
-		t.Errorf("%d remain in Redis, want 41", stats[v.ID].Voucher.Remaining)
+	if left := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining; left != 41 {
+		t.Errorf("%d remain in Redis, want 41", left)
 	}
 }

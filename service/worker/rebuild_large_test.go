@@ -29,8 +29,7 @@ const (
 func closedShop(t *testing.T) (b *backstage, db *sql.DB) {
 	t.Helper()
 	b = openBackstage(t, testserver.Redis(t, "--appendonly", "no", "--maxmemory", "0").URL())
-	db, err := sql.Open("mysql", b.dsn)
-	must(t, err)
+	db = testserver.Value(sql.Open("mysql", b.dsn))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	return b, db
 }
@@ -41,14 +40,12 @@ func sold(t *testing.T, db *sql.DB, voucherID string, orders int) {
 	const at = 50_000
 	for first := 0; first < orders; first += at {
 		last := min(first+at, orders) - 1
-		_, err := db.ExecContext(t.Context(), fmt.Sprintf(`
+		must(t, testserver.ErrorOf(db.ExecContext(t.Context(), fmt.Sprintf(`
 			INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 			SELECT CONCAT('live', LPAD(seq, 8, '0'), '.', v.id), v.id, CONCAT('live', seq), 'unpaid', v.price, v.currency, v.created_at
-			FROM vouchers v JOIN seq_%d_to_%d WHERE v.id = ?`, first, last), voucherID)
-		must(t, err)
+			FROM vouchers v JOIN seq_%d_to_%d WHERE v.id = ?`, first, last), voucherID)))
 	}
-	_, err := db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)
-	must(t, err)
+	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 }
 
 // used is the memory that this process has of its machine.
@@ -89,9 +86,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	t.Parallel()
 	buyers := 20_000
 	if text := os.Getenv("BUYERS"); text != "" {
-		var err error
-		buyers, err = strconv.Atoi(text)
-		must(t, err)
+		buyers = testserver.Value(strconv.Atoi(text))(t)
 	}
 	b, db := closedShop(t)
 	v := b.voucher(t, int64(buyers)+10)
@@ -99,8 +94,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	sold(t, db, v.ID, buyers-reserved)
 	must(t, b.Rebuilder.Rebuild(t.Context(), v.ID))
 	for first := 0; first < reserved; first += 500 {
-		admitted, err := b.hot.Reserve(t.Context(), admissions(v.ID, first, min(first+500, reserved)))
-		must(t, err)
+		admitted := testserver.Value(b.hot.Reserve(t.Context(), admissions(v.ID, first, min(first+500, reserved))))(t)
 		for _, a := range admitted {
 			must(t, a.Err)
 		}
@@ -115,8 +109,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	if os.Getenv("BUYERS") != "" && (took > reopenWithin || memory > reopenMemory) {
 		t.Errorf("want less than %v and %d MiB", reopenWithin, reopenMemory>>20)
 	}
-	copies, err := b.hot.Read(t.Context(), []string{v.ID})
-	must(t, err)
+	copies := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
 	if hot := copies[v.ID]; hot.State != model.CopyOpen || hot.Epoch != 3 || hot.Buyers != int64(buyers) ||
 		hot.Reserved != int64(reserved) || hot.Voucher.Remaining != 10 {
 		t.Errorf("the copy: %+v", hot)

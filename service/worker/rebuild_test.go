@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -23,9 +24,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 		s.cancel("o2")
 		s.redis.Lose()
 		began := time.Now()
-		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("it took %v with an empty queue", took)
 		}
@@ -54,9 +53,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 			t.Errorf("%d signs of life in 2.5 s", n)
 		}
 		s.work(t)
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, <-done)
 		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
 		at := slices.Index(s.steps, "db.close")
 		for _, step := range want {
@@ -81,9 +78,7 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		s.admit("o2", "u0") // by a copy that had lost his mark
 		s.sell("o3", "u3")
 		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
-		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
 			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
 		}
@@ -115,9 +110,7 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 					s.publish(r)
 					return nil
 				}
-				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
-					t.Fatal(err)
-				}
+				testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 				s.work(t)
 				s.reconcileFor(t, 20*time.Second)
 				s.balanced(t)
@@ -148,9 +141,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 					s.cancel("o1")
 					return nil
 				}
-				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil {
-					t.Fatal(err)
-				}
+				testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 				s.reconcileFor(t, 5*time.Second)
 				s.balanced(t)
 				if s.remaining() != 9 || len(s.outbox) != 0 {
@@ -165,9 +156,7 @@ func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
-		if _, err := (dbSide{s}).Close(t.Context(), "v1", 1); err != nil { // another process, which dies here
-			t.Fatal(err)
-		}
+		testserver.Must(t, testserver.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1))) // another process, which dies here
 		s.hot().State = model.CopyClosed
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
 			t.Fatalf("%v, the copy is %s", err, s.hot().State)
@@ -361,9 +350,7 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		running.Go(func() { s.Rebuilder.Run(ctx) })
 		s.Rebuilder.Demand("v1")
 		<-time.After(1200 * time.Millisecond) // it waits for the queue
-		if err := s.Rebuilder.Begin(t.Context(), "v1"); err != nil {
-			t.Fatal(err)
-		}
+		testserver.Must(t, s.Rebuilder.Begin(t.Context(), "v1"))
 		<-time.After(1200 * time.Millisecond)
 		s.work(t)
 		<-time.After(time.Second)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -149,9 +150,7 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			s.sell("o1", "u1")
 			s.steps = make([]string, many) // ids of the outbox go on
 			s.cancel("o1")
-			if err := s.Reconciler.outbox.pass(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testserver.Must(t, s.Reconciler.outbox.pass(t.Context()))
 			if len(s.outbox) != many || s.remaining() != 10 {
 				t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
 			}

@@ -3,6 +3,7 @@ package worker
 import (
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -12,10 +13,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	s.poison["o1"] = true
 	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
-	reserved, err := s.Replayer.Replay(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reserved := testserver.Value(s.Replayer.Replay(t.Context(), 1))(t)
 	if voucher, ok := model.VoucherOf(reserved.ID); reserved.ID == "o1" || !ok || voucher != "v1" {
 		t.Errorf("the new id is %q", reserved.ID)
 	}

@@ -19,17 +19,15 @@ import (
 func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBackstage(t, testserver.SharedRedis(t))
-	db, err := sql.Open("mysql", b.dsn)
-	must(t, err)
+	db := testserver.Value(sql.Open("mysql", b.dsn))(t)
 	defer db.Close()
 	bad, good := b.voucher(t, 2000), b.voucher(t, 2000)
 	ill := []string{bad.ID}
 	for len(ill) <= 4 { // more than are rebuilt at once
 		ill = append(ill, b.voucher(t, 10).ID)
 	}
-	_, err = db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
-		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
-	must(t, err)
+	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
+		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")))
 	for i := range 40 { // many messages, which come again and again
 		b.buy(t, bad.ID, i*25, (i+1)*25)
 	}
@@ -57,8 +55,7 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	if must(t, err); backlog.Messages != 40 || backlog.AckFloor >= backlog.LastSequence-40 {
 		t.Errorf("the voucher in trouble: %+v", backlog)
 	}
-	_, err = db.ExecContext(t.Context(), "DROP TRIGGER trouble")
-	must(t, err)
+	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "DROP TRIGGER trouble")))
 	for _, id := range ill {
 		await(t, "everything is persisted", 15*time.Second, b.quiet(t, id))
 	}
