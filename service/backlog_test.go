@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
 func TestOldBacklogPromisesNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.buys(t, "alice")
 		for age, wait := range map[time.Duration]time.Duration{
 			30*time.Second + time.Millisecond: time.Second, // 30 s is the limit
@@ -24,12 +23,8 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
 			<-time.After(backlogEvery + time.Millisecond)
 			before := s.hot.Calls("Reserve")
-			if refusal := s.refused(t, "bob", model.CodeUnavailable); refusal.RetryAfter != wait {
-				t.Errorf("%v old: come again after %v, want %v", age, refusal.RetryAfter, wait)
-			}
-			if s.hot.Calls("Reserve") != before {
-				t.Error("a unit was asked for")
-			}
+			testserver.Equal(t, fmt.Sprint("when to come again to a backlog that is old ", age), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
+			testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		}
 		s.line.with(func() { s.line.backlog.Age = 30 * time.Second })
 		<-time.After(backlogEvery + time.Millisecond)
@@ -40,8 +35,7 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 // What is known without the queue is told whatever its state is.
 func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		order := s.buys(t, "alice")
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
 		<-time.After(backlogEvery + time.Millisecond)
@@ -58,8 +52,7 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 
 func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		<-time.After(time.Minute)
 		s.line.with(func() { s.line.away = errors.New("no responders") })
 		<-time.After(backlogUnknownAfter - 2*backlogEvery)
@@ -67,9 +60,7 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 		<-time.After(3 * backlogEvery)
 		before := s.hot.Calls("Reserve")
 		s.refused(t, "bob", model.CodeUnavailable)
-		if s.hot.Calls("Reserve") != before {
-			t.Error("a unit was asked for")
-		}
+		testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		s.line.with(func() { s.line.away = nil })
 		<-time.After(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
@@ -80,8 +71,7 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 // its own messages only.
 func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.line.with(func() {
 			s.line.backlog = model.Backlog{Age: time.Hour, Messages: 7}
 			s.line.own = map[string]model.Backlog{"v1": {Age: time.Second, Messages: 2}}
@@ -95,9 +85,7 @@ func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 		}
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{Age: 40 * time.Second, Messages: 2} })
 		<-time.After(backlogEvery + time.Millisecond)
-		if refusal := s.refused(t, "bob", model.CodeUnavailable); refusal.RetryAfter != 10*time.Second {
-			t.Errorf("come again after %v", refusal.RetryAfter)
-		}
+		testserver.Equal(t, "when to come again", s.refused(t, "bob", model.CodeUnavailable).RetryAfter, 10*time.Second)
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{} })
 		<-time.After(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
@@ -107,8 +95,7 @@ func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 // While everybody is refused, those who ask share the calls to the hot copy.
 func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.buys(t, "alice")
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
 		<-time.After(2*backlogEvery + time.Millisecond)

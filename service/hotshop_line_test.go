@@ -3,12 +3,14 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -218,8 +220,51 @@ func (s hotShop) buys(t *testing.T, userID string) model.Order {
 	return order
 }
 
+// unavailable places an order that nobody decides: the longest answer is the wait of 1 s and 5 s.
+func (s *Orders) unavailable(t *testing.T, userID string) error {
+	t.Helper()
+	began := time.Now()
+	err := testserver.ErrorOf(s.Place(t.Context(), userID, "v1"))
+	servicetest.WantCode(t, err, model.CodeUnavailable)
+	if took := time.Since(began); took > 6*time.Second {
+		t.Errorf("%s was answered after %v, the longest answer is the wait of 1 s and 5 s", userID, took)
+	}
+	return err
+}
+
+// hangsUp places an order whose client leaves before it is decided.
+func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error {
+	t.Helper()
+	ctx, hangUp := context.WithTimeout(t.Context(), after)
+	defer hangUp()
+	err := testserver.ErrorOf(s.Place(ctx, userID, "v1"))
+	servicetest.WantCode(t, err, model.CodeUnavailable)
+	return err
+}
+
+// rush places the orders of many users at once, and counts what they hear.
+func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
+	t.Helper()
+	var crowd sync.WaitGroup
+	var yes, no atomic.Int64
+	for i := range users {
+		crowd.Go(func() {
+			switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
+			case err == nil:
+				yes.Add(1)
+			case model.CodeOf(err) == model.CodeSoldOut:
+				no.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	crowd.Wait()
+	return yes.Load(), no.Load()
+}
+
 // refused places an order that must be refused.
-func (s hotShop) refused(t *testing.T, userID string, want model.Code) model.Error {
+func (s *Orders) refused(t *testing.T, userID string, want model.Code) model.Error {
 	t.Helper()
 	order, err := s.Place(t.Context(), userID, "v1")
 	if err == nil || model.CodeOf(err) != want {

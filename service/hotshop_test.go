@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,4 +64,16 @@ func newHotShop(t *testing.T, change func(*OrderDeps, *AsyncDeps)) hotShop {
 		s.cache.Close(context.Background())
 	})
 	return s
+}
+
+// inHotShop runs a test in a shop, on a clock of its own.
+func inHotShop(t *testing.T, test func(*testing.T, hotShop)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newHotShop(t, nil)) })
+}
+
+// inHotShops is inHotShop for a subtest, which runs beside the others.
+func inHotShops(t *testing.T, name string, test func(*testing.T, hotShop)) {
+	t.Helper()
+	servicetest.Bubble(t, name, func(t *testing.T) { test(t, newHotShop(t, nil)) })
 }

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -19,36 +19,30 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 		"rebuilding": func(s hotShop) { s.sale.State = model.CopyRebuilding },
 	} {
 		for _, known := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", known ", known), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := newHotShop(t, nil)
-					s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
-					if known {
-						s.hot.With(func() { s.sale.Voucher.Stock = 0 })
-						s.refused(t, "alice", model.CodeSoldOut)
-					} else {
-						s.buys(t, "bob")
-					}
-					s.hot.With(func() { hide(s) })
-					if known {
-						<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
-					}
-					for range 3 {
-						if refusal := s.refused(t, "alice", model.CodeUnavailable); refusal.RetryAfter != time.Second {
-							t.Errorf("come again after %v", refusal.RetryAfter)
-						}
-					}
-					if s.doctor.requests.Load() < 3 {
-						t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
-					}
-					if n := s.hot.Calls("Reserve"); n > 2 {
-						t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
-					}
-					s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
-					<-time.After(900 * time.Millisecond)
-					s.buys(t, "alice")
-				})
+			inHotShops(t, fmt.Sprint(name, ", known ", known), func(t *testing.T, s hotShop) {
+				s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
+				if known {
+					s.hot.With(func() { s.sale.Voucher.Stock = 0 })
+					s.refused(t, "alice", model.CodeSoldOut)
+				} else {
+					s.buys(t, "bob")
+				}
+				s.hot.With(func() { hide(s) })
+				if known {
+					<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
+				}
+				for range 3 {
+					testserver.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
+				}
+				if s.doctor.requests.Load() < 3 {
+					t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
+				}
+				if n := s.hot.Calls("Reserve"); n > 2 {
+					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
+				}
+				s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
+				<-time.After(900 * time.Millisecond)
+				s.buys(t, "alice")
 			})
 		}
 	}
@@ -70,17 +64,13 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 	} {
 		for _, gone := range []error{nil, errors.New("connection refused")} {
 			for _, known := range []bool{true, false} {
-				t.Run(fmt.Sprint(name, ", Redis says ", gone, ", was open ", known), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						s := newHotShop(t, nil)
-						if known && gone == nil { // the hot copy itself says that it is closed
-							s.buys(t, "bob")
-						}
-						s.table.Change(tt.change)
-						s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyClosed, gone })
-						s.refused(t, "alice", tt.want)
-					})
+				inHotShops(t, fmt.Sprint(name, ", Redis says ", gone, ", was open ", known), func(t *testing.T, s hotShop) {
+					if known && gone == nil { // the hot copy itself says that it is closed
+						s.buys(t, "bob")
+					}
+					s.table.Change(tt.change)
+					s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyClosed, gone })
+					s.refused(t, "alice", tt.want)
 				})
 			}
 		}
@@ -89,8 +79,7 @@ func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
 
 func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.table.Fail(model.Unavailable("gone", nil))
 		s.rows.fail(model.Unavailable("gone", nil))
 		for i := range 10 {
@@ -114,8 +103,7 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 // One reading that fails does no harm: the copy that is held is good for its time.
 func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		_ = s.buys(t, "alice")
 		s.hot.With(func() { s.hot.Down = errors.New("connection reset") })
 		<-time.After(300*time.Millisecond + time.Millisecond)
@@ -125,9 +113,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		s.hot.With(func() { s.hot.Down = nil })
 		s.buys(t, "bob")
-		if s.doctor.requests.Load() != 0 {
-			t.Error("a rebuild was asked for of a copy that is only not reached")
-		}
+		testserver.Equal(t, "rebuilds asked for of a copy that is only not reached", s.doctor.requests.Load(), 0)
 	})
 }
 
@@ -135,8 +121,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 // nothing changed.
 func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		for i := range 10 {
 			s.buys(t, fmt.Sprint("winner", i))
 		}
@@ -145,14 +130,10 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		before := s.hot.Calls("Reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
-			if refusal.OrderID != s.sale.Now().Marks[fmt.Sprint("winner", i)] {
-				t.Errorf("%+v", refusal)
-			}
+			testserver.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Now().Marks[fmt.Sprint("winner", i)])
 			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
 		}
-		if n := s.hot.Calls("Reserve") - before; n != 10 {
-			t.Errorf("%d calls for 10 winners and 10 losers", n)
-		}
+		testserver.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
 	})
 }
 
@@ -163,18 +144,14 @@ func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
 		"rebuilt":       func(s hotShop) { s.sale.Rebuild() },
 		"closed":        func(s hotShop) { s.sale.State = model.CopyClosed },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
-				s.hot.Yields = 20 * time.Millisecond
-				time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
-				// With a filter of the buyers he would hear that nothing is left.
-				if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
-					t.Errorf("bob was told %v from memory", err)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
+			s.hot.Yields = 20 * time.Millisecond
+			time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
+			// With a filter of the buyers he would hear that nothing is left.
+			if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
+				t.Errorf("bob was told %v from memory", err)
+			}
 		})
 	}
 }

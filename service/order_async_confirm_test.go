@@ -7,8 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
+	"seckill/service/servicetest"
 )
 
 // recordsOf is the database's side of hot copies.
@@ -36,9 +38,7 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Read
 		})
 		s.refused(t, "alice", model.CodeUnavailable)
-		if len(s.sale.Now().Pending) != 1 {
-			t.Error("the reservation was undone")
-		}
+		testserver.Equal(t, "reservations, which nobody undoes", len(s.sale.Now().Pending), 1)
 	})
 }
 
@@ -48,32 +48,27 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 		"it refuses": func(context.Context) (int64, error) { return 0, errors.New("away") },
 		"it hangs":   func(ctx context.Context) (int64, error) { <-ctx.Done(); return 0, ctx.Err() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				asked, back := 0, false
-				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) {
-					a.Epochs = recordsOf(func(ctx context.Context) (int64, error) {
-						asked++
-						if back {
-							return 2, nil
-						}
-						return away(ctx)
-					}).Read
-				})
-				began := time.Now()
-				s.buys(t, "alice")
-				if took := time.Since(began); took > recordTimeout+100*time.Millisecond {
-					t.Errorf("it took %v", took)
-				}
-				s.buys(t, "bob")
-				if asked != 1 {
-					t.Errorf("asked %d times", asked)
-				}
-				back = true
-				<-time.After(recordPause)
-				s.refused(t, "carol", model.CodeUnavailable)
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			asked, back := 0, false
+			s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) {
+				a.Epochs = recordsOf(func(ctx context.Context) (int64, error) {
+					asked++
+					if back {
+						return 2, nil
+					}
+					return away(ctx)
+				}).Read
 			})
+			began := time.Now()
+			s.buys(t, "alice")
+			if took := time.Since(began); took > recordTimeout+100*time.Millisecond {
+				t.Errorf("it took %v", took)
+			}
+			s.buys(t, "bob")
+			testserver.Equal(t, "questions to the database", asked, 1)
+			back = true
+			<-time.After(recordPause)
+			s.refused(t, "carol", model.CodeUnavailable)
 		})
 	}
 }

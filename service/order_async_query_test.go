@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestStatusOfAnOrder(t *testing.T) {
@@ -54,26 +55,22 @@ func TestStatusOfAnOrder(t *testing.T) {
 		},
 	} {
 		for _, wait := range []time.Duration{0, 100 * time.Millisecond} {
-			t.Run(fmt.Sprint(name, ", wait ", wait), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := newHotShop(t, nil)
-					id := s.buys(t, "alice").ID
-					if tt.id != "" {
-						id = tt.id
-					}
-					s.rows.put(row)
-					if tt.prepare != nil {
-						tt.prepare(s)
-					}
-					order, err := s.Get(t.Context(), tt.user, id, wait)
-					if tt.code != "" && (err == nil || model.CodeOf(err) != tt.code) {
-						t.Errorf("%+v, %v; want %s", order, err, tt.code)
-					}
-					if tt.code == "" && (err != nil || order.Status != tt.want || order.ID != id || order.UserID != tt.user) {
-						t.Errorf("%+v, %v; want %s", order, err, tt.want)
-					}
-				})
+			inHotShops(t, fmt.Sprint(name, ", wait ", wait), func(t *testing.T, s hotShop) {
+				id := s.buys(t, "alice").ID
+				if tt.id != "" {
+					id = tt.id
+				}
+				s.rows.put(row)
+				if tt.prepare != nil {
+					tt.prepare(s)
+				}
+				order, err := s.Get(t.Context(), tt.user, id, wait)
+				if tt.code != "" && (err == nil || model.CodeOf(err) != tt.code) {
+					t.Errorf("%+v, %v; want %s", order, err, tt.code)
+				}
+				if tt.code == "" && (err != nil || order.Status != tt.want || order.ID != id || order.UserID != tt.user) {
+					t.Errorf("%+v, %v; want %s", order, err, tt.want)
+				}
 			})
 		}
 	}
@@ -129,57 +126,48 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 			want:    []model.OrderStatus{model.OrderCanceled, model.OrderCanceled, model.OrderUnpaid},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				for i := range 2 {
-					s.rows.put(model.Order{
-						ID: fmt.Sprint(i, ".v1"), UserID: "alice", Status: model.OrderCanceled, CreatedAt: time.Now().Add(-time.Hour),
-					})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			for i := range 2 {
+				s.rows.put(model.Order{
+					ID: fmt.Sprint(i, ".v1"), UserID: "alice", Status: model.OrderCanceled, CreatedAt: time.Now().Add(-time.Hour),
+				})
+			}
+			s.buys(t, "alice")
+			if tt.prepare != nil {
+				tt.prepare(s)
+			}
+			page, err := s.List(t.Context(), tt.query)
+			if tt.code != "" {
+				if err == nil || model.CodeOf(err) != tt.code {
+					t.Errorf("%+v, %v; want %s", page, err, tt.code)
 				}
-				s.buys(t, "alice")
-				if tt.prepare != nil {
-					tt.prepare(s)
-				}
-				page, err := s.List(t.Context(), tt.query)
-				if tt.code != "" {
-					if err == nil || model.CodeOf(err) != tt.code {
-						t.Errorf("%+v, %v; want %s", page, err, tt.code)
-					}
-					return
-				}
-				var got []model.OrderStatus
-				for _, o := range page.Items {
-					got = append(got, o.Status)
-				}
-				if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) {
-					t.Errorf("%v, %v; want %v", got, err, tt.want)
-				}
-				if tt.more && page.NextCursor == "" {
-					t.Error("there is no next page")
-				}
-			})
+				return
+			}
+			var got []model.OrderStatus
+			for _, o := range page.Items {
+				got = append(got, o.Status)
+			}
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) {
+				t.Errorf("%v, %v; want %v", got, err, tt.want)
+			}
+			if tt.more && page.NextCursor == "" {
+				t.Error("there is no next page")
+			}
 		})
 	}
 }
 
 func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		detail, err := s.Detail(t.Context(), placed.ID)
 		if err != nil || detail.Status != model.OrderProcessing || len(detail.History) != 1 ||
 			detail.History[0].From != nil || detail.History[0].To != model.OrderProcessing {
 			t.Errorf("%+v, %v", detail, err)
 		}
-		if _, err := s.Detail(t.Context(), "no.v1"); model.CodeOf(err) != model.CodeNotFound {
-			t.Errorf("%v, want NOT_FOUND", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
 		s.hot.With(func() { s.sale.State = model.CopyClosed })
-		if _, err := s.Detail(t.Context(), "no.v1"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("%v, want UNAVAILABLE", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
@@ -43,22 +42,18 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 		"sold out":    {soldOut, model.CodeSoldOut},
 	} {
 		for _, place := range []string{"from memory", "from the hot copy"} {
-			t.Run(name+" "+place, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := newHotShop(t, nil)
-					if place == "from the hot copy" { // the local copy knows nothing of it
-						testserver.Must(t, s.cache.Refusal(t.Context(), "zoe", "v1"))
-					}
-					s.hot.With(func() { tt.prepare(s) })
-					refusal := s.refused(t, "alice", tt.want)
-					if tt.want == model.CodeNotStarted && (refusal.BeginAt.IsZero() || refusal.RetryAfter <= 0) {
-						t.Errorf("%+v", refusal)
-					}
-					if tt.want == model.CodeAlreadyOrdered && (refusal.OrderID != "o.v1" || refusal.OrderStatus != model.OrderProcessing) {
-						t.Errorf("%+v", refusal)
-					}
-				})
+			inHotShops(t, name+" "+place, func(t *testing.T, s hotShop) {
+				if place == "from the hot copy" { // the local copy knows nothing of it
+					testserver.Must(t, s.cache.Refusal(t.Context(), "zoe", "v1"))
+				}
+				s.hot.With(func() { tt.prepare(s) })
+				refusal := s.refused(t, "alice", tt.want)
+				if tt.want == model.CodeNotStarted && (refusal.BeginAt.IsZero() || refusal.RetryAfter <= 0) {
+					t.Errorf("%+v", refusal)
+				}
+				if tt.want == model.CodeAlreadyOrdered && (refusal.OrderID != "o.v1" || refusal.OrderStatus != model.OrderProcessing) {
+					t.Errorf("%+v", refusal)
+				}
 			})
 		}
 	}
@@ -106,30 +101,24 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			}
 		}, want: model.CodeUnavailable, releases: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				s.sale.Now().Marks["alice"] = "old.v1"
-				tt.prepare(s)
-				if tt.want == "" {
-					s.buys(t, "alice")
-				} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
-					t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
-				}
-				if n := s.hot.Calls("Release"); n != tt.releases {
-					t.Errorf("%d releases, want %d", n, tt.releases)
-				}
-				if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
-					t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
-				}
-				if tt.replaces > 0 && s.sale.Now().Marks["alice"] != "old.v1" {
-					t.Errorf("the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
-				}
-				if n := s.hot.Calls("Reserve"); n > admissionAttempts {
-					t.Errorf("asked %d times", n)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.sale.Now().Marks["alice"] = "old.v1"
+			tt.prepare(s)
+			if tt.want == "" {
+				s.buys(t, "alice")
+			} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
+				t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
+			}
+			testserver.Equal(t, "releases", s.hot.Calls("Release"), tt.releases)
+			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
+				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
+			}
+			if tt.replaces > 0 && s.sale.Now().Marks["alice"] != "old.v1" {
+				t.Errorf("the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
+			}
+			if n := s.hot.Calls("Reserve"); n > admissionAttempts {
+				t.Errorf("asked %d times", n)
+			}
 		})
 	}
 }
@@ -137,23 +126,19 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 // A mark that comes back again and again is not chased.
 func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
 		s.hot.Answer = func(model.ReserveRequest) *model.ReserveResult {
 			return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 		}
 		s.refused(t, "alice", model.CodeUnavailable)
-		if n := s.hot.Calls("Reserve"); n != admissionAttempts {
-			t.Errorf("asked %d times, want %d", n, admissionAttempts)
-		}
+		testserver.Equal(t, "attempts to reserve", s.hot.Calls("Reserve"), admissionAttempts)
 	})
 }
 
 func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.rows.put(model.Order{ID: "old.v1", UserID: "alice", Status: model.OrderCanceled})
 		s.sale.Now().Marks["alice"] = "old.v1"
 		var crowd sync.WaitGroup
@@ -179,8 +164,7 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 // An id that somebody has closed is no reason to refuse anybody.
 func TestClosedIDIsReplacedOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		var ids []string
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			ids = append(ids, a.OrderID)
@@ -200,8 +184,7 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 // has a row.
 func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
 			row := s.rows.put(model.Order{ID: a.OrderID, UserID: a.UserID, Status: model.OrderUnpaid})
 			return &model.ReserveResult{Reservation: model.Reservation{Order: model.Order{ID: row.ID, VoucherID: "v1", UserID: a.UserID}}}
@@ -209,8 +192,6 @@ func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 		if order, err := s.Place(t.Context(), "alice", "v1"); err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)
 		}
-		if s.line.published.Load() != 0 {
-			t.Error("it was published once more")
-		}
+		testserver.Equal(t, "messages published once more", s.line.published.Load(), 0)
 	})
 }

@@ -6,19 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
 
 func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		order := s.buys(t, "alice")
 		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" || order.CreatedAt.IsZero() || order.Currency != "CNY" {
 			t.Errorf("%+v", order)
@@ -26,12 +25,8 @@ func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 		if !slices.Equal(s.line.users(), []string{"alice"}) || s.line.queued[0].Epoch != 1 {
 			t.Errorf("queued %+v", s.line.queued)
 		}
-		if n := s.keys.Taken.Load(); n != 0 {
-			t.Errorf("%d locks were taken, though the hot copy looks at them", n)
-		}
-		if n := s.rows.queries.Load(); n != 0 {
-			t.Errorf("the database was asked %d times", n)
-		}
+		testserver.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
+		testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
 	})
 }
 
@@ -53,32 +48,21 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 		},
 		"the epoch is told late": func(s hotShop) { s.hot.Takes["Confirm"] = time.Hour },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				prepare(s)
-				began := time.Now()
-				_, err := s.Place(t.Context(), "alice", "v1")
-				if model.CodeOf(err) != model.CodeUnavailable || !errors.Is(err, model.ErrUnknownOutcome) {
-					t.Errorf("%v, want UNAVAILABLE for an unknown outcome", err)
-				}
-				if took := time.Since(began); took > 6*time.Second {
-					t.Errorf("answered after %v, the longest answer is the wait of 1 s and 5 s", took)
-				}
-				if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
-					t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
-				}
-				if n := servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"); n != 1 {
-					t.Errorf("%v unknown orders counted, want 1", n)
-				}
-				s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
-				<-time.After(time.Second)
-				again := s.refused(t, "alice", model.CodeAlreadyOrdered)
-				if again.OrderID != s.sale.Now().Marks["alice"] || again.OrderStatus != model.OrderProcessing {
-					t.Errorf("asked again: %+v", again)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			prepare(s)
+			if err := s.unavailable(t, "alice"); !errors.Is(err, model.ErrUnknownOutcome) {
+				t.Errorf("%v, want an unknown outcome", err)
+			}
+			if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
+				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
+			}
+			testserver.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
+			<-time.After(time.Second)
+			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
+			if again.OrderID != s.sale.Now().Marks["alice"] || again.OrderStatus != model.OrderProcessing {
+				t.Errorf("asked again: %+v", again)
+			}
 		})
 	}
 }
@@ -98,24 +82,13 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 		}},
 		"too slow": {took: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				s.hot.Answer = tt.answer
-				s.hot.Takes["Reserve"] = max(tt.took, servicetest.QueryTime)
-				began := time.Now()
-				_, err := s.Place(t.Context(), "alice", "v1")
-				if model.CodeOf(err) != model.CodeUnavailable || errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
-					t.Errorf("%v", err)
-				}
-				if took := time.Since(began); took > 6*time.Second {
-					t.Errorf("answered after %v", took)
-				}
-				if s.line.published.Load() != 0 {
-					t.Error("it was published")
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.Answer = tt.answer
+			s.hot.Takes["Reserve"] = max(tt.took, servicetest.QueryTime)
+			if err := s.unavailable(t, "alice"); errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
+				t.Errorf("%v, want an unknown outcome: %v", err, tt.unknown)
+			}
+			testserver.Equal(t, "messages published", s.line.published.Load(), 0)
 		})
 	}
 }
@@ -136,21 +109,13 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				prepare(s)
-				ctx, hangUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				defer hangUp()
-				if _, err := s.Place(ctx, "bob", "v1"); model.CodeOf(err) != model.CodeUnavailable {
-					t.Errorf("%v, want UNAVAILABLE", err)
-				}
-				<-time.After(2 * time.Second)
-				if users := s.line.users(); !slices.Contains(users, "bob") {
-					t.Errorf("queued of %v, want bob's", users)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			prepare(s)
+			_ = s.hangsUp(t, "bob", 50*time.Millisecond)
+			<-time.After(2 * time.Second)
+			if users := s.line.users(); !slices.Contains(users, "bob") {
+				t.Errorf("queued of %v, want bob's", users)
+			}
 		})
 	}
 }
@@ -158,12 +123,9 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 // Closing sees the reservations through that nobody waits for any more.
 func TestCloseSeesReservationsThrough(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.Takes["Reserve"], s.line.took = time.Second, time.Second
-		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer hangUp()
-		_, _ = s.Place(ctx, "alice", "v1")
+		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
 		s.Close(t.Context())
 		if !slices.Equal(s.line.users(), []string{"alice"}) {
 			t.Errorf("queued of %v", s.line.users())
@@ -174,27 +136,11 @@ func TestCloseSeesReservationsThrough(t *testing.T) {
 
 func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.With(func() { s.sale.Voucher.Stock = 3000 })
 		s.hot.Takes["Reserve"], s.line.took, s.hot.Takes["Confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
-		var crowd sync.WaitGroup
-		var yes, no atomic.Int64
-		for i := range 5000 {
-			crowd.Go(func() {
-				switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
-				case err == nil:
-					yes.Add(1)
-				case model.CodeOf(err) == model.CodeSoldOut:
-					no.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		crowd.Wait()
-		if yes.Load() != 3000 || no.Load() != 2000 || len(s.line.users()) != 3000 {
-			t.Errorf("%d promised, %d refused, %d queued", yes.Load(), no.Load(), len(s.line.users()))
+		if sold, soldOut := s.rush(t, 5000); sold != 3000 || soldOut != 2000 || len(s.line.users()) != 3000 {
+			t.Errorf("%d promised, %d refused, %d queued; want 3000, 2000, 3000", sold, soldOut, len(s.line.users()))
 		}
 		if r, p, c := s.hot.Calls("Reserve"), s.line.published.Load(), s.hot.Calls("Confirm"); r > 200 || p > 200 || c != p {
 			t.Errorf("%d calls, %d messages and %d looks at the epoch for 5000 orders", r, p, c)
@@ -209,36 +155,24 @@ func TestServersThatHangAreBounded(t *testing.T) {
 		"the hot copies": func(s hotShop) { s.hot.Takes["Reserve"] = time.Hour },
 		"the queue":      func(s hotShop) { s.line.took = time.Hour },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				s.hot.With(func() { s.sale.Voucher.Stock = 5000 })
-				prepare(s)
-				var crowd sync.WaitGroup
-				for i := range 5000 {
-					crowd.Go(func() {
-						began := time.Now()
-						if _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); model.CodeOf(err) != model.CodeUnavailable {
-							t.Errorf("%v, want UNAVAILABLE", err)
-						}
-						if took := time.Since(began); took > 6*time.Second {
-							t.Errorf("answered after %v", took)
-						}
-					})
-				}
-				crowd.Wait()
-				if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
-					t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
-				}
-				ctx, hurry := context.WithTimeout(context.Background(), time.Second)
-				defer hurry()
-				began := time.Now()
-				s.Close(ctx)
-				if took := time.Since(began); took > publishTimeout {
-					t.Errorf("closing took %v", took)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.With(func() { s.sale.Voucher.Stock = 5000 })
+			prepare(s)
+			var crowd sync.WaitGroup
+			for i := range 5000 {
+				crowd.Go(func() { _ = s.unavailable(t, fmt.Sprint("user", i)) })
+			}
+			crowd.Wait()
+			if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
+				t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
+			}
+			ctx, hurry := context.WithTimeout(context.Background(), time.Second)
+			defer hurry()
+			began := time.Now()
+			s.Close(ctx)
+			if took := time.Since(began); took > publishTimeout {
+				t.Errorf("closing took %v", took)
+			}
 		})
 	}
 }
@@ -250,9 +184,7 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Selling = mode.Selling })
 		mode.err = model.Unavailable("the mode is being switched", nil)
 		s.refused(t, "alice", model.CodeUnavailable)
-		if s.hot.Calls("Reserve") != 0 {
-			t.Error("it was reserved")
-		}
+		testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), 0)
 		mode.err = nil
 		s.buys(t, "alice")
 	})

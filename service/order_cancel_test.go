@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -55,21 +56,15 @@ func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 		"later": func(s hotShop) { s.sale.State = model.CopyClosed },
 		"away":  func(s hotShop) { s.hot.Down = errors.New("connection refused") },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				placed := s.buys(t, "alice")
-				s.persist(s.sale.Now().Pending[placed.ID])
-				s.hot.With(func() { prepare(s) })
-				order, err := s.Cancel(t.Context(), "alice", placed.ID)
-				if err != nil || order.Status != model.OrderCanceled {
-					t.Errorf("%+v, %v", order, err)
-				}
-				if len(s.rows.noted) != 0 {
-					t.Error("the outbox was told that it is done")
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			placed := s.buys(t, "alice")
+			s.persist(s.sale.Now().Pending[placed.ID])
+			s.hot.With(func() { prepare(s) })
+			order, err := s.Cancel(t.Context(), "alice", placed.ID)
+			if err != nil || order.Status != model.OrderCanceled {
+				t.Errorf("%+v, %v", order, err)
+			}
+			testserver.Equal(t, "releases that the outbox was told of", len(s.rows.noted), 0)
 		})
 	}
 }
@@ -99,26 +94,20 @@ func TestCancelIsRefused(t *testing.T) {
 			user:    "alice", want: model.CodeUnavailable,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				id := s.buys(t, "alice").ID
-				if tt.id != "" {
-					id = tt.id
-				}
-				if tt.prepare != nil {
-					tt.prepare(s)
-				}
-				order, err := s.Cancel(t.Context(), tt.user, id)
-				refusal, _ := errors.AsType[*model.Error](err)
-				if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
-					t.Errorf("%+v, %v; want %s", order, err, tt.want)
-				}
-				if s.hot.Calls("Release") != 0 {
-					t.Error("a unit was given back")
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			id := s.buys(t, "alice").ID
+			if tt.id != "" {
+				id = tt.id
+			}
+			if tt.prepare != nil {
+				tt.prepare(s)
+			}
+			order, err := s.Cancel(t.Context(), tt.user, id)
+			refusal, _ := errors.AsType[*model.Error](err)
+			if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
+				t.Errorf("%+v, %v; want %s", order, err, tt.want)
+			}
+			testserver.Equal(t, "units given back", s.hot.Calls("Release"), 0)
 		})
 	}
 }

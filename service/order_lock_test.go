@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,15 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // Where the hot copy looks at the locks itself, one is taken only when somebody
 // else holds it.
 func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.With(func() { s.hot.Locked["alice"] = true })
 		s.keys.Took = 300 * time.Millisecond // until the other one gives it back
 		time.AfterFunc(s.keys.Took, func() { s.hot.With(func() { s.hot.Locked["alice"] = false }) })
@@ -53,27 +53,22 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 		"waits": {time.Second, 1},
 		"looks": {0, 0}, // the look of the hot copy was the one try
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.LockWait = tt.wait })
-				s.hot.Locked["alice"] = true
-				s.keys.Busy = "lock:order:alice"
-				began := time.Now()
-				refusal := s.refused(t, "alice", model.CodeLockBusy)
-				if took := time.Since(began); took < tt.wait || took > tt.wait+50*time.Millisecond {
-					t.Errorf("answered after %v, the wait is %v", took, tt.wait)
-				}
-				if refusal.RetryAfter <= 0 {
-					t.Error("LOCK_BUSY without Retry-After")
-				}
-				if s.keys.Tried.Load() != tt.tries {
-					t.Errorf("%d tries to take the lock, want %d", s.keys.Tried.Load(), tt.tries)
-				}
-				if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
-					t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
-				}
-			})
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.LockWait = tt.wait })
+			s.hot.Locked["alice"] = true
+			s.keys.Busy = "lock:order:alice"
+			began := time.Now()
+			refusal := s.refused(t, "alice", model.CodeLockBusy)
+			if took := time.Since(began); took < tt.wait || took > tt.wait+50*time.Millisecond {
+				t.Errorf("answered after %v, the wait is %v", took, tt.wait)
+			}
+			if refusal.RetryAfter <= 0 {
+				t.Error("LOCK_BUSY without Retry-After")
+			}
+			testserver.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
+			if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
+				t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
+			}
 		})
 	}
 }
@@ -81,8 +76,7 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 // What came to an end while the lock was waited for is told, and the lock given back.
 func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.Locked["alice"] = true
 		s.keys.Took = 950 * time.Millisecond
 		time.AfterFunc(100*time.Millisecond, func() {
@@ -118,9 +112,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 		}
 		s.keys.Busy = "lock:order:bob"
 		s.refused(t, "bob", model.CodeLockBusy)
-		if s.sale.Now().Marks["bob"] != "" {
-			t.Error("reserved without the lock")
-		}
+		testserver.Equal(t, "what was reserved without the lock", s.sale.Now().Marks["bob"], "")
 	})
 }
 
@@ -131,17 +123,14 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 		"lost at once":      func(s hotShop) { s.keys.Lost = true },
 	} {
 		for _, script := range []bool{true, false} {
-			t.Run(fmt.Sprint(name, ", script locks ", script), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
-					s.hot.Locked["alice"] = true
-					prepare(s)
-					s.refused(t, "alice", model.CodeUnavailable)
-					if s.sale.Now().Marks["alice"] != "" || s.keys.Holds("alice") {
-						t.Errorf("marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
-					}
-				})
+			servicetest.Bubble(t, fmt.Sprint(name, ", script locks ", script), func(t *testing.T) {
+				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
+				s.hot.Locked["alice"] = true
+				prepare(s)
+				s.refused(t, "alice", model.CodeUnavailable)
+				if s.sale.Now().Marks["alice"] != "" || s.keys.Holds("alice") {
+					t.Errorf("marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
+				}
 			})
 		}
 	}
@@ -153,9 +142,7 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(o *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
 		s.hot.Takes["Reserve"] = time.Second
-		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer hangUp()
-		if _, err := s.Place(ctx, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) {
+		if err := s.hangsUp(t, "alice", 100*time.Millisecond); !errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
 		if !s.keys.Holds("alice") {
@@ -171,27 +158,22 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 	t.Parallel()
 	for _, script := range []bool{true, false} {
-		t.Run(fmt.Sprint("script locks ", script), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
-				s.hot.Locked["alice"] = true
-				s.keys.Busy = "lock:order:alice"
-				var crowd sync.WaitGroup
-				for range 2 * maxAdmitted {
-					crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
-				}
-				<-time.After(100 * time.Millisecond)
-				began := time.Now()
-				s.buys(t, "bob")
-				if took := time.Since(began); took > 100*time.Millisecond {
-					t.Errorf("bob waited %v behind alice", took)
-				}
-				crowd.Wait()
-				if n := len(s.gate); n != 0 {
-					t.Errorf("%d never left the gate", n)
-				}
-			})
+		servicetest.Bubble(t, fmt.Sprint("script locks ", script), func(t *testing.T) {
+			s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = script })
+			s.hot.Locked["alice"] = true
+			s.keys.Busy = "lock:order:alice"
+			var crowd sync.WaitGroup
+			for range 2 * maxAdmitted {
+				crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
+			}
+			<-time.After(100 * time.Millisecond)
+			began := time.Now()
+			s.buys(t, "bob")
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("bob waited %v behind alice", took)
+			}
+			crowd.Wait()
+			testserver.Equal(t, "orders that never left the gate", len(s.gate), 0)
 		})
 	}
 }

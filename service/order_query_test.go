@@ -2,10 +2,10 @@ package service
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // empty has no orders.
@@ -38,9 +38,7 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 			_, got := orders.Get(t.Context(), "alice", "1.v", 0)
 			_, detail := orders.Detail(t.Context(), "1.v")
 			for _, err := range []error{got, detail} {
-				if model.CodeOf(err) != want.code {
-					t.Errorf("%v, want %s", err, want.code)
-				}
+				servicetest.WantCode(t, err, want.code)
 			}
 		})
 	}
@@ -48,15 +46,12 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 	title := "Tea"
 	_, patched := vouchers.Patch(t.Context(), "v", model.VoucherPatch{Title: &title})
 	_, stocked := vouchers.ChangeStock(t.Context(), "v", model.StockChange{Stock: new(int64)}, model.Idempotency{})
-	if err := errors.Join(patched, stocked); model.CodeOf(patched) != model.CodeUnavailable || model.CodeOf(stocked) != model.CodeUnavailable {
-		t.Errorf("changed all the same: %v", err)
-	}
+	servicetest.WantCode(t, patched, model.CodeUnavailable)
+	servicetest.WantCode(t, stocked, model.CodeUnavailable)
 }
 
 func TestNothingIsRebuiltInSync(t *testing.T) {
 	t.Parallel()
 	vouchers := NewVouchers(VoucherDeps{Stock: SyncStock{}, Selling: func() error { return nil }})
-	if err := vouchers.Rebuild(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
-		t.Error(err)
-	}
+	servicetest.WantCode(t, vouchers.Rebuild(t.Context(), "v1"), model.CodeConflict)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,8 +16,7 @@ import (
 
 func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		order, err := s.Place(t.Context(), "alice", "v1")
 		if err != nil || order.UserID != "alice" || order.VoucherID != "v1" {
 			t.Fatalf("%+v, %v", order, err)
@@ -57,22 +55,14 @@ func TestPlaceRefusals(t *testing.T) {
 			})
 		}, "v1", model.CodePaused, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newShop(t)
-				tt.prepare(s)
-				_, err := s.Place(t.Context(), "alice", tt.voucher)
-				if model.CodeOf(err) != tt.want {
-					t.Errorf("%v, want %s", err, tt.want)
-				}
-				if n := s.desk.calls.Load(); n != tt.commits {
-					t.Errorf("%d transactions, want %d", n, tt.commits)
-				}
-				if s.keys.Holds("alice") {
-					t.Error("the user's lock was not given back")
-				}
-			})
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			s := newShop(t)
+			tt.prepare(s)
+			servicetest.WantCode(t, testserver.ErrorOf(s.Place(t.Context(), "alice", tt.voucher)), tt.want)
+			testserver.Equal(t, "transactions", s.desk.calls.Load(), tt.commits)
+			if s.keys.Holds("alice") {
+				t.Error("the user's lock was not given back")
+			}
 		})
 	}
 }
@@ -81,16 +71,10 @@ func TestPlaceRefusals(t *testing.T) {
 // decided: only then may the same user try again.
 func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 5500 * time.Millisecond
-		began := time.Now()
-		_, err := s.Place(t.Context(), "alice", "v1")
-		if model.CodeOf(err) != model.CodeUnavailable || !errors.Is(err, model.ErrUnknownOutcome) {
-			t.Fatalf("%v, want UNAVAILABLE for an unknown outcome", err)
-		}
-		if took := time.Since(began); took > time.Second+5*time.Second {
-			t.Errorf("answered after %v, the longest answer is the wait of 1 s and 5 s", took)
+		if err := s.unavailable(t, "alice"); !errors.Is(err, model.ErrUnknownOutcome) {
+			t.Fatalf("%v, want an unknown outcome", err)
 		}
 		if !s.keys.Holds("alice") {
 			t.Error("the lock was given back though the order is not decided")
@@ -99,22 +83,15 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders; want the lock back and the order made", s.keys.Holds("alice"), s.desk.orders.Load())
 		}
-		if n := servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"); n != 1 {
-			t.Errorf("%v unknown orders counted, want 1", n)
-		}
+		testserver.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
 	})
 }
 
 func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = time.Second
-		ctx, hangUp := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer hangUp()
-		if _, err := s.Place(ctx, "alice", "v1"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("%v, want UNAVAILABLE", err)
-		}
+		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
 		if !s.keys.Holds("alice") {
 			t.Error("the lock was given back in the middle of the order")
 		}
@@ -129,20 +106,11 @@ func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
 // in time, and the goroutines behind them end with the transaction's limit.
 func TestStoreThatHangsIsBounded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = time.Hour
 		var crowd sync.WaitGroup
 		for i := range 1000 {
-			crowd.Go(func() {
-				began := time.Now()
-				if _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); model.CodeOf(err) != model.CodeUnavailable {
-					t.Errorf("%v, want UNAVAILABLE", err)
-				}
-				if took := time.Since(began); took > 6*time.Second {
-					t.Errorf("answered after %v", took)
-				}
-			})
+			crowd.Go(func() { _ = s.unavailable(t, fmt.Sprint("user", i)) })
 		}
 		crowd.Wait()
 		began := time.Now()
@@ -158,27 +126,11 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 
 func TestConcurrentOrdersShareTransactions(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 10 * time.Millisecond
 		s.table.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 400, 400 })
-		var crowd sync.WaitGroup
-		var yes, no atomic.Int64
-		for i := range 1000 {
-			crowd.Go(func() {
-				switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
-				case err == nil:
-					yes.Add(1)
-				case model.CodeOf(err) == model.CodeSoldOut:
-					no.Add(1)
-				default:
-					t.Error(err)
-				}
-			})
-		}
-		crowd.Wait()
-		if yes.Load() != 400 || no.Load() != 600 {
-			t.Errorf("%d sold and %d refused, want 400 and 600", yes.Load(), no.Load())
+		if sold, soldOut := s.rush(t, 1000); sold != 400 || soldOut != 600 {
+			t.Errorf("%d sold and %d refused, want 400 and 600", sold, soldOut)
 		}
 		if n := s.desk.calls.Load(); n > 100 {
 			t.Errorf("%d transactions for 1000 concurrent orders", n)
@@ -190,17 +142,10 @@ func TestConcurrentOrdersShareTransactions(t *testing.T) {
 // gate are told from memory once the first ones have taken it all.
 func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 10 * time.Millisecond
-		var crowd sync.WaitGroup
-		for i := range 5000 {
-			crowd.Go(func() { _, _ = s.Place(t.Context(), fmt.Sprint("user", i), "v1") })
-		}
-		crowd.Wait()
-		if n := s.desk.orders.Load(); n != 10 {
-			t.Errorf("%d sold, want 10", n)
-		}
+		s.rush(t, 5000)
+		testserver.Equal(t, "orders sold", s.desk.orders.Load(), 10)
 		if n := s.keys.Taken.Load(); n > 3*maxCommitting {
 			t.Errorf("%d of 5000 took a lock for 10 units", n)
 		}
@@ -210,16 +155,11 @@ func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 // A user who keeps himself waiting does not keep others waiting.
 func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t)
+	inShop(t, func(t *testing.T, s shop) {
 		s.keys.Busy = "lock:order:alice"
 		var crowd sync.WaitGroup
 		for range 2 * maxCommitting {
-			crowd.Go(func() {
-				if _, err := s.Place(t.Context(), "alice", "v1"); model.CodeOf(err) != model.CodeLockBusy {
-					t.Errorf("%v, want LOCK_BUSY", err)
-				}
-			})
+			crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
 		}
 		synctest.Wait()
 		began := time.Now()

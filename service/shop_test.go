@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,4 +87,10 @@ func newShop(t *testing.T) shop {
 		entries.Close(context.Background())
 	})
 	return s
+}
+
+// inShop runs a test in a shop, on a clock of its own.
+func inShop(t *testing.T, test func(*testing.T, shop)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newShop(t)) })
 }

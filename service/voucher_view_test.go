@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -60,34 +61,31 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 		"closed":   {func(s hotShop) { s.sale.State = model.CopyClosed }, 7, model.PhaseLive, 0},
 		"away":     {func(s hotShop) { s.hot.Down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				vouchers, _, s := newShelf(t)
-				tt.prepare(s)
-				v, err := vouchers.Get(t.Context(), "v1", false)
-				if err != nil || v.Remaining != tt.remaining || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
-					t.Errorf("%+v, %v", v, err)
-				}
-				for _, phase := range model.Phases() {
-					page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
-					if err != nil || page.Items == nil {
-						t.Errorf("%+v, %v", page, err)
-					}
-					if shown := len(page.Items) == 1; s.sale.State == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
-						t.Errorf("asked for %s, shown %v", phase, shown)
-					}
-				}
-				page, err := vouchers.List(t.Context(), model.VoucherQuery{})
-				if err != nil || len(page.Items) != 1 || page.Items[0].Remaining != tt.remaining || page.Items[0].Phase != tt.phase {
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			vouchers, _, s := newShelf(t)
+			tt.prepare(s)
+			v, err := vouchers.Get(t.Context(), "v1", false)
+			if err != nil || v.Remaining != tt.remaining || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
+				t.Errorf("%+v, %v", v, err)
+			}
+			for _, phase := range model.Phases() {
+				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
+				if err != nil || page.Items == nil {
 					t.Errorf("%+v, %v", page, err)
 				}
-				stats, err := vouchers.Stats(t.Context(), "v1")
-				if err != nil || stats.Reserved != tt.reserved || stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
-					stats.Remaining != tt.remaining || stats.Sold != 3 || stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
-					t.Errorf("%+v, %v", stats, err)
+				if shown := len(page.Items) == 1; s.sale.State == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
+					t.Errorf("asked for %s, shown %v", phase, shown)
 				}
-			})
+			}
+			page, err := vouchers.List(t.Context(), model.VoucherQuery{})
+			if err != nil || len(page.Items) != 1 || page.Items[0].Remaining != tt.remaining || page.Items[0].Phase != tt.phase {
+				t.Errorf("%+v, %v", page, err)
+			}
+			stats, err := vouchers.Stats(t.Context(), "v1")
+			if err != nil || stats.Reserved != tt.reserved || stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
+				stats.Remaining != tt.remaining || stats.Sold != 3 || stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
+				t.Errorf("%+v, %v", stats, err)
+			}
 		})
 	}
 }
@@ -96,13 +94,9 @@ func TestViewNeedsTheDatabaseAndKnowsWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, _, s := newShelf(t)
-		if _, err := vouchers.Get(t.Context(), "v2", true); model.CodeOf(err) != model.CodeNotFound {
-			t.Errorf("%v, want NOT_FOUND", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
 		s.table.Fail(model.Unavailable("gone", nil))
-		if _, err := vouchers.Get(t.Context(), "v1", true); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("%v, want UNAVAILABLE", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -15,34 +16,28 @@ import (
 func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 	t.Parallel()
 	for name, state := range map[string]model.CopyState{"open": model.CopyOpen, "closed": model.CopyClosed} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				placed := s.buys(t, "alice")
-				r := s.sale.Now().Pending[placed.ID]
-				time.AfterFunc(350*time.Millisecond, func() { s.hot.With(func() { s.sale.State = state }) })
-				time.AfterFunc(700*time.Millisecond, func() {
-					row := r.Order
-					row.Status = model.OrderUnpaid
-					s.rows.put(row) // an open copy goes on to name the order
-					s.hot.Tell("other.v1", placed.ID)
-				})
-				began := time.Now()
-				order, err := s.Get(t.Context(), "alice", placed.ID, 10*time.Second)
-				if err != nil || order.Status != model.OrderUnpaid {
-					t.Errorf("%+v, %v", order, err)
-				}
-				if took := time.Since(began); took > 710*time.Millisecond {
-					t.Errorf("woken after %v, the commit was after 700 ms", took)
-				}
-				if n := s.rows.queries.Load(); n != 1 {
-					t.Errorf("%d queries, want the one for the row", n)
-				}
-				if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
-					t.Errorf("%d are waiting still", s.seller.waiters.count)
-				}
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			placed := s.buys(t, "alice")
+			r := s.sale.Now().Pending[placed.ID]
+			time.AfterFunc(350*time.Millisecond, func() { s.hot.With(func() { s.sale.State = state }) })
+			time.AfterFunc(700*time.Millisecond, func() {
+				row := r.Order
+				row.Status = model.OrderUnpaid
+				s.rows.put(row) // an open copy goes on to name the order
+				s.hot.Tell("other.v1", placed.ID)
 			})
+			began := time.Now()
+			order, err := s.Get(t.Context(), "alice", placed.ID, 10*time.Second)
+			if err != nil || order.Status != model.OrderUnpaid {
+				t.Errorf("%+v, %v", order, err)
+			}
+			if took := time.Since(began); took > 710*time.Millisecond {
+				t.Errorf("woken after %v, the commit was after 700 ms", took)
+			}
+			testserver.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
+			if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
+				t.Errorf("%d are waiting still", s.seller.waiters.count)
+			}
 		})
 	}
 }
@@ -51,36 +46,29 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 func TestWaitWithoutMessages(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]int{"lost": maxWaiters, "too many wait": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				s.seller.waiters.limit = limit
-				placed := s.buys(t, "alice")
-				time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Now().Pending[placed.ID]) })
-				began := time.Now()
-				order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
-				if err != nil || order.Status != model.OrderUnpaid {
-					t.Errorf("%+v, %v", order, err)
-				}
-				if took := time.Since(began); took > 6100*time.Millisecond {
-					t.Errorf("found after %v", took)
-				}
-				if n := s.rows.queries.Load(); n != 1 {
-					t.Errorf("the database was asked %d times", n)
-				}
-				if n := s.hot.Calls("Pending"); n > 8 {
-					t.Errorf("the hot copy was asked %d times in 6 s", n)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.seller.waiters.limit = limit
+			placed := s.buys(t, "alice")
+			time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Now().Pending[placed.ID]) })
+			began := time.Now()
+			order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
+			if err != nil || order.Status != model.OrderUnpaid {
+				t.Errorf("%+v, %v", order, err)
+			}
+			if took := time.Since(began); took > 6100*time.Millisecond {
+				t.Errorf("found after %v", took)
+			}
+			testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
+			if n := s.hot.Calls("Pending"); n > 8 {
+				t.Errorf("the hot copy was asked %d times in 6 s", n)
+			}
 		})
 	}
 }
 
 func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		time.AfterFunc(100*time.Millisecond, func() {
 			s.persist(s.sale.Now().Pending[placed.ID])
@@ -113,21 +101,17 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 			})
 		}, 3 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newHotShop(t, nil)
-				placed := s.buys(t, "alice")
-				tt.prepare(s)
-				began := time.Now()
-				order, err := s.Get(t.Context(), "alice", placed.ID, tt.asked)
-				if err != nil || order.Status != model.OrderProcessing || order.ID != placed.ID {
-					t.Errorf("%+v, %v", order, err)
-				}
-				if took := time.Since(began); took < tt.after || took > tt.after+10*time.Millisecond {
-					t.Errorf("answered after %v, want %v", took, tt.after)
-				}
-			})
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			placed := s.buys(t, "alice")
+			tt.prepare(s)
+			began := time.Now()
+			order, err := s.Get(t.Context(), "alice", placed.ID, tt.asked)
+			if err != nil || order.Status != model.OrderProcessing || order.ID != placed.ID {
+				t.Errorf("%+v, %v", order, err)
+			}
+			if took := time.Since(began); took < tt.after || took > tt.after+10*time.Millisecond {
+				t.Errorf("answered after %v, want %v", took, tt.after)
+			}
 		})
 	}
 }
@@ -135,8 +119,7 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 // Settled while the copy was closed, and the message lost: the wait's end tells.
 func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		time.AfterFunc(500*time.Millisecond, func() {
 			s.persist(s.sale.Now().Pending[placed.ID])
@@ -146,17 +129,14 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 		if err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)
 		}
-		if n := s.rows.queries.Load(); n != 1 {
-			t.Errorf("the database was asked %d times", n)
-		}
+		testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 	})
 }
 
 // Thousands who wait for a batch share their queries.
 func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.hot.With(func() { s.sale.Voucher.Stock = 1000 })
 		var crowd sync.WaitGroup
 		var ids []string

@@ -53,6 +53,14 @@ func Value[T any](value T, err error) func(testing.TB) T {
 // ErrorOf is the error of a call whose value does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
 
+// Equal checks that something is what it has to be.
+func Equal[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
 // Volley runs n calls at the same instant, and returns when all are done.
 func Volley(n int, call func(i int)) {
 	gun := make(chan struct{})
