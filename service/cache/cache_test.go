@@ -17,44 +17,50 @@ import (
 	"seckill/service/servicetest"
 )
 
-func newCache(t *testing.T, db *servicetest.Table) *Vouchers {
+// inCache runs a test on a cache of a database's voucher, on a clock of its own.
+func inCache(t *testing.T, test func(*testing.T, *servicetest.Table, *Vouchers)) {
 	t.Helper()
-	c := testserver.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
-	return c
-}
-
-func refusal(t *testing.T, c *Vouchers, userID string) error {
-	t.Helper()
-	held, err := c.entry(t.Context(), "v1")
-	if err != nil {
-		t.Fatalf("entry: %v", err)
-	}
-	return held.refusal(userID, time.Now())
-}
-
-func TestConcurrentRequestsShareOneReading(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := servicetest.NewTable()
 		c := newCache(t, db)
 		defer c.Close(context.Background())
+		test(t, db, c)
+	})
+}
+
+func newCache(t *testing.T, db Database) *Vouchers {
+	t.Helper()
+	return testserver.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+}
+
+func refusal(t *testing.T, c *Vouchers, userID string) error {
+	t.Helper()
+	return testserver.Value(c.entry(t.Context(), "v1"))(t).refusal(userID, time.Now())
+}
+
+// hears checks what a user is told from memory: a code, or nothing.
+func hears(t *testing.T, c *Vouchers, when, userID string, want model.Code) {
+	t.Helper()
+	if err := refusal(t, c, userID); (err == nil) != (want == "") || err != nil && model.CodeOf(err) != want {
+		t.Errorf("%s: %s was told %v from memory, want %q", when, userID, err, want)
+	}
+}
+
+func TestConcurrentRequestsShareOneReading(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() { _ = refusal(t, c, "u") })
 		}
 		wg.Wait()
-		if n := db.Queries.Load(); n != 1 {
-			t.Errorf("%d queries for 100 concurrent requests", n)
-		}
+		testserver.Equal(t, "queries for 100 concurrent requests", db.Queries.Load(), 1)
 	})
 }
 
 func TestChangeIsObeyedWithinASecondThoughEveryMessageIsLost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
-		c := newCache(t, db)
-		defer c.Close(context.Background())
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		for _, idle := range []time.Duration{10 * time.Millisecond, 2 * time.Second} { // busy and quiet
 			_ = refusal(t, c, "u")
 			db.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
@@ -62,43 +68,31 @@ func TestChangeIsObeyedWithinASecondThoughEveryMessageIsLost(t *testing.T) {
 				_ = refusal(t, c, "u")
 				<-time.After(idle)
 			}
-			if err := refusal(t, c, "u"); model.CodeOf(err) != model.CodePaused {
-				t.Errorf("a second after the pause: %v", err)
-			}
+			hears(t, c, "a second after the pause", "u", model.CodePaused)
 			db.Change(func(v *model.Voucher) { v.State = model.VoucherPublished })
 			<-time.After(time.Second)
-			if err := refusal(t, c, "u"); err != nil {
-				t.Errorf("a second after the pause ended: %v", err)
-			}
+			hears(t, c, "a second after the pause ended", "u", "")
 		}
 	})
 }
 
 func TestDropIsObeyedAtOnceAlsoByAReadingUnderWay(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
-		c := newCache(t, db)
-		defer c.Close(context.Background())
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		done := make(chan error)
 		go func() { done <- refusal(t, c, "u") }()
 		synctest.Wait() // the reading has seen the voucher published, and is on its way
 		db.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
 		c.Drop("v1")
 		<-time.After(time.Microsecond)
-		if err := refusal(t, c, "u"); model.CodeOf(err) != model.CodePaused {
-			t.Errorf("after the drop: %v, want PAUSED", err)
-		}
+		hears(t, c, "after the drop", "u", model.CodePaused)
 		<-done
 	})
 }
 
 func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
-		c := newCache(t, db)
-		defer c.Close(context.Background())
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		_ = refusal(t, c, "u")
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
 		for i := range 10 {
@@ -108,53 +102,35 @@ func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		c.SoldOut("v1")
 		<-time.After(time.Microsecond)
 		for _, winner := range db.Users {
-			if err := refusal(t, c, winner); err != nil {
-				t.Errorf("a winner was told %v from memory", err)
-			}
+			hears(t, c, "sold out", winner, "")
 		}
-		if err := refusal(t, c, "loser"); model.CodeOf(err) != model.CodeSoldOut {
-			t.Errorf("a loser was told %v, want SOLD_OUT", err)
-		}
+		hears(t, c, "sold out", "loser", model.CodeSoldOut)
 		for range 50 { // the copy is read anew again and again, its buyers once
 			<-time.After(100 * time.Millisecond)
 			_ = refusal(t, c, "loser")
 		}
-		if n := db.BuyersRead.Load(); n != 1 {
-			t.Errorf("the buyers were read %d times though nothing changed", n)
-		}
+		testserver.Equal(t, "readings of the buyers, though nothing changed", db.BuyersRead.Load(), 1)
 		db.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 15, 5 })
 		<-time.After(time.Second)
-		if err := refusal(t, c, "loser"); err != nil {
-			t.Errorf("a second after the restock: %v", err)
-		}
+		hears(t, c, "a second after the restock", "loser", "")
 	})
 }
 
 func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
-		c := newCache(t, db)
-		defer c.Close(context.Background())
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		_ = refusal(t, c, "u")
 		db.Fail(model.Unavailable("gone", nil))
 		<-time.After(time.Second)
-		if _, err := c.entry(t.Context(), "v1"); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("copy = %v, want UNAVAILABLE", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		db.Fail(nil)
-		if _, err := c.entry(t.Context(), "v1"); err != nil {
-			t.Errorf("after the database is back: %v", err)
-		}
+		testserver.Must(t, testserver.ErrorOf(c.entry(t.Context(), "v1"))) // the database is back
 	})
 }
 
 func TestReadNeverAnswersFromACopy(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
-		c := newCache(t, db)
-		defer c.Close(context.Background())
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		for sold := range int64(10) {
 			v, err := c.Read(t.Context(), "v1")
 			if err != nil || v.Remaining != 10-sold {
@@ -162,9 +138,7 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 			}
 			db.Change(func(v *model.Voucher) { v.Remaining-- })
 		}
-		if _, err := c.Read(t.Context(), "unknown"); model.CodeOf(err) != model.CodeNotFound {
-			t.Errorf("unknown voucher: %v", err)
-		}
+		servicetest.WantCode(t, testserver.ErrorOf(c.Read(t.Context(), "unknown")), model.CodeNotFound)
 	})
 }
 
@@ -172,13 +146,10 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 // everybody takes the whole road, and nobody waits for it.
 func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := servicetest.NewTable()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
 		db.Users = []string{"winner"}
 		db.BuyersTook = 10 * time.Second
-		c := newCache(t, db)
-		defer c.Close(context.Background())
 		for began := time.Now(); time.Since(began) < 9*time.Second; <-time.After(50 * time.Millisecond) {
 			asked := time.Now()
 			if err := refusal(t, c, "loser"); err != nil {
@@ -189,15 +160,9 @@ func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 			}
 		}
 		<-time.After(2 * time.Second)
-		if err := refusal(t, c, "loser"); model.CodeOf(err) != model.CodeSoldOut {
-			t.Errorf("a loser was told %v, want SOLD_OUT", err)
-		}
-		if err := refusal(t, c, "winner"); err != nil {
-			t.Errorf("a winner was told %v from memory", err)
-		}
-		if n := db.BuyersRead.Load(); n != 1 {
-			t.Errorf("the buyers were read %d times", n)
-		}
+		hears(t, c, "sold out", "loser", model.CodeSoldOut)
+		hears(t, c, "sold out", "winner", "")
+		testserver.Equal(t, "readings of the buyers", db.BuyersRead.Load(), 1)
 	})
 }
 
@@ -206,7 +171,7 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := servicetest.NewTable()
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
-		c := testserver.Value(OfDatabase(noBuyers{db}, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+		c := newCache(t, noBuyers{db})
 		defer c.Close(context.Background())
 		for range 100 {
 			if err := refusal(t, c, "anybody"); err != nil {
