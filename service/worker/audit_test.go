@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
@@ -32,39 +31,34 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 		"another stock":      {func(s *stage) { s.hot().Voucher.Stock = 11 }, "-"},
 		"a database too low": {func(s *stage) { s.voucher.Remaining = 8 }, "-"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				for i := range 20 {
-					s.voucher.Stock++
-					s.voucher.Remaining++
-					s.hot().Voucher.Stock++
-					s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
-				}
-				tt.spoil(s)
-				<-time.After(time.Minute) // nothing is young any more
-				audit := testserver.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
-				if audit.Balanced != (tt.found == "") {
-					t.Errorf("balanced %v: %+v", audit.Balanced, audit)
-				}
-				if named := tt.found != "" && tt.found != "-"; named != (len(audit.Drift) == 1) {
-					t.Fatalf("drift: %+v", audit.Drift)
-				} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
-					t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
-				}
-				if audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers != int64(len(s.hot().Of(1).Pending)) {
-					t.Errorf("redis: %+v", audit.Redis)
-				}
-			})
+		onStages(t, name, func(t *testing.T, s *stage) {
+			for i := range 20 {
+				s.voucher.Stock++
+				s.voucher.Remaining++
+				s.hot().Voucher.Stock++
+				s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
+			}
+			tt.spoil(s)
+			<-time.After(time.Minute) // nothing is young any more
+			audit := testserver.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
+			if audit.Balanced != (tt.found == "") {
+				t.Errorf("balanced %v: %+v", audit.Balanced, audit)
+			}
+			if named := tt.found != "" && tt.found != "-"; named != (len(audit.Drift) == 1) {
+				t.Fatalf("drift: %+v", audit.Drift)
+			} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
+				t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
+			}
+			if audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers != int64(len(s.hot().Of(1).Pending)) {
+				t.Errorf("redis: %+v", audit.Redis)
+			}
 		})
 	}
 }
 
 func TestAuditLeavesOutWhatIsYoung(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
@@ -107,8 +101,7 @@ func TestAuditIsUnavailableWithoutRedisOrTheQueue(t *testing.T) {
 
 func TestRepair(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		delete(s.hot().Of(1).Marks, "u1")
 		s.sell("o2", "u2")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
@@ -46,8 +45,7 @@ func (s *stage) lookWithout(t *testing.T) {
 
 func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1") // its publisher dies
 		<-time.After(time.Minute)
 		s.lookWithout(t)
@@ -64,8 +62,7 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 
 func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.redis.Away["v0"] = errNode
 		s.outbox = append(s.outbox, model.Release{ID: 1, OrderID: "x", VoucherID: "v0", UserID: "u"})
 		s.sell("o1", "u1")
@@ -96,8 +93,7 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 
 func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		for _, id := range []string{"v0", "v1"} {
 			s.intents = append(s.intents, model.StockIntent{VoucherID: id, Stock: 5, Revision: 1, CreatedAt: time.Now()})
 		}
@@ -117,8 +113,7 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 // in which it must be published.
 func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1")
 		<-time.After(time.Minute)
 		r := s.employ(servicetest.NewLocks()).Reconciler

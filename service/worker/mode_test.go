@@ -13,12 +13,12 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestModeWatcher(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		w := NewModeWatcher(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
 		if w.Selling() == nil || w.Probe(t.Context()) == nil {
 			t.Error("it sells without knowing the mode")
@@ -31,17 +31,13 @@ func TestModeWatcher(t *testing.T) {
 		testserver.Must(t, errors.Join(w.Selling(), w.Probe(t.Context())))
 		s.fail("mode.read", errors.New("the database is away"))
 		<-time.After(time.Minute)
-		if err := w.Selling(); err != nil {
-			t.Errorf("async must sell on without the database: %v", err)
-		}
+		testserver.Must(t, w.Selling()) // async must sell on without the database
 		s.fail("mode.read", nil)
 		s.mu.Lock()
 		s.mode.SwitchingTo = model.ModeSync
 		s.mu.Unlock()
 		<-time.After(400 * time.Millisecond)
-		if model.CodeOf(w.Selling()) != model.CodeUnavailable {
-			t.Error("it sells while the mode is switched")
-		}
+		servicetest.WantCode(t, w.Selling(), model.CodeUnavailable) // the mode is being switched
 		s.mu.Lock()
 		s.mode = model.ModeRecord{Mode: model.ModeSync}
 		s.mu.Unlock()
@@ -71,8 +67,7 @@ func (l longOver) Watched(context.Context) ([]model.EpochRecord, error) { return
 // copy must not be taken then for what it was.
 func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		switcher := s.switcher()
 		switcher.Epochs = longOver{dbSide{s}}
@@ -80,15 +75,13 @@ func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
 		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid} // sold in sync
 		s.voucher.Remaining--
 		testserver.Must(t, switcher.Switch(t.Context(), model.ModeAsync))
-		s.reconcileFor(t, 10*time.Second)
-		s.balanced(t)
+		s.settles(t, 10*time.Second)
 	})
 }
 
 func TestSwitchIsNotEndedByARebuildThatWasQuicker(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1") // never published
 		s.on["db.close"] = func() error {
 			s.mu.Lock()
@@ -107,8 +100,7 @@ func TestSwitchIsNotEndedByARebuildThatWasQuicker(t *testing.T) {
 // the database takes it away.
 func TestSwitchWaitsForTheRowOfTheMode(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		began := time.Now()
 		s.on["mode.finish"] = func() error {
 			<-time.After(5 * time.Second)
@@ -121,9 +113,7 @@ func TestSwitchWaitsForTheRowOfTheMode(t *testing.T) {
 			t.Errorf("%v, %+v", err, s.mode)
 		}
 		s.fail("mode.finish", model.Unavailable("The database does not answer.", nil))
-		if err := s.switchTo(t, model.ModeAsync); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("it goes on for ever: %v", err)
-		}
+		servicetest.WantCode(t, s.switchTo(t, model.ModeAsync), model.CodeUnavailable) // it does not go on for ever
 	})
 }
 
@@ -150,37 +140,31 @@ func (s *stage) switchTo(t *testing.T, mode model.OrderMode) error {
 func TestSwitchLosesNoOrder(t *testing.T) {
 	t.Parallel()
 	for _, dies := range []string{"", "db.watched", "db.close", "hot.close", "queue.backlog", "db.find", "mode.finish"} {
-		t.Run("dies at "+dies, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.sell("o1", "u1")
-				s.publish(s.admit("o2", "u2"), s.admit("o3", "u3")) // queued
-				late := s.admit("o4", "u4")                         // never published
-				if dies != "" {
-					s.fail(dies, errors.New("killed"))
-					if err := s.switchTo(t, model.ModeSync); err == nil {
-						t.Fatal("no error")
-					}
-					s.on = map[string]func() error{}
+		onStages(t, "dies at "+dies, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.publish(s.admit("o2", "u2"), s.admit("o3", "u3")) // queued
+			late := s.admit("o4", "u4")                         // never published
+			if dies != "" {
+				s.fail(dies, errors.New("killed"))
+				if err := s.switchTo(t, model.ModeSync); err == nil {
+					t.Fatal("no error")
 				}
-				testserver.Must(t, s.switchTo(t, model.ModeSync))
-				if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
-					t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
+				s.on = map[string]func() error{}
+			}
+			testserver.Must(t, s.switchTo(t, model.ModeSync))
+			if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
+				t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
+			}
+			for i := range 4 {
+				if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {
+					t.Errorf("%s: %+v", id, s.rows[id])
 				}
-				for i := range 4 {
-					if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {
-						t.Errorf("%s: %+v", id, s.rows[id])
-					}
-				}
-				s.publish(late) // its publisher was slow, and has told nobody 202
-				testserver.Must(t, s.switchTo(t, model.ModeAsync))
-				s.work(t)
-				s.balanced(t)
-				if s.voucher.Remaining != 6 {
-					t.Errorf("%d remain", s.voucher.Remaining)
-				}
-			})
+			}
+			s.publish(late) // its publisher was slow, and has told nobody 202
+			testserver.Must(t, s.switchTo(t, model.ModeAsync))
+			s.work(t)
+			s.balanced(t)
+			testserver.Equal(t, "what remains", s.voucher.Remaining, 6)
 		})
 	}
 }

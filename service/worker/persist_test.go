@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
@@ -17,17 +16,15 @@ import (
 func TestPersistedOrdersAreSettled(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	for i := range 5 {
-		s.publish(s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	for _, r := range s.admits(5) {
+		s.publish(r)
 	}
 	s.work(t)
 	if s.count("hot.settle") != 1 || s.count("db.persist") != 1 {
 		t.Errorf("%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
 	}
 	s.balanced(t)
-	if len(s.messages) != 0 {
-		t.Errorf("%d messages are left", len(s.messages))
-	}
+	testserver.Equal(t, "messages that are left", len(s.messages), 0)
 }
 
 func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
@@ -61,10 +58,7 @@ func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.voucher.Stock, s.voucher.Remaining, s.hot().Voucher.Stock = 500, 500, 500
-	var batch []model.Reservation
-	for i := range 500 {
-		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
-	}
+	batch := s.admits(500)
 	s.poison["o317"] = true
 	s.publish(batch...)
 	s.work(t)
@@ -78,9 +72,7 @@ func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
 		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
 	}
-	if n := servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"); n != 1 {
-		t.Errorf("%v failed orders are counted", n)
-	}
+	testserver.Equal(t, "failed orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"), 1)
 }
 
 func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
@@ -134,18 +126,13 @@ func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.fail("db.persist", fmt.Errorf("insert: %w", errData))
-	var batch []model.Reservation
-	for i := range 100 {
-		batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
-	}
+	batch := s.admits(100)
 	for _, verdict := range s.Persister.Persist(t.Context(), batch) {
 		if verdict == nil {
 			t.Fatal("an order was taken from the queue and is nowhere")
 		}
 	}
-	if len(s.letters) != 0 {
-		t.Errorf("%d orders were buried", len(s.letters))
-	}
+	testserver.Equal(t, "orders buried", len(s.letters), 0)
 }
 
 func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
@@ -180,35 +167,25 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 			}
 		}, model.ReasonAlreadyOrdered, 5},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				tt.stale(s)
-				var reserved []model.Reservation
-				for i := range 5 {
-					reserved = append(reserved, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
-				}
-				s.publish(reserved...)
-				s.work(t)
-				if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
-					t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
-				}
-				if s.rows["o4"].Reason != tt.reason {
-					t.Errorf("%+v", s.rows["o4"])
-				}
-				s.reconcileFor(t, 10*time.Second)
-				s.balanced(t)
-				if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
-					t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
-				}
-				s.publish(reserved...) // late, and of an epoch that is gone
-				s.work(t)
-				s.reconcileFor(t, 10*time.Second)
-				if s.balanced(t); s.hot().Epoch != 2 {
-					t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch)
-				}
-			})
+		onStages(t, name, func(t *testing.T, s *stage) {
+			tt.stale(s)
+			reserved := s.admits(5)
+			s.publish(reserved...)
+			s.work(t)
+			if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
+				t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
+			}
+			testserver.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
+			s.settles(t, 10*time.Second)
+			if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
+				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
+			}
+			s.publish(reserved...) // late, and of an epoch that is gone
+			s.work(t)
+			s.reconcileFor(t, 10*time.Second)
+			if s.balanced(t); s.hot().Epoch != 2 {
+				t.Errorf("what came late caused a rebuild: epoch %d", s.hot().Epoch)
+			}
 		})
 	}
 }
@@ -217,8 +194,7 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 // next copy: a refusal and a rebuild, and no series of them.
 func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o0", "u0")
 		s.voucher.Remaining = 2 // of 9
 		buy := func(from, to int) (admitted int) {
@@ -238,17 +214,13 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		if s.hot().Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
 			t.Errorf("epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
 		}
-		if n := buy(4, 9); n != 0 {
-			t.Errorf("%d were admitted to units that are not there", n)
-		}
+		testserver.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || audit.Balanced {
 			t.Errorf("the audit does not name it: %+v, %v", audit, err)
 		}
 		s.reconcileFor(t, time.Minute)
-		if s.hot().Epoch != 2 {
-			t.Errorf("rebuilt again: epoch %d", s.hot().Epoch)
-		}
+		testserver.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
 	})
 }
 
@@ -270,8 +242,7 @@ func TestALateMessageRevivesNothing(t *testing.T) {
 
 func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.fail("hot.settle", model.Unavailable("away", nil))
 		s.fail("hot.release", model.Unavailable("away", nil))
 		s.publish(s.admit("o1", "u1"))
@@ -280,7 +251,6 @@ func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
 			t.Errorf("%d messages, %+v", len(s.messages), s.rows["o1"])
 		}
 		s.on = map[string]func() error{}
-		s.reconcileFor(t, 10*time.Second)
-		s.balanced(t)
+		s.settles(t, 10*time.Second)
 	})
 }

@@ -204,7 +204,5 @@ func TestLeftoversOnRealServers(t *testing.T) {
 	must(t, err)
 	await(t, "what is left is settled", 30*time.Second, b.quiet(t, v.ID))
 	b.balanced(t, v.ID, 59)
-	if left := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining; left != 41 {
-		t.Errorf("%d remain in Redis, want 41", left)
-	}
+	testserver.Equal(t, "what remains in Redis", testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 41)
 }

@@ -8,17 +8,16 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
@@ -39,8 +38,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 // looked at, and the snapshot is taken after the queue was worked off.
 func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.publish(s.admit("o1", "u1"))
 		s.steps = nil
 		done := make(chan error, 1)
@@ -49,9 +47,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		if s.hot().State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
 			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
 		}
-		if n := s.count("db.progress"); n != 2 {
-			t.Errorf("%d signs of life in 2.5 s", n)
-		}
+		testserver.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
 		s.work(t)
 		testserver.Must(t, <-done)
 		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
@@ -71,8 +67,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 // unit over a rebuild, and is an order in the end.
 func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o0", "u0")
 		s.admit("o1", "u1")
 		s.admit("o2", "u0") // by a copy that had lost his mark
@@ -82,8 +77,7 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
 			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
 		}
-		s.reconcileFor(t, 20*time.Second)
-		s.balanced(t)
+		s.settles(t, 20*time.Second)
 		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonAlreadyOrdered {
 			t.Errorf("%+v, %+v", s.rows["o1"], s.rows["o2"])
 		}
@@ -97,31 +91,26 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 func TestMessagesBehindTheBarrier(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"carried over": false, "lost": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				r := s.admit("o1", "u1")
-				if lost {
-					s.redis.Lose()
-				}
-				s.on["hot.load"] = func() error {
-					s.on["hot.load"] = nil
-					s.publish(r)
-					return nil
-				}
-				testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
-				s.work(t)
-				s.reconcileFor(t, 20*time.Second)
-				s.balanced(t)
-				row := s.rows["o1"]
-				if lost && (row.Reason != model.ReasonSuperseded || s.remaining() != 10) {
-					t.Errorf("%+v, %d remain", row, s.remaining())
-				}
-				if !lost && (!row.Live() || s.remaining() != 9) {
-					t.Errorf("%+v, %d remain", row, s.remaining())
-				}
-			})
+		onStages(t, name, func(t *testing.T, s *stage) {
+			r := s.admit("o1", "u1")
+			if lost {
+				s.redis.Lose()
+			}
+			s.on["hot.load"] = func() error {
+				s.on["hot.load"] = nil
+				s.publish(r)
+				return nil
+			}
+			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			s.work(t)
+			s.settles(t, 20*time.Second)
+			row := s.rows["o1"]
+			if lost && (row.Reason != model.ReasonSuperseded || s.remaining() != 10) {
+				t.Errorf("%+v, %d remain", row, s.remaining())
+			}
+			if !lost && (!row.Live() || s.remaining() != 9) {
+				t.Errorf("%+v, %d remain", row, s.remaining())
+			}
 		})
 	}
 }
@@ -130,32 +119,26 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.close", "db.snapshot", "db.open", "hot.open"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.sell("o1", "u1")
-				s.sell("o2", "u2")
-				s.on[at] = func() error {
-					s.on[at] = nil
-					s.cancel("o1")
-					return nil
-				}
-				testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
-				s.reconcileFor(t, 5*time.Second)
-				s.balanced(t)
-				if s.remaining() != 9 || len(s.outbox) != 0 {
-					t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
-				}
-			})
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.sell("o2", "u2")
+			s.on[at] = func() error {
+				s.on[at] = nil
+				s.cancel("o1")
+				return nil
+			}
+			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			s.settles(t, 5*time.Second)
+			if s.remaining() != 9 || len(s.outbox) != 0 {
+				t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
+			}
 		})
 	}
 }
 
 func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		testserver.Must(t, testserver.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1))) // another process, which dies here
 		s.hot().State = model.CopyClosed
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
@@ -182,28 +165,22 @@ func TestARebuildThatFailsIsRepeated(t *testing.T) {
 		"mode.read", "db.read", "hot.read", "queue.backlog", "db.close", "hot.close", "db.barrier",
 		"hot.load", "db.snapshot", "db.open", "hot.open",
 	} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.sell("o1", "u1")
-				s.admit("o2", "u2")
-				s.fail(at, errors.New("away"))
-				if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err == nil {
-					t.Fatal("no error")
-				}
-				s.on = map[string]func() error{}
-				s.reconcileFor(t, 15*time.Second)
-				s.balanced(t)
-			})
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.admit("o2", "u2")
+			s.fail(at, errors.New("away"))
+			if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err == nil {
+				t.Fatal("no error")
+			}
+			s.on = map[string]func() error{}
+			s.settles(t, 15*time.Second)
 		})
 	}
 }
 
 func TestManyRebuildersOpenOneCopy(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.redis.Lose()
 		s.on["db.close"] = func() error { <-time.After(time.Millisecond); return nil }
@@ -227,32 +204,24 @@ func TestManyRebuildersOpenOneCopy(t *testing.T) {
 
 func TestRequestsAreCoalescedAndBounded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		for i := range 3 * maxRebuildQueue {
 			s.Rebuilder.Request(fmt.Sprint("v", i))
 			s.Rebuilder.Request("v0")
 		}
-		if n := len(s.Rebuilder.waiting); n != maxRebuildQueue {
-			t.Errorf("%d wait", n)
-		}
+		testserver.Equal(t, "wishes that wait", len(s.Rebuilder.waiting), maxRebuildQueue)
 	})
 }
 
 func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.Rebuilder.Request("v1")
 		s.serveRebuilds(t.Context())
-		if s.hot().Epoch != 1 {
-			t.Errorf("epoch %d", s.hot().Epoch)
-		}
+		testserver.Equal(t, "the epoch after a request", s.hot().Epoch, 1)
 		s.Rebuilder.Demand("v1")
 		s.serveRebuilds(t.Context())
-		if s.hot().Epoch != 2 {
-			t.Errorf("epoch %d after a demand", s.hot().Epoch)
-		}
+		testserver.Equal(t, "the epoch after a demand", s.hot().Epoch, 2)
 	})
 }
 
@@ -285,16 +254,14 @@ func TestRebuildsAreServedByUrgency(t *testing.T) {
 // A queue that lost its messages would be waited for until the end of time.
 func TestAnotherQueueEndsTheWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.publish(s.admit("o1", "u1"))
 		s.on["db.barrier"] = func() error { s.messages, s.last = nil, 0; return nil }
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err == nil {
 			t.Error("no error")
 		}
 		s.on = map[string]func() error{}
-		s.reconcileFor(t, 20*time.Second)
-		s.balanced(t)
+		s.settles(t, 20*time.Second)
 		if !s.rows["o1"].Live() {
 			t.Error("the order is lost")
 		}
@@ -305,9 +272,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.mode.SwitchingTo = model.ModeSync
-	if err := s.Rebuilder.Begin(t.Context(), "v1"); model.CodeOf(err) != model.CodeConflict {
-		t.Errorf("%v, want CONFLICT", err)
-	}
+	servicetest.WantCode(t, s.Rebuilder.Begin(t.Context(), "v1"), model.CodeConflict)
 	if s.record.Epoch != 1 || s.hot().State != model.CopyOpen {
 		t.Error("something was closed")
 	}
@@ -342,8 +307,7 @@ func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
 // carried out without the reconciler's help.
 func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.publish(s.admit("o1", "u1"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
@@ -367,14 +331,12 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 // whose process has died must not look alive until the clock has caught up.
 func TestADeadRebuildIsTakenOverWhenTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.record.Epoch++ // closed by the one that died
 		s.hot().State = model.CopyClosed
 		later := time.Now().Add(time.Hour)
 		s.record.Progress = &later
-		s.reconcileFor(t, 20*time.Second)
-		s.balanced(t)
+		s.settles(t, 20*time.Second)
 	})
 }

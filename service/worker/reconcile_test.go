@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"seckill/internal/poll"
@@ -59,20 +58,15 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 		},
 		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.redis.Lose() },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				leave(s)
-				s.reconcileFor(t, 30*time.Second)
-				s.balanced(t)
-				if len(s.outbox) != 0 || len(s.intents) != 0 {
-					t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
-				}
-				if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
-					t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
-				}
-			})
+		onStages(t, name, func(t *testing.T, s *stage) {
+			leave(s)
+			s.settles(t, 30*time.Second)
+			if len(s.outbox) != 0 || len(s.intents) != 0 {
+				t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
+			}
+			if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
+				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
+			}
 		})
 	}
 }
@@ -80,21 +74,14 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 // A slow worker must not be fed its own backlog twice.
 func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		var batch []model.Reservation
-		for i := range 5 {
-			batch = append(batch, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
-		}
+	onStage(t, func(t *testing.T, s *stage) {
+		batch := s.admits(5)
 		s.publish(batch...)
 		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
 		s.reconcileFor(t, time.Minute)
-		if n := s.count("queue.publish"); n != 0 {
-			t.Errorf("%d messages were published again while theirs waited", n)
-		}
+		testserver.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
 		s.on = map[string]func() error{}
-		s.reconcileFor(t, longestProbe+time.Second)
-		s.balanced(t)
+		s.settles(t, longestProbe+time.Second)
 	})
 }
 
@@ -102,8 +89,7 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 // again beside that, and gets its row when there can be one.
 func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.poison["o1"] = true
 		s.fail("db.fail", errData)
 		s.publish(s.admit("o1", "u1"))
@@ -112,22 +98,18 @@ func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 			t.Errorf("%d letters, %d messages were published, %d wait", len(s.letters), s.count("queue.publish"), len(s.messages))
 		}
 		s.fail("db.fail", nil)
-		s.reconcileFor(t, time.Minute)
-		s.balanced(t)
+		s.settles(t, time.Minute)
 	})
 }
 
 // Where a message is lost though its order has only a letter, an operator decides.
 func TestALetterWithoutAMessageIsNotPublishedAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		r := s.admit("o1", "u1")
 		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 		s.reconcileFor(t, time.Minute)
-		if s.count("queue.publish") != 0 {
-			t.Errorf("%d messages", s.count("queue.publish"))
-		}
+		testserver.Equal(t, "messages published", s.count("queue.publish"), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || audit.Balanced || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "o1" {
 			t.Errorf("the audit does not name it: %+v, %v", audit, err)
@@ -180,8 +162,7 @@ func TestALongOutboxIsWorkedOffInTurns(t *testing.T) {
 // and the voucher has it when the sale is extended.
 func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.sell("o2", "u2")
 		s.redis.Lose()
@@ -197,11 +178,8 @@ func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 			t.Errorf("%v, %d releases are left, %d loads", err, len(s.outbox), s.count("hot.load"))
 		}
 		s.voucher.EndAt = time.Now().Add(time.Hour)
-		s.reconcileFor(t, 10*time.Second)
-		s.balanced(t)
-		if s.remaining() != 9 {
-			t.Errorf("%d remain", s.remaining())
-		}
+		s.settles(t, 10*time.Second)
+		testserver.Equal(t, "what remains", s.remaining(), 9)
 	})
 }
 
@@ -210,48 +188,40 @@ func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"db.open", "hot.open"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.sell("o1", "u1")
-				s.redis.Lose()
-				s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
-				s.on[at] = func() error { // the snapshot was taken
-					s.cancel("o1")
-					<-time.After(2 * rebuildAbandoned)
-					s.mu.Lock()
-					delete(s.on, at)
-					s.record.Progress = nil // the process was stopped
-					s.mu.Unlock()
-					return s.Reconciler.outbox.pass(t.Context())
-				}
-				other := newRebuilder(s.parts())
-				err := other.Rebuild(t.Context(), "v1")
-				if len(s.outbox) == 0 && s.hot().State == model.CopyOpen && s.remaining() != 10 {
-					t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
-				}
-				s.voucher.EndAt = time.Now().Add(time.Hour)
-				s.reconcileFor(t, 20*time.Second)
-				s.balanced(t)
-			})
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.sell("o1", "u1")
+			s.redis.Lose()
+			s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
+			s.on[at] = func() error { // the snapshot was taken
+				s.cancel("o1")
+				<-time.After(2 * rebuildAbandoned)
+				s.mu.Lock()
+				delete(s.on, at)
+				s.record.Progress = nil // the process was stopped
+				s.mu.Unlock()
+				return s.Reconciler.outbox.pass(t.Context())
+			}
+			other := newRebuilder(s.parts())
+			err := other.Rebuild(t.Context(), "v1")
+			if len(s.outbox) == 0 && s.hot().State == model.CopyOpen && s.remaining() != 10 {
+				t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
+			}
+			s.voucher.EndAt = time.Now().Add(time.Hour)
+			s.settles(t, 20*time.Second)
 		})
 	}
 }
 
 func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
 		s.admit("o3", "u3")
 		s.reconcileTwice(t, 30*time.Second, 2)
 		s.balanced(t)
-		if s.remaining() != 8 {
-			t.Errorf("%d remain", s.remaining())
-		}
+		testserver.Equal(t, "what remains", s.remaining(), 8)
 	})
 }
 
@@ -266,22 +236,17 @@ func TestDriftIsRepaired(t *testing.T) {
 		"a mark whose order is closed":    {func(s *stage) { s.sell("o1", "u1"); s.cancel("o1"); s.outbox = nil }, false},
 		"a mark that names another order": {func(s *stage) { s.sell("o1", "u1"); s.hot().Of(1).Marks["u1"] = "o9" }, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.sell("o0", "u0")
-				drift.make(s)
-				s.hot().Changes++
-				s.reconcileFor(t, 2*time.Minute)
-				s.balanced(t)
-				if rebuilt := s.hot().Epoch > 1; rebuilt != drift.rebuilt {
-					t.Errorf("epoch %d", s.hot().Epoch)
-				}
-				if s.hot().Epoch > 2 {
-					t.Errorf("rebuilt again and again: epoch %d", s.hot().Epoch)
-				}
-			})
+		onStages(t, name, func(t *testing.T, s *stage) {
+			s.sell("o0", "u0")
+			drift.make(s)
+			s.hot().Changes++
+			s.settles(t, 2*time.Minute)
+			if rebuilt := s.hot().Epoch > 1; rebuilt != drift.rebuilt {
+				t.Errorf("epoch %d", s.hot().Epoch)
+			}
+			if s.hot().Epoch > 2 {
+				t.Errorf("rebuilt again and again: epoch %d", s.hot().Epoch)
+			}
 		})
 	}
 }
@@ -291,35 +256,31 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestDriftIsRepairedInARunningSale(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {
-		t.Run(fmt.Sprint(lost), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.voucher.Stock, s.voucher.Remaining = 1_000_000, 1_000_000
-				s.hot().Voucher.Stock = s.voucher.Stock
-				s.sell("o1", "u1")
-				if lost {
-					delete(s.hot().Of(1).Marks, "u1")
-				}
-				ctx, end := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer end()
-				s.on["hot.pending"] = func() error { s.work(t); return nil } // between two readings of one order
-				var sale sync.WaitGroup
-				sale.Go(func() {
-					for n := 0; ctx.Err() == nil; n++ {
-						s.publish(s.admit(fmt.Sprint("sale", n), fmt.Sprint("buyer", n)))
-						poll.Pause(ctx, 7*time.Second) // its worker is slow
-						s.work(t)
-					}
-				})
-				rec, reb := s.Reconciler, s.Rebuilder
-				sale.Go(func() { rec.Run(ctx) })
-				sale.Go(func() { reb.Run(ctx) })
-				sale.Wait()
-				if rebuilt := s.hot().Epoch > 1; rebuilt != lost || s.hot().Epoch > 2 {
-					t.Errorf("epoch %d", s.hot().Epoch)
+		onStages(t, fmt.Sprint(lost), func(t *testing.T, s *stage) {
+			s.voucher.Stock, s.voucher.Remaining = 1_000_000, 1_000_000
+			s.hot().Voucher.Stock = s.voucher.Stock
+			s.sell("o1", "u1")
+			if lost {
+				delete(s.hot().Of(1).Marks, "u1")
+			}
+			ctx, end := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer end()
+			s.on["hot.pending"] = func() error { s.work(t); return nil } // between two readings of one order
+			var sale sync.WaitGroup
+			sale.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					s.publish(s.admit(fmt.Sprint("sale", n), fmt.Sprint("buyer", n)))
+					poll.Pause(ctx, 7*time.Second) // its worker is slow
+					s.work(t)
 				}
 			})
+			rec, reb := s.Reconciler, s.Rebuilder
+			sale.Go(func() { rec.Run(ctx) })
+			sale.Go(func() { reb.Run(ctx) })
+			sale.Wait()
+			if rebuilt := s.hot().Epoch > 1; rebuilt != lost || s.hot().Epoch > 2 {
+				t.Errorf("epoch %d", s.hot().Epoch)
+			}
 		})
 	}
 }
@@ -327,17 +288,14 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 // An election that cannot be held, and a lock that is lost, end nothing for good.
 func TestTheReconcilerIsElectedAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		locks := &servicetest.Locks{Held: map[string]bool{}, Err: errors.New("away")}
 		r := s.employ(locks).Reconciler
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()
 		<-time.After(3 * time.Second)
-		if s.count("db.watched") != 0 {
-			t.Error("it reconciled without a lock")
-		}
+		testserver.Equal(t, "sweeps without a lock", s.count("db.watched"), 0)
 		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
 		<-time.After(5 * time.Second)
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
@@ -347,23 +305,18 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 		}
 		cancel()
 		<-done
-		if locks.Taken.Load() != locks.Released.Load() {
-			t.Errorf("%d locks taken, %d given back", locks.Taken.Load(), locks.Released.Load())
-		}
+		testserver.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
 	})
 }
 
 func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		s.cancel("o1")
 		s.fail("queue.backlog", errors.New("away"))
 		s.reconcileFor(t, 5*time.Second)
-		if s.remaining() != 10 {
-			t.Errorf("%d remain", s.remaining())
-		}
+		testserver.Equal(t, "what remains", s.remaining(), 10)
 	})
 }
 
@@ -371,8 +324,7 @@ func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 // was reserved before, and left by a process that died, becomes an order all the same.
 func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1") // and never published
 		go func() {
 			<-time.After(3 * time.Second) // after the first sweep
@@ -380,8 +332,7 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 			defer s.mu.Unlock()
 			s.unwatched = true
 		}()
-		s.reconcileFor(t, 20*time.Second)
-		s.balanced(t)
+		s.settles(t, 20*time.Second)
 		if !s.rows["o1"].Live() {
 			t.Errorf("%+v", s.rows["o1"])
 		}
@@ -394,18 +345,13 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		time.Millisecond: sweepEvery, 40 * time.Millisecond: 8 * time.Second, time.Minute: sweepRestMost,
 	} {
-		if got := rest(took, sweepShare, sweepEvery, sweepRestMost); got != want {
-			t.Errorf("%v behind %v, want %v", got, took, want)
-		}
+		testserver.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, sweepEvery, sweepRestMost), want)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.on["db.watched"] = func() error { <-time.After(40 * time.Millisecond); return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
 		defer cancel()
 		s.Reconciler.Run(ctx)
-		if n := s.count("db.watched"); n != 3 {
-			t.Errorf("%d sweeps in 21 s, want 3", n)
-		}
+		testserver.Equal(t, "sweeps in 21 s", s.count("db.watched"), 3)
 	})
 }

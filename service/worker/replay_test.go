@@ -5,6 +5,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestReplayMakesANewReservation(t *testing.T) {
@@ -82,12 +83,8 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 			r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 			s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 			tt.prepare(s)
-			if _, err := s.Replayer.Replay(t.Context(), 1); model.CodeOf(err) != tt.want {
-				t.Errorf("%v, want %s", err, tt.want)
-			}
-			if len(s.letters) != 1 {
-				t.Error("the letter is gone")
-			}
+			servicetest.WantCode(t, testserver.ErrorOf(s.Replayer.Replay(t.Context(), 1)), tt.want)
+			testserver.Equal(t, "letters", len(s.letters), 1)
 		})
 	}
 }

@@ -13,6 +13,18 @@ import (
 	"seckill/service/servicetest"
 )
 
+// onStage runs a test on a stage, on a clock of its own.
+func onStage(t *testing.T, test func(*testing.T, *stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newStage(t)) })
+}
+
+// onStages is onStage for a subtest, which runs beside the others.
+func onStages(t *testing.T, name string, test func(*testing.T, *stage)) {
+	t.Helper()
+	servicetest.Bubble(t, name, func(t *testing.T) { test(t, newStage(t)) })
+}
+
 // serveRebuilds serves what was asked for, until nothing moves any more.
 func (s *stage) serveRebuilds(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -43,6 +55,13 @@ func (s *stage) watcher() *ModeWatcher {
 func (s *stage) reconcileFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	s.reconcileTwice(t, d, 1)
+}
+
+// settles runs them for a while, behind which everything is in balance.
+func (s *stage) settles(t *testing.T, d time.Duration) {
+	t.Helper()
+	s.reconcileFor(t, d)
+	s.balanced(t)
 }
 
 // reconcileTwice runs several reconcilers at once, as if no lock kept them apart.

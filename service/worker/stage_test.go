@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
@@ -114,6 +116,14 @@ func (s *stage) admit(orderID, userID string) (r model.Reservation) {
 	return r
 }
 
+// admits reserves n orders, o0 of u0 and so on.
+func (s *stage) admits(n int) (all []model.Reservation) {
+	for i := range n {
+		all = append(all, s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i)))
+	}
+	return all
+}
+
 // publish puts reservations into the queue as one message.
 func (s *stage) publish(reservations ...model.Reservation) {
 	s.mu.Lock()
@@ -202,9 +212,7 @@ func (s *stage) balanced(t *testing.T) {
 	}
 	marks := s.hot().Now().Marks
 	for user, id := range marks {
-		if live[user] != id {
-			t.Errorf("the mark of %s names %s, his live order is %q", user, id, live[user])
-		}
+		testserver.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
 	}
 	if len(marks) != len(live) || len(s.hot().Now().Pending) != 0 {
 		t.Errorf("%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))

@@ -2,12 +2,12 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // newVoucher is the row of a voucher that was just put up.
@@ -21,8 +21,7 @@ func to(stock int64) model.StockChange { return model.StockChange{Stock: &stock}
 
 func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.redis.Lose()
 		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
 		s.newVoucher()
@@ -40,35 +39,28 @@ func (s *stage) rows2() model.Reservation {
 
 func TestANewVoucherIsAnsweredAlthoughItsCopyCannotBeLoaded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.redis.Lose()
 		s.fail("hot.close", errors.New("away"))
 		s.newVoucher()
 		s.Stock.Created(t.Context(), "v1")
 		s.on = map[string]func() error{}
-		s.reconcileFor(t, 15*time.Second)
-		s.balanced(t)
+		s.settles(t, 15*time.Second)
 	})
 }
 
 func TestChangesReachTheCopyAtOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		s.voucher.Price = 777
 		s.voucher.Revision++
 		s.Stock.Patched(t.Context(), s.voucher)
-		if s.hot().Voucher.Price != 777 {
-			t.Errorf("price %d", s.hot().Voucher.Price)
-		}
+		testserver.Equal(t, "the price", s.hot().Voucher.Price, 777)
 		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
 			t.Errorf("%v, %d remain", err, s.remaining())
 		}
 		s.fail("hot.apply", errors.New("away"))
-		if _, err := s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}); err != nil {
-			t.Errorf("the change is committed: %v", err)
-		}
+		testserver.Must(t, testserver.ErrorOf(s.Stock.Change(t.Context(), "v1", to(30), model.Idempotency{}))) // it is committed
 	})
 }
 
@@ -76,18 +68,13 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 // what is reserved.
 func TestStockShrinksInTheCopyFirst(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		for i := range 6 {
-			s.admit(fmt.Sprint("o", i), fmt.Sprint("u", i))
-		}
+	onStage(t, func(t *testing.T, s *stage) {
+		s.admits(6)
 		_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
 		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
 			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher.Stock)
 		}
-		if s.count("db.changestock") != 0 {
-			t.Error("the database was changed first")
-		}
+		testserver.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
 		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
 			t.Errorf("%v, %d remain, stock %d", err, s.remaining(), s.voucher.Stock)
 		}
@@ -97,36 +84,27 @@ func TestStockShrinksInTheCopyFirst(t *testing.T) {
 func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"hot.lower", "db.changestock"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newStage(t)
-				s.fail(at, model.Unavailable("away", nil))
-				_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
-				if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
-					t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher.Stock, len(s.intents))
-				}
-			})
+		onStages(t, at, func(t *testing.T, s *stage) {
+			s.fail(at, model.Unavailable("away", nil))
+			_, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+			if model.CodeOf(err) != model.CodeUnavailable || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
+				t.Errorf("%v, the copy has %d, %d intents", err, s.hot().Voucher.Stock, len(s.intents))
+			}
 		})
 	}
 	s := newStage(t)
 	s.hot().State = model.CopyClosed
-	if _, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{}); model.CodeOf(err) != model.CodeUnavailable {
-		t.Errorf("a closed copy: %v", err)
-	}
+	servicetest.WantCode(t, testserver.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
 }
 
 func TestRebuildOnDemand(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
+	onStage(t, func(t *testing.T, s *stage) {
 		if err := s.Stock.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
 			t.Errorf("%v, the copy is %s", err, s.hot().State)
 		}
 		s.serveRebuilds(t.Context())
 		s.balanced(t)
-		if err := s.Stock.Rebuild(t.Context(), "no/voucher"); model.CodeOf(err) != model.CodeNotFound {
-			t.Error(err)
-		}
+		servicetest.WantCode(t, s.Stock.Rebuild(t.Context(), "no/voucher"), model.CodeNotFound)
 	})
 }
