@@ -105,9 +105,7 @@ func TestOldServersAreRefused(t *testing.T) {
 	for version, recent := range map[string]bool{
 		"2.9.25": false, "2.10.0": true, "2.15.2": true, "v2.11.1": true, "3.0.0-beta": true, "1.4.1": false, "": false, "2": false, "x.y.z": false,
 	} {
-		if queue.Recent(version) != recent {
-			t.Errorf("version %q: recent = %t", version, !recent)
-		}
+		testserver.Equal(t, fmt.Sprintf("version %q is recent", version), queue.Recent(version), recent)
 	}
 }
 
@@ -208,9 +206,7 @@ func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
 			drained(t, q)
 			stop()
-			if len(l.seen()) != 30 {
-				t.Errorf("%d orders, want 30", len(l.seen()))
-			}
+			l.handedOut(t, 30)
 		}
 		q.Close(t.Context())
 		server.Close()
@@ -314,9 +310,7 @@ func TestReplicasAreKept(t *testing.T) {
 		t.Errorf("%d replicas\n%s", n, log)
 	}
 	open(1)
-	if n := replicas(); n != 3 {
-		t.Errorf("an instance that wants one replica has made it %d", n)
-	}
+	testserver.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
 	testserver.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
 	var l ledger
@@ -341,11 +335,5 @@ func TestInstancesStartTogether(t *testing.T) {
 		})
 	}
 	starters.Wait()
-	q := f.open(t, nil)
-	var l ledger
-	consume(t, q, l.persist, queue.ConsumeOptions{})
-	drained(t, q)
-	if n := len(l.seen()); n != 16 {
-		t.Errorf("%d orders, want 16", n)
-	}
+	handOut(t, f.open(t, nil)).handedOut(t, 16)
 }

@@ -87,9 +87,7 @@ func TestBugsNeverLoseAnOrder(t *testing.T) {
 			if took := time.Since(first); took < 4*time.Second {
 				t.Errorf("it came again after %s, want about 5 s", took)
 			}
-			if len(l.seen()) != 3 {
-				t.Errorf("%d orders came again, want 3", len(l.seen()))
-			}
+			l.handedOut(t, 3)
 			if !f.log.Has("level=ERROR", "cannot be persisted") {
 				t.Errorf("no error in the log:\n%s", f.log)
 			}
@@ -151,13 +149,9 @@ func TestSlowCallsAreNotRepeated(t *testing.T) {
 		}
 	}
 	for id, times := range all {
-		if times != 1 {
-			t.Errorf("order %s was handed out %d times", id, times)
-		}
+		testserver.Equal(t, "times that order "+id+" was handed out", times, 1)
 	}
-	if len(all) != 2*messages {
-		t.Errorf("%d orders were handed out, want %d", len(all), 2*messages)
-	}
+	testserver.Equal(t, "orders handed out", len(all), 2*messages)
 }
 
 // What a dead worker had in hand goes to another one after AckWait.
@@ -212,9 +206,7 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	finish()
 	<-stopped
 	drained(t, f.Queue)
-	if n := len(first.seen()); n != 1 {
-		t.Errorf("%d orders were finished by the one that stops, want the one under way", n)
-	}
+	first.handedOut(t, 1)
 	for id, times := range second.seen() {
 		if times != 1 || first.seen()[id] != 0 {
 			t.Errorf("order %s was handed out again", id)

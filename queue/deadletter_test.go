@@ -40,16 +40,9 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 		persisted, buried = persisted+c.persisted, buried+c.letters
 	}
 	must(t, f.Publish(t.Context(), some("after", 500)))
-	var l ledger
-	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
-	drained(t, f.Queue)
-	if n := len(l.seen()); n != persisted+1000 {
-		t.Errorf("%d orders were persisted, want %d", n, persisted+1000)
-	}
+	handOut(t, f.Queue).handedOut(t, persisted+1000)
 	all := letters(t, f.Queue)
-	if len(all) != buried {
-		t.Errorf("%d dead letters, want %d", len(all), buried)
-	}
+	testserver.Equal(t, "dead letters", len(all), buried)
 	for _, c := range cases {
 		found := false
 		for _, letter := range all {
@@ -77,9 +70,7 @@ func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	testserver.Eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
 	testserver.Eventually(t, "the log says so", func() bool { return f.log.Has("level=WARN", "later version") })
 	stop()
-	if all := letters(t, f.Queue); len(all) != 0 {
-		t.Errorf("it was buried: %+v", all)
-	}
+	wantLetters(t, f.Queue, 0)
 	if b := f.backlogOf(t, "v1"); b.Messages != 1 || b.AckFloor >= b.LastSequence-1 {
 		t.Errorf("the backlog of its voucher: %+v", b)
 	}
@@ -105,14 +96,10 @@ func TestDeletedDeadLettersAreNone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.js.DeleteStream(t.Context(), dead))
-	if all := letters(t, f.Queue); len(all) != 0 {
-		t.Errorf("letters: %+v", all)
-	}
+	wantLetters(t, f.Queue, 0)
 	must(t, f.js.DeleteStream(t.Context(), dead))
 	must(t, f.Bury(t.Context(), model.DeadLetter{Reason: "UNPROCESSABLE", Reservation: &some("a", 1)[0]}))
-	if all := letters(t, f.Queue); len(all) != 1 {
-		t.Errorf("letters: %+v", all)
-	}
+	wantLetters(t, f.Queue, 1)
 }
 
 func TestDeadLetters(t *testing.T) {
@@ -154,9 +141,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("DeadLetter: %+v, %v", one, err)
 	}
 	must(t, f.RemoveDeadLetter(ctx, found[1].Sequence))
-	if rest := letters(t, f.Queue); len(rest) != 3 {
-		t.Errorf("%d letters after one was removed, want 3", len(rest))
-	}
+	wantLetters(t, f.Queue, 3)
 	for name, call := range map[string]func(uint64) error{
 		"show":   func(n uint64) error { _, err := f.DeadLetter(ctx, n); return err },
 		"remove": func(n uint64) error { return f.RemoveDeadLetter(ctx, n) },
@@ -169,9 +154,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	// A replayed order that fails again is a letter again.
 	must(t, f.Bury(ctx, model.DeadLetter{Reason: "once more", Reservation: &all[1]}))
-	if rest := letters(t, f.Queue); len(rest) != 4 {
-		t.Errorf("%d letters after one was buried anew, want 4", len(rest))
-	}
+	wantLetters(t, f.Queue, 4)
 	stop := errors.New("enough")
 	if err := f.DeadLetters(ctx, func(model.DeadLetter) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("DeadLetters: %v, want the error of yield", err)
@@ -203,9 +186,7 @@ func TestPublishRefusesWhatNobodyCouldRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 0 {
-		t.Errorf("backlog %+v, %v", backlog, err)
-	}
+	waiting(t, f.Queue, 0)
 }
 
 // The layout is a promise to instances of another version and to what waits in

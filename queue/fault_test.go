@@ -31,9 +31,7 @@ func TestLostAckIsOneMessage(t *testing.T) {
 			t.Fatalf("%d acks were lost, want %d", w.cuts(), i+1)
 		}
 	}
-	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 5 {
-		t.Errorf("5 publishes are %d messages (%v)", backlog.Messages, err)
-	}
+	waiting(t, q, 5)
 	if !log.Has("a publish is repeated") || !log.Has("disconnected") || !log.Has("connected again") {
 		t.Errorf("log:\n%s", log)
 	}
@@ -94,9 +92,7 @@ func TestNothingIsSentLater(t *testing.T) {
 	server.Start()
 	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
 	must(t, q.Publish(t.Context(), some("b", 1)))
-	if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
-		t.Errorf("%d messages are there, want the one that was confirmed (%v)", backlog.Messages, err)
-	}
+	waiting(t, q, 1)
 }
 
 // Killed again and again while orders are published, and once while they are
@@ -191,9 +187,7 @@ func TestFullStreamRefuses(t *testing.T) {
 			stop := consume(t, q, l.persist, queue.ConsumeOptions{})
 			drained(t, q)
 			stop()
-			if n := int64(len(l.seen())); n != 100*accepted.Load() {
-				t.Errorf("%d orders came out, want %d", n, 100*accepted.Load())
-			}
+			l.handedOut(t, int(100*accepted.Load()))
 			must(t, q.Publish(t.Context(), some("room", 100)))
 		})
 	}
@@ -218,9 +212,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	must(t, f.js.DeleteStream(t.Context(), orders))
 	must(t, f.Publish(t.Context(), some("c", 5))) // repeated until the worker has put it back
 	after := drained(t, f.Queue)
-	if len(l.seen()) != 15 {
-		t.Errorf("%d orders, want 15", len(l.seen()))
-	}
+	l.handedOut(t, 15)
 	// Else a rebuild's barrier from before would be met by newer messages.
 	if after.LastSequence <= before.LastSequence+1 {
 		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
@@ -237,7 +229,8 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t)
 	w := newWire(t, server.Addr())
-	q := testserver.Value(openQueue(t, queue.Options{URL: w.url(), Deployment: deployment, AckWait: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}))(t)
+	options := queue.Options{URL: w.url(), Deployment: deployment, AckWait: 2 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	q := testserver.Value(openQueue(t, options))(t)
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	var again atomic.Int64
 	var l ledger
@@ -252,7 +245,5 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 		t.Fatalf("the ack was not lost: %v", err)
 	}
 	drained(t, q)
-	if l.seen()[some("a", 1)[0].ID] != 2 {
-		t.Errorf("handed out %v times, want 2", l.seen())
-	}
+	testserver.Equal(t, "times that it was handed out", l.seen()[some("a", 1)[0].ID], 2)
 }

@@ -24,12 +24,8 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 	published := some("a", 2*queue.MaxOrders+201)
 	must(t, f.Publish(t.Context(), published))
 	backlog := testserver.Value(f.Backlog(t.Context()))(t)
-	if backlog.Messages != 3 {
-		t.Errorf("%d orders are in %d messages, want 3", len(published), backlog.Messages)
-	}
-	var l ledger
-	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
-	drained(t, f.Queue)
+	testserver.Equal(t, "messages of all orders", backlog.Messages, 3)
+	l := handOut(t, f.Queue)
 
 	arrived := map[string]model.Reservation{}
 	for _, call := range l.calls {
@@ -47,9 +43,7 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 			t.Fatalf("order %d arrived as\n%+v, want\n%+v", i, got, want)
 		}
 	}
-	if len(arrived) != len(published) {
-		t.Errorf("%d orders arrived, want %d", len(arrived), len(published))
-	}
+	testserver.Equal(t, "orders that arrived", len(arrived), len(published))
 }
 
 func TestMessagesAreMergedAndNotSplit(t *testing.T) {
@@ -96,9 +90,7 @@ func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 			split++
 		}
 	}
-	if split != 1 {
-		t.Errorf("%d messages came in several calls, want only the one that is larger than a call", split)
-	}
+	testserver.Equal(t, "messages in several calls, as one is larger than a call", split, 1)
 }
 
 // An order that no message can carry is a bug. The error names it, and holds up no other order.
@@ -124,9 +116,7 @@ func TestNoOrdersAreNoMessage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.Publish(t.Context(), nil))
-	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 0 {
-		t.Errorf("backlog %+v, %v", backlog, err)
-	}
+	waiting(t, f.Queue, 0)
 }
 
 func TestDeploymentsShareAServer(t *testing.T) {
@@ -135,15 +125,11 @@ func TestDeploymentsShareAServer(t *testing.T) {
 	other := f.open(t, func(o *queue.Options) { o.Deployment = "other" })
 	must(t, f.Publish(t.Context(), some("a", 1)))
 	must(t, other.Publish(t.Context(), some("b", 1)))
-	var l ledger
-	consume(t, other, l.persist, queue.ConsumeOptions{})
-	drained(t, other)
+	l := handOut(t, other)
 	if seen := slices.Collect(maps.Keys(l.seen())); !slices.Equal(seen, []string{some("b", 1)[0].ID}) {
 		t.Errorf("the other deployment was given %v", seen)
 	}
-	if backlog, err := f.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
-		t.Errorf("this deployment's backlog: %+v, %v", backlog, err)
-	}
+	waiting(t, f.Queue, 1)
 	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Deployment = "a.b" }); err == nil {
 		t.Error("a deployment that would make another subject was accepted")
 	}
@@ -264,13 +250,9 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 		ack := testserver.Value(f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id)))(t)
 		return !ack.Duplicate
 	})
-	var l ledger
-	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
-	drained(t, f.Queue)
+	l := handOut(t, f.Queue)
 	for id, times := range l.seen() {
-		if times != 2 {
-			t.Errorf("order %s was handed out %d times, want 2", id, times)
-		}
+		testserver.Equal(t, "times that order "+id+" was handed out", times, 2)
 	}
 }
 
@@ -369,12 +351,7 @@ func TestMessagesOfTheOlderLayoutCountForEveryVoucher(t *testing.T) {
 			t.Errorf("%s: %+v, want %d messages behind %d", id, got, messages, last-3)
 		}
 	}
-	var l ledger
-	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
-	drained(t, f.Queue)
-	if len(l.seen()) != 3 {
-		t.Errorf("%v were handed out", l.seen())
-	}
+	handOut(t, f.Queue).handedOut(t, 3)
 	if got := f.backlogOf(t, "v2"); got.AckFloor != last {
 		t.Errorf("behind them: %+v", got)
 	}

@@ -178,6 +178,27 @@ func drained(t testing.TB, q *queue.Queue) model.Backlog {
 	return backlog
 }
 
+// handedOut checks how many orders were handed out.
+func (l *ledger) handedOut(t *testing.T, want int) {
+	t.Helper()
+	testserver.Equal(t, "orders handed out", len(l.seen()), want)
+}
+
+// handOut has everything handed out that is in the queue.
+func handOut(t *testing.T, q *queue.Queue) *ledger {
+	t.Helper()
+	l := &ledger{}
+	consume(t, q, l.persist, queue.ConsumeOptions{})
+	drained(t, q)
+	return l
+}
+
+// waiting checks how many messages wait.
+func waiting(t *testing.T, q *queue.Queue, want int64) {
+	t.Helper()
+	testserver.Equal(t, "messages that wait", testserver.Value(q.Backlog(t.Context()))(t).Messages, want)
+}
+
 // bare is an embedded server on which nothing of ours has been made yet.
 func bare(t *testing.T) *fixture {
 	t.Helper()
@@ -208,6 +229,14 @@ func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
 	var all []model.DeadLetter
 	must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
 	return all
+}
+
+// wantLetters checks how many letters there are.
+func wantLetters(t *testing.T, q *queue.Queue, want int) {
+	t.Helper()
+	if all := letters(t, q); len(all) != want {
+		t.Errorf("%d letters, want %d: %+v", len(all), want, all)
+	}
 }
 
 func text(id, user string) string {

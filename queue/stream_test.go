@@ -59,9 +59,7 @@ func TestStreamIsCorrected(t *testing.T) {
 			for range 20 {
 				must(t, q.Publish(t.Context(), some("a", 1)))
 			}
-			if backlog, err := q.Backlog(t.Context()); err != nil || backlog.Messages != 20 {
-				t.Errorf("of 20 messages there are %d (%v)", backlog.Messages, err)
-			}
+			waiting(t, q, 20)
 			quiet := &testserver.Log{}
 			f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
 			if quiet.Has("corrected") {
@@ -167,12 +165,7 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 			if !f.log.Has(append(c.log, "level=WARN")...) {
 				t.Errorf("the log does not say %q:\n%s", c.log, f.log)
 			}
-			var l ledger
-			consume(t, q, l.persist, queue.ConsumeOptions{})
-			drained(t, q)
-			if len(l.seen()) != 1 {
-				t.Error("the order was never handed out")
-			}
+			handOut(t, q).handedOut(t, 1)
 		})
 	}
 }
