@@ -28,9 +28,7 @@ func TestSession(t *testing.T) {
 	} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
-		if got != want {
-			t.Errorf("%s is %s, want %s", variable, got, want)
-		}
+		testserver.Equal(t, variable, got, want)
 	}
 	var mode string
 	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
@@ -45,9 +43,7 @@ func TestSession(t *testing.T) {
 	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
-	if f.db.Dialect() != "mysql" {
-		t.Error(f.db.Dialect())
-	}
+	testserver.Equal(t, "the dialect", f.db.Dialect(), "mysql")
 }
 
 func TestSQLiteSession(t *testing.T) {
@@ -56,13 +52,9 @@ func TestSQLiteSession(t *testing.T) {
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "3000"} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
-		if got != want {
-			t.Errorf("%s is %s, want %s", pragma, got, want)
-		}
+		testserver.Equal(t, pragma, got, want)
 	}
-	if f.db.Dialect() != "sqlite" {
-		t.Error(f.db.Dialect())
-	}
+	testserver.Equal(t, "the dialect", f.db.Dialect(), "sqlite")
 }
 
 // TestBadOptions are refused, and no password shows.
@@ -170,9 +162,7 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 		f.exec(t, "DROP TRIGGER refusal")
 	}
 	must(t, db.Migrate(t.Context()))
-	if n := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); n != int64(len(list)) {
-		t.Errorf("%d migrations recorded, want %d", n, len(list))
-	}
+	testserver.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"), int64(len(list)))
 }
 
 // TestSurvivesRestart: what SQLite has answered is there after it was closed.

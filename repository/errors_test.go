@@ -48,9 +48,7 @@ func TestClassifyServerErrors(t *testing.T) {
 		}
 		listed[number] = true
 		seen[want]++
-		if got := classify(mysqlError(uint16(number), row[3])); got != want {
-			t.Errorf("%s: %d, want %d", line, got, want)
-		}
+		testserver.Equal(t, line, classify(mysqlError(uint16(number), row[3])), want)
 		if class := row[3][:2]; want == faultData && class != "22" && class != "23" && number != 1366 && number != 3819 {
 			t.Errorf("%s: class %s does not say that the data are to blame", line, class)
 		}
@@ -98,9 +96,7 @@ func TestClassify(t *testing.T) {
 			errs = append(errs, fmt.Errorf("wrapped: %w", test.err))
 		}
 		for _, err := range errs {
-			if got := classify(err); got != test.want {
-				t.Errorf("%v: %d, want %d", err, got, test.want)
-			}
+			testserver.Equal(t, fmt.Sprint(err), classify(err), test.want)
 		}
 	}
 }
@@ -188,9 +184,7 @@ func TestSupportedVersions(t *testing.T) {
 		"10.11.19-MariaDB-0+deb12u1": true, "10.6.0-MariaDB": true, "10.5.29-MariaDB": false, "5.5.5-10.4.1-MariaDB": false,
 		"11.8.3-MariaDB": true, "8.0.16": true, "8.0.15": false, "8.4.5": true, "9.1.0": true, "5.7.44-log": false, "odd": true,
 	} {
-		if supported(version) != want {
-			t.Errorf("%s: %v", version, !want)
-		}
+		testserver.Equal(t, version+" is supported", supported(version), want)
 	}
 }
 

@@ -226,9 +226,7 @@ func TestStrategiesDiffer(t *testing.T) {
 		var n int
 		must(t, admin.QueryRowContext(t.Context(),
 			"SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? AND argument NOT LIKE '%general_log%'", forbidden).Scan(&n))
-		if n != 0 {
-			t.Errorf("%d statements like %s", n, forbidden)
-		}
+		testserver.Equal(t, "statements like "+forbidden, n, 0)
 	}
 }
 
@@ -266,9 +264,7 @@ func TestNoDeadlocks(t *testing.T) {
 	var name string
 	var deadlocks int
 	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks))
-	if deadlocks != 0 {
-		t.Errorf("%d deadlocks", deadlocks)
-	}
+	testserver.Equal(t, "deadlocks", deadlocks, 0)
 }
 
 // TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and
@@ -279,26 +275,25 @@ func TestRefusedRollback(t *testing.T) {
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
 		var rollbacks atomic.Int32
 		var lost atomic.Bool // the quorum
-		near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-			return func(_ *wire, statement string) verdict {
-				switch {
-				case !lost.Load():
-					return pass
-				case statement == "ROLLBACK":
-					rollbacks.Add(1)
-					return refuse
-				case strings.HasPrefix(statement, "INSERT"), strings.HasPrefix(statement, "UPDATE orders"):
-					return refuse
-				}
+		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
+			switch {
+			case !lost.Load():
 				return pass
+			case statement == "ROLLBACK":
+				rollbacks.Add(1)
+				return refuse
+			case strings.HasPrefix(statement, "INSERT"), strings.HasPrefix(statement, "UPDATE orders"):
+				return refuse
 			}
+			return pass
 		})
 		v := near.onSale(t, 20)
 		sold := order(t, v.ID, "alice")
 		must(t, far.place(t, sold).Err)
 		lost.Store(true)
 		for i := range 3 {
-			wantCode(t, testserver.ErrorOf(far.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))})), model.CodeUnavailable)
+			refused := []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))}
+			wantCode(t, testserver.ErrorOf(far.orders.CreateOrders(t.Context(), refused)), model.CodeUnavailable)
 			_, _, err := far.orders.Cancel(t.Context(), sold.UserID, sold.ID)
 			wantCode(t, err, model.CodeUnavailable)
 		}
@@ -322,13 +317,11 @@ func TestRefusedCommit(t *testing.T) {
 			t.Run(name+"/"+string(strategy), func(t *testing.T) {
 				t.Parallel()
 				var refused atomic.Int32
-				near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-					return func(_ *wire, statement string) verdict {
-						if statement == "COMMIT" && refused.Add(1) <= 2 {
-							return answer
-						}
-						return pass
+				near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
+					if statement == "COMMIT" && refused.Add(1) <= 2 {
+						return answer
 					}
+					return pass
 				})
 				v := near.onSale(t, 3)
 				asked := order(t, v.ID, "alice")
@@ -349,13 +342,11 @@ func TestRefusedCommit(t *testing.T) {
 // TestRefusedCommitIsUnknown: what cannot be repeated says that it may have happened.
 func TestRefusedCommitIsUnknown(t *testing.T) {
 	t.Parallel()
-	_, far := throughWire(t, repository.StockConditional, func(*fixture) func(*wire, string) verdict {
-		return func(_ *wire, statement string) verdict {
-			if statement == "COMMIT" {
-				return denied
-			}
-			return pass
+	_, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+		if statement == "COMMIT" {
+			return denied
 		}
+		return pass
 	})
 	err := far.accounts.Create(context.Background(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser})
 	wantCode(t, err, model.CodeUnavailable)

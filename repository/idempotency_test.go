@@ -33,10 +33,9 @@ func TestIdempotencyKey(t *testing.T) {
 				t.Errorf("%+v met %+v", other, key)
 			}
 		}
-		wantCode(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"})), model.CodeConflict)
-		if n := f.number(t, "SELECT COUNT(*) FROM vouchers"); n != 5 {
-			t.Errorf("%d vouchers, want 5", n)
-		}
+		another := model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"}
+		wantCode(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, another)), model.CodeConflict)
+		testserver.Equal(t, "vouchers", f.number(t, "SELECT COUNT(*) FROM vouchers"), 5)
 
 		// Stock: applied once, also by its answer.
 		add := model.Idempotency{Scope: "stock", Key: "add", Fingerprint: "+2"}
@@ -106,9 +105,7 @@ func TestIdempotencyRace(t *testing.T) {
 				t.Errorf("change: %v", err)
 			}
 		})
-		if won.Load() != 1 {
-			t.Errorf("%d changes under one key", won.Load())
-		}
+		testserver.Equal(t, "changes under one key", won.Load(), 1)
 	})
 }
 
@@ -147,7 +144,8 @@ func TestPurgeIdempotency(t *testing.T) {
 
 		// A CONFLICT is kept for as long.
 		f.place(t, order(t, fresh.ID, "alice"))
-		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"})), model.CodeConflict)
+		none, once := model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"}
+		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, none, once)), model.CodeConflict)
 		purge(0)
 
 		const many = 2500
@@ -159,9 +157,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		}
 		f.exec(t, "INSERT INTO idempotency_keys (scope, idempotency_key, fingerprint, answer, created_at) VALUES "+strings.Join(rows, ", "), times...)
 		purge(many)
-		if n := f.number(t, "SELECT COUNT(*) FROM idempotency_keys"); n != 4 {
-			t.Errorf("%d keys are left, want 4", n)
-		}
+		testserver.Equal(t, "keys that are left", f.number(t, "SELECT COUNT(*) FROM idempotency_keys"), 4)
 
 		indexes := "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE()" +
 			" AND table_name = 'idempotency_keys' AND column_name = 'created_at' AND seq_in_index = 1"
@@ -169,8 +165,6 @@ func TestPurgeIdempotency(t *testing.T) {
 			indexes = "SELECT COUNT(*) FROM pragma_index_list('idempotency_keys') AS list, pragma_index_info(list.name) AS part" +
 				" WHERE part.name = 'created_at' AND part.seqno = 0"
 		}
-		if f.number(t, indexes) != 1 {
-			t.Error("a purge reads the whole table: created_at has no index")
-		}
+		testserver.Equal(t, "indexes of created_at, without which a purge reads the whole table", f.number(t, indexes), 1)
 	})
 }

@@ -38,9 +38,7 @@ func TestAdopt(t *testing.T) {
 		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		f.onSale(t, 1)
 		got = testserver.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
-		if got.Mode != model.ModeSync {
-			t.Errorf("adopted %+v with a voucher", got)
-		}
+		testserver.Equal(t, "the mode adopted with a voucher", got.Mode, model.ModeSync)
 		f.mode(t, model.ModeSync, "")
 		wantCode(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), "semisync")), model.CodeValidation)
 	})
@@ -89,9 +87,7 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 		return pass
 	}))
 	far.onSale(t, 1)
-	if got := <-done; got.Mode != model.ModeSync {
-		t.Errorf("adopted %+v while a voucher was being made", got)
-	}
+	testserver.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
 }
 
 // TestSwitch steps through a switch, each step repeated.
@@ -116,8 +112,6 @@ func TestSwitch(t *testing.T) {
 		f.mode(t, model.ModeAsync, "")
 		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
 		audit := testserver.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
-		if audit.Mode != model.ModeAsync {
-			t.Errorf("the audit says %q", audit.Mode)
-		}
+		testserver.Equal(t, "the mode that the audit names", audit.Mode, model.ModeAsync)
 	})
 }

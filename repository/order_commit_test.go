@@ -14,11 +14,11 @@ import (
 )
 
 // throughWire is a fixture whose second instance, far, speaks through a wire.
-func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*fixture) func(*wire, string) verdict) (near, far *fixture) {
+func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*wire, string) verdict) (near, far *fixture) {
 	t.Helper()
 	s := store{"mysql", strategy}
 	near = newFixture(t, s)
-	far = openFixture(t, s, repository.Options{DSN: newWire(t, near.options.DSN, judge(near))})
+	far = openFixture(t, s, repository.Options{DSN: newWire(t, near.options.DSN, judge)})
 	return near, far
 }
 
@@ -28,13 +28,11 @@ func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
 		var cuts atomic.Int32
-		near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-			return func(_ *wire, statement string) verdict {
-				if statement == "COMMIT" && cuts.Add(1) == 1 {
-					return lost
-				}
-				return pass
+		near, far := throughWire(t, strategy, func(_ *wire, statement string) verdict {
+			if statement == "COMMIT" && cuts.Add(1) == 1 {
+				return lost
 			}
+			return pass
 		})
 		v := near.onSale(t, 3)
 		asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob")}
@@ -57,19 +55,17 @@ func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
 		var commits, locking atomic.Int32
-		near, far := throughWire(t, strategy, func(*fixture) func(*wire, string) verdict {
-			return func(w *wire, statement string) verdict {
-				switch {
-				case statement == "COMMIT" && commits.Add(1) == 1:
-					return later
-				case commits.Load() == 1 && (strings.HasPrefix(statement, "UPDATE vouchers") || strings.HasSuffix(statement, "FOR UPDATE")):
-					if locking.Add(1) == 1 {
-						// The repetition is about to wait for the row that the late transaction holds.
-						time.AfterFunc(100*time.Millisecond, func() { close(w.late) })
-					}
+		near, far := throughWire(t, strategy, func(w *wire, statement string) verdict {
+			switch {
+			case statement == "COMMIT" && commits.Add(1) == 1:
+				return later
+			case commits.Load() == 1 && (strings.HasPrefix(statement, "UPDATE vouchers") || strings.HasSuffix(statement, "FOR UPDATE")):
+				if locking.Add(1) == 1 {
+					// The repetition is about to wait for the row that the late transaction holds.
+					time.AfterFunc(100*time.Millisecond, func() { close(w.late) })
 				}
-				return pass
 			}
+			return pass
 		})
 		v := near.onSale(t, 1) // the last unit: a second taking would show as SOLD_OUT
 		outcome := far.place(t, order(t, v.ID, "alice"))
@@ -87,18 +83,15 @@ func TestLateCommit(t *testing.T) {
 // COMMIT was lost. The order was admitted, so inserting it again must not ask.
 func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	t.Parallel()
-	var voucher atomic.Value
-	near, far := throughWire(t, repository.StockConditional, func(near *fixture) func(*wire, string) verdict {
-		return onceOn("COMMIT", func(*wire) verdict {
-			go func() { // waits for the lost transaction's row lock
-				paused := model.VoucherPaused
-				_, _ = near.vouchers.Patch(context.Background(), voucher.Load().(string), model.VoucherPatch{State: &paused})
-			}()
-			return cutBefore
-		})
-	})
+	near := newFixture(t, stores()[0])
 	v := near.onSale(t, 1)
-	voucher.Store(v.ID)
+	far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, onceOn("COMMIT", func(*wire) verdict {
+		go func() { // waits for the lost transaction's row lock
+			paused := model.VoucherPaused
+			_, _ = near.vouchers.Patch(context.Background(), v.ID, model.VoucherPatch{State: &paused})
+		}()
+		return cutBefore
+	}))})
 	outcome := far.place(t, order(t, v.ID, "alice"))
 	must(t, outcome.Err)
 	testserver.Eventually(t, "the sale is paused", func() bool {
@@ -114,14 +107,12 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 func TestUndecidedCommit(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
-	near, far := throughWire(t, repository.StockConditional, func(*fixture) func(*wire, string) verdict {
-		return func(_ *wire, statement string) verdict {
-			if statement == "COMMIT" || lost.Load() {
-				lost.Store(true)
-				return cutBefore
-			}
-			return pass
+	near, far := throughWire(t, repository.StockConditional, func(_ *wire, statement string) verdict {
+		if statement == "COMMIT" || lost.Load() {
+			lost.Store(true)
+			return cutBefore
 		}
+		return pass
 	})
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
@@ -140,15 +131,13 @@ func TestUndecidedCommit(t *testing.T) {
 // context ends, not when the driver gives up.
 func TestSilentCommit(t *testing.T) {
 	t.Parallel()
-	near, far := throughWire(t, repository.StockConditional, func(*fixture) func(*wire, string) verdict {
-		return onceOn("COMMIT", func(w *wire) verdict {
-			select { // the wire's cleanup ends it
-			case <-w.late:
-			case <-time.After(3 * time.Second):
-			}
-			return pass
-		})
-	})
+	near, far := throughWire(t, repository.StockConditional, onceOn("COMMIT", func(w *wire) verdict {
+		select { // the wire's cleanup ends it
+		case <-w.late:
+		case <-time.After(3 * time.Second):
+		}
+		return pass
+	}))
 	v := near.onSale(t, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -188,9 +177,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 						return err
 					},
 					func(t *testing.T, outcomes []model.Outcome) {
-						if outcomes[0].Order.Price != price {
-							t.Errorf("sold for %d, want %d", outcomes[0].Order.Price, price)
-						}
+						testserver.Equal(t, "the price", outcomes[0].Order.Price, price)
 					},
 				},
 				// There is no SOLD_OUT while units remain.

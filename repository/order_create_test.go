@@ -185,9 +185,7 @@ func TestForcedDuplicate(t *testing.T) {
 				} else if e, ok := errors.AsType[*model.Error](outcome.Err); !ok || e.OrderID != existing {
 					t.Errorf("outcome %+v, want ALREADY_ORDERED with %s", outcome, existing)
 				}
-				if left := f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID); left != 5 {
-					t.Errorf("%d remain, want all 5: the row was not ours", left)
-				}
+				testserver.Equal(t, "what remains, as the row was not ours", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 5)
 			})
 		}
 	}

@@ -214,9 +214,7 @@ func TestFail(t *testing.T) {
 		good := reservation(t, v.ID, "carol", 1, 1)
 		f.persist(t, good)
 		row = testserver.Value(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable))(t)
-		if row.Status != model.OrderUnpaid {
-			t.Errorf("a good order was failed: %+v", row)
-		}
+		testserver.Equal(t, "a good order's status", row.Status, model.OrderUnpaid)
 		good.UserID = "eve"
 		wantCode(t, testserver.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeConflict)
 		for _, id := range []string{"", "no id!", strings.Repeat("x", 65)} {

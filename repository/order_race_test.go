@@ -81,9 +81,7 @@ func TestRace(t *testing.T) {
 			t.Errorf("%d users bought, want %d; refusals %v", len(results.created), units, results.counts)
 		}
 		for who, id := range results.already {
-			if results.created[who] != id {
-				t.Errorf("%s heard of order %s, has %s", who, id, results.created[who])
-			}
+			testserver.Equal(t, "the order of "+who+", who heard of it", results.created[who], id)
 		}
 		f.balanced(t, v.ID, units)
 		// Winners who ask again hear of their order, losers of the end of the stock.
@@ -145,9 +143,7 @@ func TestOneIDAtOnce(t *testing.T) {
 				created.Add(1)
 			}
 		})
-		if created.Load() != 1 {
-			t.Errorf("created %d times", created.Load())
-		}
+		testserver.Equal(t, "orders created", created.Load(), 1)
 		f.balanced(t, v.ID, 1)
 	})
 }

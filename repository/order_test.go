@@ -42,9 +42,7 @@ func TestPages(t *testing.T) {
 			if query.Cursor = page.NextCursor; query.Cursor == "" {
 				break
 			}
-			if len(page.Items) != query.Limit {
-				t.Errorf("a page of %d", len(page.Items))
-			}
+			testserver.Equal(t, "rows of a page", len(page.Items), query.Limit)
 			newer := order(t, v.ID, "alice") // what arrives meanwhile does not disturb
 			must(t, f.place(t, newer).Err)
 			f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", newer.ID)
@@ -54,9 +52,7 @@ func TestPages(t *testing.T) {
 		}
 		var streamed int
 		must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1}, func(model.Order) error { streamed++; return nil }))
-		if all := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID); int64(streamed) != all {
-			t.Errorf("streamed %d, want %d", streamed, all)
-		}
+		testserver.Equal(t, "rows streamed", int64(streamed), f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
 		stop := errors.New("enough")
 		if err := f.orders.Each(t.Context(), model.OrderQuery{}, func(model.Order) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
@@ -85,9 +81,7 @@ func TestVoucherPages(t *testing.T) {
 				got = append(got, v.ID)
 			}
 			if query.Cursor = page.NextCursor; query.Cursor == "" {
-				if pages != 2 {
-					t.Errorf("%d pages", pages)
-				}
+				testserver.Equal(t, "pages", pages, 2)
 				break
 			}
 		}
@@ -145,9 +139,7 @@ func TestBuyersAndStreams(t *testing.T) {
 			seen[o.ID] = true
 			return nil
 		}))
-		if len(seen) != rows {
-			t.Errorf("%d streamed, want %d", len(seen), rows)
-		}
+		testserver.Equal(t, "rows streamed", len(seen), rows)
 		stop := errors.New("enough")
 		if err := f.orders.Buyers(t.Context(), v.ID, func(string) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
@@ -190,10 +182,11 @@ func TestImpossibleIDs(t *testing.T) {
 		if err != nil || len(many) != 1 {
 			t.Errorf("many: %+v, %v", many, err)
 		}
+		nothing := model.StockChange{Stock: new(int64)}
 		for _, id := range []string{"é", v.ID + " "} {
 			wantCode(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
 			wantCode(t, testserver.ErrorOf(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})), model.CodeNotFound)
-			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, model.StockChange{Stock: new(int64)}, model.Idempotency{})), model.CodeNotFound)
+			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, nothing, model.Idempotency{})), model.CodeNotFound)
 			wantCode(t, testserver.ErrorOf(f.vouchers.Stats(t.Context(), id)), model.CodeNotFound)
 		}
 	})
@@ -255,9 +248,7 @@ func TestCancelRefused(t *testing.T) {
 				t.Errorf("%s: %v", status, err)
 			}
 		}
-		if left := f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID); left != 4 {
-			t.Errorf("%d remain", left)
-		}
+		testserver.Equal(t, "what remains", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 4)
 	})
 }
 

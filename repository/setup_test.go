@@ -134,7 +134,8 @@ func newAsync(t testing.TB, s store) *fixture {
 // asIn makes the fixture an instance that sells in a mode.
 func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 	t.Helper()
-	f.orders = testserver.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode}))(t)
+	options := repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode}
+	f.orders = testserver.Value(repository.NewOrders(f.db, options))(t)
 }
 
 // switchTo makes the database one that is sold from in another mode.

@@ -102,9 +102,7 @@ func TestNoIntentNeeded(t *testing.T) {
 		}
 		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "g"})
 		wantCode(t, err, model.CodeConflict)
-		if f.intents(t) != 0 {
-			t.Error("an intent stayed")
-		}
+		testserver.Equal(t, "intents that stayed", f.intents(t), 0)
 		f.switchTo(t, model.ModeSync)
 		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed || err != nil {
 			t.Errorf("in sync mode: needed %v, %v", needed, err)
@@ -134,9 +132,7 @@ func TestDroppedIntent(t *testing.T) {
 		}
 		fresh := f.intend(t, v.ID, 4) // takes its place
 		must(t, f.vouchers.DropIntent(t.Context(), list[0]))
-		if f.intents(t) != 1 {
-			t.Error("the old intent took the new one with it")
-		}
+		testserver.Equal(t, "intents, as the old one does not take the new one with it", f.intents(t), 1)
 		for range 2 {
 			must(t, f.vouchers.DropIntent(t.Context(), fresh))
 			now, err := f.vouchers.Get(t.Context(), v.ID)

@@ -238,9 +238,7 @@ func TestFlushAll(t *testing.T) {
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
 		count := 0
 		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
-		if count != 0 {
-			t.Errorf("%d pending orders", count)
-		}
+		testserver.Equal(t, "pending orders", count, 0)
 		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
 	})

@@ -78,9 +78,7 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 		seen++
 		return nil
 	}))
-	if seen != orders {
-		t.Errorf("%d orders of %d", seen, orders)
-	}
+	testserver.Equal(t, "orders seen", seen, orders)
 	var calls int
 	_, stats, _ := strings.Cut(s.client.Info(t.Context(), "commandstats").Val(), "cmdstat_hscan:calls=")
 	if _, err := fmt.Sscan(strings.Replace(stats, ",", " ", 1), &calls); err != nil || calls > 3*orders/1000 {

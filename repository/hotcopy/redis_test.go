@@ -139,9 +139,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	was := s.content()
 	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
-	if is := s.content(); is != was {
-		t.Errorf("the copy was %s, is %s", was, is)
-	}
+	testserver.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
 	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
 	s.release(r)
@@ -183,7 +181,8 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	cancel()
 	wantCode(t, testserver.ErrorOf(s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})), model.CodeUnavailable)
 	wantCode(t, testserver.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
-	wantCode(t, testserver.ErrorOf(s.copies.Release(t.Context(), model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"})), model.CodeUnavailable)
+	bobs := model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"}
+	wantCode(t, testserver.ErrorOf(s.copies.Release(t.Context(), bobs)), model.CodeUnavailable)
 	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}), model.CodeUnavailable)
 }
 

@@ -52,12 +52,8 @@ func TestReserveAgainIsTheFirstTime(t *testing.T) {
 		a := s.admission("bob")
 		first := s.admit(a)
 		was := s.content()
-		if again := s.admit(a); again != first {
-			t.Errorf("again %+v, first %+v", again, first)
-		}
-		if is := s.content(); is != was {
-			t.Errorf("the copy was %s, is %s", was, is)
-		}
+		testserver.Equal(t, "the answer", s.admit(a), first)
+		testserver.Equal(t, "the copy", s.content(), was)
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{a.OrderID}))
 		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
 			t.Errorf("settled %+v", settled)

@@ -20,9 +20,7 @@ func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 		a := s.admission("bob")
 		r := s.admit(a).Reservation
 		s.release(r)
-		if is := s.content(); is != was {
-			t.Errorf("the copy was %s, is %s", was, is)
-		}
+		testserver.Equal(t, "the copy", s.content(), was)
 		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
 			t.Error("the version is as it was before")
 		}
@@ -67,9 +65,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
 			must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
-			if is := s.content(); is != was {
-				t.Errorf("%s: the copy was %s, is %s", when, was, is)
-			}
+			testserver.Equal(t, when+": the copy", s.content(), was)
 		}
 		must(t, s.copies.Close(ctx, s.v.ID, 2, 1))
 		later("closed")
