@@ -39,9 +39,7 @@ func TestSettingsShowNoSecret(t *testing.T) {
 		"SECKILL_HTTP_ADDR":       ":8080",
 		"SECKILL_WEBHOOK_SECRETS": "none: webhooks are refused",
 	} {
-		if shown[variable] != want {
-			t.Errorf("%s is shown as %q, want %q", variable, shown[variable], want)
-		}
+		testserver.Equal(t, "what is shown of "+variable, shown[variable], want)
 	}
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", slog.Any("config", c))

@@ -70,9 +70,7 @@ func TestEmbeddedAsync(t *testing.T) {
 	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 3 2 open 3 0 2 ") {
 		t.Errorf("audit: %+v", got)
 	}
-	if code := second.stop(t, syscall.SIGTERM); code != 0 {
-		t.Errorf("SIGTERM: exit %d", code)
-	}
+	testserver.Equal(t, "the exit code after SIGTERM", second.stop(t, syscall.SIGTERM), 0)
 	switched(t, dir, voucher)
 }
 

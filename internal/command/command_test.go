@@ -142,9 +142,7 @@ func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
 		"SECKILL_LOCK_WAIT":    "2s flag",
 		"SECKILL_LOCK_LEASE":   "30s default",
 	} {
-		if rows[variable] != want {
-			t.Errorf("%s is shown as %q, want %q", variable, rows[variable], want)
-		}
+		testserver.Equal(t, "what is shown of "+variable, rows[variable], want)
 	}
 	if strings.Contains(got.stdout, "hunter2") {
 		t.Error("a secret is shown")

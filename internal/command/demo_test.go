@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -355,11 +356,7 @@ func TestQuantile(t *testing.T) {
 		hundred[i] = time.Duration(i + 1)
 	}
 	for share, want := range map[float64]time.Duration{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
-		if got := quantile(hundred, share); got != want {
-			t.Errorf("quantile %v = %d, want %d", share, got, want)
-		}
+		testserver.Equal(t, fmt.Sprint("quantile ", share), quantile(hundred, share), want)
 	}
-	if got := quantile(hundred[:1], 0.99); got != 1 {
-		t.Errorf("of one: %d", got)
-	}
+	testserver.Equal(t, "a quantile of one", quantile(hundred[:1], 0.99), 1)
 }

@@ -151,9 +151,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if got := call(t, in(dir), "", "audit"); got.code != 0 || !strings.Contains(got.stdout, order.VoucherID) {
 		t.Errorf("an audit beside the server: %+v", got)
 	}
-	if code := first.stop(t, syscall.SIGTERM); code != 0 {
-		t.Errorf("SIGTERM: exit %d", code)
-	}
+	testserver.Equal(t, "the exit code after SIGTERM", first.stop(t, syscall.SIGTERM), 0)
 
 	second := serve(t, "serve", "--data-dir", dir)
 	_, moved := second.curls(t)
@@ -161,9 +159,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if !strings.Contains(again, order.ID) {
 		t.Errorf("after a restart: %s", again)
 	}
-	if code := second.stop(t, os.Interrupt); code != 0 {
-		t.Errorf("SIGINT: exit %d", code)
-	}
+	testserver.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
 func TestServeWithoutSettingsUsesData(t *testing.T) {
@@ -172,9 +168,7 @@ func TestServeWithoutSettingsUsesData(t *testing.T) {
 	for _, file := range []string{"seckill.db", "jwt.secret"} {
 		testserver.Must(t, testserver.ErrorOf(os.Stat(filepath.Join(s.cmd.Dir, "data", file))))
 	}
-	if code := s.stop(t, syscall.SIGTERM); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	testserver.Equal(t, "the exit code after SIGTERM", s.stop(t, syscall.SIGTERM), 0)
 }
 
 func TestServeSaysWhatIsMissing(t *testing.T) {

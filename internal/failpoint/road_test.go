@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"seckill/internal/failpoint"
+	"seckill/internal/testserver"
 )
 
 // kind says what a name means that changes something outside the process.
@@ -121,13 +122,9 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 		if !listed[value] {
 			t.Errorf("Steps() does not list %s", name)
 		}
-		if times[name] != 1 {
-			t.Errorf("%s is reached at %d places, want 1", name, times[name])
-		}
+		testserver.Equal(t, "places at which "+name+" is reached", times[name], 1)
 	}
-	if len(listed) != len(known) {
-		t.Errorf("%d steps are listed, %d are named", len(listed), len(known))
-	}
+	testserver.Equal(t, "steps listed, of those that are named", len(listed), len(known))
 }
 
 // Between any two calls of a road that change something stands a step: a process

@@ -43,12 +43,8 @@ func TestOnServers(t *testing.T) {
 	})
 	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
 		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
-		if on := report.Rows[0].On; on != "redis" {
-			t.Errorf("the Redis hash ran on %s", on)
-		}
-		if on := report.Rows[1].On; on != "embedded ×3" {
-			t.Errorf("the quorum ran on %s", on)
-		}
+		testserver.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
+		testserver.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
 		wantOnlyForeign(t, dsn, urls)
 	})
 	t.Run("broken, said to be real", func(t *testing.T) { //nolint:paralleltest // see above

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"slices"
@@ -81,16 +82,12 @@ func TestJudgement(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	var waits tally
-	if got := waits.quantile(0.5); got != 0 {
-		t.Errorf("the median of nothing is %s", got)
-	}
+	testserver.Equal(t, "the median of nothing", waits.quantile(0.5), 0)
 	for i := range 100 {
 		waits.Waits = append(waits.Waits, time.Duration(100-i))
 	}
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
-		if got := waits.quantile(q); got != want {
-			t.Errorf("quantile %g is %d, want %d", q, got, want)
-		}
+		testserver.Equal(t, fmt.Sprint("quantile ", q), waits.quantile(q), want)
 	}
 }
 
