@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,9 +55,19 @@ func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 	for i, n := range sizes {
 		must(t, f.Publish(t.Context(), some(string(rune('a'+i)), n)))
 	}
+	// What waits together is merged. The first call takes as long as it takes all messages to arrive: Backlog is
+	// answered on the connection on which they come, behind them.
+	arrive := sync.OnceFunc(func() {
+		testserver.Eventually(t, "all messages are handed out", func() bool {
+			worker := testserver.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
+			return worker.CachedInfo().NumAckPending == len(sizes)
+		})
+		testserver.Value(f.Backlog(t.Context()))(t)
+	})
 	var calls, bigger []int
 	var l ledger
 	consume(t, f.Queue, func(ctx context.Context, all []model.Reservation) []error {
+		arrive()
 		calls = append(calls, len(all))
 		if slices.ContainsFunc(all, func(r model.Reservation) bool { return r.ID[0] == 'f' }) {
 			bigger = append(bigger, len(all))
