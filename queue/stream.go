@@ -120,25 +120,12 @@ func ordersStream(n names, replicas int, maxBytes int64, window time.Duration) j
 // deadStream is where orders lie that could not be persisted, until an
 // operator removes them.
 func deadStream(n names, replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        n.dead,
-		Description: "seckill: orders that could not be persisted",
-		// One subject for each letter, so that a repeated one is recognised.
-		Subjects:          []string{n.letters + ">"},
-		Storage:           jetstream.FileStorage,
-		Replicas:          replicas,
-		Retention:         jetstream.LimitsPolicy, // read by people, removed by people
-		Discard:           jetstream.DiscardNew,   // full: the order stays in its queue
-		MaxAge:            0,                      // an operator may look at them much later
-		MaxMsgs:           -1,
-		MaxBytes:          -1,
-		MaxMsgsPerSubject: -1,
-		MaxMsgSize:        -1, // a letter is larger than the message it reports
-		MaxConsumers:      -1,
-		Duplicates:        duplicates, // unused: the subject recognises repeats
-		AllowDirect:       false,
-		AllowRollup:       false,
-	}
+	dead := ordersStream(n, replicas, -1, duplicates) // duplicates is unused: the subject recognises repeats
+	dead.Name, dead.Description = n.dead, "seckill: orders that could not be persisted"
+	dead.Subjects = []string{n.letters + ">"} // one for each letter, so that a repeated one is recognised
+	dead.Retention = jetstream.LimitsPolicy   // read by people, removed by people
+	dead.MaxMsgSize = -1                      // a letter is larger than the message it reports
+	return dead
 }
 
 // workerConsumer is how the orders are handed out.
@@ -169,82 +156,57 @@ type deviation struct {
 // String implements fmt.Stringer, for errors.
 func (d deviation) String() string { return fmt.Sprintf("%s is %v, must be %v", d.name, d.is, d.must) }
 
-// differences collects deviations.
-type differences []deviation
-
-func (d *differences) add(name string, is, must any) {
-	if !reflect.DeepEqual(is, must) {
-		*d = append(*d, deviation{name: name, is: is, must: must})
+// differences are the settings of a stream or consumer that are not as they must be, by their names in JSON. Of what
+// is pointed to, and of lists of it, it says only whether there is something.
+func differences(is, must any) (found []deviation) {
+	have, wanted := reflect.ValueOf(is), reflect.ValueOf(must)
+	value := func(of reflect.Value) any {
+		switch {
+		case of.Kind() == reflect.Pointer:
+			return !of.IsNil()
+		case of.Kind() == reflect.Slice && (of.Len() == 0 || of.Type().Elem().Kind() == reflect.Pointer):
+			return of.Len() > 0
+		}
+		return of.Interface()
 	}
-}
-
-// compareFixed names the settings that differ and that a server cannot change.
-func compareFixed(have, wanted jetstream.StreamConfig) differences {
-	var found differences
-	found.add("storage", have.Storage, wanted.Storage)
-	found.add("retention", have.Retention, wanted.Retention)
-	found.add("sealed", have.Sealed, false)
-	found.add("mirror", have.Mirror != nil, false)
-	found.add("persist_mode", have.PersistMode, wanted.PersistMode) // "async" acknowledges before the disk has it
+	for i := range have.NumField() {
+		name, _, _ := strings.Cut(have.Type().Field(i).Tag.Get("json"), ",")
+		if x, y := value(have.Field(i)), value(wanted.Field(i)); !reflect.DeepEqual(x, y) {
+			found = append(found, deviation{name: name, is: x, must: y})
+		}
+	}
 	return found
 }
 
-// compareStream names the settings that differ, and gives the configuration that
-// corrects them. Settings that can neither lose an
+// fixed is a stream as it must be in what a server cannot change.
+func fixed(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
+	have.Storage, have.Retention = wanted.Storage, wanted.Retention
+	have.Sealed, have.Mirror = false, nil
+	have.PersistMode = wanted.PersistMode // "async" acknowledges before the disk has it
+	return have
+}
+
+// corrected is a stream as it must be. Settings that can neither lose an
 // accepted order nor refuse one needlessly stay as the operator made them:
 // max_bytes and max_msgs (with "discard new" they only refuse), compression,
 // placement, description, and more replicas than were asked for.
-func compareStream(have, wanted jetstream.StreamConfig) (differences, jetstream.StreamConfig) {
-	next := have
-	next.Subjects = wanted.Subjects
-	next.Discard, next.DiscardNewPerSubject = wanted.Discard, wanted.DiscardNewPerSubject
-	next.MaxAge, next.MaxMsgsPerSubject, next.MaxMsgSize = wanted.MaxAge, wanted.MaxMsgsPerSubject, wanted.MaxMsgSize
-	next.Duplicates = wanted.Duplicates
-	next.Replicas = max(have.Replicas, wanted.Replicas)
-	next.NoAck, next.AllowDirect, next.AllowRollup = false, wanted.AllowDirect, wanted.AllowRollup
-	next.Sources, next.SubjectTransform, next.RePublish = nil, nil, nil
-	var found differences
-	found.add("subjects", have.Subjects, next.Subjects)
-	found.add("discard", have.Discard, next.Discard)
-	found.add("discard_new_per_subject", have.DiscardNewPerSubject, next.DiscardNewPerSubject)
-	found.add("max_age", have.MaxAge, next.MaxAge)
-	found.add("max_msgs_per_subject", have.MaxMsgsPerSubject, next.MaxMsgsPerSubject)
-	found.add("max_msg_size", have.MaxMsgSize, next.MaxMsgSize)
-	found.add("duplicate_window", have.Duplicates, next.Duplicates)
-	found.add("num_replicas", max(have.Replicas, 1), next.Replicas)
-	found.add("no_ack", have.NoAck, next.NoAck)
-	found.add("allow_direct", have.AllowDirect, next.AllowDirect)
-	found.add("allow_rollup_hdrs", have.AllowRollup, next.AllowRollup)
-	found.add("sources", len(have.Sources) > 0, false)
-	found.add("subject_transform", have.SubjectTransform != nil, false)
-	found.add("republish", have.RePublish != nil, false)
-	return found, next
+func corrected(have, wanted jetstream.StreamConfig) jetstream.StreamConfig {
+	have.Subjects = wanted.Subjects
+	have.Discard, have.DiscardNewPerSubject = wanted.Discard, wanted.DiscardNewPerSubject
+	have.MaxAge, have.MaxMsgsPerSubject, have.MaxMsgSize = wanted.MaxAge, wanted.MaxMsgsPerSubject, wanted.MaxMsgSize
+	have.Duplicates = wanted.Duplicates
+	have.Replicas = max(have.Replicas, wanted.Replicas)
+	have.NoAck, have.AllowDirect, have.AllowRollup = false, wanted.AllowDirect, wanted.AllowRollup
+	have.Sources, have.SubjectTransform, have.RePublish = nil, nil, nil
+	return have
 }
 
-// compareWorker names the settings of the consumer that differ.
-func compareWorker(have, wanted jetstream.ConsumerConfig) differences {
-	var found differences
-	found.add("deliver_policy", have.DeliverPolicy, wanted.DeliverPolicy)
-	found.add("ack_policy", have.AckPolicy, wanted.AckPolicy)
-	found.add("ack_wait", have.AckWait, wanted.AckWait)
-	found.add("max_deliver", have.MaxDeliver, wanted.MaxDeliver)
-	found.add("backoff", len(have.BackOff), 0)
-	found.add("filter_subject", have.FilterSubject, "")
-	found.add("filter_subjects", len(have.FilterSubjects), 0)
-	found.add("replay_policy", have.ReplayPolicy, wanted.ReplayPolicy)
-	found.add("rate_limit_bps", have.RateLimit, wanted.RateLimit)
-	found.add("max_ack_pending", have.MaxAckPending, wanted.MaxAckPending)
-	found.add("headers_only", have.HeadersOnly, false)
-	found.add("max_batch", have.MaxRequestBatch, 0)
-	found.add("max_expires", have.MaxRequestExpires, wanted.MaxRequestExpires)
-	found.add("max_bytes", have.MaxRequestMaxBytes, 0)
-	found.add("inactive_threshold", have.InactiveThreshold, wanted.InactiveThreshold)
-	found.add("num_replicas", have.Replicas, 0) // as the stream
-	found.add("mem_storage", have.MemoryStorage, false)
-	found.add("pause_until", have.PauseUntil != nil, false)
-	found.add("priority_policy", have.PriorityPolicy, wanted.PriorityPolicy)
-	found.add("deliver_subject", have.DeliverSubject, "")
-	return found
+// correctedWorker is the consumer as it must be. What changes nothing for the orders stays as the operator made it.
+func correctedWorker(have, wanted jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	wanted.Description, wanted.Metadata, wanted.SampleFrequency = have.Description, have.Metadata, have.SampleFrequency
+	wanted.OptStartSeq, wanted.OptStartTime, wanted.MaxWaiting = have.OptStartSeq, have.OptStartTime, have.MaxWaiting
+	wanted.PinnedTTL, wanted.PriorityGroups, wanted.DeliverGroup = have.PinnedTTL, have.PriorityGroups, have.DeliverGroup
+	return wanted
 }
 
 // prepare makes the server hold the streams and the consumer as wanted. It
@@ -285,12 +247,13 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 		q.log.WarnContext(ctx, "a stream of the order queue has bounds of its own, beyond which it refuses; they were left as they are",
 			slog.String("stream", wanted.Name), slog.Int64("max_msgs", have.MaxMsgs), slog.Int64("max_bytes", have.MaxBytes))
 	}
-	if found := compareFixed(have, wanted); len(found) > 0 {
+	if found := differences(have, fixed(have, wanted)); len(found) > 0 {
 		d := found[0]
 		return fmt.Errorf("its %s is %v and must be %v; a server cannot change that: "+
 			"let its messages be consumed, delete it, and start again", d.name, d.is, d.must)
 	}
-	deviations, next := compareStream(have, wanted)
+	next := corrected(have, wanted)
+	deviations := differences(have, next)
 	if len(deviations) == 0 {
 		return nil
 	}
@@ -337,7 +300,8 @@ func (q *Queue) prepareWorker(ctx context.Context) error {
 	case err != nil:
 		return err
 	default:
-		deviations := compareWorker(worker.CachedInfo().Config, q.wanted.worker)
+		have := worker.CachedInfo().Config
+		deviations := differences(have, correctedWorker(have, q.wanted.worker))
 		if len(deviations) == 0 {
 			return nil
 		}
