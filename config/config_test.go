@@ -59,7 +59,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
 		"30s", "conditional", "15m0s", "[]", "CNY", "[]", "seckill",
-		"seckill", "{20 1s}", "{0 0s}", "INFO", "")
+		"seckill", "{20 1s}", "{1000 1s}", "INFO", "")
 	if got != want {
 		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
 	}
@@ -117,6 +117,7 @@ func TestWrongValues(t *testing.T) {
 	for _, set := range []string{
 		"HTTP_ADDR=8080", "HTTP_ADDR=:http", "HTTP_ADDR=:70000", "OPS_ADDR=:8080", "OPS_ADDR=0.0.0.0:8080",
 		"TRUSTED_PROXIES=10.0.0.0/99", "TRUSTED_PROXIES=10.0.0.1,,10.0.0.2", "TRUSTED_PROXIES=all",
+		"TRUSTED_PROXIES=0.0.0.0/0", "TRUSTED_PROXIES=10.0.0.1,::/0", "TRUSTED_PROXIES=128.0.0.0/1", "TRUSTED_PROXIES=::ffff:0:0/96", "TRUSTED_PROXIES=::/64",
 		"DATA_DIR= ", "MIGRATE=yes", "ORDER_MODE=maybe", "ROLE=boss", "NATS_URL=nats", "NATS_URL=http://a:4222", "NATS_URL=nats://a:99999", "NATS_URL=nats://:4222", "NATS_REPLICAS=0",
 		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
 		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",

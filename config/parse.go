@@ -93,6 +93,36 @@ func address(text string) (string, error) {
 	return text, nil
 }
 
+// The widest networks that can be a deployment's own: 10.0.0.0/8 (RFC 1918) and fc00::/7
+// (RFC 4193). Wider ones hold clients, who would then name any address as theirs.
+const (
+	widestIPv4 = 8
+	widestIPv6 = 7
+)
+
+// proxyNetwork reads a network that may be trusted to say who a client is.
+func proxyNetwork(text string) (netip.Prefix, error) {
+	p, err := prefix(text)
+	if err != nil {
+		return p, err
+	}
+	widest := widestIPv6
+	switch {
+	case p.Addr().Is4In6() && p.Bits() >= ipv4InIPv6:
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-ipv4InIPv6)
+		widest = widestIPv4
+	case p.Addr().Is4():
+		widest = widestIPv4
+	}
+	if p.Bits() < widest || p.Overlaps(netip.MustParsePrefix("::ffff:0:0/96")) {
+		return netip.Prefix{}, fmt.Errorf("%q holds clients too, who could then claim any address: name the proxies' own network, /%d or narrower", text, widest)
+	}
+	return p, nil
+}
+
+// ipv4InIPv6 is how many bits come before an IPv4 address in an IPv6 address.
+const ipv4InIPv6 = 96
+
 // prefix reads a CIDR, or one address, which is the CIDR of itself.
 func prefix(text string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(text); err == nil {

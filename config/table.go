@@ -28,7 +28,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_TRUSTED_PROXIES", otherwise: "none", unit: "CIDRs, comma-separated",
 			meaning: "proxies whose forwarding headers are believed",
-			read:    into(&c.TrustedProxies, list(prefix)),
+			read:    into(&c.TrustedProxies, list(proxyNetwork)),
 		}, {
 			variable: "SECKILL_DATA_DIR", fallback: "./data", unit: "path",
 			meaning: "where embedded mode keeps its files",
@@ -120,11 +120,11 @@ func table(c *Config) []setting {
 			read:    into(&c.JWTAudience, anyText),
 		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
-			meaning: "limit on the seckill endpoint per user and instance; `0` is off",
+			meaning: "limit on the seckill endpoint per user, shared by the instances; `0` is off",
 			read:    into(&c.RateUser, rate),
 		}, {
-			variable: "SECKILL_RATE_ADDR", fallback: "0", unit: "requests per `s`, `m` or `h`",
-			meaning: "limit on the seckill endpoint per client address and instance; `0` is off",
+			variable: "SECKILL_RATE_ADDR", fallback: "1000/s", unit: "requests per `s`, `m` or `h`",
+			meaning: "limit on every route per client address (IPv6: /64), shared by the instances; `0` is off",
 			read:    into(&c.RateAddr, rate),
 		}, {
 			variable: "SECKILL_LOG_LEVEL", fallback: "info", unit: "`debug`, `info`, `warn` or `error`",

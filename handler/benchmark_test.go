@@ -2,6 +2,7 @@ package handler
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
@@ -70,11 +72,16 @@ func BenchmarkPlace(b *testing.B) {
 		if tokenErr != nil {
 			b.Fatal(tokenErr)
 		}
+		byUser, byAddress := ratelimit.New("user", 0, nil), ratelimit.NewAddresses(nil)
+		plenty := model.Rate{Events: 1 << 29, Per: time.Second}
+		if err := errors.Join(byUser.Set(plenty, ""), byAddress.Set(plenty, "")); err != nil {
+			b.Fatal(err)
+		}
 		var a *api
 		options := Options{
 			Orders: seller{err: err}, Health: serving{}, Tokens: tokens,
-			RateUser: Rate{Events: 1 << 30, Per: time.Second},
-			Log:      slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+			ByUser: byUser, ByAddress: byAddress,
+			Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 		}
 		a, tokenErr = build(options)
 		if tokenErr != nil {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -144,8 +145,10 @@ func (p *Problem) GetHeaders() http.Header {
 	switch p.Code {
 	case model.CodeUnauthenticated:
 		header.Set("WWW-Authenticate", "Bearer")
-	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable:
+	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited:
 		header.Set("Retry-After", retryAfter(p.retryAfter))
+	case model.CodeUnavailable: // to everybody at once
+		header.Set("Retry-After", retryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeForbidden, model.CodeNotFound, model.CodeMethodNotAllowed,
 		model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused,
 		model.CodeAlreadyOrdered, model.CodeSoldOut, model.CodeConflict, model.CodeIllegalState, model.CodeInternal:

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
@@ -75,11 +76,12 @@ type Options struct {
 	Vouchers vouchers // *service.Vouchers
 	Accounts accounts // *service.Accounts
 	Health   health   // *service.Health
+	Limits   limits   // *service.Limits
 	Tokens   *token.Authority
 
-	// RateUser and RateAddr limit purchases, on this instance.
-	RateUser Rate
-	RateAddr Rate
+	// ByUser limits purchases, and ByAddress all requests; nil is no limit.
+	ByUser    *ratelimit.Limiter
+	ByAddress *ratelimit.Addresses
 
 	// TrustedProxies are the networks whose forwarding headers tell the
 	// client's address; none by default, because any client can write a header.
@@ -98,8 +100,8 @@ type api struct {
 	requestID *regexp.Regexp
 	durations *prometheus.HistogramVec
 	warnings  *rate.Limiter
-	byUser    *limiter
-	byAddress *limiter
+	proxies   proxies
+	probes    *ratelimit.Addresses
 }
 
 // strictNames makes huma tell Title from title. Its switch is a variable of
@@ -140,6 +142,7 @@ func build(options Options) (*api, error) {
 	a.orderRoutes()
 	a.adminVoucherRoutes()
 	a.adminOrderRoutes()
+	a.limitRoutes()
 	a.healthRoutes()
 	if err := a.documentRoutes(); err != nil {
 		return nil, err
@@ -157,11 +160,12 @@ func begin(options Options) (*api, error) {
 		requestID: requestIDs(),
 		durations: requestDurations(),
 		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
+		proxies:   options.TrustedProxies,
 	}
 	if err := a.configure(); err != nil {
 		return nil, err
 	}
-	a.engine.Use(a.identify, a.observe)
+	a.engine.Use(a.identify, a.observe, a.turnAway, a.limitAddress)
 	a.engine.NoRoute(a.noRoute)
 	a.engine.NoMethod(a.noMethod)
 	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})
@@ -170,19 +174,12 @@ func begin(options Options) (*api, error) {
 
 func (a *api) configure() error {
 	var err error
-	if a.byUser, err = newLimiter(a.options.RateUser); err != nil {
+	if a.probes, err = newProbeLimits(); err != nil {
 		return err
 	}
-	if a.byAddress, err = newLimiter(a.options.RateAddr); err != nil {
-		return err
-	}
-	proxies := make([]string, 0, len(a.options.TrustedProxies))
-	for _, network := range a.options.TrustedProxies {
-		proxies = append(proxies, network.String())
-	}
-	if err := a.engine.SetTrustedProxies(proxies); err != nil {
-		return fmt.Errorf("set trusted proxies: %w", err)
-	}
+	// identify has put the client's address in the place of a proxy's: Gin's own
+	// reading of headers believes more of them than one.
+	a.engine.ForwardedByClientIP = false
 	if err := a.options.Metrics.Register(a.durations); err != nil {
 		return fmt.Errorf("register the metrics of HTTP: %w", err)
 	}

@@ -1,106 +1,163 @@
 package handler
 
 import (
+	"context"
 	"fmt"
-	"net/netip"
+	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
 
+	"seckill/internal/conns"
+	"seckill/internal/ratelimit"
 	"seckill/model"
 )
 
-// maxTracked bounds how many senders one limiter remembers: some 20 MB at the most.
-// It forgets the sender that was quiet longest first. That sender starts with a full
-// bucket again.
-const maxTracked = 100_000
+// spread is how long the return of a crowd that is refused for one reason is drawn
+// out, at random: some thousand clients that came back in the same second would be
+// refused again.
+const spread = 4 * time.Second
 
-// Rate allows Events in every Per, all of them at once if need be. Zero Events
-// or a zero Per mean no limit.
-type Rate struct {
-	Events int
-	Per    time.Duration
+// probeRate bounds the health checks of one address, apart from its other requests: a
+// proxy that floods must not make this instance look dead, nor a flood of checks ask
+// the dependencies thousands of times a second. Every orchestrator needs fewer.
+const (
+	probeRate = 100
+	probePer  = time.Second
+)
+
+// limits is what the routes of limits need of service.Limits.
+type limits interface {
+	InForce() model.Limits
+	Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error)
 }
 
-// limiter gives every sender a token bucket of its own.
-type limiter struct {
-	limit   rate.Limit // events a second
-	burst   int
-	buckets *lru.Cache[string, *rate.Limiter] // nil: no limit
+// probePath tells the health checks from everything else on the main listener.
+func probePath(path string) bool { return path == "/livez" || path == "/readyz" }
+
+// newProbeLimits limits health checks on this instance alone.
+func newProbeLimits() (*ratelimit.Addresses, error) {
+	probes := ratelimit.NewAddresses(nil)
+	return probes, probes.Set(model.Rate{Events: probeRate, Per: probePer}, "")
 }
 
-func newLimiter(r Rate) (*limiter, error) {
-	if r.Events <= 0 || r.Per <= 0 {
-		return &limiter{}, nil
+// limitAddress counts every request of a client address, found or not, and refuses
+// those over the limit before anything is looked at. A purchase goes on to be refused
+// in the contract's order: see place.
+func (a *api) limitAddress(c *gin.Context) {
+	limit := a.options.ByAddress
+	rate := limit.Rate()
+	if rate.Off() {
+		return
 	}
-	buckets, err := lru.New[string, *rate.Limiter](maxTracked)
-	if err != nil {
-		return nil, fmt.Errorf("make a rate limiter: %w", err)
+	probe := probePath(c.Request.URL.Path)
+	if probe {
+		limit, rate = a.probes, a.probes.Rate()
 	}
-	return &limiter{
-		limit:   rate.Limit(float64(r.Events) / r.Per.Seconds()),
-		burst:   r.Events,
-		buckets: buckets,
-	}, nil
-}
-
-// off reports whether everything is allowed.
-func (l *limiter) off() bool { return l.buckets == nil }
-
-// take takes a sender's token. When there is none it tells how long until
-// there will be; zero means taken.
-func (l *limiter) take(sender string, now time.Time) time.Duration {
-	if l.off() {
-		return 0
+	call := callOf(c.Request.Context())
+	wait := limit.Take(c.Request.Context(), call.address)
+	switch {
+	case wait == 0:
+	case c.FullPath() == placePath && c.Request.Method == http.MethodPost:
+		call.overLimit = wait
+	default:
+		a.refuseAddress(c, rate, wait)
 	}
-	bucket, ok := l.buckets.Get(sender)
-	if !ok {
-		bucket = rate.NewLimiter(l.limit, l.burst)
-		if earlier, there, _ := l.buckets.PeekOrAdd(sender, bucket); there {
-			bucket = earlier // another request of the same sender was first
-		}
-	}
-	if bucket.AllowN(now, 1) {
-		return 0
-	}
-	missing := 1 - bucket.TokensAt(now)
-	return max(time.Duration(missing/float64(l.limit)*float64(time.Second)), time.Millisecond)
 }
 
 // limitPlacing refuses a purchase whose address or user is over its limit.
-func (a *api) limitPlacing(c *gin.Context, userID string) error {
-	now := time.Now()
-	if !a.byAddress.off() {
-		if wait := a.byAddress.take(network(c.ClientIP()), now); wait > 0 {
-			return rateLimited("Too many requests from this address.", wait)
+func (a *api) limitPlacing(c *gin.Context, userID string) (refused bool) {
+	ctx := c.Request.Context()
+	if wait := callOf(ctx).overLimit; wait > 0 {
+		a.refuseAddress(c, a.options.ByAddress.Rate(), wait)
+		return true
+	}
+	if wait := a.options.ByUser.Take(ctx, userID); wait > 0 {
+		a.refuseRate(c, "user", a.options.ByUser.Rate(), wait, "Too many requests of this user.")
+		return true
+	}
+	return false
+}
+
+// refuseAddress spreads the return: there may be a crowd behind one address.
+func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration) {
+	a.refuseRate(c, "addr", rate, wait+rand.N(spread), "Too many requests from this address.") //nolint:gosec // spreads the load, guards nothing
+}
+
+// refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10:
+// which policy it was, that nothing of it remains, and for how many seconds.
+// Other answers go without, because they would cost the many who are within their limits.
+func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait time.Duration, detail string) {
+	header := c.Writer.Header()
+	header["Ratelimit-Policy"] = []string{fmt.Sprintf(`"%s";q=%d;w=%d`, policy, rate.Events, int64(rate.Per.Seconds()))}
+	header["Ratelimit"] = []string{`"` + policy + `";r=0;t=` + retryAfter(wait)}
+	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
+}
+
+// turnAway answers on connections beyond the bound, one request on each: health checks
+// truly, so that whoever sends clients here learns of it, and others with 503.
+func (a *api) turnAway(c *gin.Context) {
+	if !conns.Beyond(c.Request.Context()) {
+		return
+	}
+	connectionClose(c.Writer.Header())
+	if !probePath(c.Request.URL.Path) {
+		a.abort(c, model.Unavailable("Too many connections are open here.", nil))
+	}
+}
+
+// LimitsChange sets the limits that it has.
+type LimitsChange struct {
+	User *string `json:"user,omitempty" example:"20/s" doc:"Purchases of one user: a number per s, m or h, or 0 for no limit."`
+	Addr *string `json:"addr,omitempty" example:"1000/s" doc:"All requests of one client address (of IPv6: a /64), likewise."`
+}
+
+// RateLimits are the limits in force.
+type RateLimits struct {
+	User string `json:"user" example:"20/s" doc:"Purchases of one user; 0 is no limit."`
+	Addr string `json:"addr" example:"1000/s" doc:"All requests of one client address (of IPv6: a /64); 0 is no limit."`
+}
+
+func rateLimits(l model.Limits) *output[RateLimits] {
+	return &output[RateLimits]{Body: RateLimits{User: l.User.String(), Addr: l.Addr.String()}}
+}
+
+type patchLimitsInput struct{ Body LimitsChange }
+
+func (a *api) limitRoutes() {
+	const path = basePath + "/admin/settings/limits"
+	register(a, route{
+		id: "get-limits", method: http.MethodGet, path: path, tag: tagAdmin,
+		summary: "Get the rate limits in force", access: administrators, status: http.StatusOK,
+	}, func(context.Context, *struct{}) (*output[RateLimits], error) {
+		return rateLimits(a.options.Limits.InForce()), nil
+	})
+	register(a, route{
+		id: "patch-limits", method: http.MethodPatch, path: path, tag: tagAdmin,
+		summary: "Change the rate limits of all instances",
+		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, " +
+			"also after a restart.",
+		access: administrators, status: http.StatusOK,
+		codes: []model.Code{model.CodeUnavailable},
+	}, func(ctx context.Context, in *patchLimitsInput) (*output[RateLimits], error) {
+		user, userErr := changedRate("body.user", in.Body.User)
+		addr, addrErr := changedRate("body.addr", in.Body.Addr)
+		if err := model.JoinInvalid(userErr, addrErr); err != nil {
+			return nil, err
 		}
-	}
-	if wait := a.byUser.take(userID, now); wait > 0 {
-		return rateLimited("Too many requests of this user.", wait)
-	}
-	return nil
+		changed, err := a.options.Limits.Change(ctx, model.LimitsPatch{User: user, Addr: addr})
+		return rateLimits(changed), err
+	})
 }
 
-func rateLimited(detail string, wait time.Duration) error {
-	return &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait}
-}
-
-// network is the network that shares an address' limit. With IPv6 that is a /64: one
-// subscriber has that many addresses at the least, and could use another for every
-// request.
-func network(address string) string {
-	addr, err := netip.ParseAddr(address)
+func changedRate(location string, text *string) (*model.Rate, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // it stays as it is
+	}
+	rate, err := model.ParseRate(*text)
 	if err != nil {
-		return address
+		return nil, model.Invalid(location, "%s", err.Error())
 	}
-	if addr = addr.Unmap(); addr.Is4() {
-		return addr.String()
-	}
-	prefix, err := addr.WithZone("").Prefix(64)
-	if err != nil {
-		return address
-	}
-	return prefix.String()
+	return &rate, nil
 }

@@ -1,85 +1,194 @@
-package handler
+package handler_test
 
 import (
+	"context"
+	"net/http"
+	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"seckill/handler"
+	"seckill/internal/ratelimit"
+	"seckill/internal/testserver"
+	"seckill/model"
 )
 
-// TestRetryAfterIsTrue: a request after the wait is served, an earlier one is not.
-func TestRetryAfterIsTrue(t *testing.T) {
-	t.Parallel()
-	for _, r := range []Rate{{1, time.Second}, {20, time.Second}, {3, time.Hour}, {1000, time.Minute}, {1_000_000_000, time.Second}} {
-		l, err := newLimiter(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		now := time.Unix(1_900_000_000, 0)
-		var wait time.Duration
-		for taken := 0; wait == 0; taken++ {
-			if taken > r.Events || taken > 2000 {
-				break
-			}
-			wait = l.take("sender", now)
-		}
-		if r.Events > 2000 {
-			if wait != 0 {
-				t.Errorf("%v refuses after 2000", r)
-			}
-			continue
-		}
-		if wait <= 0 || wait > r.Per {
-			t.Fatalf("%v: wait %s", r, wait)
-		}
-		if early := l.take("sender", now.Add(wait-wait/10)); early <= 0 {
-			t.Errorf("%v: served before its time", r)
-		}
-		if late := l.take("sender", now.Add(wait+time.Microsecond)); late != 0 {
-			t.Errorf("%v: came back after %s and is to wait %s more", r, wait, late)
-		}
-		if other := l.take("another", now); other != 0 {
-			t.Errorf("%v: another sender waits %s", r, other)
-		}
+// byUser limits purchases of a user to so many in a time.
+func byUser(t *testing.T, events int, per time.Duration) func(*handler.Options) {
+	t.Helper()
+	return func(o *handler.Options) {
+		o.ByUser = ratelimit.New("user", 0, nil)
+		testserver.Must(t, o.ByUser.Set(model.Rate{Events: events, Per: per}, ""))
 	}
 }
 
-func TestLimiterForgetsTheQuietest(t *testing.T) {
-	t.Parallel()
-	l, err := newLimiter(Rate{1, time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := time.Unix(1_900_000_000, 0)
-	l.take("busy", now)
-	for i := range maxTracked + 10 {
-		l.take(strconv.Itoa(i), now)
-		if i%1000 == 0 && l.take("busy", now) == 0 {
-			t.Fatal("a busy sender is forgotten")
-		}
-	}
-	if n := l.buckets.Len(); n != maxTracked {
-		t.Errorf("%d senders are remembered", n)
+// byAddress limits all requests of an address to so many in a time.
+func byAddress(t *testing.T, events int, per time.Duration) func(*handler.Options) {
+	t.Helper()
+	return func(o *handler.Options) {
+		o.ByAddress = ratelimit.NewAddresses(nil)
+		testserver.Must(t, o.ByAddress.Set(model.Rate{Events: events, Per: per}, ""))
 	}
 }
 
-func TestNoLimit(t *testing.T) {
+// TestEveryRouteIsLimited: known or not, with or without a token; but for health checks,
+// which have a limit of their own.
+func TestEveryRouteIsLimited(t *testing.T) {
 	t.Parallel()
-	for _, r := range []Rate{{}, {5, 0}, {0, time.Second}, {-1, time.Second}} {
-		l, err := newLimiter(r)
-		if err != nil || !l.off() || l.take("sender", time.Now()) != 0 {
-			t.Errorf("%v limits: %v", r, err)
-		}
-	}
-}
-
-func TestNetwork(t *testing.T) {
-	t.Parallel()
-	for address, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
-		"2001:db8:1:2:ffff::": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64", "": "", "unknown": "unknown",
+	for _, call := range []struct{ method, path string }{
+		{"GET", "/api/v1/vouchers"}, {"POST", "/api/v1/auth/login"}, {"GET", "/api/v1/orders"}, {"GET", "/api/v1/openapi.json"},
+		{"GET", "/api/v1/docs"}, {"GET", "/nowhere"}, {"DELETE", "/api/v1/vouchers"}, {"PATCH", "/api/v1/admin/settings/limits"},
 	} {
-		if got := network(address); got != want {
-			t.Errorf("network(%q) = %q, want %q", address, got, want)
+		t.Run(call.method+" "+call.path, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t, byAddress(t, 2, time.Hour))
+			for range 2 {
+				if got := s.do(t, call.method, call.path, ""); got.status == http.StatusTooManyRequests {
+					t.Errorf("%d %s", got.status, got.body)
+				}
+			}
+			got := s.do(t, call.method, call.path, "")
+			wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+			if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds < 1790 || seconds > 1804 {
+				t.Errorf("Retry-After = %q with 2 an hour", got.header.Get("Retry-After"))
+			}
+			if policy, left := got.header.Get("RateLimit-Policy"), got.header.Get("RateLimit"); policy != `"addr";q=2;w=3600` ||
+				left != `"addr";r=0;t=`+got.header.Get("Retry-After") {
+				t.Errorf("RateLimit-Policy: %s, RateLimit: %s", policy, left)
+			}
+			for _, path := range []string{"/livez", "/readyz"} {
+				if got := s.do(t, http.MethodGet, path, ""); got.status != http.StatusOK {
+					t.Errorf("%s of a limited address: %d", path, got.status)
+				}
+			}
+		})
+	}
+}
+
+// TestHealthChecksAreBounded: a flood of them does not ask the dependencies each time.
+func TestHealthChecksAreBounded(t *testing.T) {
+	t.Parallel()
+	s := setup(t, byAddress(t, 1_000_000, time.Second))
+	refused := 0
+	for range 3000 {
+		if record(t, s.handler, http.MethodGet, "/readyz").status == http.StatusTooManyRequests {
+			refused++
 		}
+	}
+	if refused == 0 {
+		t.Error("3000 health checks at once were all answered")
+	}
+	if got := record(t, s.handler, http.MethodGet, "/api/v1/vouchers"); got.status != http.StatusOK {
+		t.Errorf("another route is refused as well: %d", got.status)
+	}
+}
+
+// TestLimitedAddressInTheContractsOrder: on a purchase the refusal keeps its place, and
+// every attempt counts.
+func TestLimitedAddressInTheContractsOrder(t *testing.T) {
+	t.Parallel()
+	s := setup(t, byAddress(t, 1, time.Hour))
+	s.fakes.place = sold
+	user := s.as(t, "u", model.RoleUser)
+	if got := s.do(t, http.MethodPost, seckill, ""); got.status != http.StatusUnauthorized {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	wantProblem(t, s.do(t, http.MethodPost, seckill, ""), http.StatusUnauthorized, model.CodeUnauthenticated)
+	got := s.do(t, http.MethodPost, seckill, strings.Repeat("x", 17<<10), user...)
+	wantProblem(t, got, http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+	got = s.do(t, http.MethodPost, seckill, "x", append([]string{"Content-Type", "text/plain"}, user...)...)
+	wantProblem(t, got, http.StatusUnsupportedMediaType, model.CodeUnsupportedMediaType)
+	wantProblem(t, s.do(t, http.MethodPost, seckill, `{"n":1}`, user...), http.StatusUnprocessableEntity, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodPost, seckill, "", user...), http.StatusTooManyRequests, model.CodeRateLimited)
+}
+
+// TestForwardedAddressesAreLimited: what a client writes beside a trusted proxy's header
+// gives it no other address.
+func TestForwardedAddressesAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, headers := range map[string]func(i int) []string{
+		"X-Real-IP": func(i int) []string { return []string{"X-Real-IP", "192.0.2." + strconv.Itoa(i)} },
+		"a port":    func(i int) []string { return []string{"X-Forwarded-For", "198.51.100.7:" + strconv.Itoa(50000+i)} },
+		"invented, then true": func(i int) []string {
+			return []string{"X-Forwarded-For", "192.0.2." + strconv.Itoa(i) + ", 198.51.100.7"}
+		},
+		"Forwarded": func(i int) []string {
+			return []string{"Forwarded", `for=192.0.2.` + strconv.Itoa(i) + `, for="198.51.100.7:` + strconv.Itoa(i+1) + `"`}
+		},
+		"both, one of a client's": func(i int) []string {
+			return []string{"X-Forwarded-For", "198.51.100.7", "Forwarded", "for=192.0.2." + strconv.Itoa(i)}
+		},
+		"IPv6 of one /64": func(i int) []string { return []string{"X-Forwarded-For", "2001:db8::" + strconv.Itoa(i)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t, byAddress(t, 2, time.Hour), func(o *handler.Options) {
+				o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
+			})
+			for i := range 5 {
+				got := s.do(t, http.MethodGet, "/api/v1/vouchers", "", headers(i)...)
+				if refused := got.status == http.StatusTooManyRequests; refused != (i >= 2) {
+					t.Errorf("request %d: %d", i, got.status)
+				}
+			}
+			if got := s.do(t, http.MethodGet, "/api/v1/vouchers", "", "X-Forwarded-For", "203.0.113.5"); got.status != http.StatusOK {
+				t.Errorf("another client: %d", got.status)
+			}
+		})
+	}
+}
+
+// TestCrowdsComeBackSpread: what refuses everybody at once does not name one second for all.
+func TestCrowdsComeBackSpread(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = func(context.Context, string, string) (model.Order, error) {
+		return model.Order{}, model.Unavailable("The database is away.", nil)
+	}
+	seen := map[string]bool{}
+	for range 40 {
+		got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
+		seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+		if err != nil || seconds < 1 || seconds > 5 {
+			t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
+		}
+		seen[got.header.Get("Retry-After")] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("40 refusals name only %v", seen)
+	}
+}
+
+// TestLimitsOfTheInstances: administrators read and change them.
+func TestLimitsOfTheInstances(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	const path = "/api/v1/admin/settings/limits"
+	admin := s.as(t, "a", model.RoleAdmin)
+	if got := s.do(t, http.MethodGet, path, "", admin...); got.status != http.StatusOK || got.body != `{"user":"20/s","addr":"1000/s"}`+"\n" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := s.do(t, http.MethodPatch, path, `{"user":"5/m"}`, admin...); got.status != http.StatusOK || got.body != `{"user":"5/m","addr":"1000/s"}`+"\n" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if got := s.do(t, http.MethodPatch, path, `{"addr":"0"}`, admin...); got.status != http.StatusOK || got.body != `{"user":"5/m","addr":"0"}`+"\n" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	for _, body := range []string{`{"user":"many"}`, `{"user":"20"}`, `{"user":"-1/s"}`, `{"user":"20/d"}`, `{"user":""}`, `{"user":20}`, `{"addr":null}`, `{"address":"1/s"}`} {
+		p := wantProblem(t, s.do(t, http.MethodPatch, path, body, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
+		if len(p.Errors) != 1 || !strings.HasPrefix(p.Errors[0].Location, "body.") {
+			t.Errorf("%s: %+v", body, p.Errors)
+		}
+	}
+	p := wantProblem(t, s.do(t, http.MethodPatch, path, `{"user":"x","addr":"y"}`, admin...), http.StatusUnprocessableEntity, model.CodeValidation)
+	if len(p.Errors) != 2 {
+		t.Errorf("%+v", p.Errors)
+	}
+	got := s.do(t, http.MethodPatch, path, `{"user":"0"}`, s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
+	if now := s.fakes.limits; now.User.String() != "5/m" || now.Addr.String() != "0" {
+		t.Errorf("refused changes made them %v", now)
 	}
 }

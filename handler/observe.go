@@ -99,7 +99,7 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 		slog.Int("bytes", max(c.Writer.Size(), 0)),
 		slog.Duration("took", took),
 		slog.String("user_id", subject(ctx)),
-		slog.String("address", c.ClientIP()))
+		slog.String("address", callOf(ctx).address.String()))
 }
 
 func methodLabel(method string) string {

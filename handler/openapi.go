@@ -28,7 +28,8 @@ const apiVersion = "1.0.0"
 const apiDescription = `Flash sales of vouchers. Errors are problem documents (RFC 9457,
 ` + "`application/problem+json`" + `); programs switch on ` + "`code`" + `. Tolerate new members and new enum values. Unknown
 paths answer ` + "`NOT_FOUND`" + `, methods that a path does not know ` + "`METHOD_NOT_ALLOWED`" + ` with the header ` + "`Allow`" + `.
-Every GET route also knows HEAD. Times are RFC 3339 in UTC, amounts of money integers in minor units of ` + "`%s`" + `.`
+Every GET route also knows HEAD. Too many requests of one address get ` + "`RATE_LIMITED`" + ` anywhere; such answers carry
+` + "`RateLimit-Policy`" + ` and ` + "`RateLimit`" + ` (draft-ietf-httpapi-ratelimit-headers). Times are RFC 3339 in UTC, amounts of money integers in minor units of ` + "`%s`" + `.`
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
@@ -107,7 +108,7 @@ func (a *api) polish() {
 	schemas := components.Schemas.Map()
 	requests := map[string]bool{
 		"Registration": true, "Credentials": true, "VoucherDraft": true, "VoucherChange": true,
-		"StockChange": true, "Nothing": true,
+		"StockChange": true, "Nothing": true, "LimitsChange": true,
 	}
 	for name, schema := range schemas {
 		if requests[name] {
@@ -221,7 +222,7 @@ func (r route) problems() map[int][]model.Code {
 	if takesBody(r.method) {
 		codes = append(codes, model.CodeUnsupportedMediaType, model.CodeValidation)
 	}
-	codes = append(codes, model.CodePayloadTooLarge, model.CodeInternal)
+	codes = append(codes, model.CodePayloadTooLarge, model.CodeRateLimited, model.CodeInternal)
 	byStatus := map[int][]model.Code{}
 	for _, code := range codes {
 		status := kindOf(code).status

@@ -66,7 +66,7 @@ func (a *api) orderRoutes() {
 			"time-out or a 5xx repeat the call: it answers with the order, or with ALREADY_ORDERED and its order_id.",
 		codes: []model.Code{
 			model.CodeNotFound, model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered,
-			model.CodeSoldOut, model.CodeLockBusy, model.CodeRateLimited, model.CodeUnavailable,
+			model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
 		request:  &huma.MediaType{Schema: a.schema(typeOf[Nothing]())},
@@ -102,6 +102,9 @@ func (a *api) orderRoutes() {
 	})
 }
 
+// placePath is a purchase's route as Gin has it.
+const placePath = basePath + "/vouchers/:id/seckill"
+
 // place is the hot path. The token, and the size and the type of the body, were
 // checked before it runs.
 func (a *api) place(c *gin.Context) {
@@ -111,8 +114,7 @@ func (a *api) place(c *gin.Context) {
 		a.write(c, p)
 		return
 	}
-	if err := a.limitPlacing(c, user); err != nil {
-		a.abort(c, err)
+	if a.limitPlacing(c, user) {
 		return
 	}
 	voucherID := c.Param("id")

@@ -76,8 +76,8 @@ func TestPlaceRefusals(t *testing.T) {
 		{model.AlreadyOrdered(model.Order{ID: "o9.v1", Status: model.OrderUnpaid}), 409, model.CodeAlreadyOrdered, ""},
 		{model.SoldOut(), 409, model.CodeSoldOut, ""},
 		{&model.Error{Code: model.CodeLockBusy, Detail: "x"}, 429, model.CodeLockBusy, "1"},
-		{model.Unavailable("x", errors.New("dial tcp 10.1.2.3:3306")), 503, model.CodeUnavailable, "1"},
-		{fmt.Errorf("create order: %w", context.DeadlineExceeded), 503, model.CodeUnavailable, "1"},
+		{model.Unavailable("x", errors.New("dial tcp 10.1.2.3:3306")), 503, model.CodeUnavailable, "1 to 5"},
+		{fmt.Errorf("create order: %w", context.DeadlineExceeded), 503, model.CodeUnavailable, "1 to 5"},
 		{errors.New("dial tcp 10.1.2.3:3306: secret"), 500, model.CodeInternal, ""},
 		{&model.Error{Code: model.CodeInternal, Detail: "10.1.2.3"}, 500, model.CodeInternal, ""},
 		{&model.Error{Code: "SOMETHING_NEW", Detail: "10.1.2.3"}, 500, model.CodeInternal, ""},
@@ -88,8 +88,12 @@ func TestPlaceRefusals(t *testing.T) {
 			s.fakes.place = func(context.Context, string, string) (model.Order, error) { return model.Order{}, test.err }
 			got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
 			p := wantProblem(t, got, test.status, test.code)
-			if got.header.Get("Retry-After") != test.retryAfter {
-				t.Errorf("Retry-After = %q", got.header.Get("Retry-After"))
+			after := got.header.Get("Retry-After")
+			if test.retryAfter == "1 to 5" && "1" <= after && after <= "5" && len(after) == 1 {
+				after = test.retryAfter
+			}
+			if after != test.retryAfter {
+				t.Errorf("Retry-After = %q", after)
 			}
 			if strings.Contains(got.body, "10.1.2.3") {
 				t.Errorf("internals in %s", got.body)
@@ -111,7 +115,7 @@ func TestPlaceRefusals(t *testing.T) {
 // fault by fault in the contract's order.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
-	s := setup(t, func(o *handler.Options) { o.RateUser = handler.Rate{Events: 1, Per: time.Hour} })
+	s := setup(t, byUser(t, 1, time.Hour))
 	s.fakes.place = func(context.Context, string, string) (model.Order, error) { return model.Order{}, model.SoldOut() }
 	user := s.as(t, "u", model.RoleUser)
 	with := func(headers ...string) []string { return append(headers, user...) }
@@ -144,7 +148,7 @@ func TestPrecedence(t *testing.T) {
 
 func TestAddressLimit(t *testing.T) {
 	t.Parallel()
-	limit := func(o *handler.Options) { o.RateAddr = handler.Rate{Events: 2, Per: time.Hour} }
+	limit := byAddress(t, 2, time.Hour)
 	place := func(s *server, user, forwarded string) answer {
 		return s.do(t, http.MethodPost, seckill, "", append(s.as(t, user, model.RoleUser), "X-Forwarded-For", forwarded)...)
 	}
@@ -178,7 +182,7 @@ func TestAddressLimit(t *testing.T) {
 // TestLimitUnderParallelRequests: whatever arrives at once, the limit is exact.
 func TestLimitUnderParallelRequests(t *testing.T) {
 	t.Parallel()
-	s := setup(t, func(o *handler.Options) { o.RateUser = handler.Rate{Events: 7, Per: 24 * time.Hour} })
+	s := setup(t, byUser(t, 7, 24*time.Hour))
 	s.fakes.place = sold
 	headers := s.as(t, "u", model.RoleUser)
 	answers := make(chan int, 60)

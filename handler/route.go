@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
@@ -237,8 +239,10 @@ const requestIDHeader = "X-Request-Id"
 // call is what is known of a request beside the request. It is one value in the
 // context, because each value costs a look-up and an allocation.
 type call struct {
-	id     string
-	claims *token.Claims // nil: anonymous
+	id        string
+	address   netip.Addr    // of the client; invalid: unknown
+	overLimit time.Duration // a purchase's address must wait this long
+	claims    *token.Claims // nil: anonymous
 }
 
 type callKey struct{}
@@ -252,7 +256,7 @@ func callOf(ctx context.Context) *call {
 }
 
 // identify gives every request its id: its sender's when that is well-formed. Any
-// other would get into logs and headers.
+// other would get into logs and headers. It also finds the client's address.
 func (a *api) identify(c *gin.Context) {
 	id := c.GetHeader(requestIDHeader)
 	if !a.requestID.MatchString(id) {
@@ -263,7 +267,11 @@ func (a *api) identify(c *gin.Context) {
 	// Answers depend on the clock and on the caller; no cache may repeat one.
 	header["Cache-Control"] = []string{"no-store"}
 	header["X-Content-Type-Options"] = []string{"nosniff"}
-	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id}))
+	address := a.proxies.client(c.Request)
+	if address != peerOf(c.Request) {
+		c.Request.RemoteAddr = netip.AddrPortFrom(address, 0).String() // for whoever asks Gin
+	}
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, address: address}))
 }
 
 // requestIDs is what a well-formed request id looks like.

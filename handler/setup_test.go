@@ -37,6 +37,7 @@ type fakes struct {
 	cancel      func(ctx context.Context, userID, orderID string) (model.Order, error)
 	rebuild     func(ctx context.Context, id string) error
 	login       func(ctx context.Context, username, password string) (service.Session, error)
+	limits      model.Limits
 	checks      []service.Check
 	draining    bool
 }
@@ -46,6 +47,7 @@ type (
 	fakeVouchers struct{ *fakes }
 	fakeAccounts struct{ *fakes }
 	fakeHealth   struct{ *fakes }
+	fakeLimits   struct{ *fakes }
 )
 
 func (f fakeOrders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
@@ -131,6 +133,13 @@ func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
 
 func (f fakeHealth) Draining() bool { return f.draining }
 
+func (f fakeLimits) InForce() model.Limits { return f.limits }
+
+func (f fakeLimits) Change(_ context.Context, patch model.LimitsPatch) (model.Limits, error) {
+	f.limits = patch.Of(f.limits)
+	return f.limits, nil
+}
+
 func voucher(id string) model.Voucher {
 	return model.Voucher{ID: id, Title: "A voucher", Currency: "CNY", State: model.VoucherPublished, Phase: model.PhaseLive}
 }
@@ -150,12 +159,14 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
-	s := &server{fakes: &fakes{}, tokens: tokens, registry: prometheus.NewRegistry(), log: &testserver.Log{}}
+	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
+	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &testserver.Log{}}
 	options := handler.Options{
 		Orders:   fakeOrders{s.fakes},
 		Vouchers: fakeVouchers{s.fakes},
 		Accounts: fakeAccounts{s.fakes},
 		Health:   fakeHealth{s.fakes},
+		Limits:   fakeLimits{s.fakes},
 		Tokens:   tokens,
 		Currency: "CNY",
 		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

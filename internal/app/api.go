@@ -27,6 +27,10 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 	}
 	i.onCloseWithin(ordersPatience, "orders", sale.orders.Close)
 	i.leave = sale.orders.StartDraining
+	rates, err := i.openLimits(s)
+	if err != nil {
+		return nil, err
+	}
 
 	i.health = service.NewHealth(i.probes...)
 	return handler.New(handler.Options{
@@ -35,8 +39,9 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		Accounts:       service.NewAccounts(repository.NewAccounts(s.db.Database), newHasher(), tokens),
 		Health:         i.health,
 		Tokens:         tokens,
-		RateUser:       handler.Rate(i.cfg.RateUser),
-		RateAddr:       handler.Rate(i.cfg.RateAddr),
+		Limits:         rates.service,
+		ByUser:         rates.byUser,
+		ByAddress:      rates.byAddress,
 		TrustedProxies: i.cfg.TrustedProxies,
 		Currency:       i.cfg.Currency,
 		Log:            i.log,

@@ -16,6 +16,7 @@ import (
 
 	"seckill/config"
 	"seckill/handler"
+	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
 )
@@ -63,18 +64,23 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	i.sweep(servers.db) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
+	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
+	i.probe("connections", guard.Probe)
 	main, err := i.mainHandler(servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
 	if err != nil {
 		return nil, err
 	}
 	i.ops, err = i.listen(ctx, listenerOptions{
 		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(i.registry), patience: opsPatience,
+		guard: conns.New(conns.Options{
+			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: log,
+		}),
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listenerOptions{
-		name: "main", address: cfg.HTTPAddr, handler: main, slowest: cfg.LockWait, patience: mainPatience,
+		name: "main", address: cfg.HTTPAddr, handler: main, guard: guard, slowest: cfg.LockWait, patience: mainPatience,
 	})
 	if err != nil {
 		return nil, err

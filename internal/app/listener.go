@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"seckill/internal/conns"
 )
 
 // Limits of the HTTP servers. The slowest honest client has a phone on a bad
@@ -19,6 +21,8 @@ const (
 	writeTimeout      = 20 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
+	// opsConnections is enough for some scrapers and profiles.
+	opsConnections = 100
 )
 
 // listener is one HTTP server on its address.
@@ -36,6 +40,7 @@ type listenerOptions struct {
 	name     string
 	address  string
 	handler  http.Handler
+	guard    *conns.Guard
 	slowest  time.Duration // what an answer may take beside writeTimeout
 	patience time.Duration
 }
@@ -64,6 +69,7 @@ func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, er
 			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),
 		},
 	}
+	socket = o.guard.Watch(l.server, socket)
 	go func() {
 		defer close(l.done)
 		if err := l.server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {

@@ -26,7 +26,7 @@ func asyncEnviron(t *testing.T) []string {
 	t.Helper()
 	return []string{
 		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
-		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32), "SECKILL_RATE_USER=0",
+		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32), "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}
 }
 

@@ -19,6 +19,7 @@ func embeddedAsync(t *testing.T) settings {
 		"SECKILL_DATA_DIR":   t.TempDir(),
 		"SECKILL_JWT_SECRET": secret,
 		"SECKILL_RATE_USER":  "0",
+		"SECKILL_RATE_ADDR":  "0",
 	}
 }
 

@@ -49,6 +49,7 @@ func asyncOnOwnServers(t *testing.T) (servers, settings) {
 		"SECKILL_HTTP_ADDR":    "127.0.0.1:0",
 		"SECKILL_OPS_ADDR":     "127.0.0.1:0",
 		"SECKILL_RATE_USER":    "0",
+		"SECKILL_RATE_ADDR":    "0",
 	}
 }
 

@@ -96,7 +96,7 @@ func newWeather(t *testing.T) *weather {
 	account := weatherUser + ":" + weatherPassword + "@"
 	w.settings = settings{
 		"SECKILL_DATABASE_DSN": w.own.database.DSN(testserver.DefaultSchema), "SECKILL_NATS_URL": "nats://admin:admin@" + w.own.nats.Addr(),
-		"SECKILL_REDIS_URL": w.own.redis.URL(), "SECKILL_ORDER_MODE": "async", "SECKILL_JWT_SECRET": secret, "SECKILL_RATE_USER": "0",
+		"SECKILL_REDIS_URL": w.own.redis.URL(), "SECKILL_ORDER_MODE": "async", "SECKILL_JWT_SECRET": secret, "SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "0",
 	}
 	s := w.settings.with(settings{
 		"SECKILL_DATABASE_DSN": account + "tcp(" + w.wires[inMariaDB].addr() + ")/" + testserver.DefaultSchema,

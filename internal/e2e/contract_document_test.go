@@ -198,6 +198,9 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
 		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
 		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, 409},
+		{"GET", "/api/v1/admin/settings/limits", "", "", admin, nil, 200},
+		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "1000000/s"}, 200},
+		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "many"}, 422},
 	} {
 		id := call.id
 		if id == "ORDER" {

@@ -49,6 +49,7 @@ func onServers(t *testing.T) settings {
 		"SECKILL_HTTP_ADDR":    "127.0.0.1:0",
 		"SECKILL_OPS_ADDR":     "127.0.0.1:0",
 		"SECKILL_RATE_USER":    "0",
+		"SECKILL_RATE_ADDR":    "0", // all come from 127.0.0.1
 	}
 }
 
@@ -61,6 +62,7 @@ func embeddedSettings(t *testing.T) settings {
 		"SECKILL_HTTP_ADDR":  "127.0.0.1:0",
 		"SECKILL_OPS_ADDR":   "127.0.0.1:0",
 		"SECKILL_RATE_USER":  "0",
+		"SECKILL_RATE_ADDR":  "0",
 	}
 }
 

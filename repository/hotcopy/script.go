@@ -16,7 +16,8 @@ import (
 	"seckill/model"
 )
 
-// lua holds the scripts, see their comments; head.lua begins each of the others.
+// lua holds the scripts, see their comments; head.lua begins each of the others but
+// limit.lua.
 //
 //go:embed lua/*.lua
 var lua embed.FS

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+
+	"seckill/internal/ratelimit"
+	"seckill/model"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service"
+)
+
+// rates are the limits of the main listener.
+type rates struct {
+	service   *service.Limits
+	byUser    *ratelimit.Limiter
+	byAddress *ratelimit.Addresses
+}
+
+// openLimits puts the rate limits into force. With a real Redis all instances share
+// them; the embedded one is inside this process, and slower than counting alone.
+func (i *Instance) openLimits(s servers) (r rates, err error) {
+	stored := hotcopy.NewLimits(s.redis)
+	var shared *ratelimit.Shared
+	if i.cfg.RedisURL != "" {
+		shared = ratelimit.NewShared(stored.Take, i.registry, i.log)
+		i.onCloseWithin(lookPatience, "shared limits", shared.Close)
+	}
+	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
+	r.service, err = service.NewLimits(service.LimitDeps{
+		Settings: model.Limits{User: model.Rate(i.cfg.RateUser), Addr: model.Rate(i.cfg.RateAddr)},
+		Store:    repository.NewLimits(s.db.Database),
+		Announce: stored.Announce,
+		Apply: func(limits model.Limits, deployment string) error {
+			if err := r.byUser.Set(limits.User, deployment); err != nil {
+				return err
+			}
+			return r.byAddress.Set(limits.Addr, deployment)
+		},
+		Log: i.log,
+	})
+	if err != nil {
+		return r, err
+	}
+	starting, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	r.service.Refresh(starting)
+	i.loop("rate limits", lookPatience, r.service.Run)
+	i.background("changes of rate limits", lookPatience, func(ctx context.Context) error {
+		refresh := func() { r.service.Refresh(ctx) }
+		return stored.Watch(ctx, func(string) { refresh() }, refresh)
+	})
+	return r, nil
+}

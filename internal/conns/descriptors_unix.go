@@ -1,0 +1,15 @@
+//go:build unix
+
+package conns
+
+import "syscall"
+
+// descriptors is how many files this process may have open. Go has raised the soft limit
+// to the hard one at the start (see package os).
+func descriptors() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return manyDescriptors
+	}
+	return int(min(uint64(limit.Cur), manyDescriptors)) //nolint:gosec,unconvert // the type differs between systems
+}

@@ -1,0 +1,263 @@
+package conns_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"seckill/internal/conns"
+	"seckill/internal/testserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server answers every request, once released those of /wait.
+type server struct {
+	t        *testing.T
+	guard    *conns.Guard
+	registry *prometheus.Registry
+	log      *testserver.Log
+	address  string
+	release  chan struct{}
+	waits    atomic.Int64
+	beyond   atomic.Int64
+}
+
+// serve starts a server; wrap may put something before its listener.
+func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) *server {
+	t.Helper()
+	s := &server{t: t, registry: prometheus.NewRegistry(), log: &testserver.Log{}, release: make(chan struct{})}
+	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
+	s.guard = conns.New(o)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	testserver.Must(t, err)
+	s.address = listener.Addr().String()
+	if wrap != nil {
+		listener = wrap(listener)
+	}
+	h := &http.Server{Handler: http.HandlerFunc(s.handle), ReadHeaderTimeout: time.Minute}
+	watched := s.guard.Watch(h, listener)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = h.Serve(watched)
+	}()
+	t.Cleanup(func() {
+		_ = h.Close()
+		<-done
+		testserver.Eventually(t, "no connection is counted after the stop", func() bool { return s.guard.Open() == 0 })
+	})
+	return s
+}
+
+func (s *server) handle(w http.ResponseWriter, r *http.Request) {
+	if conns.Beyond(r.Context()) {
+		s.beyond.Add(1)
+		w.Header().Set("Connection", "close")
+		http.Error(w, "too many", http.StatusServiceUnavailable)
+		return
+	}
+	if r.URL.Path == "/wait" {
+		s.waits.Add(1)
+		<-s.release
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+// dial opens a connection that says nothing.
+func (s *server) dial() net.Conn {
+	s.t.Helper()
+	c, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", s.address)
+	testserver.Must(s.t, err)
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask sends a request over a connection of its own.
+func (s *server) ask(path string) net.Conn {
+	s.t.Helper()
+	c := s.dial()
+	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+	testserver.Must(s.t, err)
+	return c
+}
+
+// status reads the status of an answer; 0 when the connection was closed without one.
+func (s *server) status(c net.Conn) (status int) {
+	s.t.Helper()
+	testserver.Must(s.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	if _, err := fmt.Fscanf(c, "HTTP/1.1 %d", &status); err != nil {
+		return 0
+	}
+	return status
+}
+
+// count is the value of a metric, of one reason where there are several.
+func (s *server) count(name, reason string) (sum float64) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	testserver.Must(s.t, err)
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetValue() == reason || label.GetName() == "listener" && reason == "" {
+					sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// Silent connections make room, the one that waited longest first, and a client that says something is served.
+func TestSilentConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 100, PerNetwork: 1000}, nil)
+	first := s.ask("/")
+	if status := s.status(first); status != http.StatusOK {
+		t.Fatalf("an idle server answers %d", status)
+	}
+	for range 300 {
+		s.dial()
+	}
+	for range 10 {
+		c := s.ask("/")
+		if status := s.status(c); status != http.StatusOK {
+			t.Errorf("among silent connections: %d", status)
+		}
+	}
+	if n := s.guard.Open(); n > 100 {
+		t.Errorf("%d connections are open with a bound of 100", n)
+	}
+	if n := s.count("seckill_connections_closed_total", "room"); n < 200 {
+		t.Errorf("%v connections made room", n)
+	}
+	if err := s.guard.Probe(t.Context()); err != nil {
+		t.Errorf("it serves, and is not ready: %v", err)
+	}
+	if !s.log.Has("connections that waited were closed") {
+		t.Errorf("the log says %s", s.log.String())
+	}
+}
+
+// A connection with a request under way is never closed for another one: those beyond
+// the bound are told so, the ones beyond them closed, and after a while the instance is
+// not ready.
+func TestBusyConnectionsStay(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 5, PerNetwork: 1000}, nil)
+	var busy []net.Conn
+	for range 5 {
+		busy = append(busy, s.ask("/wait"))
+	}
+	testserver.Eventually(t, "five requests are under way", func() bool { return s.waits.Load() == 5 })
+	for range 3 {
+		c := s.ask("/")
+		if status := s.status(c); status != http.StatusServiceUnavailable {
+			t.Errorf("beyond the bound: %d", status)
+		}
+	}
+	if n := s.beyond.Load(); n != 3 {
+		t.Errorf("%d requests beyond the bound", n)
+	}
+	testserver.Eventually(t, "it is not ready", func() bool { return s.guard.Probe(t.Context()) != nil })
+	close(s.release)
+	for _, c := range busy {
+		if status := s.status(c); status != http.StatusOK {
+			t.Errorf("a request under way: %d", status)
+		}
+	}
+	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
+}
+
+// One address has a part of the connections, and makes room for itself; a trusted proxy
+// may have them all.
+func TestOneAddressHasAPart(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 100, PerNetwork: 4}, nil)
+	for range 20 {
+		s.dial()
+	}
+	for range 4 {
+		s.ask("/wait")
+	}
+	testserver.Eventually(t, "four requests are under way", func() bool { return s.waits.Load() == 4 })
+	if status := s.status(s.ask("/")); status != 0 {
+		t.Errorf("a fifth connection of one address: %d", status)
+	}
+	if n := s.count("seckill_connections_closed_total", "address"); n != 1 {
+		t.Errorf("%v connections were refused for their address", n)
+	}
+	if n := s.count("seckill_connections_open", ""); n != 4 {
+		t.Errorf("%v connections are open", n)
+	}
+	close(s.release)
+
+	proxy := serve(t, conns.Options{Max: 100, PerNetwork: 4, Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
+	for range 50 {
+		proxy.dial()
+	}
+	testserver.Eventually(t, "a proxy has fifty connections", func() bool { return proxy.guard.Open() == 50 })
+}
+
+// exhausted is a listener of a process without descriptors, for some time.
+type exhausted struct {
+	net.Listener
+
+	fails atomic.Int64
+}
+
+// Accept implements net.Listener.
+func (l *exhausted) Accept() (net.Conn, error) {
+	if l.fails.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+// An accept that fails is counted, logged and shown, and the server goes on.
+func TestAcceptErrors(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 10}, func(l net.Listener) net.Listener {
+		e := &exhausted{Listener: l}
+		e.fails.Store(3)
+		return e
+	})
+	if status := s.status(s.ask("/")); status != http.StatusOK {
+		t.Errorf("after three failures: %d", status)
+	}
+	if n := s.count("seckill_connections_accept_errors_total", ""); n != 3 {
+		t.Errorf("%v failures are counted", n)
+	}
+	if !s.log.Has("connections cannot be accepted", "level=WARN", syscall.EMFILE.Error()) {
+		t.Errorf("the log says %s", s.log.String())
+	}
+	if s.guard.Probe(t.Context()) == nil {
+		t.Error("it is ready a moment after it could not accept")
+	}
+	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(context.Background()) == nil })
+}
+
+// The bound leaves room below the limit of the process.
+func TestBoundFitsTheProcess(t *testing.T) {
+	t.Parallel()
+	var limit syscall.Rlimit
+	testserver.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	s := serve(t, conns.Options{}, nil)
+	if n := s.count("seckill_connections_max", ""); n < 1 || n > float64(limit.Cur)*.9 && n != 10_000 {
+		t.Errorf("%v connections with %d descriptors", n, limit.Cur)
+	}
+}

@@ -1,0 +1,82 @@
+package model
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxRate keeps the arithmetic of a rate far from any overflow; no instance serves
+// as many.
+const maxRate = 1_000_000_000
+
+// Rate allows Events in every Per, all of them at once if need be. The zero Rate
+// limits nothing.
+type Rate struct {
+	Events int
+	Per    time.Duration
+}
+
+// Off reports whether the rate limits nothing.
+func (r Rate) Off() bool { return r.Events <= 0 || r.Per <= 0 }
+
+// String is the rate as settings have it: "20/s", "100/m", "1000/h", or "0".
+func (r Rate) String() string {
+	if r.Off() {
+		return "0"
+	}
+	units := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}
+	unit, ok := units[r.Per]
+	if !ok {
+		unit = r.Per.String()
+	}
+	return strconv.Itoa(r.Events) + "/" + unit
+}
+
+// ParseRate reads what String writes. A rate of no events is off, whatever its unit.
+func ParseRate(text string) (Rate, error) {
+	if text == "0" {
+		return Rate{}, nil
+	}
+	number, unit, _ := strings.Cut(text, "/")
+	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
+	per, known := units[unit]
+	events, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || !known || events > maxRate {
+		return Rate{}, fmt.Errorf("%q is not a rate such as 20/s, 100/m or 1000/h, or 0 for none", text)
+	}
+	if events == 0 {
+		return Rate{}, nil
+	}
+	return Rate{Events: int(events), Per: per}, nil
+}
+
+// Limits are the rate limits in force.
+type Limits struct {
+	User Rate // purchases of one user
+	Addr Rate // all requests of one client address
+}
+
+// LimitsPatch changes the limits that it has, for all instances of a database.
+type LimitsPatch struct {
+	User, Addr *Rate
+}
+
+// Of replaces those of the limits given that the patch has.
+func (p LimitsPatch) Of(limits Limits) Limits {
+	if p.User != nil {
+		limits.User = *p.User
+	}
+	if p.Addr != nil {
+		limits.Addr = *p.Addr
+	}
+	return limits
+}
+
+// LimitRecord is what a database says about limits: those that an administrator has
+// set, which win over the settings of every instance.
+type LimitRecord struct {
+	Set        LimitsPatch
+	Deployment string // names the database towards a Redis that several may share
+}

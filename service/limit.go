@@ -1,0 +1,105 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+// limitsEvery is how often an instance looks at the limits of its database: with the
+// reading, every instance obeys within a second also when the message was lost.
+const limitsEvery = 500 * time.Millisecond
+
+// LimitStore keeps the limits that an administrator has set.
+type LimitStore interface {
+	Read(ctx context.Context) (model.LimitRecord, error)
+	Change(ctx context.Context, patch model.LimitsPatch) (model.LimitRecord, error)
+}
+
+// LimitDeps are what Limits works with; all are required.
+type LimitDeps struct {
+	Settings model.Limits // of this instance
+	Store    LimitStore
+	// Announce tells the other instances that limits were changed; it may fail.
+	Announce func(ctx context.Context, deployment string) error
+	// Apply puts limits into force on this instance. Deployment names those that
+	// count together.
+	Apply func(limits model.Limits, deployment string) error
+	Log   *slog.Logger
+}
+
+// Limits are the rate limits of all instances: the settings of each, unless an
+// administrator has set others in the database.
+type Limits struct {
+	deps    LimitDeps
+	trouble telemetry.Trouble
+
+	mu      sync.Mutex // held while limits are read and applied, so that the latest win
+	inForce atomic.Pointer[model.Limits]
+}
+
+// NewLimits puts the settings into force; Refresh and Run look at the database.
+func NewLimits(deps LimitDeps) (*Limits, error) {
+	l := &Limits{deps: deps}
+	l.inForce.Store(&deps.Settings)
+	return l, deps.Apply(deps.Settings, "")
+}
+
+// InForce tells which limits this instance applies.
+func (l *Limits) InForce() model.Limits { return *l.inForce.Load() }
+
+// Change sets limits for all instances, and tells which are in force then. This
+// instance obeys at once, the others within a second.
+func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	record, err := l.deps.Store.Change(ctx, patch)
+	if err != nil {
+		return model.Limits{}, err
+	}
+	if err := l.apply(ctx, record); err != nil {
+		return model.Limits{}, err
+	}
+	if err := l.deps.Announce(ctx, record.Deployment); err != nil {
+		l.deps.Log.WarnContext(ctx, "the other instances learn of the new rate limits a moment later", slog.Any("error", err))
+	}
+	return l.InForce(), nil
+}
+
+// Refresh looks at the database, and leaves the limits as they are when it does not
+// answer.
+func (l *Limits) Refresh(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	record, err := l.deps.Store.Read(ctx)
+	if err == nil {
+		err = l.apply(ctx, record)
+	}
+	if ctx.Err() == nil {
+		l.trouble.Note(ctx, l.deps.Log, err, "rate limits stay as they are: they cannot be read", "rate limits can be read again")
+	}
+}
+
+// Run looks at the database until ctx ends.
+func (l *Limits) Run(ctx context.Context) {
+	poll.Every(ctx, limitsEvery, func() { l.Refresh(ctx) })
+}
+
+func (l *Limits) apply(ctx context.Context, record model.LimitRecord) error {
+	limits := record.Set.Of(l.deps.Settings)
+	if err := l.deps.Apply(limits, record.Deployment); err != nil {
+		return err
+	}
+	if limits != l.InForce() {
+		l.deps.Log.InfoContext(ctx, "rate limits changed",
+			slog.String("user", limits.User.String()), slog.String("addr", limits.Addr.String()))
+		l.inForce.Store(&limits)
+	}
+	return nil
+}
