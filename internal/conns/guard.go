@@ -231,6 +231,7 @@ func (g *Guard) changed(changed net.Conn, state http.ConnState) {
 		g.busy(c)
 	case http.StateIdle:
 		g.wait(c)
+		g.crowded = time.Time{}
 	case http.StateNew, http.StateHijacked, http.StateClosed: // see admit and Close
 	}
 }

@@ -22,9 +22,12 @@ const (
 	// most. It forgets the sender that was quiet longest first. That sender starts
 	// with its whole quota again.
 	maxTracked = 100_000
-	// freeShare of what is left to a sender an instance gives away before it asks the
-	// others: up to four instances together give away no more than there is.
-	freeShare = 4
+	// firstShare of its quota a sender that was quiet for as long as the quota lasts may
+	// use before the instance asks: up to four instances give away no more than there is.
+	firstShare = 4
+	// nextShare of what was left at the latest question may be used before the next one:
+	// less, because the other instances have not reported theirs.
+	nextShare = 16
 	// smallest quota of which anything is given away unasked. Smaller ones are exact.
 	smallest = 8
 )
@@ -55,6 +58,7 @@ type limit struct {
 type sender struct {
 	mu       sync.Mutex
 	idle     int64 // see quota; of this instance alone
+	latest   int64 // event
 	free     int64 // events it may use before the instance asks
 	unasked  int64 // events it used since then
 	refusing int64 // until when what the instances share refuses
@@ -129,19 +133,11 @@ func (c *limit) sender(key string) *sender {
 	if s, ok := c.senders.Get(key); ok {
 		return s
 	}
-	s := &sender{free: free(c.quota.burst)}
+	s := &sender{}
 	if earlier, there, _ := c.senders.PeekOrAdd(key, s); there {
 		return earlier // another request of the same sender was first
 	}
 	return s
-}
-
-// free is what of the events that are left may be used before the instance asks.
-func free(left int64) int64 {
-	if left < smallest {
-		return 0
-	}
-	return left / freeShare
 }
 
 // decide is the instance's own decision: a wait, or that the event is allowed for now,
@@ -155,6 +151,10 @@ func (s *sender) decide(q quota, now int64, together bool) (wait time.Duration, 
 	if s.idle, wait = q.take(s.idle, now); wait > 0 || !together {
 		return wait, false, 0
 	}
+	if now-s.latest >= int64(q.capacity) && q.burst >= smallest {
+		s.free, s.unasked = q.burst/firstShare, 0 // what was used before is given back
+	}
+	s.latest = now
 	if s.unasked < s.free {
 		s.unasked++
 		return 0, false, 0
@@ -175,6 +175,6 @@ func (s *sender) hear(q quota, verdict Verdict, err error, used int64) {
 		s.free = 0
 		s.refusing = max(s.refusing, time.Now().Add(verdict.Wait).UnixNano())
 	default:
-		s.free = free(verdict.Left)
+		s.free = verdict.Left / nextShare
 	}
 }

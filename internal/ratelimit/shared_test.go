@@ -72,12 +72,27 @@ func pass(t *testing.T, list []*Limiter, n int) (passed int) {
 // TestInstancesShareALimit: small ones are exact, larger ones nearly so.
 func TestInstancesShareALimit(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ events, instances, most int }{{1, 2, 1}, {7, 3, 7}, {100, 2, 104}, {1000, 4, 1020}} {
+	for _, tt := range []struct{ events, instances, most int }{{1, 2, 1}, {7, 3, 7}, {100, 2, 104}, {1000, 2, 1040}, {1000, 4, 1100}} {
 		list := (&table{}).instances(t, tt.instances, model.Rate{Events: tt.events, Per: 24 * time.Hour})
 		if n := pass(t, list, 5*tt.events); n < tt.events || n > tt.most {
 			t.Errorf("%d instances let %d pass with %d a day", tt.instances, n, tt.events)
 		}
 	}
+}
+
+// TestAfterAQuietTimeNobodyIsAsked: a buyer of the last sale asks nobody in the next one.
+func TestAfterAQuietTimeNobodyIsAsked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := &table{}
+		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Second})
+		pass(t, list, 10)
+		asked := b.asked
+		<-time.After(time.Second)
+		if n := pass(t, list, 5); n != 5 || b.asked != asked || asked == 0 {
+			t.Errorf("%d of 5 pass; asked %d times, then %d", n, asked, b.asked)
+		}
+	})
 }
 
 // TestTheFirstRequestsAskNobody: a quarter of the quota costs no call, and neither does
