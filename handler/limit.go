@@ -44,7 +44,8 @@ func newProbeLimits() (*ratelimit.Addresses, error) {
 
 // limitAddress counts every request of a client address, found or not, and refuses
 // those over the limit before anything is looked at. A purchase goes on to be refused
-// in the contract's order: see place.
+// in the contract's order: see place. An administrator can always mend a limit that was
+// set too low.
 func (a *api) limitAddress(c *gin.Context) {
 	limit := a.options.ByAddress
 	rate := limit.Rate()
@@ -61,9 +62,15 @@ func (a *api) limitAddress(c *gin.Context) {
 	case wait == 0:
 	case c.FullPath() == placePath && c.Request.Method == http.MethodPost:
 		call.overLimit = wait
+	case c.FullPath() == limitsPath && a.fromAdministrator(c):
 	default:
 		a.refuseAddress(c, rate, wait)
 	}
+}
+
+func (a *api) fromAdministrator(c *gin.Context) bool {
+	claims, err := a.claims(c.Request.Header)
+	return err == nil && claims.Role == model.RoleAdmin
 }
 
 // limitPlacing refuses a purchase whose address or user is over its limit.
@@ -125,16 +132,18 @@ func rateLimits(l model.Limits) *output[RateLimits] {
 
 type patchLimitsInput struct{ Body LimitsChange }
 
+// limitsPath is where administrators set the limits.
+const limitsPath = basePath + "/admin/settings/limits"
+
 func (a *api) limitRoutes() {
-	const path = basePath + "/admin/settings/limits"
 	register(a, route{
-		id: "get-limits", method: http.MethodGet, path: path, tag: tagAdmin,
+		id: "get-limits", method: http.MethodGet, path: limitsPath, tag: tagAdmin,
 		summary: "Get the rate limits in force", access: administrators, status: http.StatusOK,
 	}, func(context.Context, *struct{}) (*output[RateLimits], error) {
 		return rateLimits(a.options.Limits.InForce()), nil
 	})
 	register(a, route{
-		id: "patch-limits", method: http.MethodPatch, path: path, tag: tagAdmin,
+		id: "patch-limits", method: http.MethodPatch, path: limitsPath, tag: tagAdmin,
 		summary: "Change the rate limits of all instances",
 		description: "Every instance obeys within a second. What is set here wins over the settings of the instances, " +
 			"also after a restart.",

@@ -67,6 +67,21 @@ func TestEveryRouteIsLimited(t *testing.T) {
 	}
 }
 
+// TestTooLowALimitCanBeMended: the address of an administrator who set it is over it, too.
+func TestTooLowALimitCanBeMended(t *testing.T) {
+	t.Parallel()
+	s := setup(t, byAddress(t, 1, time.Hour))
+	const path = "/api/v1/admin/settings/limits"
+	for range 3 {
+		got := s.do(t, http.MethodPatch, path, `{"addr":"1000/s"}`, s.as(t, "a", model.RoleAdmin)...)
+		if got.status != http.StatusOK {
+			t.Errorf("an administrator: %d %s", got.status, got.body)
+		}
+	}
+	got := s.do(t, http.MethodPatch, path, `{}`, s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+}
+
 // TestHealthChecksAreBounded: a flood of them does not ask the dependencies each time.
 func TestHealthChecksAreBounded(t *testing.T) {
 	t.Parallel()

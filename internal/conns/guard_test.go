@@ -1,7 +1,6 @@
 package conns_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -248,7 +247,7 @@ func TestAcceptErrors(t *testing.T) {
 	if s.guard.Probe(t.Context()) == nil {
 		t.Error("it is ready a moment after it could not accept")
 	}
-	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(context.Background()) == nil })
+	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil })
 }
 
 // The bound leaves room below the limit of the process.
