@@ -27,8 +27,8 @@ func quotaOf(r model.Rate, atLeast time.Duration) quota {
 	return quota{emission: emission, capacity: emission * time.Duration(burst), burst: burst}
 }
 
-// take moves idle, the instant at which nothing is in use any more, in ns since 1970,
-// on by one event. When the event must wait, it tells how long, and nothing is taken.
+// take moves idle, the instant at which nothing is in use any more, in ns, on by one
+// event. When the event must wait, it tells how long, and nothing is taken.
 func (q quota) take(idle, now int64) (next int64, wait time.Duration) {
 	idle = max(idle, now)
 	if wait := time.Duration(idle-now) + q.emission - q.capacity; wait > 0 {

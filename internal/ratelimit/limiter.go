@@ -43,6 +43,7 @@ type Limiter struct {
 	name    string
 	atLeast time.Duration // whose events may come at once, where the rate's Per is shorter
 	shared  *Shared       // nil: this instance alone
+	began   time.Time     // what instants count from: a step of the system's clock changes nothing
 	current atomic.Pointer[limit]
 }
 
@@ -54,7 +55,7 @@ type limit struct {
 	senders *lru.Cache[string, *sender]
 }
 
-// sender is what this instance knows of one sender. Instants are ns since 1970.
+// sender is what this instance knows of one sender. Instants are ns since the limiter began.
 type sender struct {
 	mu       sync.Mutex
 	idle     int64 // see quota; of this instance alone
@@ -67,7 +68,7 @@ type sender struct {
 // New makes a limiter that is off. Its name keeps it apart from others that use the
 // same Shared, which may be nil.
 func New(name string, atLeast time.Duration, shared *Shared) *Limiter {
-	return &Limiter{name: name, atLeast: atLeast, shared: shared}
+	return &Limiter{name: name, atLeast: atLeast, shared: shared, began: time.Now()}
 }
 
 // Set changes the rate. Scope names the senders towards what is shared: instances
@@ -92,10 +93,13 @@ func (l *Limiter) Set(rate model.Rate, scope string) error {
 
 // Rate is the rate in force.
 func (l *Limiter) Rate() model.Rate {
-	if l == nil || l.current.Load() == nil {
+	if l == nil {
 		return model.Rate{}
 	}
-	return l.current.Load().rate
+	if current := l.current.Load(); current != nil {
+		return current.rate
+	}
+	return model.Rate{}
 }
 
 // Take counts one event of a sender. When that is too many it tells how long until
@@ -117,7 +121,7 @@ func (l *Limiter) take(ctx context.Context, c *limit, key string, now time.Time)
 	if c.scope == "" {
 		shared = nil
 	}
-	wait, ask, used := s.decide(c.quota, now.UnixNano(), shared != nil)
+	wait, ask, used := s.decide(c.quota, int64(now.Sub(l.began)), shared != nil)
 	if !ask {
 		return wait
 	}
@@ -125,7 +129,7 @@ func (l *Limiter) take(ctx context.Context, c *limit, key string, now time.Time)
 		Key:      c.scope + ":" + l.name + ":" + c.rate.String() + ":" + key,
 		Emission: c.quota.emission, Capacity: c.quota.capacity, Used: used,
 	})
-	s.hear(c.quota, verdict, err, used)
+	s.hear(c.quota, int64(time.Since(l.began)), verdict, err, used)
 	return verdict.Wait
 }
 
@@ -133,7 +137,7 @@ func (c *limit) sender(key string) *sender {
 	if s, ok := c.senders.Get(key); ok {
 		return s
 	}
-	s := &sender{}
+	s := &sender{latest: -int64(c.quota.capacity)}
 	if earlier, there, _ := c.senders.PeekOrAdd(key, s); there {
 		return earlier // another request of the same sender was first
 	}
@@ -164,7 +168,7 @@ func (s *sender) decide(q quota, now int64, together bool) (wait time.Duration, 
 }
 
 // hear notes the answer to what was asked about one event and the used ones before it.
-func (s *sender) hear(q quota, verdict Verdict, err error, used int64) {
+func (s *sender) hear(q quota, now int64, verdict Verdict, err error, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -173,7 +177,7 @@ func (s *sender) hear(q quota, verdict Verdict, err error, used int64) {
 	case verdict.Wait > 0:
 		s.idle -= int64(q.emission) // it did not happen
 		s.free = 0
-		s.refusing = max(s.refusing, time.Now().Add(verdict.Wait).UnixNano())
+		s.refusing = max(s.refusing, now+int64(verdict.Wait))
 	default:
 		s.free = verdict.Left / nextShare
 	}

@@ -46,7 +46,8 @@ type Verdict struct {
 // answer.
 type Shared struct {
 	group    *batch.Group[Ask, Verdict]
-	quiet    atomic.Int64 // until when nobody asks, in ns since 1970; 0: everybody may
+	began    time.Time
+	quiet    atomic.Int64 // until when nobody asks, in ns since it began; 0: everybody may
 	trouble  telemetry.Trouble
 	failures prometheus.Counter
 	log      *slog.Logger
@@ -59,7 +60,7 @@ var errQuiet = errors.New("the shared limits do not answer")
 func NewShared(
 	take func(ctx context.Context, asks []Ask) ([]Verdict, error), metrics prometheus.Registerer, log *slog.Logger,
 ) *Shared {
-	s := &Shared{log: log, failures: prometheus.NewCounter(prometheus.CounterOpts{
+	s := &Shared{log: log, began: time.Now(), failures: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seckill_shared_limit_failures_total",
 		Help: "Questions to the limits that the instances share that failed: those requests were limited by this instance alone.",
 	})}
@@ -75,9 +76,9 @@ func (s *Shared) Close(ctx context.Context) { s.group.Close(ctx) }
 
 // ask fails fast while nobody answers.
 func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
-	now := time.Now()
+	now := time.Since(s.began)
 	quiet := s.quiet.Load()
-	if quiet != 0 && (now.UnixNano() < quiet || !s.quiet.CompareAndSwap(quiet, now.Add(askAgain).UnixNano())) {
+	if quiet != 0 && (now < time.Duration(quiet) || !s.quiet.CompareAndSwap(quiet, int64(now+askAgain))) {
 		return Verdict{}, errQuiet
 	}
 	// A client that hangs up says nothing about Redis.
@@ -87,7 +88,7 @@ func (s *Shared) ask(ctx context.Context, ask Ask) (Verdict, error) {
 	s.trouble.Note(ctx, s.log, err, "rate limits count this instance alone: Redis does not answer", "rate limits count all instances again")
 	if err != nil {
 		s.failures.Inc()
-		s.quiet.Store(time.Now().Add(askAgain).UnixNano())
+		s.quiet.Store(int64(time.Since(s.began) + askAgain))
 		return Verdict{}, err
 	}
 	if quiet != 0 {
