@@ -42,6 +42,7 @@ type Config struct {
 	JWTKeys     []Key // empty: generated and kept in DataDir
 	JWTIssuer   string
 	JWTAudience string
+	JWTIssuers  []Issuer // others, beside JWTIssuer
 
 	RateUser Rate // on the seckill endpoint, per user
 	RateAddr Rate // on the seckill endpoint, per client address
@@ -141,6 +142,13 @@ func (k Key) String() string { return k.ID + "=" + redacted }
 
 // GoString keeps %#v from showing the secret.
 func (k Key) GoString() string { return k.String() }
+
+// Issuer is another issuer whose tokens are accepted.
+type Issuer struct {
+	Name   string // the `iss` of its tokens
+	Keys   string // where its JWK Set is: a URL, or the path of a file
+	Admins bool   // it may name administrators
+}
 
 // Rate is a number of events in a time; the zero Rate limits nothing.
 type Rate struct {

@@ -55,11 +55,11 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
 		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
 		c.LockLease, c.StockStrategy, c.PaymentWindow, c.WebhookSecrets, c.Currency, c.JWTKeys, c.JWTIssuer,
-		c.JWTAudience, c.RateUser, c.RateAddr, c.LogLevel, c.LogFormat)
+		c.JWTAudience, c.JWTIssuers, c.RateUser, c.RateAddr, c.LogLevel, c.LogFormat)
 	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
 		"30s", "conditional", "15m0s", "[]", "CNY", "[]", "seckill",
-		"seckill", "{20 1s}", "{1000 1s}", "INFO", "")
+		"seckill", "[]", "{20 1s}", "{1000 1s}", "INFO", "")
 	if got != want {
 		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
 	}
@@ -100,6 +100,14 @@ func TestValues(t *testing.T) {
 		{"REDIS_URL=redis://a:1, rediss://b:2/0", func(c config.Config) any { return c.RedisURL }, "redis://a:1,rediss://b:2/0"},
 		{"NATS_URL=nats://a:4222", func(c config.Config) any { return c.NATSURL }, "nats://a:4222"},
 		{"NATS_REPLICAS=3", func(c config.Config) any { return c.NATSReplicas }, 3},
+		{
+			"JWT_JWKS_URL=https://shop.example=https://shop.example/keys?v=1, club!=http://127.0.0.1:8/k,office ! = file:///run/keys.json,b=./keys",
+			func(c config.Config) any { return c.JWTIssuers },
+			[]config.Issuer{
+				{Name: "https://shop.example", Keys: "https://shop.example/keys?v=1"}, {Name: "club", Keys: "http://127.0.0.1:8/k", Admins: true},
+				{Name: "office", Keys: "/run/keys.json", Admins: true}, {Name: "b", Keys: "./keys"},
+			},
+		},
 		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []config.Key{{ID: "1", Secret: secret}}},
 	}
 	for _, test := range tests {
@@ -125,7 +133,9 @@ func TestWrongValues(t *testing.T) {
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 		"REDIS_URL=127.0.0.1:6379", "REDIS_URL=http://a", "REDIS_URL=redis://a:1/zero", "REDIS_URL=redis://",
-		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ",
+		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=", "JWT_JWKS_URL=!=keys",
+		"JWT_JWKS_URL=a=http://shop.example/keys", "JWT_JWKS_URL=a=ftp://b/keys", "JWT_JWKS_URL=a=https:///keys",
+		"JWT_JWKS_URL=a=https://user:hunter2@b/keys", "JWT_JWKS_URL=a=https://b,a!=https://c", "JWT_JWKS_URL=a=b,,c=d", "JWT_JWKS_URL=a=file://b/c",
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
@@ -173,6 +183,21 @@ func TestEveryProblemIsInOneMessage(t *testing.T) {
 	}
 	if strings.Contains(message, "hunter2") {
 		t.Error("the message tells the password")
+	}
+}
+
+func TestEveryProblemOfTheIssuersIsTold(t *testing.T) {
+	t.Parallel()
+	_, message := refused(t, "SECKILL_JWT_JWKS_URL=https://shop.example/keys,a=http://b/,a=https://c:hunter2@d/,e=https://f,e=https://g")
+	for _, part := range []string{
+		"entry 1 is not issuer=url", `entry 2 has the URL "http://b/", which is neither https`, "entry 3 has a URL with a user", "entry 5 names an issuer",
+	} {
+		if !strings.Contains(message, part) {
+			t.Errorf("the message lacks %s:\n%s", part, message)
+		}
+	}
+	if strings.Contains(message, "hunter2") {
+		t.Errorf("the message tells the password:\n%s", message)
 	}
 }
 
@@ -250,6 +275,7 @@ func TestContradictions(t *testing.T) {
 			[]string{"SECKILL_ORDER_MODE=async", "SECKILL_NATS_REPLICAS=3"}, "the embedded queue is one", "",
 		},
 		"no secret on a real database": {[]string{"SECKILL_DATABASE_DSN=" + dsn}, "SECKILL_JWT_SECRET is required", ""},
+		"ourselves as another issuer":  {[]string{"SECKILL_JWT_ISSUER=a", "SECKILL_JWT_JWKS_URL=b=https://b,a=https://a"}, `names the issuer "a", which is SECKILL_JWT_ISSUER`, ""},
 		"one port twice":               {[]string{"SECKILL_HTTP_ADDR=:8081"}, "same listener", ""},
 		"broken secret is not a missing one": {
 			[]string{"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=x"}, "at least 32", "required",

@@ -282,3 +282,67 @@ func keyed(part string) (Key, bool) {
 	}
 	return Key{ID: id, Secret: secret}, true
 }
+
+// issuers reads a list of issuer=place, or issuer!=place for those that may name
+// administrators. It tells all that is wrong at once, by number: what is written
+// in the wrong place may be a password.
+func issuers(text string) ([]Issuer, error) {
+	parts, err := list(anyText)(text)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		all   []Issuer
+		wrong []string
+		seen  = map[string]bool{}
+	)
+	for n, part := range parts {
+		name, place, found := strings.Cut(part, "=")
+		name, admins := strings.CutSuffix(strings.TrimSpace(name), "!")
+		name = strings.TrimSpace(name)
+		place, err := keysPlace(strings.TrimSpace(place))
+		switch {
+		case !found || name == "":
+			err = errors.New("is not issuer=url")
+		case err == nil && seen[name]:
+			err = errors.New("names an issuer that another one names")
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("entry %d %v", n+1, err))
+		}
+		seen[name] = true
+		all = append(all, Issuer{Name: name, Keys: place, Admins: admins})
+	}
+	if len(wrong) > 0 {
+		return nil, errors.New("cannot be read: " + strings.Join(wrong, "; "))
+	}
+	return all, nil
+}
+
+// keysPlace reads where the keys of an issuer are. Whoever can change them on
+// the way can name users: http is only for this machine itself.
+func keysPlace(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("has no URL or file")
+	}
+	if !strings.Contains(text, "://") {
+		return text, nil // a path
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return "", errors.New("has a URL that does not parse")
+	case u.User != nil:
+		return "", errors.New("has a URL with a user: the keys are public")
+	case u.Scheme == "file" && u.Host == "" && u.Path != "":
+		return u.Path, nil
+	case u.Hostname() == "":
+		return "", errors.New("has a URL without a host")
+	case u.Scheme == "https":
+		return text, nil
+	case u.Scheme == "http" && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()):
+		return text, nil
+	default:
+		return "", fmt.Errorf("has the URL %q, which is neither https nor a file, nor http from this machine itself", text)
+	}
+}

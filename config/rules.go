@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -36,6 +37,11 @@ func (r *reader) refuseContradictions(c Config) {
 	if realDatabase && c.origins["SECKILL_JWT_SECRET"].source == SourceDefault && !r.withoutTokens {
 		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
 			"for example from openssl rand -base64 32")
+	}
+	for _, other := range c.JWTIssuers {
+		if other.Name == c.JWTIssuer {
+			r.problem("SECKILL_JWT_JWKS_URL", fmt.Sprintf("names the issuer %q, which is SECKILL_JWT_ISSUER, the service itself", other.Name))
+		}
 	}
 	if !realDatabase && c.StockStrategy == StockPessimistic {
 		r.problem("SECKILL_STOCK_STRATEGY", "is pessimistic, and the embedded SQLite has no row locks: "+

@@ -119,6 +119,11 @@ func table(c *Config) []setting {
 			meaning: "the `aud` that tokens must have",
 			read:    into(&c.JWTAudience, anyText),
 		}, {
+			variable: "SECKILL_JWT_JWKS_URL", otherwise: "none", unit: "`issuer=url` or `issuer=file`, comma-separated",
+			meaning: "public keys (JWKS) of other issuers, whose tokens (RS256, ES256, EdDSA) name users, and " +
+				"administrators only where it says `issuer!=url`; by https, or http from this machine",
+			read: into(&c.JWTIssuers, issuers),
+		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
 			meaning: "limit on the seckill endpoint per user, shared by the instances; `0` is off",
 			read:    into(&c.RateUser, rate),

@@ -3,6 +3,7 @@ package handler
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -183,7 +184,7 @@ const (
 // authenticate makes the check in front of a route.
 func (a *api) authenticate(who access) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		claims, err := a.claims(c.Request.Header)
+		claims, err := a.claims(c.Request.Context(), c.Request.Header)
 		switch {
 		case err == nil:
 			callOf(c.Request.Context()).claims = &claims
@@ -201,7 +202,7 @@ func (a *api) authenticate(who access) gin.HandlerFunc {
 
 // claims reads the bearer token. The reason of a refusal goes to the log only: it
 // makes no difference to what the client has to do.
-func (a *api) claims(header http.Header) (token.Claims, error) {
+func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, error) {
 	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "A valid bearer token is needed."}
 	values := header.Values("Authorization")
 	if len(values) != 1 {
@@ -211,7 +212,10 @@ func (a *api) claims(header http.Header) (token.Claims, error) {
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
 		return token.Claims{}, refused
 	}
-	claims, err := a.options.Tokens.Verify(strings.TrimLeft(credentials, " "))
+	claims, err := a.options.Tokens.Verify(ctx, strings.TrimLeft(credentials, " "))
+	if errors.Is(err, token.ErrNoKeys) {
+		return token.Claims{}, model.Unavailable("The keys of the token's issuer could not be read yet.", err)
+	}
 	if err != nil {
 		refused.Cause = err
 		return token.Claims{}, refused

@@ -38,7 +38,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err := i.claimDataDir(); err != nil {
 		return nil, err
 	}
-	tokens, err := Tokens(ctx, cfg)
+	tokens, err := i.openTokens(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestTokens(t *testing.T) {
 		t.Fatalf("%d lines: %q", len(lines), lines)
 	}
 	for i, line := range lines {
-		claims, err := authority.Verify(line)
+		claims, err := authority.Verify(t.Context(), line)
 		if err != nil || claims.Subject+" "+string(claims.Role) != want[i] {
 			t.Errorf("token %d is %+v, %v; want %s", i, claims, err, want[i])
 		}

@@ -147,7 +147,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(path, "/seckill"):
 		s.presses++
 		user := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		claims, err := authorityOfShop().Verify(user)
+		claims, err := authorityOfShop().Verify(r.Context(), user)
 		if err != nil {
 			answer(http.StatusUnauthorized, problem{Code: "UNAUTHENTICATED"})
 			return

@@ -1,14 +1,20 @@
 // Package token signs and verifies the JSON Web Tokens by which callers prove
-// who they are: HS256 and nothing else, with a key id in the header, and with
-// subject, role, issuer, audience and expiry all required.
+// who they are. Our own are signed with a secret (HS256). Those of other
+// issuers are verified with public keys (RS256, ES256 or EdDSA), which cannot
+// mint any. Subject, role, issuer, audience and expiry are always required.
+//
+// Every key belongs to one issuer and to one algorithm; a token chooses neither.
+// The members of a token count by their exact names, and no name may come twice,
+// so that no two readers of one token read different claims.
 package token
 
 import (
-	"encoding/base64"
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -16,9 +22,20 @@ import (
 	"seckill/model"
 )
 
-// MinSecret is the shortest secret in bytes: RFC 7518, section 3.2, requires a
-// key of at least the size of the hash, and SHA-256 has 32 bytes.
-const MinSecret = 32
+const (
+	// MinSecret is the shortest secret in bytes: RFC 7518, section 3.2, requires a
+	// key of at least the size of the hash, and SHA-256 has 32 bytes.
+	MinSecret = 32
+	// maxLifetime is how far ahead the expiry of a user's token may lie: 400 days,
+	// because an app may keep its users logged in for as long as a browser keeps a
+	// cookie (RFC 6265bis, section 5.5). An expiry further ahead is a mistake, such
+	// as milliseconds, or means "never".
+	maxLifetime = 400 * 24 * time.Hour
+	// maxLifetimeAdmin is the same for administrators: a week, because a token that
+	// lies forgotten in a script must not open the shop a year later, and a week
+	// is longer than any sale.
+	maxLifetimeAdmin = 7 * 24 * time.Hour
+)
 
 // Key is one secret and the id by which tokens name it.
 type Key struct {
@@ -31,65 +48,80 @@ type Claims struct {
 	Subject  string     // user id, see model.ValidUserID
 	Role     model.Role // user or admin
 	Username string     // may be empty: other issuers need not tell one
+	Issuer   string     // the other issuer that says so; empty: we do
 }
 
 // Authority issues and verifies tokens. It is safe for concurrent use.
 type Authority struct {
-	keys     []signingKey // the first signs, all verify
-	headers  map[string]*signingKey
+	signs    Key
+	issuers  map[string]*issuer // by the `iss` of their tokens; we are one of them
+	headers  map[string]header  // of our own tokens, by their usual spellings
 	validate *jwt.Validator
-	issuer   string
+	name     string // the `iss` of our own tokens
 	audience string
 	now      func() time.Time
-}
-
-type signingKey struct {
-	id     string
-	secret []byte
+	log      *slog.Logger
+	trusted  []Issuer
 }
 
 // Option changes how an Authority works.
 type Option func(*Authority)
 
-// Clock replaces the clock by which tokens expire.
+// Clock replaces the clock by which tokens expire and keys grow old.
 func Clock(now func() time.Time) Option {
 	return func(a *Authority) { a.now = now }
 }
 
-// New makes an Authority. The first key signs; all of them verify, so that a
-// secret can be replaced without logging users out.
+// Trust accepts the tokens of other issuers too. Their keys are read as long as
+// Run runs, and when a token names a key that is not known; the log hears of
+// new keys and of every failure to read them.
+func Trust(log *slog.Logger, issuers ...Issuer) Option {
+	return func(a *Authority) { a.log, a.trusted = log, issuers }
+}
+
+// New makes an Authority whose own tokens bear the issuer's name. The first key
+// signs; all of them verify, so that a secret can be replaced without logging
+// users out.
 func New(keys []Key, issuer, audience string, options ...Option) (*Authority, error) {
-	a := &Authority{issuer: issuer, audience: audience, now: time.Now}
+	a := &Authority{name: issuer, audience: audience, now: time.Now}
 	for _, option := range options {
 		option(a)
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("a token authority needs at least one key")
 	}
 	if issuer == "" || audience == "" {
 		return nil, errors.New("a token authority needs an issuer and an audience")
 	}
-	seen := make(map[string]bool, len(keys))
-	for _, key := range keys {
-		switch {
-		case key.ID == "":
-			return nil, errors.New("a token key needs an id")
-		case seen[key.ID]:
-			return nil, fmt.Errorf("two token keys have the id %q", key.ID)
-		case len(key.Secret) < MinSecret:
-			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d",
-				key.ID, len(key.Secret), MinSecret)
-		}
-		seen[key.ID] = true
-		a.keys = append(a.keys, signingKey{id: key.ID, secret: []byte(key.Secret)})
+	if err := a.learnIssuers(keys); err != nil {
+		return nil, err
 	}
+	a.signs = keys[0]
+	// The validator is not told an issuer: the issuer of a token is found by name.
 	a.validate = jwt.NewValidator(
-		jwt.WithIssuer(issuer),
 		jwt.WithAudience(audience),
 		jwt.WithExpirationRequired(),
 		jwt.WithTimeFunc(a.now),
 	)
-	return a, a.learnHeaders()
+	var err error
+	a.headers, err = usualHeaders(keys)
+	return a, err
+}
+
+func (a *Authority) learnIssuers(keys []Key) error {
+	ours, err := ourselves(keys)
+	if err != nil {
+		return err
+	}
+	a.issuers = map[string]*issuer{a.name: ours}
+	for _, trusted := range a.trusted {
+		if _, twice := a.issuers[trusted.Name]; twice || trusted.Name == "" {
+			return fmt.Errorf("the name of the token issuer %q is taken or empty", trusted.Name)
+		}
+		other, err := newIssuer(trusted, a.now, a.log)
+		if err != nil {
+			return fmt.Errorf("the token issuer %q: %w", trusted.Name, err)
+		}
+		a.issuers[trusted.Name] = other
+	}
+	return nil
 }
 
 // Issue signs a token that is valid for ttl from now on; JWT counts whole
@@ -98,22 +130,21 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	if err := claims.check(); err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	if ttl < time.Second {
-		return "", fmt.Errorf("issue a token: a lifetime of %s is shorter than one second", ttl)
+	if most := longest(claims.Role); ttl < time.Second || ttl > most {
+		return "", fmt.Errorf("issue a token: a lifetime of %s for the role %s is not from 1s to %s", ttl, claims.Role, most)
 	}
 	now := a.now()
-	key := a.keys[0]
 	unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, &payload{
 		Subject:  claims.Subject,
 		Role:     string(claims.Role),
 		Username: claims.Username,
-		Issuer:   a.issuer,
+		Issuer:   a.name,
 		Audience: audience{a.audience},
 		IssuedAt: unread(seconds(now)),
 		Expires:  seconds(now.Add(ttl)),
 	})
-	unsigned.Header["kid"] = key.id
-	signed, err := unsigned.SignedString(key.secret)
+	unsigned.Header["kid"] = a.signs.ID
+	signed, err := unsigned.SignedString([]byte(a.signs.Secret))
 	if err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
@@ -130,182 +161,108 @@ func (c Claims) check() error {
 	return nil
 }
 
-// ErrInvalid is the error of every token that cannot be trusted. The reason
-// around it is for the log and not for the caller.
-var ErrInvalid = errors.New("invalid token")
+// longest is how far ahead the expiry of a token may lie.
+func longest(role model.Role) time.Duration {
+	if role == model.RoleAdmin {
+		return maxLifetimeAdmin
+	}
+	return maxLifetime
+}
 
-// Verify tells the claims of a token, or an error that wraps ErrInvalid.
+var (
+	// ErrInvalid is the error of every token that cannot be trusted. The reason
+	// around it is for the log and not for the caller.
+	ErrInvalid = errors.New("invalid token")
+	// ErrNoKeys is the error of a token whose issuer is trusted, but whose keys
+	// could not be read so far: the token may be good, and the caller asks later.
+	ErrNoKeys = errors.New("the keys of the token's issuer could not be read yet")
+)
+
+// Verify tells the claims of a token, or an error that wraps ErrInvalid or
+// ErrNoKeys. It waits only for a token of another issuer that names an unknown
+// key, and then for one reading of that issuer's keys, within its limits and
+// ctx.
 //
-// The steps are taken here and not by jwt.Parser, because every request of a
-// sale passes through them: the signature is checked before a claim is read,
-// and the header, which is the same in all tokens of one key, is not parsed
-// again and again. Signature and claims are checked by the jwt library.
-func (a *Authority) Verify(token string) (Claims, error) {
-	claims, err := a.read(token)
-	if err != nil {
+// The steps are taken here and not by jwt.Parser, which takes twice as long (see
+// BenchmarkVerify) and knows neither exact names nor crit. Signature and claims
+// are checked by the jwt library, JSON is read by that of go-jose.
+func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
+	claims, err := a.read(ctx, token)
+	switch {
+	case err == nil:
+		return claims, nil
+	case errors.Is(err, ErrNoKeys):
+		return Claims{}, err
+	default:
 		return Claims{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+}
+
+func (a *Authority) read(ctx context.Context, token string) (Claims, error) {
+	first, rest, _ := strings.Cut(token, ".")
+	body, last, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(last, ".") {
+		return Claims{}, errors.New("it does not have three parts")
+	}
+	h, ok := a.headers[first]
+	if !ok {
+		var err error
+		if h, err = readHeader(first); err != nil {
+			return Claims{}, err
+		}
+	}
+	p, err := readPayload(body)
+	if err != nil {
+		return Claims{}, err
+	}
+	signature, err := decode(last)
+	if err != nil {
+		return Claims{}, fmt.Errorf("decode its signature: %w", err)
+	}
+
+	// Nothing that was read so far is believed before the signature is checked.
+	from, ok := a.issuers[p.Issuer]
+	if !ok {
+		return Claims{}, errors.New("its issuer is missing or unknown")
+	}
+	key, err := from.key(ctx, h.KeyID)
+	if err != nil {
+		return Claims{}, err
+	}
+	if h.Algorithm != key.method.Alg() {
+		return Claims{}, errors.New("its algorithm is not that of its key")
+	}
+	if err := key.method.Verify(token[:len(first)+1+len(body)], signature, key.material); err != nil {
+		return Claims{}, err
+	}
+	return a.claims(&p, from)
+}
+
+// claims checks what a token says whose signature is good.
+func (a *Authority) claims(p *payload, from *issuer) (Claims, error) {
+	if err := a.validate.Validate(p); err != nil {
+		return Claims{}, err
+	}
+	claims := Claims{Subject: p.Subject, Role: model.Role(p.Role), Username: p.Username, Issuer: from.name}
+	if err := claims.check(); err != nil {
+		return Claims{}, err
+	}
+	if p.Expires > seconds(a.now().Add(longest(claims.Role))) {
+		return Claims{}, errors.New("its expiry is too far ahead")
+	}
+	if claims.Role == model.RoleAdmin && !from.admins {
+		return Claims{}, errors.New("its issuer may not name administrators")
 	}
 	return claims, nil
 }
 
-func (a *Authority) read(token string) (Claims, error) {
-	header, rest, ok := strings.Cut(token, ".")
-	body, signature, ok2 := strings.Cut(rest, ".")
-	if !ok || !ok2 || strings.Contains(signature, ".") {
-		return Claims{}, errors.New("it does not have three parts")
-	}
-	key, ok := a.headers[header]
-	if !ok {
-		var err error
-		if key, err = a.keyOf(header); err != nil {
-			return Claims{}, err
+// Run keeps the keys of other issuers up to date until ctx ends.
+func (a *Authority) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, from := range a.issuers {
+		if from.source != nil {
+			running.Go(func() { from.run(ctx) })
 		}
 	}
-	mac, err := decode(signature)
-	if err != nil {
-		return Claims{}, fmt.Errorf("decode its signature: %w", err)
-	}
-	signed := token[:len(header)+1+len(body)]
-	if err := jwt.SigningMethodHS256.Verify(signed, mac, key.secret); err != nil {
-		return Claims{}, err
-	}
-	return a.claimsOf(body)
-}
-
-// claimsOf reads the second part of a token after its signature was checked.
-func (a *Authority) claimsOf(body string) (Claims, error) {
-	decoded, err := decode(body)
-	if err != nil {
-		return Claims{}, fmt.Errorf("decode its claims: %w", err)
-	}
-	var p payload
-	if err := json.Unmarshal(decoded, &p); err != nil {
-		return Claims{}, fmt.Errorf("read its claims: %w", err)
-	}
-	if err := a.validate.Validate(&p); err != nil {
-		return Claims{}, err
-	}
-	claims := Claims{Subject: p.Subject, Role: model.Role(p.Role), Username: p.Username}
-	return claims, claims.check()
-}
-
-// header is the first part of a token.
-type header struct {
-	Algorithm string           `json:"alg"`
-	KeyID     string           `json:"kid"`
-	Critical  *json.RawMessage `json:"crit"`
-}
-
-// keyOf finds the key that a header names. Only HS256 is accepted: a key is
-// bound to its algorithm, and never chosen by the token. Extensions marked
-// critical must be understood (RFC 7515, section 4.1.11), and none is.
-func (a *Authority) keyOf(encoded string) (*signingKey, error) {
-	decoded, err := decode(encoded)
-	if err != nil {
-		return nil, fmt.Errorf("decode its header: %w", err)
-	}
-	var h header
-	if err := json.Unmarshal(decoded, &h); err != nil {
-		return nil, fmt.Errorf("read its header: %w", err)
-	}
-	if h.Algorithm != jwt.SigningMethodHS256.Alg() {
-		return nil, errors.New("its algorithm is not HS256")
-	}
-	if h.Critical != nil {
-		return nil, errors.New("it needs extensions")
-	}
-	for i := range a.keys {
-		if a.keys[i].id == h.KeyID {
-			return &a.keys[i], nil
-		}
-	}
-	return nil, errors.New("its key id is missing or unknown")
-}
-
-// learnHeaders remembers the header our own tokens have for each key, in the
-// two orders of its members that common libraries write.
-func (a *Authority) learnHeaders() error {
-	a.headers = make(map[string]*signingKey, 2*len(a.keys))
-	for i := range a.keys {
-		key := &a.keys[i]
-		kid, err := json.Marshal(key.id)
-		if err != nil {
-			return fmt.Errorf("encode the id of a token key: %w", err)
-		}
-		for _, text := range []string{
-			`{"alg":"HS256","kid":` + string(kid) + `,"typ":"JWT"}`,
-			`{"alg":"HS256","typ":"JWT","kid":` + string(kid) + `}`,
-		} {
-			a.headers[base64.RawURLEncoding.EncodeToString([]byte(text))] = key
-		}
-	}
-	return nil
-}
-
-// decode is strict: one token has one spelling. The line breaks that package
-// base64 skips are no part of it.
-func decode(part string) ([]byte, error) {
-	if strings.ContainsAny(part, "\r\n") {
-		return nil, errors.New("it contains a line break")
-	}
-	return base64.RawURLEncoding.Strict().DecodeString(part)
-}
-
-// payload is the second part of a token, as it is written.
-type payload struct {
-	Subject   string   `json:"sub"`
-	Role      string   `json:"role"`
-	Username  string   `json:"preferred_username,omitempty"`
-	Issuer    string   `json:"iss"`
-	Audience  audience `json:"aud"`
-	IssuedAt  unread   `json:"iat,omitempty"` // written for people, never enforced
-	NotBefore float64  `json:"nbf,omitempty"`
-	Expires   float64  `json:"exp"`
-}
-
-var _ jwt.Claims = (*payload)(nil)
-
-// seconds is a time as JWT counts it: whole seconds since 1970.
-func seconds(at time.Time) float64 { return float64(at.Unix()) }
-
-// unread is a number that is written and never read, because other issuers may
-// write anything there.
-type unread float64
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (*unread) UnmarshalJSON([]byte) error { return nil }
-
-// date is a time as the jwt library wants it: nil when it is absent.
-func date(seconds float64) *jwt.NumericDate {
-	if seconds == 0 {
-		return nil
-	}
-	return &jwt.NumericDate{Time: time.UnixMicro(int64(seconds * 1e6))}
-}
-
-func (p *payload) GetExpirationTime() (*jwt.NumericDate, error) { return date(p.Expires), nil }
-func (p *payload) GetNotBefore() (*jwt.NumericDate, error)      { return date(p.NotBefore), nil }
-func (p *payload) GetIssuer() (string, error)                   { return p.Issuer, nil }
-func (p *payload) GetSubject() (string, error)                  { return p.Subject, nil }
-func (p *payload) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(p.Audience), nil }
-
-// audience is one name or a list of them: RFC 7519, section 4.1.3, allows both.
-type audience []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (a *audience) UnmarshalJSON(text []byte) error {
-	if len(text) > 0 && text[0] == '[' {
-		return json.Unmarshal(text, (*[]string)(a))
-	}
-	var one string
-	if err := json.Unmarshal(text, &one); err != nil {
-		return err
-	}
-	*a = audience{one}
-	return nil
-}
-
-// GetIssuedAt says that the time is absent, so that it is not enforced.
-func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
-	return nil, nil //nolint:nilnil // this is how the interface says "absent"
+	running.Wait()
 }

@@ -1,0 +1,143 @@
+package token
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/json"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// header is the first part of a token.
+type header struct {
+	Algorithm string          `json:"alg"`
+	KeyID     string          `json:"kid"`
+	Critical  json.RawMessage `json:"crit"`
+}
+
+// readHeader reads the first part of a token. Extensions that are marked
+// critical must be understood (RFC 7515, section 4.1.11), and none is.
+func readHeader(part string) (header, error) {
+	var h header
+	if err := read(part, &h); err != nil {
+		return header{}, fmt.Errorf("read its header: %w", err)
+	}
+	if h.Critical != nil {
+		return header{}, errors.New("it needs extensions")
+	}
+	return h, nil
+}
+
+// usualHeaders are the headers our own tokens have, in the two orders of the
+// members that common libraries write: they need not be read again and again.
+func usualHeaders(keys []Key) (map[string]header, error) {
+	usual := make(map[string]header, 2*len(keys))
+	for _, key := range keys {
+		kid, err := json.Marshal(key.ID)
+		if err != nil {
+			return nil, fmt.Errorf("encode the id of a token key: %w", err)
+		}
+		for _, text := range []string{
+			`{"alg":"HS256","kid":` + string(kid) + `,"typ":"JWT"}`,
+			`{"alg":"HS256","typ":"JWT","kid":` + string(kid) + `}`,
+		} {
+			part := base64.RawURLEncoding.EncodeToString([]byte(text))
+			if usual[part], err = readHeader(part); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return usual, nil
+}
+
+// payload is the second part of a token, as it is written.
+type payload struct {
+	Subject   string   `json:"sub"`
+	Role      string   `json:"role"`
+	Username  string   `json:"preferred_username,omitempty"`
+	Issuer    string   `json:"iss"`
+	Audience  audience `json:"aud"`
+	IssuedAt  unread   `json:"iat,omitempty"` // written for people, never enforced
+	NotBefore float64  `json:"nbf,omitempty"`
+	Expires   float64  `json:"exp"`
+}
+
+func readPayload(part string) (payload, error) {
+	var p payload
+	if err := read(part, &p); err != nil {
+		return payload{}, fmt.Errorf("read its claims: %w", err)
+	}
+	return p, nil
+}
+
+// read reads the JSON of one part of a token. The JSON library is that of
+// go-jose, because encoding/json takes "Role" and "ſub" for "role" and "sub",
+// and the last of several members of one name for the right one.
+func read(part string, into any) error {
+	decoded, err := decode(part)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(decoded, into)
+}
+
+// decode is strict: one token has one spelling. The line breaks that package
+// base64 skips are no part of it.
+func decode(part string) ([]byte, error) {
+	if strings.ContainsAny(part, "\r\n") {
+		return nil, errors.New("it contains a line break")
+	}
+	return base64.RawURLEncoding.Strict().DecodeString(part)
+}
+
+var _ jwt.Claims = (*payload)(nil)
+
+// seconds is a time as JWT counts it: whole seconds since 1970.
+func seconds(at time.Time) float64 { return float64(at.Unix()) }
+
+// unread is a number that is written and never read, because other issuers may
+// write anything there.
+type unread float64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (*unread) UnmarshalJSON([]byte) error { return nil }
+
+// date is a time as the jwt library wants it: nil when it is absent.
+func date(seconds float64) *jwt.NumericDate {
+	if seconds == 0 {
+		return nil
+	}
+	// No clock reaches the year 9999; beyond it the product would overflow.
+	const year9999 = 253402300799
+	return &jwt.NumericDate{Time: time.UnixMicro(int64(min(max(seconds, 0), year9999) * 1e6))}
+}
+
+func (p *payload) GetExpirationTime() (*jwt.NumericDate, error) { return date(p.Expires), nil }
+func (p *payload) GetNotBefore() (*jwt.NumericDate, error)      { return date(p.NotBefore), nil }
+func (p *payload) GetIssuer() (string, error)                   { return p.Issuer, nil }
+func (p *payload) GetSubject() (string, error)                  { return p.Subject, nil }
+func (p *payload) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(p.Audience), nil }
+
+// GetIssuedAt says that the time is absent, so that it is not enforced.
+func (*payload) GetIssuedAt() (*jwt.NumericDate, error) {
+	return nil, nil //nolint:nilnil // this is how the interface says "absent"
+}
+
+// audience is one name or a list of them: RFC 7519, section 4.1.3, allows both.
+type audience []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *audience) UnmarshalJSON(text []byte) error {
+	if len(text) > 0 && text[0] == '[' {
+		return json.Unmarshal(text, (*[]string)(a))
+	}
+	var one string
+	if err := json.Unmarshal(text, &one); err != nil {
+		return err
+	}
+	*a = audience{one}
+	return nil
+}

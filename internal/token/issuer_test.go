@@ -1,0 +1,376 @@
+package token_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/golang-jwt/jwt/v5"
+
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+// signer is a key of another issuer, with its private half.
+type signer struct {
+	id      string
+	method  jwt.SigningMethod
+	private crypto.Signer
+}
+
+func newSigner(t testing.TB, id string, method jwt.SigningMethod) signer {
+	t.Helper()
+	s, err := signer{id: id, method: method}, error(nil)
+	switch method {
+	case jwt.SigningMethodRS256:
+		s.private, err = rsa.GenerateKey(rand.Reader, 2048)
+	case jwt.SigningMethodES256:
+		s.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	default:
+		_, s.private, err = ed25519.GenerateKey(rand.Reader)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sign signs claims for an issuer; changed ones win over those of a good token.
+func (s signer) sign(t testing.TB, issuer string, changed members) string {
+	t.Helper()
+	claims := members{"iss": issuer}
+	maps.Copy(claims, changed)
+	return forge(t, s.method, s.private, members{"kid": s.id}, claims)
+}
+
+// jwk is the public half as its issuer publishes it.
+func (s signer) jwk() jose.JSONWebKey {
+	return jose.JSONWebKey{Key: s.private.Public(), KeyID: s.id, Use: "sig", Algorithm: s.method.Alg()}
+}
+
+// document is the JWK Set of some signers.
+func document(t testing.TB, signers ...signer) string {
+	t.Helper()
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, s := range signers {
+		set.Keys = append(set.Keys, s.jwk())
+	}
+	text, err := json.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// publisher is an issuer's web server with its keys.
+type publisher struct {
+	*httptest.Server
+	document atomic.Pointer[string] // nil: it is away
+	readings atomic.Int64
+	hold     sync.RWMutex // while it is locked there is no answer
+}
+
+func newPublisher(t testing.TB, signers ...signer) *publisher {
+	t.Helper()
+	p := &publisher{}
+	p.publish(t, signers...)
+	p.Server = httptest.NewServer(p)
+	t.Cleanup(p.Close)
+	return p
+}
+
+func (p *publisher) publish(t testing.TB, signers ...signer) {
+	t.Helper()
+	text := document(t, signers...)
+	p.document.Store(&text)
+}
+
+func (p *publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.readings.Add(1)
+	p.hold.RLock()
+	defer p.hold.RUnlock()
+	text := p.document.Load()
+	if text == nil {
+		http.Error(w, "away", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = w.Write([]byte(*text)) // whom it does not reach, reads again
+}
+
+// clock is a clock that only the test moves.
+type clock struct{ now atomic.Pointer[time.Time] }
+
+func newClock() *clock {
+	c, now := &clock{}, time.Now()
+	c.now.Store(&now)
+	return c
+}
+
+func (c *clock) Now() time.Time { return *c.now.Load() }
+
+func (c *clock) advance(d time.Duration) {
+	now := c.Now().Add(d)
+	c.now.Store(&now)
+}
+
+// trusting is an authority that also trusts others.
+func trusting(t testing.TB, c *clock, issuers ...token.Issuer) *token.Authority {
+	t.Helper()
+	return authority(t, token.Clock(c.Now), token.Trust(slog.New(slog.NewTextHandler(t.Output(), nil)), issuers...))
+}
+
+// accepted and invalid say what Verify has to say.
+func accepted(t testing.TB, a *token.Authority, signed string, want token.Claims) {
+	t.Helper()
+	if got, err := a.Verify(t.Context(), signed); err != nil || got != want {
+		t.Errorf("Verify = %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func invalid(t testing.TB, a *token.Authority, signed string) {
+	t.Helper()
+	if got, err := a.Verify(t.Context(), signed); !errors.Is(err, token.ErrInvalid) || got != (token.Claims{}) {
+		t.Errorf("Verify = %+v, %v; want ErrInvalid", got, err)
+	}
+}
+
+func unknownYet(t testing.TB, a *token.Authority, signed string) {
+	t.Helper()
+	if got, err := a.Verify(t.Context(), signed); !errors.Is(err, token.ErrNoKeys) || errors.Is(err, token.ErrInvalid) || got != (token.Claims{}) {
+		t.Errorf("Verify = %+v, %v; want ErrNoKeys", got, err)
+	}
+}
+
+// of is what user 1 of an issuer is.
+func of(issuer string) token.Claims {
+	return token.Claims{Subject: "1", Role: model.RoleUser, Issuer: issuer}
+}
+
+func TestTokensOfOtherIssuers(t *testing.T) {
+	t.Parallel()
+	const shop, club = "https://shop.example", "club"
+	rs, es := newSigner(t, "r", jwt.SigningMethodRS256), newSigner(t, "e", jwt.SigningMethodES256)
+	ed, clubs := newSigner(t, "1", jwt.SigningMethodEdDSA), newSigner(t, "e", jwt.SigningMethodES256)
+	a := trusting(t, newClock(),
+		token.Issuer{Name: shop, Keys: newPublisher(t, rs, es, ed).URL},
+		token.Issuer{Name: club, Keys: newPublisher(t, clubs).URL, Admins: true})
+	for _, s := range []signer{rs, es, ed} {
+		accepted(t, a, s.sign(t, shop, nil), of(shop))
+	}
+	accepted(t, a, clubs.sign(t, club, members{"preferred_username": "x"}),
+		token.Claims{Subject: "1", Role: model.RoleUser, Issuer: club, Username: "x"})
+	accepted(t, a, clubs.sign(t, club, members{"role": "admin"}), token.Claims{Subject: "1", Role: model.RoleAdmin, Issuer: club})
+	accepted(t, a, forge(t, jwt.SigningMethodHS256, []byte(secret), nil, nil), of("")) // ours as before
+
+	const header, plain = `{"alg":"EdDSA","kid":"1"}`, `"iss":"https://shop.example","aud":"seckill","exp":`
+	expires := strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10) + "}"
+	accepted(t, a, signRaw(t, ed.method, ed.private, header, `{"sub":"1","role":"user","Role":"admin",`+plain+expires), of(shop))
+	for name, forged := range map[string]string{
+		"administrator of who may not name one":  rs.sign(t, shop, members{"role": "admin"}),
+		"another audience":                       rs.sign(t, shop, members{"aud": "another"}),
+		"no audience":                            rs.sign(t, shop, members{"aud": nil}),
+		"no role":                                rs.sign(t, shop, members{"role": nil}),
+		"expired":                                rs.sign(t, shop, members{"exp": time.Now().Add(-time.Minute).Unix()}),
+		"no expiry":                              rs.sign(t, shop, members{"exp": nil}),
+		"expiry in two years":                    rs.sign(t, shop, members{"exp": time.Now().Add(731 * 24 * time.Hour).Unix()}),
+		"administrator for a month":              clubs.sign(t, club, members{"role": "admin", "exp": time.Now().Add(31 * 24 * time.Hour).Unix()}),
+		"an issuer nobody knows":                 rs.sign(t, "https://shop.example/", nil),
+		"no issuer":                              rs.sign(t, shop, members{"iss": nil}),
+		"key of another issuer":                  rs.sign(t, club, nil),
+		"key of another issuer with the same id": es.sign(t, club, nil),
+		"key of another issuer, administrator":   es.sign(t, club, members{"role": "admin"}),
+		"ours by the key of another":             ed.sign(t, "seckill", nil),
+		"our secret for another":                 forge(t, jwt.SigningMethodHS256, []byte(secret), nil, members{"iss": shop}),
+		"no kid":                                 forge(t, rs.method, rs.private, members{"kid": nil}, members{"iss": shop}),
+		"alg none":                               forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, members{"kid": "r"}, members{"iss": shop}),
+		"RS512 by the key for RS256":             forge(t, jwt.SigningMethodRS512, rs.private, members{"kid": "r"}, members{"iss": shop}),
+		"PS256 by the key for RS256":             forge(t, jwt.SigningMethodPS256, rs.private, members{"kid": "r"}, members{"iss": shop}),
+		"kid of a key of another algorithm":      forge(t, rs.method, rs.private, members{"kid": "e"}, members{"iss": shop}),
+		"critical extension":                     forge(t, rs.method, rs.private, members{"kid": "r", "crit": []string{"b64"}, "b64": false}, members{"iss": shop}),
+		"two roles":                              signRaw(t, ed.method, ed.private, header, `{"sub":"1","role":"user","role":"user",`+plain+expires),
+		"two key ids":                            signRaw(t, ed.method, ed.private, `{"alg":"EdDSA","kid":"1","kid":"1"}`, `{"sub":"1","role":"user",`+plain+expires),
+		"keys within the token":                  forge(t, ed.method, newSigner(t, "1", ed.method).private, members{"kid": "1", "jwk": ed.jwk(), "jku": "https://evil.example"}, members{"iss": shop}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			invalid(t, a, forged)
+		})
+	}
+}
+
+// TestPublicKeysAreNoSecrets is the classic confusion: a public key, which
+// everybody has, taken for the secret of an HMAC.
+func TestPublicKeysAreNoSecrets(t *testing.T) {
+	t.Parallel()
+	for _, method := range []jwt.SigningMethod{jwt.SigningMethodRS256, jwt.SigningMethodES256, jwt.SigningMethodEdDSA} {
+		s := newSigner(t, "k", method)
+		a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL, Admins: true})
+		accepted(t, a, s.sign(t, "shop", nil), of("shop"))
+		der, err := x509.MarshalPKIXPublicKey(s.private.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		jwk, err := json.Marshal(s.jwk())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, secret := range map[string][]byte{
+			"DER": der, "PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), "JWK": jwk, "nothing": {},
+		} {
+			for _, hmac := range []jwt.SigningMethod{jwt.SigningMethodHS256, jwt.SigningMethodHS512} {
+				for _, issuer := range []string{"shop", "seckill"} {
+					t.Run(method.Alg()+" "+name+" "+hmac.Alg()+" "+issuer, func(t *testing.T) {
+						t.Parallel()
+						invalid(t, a, forge(t, hmac, secret, members{"kid": "k"}, members{"iss": issuer, "role": "admin"}))
+					})
+				}
+			}
+		}
+	}
+}
+
+func TestNewKeysNeedNoRestart(t *testing.T) {
+	t.Parallel()
+	before, after := newSigner(t, "before", jwt.SigningMethodES256), newSigner(t, "after", jwt.SigningMethodES256)
+	p, c := newPublisher(t, before), newClock()
+	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
+	accepted(t, a, before.sign(t, "shop", nil), of("shop"))
+
+	p.publish(t, before, after)
+	c.advance(10 * time.Second)
+	accepted(t, a, after.sign(t, "shop", nil), of("shop"))
+	accepted(t, a, before.sign(t, "shop", nil), of("shop"))
+
+	p.publish(t, after) // the old key is withdrawn: whoever stole it has nothing
+	c.advance(10 * time.Second)
+	invalid(t, a, newSigner(t, "unknown", jwt.SigningMethodES256).sign(t, "shop", nil))
+	invalid(t, a, before.sign(t, "shop", nil))
+	accepted(t, a, after.sign(t, "shop", nil), of("shop"))
+
+	p.publish(t)
+	c.advance(10 * time.Second)
+	invalid(t, a, before.sign(t, "shop", nil))
+	invalid(t, a, after.sign(t, "shop", nil))
+}
+
+// TestUnknownKeyIDsReadOnceInTenSeconds floods the authority with key ids that
+// nobody has: the issuer does not feel it, and its users neither.
+func TestUnknownKeyIDsReadOnceInTenSeconds(t *testing.T) {
+	t.Parallel()
+	s, c := newSigner(t, "k", jwt.SigningMethodEdDSA), newClock()
+	p := newPublisher(t, s)
+	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
+	good, bad := s.sign(t, "shop", nil), make([]string, 500)
+	for n := range bad {
+		bad[n] = signer{strconv.Itoa(n), s.method, s.private}.sign(t, "shop", nil)
+	}
+	for round, want := range []int64{1, 1, 2, 2, 3} {
+		testserver.Volley(len(bad), func(n int) {
+			if _, err := a.Verify(t.Context(), bad[n]); err == nil {
+				t.Error("a key id that nobody has is accepted")
+			}
+		})
+		accepted(t, a, good, of("shop"))
+		if got := p.readings.Load(); got != want {
+			t.Errorf("after volley %d the keys were read %d times, want %d", round+1, got, want)
+		}
+		c.advance(5 * time.Second)
+	}
+}
+
+// TestKnownKeysWaitForNothing has a source that does not answer.
+func TestKnownKeysWaitForNothing(t *testing.T) {
+	t.Parallel()
+	s, other, c := newSigner(t, "k", jwt.SigningMethodEdDSA), newSigner(t, "other", jwt.SigningMethodEdDSA), newClock()
+	p := newPublisher(t, s)
+	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
+	good, unknown := s.sign(t, "shop", nil), other.sign(t, "shop", nil)
+	accepted(t, a, good, of("shop"))
+
+	p.publish(t, s, other)
+	p.hold.Lock()
+	c.advance(10 * time.Second)
+	ctx, leave := context.WithCancel(t.Context())
+	const crowd = 150 // more than may wait
+	ended := make(chan error, crowd)
+	for range crowd {
+		go func() {
+			_, err := a.Verify(ctx, unknown)
+			ended <- err
+		}()
+	}
+	for range crowd - 100 { // those who may not wait know at once
+		if err := <-ended; !errors.Is(err, token.ErrNoKeys) {
+			t.Errorf("too many wait, and the answer is %v", err)
+		}
+	}
+	accepted(t, a, good, of("shop"))
+	leave()
+	for range 100 {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("who leaves hears %v", err)
+		}
+	}
+	late := make(chan error)
+	go func() {
+		_, err := a.Verify(t.Context(), unknown)
+		late <- err
+	}()
+	p.hold.Unlock()
+	if err := <-late; err != nil { // the reading went on without those who began it
+		t.Error(err)
+	}
+	if got := p.readings.Load(); got != 2 {
+		t.Errorf("the keys were read %d times, want 2", got)
+	}
+}
+
+func TestSourceIsAway(t *testing.T) {
+	t.Parallel()
+	s, c := newSigner(t, "k", jwt.SigningMethodES256), newClock()
+	p := newPublisher(t)
+	p.document.Store(nil)
+	a := trusting(t, c, token.Issuer{Name: "shop", Keys: p.URL})
+	good := s.sign(t, "shop", nil)
+	unknownYet(t, a, good)
+	unknownYet(t, a, good) // without another reading
+	accepted(t, a, forge(t, jwt.SigningMethodHS256, []byte(secret), nil, nil), of(""))
+
+	p.publish(t, s)
+	c.advance(10 * time.Second)
+	accepted(t, a, good, of("shop"))
+
+	for _, away := range []func(){
+		func() { p.document.Store(nil) },
+		func() { p.document.Store(new("<html>")) },
+		func() { p.document.Store(new(`{"error":"no"}`)) },
+		func() { p.document.Store(new(document(t, s)[:100])) },
+		func() { p.document.Store(new(document(t, s) + strings.Repeat(" ", 256<<10))) },
+		p.Close,
+	} {
+		away()
+		c.advance(10 * time.Second)
+		invalid(t, a, signer{"another", s.method, s.private}.sign(t, "shop", nil))
+		accepted(t, a, good, of("shop"))
+	}
+}

@@ -1,0 +1,91 @@
+package token
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json"
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// minRSA is the shortest RSA key in bits: RFC 7518, section 3.3.
+const minRSA = 2048
+
+// parseKeys reads a JWK Set. Keys that cannot be used are left out, as RFC 7517,
+// section 5, asks, and it says why.
+func parseKeys(document []byte) (known map[string]key, refused []error, err error) {
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(document, &set); err != nil {
+		return nil, nil, fmt.Errorf("parse a JWK Set: %w", err)
+	}
+	if set.Keys == nil { // an empty list withdraws all keys; this is something else
+		return nil, nil, errors.New("parse a JWK Set: it has no member keys")
+	}
+	known = make(map[string]key, len(set.Keys))
+	for n, text := range set.Keys {
+		id, usable, err := parseKey(text)
+		if _, twice := known[id]; err == nil && twice {
+			err = errors.New("another key has the same id")
+		}
+		if err != nil {
+			refused = append(refused, fmt.Errorf("key %d of the set (kid %q): %w", n+1, id, err))
+			continue
+		}
+		known[id] = usable
+	}
+	return known, refused, nil
+}
+
+// parseKey reads one JWK.
+func parseKey(text []byte) (id string, _ key, _ error) {
+	var of struct {
+		ID         string   `json:"kid"`
+		Operations []string `json:"key_ops"` // which go-jose does not read
+	}
+	if err := json.Unmarshal(text, &of); err != nil {
+		return "", key{}, err
+	}
+	var parsed jose.JSONWebKey
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		return of.ID, key{}, err
+	}
+	made, err := keyOf(parsed.Key)
+	switch {
+	case err != nil:
+	case of.ID == "":
+		err = errors.New("it has no id")
+	case parsed.Use != "" && parsed.Use != "sig", of.Operations != nil && !slices.Contains(of.Operations, "verify"):
+		err = errors.New("it is not for signatures")
+	case parsed.Algorithm != "" && parsed.Algorithm != made.method.Alg():
+		err = fmt.Errorf("its algorithm %q is not %s", parsed.Algorithm, made.method.Alg())
+	}
+	return of.ID, made, err
+}
+
+// keyOf chooses the one algorithm that belongs to a public key.
+func keyOf(public any) (key, error) {
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		if bits := public.N.BitLen(); bits < minRSA {
+			return key{}, fmt.Errorf("it has %d bits and needs at least %d", bits, minRSA)
+		}
+		return key{jwt.SigningMethodRS256, public}, nil
+	case *ecdsa.PublicKey:
+		if public.Curve != elliptic.P256() {
+			return key{}, errors.New("it is not on the curve P-256")
+		}
+		return key{jwt.SigningMethodES256, public}, nil
+	case ed25519.PublicKey:
+		return key{jwt.SigningMethodEdDSA, public}, nil
+	default: // a secret, a private key that its issuer gave away, or one of another kind
+		return key{}, errors.New("it is not a public key for RS256, ES256 or EdDSA")
+	}
+}
