@@ -214,7 +214,7 @@ func (r route) plain() bool { return r.response != nil }
 func (r route) problems() map[int][]model.Code {
 	codes := slices.Clone(r.codes)
 	if r.access == users || r.access == administrators {
-		codes = append(codes, model.CodeUnauthenticated)
+		codes = append(codes, model.CodeUnauthenticated, model.CodeUnavailable) // 503: the keys of its issuer are away
 	}
 	if r.access == administrators {
 		codes = append(codes, model.CodeForbidden)

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ type payload struct {
 	Subject   string   `json:"sub"`
 	Role      string   `json:"role"`
 	Username  string   `json:"preferred_username,omitempty"`
+	Version   version  `json:"ver,omitempty"`
 	Issuer    string   `json:"iss"`
 	Audience  audience `json:"aud"`
 	IssuedAt  unread   `json:"iat,omitempty"` // written for people, never enforced
@@ -104,6 +106,20 @@ type unread float64
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (*unread) UnmarshalJSON([]byte) error { return nil }
+
+// version is a number of ours. Whatever else stands there (of some issuers it is
+// the text "2.0") says nothing about an account.
+type version int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *version) UnmarshalJSON(text []byte) error {
+	number, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		number = 0
+	}
+	*v = version(number)
+	return nil
+}
 
 // date is a time as the jwt library wants it: nil when it is absent.
 func date(seconds float64) *jwt.NumericDate {

@@ -35,7 +35,7 @@ func FuzzVerify(f *testing.F) {
 
 	for _, claims := range []string{
 		`{"sub":"1","role":"user","iss":"shop","aud":"seckill","exp":1893459600}`,
-		`{"sub":"1","role":"admin","iss":"seckill","aud":["x","seckill"],"exp":1893459600.5,"iat":"x","nbf":1,"preferred_username":"ü\u00e9"}`,
+		`{"sub":"1","role":"admin","iss":"seckill","aud":["x","seckill"],"exp":1893459600.5,"iat":"x","nbf":1,"ver":7,"preferred_username":"ü\u00e9"}`,
 		`{"sub":"1","role":"user","Role":"admin","iss":"seckill","aud":"seckill","exp":1893459600}`,
 		`{"sub":"1","ſub":"2","role":"user","role":"admin","iss":"seckill","aud":"seckill","exp":1893459600}`,
 		`{"sub":null,"role":[],"iss":{},"aud":[null],"exp":1e300}`,
@@ -83,6 +83,10 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 	want := token.Claims{Subject: text(claims["sub"]), Role: model.Role(text(claims["role"])), Username: text(claims["preferred_username"])}
 	if want.Issuer = text(claims["iss"]); want.Issuer == "seckill" {
 		want.Issuer = ""
+		number, _ := claims["ver"].(json.Number)
+		if version, err := number.Int64(); err == nil {
+			want.Version = version
+		}
 	}
 	if err != nil || got != want || parsed.Header["kid"] != by.id {
 		t.Fatalf("Verify(%s) = %+v; the library reads %v, %v", signed, got, claims, err)

@@ -48,6 +48,7 @@ type Claims struct {
 	Subject  string     // user id, see model.ValidUserID
 	Role     model.Role // user or admin
 	Username string     // may be empty: other issuers need not tell one
+	Version  int64      // of the account, see model.Account; 0: the token is of no account
 	Issuer   string     // the other issuer that says so; empty: we do
 }
 
@@ -138,6 +139,7 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 		Subject:  claims.Subject,
 		Role:     string(claims.Role),
 		Username: claims.Username,
+		Version:  version(claims.Version),
 		Issuer:   a.name,
 		Audience: audience{a.audience},
 		IssuedAt: unread(seconds(now)),
@@ -244,6 +246,9 @@ func (a *Authority) claims(p *payload, from *issuer) (Claims, error) {
 		return Claims{}, err
 	}
 	claims := Claims{Subject: p.Subject, Role: model.Role(p.Role), Username: p.Username, Issuer: from.name}
+	if from.name == "" { // others know no version of our accounts
+		claims.Version = int64(p.Version)
+	}
 	if err := claims.check(); err != nil {
 		return Claims{}, err
 	}

@@ -38,6 +38,7 @@ func TestIssuedTokensVerify(t *testing.T) {
 		{Subject: "1", Role: model.RoleUser},
 		{Subject: "auth0:Some.User_1-x", Role: model.RoleAdmin, Username: "root"},
 		{Subject: strings.Repeat("x", 64), Role: model.RoleUser, Username: `quote " and ü`},
+		{Subject: "1", Role: model.RoleAdmin, Version: 3},
 	} {
 		signed, err := a.Issue(want, time.Minute)
 		if err != nil {
@@ -249,6 +250,18 @@ func TestNamesAreExact(t *testing.T) {
 			claims+`"iss":"seckill","aud":"seckill","exp":`+expires+`}`)
 		if got, err := a.Verify(t.Context(), signed); err != nil || got != (token.Claims{Subject: "1", Role: model.RoleUser}) {
 			t.Errorf("%s: %+v, %v", claims, got, err)
+		}
+	}
+}
+
+// Whatever else stands in ver is no reason to refuse a token.
+func TestOnlyNumbersAreVersions(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	for name, version := range map[string]any{"text": "2.0", "fraction": 1.5, "list": []int{1}, "nothing": nil, "huge": 1e300} {
+		signed := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, members{"ver": version})
+		if got, err := a.Verify(t.Context(), signed); err != nil || got.Version != 0 {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }
