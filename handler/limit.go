@@ -69,7 +69,7 @@ func (a *api) limitAddress(c *gin.Context) {
 }
 
 func (a *api) fromAdministrator(c *gin.Context) bool {
-	claims, err := a.claims(c.Request.Header)
+	claims, err := a.claims(c.Request.Context(), c.Request.Header)
 	return err == nil && claims.Role == model.RoleAdmin
 }
 
