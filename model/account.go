@@ -19,4 +19,11 @@ type Account struct {
 	Role         Role      `json:"role"`
 	PasswordHash string    `json:"-"`
 	CreatedAt    time.Time `json:"-" gorm:"autoCreateTime:false"`
+
+	// Version is 1 at first and grows with everything that ends the account's
+	// tokens: another password, and being disabled. A token tells the version of
+	// its account, and ends with it.
+	Version   int64      `json:"-"`
+	Disabled  bool       `json:"-"` // it cannot log in
+	ChangedAt *time.Time `json:"-"` // when an existing account was last changed; nil: never
 }

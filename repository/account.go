@@ -3,8 +3,10 @@ package repository
 import (
 	"context"
 	"strings"
+	"time"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"seckill/model"
 )
@@ -27,11 +29,12 @@ func (accountRow) TableName() string { return "accounts" }
 
 func usernameKey(username string) string { return strings.ToLower(username) }
 
-// Create makes an account; CONFLICT when the username is taken, whatever its
-// case. A zero CreatedAt becomes the database's now.
+// Create makes an account of the first version; CONFLICT when the username is
+// taken, whatever its case. A zero CreatedAt becomes the database's now.
 func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 	return a.db.write(ctx, "create account "+account.ID, func(tx *gorm.DB) error {
 		row := accountRow{Account: account, UsernameKey: usernameKey(account.Username)}
+		row.Version = 1
 		if row.CreatedAt = stored(row.CreatedAt); row.CreatedAt.IsZero() {
 			now, err := readClock(tx, a.db.dialect)
 			if err != nil {
@@ -49,12 +52,74 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 
 // ByUsername finds an account without regard to case; NOT_FOUND when there is none.
 func (a *Accounts) ByUsername(ctx context.Context, username string) (model.Account, error) {
+	return a.find(ctx, "get the account of a username", username, "username_key = ?", usernameKey(username))
+}
+
+// ByID finds an account; NOT_FOUND when there is none.
+func (a *Accounts) ByID(ctx context.Context, id string) (model.Account, error) {
+	return a.find(ctx, "get account "+id, id, "id = ?", id)
+}
+
+// find reads one account. A name that cannot be one is not asked for: its letters
+// are those of ids; see possible.
+func (a *Accounts) find(ctx context.Context, action, name, condition, value string) (model.Account, error) {
 	var row accountRow
-	err := a.db.read(ctx, "get the account of a username", func(db *gorm.DB) error {
-		if !model.ValidID(username) { // its letters are those of usernames; see possible
+	err := a.db.read(ctx, action, func(db *gorm.DB) error {
+		if !model.ValidID(name) {
 			return model.NotFound("account")
 		}
-		return notFound(db.Where("username_key = ?", usernameKey(username)).Take(&row).Error, "account")
+		return notFound(db.Where(condition, value).Take(&row).Error, "account")
 	})
 	return row.Account, err
+}
+
+// Change changes an account alone: the row is locked while the function looks at it
+// and says what becomes of it. Password, version and being disabled are stored, and
+// when that was. An error of the function leaves everything as it is; it may be
+// called again when the transaction was the victim of another one.
+func (a *Accounts) Change(ctx context.Context, id string, change func(*model.Account) error) (model.Account, error) {
+	var row accountRow
+	err := a.db.write(ctx, "change account "+id, func(tx *gorm.DB) error {
+		if !model.ValidID(id) {
+			return model.NotFound("account")
+		}
+		row = accountRow{}
+		err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = ?", id).Take(&row).Error
+		if err := notFound(err, "account"); err != nil {
+			return err
+		}
+		if err := change(&row.Account); err != nil {
+			return err
+		}
+		now, err := readClock(tx, a.db.dialect)
+		if err != nil {
+			return err
+		}
+		row.ChangedAt = &now
+		return tx.Model(&accountRow{}).Where("id = ?", id).
+			Select("PasswordHash", "Version", "Disabled", "ChangedAt").Updates(&row).Error
+	})
+	return row.Account, err
+}
+
+// Changed reads the accounts that were changed since an instant, the latest first,
+// at most so many, without their passwords.
+func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
+	var accounts []model.Account
+	err := a.db.read(ctx, "list changed accounts", func(db *gorm.DB) error {
+		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).
+			Order("changed_at DESC").Limit(limit).Find(&accounts).Error
+	})
+	return accounts, err
+}
+
+// Administrators reads every account with the role admin, by username, without
+// their passwords. Only an operator makes them, so that they are few.
+func (a *Accounts) Administrators(ctx context.Context) ([]model.Account, error) {
+	var accounts []model.Account
+	err := a.db.read(ctx, "list administrators", func(db *gorm.DB) error {
+		return db.Table("accounts").Omit("PasswordHash").Where("role = ?", model.RoleAdmin).
+			Order("username_key").Find(&accounts).Error
+	})
+	return accounts, err
 }

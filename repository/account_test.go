@@ -41,3 +41,104 @@ func TestAccounts(t *testing.T) {
 		}
 	})
 }
+
+func TestAccountsAreChangedAlone(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		root := model.Account{ID: newID(t), Username: "Root", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
+		must(t, f.accounts.Create(t.Context(), root))
+		found, err := f.accounts.ByID(t.Context(), root.ID)
+		must(t, err)
+		if found.Version != 1 || found.Disabled || found.ChangedAt != nil {
+			t.Errorf("a new account: %+v", found)
+		}
+		const changes = 8
+		testserver.Volley(changes, func(int) {
+			_, err := f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
+				a.Version++
+				a.Disabled = true
+				a.PasswordHash = "$argon2id$y"
+				a.Username, a.Role = "somebody", model.RoleUser // not to be stored
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		refusal := model.Conflict("no")
+		_, err = f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
+			a.Version = 1000
+			return refusal
+		})
+		wantCode(t, err, model.CodeConflict)
+		found, err = f.accounts.ByUsername(t.Context(), "root")
+		must(t, err)
+		if found.Version != 1+changes || !found.Disabled || found.PasswordHash != "$argon2id$y" ||
+			found.Username != "Root" || found.Role != model.RoleAdmin ||
+			found.ChangedAt == nil || time.Since(*found.ChangedAt).Abs() > time.Minute {
+			t.Errorf("after %d changes: %+v", changes, found)
+		}
+		for _, absent := range []string{newID(t), "", "Älice", "github:42"} {
+			_, err := f.accounts.Change(t.Context(), absent, func(*model.Account) error { return nil })
+			wantCode(t, err, model.CodeNotFound)
+			_, err = f.accounts.ByID(t.Context(), absent)
+			wantCode(t, err, model.CodeNotFound)
+		}
+	})
+}
+
+func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		ids := map[string]string{}
+		for name, role := range map[string]model.Role{"zoe": model.RoleAdmin, "Adam": model.RoleAdmin, "buyer": model.RoleUser} {
+			ids[name] = newID(t)
+			must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
+		}
+		admins, err := f.accounts.Administrators(t.Context())
+		must(t, err)
+		if len(admins) != 2 || admins[0].Username != "Adam" || admins[1].Username != "zoe" || admins[0].PasswordHash != "" {
+			t.Errorf("administrators: %+v", admins)
+		}
+		began := time.Now().Add(-time.Minute)
+		changed, err := f.accounts.Changed(t.Context(), began, 10)
+		must(t, err)
+		if len(changed) != 0 {
+			t.Errorf("before a change: %+v", changed)
+		}
+		for _, name := range []string{"buyer", "zoe", "Adam"} {
+			_, err := f.accounts.Change(t.Context(), ids[name], func(a *model.Account) error {
+				a.Version = 7
+				a.Disabled = name == "zoe"
+				return nil
+			})
+			must(t, err)
+		}
+		changed, err = f.accounts.Changed(t.Context(), began, 2)
+		must(t, err)
+		if len(changed) != 2 || changed[0].ID != ids["Adam"] || changed[1].ID != ids["zoe"] ||
+			changed[0].Disabled || !changed[1].Disabled || changed[0].Version != 7 || changed[1].PasswordHash != "" {
+			t.Errorf("the latest two: %+v", changed)
+		}
+		later, err := f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10)
+		must(t, err)
+		if len(later) != 0 {
+			t.Errorf("since the future: %+v", later)
+		}
+	})
+}
+
+// An instance of the version before makes and reads accounts in the columns it knows.
+func TestAccountsOfAnOlderInstance(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		id := newID(t)
+		f.exec(t, "INSERT INTO accounts (id, username, username_key, role, password_hash, created_at) VALUES (?, 'Old', 'old', 'admin', '$x', ?)",
+			id, time.Now().UTC())
+		got, err := f.accounts.ByUsername(t.Context(), "old")
+		must(t, err)
+		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
