@@ -5,12 +5,29 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+
 	"seckill/model"
 )
 
 const tagAccounts = "Accounts"
 
+// Sender is where a call comes from. (It is exported because huma does not look into
+// embedded structs that are not.)
+type Sender struct {
+	network string // that shares a limit
+}
+
+// Resolve implements huma.Resolver.
+func (s *Sender) Resolve(ctx huma.Context) []error {
+	s.network = network(humagin.Unwrap(ctx).ClientIP())
+	return nil
+}
+
 type registerInput struct {
+	Sender
+
 	Body Registration
 }
 
@@ -21,6 +38,8 @@ type Registration struct {
 }
 
 type loginInput struct {
+	Sender
+
 	Body Credentials
 }
 
@@ -29,6 +48,18 @@ type loginInput struct {
 type Credentials struct {
 	Username string `json:"username"`
 	Password string `json:"password" format:"password"`
+}
+
+type passwordInput struct {
+	Sender
+
+	Body PasswordChange
+}
+
+// PasswordChange replaces a password. The current one has no limits, as at a login.
+type PasswordChange struct {
+	Current string `json:"current" format:"password"`
+	New     string `json:"new" minLength:"10" maxLength:"128" format:"password"`
 }
 
 // Session is a login.
@@ -54,22 +85,31 @@ func (a *api) accountRoutes() {
 	register(a, route{
 		id: "register", access: public, method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
 		summary: "Register", status: http.StatusCreated,
-		codes: []model.Code{model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeConflict, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *registerInput) (*output[model.Account], error) {
-		account, err := a.options.Accounts.Register(ctx, in.Body.Username, in.Body.Password)
+		account, err := a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)
 		return &output[model.Account]{Body: account}, err
 	})
 	register(a, route{
 		id: "login", access: public, method: http.MethodPost, path: basePath + "/auth/login", tag: tagAccounts,
-		summary: "Log in", status: http.StatusOK,
-		codes: []model.Code{model.CodeUnauthenticated, model.CodeUnavailable},
+		summary: "Log in", description: "Who fails again and again has to wait, never longer than 30 s.", status: http.StatusOK,
+		codes: []model.Code{model.CodeUnauthenticated, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *loginInput) (*output[Session], error) {
-		session, err := a.options.Accounts.Login(ctx, in.Body.Username, in.Body.Password)
+		session, err := a.options.Accounts.Login(ctx, in.network, in.Body.Username, in.Body.Password)
 		return &output[Session]{Body: Session{
 			AccessToken: session.AccessToken,
 			TokenType:   "Bearer",
 			ExpiresIn:   int64(session.ExpiresIn / time.Second),
 		}}, err
+	})
+	register(a, route{
+		id: "changePassword", access: users, method: http.MethodPost, path: basePath + "/auth/password", tag: tagAccounts,
+		summary: "Change the password", description: "Ends every token of the account, this one too: log in again. A wrong current password is UNAUTHENTICATED.",
+		status: http.StatusNoContent,
+		codes:  []model.Code{model.CodeNotFound, model.CodeRateLimited, model.CodeUnavailable},
+	}, func(ctx context.Context, in *passwordInput) (*struct{}, error) {
+		err := a.options.Accounts.ChangePassword(ctx, in.network, *callOf(ctx).claims, in.Body.Current, in.Body.New)
+		return &struct{}{}, err
 	})
 	register(a, route{
 		id: "me", method: http.MethodGet, path: basePath + "/auth/me", tag: tagAccounts,

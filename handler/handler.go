@@ -59,8 +59,10 @@ type vouchers interface {
 
 // accounts is what the routes of accounts need of service.Accounts.
 type accounts interface {
-	Register(ctx context.Context, username, password string) (model.Account, error)
-	Login(ctx context.Context, username, password string) (service.Session, error)
+	Register(ctx context.Context, address, username, password string) (model.Account, error)
+	Login(ctx context.Context, address, username, password string) (service.Session, error)
+	ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) error
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) error
 }
 
 // health is what the probes and the drain need of service.Health.

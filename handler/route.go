@@ -185,6 +185,9 @@ const (
 func (a *api) authenticate(who access) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		claims, err := a.claims(c.Request.Context(), c.Request.Header)
+		if err == nil {
+			err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
+		}
 		switch {
 		case err == nil:
 			callOf(c.Request.Context()).claims = &claims

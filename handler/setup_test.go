@@ -38,6 +38,7 @@ type fakes struct {
 	rebuild     func(ctx context.Context, id string) error
 	login       func(ctx context.Context, username, password string) (service.Session, error)
 	limits      model.Limits
+	admit       func(ctx context.Context, claims token.Claims, asAdmin bool) error
 	checks      []service.Check
 	draining    bool
 }
@@ -121,12 +122,23 @@ func (f fakeVouchers) Audit(_ context.Context, id string) (model.Audit, error) {
 	return model.Audit{VoucherID: id, Mode: model.ModeSync, Balanced: true}, nil
 }
 
-func (f fakeAccounts) Register(_ context.Context, username, _ string) (model.Account, error) {
+func (f fakeAccounts) Register(_ context.Context, _, username, _ string) (model.Account, error) {
 	return model.Account{ID: "a1", Username: username, Role: model.RoleUser}, nil
 }
 
-func (f fakeAccounts) Login(ctx context.Context, username, password string) (service.Session, error) {
+func (f fakeAccounts) Login(ctx context.Context, _, username, password string) (service.Session, error) {
 	return f.login(ctx, username, password)
+}
+
+func (f fakeAccounts) ChangePassword(context.Context, string, token.Claims, string, string) error {
+	return nil
+}
+
+func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) error {
+	if f.admit == nil {
+		return nil
+	}
+	return f.admit(ctx, claims, asAdmin)
 }
 
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }

@@ -2,24 +2,31 @@ package service
 
 import (
 	"context"
+	"log/slog"
 	"regexp"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"seckill/internal/ids"
 	"seckill/internal/password"
+	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/model"
+	"seckill/service/cache"
 )
-
-// sessionLength is how long a login lasts: a flash sale and the day around it,
-// because a token cannot be renewed, only replaced by another login.
-const sessionLength = 12 * time.Hour
 
 // Bounds of a password, in characters: the contract's.
 const (
 	minPassword = 10
 	maxPassword = 128
+)
+
+// What the metrics of accounts call the calls that hash a password.
+const (
+	actionRegister = "register"
+	actionLogin    = "login"
+	actionPassword = "password"
 )
 
 // Session is a login.
@@ -28,79 +35,206 @@ type Session struct {
 	ExpiresIn   time.Duration
 }
 
-// Accounts registers people and logs them in.
+// AccountDeps are what the service of accounts works with. All are required but the
+// clock, by which back-offs count.
+type AccountDeps struct {
+	Store   AccountStore
+	Hasher  *password.Hasher
+	Tokens  *token.Authority
+	Cache   *cache.Accounts
+	Metrics *telemetry.Accounts
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// Accounts registers people, logs them in, changes their passwords, and knows which
+// of their tokens have ended.
 type Accounts struct {
-	store    AccountStore
-	hasher   *password.Hasher
-	tokens   *token.Authority
-	username *regexp.Regexp
+	AccountDeps
+
+	maker    accountMaker
+	attempts *attempts
 }
 
 // NewAccounts makes the service.
-func NewAccounts(store AccountStore, hasher *password.Hasher, tokens *token.Authority) *Accounts {
-	return &Accounts{
-		store:    store,
-		hasher:   hasher,
-		tokens:   tokens,
-		username: regexp.MustCompile(`^[A-Za-z0-9._-]{3,32}$`),
+func NewAccounts(deps AccountDeps) (*Accounts, error) {
+	if deps.Now == nil {
+		deps.Now = time.Now
 	}
-}
-
-// Register makes an account that may buy.
-func (s *Accounts) Register(ctx context.Context, username, password string) (model.Account, error) {
-	return s.create(ctx, username, password, model.RoleUser)
-}
-
-// CreateAdmin makes an account that may do everything.
-func (s *Accounts) CreateAdmin(ctx context.Context, username, password string) (model.Account, error) {
-	return s.create(ctx, username, password, model.RoleAdmin)
-}
-
-func (s *Accounts) create(ctx context.Context, username, secret string, role model.Role) (model.Account, error) {
-	if !s.username.MatchString(username) {
-		return model.Account{}, model.Invalid("body.username", "A username has 3 to 32 of A-Z a-z 0-9 . _ -")
+	attempts, err := newAttempts(deps.Now)
+	if err != nil {
+		return nil, err
 	}
+	return &Accounts{AccountDeps: deps, maker: newAccountMaker(deps.Store, deps.Hasher), attempts: attempts}, nil
+}
+
+// Register makes an account that may buy. The address is the network that asks.
+func (s *Accounts) Register(ctx context.Context, address, username, secret string) (account model.Account, err error) {
+	defer func() { s.count(actionRegister, err) }()
+	if err := s.maker.check(username, "body.password", secret); err != nil {
+		return model.Account{}, err
+	}
+	caller, err := s.attempts.register(address)
+	if err != nil {
+		return model.Account{}, err
+	}
+	return s.maker.create(ctx, caller, username, secret, model.RoleUser)
+}
+
+// Login checks a password. Neither the words nor the time of a refusal tell whether
+// the name or the password was wrong, or the account is disabled. Addresses and
+// accounts that fail again and again have to wait: RATE_LIMITED.
+func (s *Accounts) Login(ctx context.Context, address, username, secret string) (session Session, err error) {
+	defer func() { s.count(actionLogin, err) }()
+	attempt, err := s.attempts.begin(address, s.maker.key(username))
+	if err != nil {
+		return Session{}, err
+	}
+	account, err := s.Store.ByUsername(ctx, username)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
+		attempt.undecided(ctx)
+		return Session{}, err
+	}
+	right, err := s.verify(ctx, attempt, secret, account.PasswordHash)
+	if err != nil {
+		return Session{}, err
+	}
+	if !right || account.Disabled {
+		s.wrongPassword(ctx, actionLogin, address, username)
+		return Session{}, &model.Error{Code: model.CodeUnauthenticated, Detail: "The username or the password is wrong."}
+	}
+	attempt.succeeded()
+	return s.session(account)
+}
+
+// ChangePassword replaces the password of the account that a token is of, and ends
+// every token that the account has. A wrong current password is UNAUTHENTICATED, as at
+// a login, and counts as a failed one. NOT_FOUND: the token is of no account.
+func (s *Accounts) ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) (err error) {
+	defer func() { s.count(actionPassword, err) }()
+	if err := checkPassword("body.new", next); err != nil {
+		return err
+	}
+	account, err := s.Store.ByID(ctx, claims.Subject)
+	if err != nil {
+		return err
+	}
+	if !valid(account, claims) {
+		return ended()
+	}
+	attempt, err := s.attempts.begin(address, s.maker.key(account.Username))
+	if err != nil {
+		return err
+	}
+	right, err := s.verify(ctx, attempt, current, account.PasswordHash)
+	if err != nil {
+		return err
+	}
+	if !right {
+		s.wrongPassword(ctx, actionPassword, address, account.Username)
+		return &model.Error{Code: model.CodeUnauthenticated, Detail: "The current password is wrong."}
+	}
+	attempt.succeeded()
+	hash, err := s.Hasher.Hash(ctx, attempt.caller, next)
+	if err != nil {
+		return err
+	}
+	changed, err := s.Store.Change(ctx, account.ID, func(found *model.Account) error {
+		if found.Version != account.Version || found.Disabled {
+			return ended() // another change was first
+		}
+		setPassword(found, hash)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.Cache.Note(changed)
+	s.Log.InfoContext(ctx, "password changed", slog.String("user_id", account.ID))
+	return nil
+}
+
+// verify compares a password. An attempt of which nothing is known does not count.
+func (s *Accounts) verify(ctx context.Context, attempt *attempt, secret, hash string) (bool, error) {
+	if utf8.RuneCountInString(secret) > maxPassword {
+		return false, nil // whatever the account
+	}
+	right, err := s.Hasher.Verify(ctx, attempt.caller, secret, hash)
+	if err != nil {
+		attempt.undecided(ctx)
+	}
+	return right, err
+}
+
+// wrongPassword logs a failure. What is no username may be a password that was typed
+// in the wrong place. The lines are bounded, because those who fail have to wait.
+func (s *Accounts) wrongPassword(ctx context.Context, action, address, username string) {
+	if s.maker.key(username) == "" {
+		username = ""
+	}
+	s.Log.WarnContext(ctx, "wrong password",
+		slog.String("action", action), slog.String("address", address), slog.String("username", username))
+}
+
+func (s *Accounts) count(action string, err error) {
+	outcome := "OK"
+	if err != nil {
+		outcome = string(model.CodeOf(err))
+	}
+	s.Metrics.Attempt(action, outcome)
+}
+
+// accountMaker makes accounts, whoever asks.
+type accountMaker struct {
+	store    AccountStore
+	hasher   *password.Hasher
+	username *regexp.Regexp
+}
+
+func newAccountMaker(store AccountStore, hasher *password.Hasher) accountMaker {
+	return accountMaker{store: store, hasher: hasher, username: regexp.MustCompile(`^[A-Za-z0-9._-]{3,32}$`)}
+}
+
+// key is a username without regard to case; empty when it cannot be one.
+func (m accountMaker) key(username string) string {
+	if !m.username.MatchString(username) {
+		return ""
+	}
+	return strings.ToLower(username)
+}
+
+func (m accountMaker) check(username, location, secret string) error {
+	if !m.username.MatchString(username) {
+		return model.Invalid("body.username", "A username has 3 to 32 of A-Z a-z 0-9 . _ -")
+	}
+	return checkPassword(location, secret)
+}
+
+func checkPassword(location, secret string) error {
 	if n := utf8.RuneCountInString(secret); n < minPassword || n > maxPassword {
-		return model.Account{}, model.Invalid("body.password",
-			"A password has %d to %d characters.", minPassword, maxPassword)
+		return model.Invalid(location, "A password has %d to %d characters.", minPassword, maxPassword)
 	}
+	return nil
+}
+
+func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, role model.Role) (model.Account, error) {
 	id, err := ids.New()
 	if err != nil {
 		return model.Account{}, err
 	}
-	hash, err := s.hasher.Hash(ctx, secret)
+	hash, err := m.hasher.Hash(ctx, caller, secret)
 	if err != nil {
 		return model.Account{}, err
 	}
 	account := model.Account{ID: id, Username: username, Role: role, PasswordHash: hash}
-	if err := s.store.Create(ctx, account); err != nil {
+	if err := m.store.Create(ctx, account); err != nil {
 		return model.Account{}, err
 	}
 	return account, nil
 }
 
-// Login checks a password. Neither the words nor the time of a refusal tell whether
-// the name or the password was wrong.
-func (s *Accounts) Login(ctx context.Context, username, password string) (Session, error) {
-	wrong := &model.Error{Code: model.CodeUnauthenticated, Detail: "The username or the password is wrong."}
-	account, err := s.store.ByUsername(ctx, username)
-	if err != nil && model.CodeOf(err) != model.CodeNotFound {
-		return Session{}, err
-	}
-	if utf8.RuneCountInString(password) > maxPassword {
-		return Session{}, wrong
-	}
-	ok, err := s.hasher.Verify(ctx, password, account.PasswordHash)
-	if err != nil {
-		return Session{}, err
-	}
-	if !ok {
-		return Session{}, wrong
-	}
-	claims := token.Claims{Subject: account.ID, Role: account.Role, Username: account.Username}
-	signed, err := s.tokens.Issue(claims, sessionLength)
-	if err != nil {
-		return Session{}, err
-	}
-	return Session{AccessToken: signed, ExpiresIn: sessionLength}, nil
+// setPassword replaces a password, which ends the account's tokens.
+func setPassword(account *model.Account, hash string) {
+	account.PasswordHash = hash
+	account.Version++
 }

@@ -50,6 +50,13 @@ type AccountStore interface {
 	Create(ctx context.Context, account model.Account) error
 	// ByUsername finds an account without regard to case, or answers NOT_FOUND.
 	ByUsername(ctx context.Context, username string) (model.Account, error)
+	// ByID finds an account, or answers NOT_FOUND.
+	ByID(ctx context.Context, id string) (model.Account, error)
+	// Change changes an account alone. The function may be called again; its error
+	// leaves the account as it is.
+	Change(ctx context.Context, id string, change func(*model.Account) error) (model.Account, error)
+	// Administrators lists the accounts with the role admin, by username.
+	Administrators(ctx context.Context) ([]model.Account, error)
 }
 
 // HotCopies sell in the order mode async.

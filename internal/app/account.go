@@ -2,15 +2,18 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
+	"time"
 
 	"seckill/config"
 	"seckill/internal/embedded"
 	"seckill/internal/password"
+	"seckill/internal/telemetry"
 	"seckill/internal/token"
-	"seckill/model"
 	"seckill/repository"
 	"seckill/service"
+	"seckill/service/cache"
 )
 
 // openTokens makes the authority of an instance, which also accepts the tokens of
@@ -47,12 +50,33 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 	return token.New(keys, cfg.JWTIssuer, cfg.JWTAudience, options...)
 }
 
-// newHasher hashes as many passwords at once as there are processors: more
-// would be no faster and take more memory.
-func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0)) }
+// newHasher hashes on half of the processors, so that a sale always has the other
+// half: more would only let those who try passwords try more of them.
+func newHasher() *password.Hasher { return password.New(runtime.GOMAXPROCS(0) / 2) }
 
-// CreateAdmin makes an administrator. It issues no token, so that it needs no
+// changesMargin is how much longer a change of an account is remembered than any
+// token lasts: an instance's clock may be minutes off the database's.
+const changesMargin = time.Hour
+
+// openAccounts makes the service of accounts. What ended tokens before the start is
+// known when it returns, unless the schema is not up to date yet.
+func (i *Instance) openAccounts(ctx context.Context, db *Database, tokens *token.Authority) (*service.Accounts, error) {
+	store := repository.NewAccounts(db.Database)
+	known, err := cache.NewAccounts(store, service.LongestSession+changesMargin, i.log)
+	if err != nil {
+		return nil, err
+	}
+	if err := known.Refresh(ctx); err != nil {
+		i.log.WarnContext(ctx, "changes of accounts are not known at the start", slog.Any("error", err))
+	}
+	i.loop("account changes", lookPatience, known.Watch)
+	return service.NewAccounts(service.AccountDeps{
+		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
+	})
+}
+
+// Administrators looks after administrators. It issues no token, so that it needs no
 // secret that signs them.
-func (db *Database) CreateAdmin(ctx context.Context, username, secret string) (model.Account, error) {
-	return service.NewAccounts(repository.NewAccounts(db.Database), newHasher(), nil).CreateAdmin(ctx, username, secret)
+func (db *Database) Administrators() *service.Administrators {
+	return service.NewAdministrators(repository.NewAccounts(db.Database), newHasher())
 }

@@ -8,7 +8,6 @@ import (
 	"seckill/handler"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
-	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service"
 	"seckill/service/cache"
@@ -16,12 +15,16 @@ import (
 
 // mainHandler makes what the main listener serves: the API, or the health of an
 // instance that only works. It completes the list of probes.
-func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tokens *token.Authority) (http.Handler, error) {
+func (i *Instance) mainHandler(ctx context.Context, s servers, mode orderMode, async *AsyncParts, tokens *token.Authority) (http.Handler, error) {
 	if i.cfg.Role == config.RoleWorker {
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
 	}
 	sale, err := i.openSale(s, mode, async)
+	if err != nil {
+		return nil, err
+	}
+	accounts, err := i.openAccounts(ctx, s.db, tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 	return handler.New(handler.Options{
 		Orders:         sale.orders,
 		Vouchers:       sale.vouchers,
-		Accounts:       service.NewAccounts(repository.NewAccounts(s.db.Database), newHasher(), tokens),
+		Accounts:       accounts,
 		Health:         i.health,
 		Tokens:         tokens,
 		Limits:         rates.service,

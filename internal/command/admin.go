@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,24 +26,78 @@ func (p Process) adminCommand() *cobra.Command {
 		Use:   "admin",
 		Short: "Manage administrators",
 		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return misused("admin needs a command: create") },
+		RunE: func(*cobra.Command, []string) error {
+			return misused("admin needs a command: create, list, disable, enable or passwd")
+		},
 	}
-	cmd.AddCommand(p.adminCreateCommand())
+	cmd.AddCommand(
+		p.adminCreateCommand(), p.adminListCommand(),
+		p.adminDisableCommand(), p.adminEnableCommand(), p.adminPasswdCommand(),
+	)
 	return cmd
 }
 
 func (p Process) adminCreateCommand() *cobra.Command {
-	var username string
-	cmd := &cobra.Command{
+	return p.oneAdmin(&cobra.Command{
 		Use:   "create --username U",
 		Short: "Create an administrator; the password is read from the terminal or stdin",
 		Long: "Creates an administrator. The password (10 to 128 characters) is asked for on a terminal, without\n" +
 			"showing it, and is otherwise the first line of stdin.",
 		Example: "  seckill admin create --username root < password.txt",
-		Args:    noArgs,
+	}, p.createAdmin)
+}
+
+func (p Process) adminListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the administrators",
+		Long: "Lists the administrators that have an account. A token of `seckill token --role admin` has none: whoever\n" +
+			"holds the secret that signs tokens may make them.",
+		Args: noArgs,
 	}
+	load := p.settings(cmd, adminSettings()...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load(config.WithoutTokens())
+		if err != nil {
+			return err
+		}
+		return p.listAdmins(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func (p Process) adminDisableCommand() *cobra.Command {
+	return p.oneAdmin(&cobra.Command{
+		Use:   "disable --username U",
+		Short: "Disable an administrator, who is out within a second",
+		Long:  "Disables an administrator: no login, and every token of the account ends within a second, also on running\nservers.",
+	}, p.setDisabled(true, "disabled"))
+}
+
+func (p Process) adminEnableCommand() *cobra.Command {
+	return p.oneAdmin(&cobra.Command{
+		Use:   "enable --username U",
+		Short: "Enable a disabled administrator, who has to log in again",
+	}, p.setDisabled(false, "enabled"))
+}
+
+func (p Process) adminPasswdCommand() *cobra.Command {
+	return p.oneAdmin(&cobra.Command{
+		Use:     "passwd --username U",
+		Short:   "Replace an administrator's password, which ends the account's tokens",
+		Long:    "Replaces the password of an administrator. It is read as by `seckill admin create`. Every token of the account\nends within a second, also on running servers.",
+		Example: "  seckill admin passwd --username root < password.txt",
+	}, p.setPassword)
+}
+
+func adminSettings() []string { return []string{"SECKILL_DATA_DIR", "SECKILL_MIGRATE"} }
+
+// oneAdmin makes a command that works on the administrator of a username.
+func (p Process) oneAdmin(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, username string) error) *cobra.Command {
+	var username string
+	cmd.Args = noArgs
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
-	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_MIGRATE")
+	load := p.settings(cmd, adminSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if username == "" {
 			return misused("--username is required")
@@ -50,7 +106,7 @@ func (p Process) adminCreateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return p.createAdmin(cmd.Context(), cfg, username)
+		return work(cmd.Context(), cfg, username)
 	}
 	return cmd
 }
@@ -60,18 +116,90 @@ func (p Process) createAdmin(ctx context.Context, cfg config.Config, username st
 	if err != nil {
 		return err
 	}
+	return p.withSchema(ctx, cfg, func(db *app.Database) error {
+		admin, err := db.Administrators().Create(ctx, username, secret)
+		if err != nil {
+			return err // it says what was tried
+		}
+		return p.say("created the administrator %s (id %s)\n", admin.Username, admin.ID)
+	})
+}
+
+func (p Process) listAdmins(ctx context.Context, cfg config.Config) error {
+	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+		admins, err := db.Administrators().List(ctx)
+		if err != nil {
+			return err
+		}
+		table := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "USERNAME\tID\tSTATE\tCREATED")
+		for _, admin := range admins {
+			state := "enabled"
+			if admin.Disabled {
+				state = "disabled"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", admin.Username, admin.ID, state, admin.CreatedAt.UTC().Format(time.RFC3339))
+		}
+		if err := table.Flush(); err != nil {
+			return fmt.Errorf("print the administrators: %w", err)
+		}
+		return nil
+	})
+}
+
+// setDisabled makes the work of disabling an administrator, or of enabling one.
+func (p Process) setDisabled(disabled bool, done string) func(ctx context.Context, cfg config.Config, username string) error {
+	return func(ctx context.Context, cfg config.Config, username string) error {
+		return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+			changed, err := db.Administrators().SetDisabled(ctx, username, disabled)
+			switch {
+			case err != nil:
+				return err
+			case !changed:
+				return p.say("the administrator %s is %s already\n", username, done)
+			}
+			return p.say("%s the administrator %s\n", done, username)
+		})
+	}
+}
+
+func (p Process) setPassword(ctx context.Context, cfg config.Config, username string) error {
+	secret, err := p.readPassword(ctx)
+	if err != nil {
+		return err
+	}
+	return p.withAccounts(ctx, cfg, func(db *app.Database) error {
+		if err := db.Administrators().SetPassword(ctx, username, secret); err != nil {
+			return err
+		}
+		return p.say("replaced the password of the administrator %s; log in again\n", username)
+	})
+}
+
+func (p Process) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.Stdout, format, args...)
+	return err
+}
+
+// withAccounts is withSchema for accounts that are there already: looking for them
+// leaves no empty database behind.
+func (p Process) withAccounts(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
+	if err := app.DatabaseExists(cfg); err != nil {
+		return err
+	}
+	return p.withSchema(ctx, cfg, work)
+}
+
+// withSchema opens the database and brings its schema up to date, unless that is
+// turned off.
+func (p Process) withSchema(ctx context.Context, cfg config.Config, work func(db *app.Database) error) error {
 	return p.withDatabase(ctx, cfg, func(db *app.Database) error {
 		if cfg.Migrate {
 			if err := db.Migrate(ctx); err != nil {
 				return err
 			}
 		}
-		admin, err := db.CreateAdmin(ctx, username, secret)
-		if err != nil {
-			return err // it says what was tried
-		}
-		_, err = fmt.Fprintf(p.Stdout, "created the administrator %s (id %s)\n", admin.Username, admin.ID)
-		return err
+		return work(db)
 	})
 }
 

@@ -1,7 +1,8 @@
 // Package password turns passwords into what may be stored, and compares. It
-// uses argon2id (RFC 9106) and bounds how many run at once, because each of
-// them takes 19 MiB: a storm of logins must not eat the memory of a server
-// that is in the middle of a sale.
+// uses argon2id (RFC 9106), which takes some 20 ms and 19 MiB, so that anybody
+// who sends passwords could occupy a server that is in the middle of a sale.
+// Therefore few are computed at once, at a lower priority than everything else,
+// and few wait for their turn; who comes then is sent away at once.
 package password
 
 import (
@@ -11,7 +12,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/crypto/argon2"
@@ -30,15 +33,40 @@ const (
 	keyLength  = 32 // bytes
 )
 
-// patience is how long a caller waits for its turn: well within the 5 s in
-// which every request is answered, and long enough for some 100 hashes.
-const patience = 3 * time.Second
+const (
+	// patience is how long a caller waits for its turn: within the 5 s in which
+	// every request is answered, also on a machine that a sale keeps busy.
+	patience = 3 * time.Second
+	// maxWaiting is how many callers wait or compute at once: on a quiet machine
+	// the last of them waits for a third of a second, which a person does not mind.
+	maxWaiting = 16
+	// maxOfOne is how many of them may be one caller's, so that one address
+	// does not keep all others out.
+	maxOfOne = maxWaiting / 4
+	// maxDoubtful is how many of them may be callers that have failed lately. The
+	// rest is kept for those that have not.
+	maxDoubtful = maxWaiting / 2
+	// comeBack is the longest that a caller without a place is told to stay away,
+	// in which as many hashes are computed as wait at the most. Half of it is the
+	// shortest; between them chance decides, so that a crowd does not come back at once.
+	comeBack = 4 * time.Second
+)
 
 // Hasher hashes and verifies. It is safe for concurrent use.
 type Hasher struct {
 	turns    chan struct{}
 	patience time.Duration
 	unknown  encoded // stands for the hash of a user that does not exist
+
+	mu      sync.Mutex
+	waiting int            // callers that wait or compute
+	callers map[string]int // the same by caller; those without any are left out
+}
+
+// Caller is on whose behalf a password is hashed.
+type Caller struct {
+	Address  string // a network; empty: the program itself
+	Doubtful bool   // it has failed lately
 }
 
 // Option changes how a Hasher works.
@@ -54,6 +82,7 @@ func Patience(d time.Duration) Option {
 func New(concurrency int, options ...Option) *Hasher {
 	h := &Hasher{
 		turns:    make(chan struct{}, max(concurrency, 1)),
+		callers:  make(map[string]int),
 		patience: patience,
 		unknown: encoded{
 			memory: memory, iterations: iterations, lanes: lanes,
@@ -67,13 +96,14 @@ func New(concurrency int, options ...Option) *Hasher {
 }
 
 // Hash returns the PHC string of a password, with a salt of its own. It
-// answers UNAVAILABLE when its turn does not come in time.
-func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
+// answers RATE_LIMITED at once when too many wait already, and when its turn does
+// not come in time.
+func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (string, error) {
 	e := encoded{memory: memory, iterations: iterations, lanes: lanes, salt: make([]byte, saltLength)}
 	if _, err := rand.Read(e.salt); err != nil {
 		return "", fmt.Errorf("make a salt: %w", err)
 	}
-	key, err := h.derive(ctx, password, e, keyLength)
+	key, err := h.derive(ctx, caller, password, e, keyLength)
 	if err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}
@@ -83,9 +113,9 @@ func (h *Hasher) Hash(ctx context.Context, password string) (string, error) {
 
 // Verify compares a password with a PHC string. An empty string, which is what
 // an unknown user has, matches nothing and takes as long as a real one, so
-// that time does not tell which users have an account. It answers UNAVAILABLE when its
-// turn does not come in time.
-func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error) {
+// that time does not tell which users have an account. It answers RATE_LIMITED as
+// Hash does.
+func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string) (bool, error) {
 	known := phc != ""
 	e := h.unknown
 	if known {
@@ -94,7 +124,7 @@ func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error)
 			return false, fmt.Errorf("read a stored password: %w", err)
 		}
 	}
-	key, err := h.derive(ctx, password, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
+	key, err := h.derive(ctx, caller, password, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
 	if err != nil {
 		return false, fmt.Errorf("verify a password: %w", err)
 	}
@@ -102,23 +132,79 @@ func (h *Hasher) Verify(ctx context.Context, password, phc string) (bool, error)
 }
 
 // derive waits for a turn and computes. The computation itself cannot be
-// interrupted; it takes some 20 ms.
-func (h *Hasher) derive(ctx context.Context, password string, e encoded, length uint32) ([]byte, error) {
+// interrupted: it ends behind a caller that has gone, with its turn and its place.
+func (h *Hasher) derive(ctx context.Context, caller Caller, password string, e encoded, length uint32) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if !h.enter(caller) {
+		return nil, busy()
+	}
+	if err := h.turn(ctx); err != nil {
+		h.leave(caller)
+		return nil, err
+	}
+	key := make(chan []byte, 1)
+	go func() {
+		defer h.leave(caller)
+		defer func() { <-h.turns }()
+		stepBack()
+		key <- argon2.IDKey([]byte(password), e.salt, e.iterations, e.memory, e.lanes, length)
+	}()
+	select {
+	case key := <-key:
+		return key, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// turn waits for a turn.
+func (h *Hasher) turn(ctx context.Context) error {
 	timer := time.NewTimer(h.patience)
 	defer timer.Stop()
 	select {
 	case h.turns <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-timer.C:
-		return nil, model.Unavailable("Too many people log in at this moment.",
-			errors.New("no turn to hash a password in time"))
+		return busy()
 	}
-	defer func() { <-h.turns }()
-	return argon2.IDKey([]byte(password), e.salt, e.iterations, e.memory, e.lanes, length), nil
+}
+
+// enter takes a place among those that wait, if there is one for this caller.
+func (h *Hasher) enter(caller Caller) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	places := maxWaiting
+	if caller.Doubtful {
+		places = maxDoubtful
+	}
+	if h.waiting >= places || h.callers[caller.Address] >= maxOfOne {
+		return false
+	}
+	h.waiting++
+	h.callers[caller.Address]++
+	return true
+}
+
+// leave gives the place back.
+func (h *Hasher) leave(caller Caller) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waiting--
+	if h.callers[caller.Address]--; h.callers[caller.Address] == 0 {
+		delete(h.callers, caller.Address)
+	}
+}
+
+// busy refuses a caller for whom there is no place.
+func busy() error {
+	return &model.Error{
+		Code: model.CodeRateLimited, Detail: "Too many people log in or register at this moment.",
+		RetryAfter: comeBack/2 + mathrand.N(comeBack/2), //nolint:gosec // spreads the load, guards nothing
+	}
 }
 
 // Bounds of what is accepted from storage, so that a row which was written

@@ -3,6 +3,7 @@ package password
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -10,26 +11,29 @@ import (
 
 	"go.uber.org/goleak"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var anybody = Caller{Address: "192.0.2.1"}
+
 func TestHashAndVerify(t *testing.T) {
 	t.Parallel()
 	h := New(1)
 	for _, secret := range []string{"correct horse", "пароль и 密码", strings.Repeat("x", 128), "$argon2id$v=19$"} {
-		hash, err := h.Hash(t.Context(), secret)
+		hash, err := h.Hash(t.Context(), anybody, secret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !strings.HasPrefix(hash, "$argon2id$v=19$m=19456,t=2,p=1$") {
 			t.Errorf("the hash is %q", hash)
 		}
-		if ok, err := h.Verify(t.Context(), secret, hash); !ok || err != nil {
+		if ok, err := h.Verify(t.Context(), anybody, secret, hash); !ok || err != nil {
 			t.Errorf("its own password: %v, %v", ok, err)
 		}
-		if ok, err := h.Verify(t.Context(), secret+" ", hash); ok || err != nil {
+		if ok, err := h.Verify(t.Context(), anybody, secret+" ", hash); ok || err != nil {
 			t.Errorf("another password: %v, %v", ok, err)
 		}
 	}
@@ -38,11 +42,11 @@ func TestHashAndVerify(t *testing.T) {
 func TestTwoHashesOfOnePasswordDiffer(t *testing.T) {
 	t.Parallel()
 	h := New(2)
-	first, err := h.Hash(t.Context(), "correct horse")
+	first, err := h.Hash(t.Context(), anybody, "correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := h.Hash(t.Context(), "correct horse")
+	second, err := h.Hash(t.Context(), anybody, "correct horse")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +60,7 @@ func TestTwoHashesOfOnePasswordDiffer(t *testing.T) {
 func TestKnownHash(t *testing.T) {
 	t.Parallel()
 	const reference = "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc"
-	if ok, err := New(1).Verify(t.Context(), "password", reference); !ok || err != nil {
+	if ok, err := New(1).Verify(t.Context(), anybody, "password", reference); !ok || err != nil {
 		t.Errorf("Verify = %v, %v", ok, err)
 	}
 }
@@ -65,13 +69,13 @@ func TestUnknownUserMatchesNothingAndComputesAllTheSame(t *testing.T) {
 	t.Parallel()
 	h := New(1, Patience(time.Millisecond))
 	for _, secret := range []string{"", "correct horse"} {
-		if ok, err := h.Verify(t.Context(), secret, ""); ok || err != nil {
+		if ok, err := h.Verify(t.Context(), anybody, secret, ""); ok || err != nil {
 			t.Errorf("Verify(%q) = %v, %v", secret, ok, err)
 		}
 	}
 	// That it computes is seen without measuring time: it needs a turn.
 	h.turns <- struct{}{}
-	if _, err := h.Verify(t.Context(), "correct horse", ""); model.CodeOf(err) != model.CodeUnavailable {
+	if _, err := h.Verify(t.Context(), anybody, "correct horse", ""); model.CodeOf(err) != model.CodeRateLimited {
 		t.Errorf("without a turn: %v", err)
 	}
 }
@@ -95,7 +99,7 @@ func TestStoredHashesAreBounded(t *testing.T) {
 		"short salt":      "$argon2id$v=19$m=65536,t=2,p=1$c29t$CTFhFdXPJO1aFaMaO6Mm5c8y7cJHAph8ArZWb2GRPPc",
 		"bad base64":      "$argon2id$v=19$m=65536,t=2,p=1$c29tZXNhbHQ$!!!",
 	} {
-		if ok, err := h.Verify(t.Context(), "password", phc); ok || err == nil {
+		if ok, err := h.Verify(t.Context(), anybody, "password", phc); ok || err == nil {
 			t.Errorf("%s: Verify = %v, %v", name, ok, err)
 		}
 	}
@@ -105,16 +109,16 @@ func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	h := New(1, Patience(time.Millisecond))
 	h.turns <- struct{}{} // a computation that never ends
-	if _, err := h.Hash(t.Context(), "correct horse"); model.CodeOf(err) != model.CodeUnavailable {
-		t.Errorf("Hash: %v, want UNAVAILABLE", err)
+	if _, err := h.Hash(t.Context(), anybody, "correct horse"); model.CodeOf(err) != model.CodeRateLimited {
+		t.Errorf("Hash: %v, want RATE_LIMITED", err)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := h.Hash(canceled, "correct horse"); !errors.Is(err, context.Canceled) {
+	if _, err := h.Hash(canceled, anybody, "correct horse"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Hash after the request had ended: %v", err)
 	}
 	<-h.turns
-	if _, err := h.Hash(t.Context(), "correct horse"); err != nil {
+	if _, err := h.Hash(t.Context(), anybody, "correct horse"); err != nil {
 		t.Errorf("Hash after the turn came free: %v", err)
 	}
 }
@@ -123,9 +127,10 @@ func TestAStormPassesInTurns(t *testing.T) {
 	t.Parallel()
 	h := New(2, Patience(time.Minute))
 	var storm sync.WaitGroup
-	for range 12 {
+	for i := range maxWaiting {
 		storm.Go(func() {
-			if ok, err := h.Verify(t.Context(), "correct horse", ""); ok || err != nil {
+			caller := Caller{Address: strconv.Itoa(i % (maxWaiting / maxOfOne))}
+			if ok, err := h.Verify(t.Context(), caller, "correct horse", ""); ok || err != nil {
 				t.Errorf("Verify = %v, %v", ok, err)
 			}
 			if n := len(h.turns); n > 2 {
@@ -134,15 +139,68 @@ func TestAStormPassesInTurns(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	if len(h.turns) != 0 {
-		t.Error("a turn was not given back")
+	testserver.Eventually(t, "turns and places are given back", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(h.turns) == 0 && h.waiting == 0 && len(h.callers) == 0
+	})
+}
+
+// Whoever comes when the places are taken is sent away at once. One caller and those
+// that have failed lately do not take the places of the others.
+func TestPlacesAreShared(t *testing.T) {
+	t.Parallel()
+	h := New(1)
+	h.turns <- struct{}{} // a computation that never ends
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	wait := func(n int, address string, doubtful bool) {
+		t.Helper()
+		h.mu.Lock()
+		want := h.waiting + n
+		h.mu.Unlock()
+		for i := range n {
+			caller := Caller{Address: address, Doubtful: doubtful}
+			if address == "" {
+				caller.Address = strconv.Itoa(want + i)
+			}
+			waiting.Go(func() {
+				if _, err := h.Hash(ctx, caller, "correct horse"); !errors.Is(err, context.Canceled) {
+					t.Errorf("%+v: %v, want a place", caller, err)
+				}
+			})
+		}
+		testserver.Eventually(t, "they wait", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.waiting == want
+		})
+	}
+	sentAway := func(caller Caller) {
+		t.Helper()
+		_, err := h.Hash(ctx, caller, "correct horse")
+		refusal, ok := errors.AsType[*model.Error](err)
+		if !ok || refusal.Code != model.CodeRateLimited || refusal.RetryAfter < comeBack/2 || refusal.RetryAfter > comeBack {
+			t.Errorf("%+v: %v, want RATE_LIMITED", caller, err)
+		}
+	}
+	wait(maxOfOne, "greedy", false)
+	sentAway(Caller{Address: "greedy"})
+	wait(maxDoubtful-maxOfOne, "", true)
+	sentAway(Caller{Address: "doubtful", Doubtful: true})
+	wait(maxWaiting-maxDoubtful, "", false)
+	sentAway(Caller{Address: "late"})
+	cancel()
+	waiting.Wait()
+	if h.waiting != 0 || len(h.callers) != 0 {
+		t.Errorf("%d places were not given back, of %v", h.waiting, h.callers)
 	}
 }
 
 func BenchmarkVerify(b *testing.B) {
 	h := New(1)
 	for b.Loop() {
-		if _, err := h.Verify(b.Context(), "correct horse", ""); err != nil {
+		if _, err := h.Verify(b.Context(), anybody, "correct horse", ""); err != nil {
 			b.Fatal(err)
 		}
 	}

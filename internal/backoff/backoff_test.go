@@ -1,0 +1,142 @@
+package backoff_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"seckill/internal/backoff"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// clock is a clock that a test turns.
+type clock struct{ time.Time }
+
+func (c *clock) now() time.Time { return c.Time }
+
+func (c *clock) pass(d time.Duration) { c.Time = c.Add(d) }
+
+func policy() backoff.Policy {
+	return backoff.Policy{Free: 3, First: time.Second, Longest: 30 * time.Second, Forget: time.Minute}
+}
+
+func failures(t *testing.T, size int) (*backoff.Failures, *clock) {
+	t.Helper()
+	c := &clock{time.Unix(1_000_000, 0)}
+	f, err := backoff.New(policy(), size, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, c
+}
+
+func TestWaitsGrowAndAreBounded(t *testing.T) {
+	t.Parallel()
+	f, c := failures(t, 10)
+	var waits []time.Duration
+	for range 12 {
+		f.Begin("a")
+		waits = append(waits, f.Wait("a"))
+		c.pass(f.Wait("a"))
+		if f.Wait("a") != 0 {
+			t.Fatal("it waits on when the wait has passed")
+		}
+	}
+	want := []time.Duration{0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30, 30}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(waits, want) {
+		t.Errorf("waits: %v, want %v", waits, want)
+	}
+	if f.Wait("b") != 0 || !f.Clean("b") {
+		t.Error("another key waits, too")
+	}
+}
+
+// Hundreds of failures are no more than a few: after Longest the key may try, and
+// after some minutes it is as if nothing had been.
+func TestNobodyWaitsForGood(t *testing.T) {
+	t.Parallel()
+	f, c := failures(t, 10)
+	for range 1000 {
+		f.Begin("a")
+	}
+	if wait := f.Wait("a"); wait != 30*time.Second {
+		t.Errorf("Wait = %s after a thousand failures", wait)
+	}
+	c.pass(30 * time.Second)
+	if f.Wait("a") != 0 {
+		t.Error("it waits longer than it was told")
+	}
+	c.pass(8 * time.Minute)
+	if f.Clean("a") {
+		t.Error("nine failures are forgotten in eight and a half minutes")
+	}
+	c.pass(time.Minute)
+	if !f.Clean("a") {
+		t.Error("they are never forgotten")
+	}
+	if f.Begin("a"); f.Wait("a") != 0 {
+		t.Error("one failure is free again")
+	}
+}
+
+func TestWhatIsTakenBackDoesNotCount(t *testing.T) {
+	t.Parallel()
+	f, c := failures(t, 10)
+	for range 100 {
+		f.TakeBack(f.Begin("a"))
+	}
+	if f.Wait("a") != 0 || !f.Clean("a") {
+		t.Error("successes made it wait")
+	}
+	// Many at once are as many failures until each has turned out well.
+	var begun []backoff.Attempt
+	for range 5 {
+		begun = append(begun, f.Begin("a"))
+	}
+	if f.Wait("a") != 2*time.Second {
+		t.Errorf("Wait = %s with five under way", f.Wait("a"))
+	}
+	for _, attempt := range begun {
+		f.TakeBack(attempt)
+	}
+	if f.Wait("a") != 0 || !f.Clean("a") {
+		t.Errorf("Wait = %s when all have turned out well", f.Wait("a"))
+	}
+	// One that turns out well ends no wait that another one began.
+	for range 3 {
+		f.Begin("b")
+	}
+	good := f.Begin("b")
+	c.pass(time.Second)
+	f.Begin("b")
+	f.TakeBack(good)
+	if f.Wait("b") != 2*time.Second {
+		t.Errorf("Wait = %s", f.Wait("b"))
+	}
+}
+
+// The key that was quiet longest makes room.
+func TestKeysAreBounded(t *testing.T) {
+	t.Parallel()
+	f, _ := failures(t, 10)
+	for range 9 {
+		f.Begin("victim")
+	}
+	for n := range 9 {
+		f.Begin(fmt.Sprint(n))
+	}
+	if f.Wait("victim") != 30*time.Second {
+		t.Error("it was forgotten while there was room")
+	}
+	f.Begin("9")
+	if f.Wait("victim") != 0 {
+		t.Error("eleven keys are remembered, and ten were meant")
+	}
+}

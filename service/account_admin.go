@@ -1,0 +1,81 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"seckill/internal/password"
+	"seckill/model"
+)
+
+// Administrators looks after the accounts of administrators. It is for the operator,
+// who needs no token.
+type Administrators struct{ accountMaker }
+
+// NewAdministrators makes the service.
+func NewAdministrators(store AccountStore, hasher *password.Hasher) *Administrators {
+	return &Administrators{newAccountMaker(store, hasher)}
+}
+
+// Create makes an account that may do everything.
+func (s *Administrators) Create(ctx context.Context, username, secret string) (model.Account, error) {
+	if err := s.check(username, "body.password", secret); err != nil {
+		return model.Account{}, err
+	}
+	return s.create(ctx, password.Caller{}, username, secret, model.RoleAdmin)
+}
+
+// List lists all of them, by username.
+func (s *Administrators) List(ctx context.Context) ([]model.Account, error) {
+	return s.store.Administrators(ctx)
+}
+
+// SetDisabled disables an account, which ends its tokens for good, or enables it. It
+// reports whether that made a difference.
+func (s *Administrators) SetDisabled(ctx context.Context, username string, disabled bool) (changed bool, err error) {
+	_, err = s.change(ctx, username, func(account *model.Account) error {
+		if account.Disabled == disabled {
+			return errAsItWas
+		}
+		account.Disabled = disabled
+		if disabled {
+			account.Version++
+		}
+		return nil
+	})
+	if errors.Is(err, errAsItWas) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// SetPassword replaces the password, which ends the account's tokens.
+func (s *Administrators) SetPassword(ctx context.Context, username, secret string) error {
+	if err := checkPassword("body.password", secret); err != nil {
+		return err
+	}
+	hash, err := s.hasher.Hash(ctx, password.Caller{}, secret)
+	if err != nil {
+		return err
+	}
+	_, err = s.change(ctx, username, func(account *model.Account) error {
+		setPassword(account, hash)
+		return nil
+	})
+	return err
+}
+
+// errAsItWas leaves an account as it is.
+var errAsItWas = errors.New("the account is so already")
+
+// change changes an administrator's account; NOT_FOUND when there is none.
+func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) (model.Account, error) {
+	account, err := s.store.ByUsername(ctx, username)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
+		return model.Account{}, err
+	}
+	if err != nil || account.Role != model.RoleAdmin {
+		return model.Account{}, model.NotFound("administrator")
+	}
+	return s.store.Change(ctx, account.ID, change)
+}

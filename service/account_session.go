@@ -1,0 +1,78 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+const (
+	// sessionLength is how long a login lasts: a flash sale and the day around it,
+	// because a token cannot be renewed, only replaced by another login. NIST SP
+	// 800-63B, 4.2.3, allows as much.
+	sessionLength = 12 * time.Hour
+	// adminSessionLength is how long an administrator's login lasts. There is no sign of
+	// activity that could prolong it, so that it is what NIST SP 800-63B, 4.2.3, allows
+	// without any.
+	adminSessionLength = 30 * time.Minute
+)
+
+// LongestSession is how long a token may be good for that a login has given.
+const LongestSession = max(sessionLength, adminSessionLength)
+
+// session makes a token for an account, of its present version.
+func (s *Accounts) session(account model.Account) (Session, error) {
+	lasts := sessionLength
+	if account.Role == model.RoleAdmin {
+		lasts = adminSessionLength
+	}
+	signed, err := s.Tokens.Issue(token.Claims{
+		Subject: account.ID, Role: account.Role, Username: account.Username, Version: account.Version,
+	}, lasts)
+	if err != nil {
+		return Session{}, err
+	}
+	return Session{AccessToken: signed, ExpiresIn: lasts}, nil
+}
+
+// Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its
+// account was disabled, deleted or got another password since.
+//
+// What a user may do asks no database: it goes by the changes that this instance
+// knows, which are less than a second old. What only an administrator may do is held
+// against the account itself, as it was less than a second ago: FORBIDDEN when the
+// account is none of an administrator any more, UNAVAILABLE while the database is
+// away. Tokens that tell no version are of no account: whoever holds the secret, or
+// another issuer, answers for them.
+func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) error {
+	if s.Cache.Ended(claims.Subject, claims.Version) {
+		return ended()
+	}
+	if !asAdmin || claims.Role != model.RoleAdmin || claims.Version == 0 {
+		return nil
+	}
+	account, err := s.Cache.Account(ctx, claims.Subject, claims.Version)
+	switch {
+	case model.CodeOf(err) == model.CodeNotFound && err != nil:
+		return ended()
+	case err != nil:
+		return fmt.Errorf("check the administrator %s: %w", claims.Subject, err)
+	case !valid(account, claims):
+		return ended()
+	case account.Role != model.RoleAdmin:
+		return &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
+	}
+	return nil
+}
+
+// valid reports whether a token is of the account's present version.
+func valid(account model.Account, claims token.Claims) bool {
+	return !account.Disabled && (claims.Version == 0 || claims.Version == account.Version)
+}
+
+func ended() error {
+	return &model.Error{Code: model.CodeUnauthenticated, Detail: "The token has ended: log in again."}
+}

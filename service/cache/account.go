@@ -1,0 +1,242 @@
+package cache
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
+
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// accountsEvery is how often the changes of accounts are read, so that a change is
+	// known to every instance within a second, also when one reading takes half of it.
+	accountsEvery = 400 * time.Millisecond
+	// changesOverlap is how far back a reading begins before the latest change that is
+	// known: a change is dated before its COMMIT, which may take the five seconds of a
+	// call, and the database's clock may jump when another server takes over.
+	changesOverlap = time.Minute
+	// maxChanges bounds what is remembered of changed accounts, some 15 MB. Each of
+	// them was hashed a password for, so that there are that many within a session's
+	// length only when somebody makes them on purpose.
+	maxChanges = 100_000
+	// forgetEvery is how often old changes are looked for.
+	forgetEvery = time.Minute
+	// maxAccounts bounds the accounts that are remembered as a whole: administrators.
+	maxAccounts = 1_000
+)
+
+// AccountSource is where accounts are.
+type AccountSource interface {
+	// ByID finds an account, or answers NOT_FOUND.
+	ByID(ctx context.Context, id string) (model.Account, error)
+	// Changed lists accounts that were changed since an instant, the latest first.
+	Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error)
+}
+
+// Accounts is what one instance remembers of accounts, to hold tokens against. Which
+// accounts were changed lately it knows by heart, so that no purchase asks the
+// database; a single account, for an administrator's token, it remembers for less
+// than a second.
+type Accounts struct {
+	source AccountSource
+	lasts  time.Duration // how long a token may be older than a change
+	log    *slog.Logger
+
+	mu       sync.RWMutex
+	changed  map[string]change
+	latest   time.Time // of the changes, on the database's clock
+	forgot   time.Time
+	failing  bool
+	accounts *lru.Cache[string, account]
+	asking   singleflight.Group
+}
+
+// change is what was made of an account.
+type change struct {
+	at       time.Time
+	version  int64
+	disabled bool
+}
+
+// account is an account as it was when it was asked for; nil: there is none.
+type account struct {
+	*model.Account
+
+	asked time.Time
+}
+
+// NewAccounts remembers changes for as long as the tokens last that they end. Watch
+// keeps it up to date.
+func NewAccounts(source AccountSource, lasts time.Duration, log *slog.Logger) (*Accounts, error) {
+	accounts, err := lru.New[string, account](maxAccounts)
+	if err != nil {
+		return nil, fmt.Errorf("make the account cache: %w", err)
+	}
+	return &Accounts{
+		source: source, lasts: lasts, log: log, changed: make(map[string]change), accounts: accounts, forgot: time.Now(),
+	}, nil
+}
+
+// Watch reads the changes again and again until ctx ends. While the database is away
+// it goes by those it knows: then no account is changed either.
+func (a *Accounts) Watch(ctx context.Context) {
+	poll.Every(ctx, accountsEvery, func() {
+		err := a.Refresh(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		a.mu.Lock()
+		before := a.failing
+		a.failing = err != nil
+		a.mu.Unlock()
+		switch {
+		case err != nil && !before:
+			a.log.WarnContext(ctx, "changes of accounts cannot be read", slog.Any("error", err))
+		case err == nil && before:
+			a.log.InfoContext(ctx, "changes of accounts are read again")
+		}
+	})
+}
+
+// Refresh reads the changes once.
+func (a *Accounts) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	a.mu.RLock()
+	since := time.Now().Add(-a.lasts)
+	if known := a.latest.Add(-changesOverlap); known.After(since) {
+		since = known
+	}
+	a.mu.RUnlock()
+	changed, err := a.source.Changed(ctx, since, maxChanges)
+	if err != nil {
+		return fmt.Errorf("read the changes of accounts: %w", err)
+	}
+	for _, account := range changed {
+		a.note(account)
+	}
+	a.forget(ctx)
+	return nil
+}
+
+// Note tells of a change that this instance has made.
+func (a *Accounts) Note(changed model.Account) {
+	a.note(changed)
+	a.accounts.Remove(changed.ID)
+}
+
+func (a *Accounts) note(changed model.Account) {
+	if changed.ChangedAt == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if known, ok := a.changed[changed.ID]; ok && known.at.After(*changed.ChangedAt) {
+		return
+	}
+	a.changed[changed.ID] = change{at: *changed.ChangedAt, version: changed.Version, disabled: changed.Disabled}
+	if changed.ChangedAt.After(a.latest) {
+		a.latest = *changed.ChangedAt
+	}
+}
+
+// forget drops changes that no token is older than, and when there are too many the
+// oldest: the tokens that they end have the shortest time left.
+func (a *Accounts) forget(ctx context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if len(a.changed) <= maxChanges && now.Sub(a.forgot) < forgetEvery {
+		return
+	}
+	a.forgot = now
+	oldest := now.Add(-a.lasts)
+	if len(a.changed) > maxChanges {
+		a.log.WarnContext(ctx, "too many accounts were changed: some tokens that a change has ended are accepted until they expire")
+		times := make([]time.Time, 0, len(a.changed))
+		for _, change := range a.changed {
+			times = append(times, change.at)
+		}
+		slices.SortFunc(times, time.Time.Compare)
+		// A tenth more than necessary, so that this is not done at every reading.
+		oldest = times[len(times)-maxChanges*9/10]
+	}
+	for id, change := range a.changed {
+		if change.at.Before(oldest) {
+			delete(a.changed, id)
+		}
+	}
+}
+
+// Ended reports whether an account is known to have been disabled, or changed after
+// the version that a token tells. A token without a version may be of an account's
+// first one, made by an instance that knew no versions.
+func (a *Accounts) Ended(id string, version int64) bool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	change, ok := a.changed[id]
+	return ok && (change.disabled || cmp.Or(version, 1) < change.version)
+}
+
+// Account returns an account as it was at most maxAge ago, and not before a version:
+// a token that tells it shows that what is remembered is too old. Calls at once share
+// one question. NOT_FOUND is remembered, too; other errors are not.
+func (a *Accounts) Account(ctx context.Context, id string, version int64) (model.Account, error) {
+	oldest := time.Now().Add(-maxAge)
+	known, ok := a.accounts.Get(id)
+	if ok && known.asked.After(oldest) && (known.Account == nil || known.Version >= version) {
+		return known.answer()
+	}
+	for range maxReadings { // one that was under way may have been asked too long ago
+		read, err := a.ask(ctx, id)
+		if err != nil {
+			return model.Account{}, err
+		}
+		if read.asked.After(oldest) {
+			return read.answer()
+		}
+	}
+	return model.Account{}, model.Unavailable("The account could not be read in time.", nil)
+}
+
+func (a account) answer() (model.Account, error) {
+	if a.Account == nil {
+		return model.Account{}, model.NotFound("account")
+	}
+	return *a.Account, nil
+}
+
+// ask reads an account, or waits for the one who does.
+func (a *Accounts) ask(ctx context.Context, id string) (account, error) {
+	answer := a.asking.DoChan(id, func() (any, error) {
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+		defer cancel()
+		read := account{asked: time.Now()}
+		found, err := a.source.ByID(asking, id)
+		switch {
+		case err == nil:
+			found.PasswordHash = "" // nobody needs it here
+			read.Account = &found
+		case model.CodeOf(err) != model.CodeNotFound:
+			return account{}, err
+		}
+		a.accounts.Add(id, read)
+		return read, nil
+	})
+	select {
+	case result := <-answer:
+		read, _ := result.Val.(account)
+		return read, result.Err
+	case <-ctx.Done():
+		return account{}, ctx.Err()
+	}
+}
