@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 
+	"seckill/internal/ratelimit"
 	"seckill/model"
 )
 
@@ -21,7 +21,7 @@ type Sender struct {
 
 // Resolve implements huma.Resolver.
 func (s *Sender) Resolve(ctx huma.Context) []error {
-	s.network = network(humagin.Unwrap(ctx).ClientIP())
+	s.network = ratelimit.Network(callOf(ctx.Context()).address)
 	return nil
 }
 

@@ -35,8 +35,7 @@ type Session struct {
 	ExpiresIn   time.Duration
 }
 
-// AccountDeps are what the service of accounts works with. All are required but the
-// clock, by which back-offs count.
+// AccountDeps are what the service of accounts works with; all are required.
 type AccountDeps struct {
 	Store   AccountStore
 	Hasher  *password.Hasher
@@ -44,7 +43,6 @@ type AccountDeps struct {
 	Cache   *cache.Accounts
 	Metrics *telemetry.Accounts
 	Log     *slog.Logger
-	Now     func() time.Time
 }
 
 // Accounts registers people, logs them in, changes their passwords, and knows which
@@ -58,10 +56,7 @@ type Accounts struct {
 
 // NewAccounts makes the service.
 func NewAccounts(deps AccountDeps) (*Accounts, error) {
-	if deps.Now == nil {
-		deps.Now = time.Now
-	}
-	attempts, err := newAttempts(deps.Now)
+	attempts, err := newAttempts()
 	if err != nil {
 		return nil, err
 	}

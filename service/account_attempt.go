@@ -38,8 +38,8 @@ const (
 	maxRemembered = 50_000
 )
 
-// newAttempts makes the limits, by a clock.
-func newAttempts(now func() time.Time) (*attempts, error) {
+// newAttempts makes the limits.
+func newAttempts() (*attempts, error) {
 	made := &attempts{}
 	for _, limit := range []struct {
 		failures **backoff.Failures
@@ -58,7 +58,7 @@ func newAttempts(now func() time.Time) (*attempts, error) {
 	} {
 		policy := backoff.Policy{Free: limit.free, First: firstWait, Longest: longestWait, Forget: limit.forget}
 		var err error
-		if *limit.failures, err = backoff.New(policy, maxRemembered, now); err != nil {
+		if *limit.failures, err = backoff.New(policy, maxRemembered, time.Now); err != nil {
 			return nil, err
 		}
 	}

@@ -156,6 +156,72 @@ func TestAdminCreateOnARealDatabase(t *testing.T) {
 	}
 }
 
+func TestAdministratorsAreLookedAfter(t *testing.T) {
+	t.Parallel()
+	instance, cfg := started(t)
+	admin := func(stdin string, args ...string) called {
+		t.Helper()
+		return call(t, in(cfg.DataDir), stdin, append([]string{"admin"}, args...)...)
+	}
+	listed := func() []string { return strings.Split(strings.TrimSpace(admin("", "list").stdout), "\n") }
+	if lines := listed(); len(lines) != 1 || !strings.HasPrefix(lines[0], "USERNAME") {
+		t.Errorf("nobody is there: %q", lines)
+	}
+	for _, name := range []string{"zoe", "Adam"} {
+		if got := admin("correct horse\n", "create", "--username", name); got.code != 0 {
+			t.Fatalf("%+v", got)
+		}
+	}
+	body := `{"username":"buyer","password":"correct horse"}`
+	response, err := client(t).Post(instance.BaseURL()+"/api/v1/auth/register", "application/json", strings.NewReader(body))
+	if err != nil || response.StatusCode != http.StatusCreated {
+		t.Fatalf("register: %v, %v", response, err)
+	}
+	response.Body.Close()
+
+	for _, step := range []struct {
+		args, stdin, says string
+		password          string
+		status            int // of a login afterwards
+	}{
+		{"disable --username ADAM", "", "disabled the administrator", "correct horse", http.StatusUnauthorized},
+		{"disable --username adam", "", "disabled already", "correct horse", http.StatusUnauthorized},
+		{"passwd --username adam", "another horse\r\n", "replaced the password", "another horse", http.StatusUnauthorized},
+		{"enable --username adam", "", "enabled the administrator", "another horse", http.StatusOK},
+		{"enable --username adam", "", "enabled already", "correct horse", http.StatusUnauthorized},
+	} {
+		got := admin(step.stdin, strings.Fields(step.args)...)
+		if got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, step.says) || strings.Contains(got.stdout, "horse") {
+			t.Errorf("%s: %+v", step.args, got)
+		}
+		if status := login(t, instance.BaseURL(), "adam", step.password); status != step.status {
+			t.Errorf("a login after %s: %d, want %d", step.args, status, step.status)
+		}
+		lines := listed()
+		disabled := strings.Contains(step.says, "disabled") || strings.Contains(step.says, "replaced")
+		if len(lines) != 3 || !strings.HasPrefix(lines[1], "Adam ") || !strings.HasPrefix(lines[2], "zoe ") ||
+			strings.Contains(lines[1], " disabled ") != disabled || !strings.Contains(lines[2], " enabled ") {
+			t.Errorf("after %s: %q", step.args, lines)
+		}
+	}
+	for args, says := range map[string]string{
+		"disable --username nobody": "no such administrator",
+		"enable --username buyer":   "no such administrator",
+		"passwd --username buyer":   "no such administrator",
+		"passwd --username Ä":       "no such administrator",
+	} {
+		if got := admin("another horse", strings.Fields(args)...); got.code != exitError || !strings.Contains(got.stderr, says) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if got := admin("short", "passwd", "--username", "zoe"); got.code != exitError || !strings.Contains(got.stderr, "10 to 128 characters") {
+		t.Errorf("a short password: %+v", got)
+	}
+	if status := login(t, instance.BaseURL(), "zoe", "correct horse"); status != http.StatusOK {
+		t.Errorf("zoe logs in: %d", status)
+	}
+}
+
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	for name, environ := range map[string][]string{

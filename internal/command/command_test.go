@@ -56,6 +56,8 @@ func TestExitCodes(t *testing.T) {
 		"no lifetime":          {nil, "token --users 1 --ttl 0s", 2, "--ttl"},
 		"too many users":       {nil, "token --users 2 --first 9223372036854775807", 2, "--first"},
 		"no username":          {nil, "admin create", 2, "--username"},
+		"nobody to disable":    {nil, "admin disable", 2, "--username"},
+		"no embedded accounts": {[]string{"SECKILL_DATA_DIR=/nowhere"}, "admin list", 1, "no embedded database"},
 		"no buyers":            {nil, "demo --buyers 0", 2, "--buyers"},
 		"negative stock":       {nil, "demo --stock -1", 2, "--stock"},
 		"token without a url":  {nil, "audit --token x", 2, "--url"},

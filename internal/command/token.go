@@ -23,6 +23,8 @@ func (p Process) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token --users N",
 		Short: "Print signed tokens, one a line, for the users first, first+1, …",
+		Long: "Prints signed tokens. They are of no account: only their expiry and the replacement of the secret end them,\n" +
+			"and no seckill admin command does.",
 		Example: "  seckill token --users 2000 > tokens.txt\n" +
 			"  ADMIN=$(seckill token --users 1 --role admin)",
 		Args: noArgs,

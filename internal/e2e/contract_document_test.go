@@ -167,6 +167,8 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"POST", "/api/v1/auth/register", "", "", "", "{", 400},
 		{"POST", "/api/v1/auth/login", "", "", "", account, 200},
 		{"POST", "/api/v1/auth/login", "", "", "", map[string]any{"username": "nobody", "password": "x"}, 401},
+		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "long enough"}, 404},
+		{"POST", "/api/v1/auth/password", "", "", buyer, map[string]any{"current": "long enough", "new": "short"}, 422},
 		{"GET", "/api/v1/auth/me", "", "", buyer, nil, 200},
 		{"GET", "/api/v1/auth/me", "", "", "", nil, 401},
 		{"GET", "/api/v1/vouchers", "", "", "", nil, 200},

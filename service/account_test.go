@@ -1,0 +1,478 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/password"
+	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service/cache"
+)
+
+// people is a store of accounts in memory.
+type people struct {
+	mu   sync.Mutex
+	all  map[string]model.Account // by id
+	away error
+	asks int // questions for one account by its id
+}
+
+func (p *people) find(match func(model.Account) bool) (model.Account, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.away != nil {
+		return model.Account{}, p.away
+	}
+	for _, account := range p.all {
+		if match(account) {
+			return account, nil
+		}
+	}
+	return model.Account{}, model.NotFound("account")
+}
+
+func (p *people) Create(_ context.Context, account model.Account) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	account.Version = 1
+	p.all[account.ID] = account
+	return p.away
+}
+
+func (p *people) ByUsername(_ context.Context, username string) (model.Account, error) {
+	return p.find(func(a model.Account) bool { return strings.EqualFold(a.Username, username) })
+}
+
+func (p *people) ByID(_ context.Context, id string) (model.Account, error) {
+	p.mu.Lock()
+	p.asks++
+	p.mu.Unlock()
+	return p.find(func(a model.Account) bool { return a.ID == id })
+}
+
+func (p *people) Change(_ context.Context, id string, change func(*model.Account) error) (model.Account, error) {
+	account, err := p.find(func(a model.Account) bool { return a.ID == id })
+	if err != nil {
+		return model.Account{}, err
+	}
+	if err := change(&account); err != nil {
+		return model.Account{}, err
+	}
+	now := time.Now()
+	account.ChangedAt = &now
+	p.put(account)
+	return account, nil
+}
+
+func (p *people) put(account model.Account) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all[account.ID] = account
+}
+
+func (p *people) Changed(_ context.Context, since time.Time, _ int) ([]model.Account, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var changed []model.Account
+	for _, account := range p.all {
+		if account.ChangedAt != nil && !account.ChangedAt.Before(since) {
+			changed = append(changed, account)
+		}
+	}
+	return changed, p.away
+}
+
+func (p *people) Administrators(context.Context) ([]model.Account, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var admins []model.Account
+	for _, account := range p.all {
+		if account.Role == model.RoleAdmin {
+			admins = append(admins, account)
+		}
+	}
+	return admins, p.away
+}
+
+const (
+	right = "correct horse"
+	wrong = "wrong horse!"
+	home  = "192.0.2.1"
+	away  = "198.51.100.1"
+)
+
+// crowd is the service of accounts over people; alice has one, and root is an
+// administrator.
+type crowd struct {
+	*Accounts
+
+	people *people
+	said   *testserver.Log
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{people: &people{all: map[string]model.Account{}}, said: &testserver.Log{}}
+	log := slog.New(slog.NewTextHandler(c.said, nil))
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", token.MinSecret)}}, "seckill", "seckill")
+	testserver.Must(t, err)
+	known, err := cache.NewAccounts(c.people, LongestSession, log)
+	testserver.Must(t, err)
+	c.Accounts, err = NewAccounts(AccountDeps{
+		Store: c.people, Hasher: password.New(1), Tokens: tokens, Cache: known,
+		Metrics: telemetry.NewAccounts(prometheus.NewRegistry()), Log: log,
+	})
+	testserver.Must(t, err)
+	_, err = c.Register(t.Context(), home, "alice", right)
+	testserver.Must(t, err)
+	_, err = NewAdministrators(c.people, c.Hasher).Create(t.Context(), "root", right)
+	testserver.Must(t, err)
+	return c
+}
+
+// try logs in, and returns what it was answered and how long to stay away.
+func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code, time.Duration) {
+	t.Helper()
+	_, err := c.Login(t.Context(), address, username, secret)
+	if err == nil {
+		return "", 0
+	}
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		t.Fatalf("login: %v", err)
+	}
+	if refusal.Code == model.CodeRateLimited && (refusal.RetryAfter <= 0 || refusal.RetryAfter > longestWait) {
+		t.Errorf("stay away for %s", refusal.RetryAfter)
+	}
+	return refusal.Code, refusal.RetryAfter
+}
+
+// flood tries wrong passwords ten times a second, and returns how many were compared.
+func (c *crowd) flood(t *testing.T, lasts time.Duration, address, username func(n int) string) (compared int) {
+	t.Helper()
+	began := time.Now()
+	for n := 0; time.Since(began) < lasts; n++ {
+		if code, _ := c.try(t, address(n), username(n), wrong); code == model.CodeUnauthenticated {
+			compared++
+		}
+		pass(100 * time.Millisecond)
+	}
+	return compared
+}
+
+func just(name string) func(int) string { return func(int) string { return name } }
+
+func many(format string) func(int) string {
+	return func(n int) string { return fmt.Sprintf(format, n) }
+}
+
+// pass lets time pass in the bubble of a test.
+func pass(d time.Duration) { <-time.After(d) }
+
+// inBubble runs a test by a clock that goes as fast as the test does.
+func inBubble(t *testing.T, test func(*testing.T, *crowd)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newCrowd(t))
+		synctest.Wait() // for hashes whose callers have gone
+	})
+}
+
+func TestOneAddressFloodsOneAccount(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		for minute := range 5 {
+			compared := c.flood(t, time.Minute, just(away), just("Alice"))
+			if most := []int{13, 9}[min(minute, 1)]; compared > most || compared == 0 {
+				t.Errorf("minute %d: %d passwords were compared, want at most %d", minute, compared, most)
+			}
+			if code, _ := c.try(t, home, "alice", right); code != "" {
+				t.Errorf("minute %d: alice is answered %s at home", minute, code)
+			}
+			if code, _ := c.try(t, home, "root", right); code != "" {
+				t.Errorf("minute %d: root is answered %s at home", minute, code)
+			}
+		}
+		// Even from there the right password gets in after the wait that is told.
+		code, wait := c.try(t, away, "alice", right)
+		if code == model.CodeRateLimited {
+			pass(wait)
+			code, _ = c.try(t, away, "alice", right)
+		}
+		if code != "" {
+			t.Errorf("the right password after the wait: %s", code)
+		}
+		if said := c.said.String(); !strings.Contains(said, "wrong password") || !strings.Contains(said, away) || strings.Contains(said, wrong) {
+			t.Errorf("the log: %s", said)
+		}
+	})
+}
+
+func TestOneAddressTriesManyAccounts(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		if compared := c.flood(t, 2*time.Minute, just(away), many("user%d")); compared > 45 || compared < 20 {
+			t.Errorf("%d passwords were compared in two minutes", compared)
+		}
+		if code, _ := c.try(t, home, "alice", right); code != "" {
+			t.Errorf("alice is answered %s at home", code)
+		}
+	})
+}
+
+func TestManyAddressesTryOneAccount(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		if compared := c.flood(t, time.Minute, many("2001:db8:0:%x::/64"), just("alice")); compared > 40 || compared < 10 {
+			t.Errorf("%d passwords were compared in a minute", compared)
+		}
+		if code, _ := c.try(t, home, "root", right); code != "" {
+			t.Errorf("another account is answered %s", code)
+		}
+		pass(longestWait)
+		if code, _ := c.try(t, home, "alice", right); code != "" {
+			t.Errorf("alice is answered %s when it is over", code)
+		}
+	})
+}
+
+// Who has an account does not buy guesses with it.
+func TestSuccessesBuyNoGuesses(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		compared := 0
+		for range 60 {
+			_, _ = c.try(t, away, "alice", right)
+			if code, _ := c.try(t, away, "root", wrong); code == model.CodeUnauthenticated {
+				compared++
+			}
+			pass(100 * time.Millisecond)
+		}
+		if compared > 12 {
+			t.Errorf("%d passwords were compared", compared)
+		}
+	})
+}
+
+func TestRightPasswordsDoNotWait(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		for n := range 30 {
+			if code, _ := c.try(t, home, "alice", right); code != "" {
+				t.Fatalf("login %d: %s", n, code)
+			}
+		}
+		if !c.attempts.addresses.Clean(home) {
+			t.Error("they count as failures")
+		}
+		// An unknown user, a disabled one and a wrong password cannot be told apart.
+		root, err := c.people.ByUsername(t.Context(), "root")
+		testserver.Must(t, err)
+		root.Disabled = true
+		c.people.put(root)
+		var answers []string
+		for _, test := range [][2]string{{"alice", wrong}, {"nobody", wrong}, {"root", right}, {"root", wrong}, {"a\nb", wrong}} {
+			_, err := c.Login(t.Context(), home, test[0], test[1])
+			answers = append(answers, fmt.Sprint(err))
+		}
+		if slices.Sort(answers); answers[0] != answers[len(answers)-1] {
+			t.Errorf("%q", answers)
+		}
+	})
+}
+
+func TestWhatIsOurTroubleIsNoFailure(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		c.people.away = model.Unavailable("away", nil)
+		for range 40 {
+			if code, _ := c.try(t, home, "alice", right); code != model.CodeUnavailable {
+				t.Fatalf("the database is away: %s", code)
+			}
+		}
+		c.people.away = nil
+		if !c.attempts.addresses.Clean(home) {
+			t.Error("the address is blamed")
+		}
+		// A client that hangs up does not get its guess for nothing.
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Login(gone, home, "alice", wrong); !errors.Is(err, context.Canceled) {
+			t.Errorf("hung up: %v", err)
+		}
+		if c.attempts.addresses.Clean(home) {
+			t.Error("a client that hung up is not counted")
+		}
+	})
+}
+
+func TestRegistrationsAreLimited(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		made := 0
+		for n := range 300 {
+			_, err := c.Register(t.Context(), away, fmt.Sprintf("robot%d", n), right)
+			if err == nil {
+				made++
+			} else if model.CodeOf(err) != model.CodeRateLimited {
+				t.Fatal(err)
+			}
+			pass(100 * time.Millisecond)
+		}
+		if made > 35 || made < 20 {
+			t.Errorf("%d accounts were made in half a minute", made)
+		}
+		if _, err := c.Register(t.Context(), home, "human", right); err != nil {
+			t.Errorf("from another address: %v", err)
+		}
+	})
+}
+
+// TestAdmit: which tokens count, by what was made of their account.
+func TestAdmit(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		session, err := c.Login(t.Context(), home, "root", right)
+		testserver.Must(t, err)
+		if session.ExpiresIn > time.Hour {
+			t.Errorf("an administrator's token lasts %s", session.ExpiresIn)
+		}
+		root, err := c.Tokens.Verify(t.Context(), session.AccessToken)
+		testserver.Must(t, err)
+		operator := token.Claims{Subject: "1", Role: model.RoleAdmin}
+		account, err := c.people.ByID(t.Context(), root.Subject)
+		testserver.Must(t, err)
+		check := func(what string, claims token.Claims, asUser, asAdmin model.Code) {
+			t.Helper()
+			pass(time.Second)
+			testserver.Must(t, c.Cache.Refresh(t.Context()))
+			for asked, want := range map[bool]model.Code{false: asUser, true: asAdmin} {
+				err := c.Admit(t.Context(), claims, asked)
+				if got := model.CodeOf(err); (err == nil) != (want == "") || err != nil && got != want {
+					t.Errorf("%s: asked for an administrator: %v: %v, want %q", what, asked, err, want)
+				}
+			}
+		}
+		const out = model.CodeUnauthenticated
+		check("an administrator", root, "", "")
+		check("the operator", operator, "", "")
+		former := account
+		former.Role = model.RoleUser
+		c.people.put(former)
+		check("demoted", root, "", model.CodeForbidden)
+		delete(c.people.all, account.ID)
+		check("deleted", root, "", out)
+
+		c.people.put(account)
+		c.people.away = model.Unavailable("away", nil)
+		pass(time.Second)
+		if err := c.Admit(t.Context(), root, true); model.CodeOf(err) != model.CodeUnavailable || err == nil {
+			t.Errorf("an administrator while the database is away: %v", err)
+		}
+		for _, claims := range []token.Claims{root, operator, {Subject: "x", Role: model.RoleUser, Version: 1}} {
+			if err := c.Admit(t.Context(), claims, false); err != nil {
+				t.Errorf("a buyer while the database is away: %v", err)
+			}
+		}
+		if err := c.Admit(t.Context(), operator, true); err != nil {
+			t.Errorf("the operator while the database is away: %v", err)
+		}
+		c.people.away = nil
+
+		admins := NewAdministrators(c.people, c.Hasher)
+		if changed, err := admins.SetDisabled(t.Context(), "ROOT", true); err != nil || !changed {
+			t.Errorf("disable: %v, %v", changed, err)
+		}
+		if changed, err := admins.SetDisabled(t.Context(), "root", true); err != nil || changed {
+			t.Errorf("disable again: %v, %v", changed, err)
+		}
+		check("disabled", root, out, out)
+		old := root
+		old.Version = 0 // as an instance made it that knew no versions
+		check("disabled, without a version", old, out, out)
+		if changed, err := admins.SetDisabled(t.Context(), "root", false); err != nil || !changed {
+			t.Errorf("enable: %v, %v", changed, err)
+		}
+		check("enabled again", root, out, out)
+		renewed := root
+		renewed.Version = 2
+		check("logged in again", renewed, "", "")
+		testserver.Must(t, admins.SetPassword(t.Context(), "root", "another horse"))
+		check("another password", renewed, out, out)
+		if _, err := admins.SetDisabled(t.Context(), "alice", true); model.CodeOf(err) != model.CodeNotFound {
+			t.Errorf("alice is no administrator: %v", err)
+		}
+	})
+}
+
+// A token of a version that this instance has not heard of is not refused for that.
+func TestANewTokenWorksAtOnce(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		session, err := c.Login(t.Context(), home, "root", right)
+		testserver.Must(t, err)
+		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
+		testserver.Must(t, err)
+		testserver.Must(t, c.Admit(t.Context(), claims, true))
+		c.people.mu.Lock()
+		asked := c.people.asks
+		c.people.mu.Unlock()
+		for range 100 {
+			testserver.Must(t, c.Admit(t.Context(), claims, true))
+		}
+		if more := c.people.asks - asked; more != 0 {
+			t.Errorf("a hundred requests asked the database %d times", more)
+		}
+		account, err := c.people.ByID(t.Context(), claims.Subject)
+		testserver.Must(t, err)
+		account.Version, claims.Version = 2, 2 // changed by another instance
+		c.people.put(account)
+		if err := c.Admit(t.Context(), claims, true); err != nil {
+			t.Errorf("the new token: %v", err)
+		}
+	})
+}
+
+func TestPasswordsAreChanged(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		session, err := c.Login(t.Context(), home, "alice", right)
+		testserver.Must(t, err)
+		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
+		testserver.Must(t, err)
+		// A stolen token does not try passwords any faster than a login does.
+		compared := 0
+		for range 40 {
+			err := c.ChangePassword(t.Context(), away, claims, wrong, "another horse")
+			if model.CodeOf(err) == model.CodeUnauthenticated {
+				compared++
+			}
+		}
+		if compared > 10 || compared < 3 {
+			t.Errorf("%d passwords were compared", compared)
+		}
+		testserver.Must(t, c.ChangePassword(t.Context(), home, claims, right, "another horse"))
+		if err := c.Admit(t.Context(), claims, false); model.CodeOf(err) != model.CodeUnauthenticated {
+			t.Errorf("the old token: %v", err)
+		}
+		if err := c.ChangePassword(t.Context(), home, claims, "another horse", right); model.CodeOf(err) != model.CodeUnauthenticated {
+			t.Errorf("a change with the old token: %v", err)
+		}
+		if code, _ := c.try(t, home, "alice", "another horse"); code != "" {
+			t.Errorf("the new password: %s", code)
+		}
+	})
+}
