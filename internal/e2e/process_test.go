@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,13 +87,22 @@ func (p *process) start(t *testing.T, more ...settings) {
 	cmd.Env = append(os.Environ(), s.environ()...)
 	cmd.Stdout, cmd.Stderr = p.output, p.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	// The kernel kills the program when the thread ends that started it, and threads do
+	// end: each that has hashed a password. This one waits for the program.
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the exit code is in ProcessState
+			close(exited)
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		defer close(exited)
-		_ = cmd.Wait() // the exit code is in ProcessState
-	}()
 	p.cmd, p.exited = cmd, exited
 }
 
