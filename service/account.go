@@ -69,7 +69,7 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 	if err := s.maker.check(username, "body.password", secret); err != nil {
 		return model.Account{}, err
 	}
-	caller, err := s.attempts.register(address)
+	caller, err := s.attempts.register(ctx, address)
 	if err != nil {
 		return model.Account{}, err
 	}
@@ -81,7 +81,7 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 // accounts that fail again and again have to wait: RATE_LIMITED.
 func (s *Accounts) Login(ctx context.Context, address, username, secret string) (session Session, err error) {
 	defer func() { s.count(actionLogin, err) }()
-	attempt, err := s.attempts.begin(address, s.maker.key(username))
+	attempt, err := s.attempts.begin(ctx, address, s.maker.key(username))
 	if err != nil {
 		return Session{}, err
 	}
@@ -117,7 +117,7 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 	if !valid(account, claims) {
 		return ended()
 	}
-	attempt, err := s.attempts.begin(address, s.maker.key(account.Username))
+	attempt, err := s.attempts.begin(ctx, address, s.maker.key(account.Username))
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package service
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/backoff"
 	"seckill/internal/password"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -26,6 +28,8 @@ type attempts struct {
 	strangers *backoff.Failures // by account, of addresses that have not
 	hashes    *backoff.Failures // by address: whatever is hashed, right or wrong
 	joiners   *backoff.Failures // by address: registrations
+
+	held atomic.Int32 // requests that are refused and not answered yet
 }
 
 const (
@@ -33,6 +37,12 @@ const (
 	longestWait = 30 * time.Second
 	// firstWait is the shortest that Retry-After can tell.
 	firstWait = time.Second
+	// holdRefused is how long a refusal is held back, and looked at again: a loop that
+	// does not wait as it is told then costs one request a second instead of thousands,
+	// and who has to wait no longer than that does not notice.
+	holdRefused = time.Second
+	// maxHeld bounds the requests that are held: some 20 MB. Further ones are refused at once.
+	maxHeld = 1_000
 	// maxRemembered addresses, and as many accounts, are remembered by each limit: 10 MB.
 	// Whoever has more than that many addresses is not stopped by a limit for one.
 	maxRemembered = 50_000
@@ -65,6 +75,22 @@ func newAttempts() (*attempts, error) {
 	return made, nil
 }
 
+// patiently begins something, and once more after a moment when it was refused.
+func (a *attempts) patiently(ctx context.Context, begin func() error) error {
+	err := begin()
+	if err == nil {
+		return nil
+	}
+	defer a.held.Add(-1)
+	if a.held.Add(1) > maxHeld {
+		return err
+	}
+	if poll.Pause(ctx, holdRefused); ctx.Err() != nil {
+		return err
+	}
+	return begin()
+}
+
 // attempt is one try of a password that has been let through. It counts as failed
 // until it is known to be otherwise.
 type attempt struct {
@@ -76,7 +102,15 @@ type attempt struct {
 
 // begin lets an address try a password of an account, or says with RATE_LIMITED how
 // long it has to wait.
-func (a *attempts) begin(address, account string) (*attempt, error) {
+func (a *attempts) begin(ctx context.Context, address, account string) (begun *attempt, err error) {
+	err = a.patiently(ctx, func() error {
+		begun, err = a.tryBegin(address, account)
+		return err
+	})
+	return begun, err
+}
+
+func (a *attempts) tryBegin(address, account string) (*attempt, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clean := a.addresses.Clean(address)
@@ -111,7 +145,15 @@ func (a *attempt) undecided(ctx context.Context) {
 }
 
 // register lets an address register, or says with RATE_LIMITED how long it has to wait.
-func (a *attempts) register(address string) (password.Caller, error) {
+func (a *attempts) register(ctx context.Context, address string) (caller password.Caller, err error) {
+	err = a.patiently(ctx, func() error {
+		caller, err = a.tryRegister(address)
+		return err
+	})
+	return caller, err
+}
+
+func (a *attempts) tryRegister(address string) (password.Caller, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if wait := max(a.joiners.Wait(address), a.hashes.Wait(address)); wait > 0 {
