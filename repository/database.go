@@ -29,14 +29,22 @@ const (
 	operationBudget = 4500 * time.Millisecond
 	// maxConnections: beyond 16 concurrent transactions on one hot voucher
 	// throughput falls again (measured), and a dozen instances still fit into
-	// a server's usual few hundred connections.
+	// a server's usual few hundred connections. Those for browsing are among them.
 	maxConnections = 16
+	// browseConnections are for lists, counts and exports alone. A page of a list
+	// takes a millisecond, so that four of them answer some thousand calls a second,
+	// and a seller has the other twelve.
+	browseConnections = 4
+	// browseWait bounds the wait for one of them. A list is not worth a longer one, and
+	// the calls that wait are bounded by it.
+	browseWait = time.Second
 	// connectionLifetime makes a pool notice, within minutes, a changed address
 	// of the server or a rebalanced proxy.
 	connectionLifetime = 5 * time.Minute
 	// sqliteConnections: readers do not disturb each other or the one writer,
-	// but each has a page cache of its own.
-	sqliteConnections = 8
+	// but each has a page cache of its own. Three of them are for browsing.
+	sqliteConnections       = 8
+	sqliteBrowseConnections = 3
 )
 
 // The dialects.
@@ -57,12 +65,18 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Database is an open database and its pool of connections.
+// Database is an open database and its pools of connections.
 type Database struct {
 	dialect dialect
 	sql     *sql.DB
 	gorm    *gorm.DB
 	log     *slog.Logger
+
+	// browsing is the pool of lists, counts and exports: a flood of them takes no
+	// connection from those who sell. It holds as many tokens as it has connections;
+	// a call takes one first, because a pool by itself has no bound for the wait.
+	browsing *sql.DB
+	browsers chan struct{}
 
 	// maintenance opens a pool for work that may take long: migrations.
 	maintenance func() (*sql.DB, error)
@@ -103,12 +117,12 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.sql, err = openMySQL(cfg, mysqlSession); err != nil {
+	open := func() (*sql.DB, error) { return openMySQL(cfg, mysqlSession) }
+	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
 		return nil, err
 	}
-	d.sql.SetMaxOpenConns(maxConnections)
-	d.sql.SetMaxIdleConns(maxConnections)
 	d.sql.SetConnMaxLifetime(connectionLifetime)
+	d.browsing.SetConnMaxLifetime(connectionLifetime)
 	d.schema = cfg.DBName
 	d.dialect = mysqlDialect()
 	d.maintenance = func() (*sql.DB, error) {
@@ -128,12 +142,10 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 		return nil, errors.New("open the database: neither a DSN nor a file for SQLite is given")
 	}
 	open := func() (*sql.DB, error) { return openSQLite(o.SQLiteFile) }
-	var err error
-	if d.sql, err = open(); err != nil {
+	if err := d.openPools(open, sqliteConnections-sqliteBrowseConnections, sqliteBrowseConnections); err != nil {
 		return nil, err
 	}
-	d.sql.SetMaxOpenConns(sqliteConnections)
-	d.sql.SetMaxIdleConns(sqliteConnections)
+	var err error
 	if d.writer, err = open(); err != nil {
 		return nil, err
 	}
@@ -142,6 +154,25 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	d.dialect = sqliteDialect()
 	d.maintenance = open
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
+}
+
+// openPools opens the pool of those who sell and the one of those who browse. Every
+// connection stays open once it is: a rush must not begin with opening them.
+func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int) error {
+	d.browsers = make(chan struct{}, browsing)
+	for _, pool := range []struct {
+		into **sql.DB
+		size int
+	}{{&d.sql, selling}, {&d.browsing, browsing}} {
+		opened, err := open()
+		if err != nil {
+			return err
+		}
+		opened.SetMaxOpenConns(pool.size)
+		opened.SetMaxIdleConns(pool.size)
+		*pool.into = opened
+	}
+	return nil
 }
 
 func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error {
@@ -182,7 +213,7 @@ func (d *Database) Close() error {
 		return nil
 	}
 	d.commits.Wait()
-	err := d.sql.Close()
+	err := errors.Join(d.sql.Close(), d.browsing.Close())
 	if d.writer != nil {
 		err = errors.Join(err, d.writer.Close())
 	}
@@ -192,7 +223,7 @@ func (d *Database) Close() error {
 	return nil
 }
 
-// SQL is the pool, for questions this package does not answer.
+// SQL is the pool of those who sell, for questions this package does not answer.
 func (d *Database) SQL() *sql.DB { return d.sql }
 
 // Dialect is "mysql" (MariaDB too) or "sqlite".
@@ -342,6 +373,15 @@ func each[T any](yield func(T) error) func([]T) error {
 		}
 		return nil
 	}
+}
+
+// through names a table that is read through an index, whatever the optimizer thinks:
+// by its estimates it would now and then read all vouchers of a window and sort them.
+func (d dialect) through(table, index string) string {
+	if d.name == dialectSQLite {
+		return table + " INDEXED BY " + index
+	}
+	return table + " FORCE INDEX (" + index + ")"
 }
 
 // newestFirst limits a query to what follows a cursor. The first condition is

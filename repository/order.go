@@ -180,7 +180,7 @@ func (o *Orders) page(ctx context.Context, q model.OrderQuery, after model.Curso
 	if q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status) {
 		return nil, model.Invalid("query.status", "is not a status of orders")
 	}
-	err := o.db.read(ctx, "list orders", func(db *gorm.DB) error {
+	err := o.db.browse(ctx, "list orders", func(db *gorm.DB) error {
 		query := newestFirst(db, after, limit)
 		if q.UserID != "" {
 			query = query.Where("user_id = ?", q.UserID)
@@ -219,7 +219,7 @@ func (o *Orders) Live(ctx context.Context, voucherID string, yield func(model.Or
 		return nil // see possible
 	}
 	return pages(snapshotRows, func(last model.Order) (orders []model.Order, err error) {
-		err = o.db.read(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
+		err = o.db.browse(ctx, "list live orders of voucher "+voucherID, func(db *gorm.DB) error {
 			// These columns are all in the index that finds the rows.
 			return db.Select("id, voucher_id, user_id").
 				Where("voucher_id = ? AND user_id > ? AND slot = 1", voucherID, last.UserID).

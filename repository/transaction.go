@@ -10,6 +10,7 @@ import (
 	"gorm.io/gorm"
 
 	"seckill/internal/poll"
+	"seckill/model"
 )
 
 const (
@@ -36,6 +37,26 @@ func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB)
 	ctx, cancel := context.WithTimeout(ctx, operationBudget)
 	defer cancel()
 	return d.fail(action, query(d.gorm.WithContext(ctx)))
+}
+
+// browse is read for lists, counts and exports, on connections of their own. Those
+// are few: a call that gets none within browseWait is UNAVAILABLE.
+func (d *Database) browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	enough := time.NewTimer(browseWait)
+	defer enough.Stop()
+	select {
+	case d.browsers <- struct{}{}:
+		defer func() { <-d.browsers }()
+	case <-enough.C:
+		return d.fail(action, model.Unavailable("Too many lists are being read.", nil))
+	case <-ctx.Done():
+		return d.fail(action, ctx.Err())
+	}
+	session := d.gorm.WithContext(ctx)
+	session.Statement.ConnPool = d.browsing
+	return d.fail(action, query(session))
 }
 
 // write runs a transaction, again when it was the victim of another one, and

@@ -69,14 +69,25 @@ func (v *Vouchers) Get(ctx context.Context, id string) (model.Voucher, error) {
 	return row.view(), nil
 }
 
-// GetMany reads vouchers by id; absent ones are left out.
+// GetMany reads vouchers by id for those who sell; absent ones are left out.
 func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
+	return v.many(ctx, v.db.read, ids)
+}
+
+// ShowMany is GetMany for those who look, on the connections of lists.
+func (v *Vouchers) ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
+	return v.many(ctx, v.db.browse, ids)
+}
+
+func (v *Vouchers) many(
+	ctx context.Context, read func(context.Context, string, func(*gorm.DB) error) error, ids []string,
+) (map[string]model.Voucher, error) {
 	vouchers := make(map[string]model.Voucher, len(ids))
 	ids = validIDs(ids)
 	if len(ids) == 0 {
 		return vouchers, nil
 	}
-	err := v.db.read(ctx, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) error {
+	err := read(ctx, fmt.Sprintf("get %d vouchers", len(ids)), func(db *gorm.DB) error {
 		rows, err := readVouchers(selectVouchers(db, v.db.dialect), ids)
 		for id, row := range rows {
 			vouchers[id] = row.view()
@@ -89,79 +100,10 @@ func (v *Vouchers) GetMany(ctx context.Context, ids []string) (map[string]model.
 // IDs lists every voucher, oldest first.
 func (v *Vouchers) IDs(ctx context.Context) ([]string, error) {
 	var ids []string
-	err := v.db.read(ctx, "list voucher ids", func(db *gorm.DB) error {
+	err := v.db.browse(ctx, "list voucher ids", func(db *gorm.DB) error {
 		return db.Table("vouchers").Order("created_at, id").Pluck("id", &ids).Error
 	})
 	return ids, err
-}
-
-// List reads one page of vouchers, newest first. A cursor that is none of ours
-// and an unknown phase are VALIDATION.
-func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
-	after, err := model.ParseCursor(q.Cursor)
-	if err != nil {
-		return model.VoucherPage{}, err
-	}
-	limit := model.PageSize(q.Limit)
-	var rows []voucherRow
-	err = v.db.read(ctx, "list vouchers", func(db *gorm.DB) error {
-		query := newestFirst(selectVouchers(db, v.db.dialect), after, limit+1)
-		if !q.All {
-			query = query.Where("state IN ?", []model.VoucherState{model.VoucherPublished, model.VoucherPaused})
-		}
-		query, err := v.inPhase(query, q.Phase)
-		if err != nil {
-			return err
-		}
-		if q.OnSale {
-			query = v.onSale(query)
-		}
-		return query.Find(&rows).Error
-	})
-	if err != nil {
-		return model.VoucherPage{}, err
-	}
-	page := model.VoucherPage{Items: make([]model.Voucher, 0, len(rows))}
-	for i, row := range rows {
-		if i == limit {
-			last := rows[limit-1]
-			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
-			break
-		}
-		page.Items = append(page.Items, row.view())
-	}
-	return page, nil
-}
-
-// inPhase is model.Voucher.PhaseAt in SQL.
-func (v *Vouchers) inPhase(query *gorm.DB, phase model.Phase) (*gorm.DB, error) {
-	if phase == "" {
-		return query, nil
-	}
-	now := v.db.dialect.now
-	if phase == model.PhaseEnded {
-		return query.Where("end_at <= " + now), nil
-	}
-	query = query.Where("end_at > " + now)
-	if phase == model.PhasePaused {
-		return query.Where("state = ?", model.VoucherPaused), nil
-	}
-	switch phase {
-	case model.PhaseUpcoming:
-		return query.Where("state <> ?", model.VoucherPaused).Where("begin_at > " + now), nil
-	case model.PhaseSoldOut:
-		return v.onSale(query).Where("remaining <= 0"), nil
-	case model.PhaseLive:
-		return v.onSale(query).Where("remaining > 0"), nil
-	case model.PhaseEnded, model.PhasePaused:
-	}
-	return nil, model.Invalid("query.phase", "must be one of upcoming, live, sold_out, ended, paused")
-}
-
-// onSale selects what is live or sold out.
-func (v *Vouchers) onSale(query *gorm.DB) *gorm.DB {
-	now := v.db.dialect.now
-	return query.Where("state <> ? AND begin_at <= "+now+" AND end_at > "+now, model.VoucherPaused)
 }
 
 // possible is NOT_FOUND for an id that cannot exist. SQL must not be asked: it
@@ -255,7 +197,7 @@ func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error
 		return nil, err
 	}
 	var counts []count
-	err := v.db.read(ctx, action+" voucher "+id, func(db *gorm.DB) error {
+	err := v.db.browse(ctx, action+" voucher "+id, func(db *gorm.DB) error {
 		err := db.Raw(v.db.dialect.sql("voucher_count"), id).Scan(&counts).Error
 		if err == nil && len(counts) == 0 {
 			return model.NotFound("voucher")

@@ -116,6 +116,7 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 	s.end = end
 	s.jobs.Go(func() { s.backlog.run(ctx) })
 	s.jobs.Go(func() { s.watch(ctx) })
+	s.jobs.Go(func() { s.lookAround(ctx) })
 	return s
 }
 

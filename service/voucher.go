@@ -15,7 +15,11 @@ import (
 const announceTimeout = 500 * time.Millisecond
 
 // Vouchers looks after what is sold.
-type Vouchers struct{ VoucherDeps }
+type Vouchers struct {
+	VoucherDeps
+
+	lists *lists
+}
 
 // VoucherDeps is what Vouchers works with.
 type VoucherDeps struct {
@@ -30,7 +34,11 @@ type VoucherDeps struct {
 }
 
 // NewVouchers makes the service.
-func NewVouchers(deps VoucherDeps) *Vouchers { return &Vouchers{deps} }
+func NewVouchers(deps VoucherDeps) *Vouchers {
+	s := &Vouchers{VoucherDeps: deps}
+	s.lists = newLists(s.list)
+	return s
+}
 
 // SyncStock is the stock of the order mode sync: that of the database alone.
 type SyncStock struct{ Store VoucherStore }
@@ -81,8 +89,16 @@ func (s *Vouchers) Get(ctx context.Context, id string, admin bool) (model.Vouche
 	return v, nil
 }
 
-// List returns one page of vouchers, newest first.
+// List returns one page of vouchers, newest first: to the public as it was a moment ago,
+// to administrators as it is.
 func (s *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
+	if q.All {
+		return s.list(ctx, q)
+	}
+	return s.lists.get(ctx, q)
+}
+
+func (s *Vouchers) list(ctx context.Context, q model.VoucherQuery) (model.VoucherPage, error) {
 	return s.Cache.List(ctx, q, s.Store.List)
 }
 
@@ -99,6 +115,7 @@ func (s *Vouchers) Create(ctx context.Context, v model.NewVoucher, once model.Id
 		return model.Voucher{}, err
 	}
 	created, err := s.Store.Create(ctx, id, v, once)
+	s.lists.change()
 	if err == nil {
 		s.Stock.Created(ctx, created.ID)
 	}
@@ -168,9 +185,11 @@ func (s *Vouchers) Rebuild(ctx context.Context, id string) error {
 	return nil
 }
 
-// changed drops the cache entries of a voucher. It is called after failed changes too,
+// changed drops the cache entries of a voucher, and the lists of this instance; those of
+// others last for listMaxAge. It is called after failed changes too,
 // because their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
+	s.lists.change()
 	announceChange(ctx, s.Cache, s.Announce, s.Log, id)
 }
 

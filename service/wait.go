@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,14 +15,21 @@ import (
 const (
 	// maxWait is the longest a status request waits: the contract's cap.
 	maxWait = 30 * time.Second
-	// lookEvery is between two looks of a waiting request of its own, because messages
+	// lookEvery is between two looks at an order that requests wait for, because messages
 	// may be lost. They are at the hot copy: the database must not be polled.
 	lookEvery = time.Second
-	// lookTimeout bounds one look at an order, and one query for rows.
+	// maxLooks orders are looked at in one round, those first that were not for longest.
+	// It bounds what waiting costs Redis, however many orders are waited for.
+	maxLooks = 500
+	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
 	lookTimeout = 3 * time.Second
-	// maxWaiters bounds the memory of the requests that are woken. Further requests are
-	// not woken, and only look from time to time.
-	maxWaiters = 50_000
+	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a
+	// quarter of a gigabyte in all.
+	maxWaits = 8000
+	// maxUserWaits of them are of one user: as many orders as a person looks at.
+	maxUserWaits = 8
+	// waitAgain is when a request that was refused for want of room may come again.
+	waitAgain = time.Second
 	// watchPause is between two tries to subscribe to the messages about settled orders.
 	watchPause = time.Second
 )
@@ -29,7 +37,8 @@ const (
 // waiters are the requests that wait for an order to leave processing.
 type waiters struct {
 	mu      sync.Mutex
-	byOrder map[string]map[chan struct{}]struct{}
+	byOrder map[string]*waited
+	byUser  map[string]int // requests
 	count   int
 	limit   int
 
@@ -38,75 +47,154 @@ type waiters struct {
 	metrics  *telemetry.Admission
 }
 
+// waited is an order that requests wait for. It is looked at once for all of them.
+type waited struct {
+	requests int
+	order    *model.Order // processing, as one of them has found it; nil until then
+	looked   time.Time    // at the hot copy
+
+	reading, again bool // its row is being read, and must be once more
+	row            *model.Order
+	there          chan struct{} // closed when row is
+}
+
 func newWaiters(metrics *telemetry.Admission) *waiters {
 	w := &waiters{
-		byOrder: map[string]map[chan struct{}]struct{}{}, limit: maxWaiters,
+		byOrder: map[string]*waited{}, byUser: map[string]int{}, limit: maxWaits,
 		draining: make(chan struct{}), metrics: metrics,
 	}
 	w.drain = sync.OnceFunc(func() { close(w.draining) })
 	return w
 }
 
-// join returns a channel that gets a token whenever the order may have left
-// processing, and a function that ends the wait. When too many requests wait, the
-// channel gets none.
-func (w *waiters) join(orderID string) (woken <-chan struct{}, leave func()) {
-	w.metrics.Waits(1)
+// join begins a wait, which leave ends. Too many, of a user or in all, are RATE_LIMITED.
+func (w *waiters) join(userID, orderID string) (order *waited, leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.count >= w.limit {
-		return nil, func() { w.metrics.Waits(-1) }
+	refused := &model.Error{Code: model.CodeRateLimited, RetryAfter: waitAgain}
+	switch {
+	case w.byUser[userID] >= maxUserWaits:
+		refused.Detail = "You are waiting for too many orders at once."
+		return nil, nil, refused
+	case w.count >= w.limit:
+		refused.Detail = "Too many requests are waiting for orders."
+		return nil, nil, refused
 	}
+	order = w.byOrder[orderID]
+	if order == nil {
+		order = &waited{there: make(chan struct{})}
+		w.byOrder[orderID] = order
+	}
+	order.requests++
+	w.byUser[userID]++
 	w.count++
-	mine := make(chan struct{}, 1)
-	if w.byOrder[orderID] == nil {
-		w.byOrder[orderID] = map[chan struct{}]struct{}{}
-	}
-	w.byOrder[orderID][mine] = struct{}{}
-	return mine, func() { w.leave(orderID, mine) }
+	w.metrics.Waits(1)
+	return order, func() { w.leave(userID, orderID, order) }, nil
 }
 
-func (w *waiters) leave(orderID string, mine chan struct{}) {
+func (w *waiters) leave(userID, orderID string, order *waited) {
 	w.metrics.Waits(-1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.count--
-	if delete(w.byOrder[orderID], mine); len(w.byOrder[orderID]) == 0 {
+	if w.byUser[userID]--; w.byUser[userID] == 0 {
+		delete(w.byUser, userID)
+	}
+	if order.requests--; order.requests == 0 {
+		w.forget(orderID, order)
+	}
+}
+
+// forget makes a later request begin with a look of its own.
+func (w *waiters) forget(orderID string, order *waited) {
+	if w.byOrder[orderID] == order {
 		delete(w.byOrder, orderID)
 	}
 }
 
-// settled wakes the requests that wait for the orders.
-func (w *waiters) settled(orderIDs []string) {
+// known is the order as another waiting request has found it: it was processing then, and
+// nothing was heard of it since. Nil when nobody has.
+func (w *waiters) known(order *waited) *model.Order {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, id := range orderIDs {
-		w.wake(id)
-	}
+	return order.order
 }
 
-// missed wakes all waiting requests: messages may have been lost.
-func (w *waiters) missed() {
+func (w *waiters) found(order *waited, processing model.Order) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	order.order, order.looked = &processing, time.Now()
+}
+
+// begin tells that an order's row may be there. It returns what to read it for; nil when
+// no request waits, or when it is being read: then it will be read once more.
+func (w *waiters) begin(orderID string) *waited {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	order := w.byOrder[orderID]
+	if order == nil || order.reading {
+		if order != nil {
+			order.again = true
+		}
+		return nil
+	}
+	order.reading = true
+	return order
+}
+
+// end ends a reading, which has found the row or nil, and reports whether to read again.
+func (w *waiters) end(orderID string, order *waited, row *model.Order) (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if row != nil {
+		order.row = row
+		w.forget(orderID, order)
+		close(order.there)
+		return false
+	}
+	again, order.again = order.again, false
+	order.reading = again
+	return again
+}
+
+// all are the orders that requests wait for.
+func (w *waiters) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]string, 0, len(w.byOrder))
 	for id := range w.byOrder {
-		w.wake(id)
+		ids = append(ids, id)
 	}
+	return ids
 }
 
-func (w *waiters) wake(orderID string) {
-	for waiter := range w.byOrder[orderID] {
-		select {
-		case waiter <- struct{}{}:
-		default: // it has not looked since the token before
+// next are the orders to be looked at in a round.
+func (w *waiters) next() []string {
+	ids := w.all()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	looked := func(id string) time.Time {
+		if order := w.byOrder[id]; order != nil {
+			return order.looked
+		}
+		return time.Time{}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return looked(a).Compare(looked(b)) })
+	ids = ids[:min(len(ids), maxLooks)]
+	for _, id := range ids {
+		if order := w.byOrder[id]; order != nil {
+			order.looked = time.Now()
 		}
 	}
+	return ids
 }
 
 // watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
 	for {
-		err := s.Hot.Watch(ctx, s.waiters.settled, s.waiters.missed)
+		err := s.Hot.Watch(ctx,
+			func(orderIDs []string) { s.readWaited(ctx, orderIDs) },
+			func() { s.readWaited(ctx, s.waiters.all()) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -115,51 +203,71 @@ func (s *asyncSeller) watch(ctx context.Context) {
 	}
 }
 
+// readWaited reads the rows of those orders that requests wait for, behind the caller.
+// The hot copy is not asked, because a closed one may still name the order.
+func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
+	for _, id := range orderIDs {
+		order := s.waiters.begin(id)
+		if order == nil {
+			continue
+		}
+		s.jobs.Go(func() {
+			for again := true; again; {
+				row, _ := s.row(ctx, id) // one that cannot be read now is looked at later
+				again = s.waiters.end(id, order, row) && ctx.Err() == nil
+			}
+		})
+	}
+}
+
+// lookAround looks at the orders that requests wait for, until ctx ends: messages may be
+// lost. One look is for all that wait for the order.
+func (s *asyncSeller) lookAround(ctx context.Context) {
+	poll.Every(ctx, lookEvery, func() {
+		round, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		for _, id := range s.waiters.next() {
+			// A hot copy that is closed or cannot be reached tells nothing: the message about
+			// the committed row still comes.
+			if _, pending, err := s.Hot.Pending(round, id); err == nil && !pending {
+				s.readWaited(ctx, []string{id})
+			}
+		}
+	})
+}
+
 // await returns an order as soon as it is not processing any more, or as it is when
 // the wait is over.
 func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
 	end := time.NewTimer(min(wait, maxWait))
 	defer end.Stop()
-	// Join before the look: an order that is settled in between wakes the request.
-	woken, leave := s.waiters.join(orderID)
+	// Join before the look: of an order that is settled in between, the request hears.
+	waited, leave, err := s.waiters.join(userID, orderID)
+	if err != nil {
+		return model.Order{}, err
+	}
 	defer leave()
-	order, err := s.look(ctx, userID, orderID)
-	if err != nil || order.Status != model.OrderProcessing {
-		return order, err
+	order := s.waiters.known(waited)
+	if order == nil {
+		looked, err := s.look(ctx, userID, orderID)
+		if err != nil || looked.Status != model.OrderProcessing {
+			return looked, err
+		}
+		s.waiters.found(waited, looked)
+		order = &looked
 	}
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for over := false; !over; {
-		gone := false
-		select {
-		case <-woken:
-			// The row was committed before the message was sent. The hot copy is not
-			// asked, because a closed one may still name the order.
-			gone = true
-		case <-tick.C:
-			gone = s.left(ctx, orderID)
-		case <-end.C:
-			gone, over = true, true // a last look: messages may have been lost
-		case <-s.waiters.draining:
-			over = true
-		case <-ctx.Done():
-			over = true
-		}
-		if !gone {
-			continue
-		}
+	if _, err := own(*order, userID); err != nil {
+		return model.Order{}, err
+	}
+	select {
+	case <-waited.there:
+		return *waited.row, nil
+	case <-end.C: // a last look: messages may have been lost
 		if row, err := s.row(ctx, orderID); err == nil && row != nil {
-			return own(*row, userID)
+			return *row, nil
 		}
+	case <-s.waiters.draining:
+	case <-ctx.Done():
 	}
-	return order, nil
-}
-
-// left reports whether an order has left its hot copy. When the hot copy is closed or
-// cannot be reached it is false: the message about the committed row still comes.
-func (s *asyncSeller) left(ctx context.Context, orderID string) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	_, found, err := s.Hot.Pending(ctx, orderID)
-	return err == nil && !found
+	return *order, nil
 }

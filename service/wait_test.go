@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -45,22 +46,27 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 // Messages may be lost: then the hot copy is looked at every second.
 func TestWaitWithoutMessages(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]int{"lost": maxWaiters, "too many wait": 0} {
+	for name, together := range map[string]int{"one": 1, "as many as a user may have": maxUserWaits} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
-			s.seller.waiters.limit = limit
 			placed := s.buys(t, "alice")
 			time.AfterFunc(5500*time.Millisecond, func() { s.persist(s.sale.Now().Pending[placed.ID]) })
 			began := time.Now()
-			order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
-			if err != nil || order.Status != model.OrderUnpaid {
-				t.Errorf("%+v, %v", order, err)
+			var waiting sync.WaitGroup
+			for range together {
+				waiting.Go(func() {
+					order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
+					if err != nil || order.Status != model.OrderUnpaid {
+						t.Errorf("%+v, %v", order, err)
+					}
+					if took := time.Since(began); took > 6100*time.Millisecond {
+						t.Errorf("found after %v", took)
+					}
+				})
 			}
-			if took := time.Since(began); took > 6100*time.Millisecond {
-				t.Errorf("found after %v", took)
-			}
+			waiting.Wait()
 			testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
-			if n := s.hot.Calls("Pending"); n > 8 {
-				t.Errorf("the hot copy was asked %d times in 6 s", n)
+			if n := s.hot.Calls("Pending"); n > int64(7+together) {
+				t.Errorf("the hot copy was asked %d times in 6 s, want once a second and once by each request", n)
 			}
 		})
 	}
@@ -159,6 +165,102 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 		crowd.Wait()
 		if n := s.rows.queries.Load() - before; n > 20 {
 			t.Errorf("%d queries for 1000 who were woken", n)
+		}
+	})
+}
+
+// A user has a few waits, an instance has a bound, and neither keeps what has ended.
+func TestTooManyWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		s.seller.waiters.limit = maxUserWaits + 1
+		placed, other, third := s.buys(t, "alice"), s.buys(t, "bob"), s.buys(t, "carol")
+		hangUp, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		wait := func(user, orderID string) {
+			waiting.Go(func() {
+				if order, err := s.Get(hangUp, user, orderID, 20*time.Second); err != nil || order.Status != model.OrderProcessing {
+					t.Errorf("%+v, %v", order, err)
+				}
+			})
+			synctest.Wait()
+		}
+		refused := func(user, orderID string) {
+			_, err := s.Get(t.Context(), user, orderID, 20*time.Second)
+			if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeRateLimited || e.RetryAfter <= 0 {
+				t.Errorf("%s: %v, want RATE_LIMITED", user, err)
+			}
+		}
+		for range maxUserWaits {
+			wait("alice", placed.ID)
+		}
+		refused("alice", placed.ID)
+		wait("bob", other.ID)
+		refused("carol", third.ID) // the instance has no more room
+		if order, err := s.Get(t.Context(), "alice", placed.ID, 0); err != nil || order.ID != placed.ID {
+			t.Errorf("a look without waiting: %+v, %v", order, err)
+		}
+		cancel()
+		waiting.Wait()
+		if w := s.seller.waiters; w.count != 0 || len(w.byOrder) != 0 || len(w.byUser) != 0 {
+			t.Errorf("%d waits are left, %d orders, %d users", w.count, len(w.byOrder), len(w.byUser))
+		}
+		if _, err := s.Get(t.Context(), "mallory", placed.ID, 20*time.Second); model.CodeOf(err) != model.CodeNotFound {
+			t.Errorf("another's order: %v, want NOT_FOUND", err)
+		}
+	})
+}
+
+// Who joins a wait must not see another's order either, though it need not be looked at.
+func TestWaitForAnothersOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newHotShop(t, nil)
+		placed := s.buys(t, "alice")
+		var waiting sync.WaitGroup
+		waiting.Go(func() { _, _ = s.Get(t.Context(), "alice", placed.ID, 5*time.Second) })
+		synctest.Wait()
+		began := time.Now()
+		_, err := s.Get(t.Context(), "mallory", placed.ID, 5*time.Second)
+		if took := time.Since(began); model.CodeOf(err) != model.CodeNotFound || took > 100*time.Millisecond {
+			t.Errorf("%v after %v, want NOT_FOUND at once", err, took)
+		}
+		waiting.Wait()
+	})
+}
+
+// A round of looks is bounded, and comes to every order in turn.
+func TestLooksAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiters(newHotShop(t, nil).seller.Admission)
+		const orders = 3 * maxLooks
+		for n := range orders {
+			_, leave, err := w.join(fmt.Sprint(n), fmt.Sprint(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+		}
+		seen := map[string]int{}
+		for range 2 * orders / maxLooks {
+			looks := w.next()
+			if len(looks) > maxLooks {
+				t.Errorf("%d looks in a round", len(looks))
+			}
+			for _, id := range looks {
+				seen[id]++
+			}
+			<-time.After(lookEvery)
+		}
+		for id, times := range seen {
+			if times != 2 {
+				t.Fatalf("order %s was looked at %d times in as many rounds as are for two", id, times)
+			}
+		}
+		if len(seen) != orders {
+			t.Errorf("%d of %d orders were looked at", len(seen), orders)
 		}
 	})
 }

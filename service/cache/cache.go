@@ -37,6 +37,9 @@ const (
 	maxReadBatch = 500
 	// readers query at once; further reads gather behind them.
 	readers = 2
+	// maxEmptyPages of a list are read for one answer, which is then empty, with a cursor.
+	// However rare a phase is, no request costs more.
+	maxEmptyPages = 5
 	// maxReadings is how often a voucher is read for a request while changes void what
 	// was read. After that the client is told to come again.
 	maxReadings = 3
@@ -69,7 +72,7 @@ type slot struct {
 // OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
 func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	reader := batch.New(dbReader{db}.read, readOptions())
-	return newVouchers(dbReader{db}, reader, reader, metrics, log)
+	return newVouchers(dbReader{db}, reader, batch.New(dbReader{db}.show, readOptions()), metrics, log)
 }
 
 // OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
@@ -124,16 +127,16 @@ func (c *Vouchers) List(
 ) (model.VoucherPage, error) {
 	phase := q.Phase
 	q = c.source.query(q)
-	for {
+	for n := 1; ; n++ {
 		page, err := list(ctx, q)
 		if err != nil {
 			return model.VoucherPage{}, err
 		}
 		page.Items = c.source.sold(ctx, page.Items, phase)
-		if len(page.Items) > 0 || page.NextCursor == "" {
+		if len(page.Items) > 0 || page.NextCursor == "" || n == maxEmptyPages {
 			return page, nil
 		}
-		q.Cursor = page.NextCursor // an empty page is of no use while more follow
+		q.Cursor = page.NextCursor // an empty page is of little use while more follow
 	}
 }
 

@@ -27,6 +27,9 @@ type Database interface {
 	// GetMany returns the vouchers that exist, with the database's clock as their
 	// ServerTime.
 	GetMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
+	// ShowMany is GetMany for those who look and do not buy: it takes no connection from
+	// those who do.
+	ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error)
 	// Buyers calls yield with the user of every live order of a voucher.
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
 }
@@ -67,7 +70,18 @@ type dbReader struct{ db Database }
 
 // read answers each of the ids, in order.
 func (r dbReader) read(ctx context.Context, ids []string) ([]reading, error) {
-	found, err := r.db.GetMany(ctx, ids)
+	return readings(ctx, r.db.GetMany, ids)
+}
+
+// show is read for those who look.
+func (r dbReader) show(ctx context.Context, ids []string) ([]reading, error) {
+	return readings(ctx, r.db.ShowMany, ids)
+}
+
+func readings(
+	ctx context.Context, many func(context.Context, []string) (map[string]model.Voucher, error), ids []string,
+) ([]reading, error) {
+	found, err := many(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +159,7 @@ func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
 // views reads vouchers from the database, because hot copies have no titles, and shows
 // in them what is left in the hot copies.
 func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) {
-	read, err := r.db.read(ctx, ids)
+	read, err := r.db.show(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

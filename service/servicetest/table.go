@@ -41,6 +41,11 @@ func (db *Table) GetMany(_ context.Context, ids []string) (map[string]model.Vouc
 	return found, err
 }
 
+// ShowMany is GetMany.
+func (db *Table) ShowMany(ctx context.Context, ids []string) (map[string]model.Voucher, error) {
+	return db.GetMany(ctx, ids)
+}
+
 // Buyers reads who has an order.
 func (db *Table) Buyers(_ context.Context, _ string, yield func(string) error) error {
 	db.BuyersRead.Add(1)

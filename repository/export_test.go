@@ -1,0 +1,13 @@
+package repository
+
+// KeepListsBusy takes every connection of lists, until it is told to release them.
+func (d *Database) KeepListsBusy() (release func()) {
+	for range cap(d.browsers) {
+		d.browsers <- struct{}{}
+	}
+	return func() {
+		for range cap(d.browsers) {
+			<-d.browsers
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package repository_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// crowd makes so many vouchers at once, the oldest first, as copies of one: number n
+// is created n seconds after the first.
+func (f *fixture) crowd(t testing.TB, like model.Voucher, count int) {
+	t.Helper()
+	const columns = "title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, revision"
+	second, concat := "1000000 * n.n", "'crowd' || n.n"
+	if f.store.dialect == "mysql" {
+		second, concat = "INTERVAL n.n SECOND", "CONCAT('crowd', n.n)"
+	}
+	f.exec(t, fmt.Sprintf(`INSERT INTO vouchers (id, created_at, %s)
+		WITH d(n) AS (SELECT 0 UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9),
+		n(n) AS (SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n FROM d a, d b, d c, d d, d e)
+		SELECT %s, v.created_at + %s, %s FROM n JOIN vouchers v ON v.id = '%s' WHERE n.n <= %d`, columns, concat, second, columns, like.ID, count))
+	if f.store.dialect == "mysql" {
+		f.exec(t, "ANALYZE TABLE vouchers")
+	}
+}
+
+// rare makes what there is only one of among the crowd: in each phase one, and the
+// crowd is in another. They are the oldest, where a list comes last.
+func (f *fixture) rare(t testing.TB) map[model.Phase]model.Voucher {
+	t.Helper()
+	now := time.Now()
+	made := map[model.Phase]model.Voucher{}
+	for phase, v := range map[model.Phase]model.NewVoucher{
+		model.PhaseEnded:    {Stock: 1, BeginAt: now.Add(-2 * time.Hour), EndAt: now.Add(-time.Hour)},
+		model.PhaseUpcoming: {Stock: 1, BeginAt: now.Add(time.Hour), EndAt: now.Add(2 * time.Hour)},
+		model.PhaseSoldOut:  {Stock: 0, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
+		model.PhasePaused:   {Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour), State: model.VoucherPaused},
+		model.PhaseLive:     {Stock: 1, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)},
+	} {
+		made[phase] = f.voucher(t, v)
+	}
+	return made
+}
+
+// listed pages through a list to its end.
+func (f *fixture) listed(t testing.TB, q model.VoucherQuery) (ids []string, pages int) {
+	t.Helper()
+	for {
+		page, err := f.vouchers.List(t.Context(), q)
+		must(t, err)
+		pages++
+		for _, v := range page.Items {
+			ids = append(ids, v.ID)
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			return ids, pages
+		}
+	}
+}
+
+// TestRarePhases are found among thousands of vouchers, whole and once, over whatever
+// number of pages.
+func TestRarePhases(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		rare := f.rare(t)
+		const crowd = 2500
+		f.crowd(t, rare[model.PhaseLive], crowd)
+		for _, phase := range model.Phases() {
+			want := []string{rare[phase].ID}
+			if phase == model.PhaseLive {
+				for n := range crowd {
+					want = append(want, fmt.Sprint("crowd", n+1))
+				}
+				slices.Reverse(want)
+			}
+			for _, all := range []bool{false, true} {
+				got, pages := f.listed(t, model.VoucherQuery{Phase: phase, All: all, Limit: 100})
+				if !slices.Equal(got, want) {
+					t.Errorf("%s, all %v: %d listed on %d pages, want %d", phase, all, len(got), pages, len(want))
+				}
+			}
+			if page, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase}); err != nil ||
+				(phase == model.PhaseSoldOut || phase == model.PhasePaused) && len(page.Items) != 1 {
+				t.Errorf("%s: the first page has %d, %v", phase, len(page.Items), err)
+			}
+		}
+		if got, _ := f.listed(t, model.VoucherQuery{Limit: 100}); len(got) != crowd+len(rare) {
+			t.Errorf("%d listed", len(got))
+		}
+		if got, _ := f.listed(t, model.VoucherQuery{OnSale: true, Limit: 100}); len(got) != crowd+2 {
+			t.Errorf("%d on sale", len(got))
+		}
+	})
+}
+
+// TestListsReadFewRows counts with the server's own counters what a page reads, however
+// many vouchers there are and however few of them are in the phase.
+func TestListsReadFewRows(t *testing.T) {
+	t.Parallel()
+	const crowd, most = 20_000, 2300 // twice the entries that a page may examine, and its own rows
+	f, _, admin := ownServer(t, repository.StockConditional)
+	rare := f.rare(t)
+	f.crowd(t, rare[model.PhaseLive], crowd)
+	read := func() (rows int64) {
+		must(t, admin.QueryRowContext(t.Context(),
+			`SELECT SUM(variable_value) FROM information_schema.global_status WHERE variable_name IN
+			 ('Handler_read_first', 'Handler_read_key', 'Handler_read_last', 'Handler_read_next', 'Handler_read_prev',
+			  'Handler_read_rnd', 'Handler_read_rnd_next')`).Scan(&rows))
+		return rows
+	}
+	before := read()
+	own := read() - before // what the question itself counts
+	for _, phase := range append(model.Phases(), "") {
+		for _, all := range []bool{false, true} {
+			for _, cursor := range []string{"", model.Cursor{At: rare[model.PhaseLive].CreatedAt.Add(crowd / 2 * time.Second), ID: "crowd"}.String()} {
+				before := read()
+				_, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase, All: all, Cursor: cursor, Limit: 100})
+				must(t, err)
+				if rows := read() - before - own; rows > most {
+					t.Errorf("phase %q, all %v, cursor %q: %d rows read, want at most %d of %d", phase, all, cursor, rows, most, crowd)
+				}
+			}
+		}
+	}
+}
+
+// TestListsUseTheirIndexes: the database answers a page from one index in its order,
+// with no row read that is not on the page.
+func TestListsUseTheirIndexes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, stores()[0])
+	rare := f.rare(t)
+	f.crowd(t, rare[model.PhaseLive], 2000)
+	for query, want := range map[string]string{
+		"FORCE INDEX (vouchers_state) WHERE state = 'published' AND sold_out = 1 AND begin_at <= NOW(6) AND end_at > NOW(6)": "vouchers_state",
+		"FORCE INDEX (vouchers_newest) WHERE end_at <= NOW(6) AND state IN ('published', 'paused')":                          "vouchers_newest",
+	} {
+		var id, kind, table, access, extra string
+		var possible, key, length, ref *string
+		var rows int64
+		must(t, f.db.SQL().QueryRowContext(t.Context(), "EXPLAIN SELECT id FROM vouchers "+query+" ORDER BY created_at DESC, id DESC LIMIT 21").
+			Scan(&id, &kind, &table, &access, &possible, &key, &length, &ref, &rows, &extra))
+		if key == nil || *key != want || !strings.Contains(extra, "Using index") || strings.Contains(extra, "filesort") {
+			t.Errorf("%s: key %v, %s", query, key, extra)
+		}
+	}
+}
+
+// TestSalesLeaveTheIndexesOfListsAlone: an UPDATE of the hot row costs as many page
+// writes as it does without the indexes; only the last unit moves it in them.
+func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t, repository.StockConditional)
+	const sales = 500
+	v := f.onSale(t, 10*sales)
+	writes := func(work string) int64 {
+		var before, after int64
+		const asked = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_buffer_pool_write_requests'"
+		must(t, admin.QueryRowContext(t.Context(), asked).Scan(&before))
+		for range sales {
+			f.exec(t, work, v.ID)
+		}
+		must(t, admin.QueryRowContext(t.Context(), asked).Scan(&after))
+		return after - before
+	}
+	const sale = "UPDATE vouchers SET remaining = remaining - 1, version = version + 1 WHERE id = ?"
+	with := writes(sale)
+	moving := writes("UPDATE vouchers SET state = CASE WHEN state = 'paused' THEN 'published' ELSE 'paused' END WHERE id = ?")
+	f.exec(t, "ALTER TABLE vouchers DROP KEY vouchers_newest, DROP KEY vouchers_state")
+	without := writes(sale)
+	t.Logf("%d writes to pages for %d sales with the indexes, %d without; %d for changes that move the entries", with, sales, without, moving)
+	if with > without*5/4+100 || moving < without*3/2 {
+		t.Errorf("%d with, %d without, %d moving", with, without, moving)
+	}
+}
+
+// TestBusyListsTakeNothingFromSales: every connection of lists is taken. Purchases go on,
+// and further lists are told to come again, in time.
+func TestBusyListsTakeNothingFromSales(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 100)
+		release := f.db.KeepListsBusy()
+		for n := range 20 {
+			must(t, f.place(t, order(t, v.ID, user(n))).Err)
+		}
+		if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
+			t.Error(err)
+		}
+		lists := map[string]func(ctx context.Context) error{
+			"vouchers": func(ctx context.Context) error { _, err := f.vouchers.List(ctx, model.VoucherQuery{}); return err },
+			"shown":    func(ctx context.Context) error { _, err := f.vouchers.ShowMany(ctx, []string{v.ID}); return err },
+			"orders": func(ctx context.Context) error {
+				_, err := f.orders.List(ctx, model.OrderQuery{UserID: "u"})
+				return err
+			},
+			"export": func(ctx context.Context) error {
+				return f.orders.Each(ctx, model.OrderQuery{VoucherID: v.ID}, func(model.Order) error { return nil })
+			},
+			"stats": func(ctx context.Context) error { _, err := f.vouchers.Stats(ctx, v.ID); return err },
+			"audit": func(ctx context.Context) error { _, err := f.vouchers.Audit(ctx, v.ID); return err },
+		}
+		var waiting sync.WaitGroup
+		for name, list := range lists {
+			waiting.Go(func() {
+				testserver.Within(t, 3*time.Second, func(ctx context.Context) {
+					if err := list(ctx); model.CodeOf(err) != model.CodeUnavailable {
+						t.Errorf("%s while all are busy: %v, want UNAVAILABLE", name, err)
+					}
+				})
+			})
+		}
+		waiting.Wait()
+		release()
+		for name, list := range lists {
+			if err := list(t.Context()); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
