@@ -50,7 +50,7 @@ func TestQueries(t *testing.T) {
 		"?limit=100&cursor=abc":       {UserID: "u", Limit: 100, Cursor: "abc"},
 		"?status=paid&voucher_id=v1":  {UserID: "u", Limit: 20, Status: model.OrderPaid, VoucherID: "v1"},
 		"?limit=1&limit=2&unknown=%0": {UserID: "u", Limit: 1},
-		"?status=&limit=&cursor=":     {UserID: "u", Limit: 20},
+		"?cursor=":                    {UserID: "u", Limit: 20},
 		"?user_id=somebody-else":      {UserID: "u", Limit: 20},
 	} {
 		got := s.do(t, http.MethodGet, "/api/v1/orders"+query, "", headers...)
@@ -113,5 +113,35 @@ func TestOneRepresentation(t *testing.T) {
 			t.Errorf("%s: %d %s", accept, got.status, got.header.Get("Content-Type"))
 		}
 		wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?limit=x", "", "Accept", accept), http.StatusUnprocessableEntity, model.CodeValidation)
+	}
+}
+
+// TestEmptyParameters: who sends a parameter has asked for something. Nothing asked for is
+// not everything.
+func TestEmptyParameters(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	headers := s.as(t, "a", model.RoleAdmin)
+	for path, names := range map[string][]string{
+		"/api/v1/vouchers":                 {"phase", "limit"},
+		"/api/v1/admin/vouchers":           {"phase", "limit"},
+		"/api/v1/orders":                   {"status", "voucher_id", "limit"},
+		"/api/v1/admin/vouchers/v1/orders": {"status", "format", "limit"},
+	} {
+		for _, name := range names {
+			for _, query := range []string{name + "=", name, name + "=&" + name + "=1", "cursor=&" + name + "="} {
+				got := s.do(t, http.MethodGet, path+"?"+query, "", headers...)
+				if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); len(p.Errors) != 1 || !locates(p, "query."+name) {
+					t.Errorf("%s?%s: %v", path, query, p.Errors)
+				}
+			}
+		}
+		if got := s.do(t, http.MethodGet, path+"?cursor=&unknown=&"+names[0]+"x=", "", headers...); got.status != http.StatusOK {
+			t.Errorf("%s: an empty cursor and unknown parameters: %d %s", path, got.status, got.body)
+		}
+	}
+	both := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=&limit=", "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
+	if len(both.Errors) != 2 {
+		t.Errorf("two mistakes: %v", both.Errors)
 	}
 }

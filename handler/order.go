@@ -89,9 +89,9 @@ func (a *api) orderRoutes() {
 	register(a, route{
 		id: "get-order", method: http.MethodGet, path: basePath + "/orders/{id}", tag: tagOrders,
 		summary: "Get my order", description: "The orders of others are not found. One that is still processing is there " +
-			"right after its 202.",
+			"right after its 202. A user may wait for a few orders at once: RATE_LIMITED.",
 		access: users, status: http.StatusOK,
-		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
+		codes: []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *orderInput) (*output[model.Order], error) {
 		wait, err := parseWait(in.Wait)
 		if err != nil {
@@ -276,7 +276,8 @@ type export struct {
 	rows  int
 }
 
-// begin writes the header, once.
+// begin writes the header, once. An answer to HEAD has the headers of one to GET, and
+// nothing else: what is written would be counted as its length (RFC 9110, 9.3.2).
 func (e *export) begin() error {
 	if e.begun {
 		return nil
@@ -286,11 +287,14 @@ func (e *export) begin() error {
 	header.Set("Content-Type", csvType)
 	header.Set("Content-Disposition", `attachment; filename="`+e.name+`"`)
 	e.c.Status(http.StatusOK)
+	if e.headOnly() {
+		return nil
+	}
 	return e.csv.Write(columns())
 }
 
 func (e *export) row(order model.Order) error {
-	if e.c.Request.Method == http.MethodHead {
+	if e.headOnly() {
 		return errHeadOnly
 	}
 	if err := e.begin(); err != nil {
@@ -315,14 +319,16 @@ func (e *export) flush() error {
 	return e.c.Request.Context().Err()
 }
 
+// finish sends the rest. It is flushed, as every part before: a stream has no
+// Content-Length, however short it is.
 func (e *export) finish() error {
 	if err := e.begin(); err != nil {
 		return err
 	}
-	extendWrite(e.c, flushTimeout)
-	e.csv.Flush()
-	return e.csv.Error()
+	return e.flush()
 }
+
+func (e *export) headOnly() bool { return e.c.Request.Method == http.MethodHead }
 
 func cells(order model.Order) []string {
 	return []string{
@@ -335,7 +341,7 @@ func cells(order model.Order) []string {
 // text guards a cell against spreadsheets that take it for a formula (OWASP, "CSV
 // Injection"). The ids of users come from other issuers and may begin with a minus.
 func text(cell string) string {
-	if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+	if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
 		return "'" + cell
 	}
 	return cell

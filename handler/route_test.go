@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,10 +200,30 @@ func TestHead(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	headers := s.as(t, "a", model.RoleAdmin)
-	for _, path := range []string{"/livez", "/readyz", "/api/v1/vouchers", "/api/v1/vouchers/v1", "/api/v1/auth/me", "/api/v1/docs", "/api/v1/openapi.json"} {
+	s.fakes.each = func(_ context.Context, q model.OrderQuery, row func(model.Order) error) error {
+		rows := map[string]int{"none": 0, "v1": 1, "many": 2000}[q.VoucherID]
+		for range rows {
+			if err := row(model.Order{ID: "o1.v1"}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	orders := func(id string) string { return "/api/v1/admin/vouchers/" + id + "/orders" }
+	for _, path := range []string{
+		"/livez", "/readyz", "/api/v1/vouchers", "/api/v1/vouchers/v1", "/api/v1/vouchers?limit=x", "/api/v1/orders", "/api/v1/auth/me", "/api/v1/docs", "/api/v1/openapi.json",
+		"/api/v1/admin/vouchers/v1/audit", orders("v1"), orders("none") + "?format=csv", orders("v1") + "?format=csv", orders("many") + "?format=csv",
+	} {
 		get, head := s.do(t, http.MethodGet, path, "", headers...), s.do(t, http.MethodHead, path, "", headers...)
-		if head.status != get.status || head.body != "" || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
-			t.Errorf("%s: %d %v %q", path, head.status, head.header, head.body)
+		for _, changes := range []string{"Date", "X-Request-Id"} {
+			get.header.Del(changes)
+			head.header.Del(changes)
+		}
+		if head.status != get.status || head.body != "" || !maps.EqualFunc(head.header, get.header, slices.Equal) {
+			t.Errorf("%s: %d %v %q, and GET %v", path, head.status, head.header, head.body, get.header)
+		}
+		if length := head.header.Get("Content-Length"); strings.Contains(path, "csv") && length != "" || length != "" && length != strconv.Itoa(len(get.body)) {
+			t.Errorf("%s: length %s of %d", path, length, len(get.body))
 		}
 	}
 }

@@ -19,14 +19,18 @@ import (
 func (f *fixture) crowd(t testing.TB, like model.Voucher, count int) {
 	t.Helper()
 	const columns = "title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, revision"
+	const some = 1000 // in one statement
 	second, concat := "1000000 * n.n", "'crowd' || n.n"
 	if f.store.dialect == "mysql" {
 		second, concat = "INTERVAL n.n SECOND", "CONCAT('crowd', n.n)"
 	}
-	f.exec(t, fmt.Sprintf(`INSERT INTO vouchers (id, created_at, %s)
-		WITH d(n) AS (SELECT 0 UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9),
-		n(n) AS (SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n FROM d a, d b, d c, d d, d e)
-		SELECT %s, v.created_at + %s, %s FROM n JOIN vouchers v ON v.id = '%s' WHERE n.n <= %d`, columns, concat, second, columns, like.ID, count))
+	for begin := 0; begin < count; begin += some {
+		f.exec(t, fmt.Sprintf(`INSERT INTO vouchers (id, created_at, %s)
+			WITH d(n) AS (SELECT 0 UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9),
+			n(n) AS (SELECT %d + a.n + 10 * b.n + 100 * c.n FROM d a, d b, d c)
+			SELECT %s, v.created_at + %s, %s FROM n JOIN vouchers v ON v.id = '%s' WHERE n.n <= %d`,
+			columns, begin+1, concat, second, columns, like.ID, count))
+	}
 	if f.store.dialect == "mysql" {
 		f.exec(t, "ANALYZE TABLE vouchers")
 	}
@@ -106,7 +110,7 @@ func TestRarePhases(t *testing.T) {
 // many vouchers there are and however few of them are in the phase.
 func TestListsReadFewRows(t *testing.T) {
 	t.Parallel()
-	const crowd, most = 20_000, 2300 // twice the entries that a page may examine, and its own rows
+	const crowd, most = 10_000, 2300 // twice the entries that a page may examine, and its own rows
 	f, _, admin := ownServer(t, repository.StockConditional)
 	rare := f.rare(t)
 	f.crowd(t, rare[model.PhaseLive], crowd)
@@ -178,7 +182,7 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	f.exec(t, "ALTER TABLE vouchers DROP KEY vouchers_newest, DROP KEY vouchers_state")
 	without := writes(sale)
 	t.Logf("%d writes to pages for %d sales with the indexes, %d without; %d for changes that move the entries", with, sales, without, moving)
-	if with > without*5/4+100 || moving < without*3/2 {
+	if with > without*5/4 || moving < with*5/4 {
 		t.Errorf("%d with, %d without, %d moving", with, without, moving)
 	}
 }

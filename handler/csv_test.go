@@ -1,0 +1,53 @@
+package handler
+
+import (
+	"encoding/csv"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+// FuzzCSV: a program reads back what was exported, however the texts came to be in the
+// database, and a spreadsheet takes none of them for a formula.
+func FuzzCSV(f *testing.F) {
+	for _, text := range []string{"", "user:1", "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "a,b", `"quoted"`, "a\r\nb", " =1", "'=1", "\ufeff", "茶", "\xff", "\x00"} {
+		f.Add(text, text, int64(1000), int64(0))
+		f.Add("o1.v1", text, int64(-1), int64(1<<62))
+	}
+	f.Fuzz(func(t *testing.T, id, user string, price, micros int64) {
+		at := time.UnixMicro(micros)
+		order := model.Order{ID: id, VoucherID: id, UserID: user, Status: model.OrderStatus(user), Reason: user, Price: price, Currency: id, CreatedAt: at, PaidAt: &at}
+		var file strings.Builder
+		writer := csv.NewWriter(&file)
+		writer.UseCRLF = true
+		for _, record := range [][]string{columns(), cells(order), cells(model.Order{})} {
+			if err := writer.Write(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		writer.Flush()
+		records, err := csv.NewReader(strings.NewReader(file.String())).ReadAll()
+		if err != nil || len(records) != 3 || !slices.Equal(records[0], columns()) {
+			t.Fatalf("%v: %q", err, file.String())
+		}
+		plain := func(cell string) string { return strings.ReplaceAll(cell, "\r", "") } // lines end in CRLF, and are read as LF
+		for i, cell := range cells(order) {
+			if got := records[1][i]; plain(got) != plain(cell) {
+				t.Errorf("column %s: %q was written, %q read", columns()[i], cell, got)
+			}
+		}
+		for i, name := range columns() {
+			if name != "price" && records[1][i] != "" && strings.ContainsRune("=+-@\t\r\n", rune(records[1][i][0])) {
+				t.Errorf("column %s begins a formula: %q", name, records[1][i])
+			}
+		}
+		for i, want := range []string{id, id, user, user, user} {
+			if got := strings.TrimPrefix(cells(order)[i], "'"); got != strings.TrimPrefix(want, "'") {
+				t.Errorf("column %s: %q of %q", columns()[i], got, want)
+			}
+		}
+	})
+}
