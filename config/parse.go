@@ -23,6 +23,10 @@ const (
 	// maxKeyID bounds key ids, in bytes. No base64 text of minSecret bytes is as
 	// short, so that the padding at its end is never taken for a key id's "=".
 	maxKeyID = 32
+	// minVariety is of how many different bytes a secret is made at the least. One of
+	// random bytes, in any encoding, has more: of 32 random decimal digits, the poorest
+	// of them, fewer than 6 are different once in 10 million.
+	minVariety = 6
 )
 
 func anyText(text string) (string, error) {
@@ -267,8 +271,21 @@ func keys(text string) ([]Key, error) {
 			return nil, fmt.Errorf("has a secret of %d bytes: HS256 needs at least %d, "+
 				"for example from openssl rand -base64 32", n, minSecret)
 		}
+		if n := variety(key.Secret); n < minVariety {
+			return nil, fmt.Errorf("has a secret of only %d different characters, which is quickly guessed: "+
+				"take one from openssl rand -base64 32", n)
+		}
 	}
 	return found, nil
+}
+
+// variety is of how many different bytes a text is made.
+func variety(text string) int {
+	seen := make(map[byte]bool)
+	for _, b := range []byte(text) {
+		seen[b] = true
+	}
+	return len(seen)
 }
 
 func keyed(part string) (Key, bool) {

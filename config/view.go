@@ -1,8 +1,9 @@
 package config
 
 import (
-	"net/url"
 	"strings"
+
+	"seckill/internal/redact"
 )
 
 // Setting is one setting as people may see it.
@@ -77,52 +78,16 @@ func Markdown() string {
 }
 
 // redacted stands for a secret wherever settings are shown.
-const redacted = "***"
+const redacted = redact.Mark
 
 // hide shows that there is something.
 func hide(string) string { return redacted }
 
-// showDSN shows where a database is and hides the password. Parameters are cut
-// off, because some of them may be secret too.
-func showDSN(text string) string {
-	slash := strings.LastIndexByte(text, '/')
-	if slash < 0 {
-		return redacted
-	}
-	name, _, _ := strings.Cut(text[slash:], "?")
-	at := strings.LastIndexByte(text[:slash], '@')
-	if at < 0 {
-		return text[:slash] + name
-	}
-	user, _, hasPassword := strings.Cut(text[:at], ":")
-	if hasPassword {
-		user += ":" + redacted
-	}
-	return user + text[at:slash] + name
-}
+// showDSN shows where a database is.
+func showDSN(text string) string { return redact.DSN(text) }
 
-// showURLs shows where servers are and hides passwords and parameters.
-func showURLs(text string) string {
-	var shown []string
-	for part := range strings.SplitSeq(text, ",") {
-		u, err := url.Parse(strings.TrimSpace(part))
-		if err != nil || u.Host == "" {
-			return redacted
-		}
-		user := ""
-		if u.User != nil {
-			user = u.User.Username()
-			if _, has := u.User.Password(); has {
-				user += ":" + redacted
-			} else {
-				user = redacted // a name alone may be a token
-			}
-			user += "@"
-		}
-		shown = append(shown, u.Scheme+"://"+user+u.Host+u.Path)
-	}
-	return strings.Join(shown, ",")
-}
+// showURLs shows where servers are.
+func showURLs(text string) string { return redact.Addresses(text) }
 
 // showKeys shows the key ids.
 func showKeys(text string) string {
@@ -135,4 +100,40 @@ func showKeys(text string) string {
 		shown[i] = key.String()
 	}
 	return strings.Join(shown, ",")
+}
+
+// Secrets lists what must be seen nowhere, of an environment in the form of os.Environ:
+// whatever the settings that hold secrets say, also where they cannot be used.
+func Secrets(environ []string) []string {
+	r := newReader(environ)
+	var found []string
+	for _, s := range table(new(Config)) {
+		if s.secret == nil {
+			continue
+		}
+		found = append(found, secretsIn(r.environment[s.variable])...)
+		if file := r.environment[s.variable+suffixFile]; file != "" {
+			text, _ := readFile(file) // Load reports it
+			found = append(found, secretsIn(text)...)
+		}
+	}
+	return found
+}
+
+// secretsIn finds the secrets in a setting, whichever it is. What is no list of URLs
+// is taken for everything that it might be: a DSN, a secret, and a list of secrets.
+func secretsIn(text string) []string {
+	found := redact.OfURLs(text)
+	if strings.Contains(text, "://") && redact.Addresses(text) != redacted {
+		return found
+	}
+	found = append(append(found, text), redact.OfDSN(text)...)
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		found = append(found, part)
+		if key, ok := keyed(part); ok {
+			found = append(found, key.Secret)
+		}
+	}
+	return found
 }

@@ -20,7 +20,7 @@ func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 			proxy := testserver.NewProxy(t, strings.TrimPrefix(testserver.SharedNATS(t), "nats://"), nil)
 			cfg, err := config.Load([]string{
 				"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
-				"SECKILL_NATS_URL=nats://" + proxy.Addr(), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32),
+				"SECKILL_NATS_URL=nats://" + proxy.Addr(), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 				"SECKILL_ROLE=" + string(role), "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_DATA_DIR=" + t.TempDir(),
 			})
 			if err != nil {

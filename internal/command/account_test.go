@@ -24,7 +24,7 @@ func started(t *testing.T, environ ...string) (*app.Instance, config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instance, err := app.Start(t.Context(), cfg, newLogger(cfg, os.Stderr))
+	instance, err := app.Start(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func TestRoles(t *testing.T) {
 func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	t.Parallel()
 	environ := []string{
-		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32),
+		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 	}
 	first, cfg := started(t, environ...)
 	s := counter(t, first, cfg)

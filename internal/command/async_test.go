@@ -26,7 +26,7 @@ func asyncEnviron(t *testing.T) []string {
 	t.Helper()
 	return []string{
 		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t),
-		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=" + strings.Repeat("x", 32), "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
+		"SECKILL_NATS_URL=" + testserver.SharedNATS(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}
 }
 
@@ -151,7 +151,7 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 // bury puts letters into a deployment's queue.
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr)))(t)
+	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer db.Close()
 	mode := testserver.Value(db.Modes.Read(t.Context()))(t)
 	q := testserver.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)}))(t)

@@ -18,7 +18,7 @@ import (
 // setRow changes a voucher's row behind the service's back.
 func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, newLogger(cfg, os.Stderr)))(t)
+	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer func() { testserver.Must(t, db.Close()) }()
 	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)))
 }

@@ -17,6 +17,7 @@ import (
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/failpoint"
+	"seckill/internal/redact"
 	"seckill/model"
 )
 
@@ -35,12 +36,15 @@ type Process struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+
+	secrets *redact.Secrets // of the environment: they are in no record and no error
 }
 
 // Run runs one command to its end, which ctx may bring nearer, and returns the
 // exit code.
 func Run(ctx context.Context, p Process) int {
 	p.Environ = failpoint.Without(p.Environ)
+	p.secrets = redact.New(config.Secrets(p.Environ)...)
 	root := newRoot(p) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
@@ -54,7 +58,7 @@ func Run(ctx context.Context, p Process) int {
 		fmt.Fprintln(p.Stderr, "seckill: interrupted")
 		return exitError
 	}
-	fmt.Fprintf(p.Stderr, "seckill: %s\n", explain(err))
+	fmt.Fprintf(p.Stderr, "seckill: %s\n", p.secrets.Text(explain(err)))
 	if _, ok := errors.AsType[*usageError](err); ok {
 		fmt.Fprintf(p.Stderr, "Run '%s --help' for how it is used.\n", cmd.CommandPath())
 		return exitUsage
@@ -177,13 +181,15 @@ func settingFlags(cmd *cobra.Command, variables ...string) func() map[string]str
 	}
 }
 
-// newLogger writes records to a stream in the format of the settings.
-func newLogger(cfg config.Config, w io.Writer) *slog.Logger {
+// newLogger writes records to standard error in the format of the settings, without
+// the secrets of the environment.
+func (p Process) newLogger(cfg config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel}
-	if cfg.LogFormat == config.LogText || cfg.LogFormat == "" && onTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, options))
+	var handler slog.Handler = slog.NewJSONHandler(p.Stderr, options)
+	if cfg.LogFormat == config.LogText || cfg.LogFormat == "" && onTerminal(p.Stderr) {
+		handler = slog.NewTextHandler(p.Stderr, options)
 	}
-	return slog.New(slog.NewJSONHandler(w, options))
+	return slog.New(p.secrets.Handler(handler))
 }
 
 // table lines up columns on stdout.
@@ -199,7 +205,7 @@ func onTerminal(w any) bool {
 // server tells its operator would only be in the way here.
 func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(db *app.Database) error) (err error) {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelWarn)
-	db, err := app.OpenDatabase(ctx, cfg, newLogger(cfg, p.Stderr))
+	db, err := app.OpenDatabase(ctx, cfg, p.newLogger(cfg))
 	if err != nil {
 		return err
 	}
@@ -214,5 +220,5 @@ func (p Process) withDatabase(ctx context.Context, cfg config.Config, work func(
 // withAsyncParts opens what is behind asynchronous orders for one piece of work.
 func (p Process) withAsyncParts(ctx context.Context, cfg config.Config, work func(a *app.AsyncParts) error) error {
 	cfg.LogLevel = max(cfg.LogLevel, slog.LevelError)
-	return app.WithAsyncParts(ctx, cfg, newLogger(cfg, p.Stderr), work)
+	return app.WithAsyncParts(ctx, cfg, p.newLogger(cfg), work)
 }

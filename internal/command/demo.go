@@ -95,7 +95,7 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	if s.tokens, err = app.Tokens(ctx, cfg); err != nil {
 		return err
 	}
-	instance, err := app.Start(ctx, cfg, newLogger(cfg, p.Stderr))
+	instance, err := app.Start(ctx, cfg, p.newLogger(cfg))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (p Process) serveOn(cmd *cobra.Command) {
 
 // serve runs an instance until ctx ends or the instance fails.
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
-	log := newLogger(cfg, p.Stderr)
+	log := p.newLogger(cfg)
 	app.LogRedis(log)
 	instance, err := app.Start(ctx, cfg, log)
 	if err != nil {
