@@ -133,6 +133,7 @@ func TestWrongValues(t *testing.T) {
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 		"REDIS_URL=127.0.0.1:6379", "REDIS_URL=http://a", "REDIS_URL=redis://a:1/zero", "REDIS_URL=redis://",
+		"REDIS_URL=redis://:12/ss@a:1", "REDIS_URL=redis://:12?ss@a:1", "NATS_URL=nats://user:12/ss@a:4222", "NATS_URL=nats://user:12#ss@a:4222",
 		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=", "JWT_JWKS_URL=!=keys",
 		"JWT_JWKS_URL=a=http://shop.example/keys", "JWT_JWKS_URL=a=ftp://b/keys", "JWT_JWKS_URL=a=https:///keys",
 		"JWT_JWKS_URL=a=https://user:hunter2@b/keys", "JWT_JWKS_URL=a=https://b,a!=https://c", "JWT_JWKS_URL=a=b,,c=d", "JWT_JWKS_URL=a=file://b/c",
@@ -327,7 +328,7 @@ func TestJWTSecrets(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		secret[1:], "1=" + secret[1:], "2=" + secret + ",1=x", "2=" + secret + ",2=" + other,
+		secret[1:], "1=" + secret[1:], strings.Repeat("x", 64), "1=" + strings.Repeat("ab", 32), "2=" + secret + ",1=" + strings.Repeat("0", 32), "2=" + secret + ",1=x", "2=" + secret + ",2=" + other,
 		"2=" + secret + "," + other, "c2hvcnQ=", "1=", ",", "2=" + secret + ",",
 	} {
 		_, message := refused(t, "SECKILL_JWT_SECRET="+text)
@@ -360,6 +361,9 @@ func TestSecretsFromFiles(t *testing.T) {
 		if variables, message := refused(t, environ...); !slices.Equal(variables, []string{"SECKILL_JWT_SECRET_FILE"}) {
 			t.Errorf("%s: %s", name, message)
 		}
+	}
+	if _, message := refused(t, "SECKILL_JWT_SECRET_FILE="+secret); strings.Contains(message, secret) {
+		t.Errorf("a secret in the place of its file's name is shown: %s", message)
 	}
 	_, message := refused(t, "SECKILL_REDIS_URL=redis://a:1", "SECKILL_REDIS_URL_FILE="+missing)
 	if !strings.Contains(message, "set one of them") {

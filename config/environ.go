@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -94,6 +96,10 @@ func (r *reader) lookUp(s setting) origin {
 // part of it.
 func readFile(name string) (string, error) {
 	file, err := os.Open(name) //nolint:gosec // the operator names the file
+	if cause, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(name) {
+		// Whoever put the secret itself here must not read it in a log.
+		return "", fmt.Errorf("names no file that can be read: %w (a path that does not begin with / is not shown)", cause.Err)
+	}
 	if err != nil {
 		return "", err // names the file
 	}

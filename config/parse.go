@@ -207,10 +207,17 @@ func dsn(text string) (string, error) {
 	return text, nil
 }
 
+// splitPassword tells of a URL whose password ends its host for the parser, which
+// would connect to a piece of it.
+const splitPassword = "has a password with a /, a ? or a #, which must be written as %2F, %3F or %23"
+
 func redisURL(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
 		return "", errors.New("is not a URL such as redis://host:6379/0 (or rediss:// for TLS)")
+	}
+	if u.User == nil && strings.Contains(text, "@") {
+		return "", errors.New(splitPassword)
 	}
 	if number := strings.Trim(u.Path, "/"); number != "" {
 		if _, err := strconv.ParseUint(number, 10, 16); err != nil {
@@ -227,6 +234,9 @@ func natsURLs(text string) (string, error) {
 		u, err := url.Parse(part)
 		if err != nil || u.Hostname() == "" || u.Scheme != "nats" && u.Scheme != "tls" {
 			return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
+		}
+		if u.User == nil && strings.Contains(part, "@") {
+			return "", errors.New(splitPassword)
 		}
 		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
 			return "", errors.New("names a port that is not from 1 to 65535")

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -189,26 +187,28 @@ func checkTitle(title *string) error {
 	switch {
 	case title == nil:
 		return nil
-	case strings.TrimSpace(*title) == "":
+	case isBlank(*title):
 		return Invalid("body.title", "must not be blank")
 	case utf8.RuneCountInString(*title) > maxTitle:
 		return Invalid("body.title", "The title must have 1 to %d characters and not be blank.", maxTitle)
-	case strings.ContainsFunc(*title, unicode.IsControl):
-		return Invalid("body.title", "must not have control characters")
+	}
+	if r, at, found := invisible(*title, ""); found {
+		return Invalid("body.title", "must not have control or invisible characters (%U at position %d)", r, at)
 	}
 	return nil
 }
 
 // checkDescription lets a text have lines and tabs.
 func checkDescription(text *string) error {
-	forbidden := func(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' }
 	switch {
 	case text == nil:
 		return nil
 	case utf8.RuneCountInString(*text) > maxDescription:
 		return Invalid("body.description", "The description must have at most %d characters.", maxDescription)
-	case strings.ContainsFunc(*text, forbidden):
-		return Invalid("body.description", "must not have control characters other than tabs and line breaks")
+	}
+	if r, at, found := invisible(*text, "\t\n\r"); found {
+		return Invalid("body.description",
+			"must not have control or invisible characters other than tabs and line breaks (%U at position %d)", r, at)
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/redact"
 )
 
 const (
@@ -101,7 +103,7 @@ func handlers(log *slog.Logger, lost func(error)) []nats.Option {
 		}),
 		nats.ReconnectHandler(func(conn *nats.Conn) {
 			last = ""
-			log.Info("the order queue is connected again", slog.String("server", conn.ConnectedUrlRedacted()))
+			log.Info("the order queue is connected again", slog.String("server", redact.Address(conn.ConnectedUrl())))
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if !again(err) {
@@ -124,18 +126,12 @@ func checkURLs(list string) error {
 	return nil
 }
 
-// address names the servers without their passwords.
+// address names the servers without their passwords and tokens.
 func address(o Options) string {
 	if o.InProcess != nil {
 		return "the embedded server"
 	}
-	var hosts []string
-	for text := range strings.SplitSeq(o.URL, ",") {
-		if u, err := url.Parse(strings.TrimSpace(text)); err == nil {
-			hosts = append(hosts, u.Host)
-		}
-	}
-	return strings.Join(hosts, ", ")
+	return redact.Addresses(o.URL)
 }
 
 // checkServer refuses a server that is too old or has no JetStream.

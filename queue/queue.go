@@ -28,6 +28,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/redact"
 	"seckill/model"
 )
 
@@ -138,7 +139,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 	if o.InProcess == nil {
 		q.log.WarnContext(ctx, "the order queue is on an external server, whose sync_interval no client can see: "+
 			"unless it is \"always\", orders that were accepted are lost when that machine dies",
-			slog.String("server", q.conn.ConnectedUrlRedacted()), slog.String("version", q.conn.ConnectedServerVersion()))
+			slog.String("server", redact.Address(q.conn.ConnectedUrl())), slog.String("version", q.conn.ConnectedServerVersion()))
 	}
 	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
-	"seckill/handler"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
@@ -70,13 +69,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	i.ops, err = i.listen(ctx, listenerOptions{
-		name: "operations", address: cfg.OpsAddr, handler: handler.NewOperations(i.registry), patience: opsPatience,
-		guard: conns.New(conns.Options{
-			Name: "operations", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: log,
-		}),
-	})
-	if err != nil {
+	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listenerOptions{
@@ -106,7 +99,7 @@ func (i *Instance) claimDataDir() error {
 	if !i.cfg.Embedded() && !i.cfg.EmbeddedQueue() {
 		return nil
 	}
-	claim, err := embedded.ClaimDataDir(i.cfg.DataDir)
+	claim, err := embedded.ClaimDataDir(i.cfg.DataDir, i.log)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestEmbeddedAsync(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := serve(t, "--data-dir", dir, "--order-mode", "async")
 	lines, base := first.curls(t)
-	if got := pasted(t, lines...); strings.Count(got, `"status":"`) != 2 || !strings.Contains(got, `"user_id":"alice"`) {
+	if got := pasted(t, lines...); strings.Count(got, `"status":"`) != 2 || !strings.Contains(got, `"user_id":"1"`) {
 		t.Errorf("pasted: %s", got)
 	}
 	if !strings.Contains(first.stdout.String(), filepath.Join(dir, "nats")) {

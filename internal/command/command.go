@@ -16,6 +16,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
+	"seckill/internal/embedded"
 	"seckill/internal/failpoint"
 	"seckill/internal/redact"
 	"seckill/model"
@@ -43,6 +44,7 @@ type Process struct {
 // Run runs one command to its end, which ctx may bring nearer, and returns the
 // exit code.
 func Run(ctx context.Context, p Process) int {
+	embedded.OwnFilesOnly()
 	p.Environ = failpoint.Without(p.Environ)
 	p.secrets = redact.New(config.Secrets(p.Environ)...)
 	root := newRoot(p) //nolint:contextcheck // cobra hands the context to the commands

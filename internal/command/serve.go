@@ -76,19 +76,18 @@ const (
 )
 
 // welcome tells the operator of an embedded server what it is, where it is, and how
-// to buy something at once.
+// to buy something at once. Tokens are printed for a person who looks, and for nobody
+// else: what is no terminal is a log, which others read and which is kept for longer
+// than a token should be.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
-	tokens, err := app.Tokens(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	admin, err := tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, welcomeToken)
-	if err != nil {
-		return err
-	}
-	buyer, err := tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, welcomeToken)
-	if err != nil {
-		return err
+	admin, buyer := "$ADMIN", "$BUYER"
+	tokens := strings.ReplaceAll(welcomeHowTokens, "{dir}", quoted(cfg.DataDir))
+	if onTerminal(p.Stdout) {
+		var err error
+		if admin, buyer, err = welcomeTokens(ctx, cfg); err != nil {
+			return err
+		}
+		tokens = ""
 	}
 	redis := "inside this process"
 	if cfg.RedisURL != "" {
@@ -106,13 +105,14 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	api := instance.BaseURL() + "/api/v1"
-	_, err = fmt.Fprint(p.Stdout, strings.NewReplacer(
+	_, err := fmt.Fprint(p.Stdout, strings.NewReplacer(
 		"{base}", instance.BaseURL(),
 		"{ops}", instance.OpsURL(),
 		"{api}", api,
 		"{file}", embedded.SQLiteFile(cfg.DataDir),
 		"{redis}", redis,
 		"{orders}", orders,
+		"{tokens}", tokens,
 		"{admin}", admin,
 		"{buyer}", buyer,
 		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
@@ -124,6 +124,28 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 	return nil
 }
 
+// welcomeTokens makes tokens of an administrator and of a buyer.
+func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string, err error) {
+	tokens, err := app.Tokens(ctx, cfg)
+	if err != nil {
+		return "", "", err
+	}
+	if admin, err = tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, welcomeToken); err != nil {
+		return "", "", err
+	}
+	buyer, err = tokens.Issue(token.Claims{Subject: "alice", Role: model.RoleUser}, welcomeToken)
+	return admin, buyer, err
+}
+
+// quoted writes a text for a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
+
+// welcomeHowTokens makes the tokens where none are printed. A secret in the server's
+// environment must be in the shell's too.
+const welcomeHowTokens = `ADMIN=$(seckill token --data-dir {dir} --users 1 --role admin)
+BUYER=$(seckill token --data-dir {dir} --users 1)
+`
+
 const welcomeText = `
   seckill is running, embedded: for trying out, not for real sales.
 
@@ -133,11 +155,11 @@ const welcomeText = `
     Redis        {redis}
     orders       {orders}
 
-  Put 100 vouchers up, buy one as "alice", and look at her order (paste line by line, or all three):
+  Put 100 vouchers up, buy one, and look at the order (paste line by line, or all at once):
 
-VOUCHER=$(curl -sS {api}/admin/vouchers -H 'Authorization: Bearer {admin}' -H 'Content-Type: application/json' -d '{"title":"Coffee for two","price":1000,"face_value":2500,"stock":100,"begin_at":"{begin}","end_at":"{end}"}' | grep -o '"id":"[^"]*' | cut -d'"' -f4)
-curl -sS -X POST {api}/vouchers/$VOUCHER/seckill -H 'Authorization: Bearer {buyer}'
-curl -sS "{api}/orders?voucher_id=$VOUCHER" -H 'Authorization: Bearer {buyer}'
+{tokens}VOUCHER=$(curl -sS {api}/admin/vouchers -H "Authorization: Bearer {admin}" -H 'Content-Type: application/json' -d '{"title":"Coffee for two","price":1000,"face_value":2500,"stock":100,"begin_at":"{begin}","end_at":"{end}"}' | grep -o '"id":"[^"]*' | cut -d'"' -f4)
+curl -sS -X POST {api}/vouchers/$VOUCHER/seckill -H "Authorization: Bearer {buyer}"
+curl -sS "{api}/orders?voucher_id=$VOUCHER" -H "Authorization: Bearer {buyer}"
 
   More buyers: seckill token --users 10. A whole sale: seckill demo. For real sales set SECKILL_DATABASE_DSN,
   SECKILL_REDIS_URL and SECKILL_JWT_SECRET; seckill config lists all settings. Stop with Ctrl-C.

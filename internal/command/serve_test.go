@@ -4,15 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -104,7 +108,8 @@ func pasted(t *testing.T, lines ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euc", strings.Join(lines, "\n"))
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	// The program is called by its name, as where it is installed.
+	cmd.Env = []string{"PATH=" + filepath.Dir(testserver.Program(t)) + ":" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -115,8 +120,8 @@ func pasted(t *testing.T, lines ...string) string {
 // curls are the lines of the welcome to paste, and where the server is.
 func (s *server) curls(t *testing.T) (lines []string, base string) {
 	t.Helper()
-	lines = regexp.MustCompile(`(?m)^(?:VOUCHER=|curl ).*$`).FindAllString(s.stdout.String(), -1)
-	if len(lines) != 3 {
+	lines = regexp.MustCompile(`(?m)^(?:ADMIN=|BUYER=|VOUCHER=|curl ).*$`).FindAllString(s.stdout.String(), -1)
+	if len(lines) != 5 {
 		t.Fatalf("%d lines to paste: %q", len(lines), lines)
 	}
 	return lines, regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(s.stdout.String())
@@ -141,7 +146,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if err := json.Unmarshal([]byte(answers[1]), &page); err != nil {
 		t.Fatalf("%v: %s", err, answers[1])
 	}
-	if order.Status != model.OrderUnpaid || order.UserID != "alice" || len(page.Items) != 1 || page.Items[0].ID != order.ID {
+	if order.Status != model.OrderUnpaid || order.UserID != "1" || len(page.Items) != 1 || page.Items[0].ID != order.ID {
 		t.Errorf("bought %+v, listed %+v", order, page)
 	}
 	if got := call(t, in(dir), "", "serve", "--http-addr", "127.0.0.1:0", "--ops-addr", "127.0.0.1:0"); got.code != exitError ||
@@ -155,11 +160,65 @@ func TestEmbeddedServer(t *testing.T) {
 
 	second := serve(t, "serve", "--data-dir", dir)
 	_, moved := second.curls(t)
-	again := pasted(t, "VOUCHER="+order.VoucherID, strings.ReplaceAll(lines[2], base, moved))
+	again := pasted(t, lines[1], "VOUCHER="+order.VoucherID, strings.ReplaceAll(lines[4], base, moved))
 	if !strings.Contains(again, order.ID) {
 		t.Errorf("after a restart: %s", again)
 	}
 	testserver.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
+}
+
+// A token in a log would be an administrator for whoever reads the log. A person at a
+// terminal gets one.
+func TestTokensAreForTheTerminal(t *testing.T) {
+	t.Parallel()
+	token := regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+`)
+	s := serve(t)
+	if found := token.FindString(s.stdout.String() + s.stderr.String()); found != "" {
+		t.Errorf("a log holds the token %s", found)
+	}
+
+	terminal, seen := terminal(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan int)
+	go func() {
+		done <- Run(ctx, Process{
+			Environ: append(in(t.TempDir()), "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0"),
+			Args:    []string{"serve"}, Stdin: strings.NewReader(""), Stdout: terminal, Stderr: t.Output(),
+		})
+	}()
+	testserver.Eventually(t, "a person sees the welcome", func() bool {
+		return strings.Contains(seen.String(), "Stop with Ctrl-C")
+	})
+	if found := token.FindAllString(seen.String(), -1); len(found) != 3 {
+		t.Errorf("%d tokens on the terminal, want one in each of three lines:\n%s", len(found), seen)
+	}
+	stop()
+	<-done
+}
+
+// terminal opens a pseudo-terminal: what is written to it is seen.
+func terminal(t *testing.T) (*os.File, *watched) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	testserver.Must(t, err)
+	fd := int(person.Fd())
+	testserver.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	testserver.Must(t, err)
+	program, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	testserver.Must(t, err)
+	seen := &watched{more: make(chan struct{}, 1)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(seen, person) // ends with an error when the program has closed its side
+	}()
+	t.Cleanup(func() {
+		_ = program.Close()
+		<-read
+		_ = person.Close()
+	})
+	return program, seen
 }
 
 func TestServeWithoutSettingsUsesData(t *testing.T) {

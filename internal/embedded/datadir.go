@@ -7,12 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
+)
+
+// What a data directory holds, beside the secret that signs tokens.
+const (
+	databaseFile = "seckill.db" // and SQLite's files beside it, whose names begin so
+	queueDir     = "nats"
+	claimFile    = "serve.lock"
 )
 
 // DataDir is a data directory that this process alone serves from.
@@ -25,12 +33,14 @@ type DataDir struct {
 // process from opening it until Close or the end of this process: two servers
 // on one SQLite file, each with a Redis of its own, would not exclude each
 // other's buyers. Reading and changing the database from another command
-// (`audit`, `admin create`) needs no DataDir.
-func ClaimDataDir(path string) (*DataDir, error) {
+// (`audit`, `admin create`) needs no DataDir. What other users of the machine could
+// read in it they cannot any more, and log says so.
+func ClaimDataDir(path string, log *slog.Logger) (*DataDir, error) {
 	if err := MakeDir(path); err != nil {
 		return nil, err
 	}
-	guard := flock.New(filepath.Join(path, "serve.lock"), flock.SetPermissions(0o600))
+	tighten(path, log)
+	guard := flock.New(filepath.Join(path, claimFile), flock.SetPermissions(0o600))
 	locked, err := guard.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the data directory %s: %w", path, err)
@@ -51,12 +61,12 @@ func (d *DataDir) Close() error {
 }
 
 // SQLiteFile is where the embedded database of a data directory lies.
-func SQLiteFile(dir string) string { return filepath.Join(dir, "seckill.db") }
+func SQLiteFile(dir string) string { return filepath.Join(dir, databaseFile) }
 
 // MakeDir makes a directory that no other user of the machine may read: it holds
 // password hashes and the secret that makes administrators.
 func MakeDir(path string) error {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(path, private); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
 	return nil

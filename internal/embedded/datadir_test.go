@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,19 +9,20 @@ import (
 	"testing"
 
 	"seckill/internal/embedded"
+	"seckill/internal/testserver"
 )
 
 func TestOneServerPerDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data")
-	first, err := embedded.ClaimDataDir(dir)
+	first, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
-	if _, err := embedded.ClaimDataDir(dir); err == nil || !strings.Contains(err.Error(), dir) {
+	if _, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a second server: %v; want a refusal that names the directory", err)
 	}
 	for range 2 {
@@ -28,7 +30,7 @@ func TestOneServerPerDataDir(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again, err := embedded.ClaimDataDir(dir)
+	again, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("after the first ended: %v", err)
 	}
@@ -84,5 +86,55 @@ func TestDamagedSecretIsRefusedAndNotReplaced(t *testing.T) {
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "short\n" {
 		t.Errorf("the file now holds %q, %v", text, err)
+	}
+}
+
+// What an older version left open to everybody is closed, and the log says so. A
+// directory that others use too stays open to them.
+func TestReadableDataIsTightened(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		foreign string
+		want    os.FileMode
+		says    string
+	}{
+		"a directory of its own":    {"", 0o700, "from now on they cannot"},
+		"a directory of others too": {"notes.txt", 0o755, "files of others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			files := []string{"seckill.db", "seckill.db-wal", "jwt.secret", "nats/jetstream/messages/1.blk"}
+			for _, file := range append(files, test.foreign) {
+				if file == "" {
+					continue
+				}
+				testserver.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+				testserver.Must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
+				testserver.Must(t, os.Chmod(filepath.Join(dir, file), 0o644)) // whatever the umask is
+			}
+			testserver.Must(t, os.Chmod(dir, 0o755))
+			var log testserver.Log
+			for range 2 { // what is closed already is not reported again
+				claim, err := embedded.ClaimDataDir(dir, log.Logger())
+				testserver.Must(t, err)
+				testserver.Must(t, claim.Close())
+			}
+			want := map[string]os.FileMode{".": test.want, "nats/jetstream": 0o700}
+			for _, file := range files {
+				want[file] = 0o600
+			}
+			if test.foreign != "" {
+				want[test.foreign] = 0o644
+			}
+			for file, mode := range want {
+				if info, err := os.Stat(filepath.Join(dir, file)); err != nil || info.Mode().Perm() != mode {
+					t.Errorf("%s: %v, %v; want mode %o", file, info.Mode(), err, mode)
+				}
+			}
+			if strings.Count(log.String(), "from now on they cannot") != 1 || !log.Has(test.says) {
+				t.Errorf("the log says: %s", log.String())
+			}
+		})
 	}
 }

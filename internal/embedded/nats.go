@@ -37,11 +37,11 @@ type NATS struct {
 // directory. It has the messages that an earlier server stored there. It fails when
 // the directory cannot be used, or is in use.
 func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
-	store := filepath.Join(dir, "nats")
+	store := filepath.Join(dir, queueDir)
 	if err := usable(store); err != nil {
 		return nil, err
 	}
-	guard := flock.New(filepath.Join(store, "serve.lock"), flock.SetPermissions(0o600))
+	guard := flock.New(filepath.Join(store, claimFile), flock.SetPermissions(0o600))
 	locked, err := guard.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock the queue's directory %s: %w", store, err)

@@ -1,0 +1,317 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+// The secrets of a deployment, each unlike anything else and full of what URLs, DSNs and
+// quotation marks trip over.
+const (
+	mariadbSecret = `mdb:Q7/xw@Kv2?Zr#9Lt%41 Bn`
+	redisSecret   = `rds/Hy6@Pf3:Wd8?Mc%2F&Tg"5`
+	natsSecret    = `nts:Vu4/Sj1@Ea9#Xo7?Ri%40b`
+	natsToken     = `ntkGc5wJz8sNp2dYk6fLq3hTm`
+	lockSecret    = `lck@Bx7/Uo2:Fe5?Ya%3A9#Dw1`
+	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2`
+	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4`
+	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
+	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
+)
+
+func allSecrets() []string {
+	return []string{
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, userPassword,
+	}
+}
+
+// unseen demands that nothing of a secret is in a text: none of its pieces of eight bytes,
+// as they are, and none of its encodings.
+func unseen(t *testing.T, where, text string) {
+	t.Helper()
+	const piece = 8
+	for _, secret := range allSecrets() {
+		forms := []string{
+			url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("", secret).String()[1:], strings.Trim(fmt.Sprintf("%q", secret), `"`),
+			base64.StdEncoding.EncodeToString([]byte(secret))[:20], hex.EncodeToString([]byte(secret)),
+		}
+		for i := range len(secret) - piece + 1 {
+			forms = append(forms, secret[i:i+piece])
+		}
+		for _, form := range forms {
+			if strings.Contains(text, form) || strings.Contains(strings.ToLower(text), strings.ToLower(form)) {
+				at := strings.Index(strings.ToLower(text), strings.ToLower(form))
+				t.Errorf("%s shows %q of the secret %q: …%s…", where, form, secret[:3], text[max(0, at-100):min(len(text), at+len(form)+60)])
+				break
+			}
+		}
+	}
+}
+
+func redisLink(addr, password string) string {
+	return (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: addr, Path: "/0"}).String()
+}
+
+func natsLink(addr string, user *url.Userinfo) string {
+	return (&url.URL{Scheme: "nats", User: user, Host: addr}).String()
+}
+
+// guarded are settings with every secret there is, right for servers that ask for
+// them.
+func guarded(database, redis, nats string) settings {
+	return settings{
+		"SECKILL_DATABASE_DSN":    "app:" + mariadbSecret + "@tcp(" + database + ")/" + testserver.DefaultSchema,
+		"SECKILL_REDIS_URL":       redisLink(redis, redisSecret),
+		"SECKILL_NATS_URL":        natsLink(nats, url.UserPassword("app", natsSecret)),
+		"SECKILL_LOCK_REDIS_URLS": redisLink("127.0.0.1:1", lockSecret) + "," + redisLink("127.0.0.1:2", lockSecret),
+		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret,
+		"SECKILL_ORDER_MODE":      "async",
+		"SECKILL_LOG_LEVEL":       "debug",
+		"SECKILL_HTTP_ADDR":       "127.0.0.1:0",
+		"SECKILL_OPS_ADDR":        "127.0.0.1:0",
+	}
+}
+
+// ended runs the program to its end and returns all that it said.
+func ended(t *testing.T, s settings, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, testserver.Program(t), args...)
+	cmd.Env = s.environ()
+	out, _ := cmd.CombinedOutput() // most of the runs are to fail
+	if len(out) == 0 || ctx.Err() != nil {
+		t.Errorf("%q said %q: %v", args, out, ctx.Err())
+	}
+	return string(out)
+}
+
+// What does not start, or only looks, tells no secret: with servers that are not there,
+// with settings that cannot be read, and with help.
+func TestNoCommandTellsASecret(t *testing.T) {
+	t.Parallel()
+	whole := guarded("127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1")
+	for name, run := range map[string]struct {
+		args  string
+		more  settings
+		lacks bool // whether the run must fail at the settings
+	}{
+		"config":                     {"config", nil, false},
+		"help":                       {"--help", nil, false},
+		"help of serve":              {"serve --help", nil, false},
+		"the table":                  {"config --markdown", nil, false},
+		"no database":                {"serve", nil, false},
+		"no Redis":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no queue":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no migration":               {"migrate", nil, false},
+		"no audit":                   {"audit", nil, false},
+		"no lock":                    {"serve", settings{"SECKILL_LOCK_MODE": "multilock"}, true},
+		"webhooks":                   {"serve", settings{"SECKILL_WEBHOOK_SECRETS": webhookSecret}, true},
+		"a DSN without an address":   {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "/shop"}, false},
+		"a DSN without a name":       {"serve", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, false},
+		"the same, shown":            {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, false},
+		"a DSN that is a URL":        {"serve", settings{"SECKILL_DATABASE_DSN": "mysql://app:" + mariadbSecret + "@db/shop"}, true},
+		"a DSN with parameters":      {"config", settings{"SECKILL_DATABASE_DSN": "app:x@tcp(db:3306)/shop?password=" + natsToken + "&a=b/c"}, false},
+		"a Redis URL, not encoded":   {"serve", settings{"SECKILL_REDIS_URL": "redis://:" + redisSecret + "@127.0.0.1:1"}, true},
+		"a NATS URL, not encoded":    {"config", settings{"SECKILL_NATS_URL": "nats://app:" + natsSecret + "@127.0.0.1:1"}, true},
+		"a NATS token":               {"config", settings{"SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a NATS token, no server":    {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir(), "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a list of NATS servers":     {"config", settings{"SECKILL_NATS_URL": natsLink("a:1", url.UserPassword("app", natsSecret)) + ",nats://" + natsToken + "@b:1"}, false},
+		"keys mixed up":              {"serve", settings{"SECKILL_JWT_SECRET": "new=" + jwtSecret + "," + oldJWTSecret}, true},
+		"a secret for its file":      {"serve", settings{"SECKILL_JWT_SECRET": "", "SECKILL_JWT_SECRET_FILE": jwtSecret}, true},
+		"a secret for another one's": {"serve", settings{"SECKILL_ORDER_MODE": natsToken, "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := ended(t, whole.with(run.more), strings.Fields(run.args)...)
+			unseen(t, name, out)
+			if refused := strings.Contains(out, "the settings cannot be used"); refused != run.lacks {
+				t.Errorf("refused at the settings: %v, want %v: %s", refused, run.lacks, out)
+			}
+		})
+	}
+}
+
+// askForPasswords starts servers that refuse whoever has not the passwords.
+func askForPasswords(t *testing.T) (mariadb, cache, queue *testserver.Server) {
+	t.Helper()
+	mariadb = testserver.MariaDB(t)
+	onDatabase(t, mariadb, "CREATE USER 'app'@'%' IDENTIFIED BY '"+mariadbSecret+"'", "GRANT ALL ON "+testserver.DefaultSchema+".* TO 'app'@'%'")
+	cache = testserver.Redis(t)
+	onRedis(t, cache, "", "CONFIG", "SET", "requirepass", redisSecret)
+	queue = testserver.NATS(t, natsUser(natsSecret))
+	return mariadb, cache, queue
+}
+
+func natsUser(password string) string {
+	return fmt.Sprintf("authorization: {user: app, password: %q}", password)
+}
+
+func onDatabase(t *testing.T, server *testserver.Server, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("mysql", server.AdminDSN(""))
+	testserver.Must(t, err)
+	defer db.Close()
+	for _, statement := range statements {
+		_, err := db.ExecContext(t.Context(), statement)
+		testserver.Must(t, err)
+	}
+}
+
+func onRedis(t *testing.T, server *testserver.Server, password string, command ...any) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: password})
+	defer client.Close()
+	testserver.Must(t, client.Do(t.Context(), command...).Err())
+}
+
+// A server with the right passwords that become the wrong ones while it runs tells
+// none of them: neither in its log of every level, nor in an answer, nor when it is
+// made to print all its goroutines.
+func TestNoRunTellsASecret(t *testing.T) {
+	t.Parallel()
+	mariadb, cache, queue := askForPasswords(t)
+	for name, wrong := range map[string]settings{
+		"wrong password of MariaDB": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{
+			"SECKILL_DATABASE_DSN": "app:" + natsToken + "@tcp(" + mariadb.Addr() + ")/" + testserver.DefaultSchema,
+		}),
+		"wrong password of Redis": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{"SECKILL_REDIS_URL": redisLink(cache.Addr(), lockSecret)}),
+		"wrong token of NATS": guarded(mariadb.Addr(), cache.Addr(), queue.Addr()).with(settings{
+			"SECKILL_NATS_URL": natsLink(queue.Addr(), url.User(natsToken)),
+		}),
+	} {
+		out := ended(t, wrong, "serve")
+		unseen(t, name, out)
+		if strings.Contains(out, "the settings cannot be used") {
+			t.Errorf("%s: it was refused before it asked the server: %s", name, out)
+		}
+	}
+
+	p := prepare(t, testserver.Program(t), guarded(mariadb.Addr(), cache.Addr(), queue.Addr()))
+	var err error
+	p.tokens, err = token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill")
+	testserver.Must(t, err)
+	p.start(t)
+	p.awaitReady(t)
+	bearer := p.admin(t)
+	ask := func(round string) {
+		for _, call := range []struct {
+			method, url, token string
+			body               any
+		}{
+			{http.MethodGet, p.url + "/readyz", "", nil},
+			{http.MethodGet, p.ops + "/metrics", "", nil},
+			{http.MethodGet, p.ops + "/debug/pprof/cmdline", "", nil},
+			{http.MethodGet, p.ops + "/debug/pprof/goroutine?debug=2", "", nil},
+			{http.MethodGet, p.url + "/api/v1/openapi.json", "", nil},
+			{http.MethodGet, p.url + "/api/v1/admin/vouchers", bearer, nil},
+			{http.MethodGet, p.url + "/api/v1/orders", bearer + "x", nil},
+			{http.MethodPost, p.url + "/api/v1/admin/vouchers", bearer, "{"},
+			{http.MethodPost, p.url + "/api/v1/auth/register", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": "nobody", "password": userPassword}},
+			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": userPassword}},
+		} {
+			got, err := send(p.client, call.method, call.url, call.token, call.body)
+			if err != nil {
+				t.Errorf("%s: %s: %v", round, call.url, err)
+				continue
+			}
+			header := &bytes.Buffer{}
+			_ = got.header.Write(header)
+			text := header.String() + string(got.body)
+			unseen(t, round+": "+call.url, text)
+			if strings.Contains(text, bearer) {
+				t.Errorf("%s: %s shows the token of the request", round, call.url)
+			}
+		}
+	}
+	ask("with the right passwords")
+
+	onDatabase(t, mariadb, "ALTER USER 'app'@'%' IDENTIFIED BY 'changed by its operator'", "KILL USER app")
+	onRedis(t, cache, redisSecret, "CONFIG", "SET", "requirepass", "changed by its operator")
+	onRedis(t, cache, "changed by its operator", "CLIENT", "KILL", "TYPE", "normal")
+	queue.ReloadNATS(natsUser("changed by its operator"))
+	until(t, 30*time.Second, "it is not ready", func() bool {
+		got, err := send(p.client, http.MethodGet, p.url+"/readyz", "", nil)
+		return err == nil && strings.Count(string(got.body), "cannot be reached")+strings.Count(string(got.body), "does not answer") >= 2
+	})
+	ask("with the wrong passwords")
+
+	testserver.Must(t, p.cmd.Process.Signal(syscall.SIGQUIT)) // the runtime prints all goroutines, as after a panic
+	<-p.exited
+	said := p.output.String()
+	unseen(t, "the log", said)
+	for _, want := range []string{"not ready", "goroutine "} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the log lacks %q: %s", want, tail(said, 20))
+		}
+	}
+	if strings.Contains(said, bearer) || strings.Contains(said, bearer[:40]) {
+		t.Error("the log shows a token")
+	}
+}
+
+// An embedded server tells neither its generated secret nor a token, and nobody else
+// may read what it keeps.
+func TestEmbeddedFilesAreTheOwners(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	p := prepare(t, testserver.Program(t), settings{"SECKILL_DATA_DIR": dir, "SECKILL_ORDER_MODE": "async", "SECKILL_LOG_LEVEL": "debug"})
+	p.start(t)
+	p.awaitReady(t)
+	made, err := os.ReadFile(filepath.Join(dir, "jwt.secret"))
+	testserver.Must(t, err)
+	generated := strings.TrimSpace(string(made))
+	if p.tokens, err = token.New([]token.Key{{ID: "1", Secret: generated}}, "seckill", "seckill"); err != nil {
+		t.Fatal(err)
+	}
+	voucher := p.onSale(t, 3)
+	if got := p.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", p.token(t, p.user(1), model.RoleUser), nil); got.status != http.StatusAccepted {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	files := 0
+	testserver.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return nil // a file that is gone by now
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return nil
+		}
+		files++
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, info.Mode())
+		}
+		return nil
+	}))
+	if files < 10 {
+		t.Errorf("%d files were looked at; the database and the queue have more", files)
+	}
+	said := p.output.String()
+	if strings.Contains(said, generated) || strings.Contains(said, "eyJ") {
+		t.Errorf("it tells its secret or a token: %s", said)
+	}
+	if !strings.Contains(said, "seckill token") {
+		t.Errorf("it does not say how to get a token: %s", said)
+	}
+}

@@ -1,0 +1,96 @@
+package model
+
+import (
+	"strings"
+	"unicode"
+)
+
+// A voucher's texts are read by people, in lists beside those of others. What cannot be
+// seen has no place in them: two titles that look the same are the same, no text turns
+// the line that it stands in around, and none carries a message that only machines
+// read. (Unicode Technical Report 36, Unicode Security Considerations; the characters
+// are those of its category Cf and of the property Default_Ignorable_Code_Point.)
+//
+// Three kinds of them are a part of how people write, and are allowed where they are:
+//   - The zero-width joiner and non-joiner inside a word of a script that joins its
+//     letters: Persian and the languages of India need them.
+//   - The joiner between two pictures, which makes one emoji of them.
+//   - One variation selector behind a sign or a digit, which makes it an emoji or a text.
+//
+// The signs of Arabic that stand before a number are category Cf and visible: allowed.
+// Refused, though harmless in themselves, are soft hyphens, the marks of direction (a
+// text that is shown with dir="auto" needs none), the flags made of tag characters
+// (England, Scotland, Wales) and the variants of single Chinese characters.
+
+const (
+	nonJoiner    = '\u200c'
+	joiner       = '\u200d'
+	textSelector = '\ufe0e'
+	emojiStyle   = '\ufe0f'
+	brailleBlank = '\u2800' // a symbol for Unicode, and empty
+)
+
+// isBlank reports whether nothing of a text can be seen.
+func isBlank(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r != brailleBlank && !hidden(r) && unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S, unicode.Co)
+	})
+}
+
+// invisible finds the first character of a text that nobody sees where it stands, and
+// its position, which begins at 1. Those of allowed do not count.
+func invisible(text, allowed string) (r rune, position int, found bool) {
+	runes := []rune(text)
+	for i, r := range runes {
+		if !hidden(r) || strings.ContainsRune(allowed, r) {
+			continue
+		}
+		if i > 0 && writes(runes[i-1], r, runes[i+1:]) {
+			continue
+		}
+		return r, i + 1, true
+	}
+	return 0, 0, false
+}
+
+// hidden reports whether a character has no shape of its own.
+func hidden(r rune) bool {
+	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point, unicode.Noncharacter_Code_Point) &&
+		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+}
+
+// writes reports whether a hidden character changes how its neighbours look.
+func writes(before, r rune, after []rune) bool {
+	switch r {
+	case textSelector, emojiStyle:
+		return unicode.In(before, unicode.S, unicode.N, unicode.P) || before == 'ℹ'
+	case joiner:
+		return len(after) > 0 && (endsPicture(before) && picture(after[0]) || joins(before) && joins(after[0]))
+	case nonJoiner: // a suffix follows foreign words and numbers too
+		return len(after) > 0 && (joins(before) && inWord(after[0]) || inWord(before) && joins(after[0]))
+	}
+	return false
+}
+
+// picture reports whether a character is one, or an arrow that emoji are joined with.
+func picture(r rune) bool { return unicode.Is(unicode.So, r) || r == '↔' || r == '↕' }
+
+// endsPicture reports whether a character ends a picture: itself, its colour of skin,
+// or the mark that makes it an emoji.
+func endsPicture(r rune) bool {
+	return picture(r) || r == emojiStyle || r >= '\U0001f3fb' && r <= '\U0001f3ff'
+}
+
+// inWord reports whether a character can stand in a word.
+func inWord(r rune) bool { return unicode.In(r, unicode.L, unicode.M, unicode.N) }
+
+// joins reports whether a letter, or a mark on one, is of a script in which the joiners
+// mean something.
+func joins(r rune) bool {
+	return unicode.In(r, unicode.L, unicode.M) && unicode.In(r,
+		unicode.Arabic, unicode.Syriac, unicode.Mandaic, unicode.Mongolian, unicode.Nko, unicode.Manichaean,
+		unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil,
+		unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
+		unicode.Tibetan)
+}
