@@ -101,6 +101,22 @@ lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
 fmt: $(BIN)/golangci-lint ## format (gofumpt and goimports, as lint demands it)
 	$(BIN)/golangci-lint fmt $(PKG)
 
+.PHONY: vuln
+vuln: $(BIN)/govulncheck ## known vulnerabilities in what the program calls (VULN_OFFLINE=skip, VULN_DB=)
+	@deployments/tools/vuln $(BIN)/govulncheck $(PKG)
+
+.PHONY: sbom
+sbom: build $(BIN)/components ## what the program is made of, in CycloneDX: bin/seckill.cdx.json
+	$(BIN)/components -binary $(BIN)/seckill -sbom $(BIN)/seckill.cdx.json
+
+.PHONY: notice
+notice: build $(BIN)/components ## write NOTICE: the licences of what the program is made of
+	$(BIN)/components -binary $(BIN)/seckill -notice NOTICE
+
+.PHONY: pin
+pin: ## pin the images of deployments/ to the digests that their tags have now (needs docker)
+	deployments/pin
+
 .PHONY: load
 load: build $(BIN)/k6 ## load test of the running server at BASE_URL (RATE=1000 DURATION=20 STOCK=5000)
 	deployments/k6/run
@@ -125,6 +141,14 @@ clean: ## remove what was built
 # Tools have a module of their own, deployments/tools, so that their requirements stay out of the service's.
 $(BIN)/golangci-lint: deployments/tools/go.mod deployments/tools/go.sum
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(BIN)/govulncheck: deployments/tools/go.mod deployments/tools/go.sum
+	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install golang.org/x/vuln/cmd/govulncheck
+	@touch $@
+
+$(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments/tools/components/main.go
+	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install ./components
 	@touch $@
 
 # k6 is a program to run beside the service, not a part of its build: the one version is pinned here.

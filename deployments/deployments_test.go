@@ -3,18 +3,27 @@
 package deployments
 
 import (
+	"context"
+	"encoding/json"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	nats "github.com/nats-io/nats-server/v2/server"
+	client "github.com/nats-io/nats.go"
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/queue"
 )
 
 // composition is the part of docker-compose.yml that is looked at.
@@ -26,7 +35,18 @@ type composition struct {
 }
 
 type service struct {
-	Image       string
+	Image string
+	Build struct {
+		Inline string `yaml:"dockerfile_inline"`
+	}
+	User        string
+	ReadOnly    bool     `yaml:"read_only"`
+	CapDrop     []string `yaml:"cap_drop"`
+	CapAdd      []string `yaml:"cap_add"`
+	Privileged  bool
+	SecurityOpt []string `yaml:"security_opt"`
+	MemLimit    string   `yaml:"mem_limit"`
+	PidsLimit   int      `yaml:"pids_limit"`
 	Profiles    []string
 	Ports       []string
 	Environment map[string]string
@@ -123,6 +143,152 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 	}
 }
 
+// Whoever breaks out of a program is nobody, can change nothing that stays, and cannot take the machine's memory.
+func TestContainersAreConfined(t *testing.T) {
+	t.Parallel()
+	for name, s := range compose(t).Services {
+		user, _, _ := strings.Cut(s.User, ":")
+		if id, err := strconv.Atoi(user); err != nil || id == 0 {
+			t.Errorf("%s runs as the user %q; want a number that is not root's", name, s.User)
+		}
+		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0 || s.Privileged ||
+			!slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s is not confined: %+v", name, s)
+		}
+		if s.MemLimit == "" || s.PidsLimit == 0 {
+			t.Errorf("%s may take memory %q and %d processes; want a limit of both", name, s.MemLimit, s.PidsLimit)
+		}
+	}
+}
+
+// Every error of nginx's own that a location answers is a problem document with a code of the API.
+func TestProxyAnswersInProblems(t *testing.T) {
+	t.Parallel()
+	nginx := read(t, "nginx.conf")
+	answers := regexp.MustCompile(`return (\d+) '(\{.*\})\\n';`).FindAllStringSubmatch(nginx, -1)
+	if len(answers) != 4 || strings.Count(nginx, "include /etc/nginx/problem.conf;") != len(answers) {
+		t.Errorf("%d answers, and problem.conf in %d places; want both in 4", len(answers), strings.Count(nginx, "include /etc/nginx/problem.conf;"))
+	}
+	for _, answer := range answers {
+		var problem struct {
+			Type, Title, Detail, Code string
+			Status                    int
+		}
+		if err := json.Unmarshal([]byte(answer[2]), &problem); err != nil {
+			t.Errorf("%s: %v", answer[2], err)
+		}
+		codes := []model.Code{model.CodeValidation, model.CodePayloadTooLarge, model.CodeRateLimited, model.CodeUnavailable}
+		if strconv.Itoa(problem.Status) != answer[1] || !slices.Contains(codes, model.Code(problem.Code)) || problem.Title == "" ||
+			problem.Detail == "" || problem.Type != "/problems/"+strings.ReplaceAll(strings.ToLower(problem.Code), "_", "-") {
+			t.Errorf("%s is no problem of the API: %+v", answer[2], problem)
+		}
+	}
+	if !strings.Contains(read(t, "problem.conf"), "default_type application/problem+json;") {
+		t.Error("problem.conf does not set the type of a problem document")
+	}
+}
+
+// natsForRoles runs the NATS of the compose file in this process: its files, where its container has them.
+func natsForRoles(t *testing.T) (url func(role string) string) {
+	t.Helper()
+	made, container := secrets(t), t.TempDir()
+	for name, text := range map[string]string{
+		"etc/nats/nats.conf":         read(t, "nats.conf"),
+		"etc/nats/nats-users.conf":   read(t, "nats-users.conf"),
+		"run/secrets/nats_passwords": read(t, filepath.Join(made, "nats_passwords")),
+	} {
+		path := filepath.Join(container, name)
+		testserver.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testserver.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	options, err := nats.ProcessConfigFile(filepath.Join(container, "etc/nats/nats-users.conf"))
+	testserver.Must(t, err)
+	options.Host, options.Port, options.HTTPPort, options.StoreDir = "127.0.0.1", -1, 0, t.TempDir()
+	options.NoLog, options.NoSigs = true, true
+	server, err := nats.NewServer(options)
+	testserver.Must(t, err)
+	server.Start()
+	t.Cleanup(func() {
+		server.Shutdown()
+		server.WaitForShutdown()
+	})
+	if !server.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the server does not start")
+	}
+	return func(role string) string {
+		if role == "" {
+			return server.ClientURL()
+		}
+		return strings.Replace(strings.TrimSpace(read(t, filepath.Join(made, "nats_"+role+"_url"))), "nats:4222", strings.TrimPrefix(server.ClientURL(), "nats://"), 1)
+	}
+}
+
+// An instance that faces the public can put orders in and never take one out, and nobody gets in without a
+// password.
+func TestNATSKnowsTheRoles(t *testing.T) {
+	t.Parallel()
+	url := natsForRoles(t)
+	open := func(role string) (*queue.Queue, error) {
+		return queue.Open(t.Context(), queue.Options{URL: url(role), Deployment: "d", Log: slog.New(slog.DiscardHandler)})
+	}
+	if q, err := open(""); err == nil {
+		q.Close(t.Context())
+		t.Error("the server lets in who has no password")
+	}
+	api, err := open("api") // makes the streams, as the first instance does
+	testserver.Must(t, err)
+	defer api.Close(t.Context())
+	worker, err := open("worker")
+	testserver.Must(t, err)
+	defer worker.Close(t.Context())
+	order := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1", Currency: "CNY", CreatedAt: time.Now()}, Epoch: 1}
+	testserver.Must(t, api.Publish(t.Context(), []model.Reservation{order}))
+	if backlog, err := api.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
+		t.Errorf("the role api sees a backlog of %+v, %v; want one message", backlog, err)
+	}
+
+	conn, err := client.Connect(url("api"), client.Timeout(5*time.Second))
+	testserver.Must(t, err)
+	defer conn.Close()
+	for _, subject := range []string{
+		"$JS.API.STREAM.DELETE.SECKILL_ORDERS_D", "$JS.API.STREAM.PURGE.SECKILL_ORDERS_D", "$JS.API.STREAM.MSG.DELETE.SECKILL_ORDERS_D",
+		"$JS.API.CONSUMER.MSG.NEXT.SECKILL_ORDERS_D.worker", "$JS.API.CONSUMER.DELETE.SECKILL_ORDERS_D.worker",
+	} {
+		if answer, err := conn.Request(subject, []byte(`{"seq":1}`), 500*time.Millisecond); err == nil {
+			t.Errorf("the role api may ask for %s: %s", subject, answer.Data)
+		}
+	}
+	if backlog, err := api.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
+		t.Errorf("after the attacks the backlog is %+v, %v; want one message", backlog, err)
+	}
+
+	got := make(chan model.Reservation, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	consumed := make(chan error, 1)
+	go func() {
+		consumed <- worker.Consume(ctx, func(_ context.Context, orders []model.Reservation) []error {
+			for _, order := range orders {
+				got <- order
+			}
+			return make([]error, len(orders))
+		}, queue.ConsumeOptions{})
+	}()
+	select {
+	case order := <-got:
+		if order.ID != "o1" {
+			t.Errorf("the worker got %+v", order)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the worker got nothing")
+	}
+	testserver.Eventually(t, "the order is out of the queue", func() bool {
+		backlog, err := worker.Backlog(t.Context())
+		return err == nil && backlog.Messages == 0
+	})
+	stop()
+	<-consumed
+}
+
 // interpolated is the environment of an instance as compose would pass it, with an env file's values and
 // the secrets at another place.
 func interpolated(t *testing.T, s service, envFile, secrets string) []string {
@@ -172,7 +338,7 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 	} {
 		cfg, err := config.Load(interpolated(t, c.Services[test.instance], test.envFile, made))
 		if err != nil || cfg.OrderMode != test.order || cfg.Role != test.role || cfg.LockMode != test.lock ||
-			(cfg.NATSURL == "") != (test.order == "sync") {
+			(cfg.NATSURL == "") != (test.order == "sync") || test.role != "all" && !strings.Contains(cfg.NATSURL, "//"+string(test.role)+":") {
 			t.Errorf("%s with %s: %v, order mode %q, role %q, lock mode %q, NATS %q",
 				test.instance, test.envFile, err, cfg.OrderMode, cfg.Role, cfg.LockMode, cfg.NATSURL)
 		}
@@ -204,7 +370,10 @@ func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 			t.Errorf("%s publishes %v past the proxy", instance, s.Ports)
 		}
 	}
-	for _, want := range []string{"proxy_set_header X-Forwarded-For $remote_addr;", "listen 8080 "} {
+	for _, want := range []string{
+		"proxy_set_header X-Forwarded-For $remote_addr;", `proxy_set_header X-Real-IP "";`, `proxy_set_header Forwarded "";`,
+		"listen 8080 ", "listen 8443 ssl ", "ssl_protocols TLSv1.2 TLSv1.3;", "Strict-Transport-Security", "limit_req zone=", "limit_conn ",
+	} {
 		if !strings.Contains(nginx, want) {
 			t.Errorf("nginx.conf lacks %q", want)
 		}
@@ -223,9 +392,10 @@ func TestEveryMessageIsFlushed(t *testing.T) {
 	if options.StoreDir != "/data" || options.Port != 4222 || options.HTTPPort != 8222 {
 		t.Errorf("nats.conf: store %s, ports %d and %d; the compose file means others", options.StoreDir, options.Port, options.HTTPPort)
 	}
-	image := compose(t).Services["nats"].Image
-	if !strings.HasPrefix(image, "nats:"+regexp.MustCompile(`^\d+\.\d+`).FindString(nats.VERSION)) {
-		t.Errorf("the image %s is another version than the embedded server, %s", image, nats.VERSION)
+	ours := compose(t).Services["nats"]
+	version := regexp.MustCompile(`^\d+\.\d+`).FindString(nats.VERSION)
+	if !strings.Contains(ours.Build.Inline, "FROM nats:"+version+"-") || ours.Image != "seckill-nats:"+version {
+		t.Errorf("the image %s (%s) is another version than the embedded server, %s", ours.Image, ours.Build.Inline, nats.VERSION)
 	}
 }
 

@@ -51,3 +51,8 @@ func TestUnknownSettingsAreFound(t *testing.T) {
 	wantOne(t, unknownSettings([]file{known, {path: "README.md", text: "set SECKILL_LOCK_MODE\nand SECKILL_LOCK_MOOD_FILE"}}), "README.md:2: SECKILL_LOCK_MOOD_FILE")
 	report(t, unknownSettings([]file{known, {path: "compose.yml", text: "SECKILL_LOCK_MODE_FILE: /run/secrets/mode"}}))
 }
+
+func TestStrangersAtTheTopAreFound(t *testing.T) {
+	t.Parallel()
+	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
+}

@@ -40,7 +40,9 @@ var importMap = map[string][]string{
 	helpers:      {"model"},
 	"lock":       {}, // a library: usable without us
 	"model":      {},
-	"config":     {helpers}, // internal/redact; .golangci.yml names it alone
+	// Programs of the build, in a module of their own.
+	"deployments": {},
+	"config":      {helpers}, // internal/redact; .golangci.yml names it alone
 }
 
 // libraries are the foreign modules of the layers that promise to need few; "" alone is the standard

@@ -25,6 +25,7 @@ var rules = []rule{
 	{"SQL and Lua open with a comment", silentScripts},
 	{"files stay small", longFiles},
 	{"only real settings are named", unknownSettings},
+	{"the top level is fixed", strayTop},
 }
 
 func TestRules(t *testing.T) {
@@ -201,6 +202,25 @@ func longFiles(files []file) []string {
 	for _, f := range goFiles(files) {
 		if count := strings.Count(f.text, "\n"); count > maxLines && !f.test() && !strings.Contains(f.text, "Longer than 600 lines because") {
 			found = append(found, fmt.Sprintf("%s: %d lines; split it, or say in it \"Longer than 600 lines because …\"", f.path, count))
+		}
+	}
+	return found
+}
+
+// top is what the top level holds, beside files whose names begin with a dot. Whoever looks for something finds it
+// by the map in README.md.
+var top = []string{
+	"LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
+	"config", "deployments", "handler", "internal", "lock", "model", "queue", "repository", "service",
+}
+
+// strayTop finds files and directories at the top level that have no place there.
+func strayTop(files []file) []string {
+	var found []string
+	for _, f := range files {
+		first, _, _ := strings.Cut(f.path, "/")
+		if !strings.HasPrefix(first, ".") && !slices.Contains(top, first) {
+			found = append(found, f.path+": "+first+" has no place at the top level")
 		}
 	}
 	return found

@@ -1,0 +1,119 @@
+package deployments
+
+import (
+	"debug/buildinfo"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"seckill/internal/testserver"
+)
+
+// What the program is made of is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.
+func TestNoticeNamesEveryModule(t *testing.T) {
+	t.Parallel()
+	built, err := buildinfo.ReadFile(testserver.Program(t))
+	testserver.Must(t, err)
+	want := []string{"std " + strings.TrimPrefix(built.GoVersion, "go")}
+	for _, module := range built.Deps {
+		want = append(want, module.Path+" "+module.Version)
+	}
+	slices.Sort(want)
+	named := regexp.MustCompile(`(?m)^\n(\S+ v?[0-9]\S+)\n  [A-Z]`).FindAllStringSubmatch(read(t, "../NOTICE"), -1)
+	var have []string
+	for _, module := range named {
+		have = append(have, module[1])
+	}
+	slices.Sort(have)
+	if len(want) < 20 {
+		t.Fatalf("the program has %d modules", len(want))
+	}
+	for _, module := range want {
+		if !slices.Contains(have, module) && !strings.HasPrefix(module, "std ") { // another patch of Go has the same licence
+			t.Errorf("NOTICE lacks %s: run make notice", module)
+		}
+	}
+	for _, module := range have {
+		if !slices.Contains(want, module) && !strings.HasPrefix(module, "std ") {
+			t.Errorf("NOTICE names %s, which is not in the program: run make notice", module)
+		}
+	}
+	if !strings.Contains(read(t, "../LICENSE"), "The seckill authors") {
+		t.Error("LICENSE names no holder")
+	}
+}
+
+// script copies files into a directory of their own, with a program of that name that says what a test wants.
+func script(t *testing.T, name, says string, files ...string) (dir string, environ []string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, file := range files {
+		testserver.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(read(t, file)), 0o700))
+	}
+	programs := t.TempDir()
+	testserver.Must(t, os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\n"+says+"\n"), 0o700))
+	return dir, append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
+}
+
+// Every image gets the digest that its registry has for it, twice the same; without one nothing changes.
+func TestImagesArePinned(t *testing.T) {
+	t.Parallel()
+	const digest = `printf 'sha256:%s' "$(printf '%s' "$4" | sha256sum | cut -c1-64)"`
+	dir, environ := script(t, "docker", digest, "pin", "Dockerfile", "docker-compose.yml")
+	pinned := func() string {
+		cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
+		cmd.Env = environ
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("pin: %v\n%s", err, out)
+		}
+		return read(t, filepath.Join(dir, "Dockerfile")) + read(t, filepath.Join(dir, "docker-compose.yml"))
+	}
+	first := pinned()
+	if again := pinned(); again != first {
+		t.Errorf("a second time it changes what it had pinned:\n%s", again)
+	}
+	bases := regexp.MustCompile(`(?m)^\s*(?:FROM|image:) +(\S+)`).FindAllStringSubmatch(first, -1)
+	for _, base := range bases {
+		if image := base[1]; !strings.HasPrefix(image, "seckill") && !regexp.MustCompile(`^\S+:[^@\s]+@sha256:[0-9a-f]{64}$`).MatchString(image) {
+			t.Errorf("%s is not pinned", image)
+		}
+	}
+	if len(bases) < 8 || !strings.Contains(first, " AS build\n") {
+		t.Errorf("%d images were found, or their names were lost:\n%s", len(bases), first)
+	}
+
+	dir, environ = script(t, "docker", "echo no such image", "pin", "Dockerfile", "docker-compose.yml")
+	cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "pin"))
+	cmd.Env = environ
+	if out, err := cmd.CombinedOutput(); err == nil || read(t, filepath.Join(dir, "Dockerfile")) != read(t, "Dockerfile") {
+		t.Errorf("without a digest it went on: %v\n%s", err, out)
+	}
+}
+
+// What was not checked is not said to be free of faults.
+func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		govulncheck, offline string
+		code                 int
+		says                 string
+	}{
+		"none":                  {"echo No vulnerabilities found.", "", 0, "No vulnerabilities"},
+		"some":                  {"echo Vulnerability; exit 3", "skip", 3, "Vulnerability"},
+		"no database":           {"echo govulncheck: fetching vulnerabilities: 403 Forbidden >&2; exit 1", "", 2, "NOTHING WAS CHECKED"},
+		"no database, accepted": {"echo govulncheck: fetching vulnerabilities: 403 Forbidden >&2; exit 1", "skip", 0, "NOTHING WAS CHECKED"},
+		"it does not compile":   {"echo undefined: x >&2; exit 1", "skip", 1, "undefined"},
+	} {
+		dir, environ := script(t, "govulncheck", test.govulncheck, "tools/vuln")
+		cmd := exec.CommandContext(t.Context(), "bash", filepath.Join(dir, "vuln"), "govulncheck", "./...")
+		cmd.Env = append(environ, "VULN_OFFLINE="+test.offline)
+		out, _ := cmd.CombinedOutput() // the exit code tells
+		if got := cmd.ProcessState.ExitCode(); got != test.code || !strings.Contains(string(out), test.says) {
+			t.Errorf("%s: exit %d, want %d: %s", name, got, test.code, out)
+		}
+	}
+}
