@@ -26,6 +26,8 @@ import (
 	"seckill/queue"
 )
 
+func TestMain(m *testing.M) { testserver.Main(m) }
+
 // composition is the part of docker-compose.yml that is looked at.
 type composition struct {
 	Services map[string]service

@@ -56,3 +56,9 @@ func TestStrangersAtTheTopAreFound(t *testing.T) {
 	t.Parallel()
 	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
 }
+
+func TestLostTestsAreFound(t *testing.T) {
+	t.Parallel()
+	promises := file{path: "SECURITY.md", text: "held by `TestDoors` and `TestWindows`"}
+	wantOne(t, lostTests([]file{promises, parse(t, "p/p_test.go", "package p\n\nfunc TestDoors() {}\n")}), "TestWindows")
+}

@@ -26,6 +26,7 @@ var rules = []rule{
 	{"files stay small", longFiles},
 	{"only real settings are named", unknownSettings},
 	{"the top level is fixed", strayTop},
+	{"promises name tests that are there", lostTests},
 }
 
 func TestRules(t *testing.T) {
@@ -221,6 +222,30 @@ func strayTop(files []file) []string {
 		first, _, _ := strings.Cut(f.path, "/")
 		if !strings.HasPrefix(first, ".") && !slices.Contains(top, first) {
 			found = append(found, f.path+": "+first+" has no place at the top level")
+		}
+	}
+	return found
+}
+
+// lostTests finds tests that SECURITY.md names as holding a promise and that are not there, under that name.
+func lostTests(files []file) []string {
+	there := map[string]bool{}
+	for _, f := range goFiles(files) {
+		for _, declaration := range f.tree.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && f.test() {
+				there[function.Name.Name] = true
+			}
+		}
+	}
+	var found []string
+	for _, f := range files {
+		if f.path != "SECURITY.md" {
+			continue
+		}
+		for _, name := range regexp.MustCompile(`\b(Test|Fuzz)[A-Z]\w+`).FindAllString(f.text, -1) {
+			if !there[name] {
+				found = append(found, f.path+": there is no "+name)
+			}
 		}
 	}
 	return found

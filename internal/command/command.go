@@ -38,7 +38,7 @@ type Process struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
-	secrets *redact.Secrets // of the environment: they are in no record and no error
+	secrets *redact.Secrets // of the environment and the arguments: they are in no record and no error
 }
 
 // Run runs one command to its end, which ctx may bring nearer, and returns the
@@ -46,7 +46,7 @@ type Process struct {
 func Run(ctx context.Context, p Process) int {
 	embedded.OwnFilesOnly()
 	p.Environ = failpoint.Without(p.Environ)
-	p.secrets = redact.New(config.Secrets(p.Environ)...)
+	p.secrets = redact.New(append(config.Secrets(p.Environ), argumentSecrets(p.Args)...)...)
 	root := newRoot(p) //nolint:contextcheck // cobra hands the context to the commands
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
@@ -66,6 +66,19 @@ func Run(ctx context.Context, p Process) int {
 		return exitUsage
 	}
 	return exitError
+}
+
+// argumentSecrets are those in URLs and DSNs that stand on the command line, as
+// 'seckill lab' takes them.
+func argumentSecrets(args []string) []string {
+	var found []string
+	for _, arg := range args {
+		if _, value, isFlag := strings.Cut(arg, "="); isFlag && strings.HasPrefix(arg, "-") {
+			arg = value
+		}
+		found = append(append(found, redact.OfURLs(arg)...), redact.OfDSN(arg)...)
+	}
+	return found
 }
 
 func newRoot(p Process) *cobra.Command {

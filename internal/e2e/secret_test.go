@@ -32,8 +32,8 @@ const (
 	natsSecret    = `nts:Vu4/Sj1@Ea9#Xo7?Ri%40b`
 	natsToken     = `ntkGc5wJz8sNp2dYk6fLq3hTm`
 	lockSecret    = `lck@Bx7/Uo2:Fe5?Ya%3A9#Dw1`
-	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2`
-	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4`
+	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2Fn5`
+	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
 	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
 	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
 )
@@ -137,6 +137,8 @@ func TestNoCommandTellsASecret(t *testing.T) {
 		"a NATS token, no server":    {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir(), "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
 		"a list of NATS servers":     {"config", settings{"SECKILL_NATS_URL": natsLink("a:1", url.UserPassword("app", natsSecret)) + ",nats://" + natsToken + "@b:1"}, false},
 		"keys mixed up":              {"serve", settings{"SECKILL_JWT_SECRET": "new=" + jwtSecret + "," + oldJWTSecret}, true},
+		"a laboratory":               {"lab --redis redis://:" + url.QueryEscape(redisSecret) + "@127.0.0.1:1", nil, false},
+		"a laboratory, not encoded":  {"lab --redis=redis://:" + strings.ReplaceAll(natsSecret, " ", "") + "@127.0.0.1:1", nil, false},
 		"a secret for its file":      {"serve", settings{"SECKILL_JWT_SECRET": "", "SECKILL_JWT_SECRET_FILE": jwtSecret}, true},
 		"a secret for another one's": {"serve", settings{"SECKILL_ORDER_MODE": natsToken, "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, true},
 	} {

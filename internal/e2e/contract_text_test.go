@@ -1,0 +1,70 @@
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"seckill/model"
+)
+
+// What a voucher is called can be read as it is: nothing in it is hidden, and it turns
+// nothing around. What people write in any language comes back as they wrote it.
+func TestTextsOfVouchers(t *testing.T) {
+	t.Parallel()
+	a := start(t, embeddedSettings(t))
+	voucher := a.onSale(t, 1)
+	path, admin := "/admin/vouchers/"+voucher.ID, a.admin(t)
+	for _, title := range []string{
+		"Coffee \u202eeerf rof", "Cof\u200bfee", "\ufeffCoffee", "Coffee\u2028free", "Cof\u00adfee", " \u00a0\u3000", "\u3164", "a\nb", "a\tb",
+		"Coffee\U000e0041\U000e0042",
+	} {
+		for _, got := range []answer{
+			a.call(t, http.MethodPatch, path, admin, map[string]any{"title": title}),
+			a.call(t, http.MethodPost, "/admin/vouchers", admin, map[string]any{
+				"title": title, "price": 1, "face_value": 1, "stock": 1, "begin_at": voucher.BeginAt, "end_at": voucher.EndAt,
+			}),
+		} {
+			refused(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
+			if p := decode[problem](t, got); len(p.Errors) != 1 || p.Errors[0].Location != "body.title" {
+				t.Errorf("%q: %s", title, got.body)
+			}
+		}
+	}
+	refused(t, a.call(t, http.MethodPatch, path, admin, map[string]any{"description": "two\n\tlines \u2066x\u2069"}),
+		http.StatusUnprocessableEntity, model.CodeValidation)
+	for _, text := range []string{"双人咖啡券", "می\u200cخواهم PDF\u200cها", "👩🏽\u200d🚀 ❤\ufe0f\u200d🔥", "קפה לשניים"} {
+		got := a.call(t, http.MethodPatch, path, admin, map[string]any{"title": text, "description": text + "\n\t" + text})
+		if v := decode[model.Voucher](t, got); got.status != http.StatusOK || v.Title != text || v.Description != text+"\n\t"+text {
+			t.Errorf("%q: %d %s", text, got.status, got.body)
+		}
+	}
+}
+
+// A page that makes a browser ask the operations listener under a name of its own (DNS
+// rebinding) hears nothing; a monitoring system of the inner network does.
+func TestOperationsHearNoStrangersNames(t *testing.T) {
+	t.Parallel()
+	a := start(t, embeddedSettings(t))
+	for host, want := range map[string]int{
+		"": http.StatusOK, "localhost:8081": http.StatusOK, "seckill-1:8081": http.StatusOK, "seckill.shop.svc.cluster.local": http.StatusOK,
+		"evil.example": http.StatusMisdirectedRequest, "127.0.0.1.evil.example:8081": http.StatusMisdirectedRequest,
+	} {
+		for _, path := range []string{"/metrics", "/debug/pprof/cmdline"} {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.ops+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if host != "" {
+				request.Host = host
+			}
+			answer, err := a.client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			if answer.StatusCode != want {
+				t.Errorf("%s as %q: %d, want %d", path, host, answer.StatusCode, want)
+			}
+		}
+	}
+}
