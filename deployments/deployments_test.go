@@ -243,7 +243,7 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	worker, err := open("worker")
 	testserver.Must(t, err)
 	defer worker.Close(t.Context())
-	order := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1", Currency: "CNY", CreatedAt: time.Now()}, Epoch: 1}
+	order := model.Reservation{Order: model.Order{ID: model.OrderID("o1", "v1"), VoucherID: "v1", UserID: "u1", Currency: "CNY", CreatedAt: time.Now()}, Epoch: 1}
 	testserver.Must(t, api.Publish(t.Context(), []model.Reservation{order}))
 	if backlog, err := api.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
 		t.Errorf("the role api sees a backlog of %+v, %v; want one message", backlog, err)
@@ -277,7 +277,7 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	}()
 	select {
 	case order := <-got:
-		if order.ID != "o1" {
+		if order.ID != model.OrderID("o1", "v1") {
 			t.Errorf("the worker got %+v", order)
 		}
 	case <-time.After(30 * time.Second):
