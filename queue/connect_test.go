@@ -43,7 +43,7 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 		want    string
 	}{
 		"nobody listens": {queue.Options{URL: "nats://user:" + password + "@127.0.0.1:1"}, "127.0.0.1:1"},
-		"several":        {queue.Options{URL: "nats://127.0.0.1:1, nats://t0ken-" + password + "@127.0.0.1:2"}, "127.0.0.1:1, 127.0.0.1:2"},
+		"several":        {queue.Options{URL: "nats://127.0.0.1:1, nats://t0ken-" + password + "@127.0.0.1:2"}, "nats://127.0.0.1:1,nats://***@127.0.0.1:2"},
 		"wrong password": {queue.Options{URL: "nats://u:not" + password + "@" + guarded.Addr()}, "uthorization"},
 		"no address":     {queue.Options{URL: ""}, "address 1"},
 		"no scheme":      {queue.Options{URL: "nats://127.0.0.1:1,user:" + password + "@127.0.0.1"}, "address 2"},
