@@ -81,7 +81,7 @@ const (
 // than a token should be.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
 	admin, buyer := "$ADMIN", "$BUYER"
-	tokens := strings.ReplaceAll(welcomeHowTokens, "{dir}", quoted(cfg.DataDir))
+	tokens := strings.ReplaceAll(welcomeHow, "{dir}", quoted(cfg.DataDir))
 	if onTerminal(p.Stdout) {
 		var err error
 		if admin, buyer, err = welcomeTokens(ctx, cfg); err != nil {
@@ -140,9 +140,9 @@ func welcomeTokens(ctx context.Context, cfg config.Config) (admin, buyer string,
 // quoted writes a text for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// welcomeHowTokens makes the tokens where none are printed. A secret in the server's
+// welcomeHow makes the tokens where none are printed. A secret in the server's
 // environment must be in the shell's too.
-const welcomeHowTokens = `ADMIN=$(seckill token --data-dir {dir} --users 1 --role admin)
+const welcomeHow = `ADMIN=$(seckill token --data-dir {dir} --users 1 --role admin)
 BUYER=$(seckill token --data-dir {dir} --users 1)
 `
 

@@ -96,7 +96,7 @@ func OfURLs(list string) []string {
 func credentials(text string) []string {
 	// Up to the last "@", as a person reads it: a password with a "/" ends the authority
 	// for the parser, which then takes the rest of it for a path.
-	_, rest, _ := strings.Cut(text, "://")
+	_, rest, _ := strings.Cut(text, "//") // behind the scheme, if there is one
 	at := strings.LastIndexByte(rest, '@')
 	if at < 0 {
 		return nil
