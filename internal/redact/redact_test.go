@@ -69,8 +69,7 @@ func TestNoRecordHoldsASecret(t *testing.T) {
 	t.Parallel()
 	secrets := redact.New(password, "short", "another secret")
 	link := "redis://:" + url.QueryEscape(password) + "@host:6379"
-	unparsed := "redis://:" + password + "@host:bad"
-	_, quoting := url.Parse(unparsed)
+	_, quoting := url.Parse(fmt.Sprintf("redis://:%s@host:bad", password))
 	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
 		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
 		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },

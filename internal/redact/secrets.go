@@ -86,7 +86,7 @@ func (s *Secrets) Text(text string) string {
 // they are meant: passwords, names without a password, which may be tokens, and the
 // URLs that have one of them.
 func OfURLs(list string) []string {
-	var found []string
+	found := credentials(list) // as if it were one: a password may look like another URL
 	for _, part := range split(list) {
 		found = append(found, credentials(part)...)
 	}
