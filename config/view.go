@@ -127,7 +127,8 @@ func secretsIn(text string) []string {
 	if strings.Contains(text, "://") && redact.Addresses(text) != redacted {
 		return found
 	}
-	found = append(append(found, text), redact.OfDSN(text)...)
+	_, behind, _ := strings.Cut(text, ":") // all that is there of a DSN without an address
+	found = append(append(found, text, behind), redact.OfDSN(text)...)
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		found = append(found, part)

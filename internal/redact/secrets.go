@@ -112,21 +112,19 @@ func credentials(text string) []string {
 	return found
 }
 
-// OfDSN are the secrets in a DSN of go-sql-driver: the password, and the whole text if
-// it has one.
+// OfDSN are the secrets in a DSN of go-sql-driver that has a password: whatever stands
+// between the first ":" and one of the "@", because a person and the driver may differ in
+// where a password ends, the text behind that ":", and the whole.
 func OfDSN(text string) []string {
-	at := strings.LastIndexByte(text, '@')
-	if slash := strings.LastIndexByte(text, '/'); slash >= 0 {
-		if before := strings.LastIndexByte(text[:slash], '@'); before >= 0 {
-			at = before // the driver's own reading
+	_, rest, _ := strings.Cut(text, ":")
+	if !strings.Contains(rest, "@") {
+		return nil
+	}
+	found := []string{text, rest}
+	for i := range len(rest) {
+		if rest[i] == '@' {
+			found = append(found, rest[:i])
 		}
 	}
-	if at < 0 {
-		return nil
-	}
-	_, password, has := strings.Cut(text[:at], ":")
-	if !has {
-		return nil
-	}
-	return []string{password, text}
+	return found
 }
