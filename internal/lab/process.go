@@ -50,6 +50,9 @@ func (spawn Spawn) work(s strategy, with setup) work {
 			return tally{}, fmt.Errorf("start a child process: %w", err)
 		}
 		defer func() {
+			if ctx.Err() != nil { // before the end of its input, which would let it give its lock back
+				_ = cmd.Process.Kill()
+			}
 			_ = in.Close()
 			if ended := cmd.Wait(); ended != nil { // what the process said last is the better reason
 				err = errors.Join(err, fmt.Errorf("child process: %w: %s", ended, strings.TrimSpace(stderr.String())))
