@@ -44,7 +44,7 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 	grant, sent, err := h.ask(ctx, h.request(1, h.first))
 	if err != nil {
 		h.undo(err)
-		return false, 0, err
+		return false, 0, cutBy(ctx, err)
 	}
 	switch grant.State {
 	case StateBusy:
@@ -56,6 +56,15 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 	}
 	err = c.got(ctx, h, sent, grant.Token, grant.Once)
 	return err == nil, 0, err
+}
+
+// cutBy adds the cause for which ctx has ended to the error of a call that this
+// may have cut. Stores and drivers may say no more than that it was canceled.
+func cutBy(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // got turns a granted request into a holding, unless its caller is gone or the

@@ -224,9 +224,11 @@ func (h *holding) count() int {
 }
 
 // undo gives back what may have been taken, in the background: a store that does
-// not answer keeps no caller waiting.
+// not answer keeps no caller waiting. ErrUnknown outweighs what says that nothing
+// was: err may carry the cause of a context, and that may be another lock's error.
 func (h *holding) undo(err error) {
-	if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrNotSent) {
+	nothing := errors.Is(err, ErrRefused) || errors.Is(err, ErrNotSent)
+	if !nothing || errors.Is(err, ErrUnknown) {
 		h.mu.Lock()
 		h.stray = false
 		h.mu.Unlock()

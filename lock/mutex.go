@@ -161,7 +161,7 @@ func (h *holding) raise(ctx context.Context, token int64) error {
 func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, error) {
 	grant, sent, err := h.ask(ctx, r)
 	if err != nil {
-		return 0, err
+		return 0, cutBy(ctx, err)
 	}
 	if grant.State != StateHeld {
 		return 0, h.gone(to)

@@ -23,6 +23,7 @@ type waiter struct {
 
 	prev, next *waiter
 	queued     bool
+	gone       bool          // it left the line without the lock
 	offered    bool          // a Pass to it is on its way
 	unsure     bool          // a request for it ended with an unknown outcome
 	got        bool          // a Pass gave it the lock
@@ -63,10 +64,10 @@ func (c *Client) enqueue(w *waiter, asked bool) *queue {
 	return q
 }
 
-// leave takes a waiter out of the line. The next one asks at once unless the
-// lock was just taken for a term that is known. It reports whether the store
-// may have given the lock to the waiter meanwhile.
-func (c *Client) leave(q *queue, w *waiter, took time.Duration) (unsure bool) {
+// leave takes a waiter out of the line: with the lock, for a term that is known,
+// or without it, 0. Then the next one asks at once, and what a Pass gave the
+// waiter, or may still give it, is undone, whatever it left for.
+func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 	c.mu.Lock()
 	wasHead := q.head == w
 	if w.prev == nil {
@@ -79,7 +80,7 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) (unsure bool) {
 	} else {
 		w.next.prev = w.prev
 	}
-	w.queued = false
+	w.queued, w.gone = false, took == 0
 	var watch Watch
 	switch {
 	case q.head == nil:
@@ -89,12 +90,14 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) (unsure bool) {
 		q.head.ask, q.head.busy = took == 0, took
 		q.head.wake.ring()
 	}
-	unsure = w.got || w.offered || w.unsure
+	undo := w.gone && (w.got || w.offered || w.unsure)
 	c.mu.Unlock()
 	if watch != nil {
 		watch.Stop()
 	}
-	return unsure
+	if undo {
+		w.h.undo(nil)
+	}
 }
 
 // offer picks the waiter of this process that a lock is to be handed to.
@@ -118,12 +121,16 @@ func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
 	defer c.mu.Unlock()
 	w.offered = false
 	switch {
+	case w.gone:
+		// The Pass may have come after what leave had undone.
+		if err != nil || passed.Held {
+			w.h.undo(nil)
+		}
+	case !w.queued:
+		// It has the lock by its own asking.
 	case err != nil:
 		w.unsure, w.ask = true, true
 		w.wake.ring()
-	case !w.queued:
-		// It is gone: either it has the lock by its own asking, or it left
-		// with the offer pending and is being undone.
 	case passed.Held:
 		w.got, w.token, w.sent = true, passed.Token, sent
 		w.once = passed.Once && !w.unsure
@@ -177,11 +184,18 @@ const (
 func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Duration) (*holding, error) {
 	w := &waiter{h: h, wake: newBell(), busy: busy}
 	q := c.enqueue(w, busy > 0)
+	if err := c.stand(ctx, q, w, a.budget()); err != nil {
+		c.leave(q, w, 0)
+		return nil, err
+	}
+	c.leave(q, w, h.first)
+	return h, nil
+}
 
-	budget := a.budget()
+// stand returns nil once the waiter has the lock.
+func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan time.Time) error {
 	retry := time.NewTimer(time.Hour)
 	defer retry.Stop()
-
 	for {
 		step := c.look(q, w, retry)
 		switch {
@@ -189,23 +203,13 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 			c.listen(q)
 			continue
 		case step.closed:
-			return nil, c.giveUp(q, w, ErrClosed)
+			return fmt.Errorf("lock %s: %w", q.name, ErrClosed)
 		case step.got:
-			if err := c.got(ctx, h, w.sent, w.token, w.once); err != nil {
-				c.leave(q, w, 0)
-				return nil, err
-			}
-			c.leave(q, w, h.first)
-			return h, nil
+			return c.got(ctx, w.h, w.sent, w.token, w.once)
 		case step.ask:
-			ok, left, err := c.try(ctx, h)
-			if err != nil {
-				c.leave(q, w, 0)
-				return nil, err
-			}
-			if ok {
-				c.leave(q, w, h.first)
-				return h, nil
+			ok, left, err := c.try(ctx, w.h)
+			if ok || err != nil {
+				return err
 			}
 			w.busy = left
 			continue
@@ -215,20 +219,11 @@ func (c *Client) await(ctx context.Context, h *holding, a attempt, busy time.Dur
 		case <-retry.C:
 			c.rouse(q.name)
 		case <-budget:
-			return nil, c.giveUp(q, w, ErrTimeout)
+			return fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
 		case <-ctx.Done():
-			return nil, c.giveUp(q, w, context.Cause(ctx))
+			return fmt.Errorf("lock %s: %w", q.name, context.Cause(ctx))
 		}
 	}
-}
-
-// giveUp leaves the line without the lock. What a pending offer may still
-// bring is undone.
-func (c *Client) giveUp(q *queue, w *waiter, why error) error {
-	if c.leave(q, w, 0) {
-		w.h.undo(nil)
-	}
-	return fmt.Errorf("lock %s: %w", w.h.name, why)
 }
 
 type step struct{ closed, got, ask, listen bool }

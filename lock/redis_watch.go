@@ -3,7 +3,9 @@ package lock
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,7 +117,7 @@ func (w *channelWatch) Stop() {
 func (s *subscriptions) run() {
 	pause := resubscribePause
 	for s.ctx.Err() == nil {
-		if watched, _ := s.differ(nil); len(watched) == 0 {
+		if len(s.watched()) == 0 {
 			select {
 			case <-s.kick:
 			case <-s.ctx.Done():
@@ -131,18 +133,29 @@ func (s *subscriptions) run() {
 	}
 }
 
-// differ returns the channels that are watched and not in have, and those in
-// have that are no longer watched.
-func (s *subscriptions) differ(have map[string]bool) (more, less []string) {
+// watched returns the names of the channels that are watched.
+func (s *subscriptions) watched() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.entries {
-		if !have[name] {
+	return slices.Collect(maps.Keys(s.entries))
+}
+
+// differ makes have the channels that are watched, and returns which names are to
+// be subscribed and unsubscribed for it. A channel whose last watch has stopped
+// is another one when it is watched again: only a confirmation that
+// comes after that makes it live, and wakes who missed a message in between.
+func (s *subscriptions) differ(have map[string]*channel) (more, less []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, ch := range s.entries {
+		if have[name] != ch {
+			have[name] = ch
 			more = append(more, name)
 		}
 	}
 	for name := range have {
 		if s.entries[name] == nil {
+			delete(have, name)
 			less = append(less, name)
 		}
 	}
@@ -166,8 +179,7 @@ func (s *subscriptions) tell(name string, event func(*channel) bool) {
 
 // down tells all watchers that no messages arrive.
 func (s *subscriptions) down() {
-	names, _ := s.differ(nil)
-	for _, name := range names {
+	for _, name := range s.watched() {
 		s.tell(name, func(ch *channel) bool { return ch.live.Swap(false) })
 	}
 }
@@ -183,7 +195,7 @@ func (s *subscriptions) close() {
 // session lives as long as one connection. It reports whether that was of use.
 func (s *subscriptions) session() bool {
 	conn := s.client.Subscribe(s.ctx)
-	have := make(map[string]bool)
+	have := make(map[string]*channel)
 	if s.adjust(conn, have) != nil {
 		_ = conn.Close()
 		return false
@@ -213,16 +225,10 @@ func (s *subscriptions) session() bool {
 
 // adjust makes the connection's channels, which are in have, those that are
 // watched. After an error the connection is of no more use.
-func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]bool) error {
+func (s *subscriptions) adjust(conn *redis.PubSub, have map[string]*channel) error {
 	ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 	defer cancel()
 	more, less := s.differ(have)
-	for _, name := range more {
-		have[name] = true
-	}
-	for _, name := range less {
-		delete(have, name)
-	}
 	if err := s.send(ctx, more, conn.Subscribe, conn.SSubscribe); err != nil {
 		return err
 	}
