@@ -24,12 +24,16 @@ type handing struct {
 
 	watch   atomic.Pointer[lock.Watch]
 	undone  atomic.Bool
+	mu      sync.Mutex    // no request of the waiter's own meets the Pass in the store
+	once    sync.Once     // Unlock repeats a Pass that fails
 	passing chan struct{} // closed when the Pass is on its way
 	gone    chan struct{} // closed by the test when the waiter is
 	passed  lock.Passed
 }
 
 func (s *handing) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	select {
 	case <-s.passing:
 		return s.grant, s.fails
@@ -57,21 +61,19 @@ func (s *handing) live() bool {
 	return w != nil && (*w).Live()
 }
 
-func (s *handing) Pass(ctx context.Context, from, to lock.Request) (lock.Passed, error) {
-	if s.late {
-		close(s.passing)
-		<-s.gone
-		return s.pass(ctx, from, to)
+func (s *handing) Pass(ctx context.Context, from, to lock.Request) (passed lock.Passed, err error) {
+	s.mu.Lock()
+	if !s.late {
+		passed, err = s.passer.Pass(ctx, from, to)
 	}
-	passed, err := s.pass(ctx, from, to)
-	close(s.passing)
+	s.once.Do(func() { close(s.passing) })
+	s.mu.Unlock()
 	<-s.gone
+	if s.late {
+		passed, err = s.passer.Pass(ctx, from, to)
+	}
+	s.passed = passed
 	return passed, err
-}
-
-func (s *handing) pass(ctx context.Context, from, to lock.Request) (passed lock.Passed, err error) {
-	s.passed, err = s.passer.Pass(ctx, from, to)
-	return s.passed, err
 }
 
 // A lock is being handed over to a waiter whose own request fails at that
