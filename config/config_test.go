@@ -104,8 +104,10 @@ func TestValues(t *testing.T) {
 			"JWT_JWKS_URL=https://shop.example=https://shop.example/keys?v=1, club!=http://127.0.0.1:8/k,office ! = file:///run/keys.json,b=./keys",
 			func(c config.Config) any { return c.JWTIssuers },
 			[]config.Issuer{
-				{Name: "https://shop.example", Keys: "https://shop.example/keys?v=1"}, {Name: "club", Keys: "http://127.0.0.1:8/k", Admins: true},
-				{Name: "office", Keys: "/run/keys.json", Admins: true}, {Name: "b", Keys: "./keys"},
+				{Name: "https://shop.example", Keys: "https://shop.example/keys?v=1"},
+				{Name: "club", Keys: "http://127.0.0.1:8/k", Admins: true},
+				{Name: "office", Keys: "/run/keys.json", Admins: true},
+				{Name: "b", Keys: "./keys"},
 			},
 		},
 		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []config.Key{{ID: "1", Secret: secret}}},

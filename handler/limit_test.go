@@ -38,8 +38,14 @@ func byAddress(t *testing.T, events int, per time.Duration) func(*handler.Option
 func TestEveryRouteIsLimited(t *testing.T) {
 	t.Parallel()
 	for _, call := range []struct{ method, path string }{
-		{"GET", "/api/v1/vouchers"}, {"POST", "/api/v1/auth/login"}, {"GET", "/api/v1/orders"}, {"GET", "/api/v1/openapi.json"},
-		{"GET", "/api/v1/docs"}, {"GET", "/nowhere"}, {"DELETE", "/api/v1/vouchers"}, {"PATCH", "/api/v1/admin/settings/limits"},
+		{"GET", "/api/v1/vouchers"},
+		{"POST", "/api/v1/auth/login"},
+		{"GET", "/api/v1/orders"},
+		{"GET", "/api/v1/openapi.json"},
+		{"GET", "/api/v1/docs"},
+		{"GET", "/nowhere"},
+		{"DELETE", "/api/v1/vouchers"},
+		{"PATCH", "/api/v1/admin/settings/limits"},
 	} {
 		t.Run(call.method+" "+call.path, func(t *testing.T) {
 			t.Parallel()

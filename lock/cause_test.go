@@ -23,6 +23,7 @@ func TestCauseOfCutStatement(t *testing.T) {
 	gone := errors.New("the client hung up")
 	for what, want := range map[string]error{"cancel": gone, "deadline": context.DeadlineExceeded, "deadline with a cause": gone} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			m := locks.Mutex(what)
 			mustUnlock(t, mustLock(t, t.Context(), m)) // the row is there
 			tx, err := db.BeginTx(t.Context(), nil)

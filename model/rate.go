@@ -26,10 +26,14 @@ func (r Rate) String() string {
 	if r.Off() {
 		return "0"
 	}
-	units := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h"}
-	unit, ok := units[r.Per]
-	if !ok {
-		unit = r.Per.String()
+	unit := r.Per.String()
+	switch r.Per { //nolint:exhaustive // a unit may be any duration; these have a letter
+	case time.Second:
+		unit = "s"
+	case time.Minute:
+		unit = "m"
+	case time.Hour:
+		unit = "h"
 	}
 	return strconv.Itoa(r.Events) + "/" + unit
 }

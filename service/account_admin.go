@@ -33,7 +33,7 @@ func (s *Administrators) List(ctx context.Context) ([]model.Account, error) {
 // SetDisabled disables an account, which ends its tokens for good, or enables it. It
 // reports whether that made a difference.
 func (s *Administrators) SetDisabled(ctx context.Context, username string, disabled bool) (changed bool, err error) {
-	_, err = s.change(ctx, username, func(account *model.Account) error {
+	err = s.change(ctx, username, func(account *model.Account) error {
 		if account.Disabled == disabled {
 			return errAsItWas
 		}
@@ -58,7 +58,7 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 	if err != nil {
 		return err
 	}
-	_, err = s.change(ctx, username, func(account *model.Account) error {
+	err = s.change(ctx, username, func(account *model.Account) error {
 		setPassword(account, hash)
 		return nil
 	})
@@ -69,13 +69,14 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 var errAsItWas = errors.New("the account is so already")
 
 // change changes an administrator's account; NOT_FOUND when there is none.
-func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) (model.Account, error) {
+func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) error {
 	account, err := s.store.ByUsername(ctx, username)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
-		return model.Account{}, err
+		return err
 	}
 	if err != nil || account.Role != model.RoleAdmin {
-		return model.Account{}, model.NotFound("administrator")
+		return model.NotFound("administrator")
 	}
-	return s.store.Change(ctx, account.ID, change)
+	_, err = s.store.Change(ctx, account.ID, change)
+	return err
 }

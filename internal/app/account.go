@@ -60,12 +60,14 @@ const changesMargin = time.Hour
 
 // openAccounts makes the service of accounts. What ended tokens before the start is
 // known when it returns, unless the schema is not up to date yet.
-func (i *Instance) openAccounts(ctx context.Context, db *Database, tokens *token.Authority) (*service.Accounts, error) {
+func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
 	store := repository.NewAccounts(db.Database)
 	known, err := cache.NewAccounts(store, service.LongestSession+changesMargin, i.log)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
 	if err := known.Refresh(ctx); err != nil {
 		i.log.WarnContext(ctx, "changes of accounts are not known at the start", slog.Any("error", err))
 	}

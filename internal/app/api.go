@@ -15,7 +15,7 @@ import (
 
 // mainHandler makes what the main listener serves: the API, or the health of an
 // instance that only works. It completes the list of probes.
-func (i *Instance) mainHandler(ctx context.Context, s servers, mode orderMode, async *AsyncParts, tokens *token.Authority) (http.Handler, error) {
+func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tokens *token.Authority) (http.Handler, error) {
 	if i.cfg.Role == config.RoleWorker {
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
@@ -24,7 +24,7 @@ func (i *Instance) mainHandler(ctx context.Context, s servers, mode orderMode, a
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := i.openAccounts(ctx, s.db, tokens)
+	accounts, err := i.openAccounts(s.db, tokens)
 	if err != nil {
 		return nil, err
 	}

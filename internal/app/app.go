@@ -65,7 +65,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
 	i.probe("connections", guard.Probe)
-	main, err := i.mainHandler(ctx, servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
+	main, err := i.mainHandler(servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
 	if err != nil {
 		return nil, err
 	}

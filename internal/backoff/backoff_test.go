@@ -46,10 +46,8 @@ func TestWaitsGrowAndAreBounded(t *testing.T) {
 			t.Fatal("it waits on when the wait has passed")
 		}
 	}
-	want := []time.Duration{0, 0, 0, 1, 2, 4, 8, 16, 30, 30, 30, 30}
-	for i := range want {
-		want[i] *= time.Second
-	}
+	const s = time.Second
+	want := []time.Duration{0, 0, 0, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s, 30 * s, 30 * s}
 	if !slices.Equal(waits, want) {
 		t.Errorf("waits: %v, want %v", waits, want)
 	}

@@ -38,7 +38,8 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics":         `200 seckill_queue_messages_total{result="acked"} 1`,
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
-		response := testserver.Value(client(t).Get(url))(t)
+		response, err := client(t).Get(url)
+		testserver.Must(t, err)
 		body := testserver.Value(io.ReadAll(response.Body))(t)
 		_ = response.Body.Close()
 		status, part, _ := strings.Cut(want, " ")

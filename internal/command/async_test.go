@@ -69,7 +69,8 @@ func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
 // ready is what an instance says of itself.
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
-	response := testserver.Value(client(t).Get(base + "/readyz"))(t)
+	response, err := client(t).Get(base + "/readyz")
+	testserver.Must(t, err)
 	defer response.Body.Close()
 	text := testserver.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)

@@ -11,5 +11,5 @@ func descriptors() int {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return manyDescriptors
 	}
-	return int(min(uint64(limit.Cur), manyDescriptors)) //nolint:gosec,unconvert // the type differs between systems
+	return int(min(uint64(limit.Cur), manyDescriptors)) //nolint:unconvert // the type differs between systems
 }

@@ -19,7 +19,7 @@ func withDescriptors(t *testing.T, program string, descriptors int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "seckill")
 	script := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", descriptors, program)
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -32,8 +32,11 @@ func (l *Limiter) at(t *testing.T, key string, now time.Time) time.Duration {
 func TestTheWaitIsTrue(t *testing.T) {
 	t.Parallel()
 	for _, r := range []model.Rate{
-		{Events: 1, Per: time.Second}, {Events: 20, Per: time.Second}, {Events: 3, Per: time.Hour},
-		{Events: 1000, Per: time.Minute}, {Events: 1_000_000_000, Per: time.Second},
+		{Events: 1, Per: time.Second},
+		{Events: 20, Per: time.Second},
+		{Events: 3, Per: time.Hour},
+		{Events: 1000, Per: time.Minute},
+		{Events: 1_000_000_000, Per: time.Second},
 	} {
 		l := limiter(t, r)
 		now := time.Unix(1_900_000_000, 0)

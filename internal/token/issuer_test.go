@@ -40,7 +40,8 @@ type signer struct {
 
 func newSigner(t testing.TB, id string, method jwt.SigningMethod) signer {
 	t.Helper()
-	s, err := signer{id: id, method: method}, error(nil)
+	s := signer{id: id, method: method}
+	var err error
 	switch method {
 	case jwt.SigningMethodRS256:
 		s.private, err = rsa.GenerateKey(rand.Reader, 2048)

@@ -121,10 +121,10 @@ func TestOneQuestionForOneAccount(t *testing.T) {
 		source := &register{}
 		source.byID = func(_ context.Context, id string) (model.Account, error) {
 			pass(100 * time.Millisecond)
-			switch {
-			case id == "none":
+			switch id {
+			case "none":
 				return model.Account{}, model.NotFound("account")
-			case id == "away":
+			case "away":
 				return model.Account{}, model.Unavailable("away", nil)
 			}
 			return model.Account{ID: id, Version: int64(source.asked.Load()), PasswordHash: "$x"}, nil
