@@ -47,6 +47,8 @@ type Config struct {
 	RateUser Rate // on the seckill endpoint, per user
 	RateAddr Rate // on the seckill endpoint, per client address
 
+	CORSOrigins []string // of pages whose scripts may call the API
+
 	LogLevel  slog.Level
 	LogFormat LogFormat // empty: text on a terminal, else json
 

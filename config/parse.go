@@ -138,6 +138,32 @@ func prefix(text string) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%q is not a CIDR such as 10.0.0.0/8", text)
 }
 
+// pageOrigin reads an origin as browsers write it (RFC 6454, 6.1), because it is compared
+// with the header Origin byte for byte. Neither a pattern nor null is one: null is the
+// origin of every sandboxed page.
+func pageOrigin(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || !validHost(u) {
+		return "", fmt.Errorf("%q is not an origin such as https://shop.example or http://127.0.0.1:3000", text)
+	}
+	plain := u.Scheme + "://" + strings.ToLower(u.Host)
+	if port := u.Port(); port == "443" && u.Scheme == "https" || port == "80" && u.Scheme == "http" {
+		plain = strings.TrimSuffix(plain, ":"+port)
+	}
+	if text != plain {
+		return "", fmt.Errorf("%q is not an origin as browsers write it: that is %s, and nothing behind it", text, plain)
+	}
+	return text, nil
+}
+
+// validHost reports whether a URL names one host, in ASCII, and perhaps a port.
+func validHost(u *url.URL) bool {
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	portless := u.Port() == "" && !strings.HasSuffix(u.Host, ":")
+	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:_"
+	return u.Hostname() != "" && strings.Trim(u.Hostname(), allowed) == "" && (portless || err == nil && port > 0)
+}
+
 func currency(text string) (string, error) {
 	wrong := len(text) != 3
 	for _, letter := range text {

@@ -132,6 +132,10 @@ func table(c *Config) []setting {
 			meaning: "limit on every route per client address (IPv6: /64), shared by the instances; `0` is off",
 			read:    into(&c.RateAddr, rate),
 		}, {
+			variable: "SECKILL_CORS_ORIGINS", otherwise: "none", unit: "origins, comma-separated",
+			meaning: "pages of these origins, such as `https://shop.example`, may call the API from browsers",
+			read:    into(&c.CORSOrigins, list(pageOrigin)),
+		}, {
 			variable: "SECKILL_LOG_LEVEL", fallback: "info", unit: "`debug`, `info`, `warn` or `error`",
 			meaning: "the least important records that are logged",
 			read:    into(&c.LogLevel, level),

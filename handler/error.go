@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,56 +39,11 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	Checks map[string]string `json:"checks,omitempty" doc:"Of /readyz: one line per dependency."`
 
 	retryAfter time.Duration
+	challenge  string // UNAUTHENTICATED: what WWW-Authenticate says; empty: bearerChallenge
 }
 
-// kind is what a code always means on HTTP.
-type kind struct {
-	status int
-	title  string
-}
-
-// kindOf is the one place where a code of the domain becomes HTTP.
-func kindOf(code model.Code) kind {
-	switch code {
-	case model.CodeValidation:
-		return kind{http.StatusUnprocessableEntity, "Not valid"}
-	case model.CodeUnauthenticated:
-		return kind{http.StatusUnauthorized, "Not authenticated"}
-	case model.CodeForbidden:
-		return kind{http.StatusForbidden, "Forbidden"}
-	case model.CodeNotFound:
-		return kind{http.StatusNotFound, "Not found"}
-	case model.CodeMethodNotAllowed:
-		return kind{http.StatusMethodNotAllowed, "Method not allowed"}
-	case model.CodePayloadTooLarge:
-		return kind{http.StatusRequestEntityTooLarge, "Payload too large"}
-	case model.CodeUnsupportedMediaType:
-		return kind{http.StatusUnsupportedMediaType, "Unsupported media type"}
-	case model.CodeEnded:
-		return kind{http.StatusConflict, "Ended"}
-	case model.CodePaused:
-		return kind{http.StatusConflict, "Paused"}
-	case model.CodeNotStarted:
-		return kind{http.StatusConflict, "Not started"}
-	case model.CodeAlreadyOrdered:
-		return kind{http.StatusConflict, "Already ordered"}
-	case model.CodeSoldOut:
-		return kind{http.StatusConflict, "Sold out"}
-	case model.CodeConflict:
-		return kind{http.StatusConflict, "Conflict"}
-	case model.CodeIllegalState:
-		return kind{http.StatusConflict, "Illegal state"}
-	case model.CodeLockBusy:
-		return kind{http.StatusTooManyRequests, "Lock busy"}
-	case model.CodeRateLimited:
-		return kind{http.StatusTooManyRequests, "Rate limited"}
-	case model.CodeUnavailable:
-		return kind{http.StatusServiceUnavailable, "Unavailable"}
-	case model.CodeInternal:
-		return kind{http.StatusInternalServerError, "Internal error"}
-	}
-	return kind{http.StatusInternalServerError, "Internal error"}
-}
+// bearerChallenge names the scheme by which callers prove who they are (RFC 6750).
+const bearerChallenge = "Bearer"
 
 // problemOf translates any error. An error that is no *model.Error is a bug, unless a
 // deadline has passed: that is UNAVAILABLE.
@@ -102,7 +58,7 @@ func problemOf(err error) *Problem {
 	}
 	kind := kindOf(refusal.Code)
 	p := &Problem{
-		Type:        "/problems/" + strings.ToLower(strings.ReplaceAll(string(refusal.Code), "_", "-")),
+		Type:        problemPath(refusal.Code),
 		Title:       kind.title,
 		Status:      kind.status,
 		Detail:      refusal.Detail,
@@ -114,7 +70,7 @@ func problemOf(err error) *Problem {
 	}
 	if kind.status == http.StatusInternalServerError {
 		// The text of the error was not written for clients.
-		p.Code, p.Type = model.CodeInternal, "/problems/internal"
+		p.Code, p.Type = model.CodeInternal, problemPath(model.CodeInternal)
 		p.Detail = "Something went wrong on our side. The request id finds it in our log."
 	}
 	if p.Detail == "" {
@@ -144,14 +100,16 @@ func (p *Problem) GetHeaders() http.Header {
 	header := http.Header{}
 	switch p.Code {
 	case model.CodeUnauthenticated:
-		header.Set("WWW-Authenticate", "Bearer")
+		header.Set("WWW-Authenticate", cmp.Or(p.challenge, bearerChallenge))
+	case model.CodeForbidden:
+		header.Set("WWW-Authenticate", bearerChallenge+` error="insufficient_scope"`)
 	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited:
 		header.Set("Retry-After", retryAfter(p.retryAfter))
 	case model.CodeUnavailable: // to everybody at once
 		header.Set("Retry-After", retryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
-	case model.CodeValidation, model.CodeForbidden, model.CodeNotFound, model.CodeMethodNotAllowed,
-		model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused,
-		model.CodeAlreadyOrdered, model.CodeSoldOut, model.CodeConflict, model.CodeIllegalState, model.CodeInternal:
+	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
+		model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
+		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
 	}
 	return header
 }

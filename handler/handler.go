@@ -89,6 +89,10 @@ type Options struct {
 	// client's address; none by default, because any client can write a header.
 	TrustedProxies []netip.Prefix
 
+	// Origins are the origins (scheme://host[:port]) of pages whose scripts may call
+	// the API; none by default.
+	Origins []string
+
 	Currency string // ISO 4217
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
@@ -104,6 +108,7 @@ type api struct {
 	warnings  *rate.Limiter
 	proxies   proxies
 	probes    *ratelimit.Addresses
+	compress  gin.HandlerFunc
 }
 
 // strictNames makes huma tell Title from title. Its switch is a variable of
@@ -146,6 +151,9 @@ func build(options Options) (*api, error) {
 	a.adminOrderRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
+	if err := a.problemRoutes(); err != nil {
+		return nil, err
+	}
 	if err := a.documentRoutes(); err != nil {
 		return nil, err
 	}
@@ -167,7 +175,11 @@ func begin(options Options) (*api, error) {
 	if err := a.configure(); err != nil {
 		return nil, err
 	}
-	a.engine.Use(a.identify, a.observe, a.turnAway, a.limitAddress)
+	a.engine.Use(a.identify, a.observe)
+	if len(options.Origins) > 0 {
+		a.engine.Use(crossOrigin(options.Origins))
+	}
+	a.engine.Use(a.turnAway, a.limitAddress)
 	a.engine.NoRoute(a.noRoute)
 	a.engine.NoMethod(a.noMethod)
 	a.huma = huma.NewAPI(a.humaConfig(), &adapter{Handler: a.engine, api: a})
@@ -177,6 +189,9 @@ func begin(options Options) (*api, error) {
 func (a *api) configure() error {
 	var err error
 	if a.probes, err = newProbeLimits(); err != nil {
+		return err
+	}
+	if a.compress, err = newCompressor(); err != nil {
 		return err
 	}
 	// identify has put the client's address in the place of a proxy's: Gin's own

@@ -86,7 +86,7 @@ func (a *api) documentRoutes() error {
 	var document []byte
 	a.registerPlain(route{
 		id: "openapi", access: public, method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
-		summary: "This document", status: http.StatusOK,
+		summary: "This document", status: http.StatusOK, large: true,
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {
 		c.Writer.Header().Set("Cache-Control", "no-cache")
@@ -296,7 +296,7 @@ func exampleOf(code model.Code) *Problem {
 		example.OrderStatus = model.OrderCanceled
 	case model.CodeUnauthenticated, model.CodeForbidden, model.CodeNotFound, model.CodeMethodNotAllowed,
 		model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused,
-		model.CodeSoldOut, model.CodeConflict, model.CodeLockBusy, model.CodeRateLimited,
+		model.CodeSoldOut, model.CodeConflict, model.CodePreconditionFailed, model.CodeLockBusy, model.CodeRateLimited,
 		model.CodeUnavailable, model.CodeInternal:
 	}
 	return problemOf(example)
@@ -325,7 +325,9 @@ func headerOf(name string) *huma.Param {
 			Schema:      &huma.Schema{Type: huma.TypeInteger, Minimum: &one},
 		}
 	case "WWW-Authenticate":
-		return &huma.Param{Description: "Bearer.", Schema: text}
+		return &huma.Param{Description: "Bearer, with the error of RFC 6750, 3.1, when there was a token.", Schema: text}
+	case "ETag":
+		return &huma.Param{Description: "The tag of this answer, for If-None-Match.", Schema: text}
 	case "Allow":
 		return &huma.Param{Description: "The methods that the path knows.", Schema: text}
 	case "Content-Disposition":
@@ -404,7 +406,7 @@ func (a *api) serveDocs(assets map[string]asset) gin.HandlerFunc {
 		header.Set("Cache-Control", "max-age=3600") // an upgrade shows within the hour
 		data := file.data
 		if file.gzipped {
-			header.Set("Vary", "Accept-Encoding")
+			header.Add("Vary", "Accept-Encoding")
 			if strings.Contains(c.GetHeader("Accept-Encoding"), "gzip") {
 				header.Set("Content-Encoding", "gzip")
 			} else {

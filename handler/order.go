@@ -83,7 +83,7 @@ func (a *api) orderRoutes() {
 	})
 	register(a, route{
 		id: "list-orders", method: http.MethodGet, path: basePath + "/orders", tag: tagOrders,
-		summary: "List my orders, newest first", access: users, status: http.StatusOK,
+		summary: "List my orders, newest first", access: users, status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, a.listOrders)
 	register(a, route{
@@ -188,7 +188,7 @@ func (a *api) adminOrderRoutes() {
 	register(a, route{
 		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
 		summary: "List a voucher's orders, newest first, or export them as CSV",
-		access:  administrators, status: http.StatusOK, headers: []string{"Content-Disposition"},
+		access:  administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
 		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
 		response: map[string]any{"application/json": model.OrderPage{}, csvType: ""},
 	}, a.voucherOrders)

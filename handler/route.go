@@ -33,6 +33,7 @@ type route struct {
 	access      access
 	status      int             // of success
 	otherwise   int             // the other status of success, with the same document, where there are two
+	large       bool            // the answer is compressed when it is
 	headers     []string        // of success, beside X-Request-Id
 	codes       []model.Code    // beside those that access and method bring along
 	response    map[string]any  // of success, where no typed output tells: media type → example of the Go type
@@ -131,7 +132,11 @@ func (a *api) mount(r route, handle gin.HandlerFunc) {
 	if r.access != public {
 		chain = append(chain, a.authenticate(r.access))
 	}
-	chain = append(chain, a.readBody, handle)
+	chain = append(chain, a.readBody)
+	if r.large {
+		chain = append(chain, a.compress)
+	}
+	chain = append(chain, handle)
 	path := strings.NewReplacer("{", ":", "}", "").Replace(r.path)
 	a.engine.Handle(r.method, path, chain...)
 	if r.method == http.MethodGet {
@@ -194,7 +199,9 @@ func (a *api) authenticate(who access) gin.HandlerFunc {
 		case who == recognised:
 			return
 		default:
-			a.abort(c, err)
+			p := a.fail(c.Request.Context(), err)
+			p.challenge = challenge(c.Request.Header)
+			a.write(c, p)
 			return
 		}
 		if who == administrators && claims.Role != model.RoleAdmin {
@@ -224,6 +231,20 @@ func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, err
 		return token.Claims{}, refused
 	}
 	return claims, nil
+}
+
+// challenge says what is wrong with the token that a refused request brought (RFC 6750,
+// section 3). A request without one is told no error, as section 3.1 demands.
+func challenge(header http.Header) string {
+	values := header.Values("Authorization")
+	if len(values) == 0 {
+		return bearerChallenge
+	}
+	scheme, _, _ := strings.Cut(values[0], " ")
+	if len(values) == 1 && !strings.EqualFold(scheme, "Bearer") {
+		return bearerChallenge
+	}
+	return bearerChallenge + ` error="invalid_token", error_description="The token is malformed, expired, revoked or not of this service"`
 }
 
 // subject is the user who calls a route that needs a token.

@@ -57,12 +57,30 @@ func TestAuthorizationHeader(t *testing.T) {
 	testserver.Must(t, err)
 	unknownKey, err := other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour)
 	testserver.Must(t, err)
-	for _, value := range []string{"", "Bearer", "Bearer ", "Basic " + good, good, "Bearer " + good + "x", "Bearer " + unknownKey, "Bearer " + good + " " + good} {
+	const invalid = `Bearer error="invalid_token", error_description="`
+	for value, challenge := range map[string]string{
+		"": "Bearer", "Basic " + good: "Bearer", good: "Bearer",
+		"Bearer": invalid, "Bearer ": invalid, "bearer x": invalid, "Bearer " + good + "x": invalid,
+		"Bearer " + unknownKey: invalid, "Bearer " + good + " " + good: invalid,
+	} {
 		got := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value)
 		wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
-		if got.header.Get("WWW-Authenticate") != "Bearer" {
-			t.Errorf("WWW-Authenticate = %q", got.header.Get("WWW-Authenticate"))
+		if told := got.header.Values("WWW-Authenticate"); len(told) != 1 || !strings.HasPrefix(told[0], challenge) || (challenge == "Bearer") != (told[0] == challenge) {
+			t.Errorf("%q: WWW-Authenticate = %q", value, told)
 		}
+	}
+	twice := s.request(t, t.Context(), http.MethodGet, "/api/v1/auth/me", nil)
+	twice.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
+	response, err := http.DefaultTransport.RoundTrip(twice)
+	testserver.Must(t, err)
+	response.Body.Close()
+	if told := response.Header.Get("WWW-Authenticate"); response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(told, invalid) {
+		t.Errorf("two tokens: %d, WWW-Authenticate = %q", response.StatusCode, told)
+	}
+	got := s.do(t, http.MethodPost, "/api/v1/admin/vouchers", "{}", s.as(t, "u", model.RoleUser)...)
+	wantProblem(t, got, http.StatusForbidden, model.CodeForbidden)
+	if told := got.header.Get("WWW-Authenticate"); told != `Bearer error="insufficient_scope"` {
+		t.Errorf("a user as an administrator: WWW-Authenticate = %q", told)
 	}
 	for _, value := range []string{"Bearer " + good, "bearer " + good, "Bearer  " + good} {
 		got := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value)

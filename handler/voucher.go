@@ -17,10 +17,15 @@ type vouchersInput struct {
 	Phase string `query:"phase" enum:"upcoming,live,sold_out,ended,paused" doc:"Only vouchers in this phase."`
 }
 
+type voucherInput struct {
+	InPath
+	Unless
+}
+
 func (a *api) voucherRoutes() {
 	register(a, route{
 		id: "list-vouchers", access: public, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
-		summary: "List vouchers, newest first", status: http.StatusOK,
+		summary: "List vouchers, newest first", status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
 		return a.listVouchers(ctx, in, false)
@@ -29,10 +34,11 @@ func (a *api) voucherRoutes() {
 		id: "get-voucher", method: http.MethodGet, path: basePath + "/vouchers/{id}", tag: tagVouchers,
 		summary:     "Get a voucher",
 		description: "A draft or an archived voucher is not found, but by administrators.",
-		access:      recognised, status: http.StatusOK,
+		access:      recognised, status: http.StatusOK, otherwise: http.StatusNotModified, headers: []string{"ETag"},
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
-	}, func(ctx context.Context, in *InPath) (*output[model.Voucher], error) {
-		return a.getVoucher(ctx, in.ID, isAdmin(ctx))
+	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {
+		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
+		return in.view(voucher), err
 	})
 }
 
@@ -41,11 +47,6 @@ func (a *api) listVouchers(ctx context.Context, in *vouchersInput, all bool) (*o
 		Phase: model.Phase(in.Phase), All: all, Cursor: in.Cursor, Limit: in.Limit,
 	})
 	return voucherPage(page), err
-}
-
-func (a *api) getVoucher(ctx context.Context, id string, admin bool) (*output[model.Voucher], error) {
-	voucher, err := a.options.Vouchers.Get(ctx, id, admin)
-	return &output[model.Voucher]{Body: voucher}, err
 }
 
 const tagAdmin = "Administration"
@@ -95,18 +96,21 @@ type createVoucherInput struct {
 
 type patchVoucherInput struct {
 	InPath
+	Guarded
 	Body VoucherChange
 }
 
 type stockInput struct {
 	InPath
 	Idempotent
+	Guarded
 	Body StockChange
 }
 
 // created is the answer to the making of something.
 type created[T any] struct {
 	Location string `header:"Location"`
+	ETag     string `header:"ETag"`
 	Body     T
 }
 
@@ -114,7 +118,7 @@ func (a *api) adminVoucherRoutes() {
 	a.adminVoucherChanges()
 	register(a, route{
 		id: "admin-list-vouchers", method: http.MethodGet, path: adminVouchers, tag: tagAdmin,
-		summary: "List all vouchers, newest first", access: administrators, status: http.StatusOK,
+		summary: "List all vouchers, newest first", access: administrators, status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
 		return a.listVouchers(ctx, in, true)
@@ -127,8 +131,9 @@ func (a *api) adminVoucherRoutes() {
 		}
 	}
 	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state"),
-		func(ctx context.Context, in *InPath) (*output[model.Voucher], error) {
-			return a.getVoucher(ctx, in.ID, true)
+		func(ctx context.Context, in *InPath) (*tagged, error) {
+			voucher, err := a.options.Vouchers.Get(ctx, in.ID, true)
+			return tag(voucher), err
 		})
 	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders"),
 		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
@@ -159,13 +164,13 @@ func (a *api) adminVoucherChanges() {
 		id: "patch-voucher", method: http.MethodPatch, path: adminVouchers + "/{id}", tag: tagAdmin,
 		summary: "Change a voucher", description: "Every instance obeys within a second.",
 		access: administrators, status: http.StatusOK,
-		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
 	}, a.patchVoucher)
 	register(a, route{
 		id: "change-stock", method: http.MethodPost, path: adminVouchers + "/{id}/stock", tag: tagAdmin,
 		summary: "Change a voucher's stock", description: "Safe during the sale. Exactly one of delta and stock.",
 		access: administrators, status: http.StatusOK,
-		codes: []model.Code{model.CodeNotFound, model.CodeConflict, model.CodeUnavailable},
+		codes: []model.Code{model.CodeNotFound, model.CodePreconditionFailed, model.CodeConflict, model.CodeUnavailable},
 	}, a.changeStock)
 	a.registerBare(route{
 		id: "rebuild-voucher", method: http.MethodPost, path: adminVouchers + "/{id}/rebuild", tag: tagAdmin,
@@ -192,26 +197,27 @@ func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*creat
 		return nil, err
 	}
 	voucher, err := a.options.Vouchers.Create(ctx, draft, once)
-	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, Body: voucher}, err
+	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, ETag: tag(voucher).ETag, Body: voucher}, err
 }
 
-func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*output[model.Voucher], error) {
+func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*tagged, error) {
 	patch, err := in.Body.parse()
 	if err != nil {
 		return nil, err
 	}
+	patch.IfMatch = in.tags()
 	voucher, err := a.options.Vouchers.Patch(ctx, in.ID, patch)
-	return &output[model.Voucher]{Body: voucher}, err
+	return tag(voucher), err
 }
 
-func (a *api) changeStock(ctx context.Context, in *stockInput) (*output[model.Voucher], error) {
-	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock}
+func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) {
+	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock, IfMatch: in.tags()}
 	once, err := in.once(ctx, http.MethodPost, adminVouchers+"/{id}/stock", in.ID, change)
 	if err != nil {
 		return nil, err
 	}
 	voucher, err := a.options.Vouchers.ChangeStock(ctx, in.ID, change, once)
-	return &output[model.Voucher]{Body: voucher}, err
+	return tag(voucher), err
 }
 
 // parse makes the draft a NewVoucher. Its error names every field that is wrong.

@@ -25,12 +25,22 @@ const (
 	CodeAlreadyOrdered       Code = "ALREADY_ORDERED"
 	CodeSoldOut              Code = "SOLD_OUT"
 	CodeConflict             Code = "CONFLICT"
+	CodePreconditionFailed   Code = "PRECONDITION_FAILED"
 	CodeIllegalState         Code = "ILLEGAL_STATE"
 	CodeLockBusy             Code = "LOCK_BUSY"
 	CodeRateLimited          Code = "RATE_LIMITED"
 	CodeUnavailable          Code = "UNAVAILABLE"
 	CodeInternal             Code = "INTERNAL"
 )
+
+// Codes lists every code.
+func Codes() []Code {
+	return []Code{
+		CodeValidation, CodeUnauthenticated, CodeForbidden, CodeNotFound, CodeMethodNotAllowed, CodePayloadTooLarge,
+		CodeUnsupportedMediaType, CodeEnded, CodePaused, CodeNotStarted, CodeAlreadyOrdered, CodeSoldOut, CodeConflict,
+		CodePreconditionFailed, CodeIllegalState, CodeLockBusy, CodeRateLimited, CodeUnavailable, CodeInternal,
+	}
+}
 
 // ErrUnknownOutcome marks an operation that was sent and not answered: it may
 // or may not have happened, and only repeating it with the same ids decides.

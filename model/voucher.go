@@ -170,6 +170,8 @@ type VoucherPatch struct {
 	BeginAt     *time.Time
 	EndAt       *time.Time
 	State       *VoucherState
+
+	IfMatch Tags
 }
 
 // Check refuses what no voucher can become, whatever it is now. Its error names
@@ -225,6 +227,8 @@ func checkAmount(field string, amount *int64) error {
 type StockChange struct {
 	Delta *int64
 	Stock *int64
+
+	IfMatch Tags `json:"-"` // no part of what is asked: a repeated call has the same answer with and without it
 }
 
 // Check refuses a change that is none, and one that no stock allows.

@@ -20,7 +20,8 @@ const intentTable = "stock_intents"
 
 // ChangeStock changes how many units were ever offered, and with it what
 // remains. Less than was sold is a CONFLICT that changes nothing; more than
-// model.MaxAmount is VALIDATION. With an idempotency key it happens once. In
+// model.MaxAmount is VALIDATION, and a voucher with none of the tags asked for
+// PRECONDITION_FAILED. With an idempotency key it happens once. In
 // async mode a stock shrinks only as IntendStock has announced; UNAVAILABLE
 // otherwise.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
@@ -39,6 +40,9 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		// After the lock: a call with the same key that held it has left its answer.
 		if given, err := first(); err != nil || given != nil {
 			return deref(given), err
+		}
+		if err := change.IfMatch.Check(row.Voucher); err != nil {
+			return answer{}, err
 		}
 		stock, err := newStock(row.Stock, change)
 		if err != nil {
@@ -118,7 +122,7 @@ func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.Stoc
 		if err != nil {
 			return err
 		}
-		if earlier != nil || mode != model.ModeAsync || stock >= row.Stock || stock < row.Stock-row.Remaining {
+		if earlier != nil || change.IfMatch.Check(row.Voucher) != nil || mode != model.ModeAsync || stock >= row.Stock || stock < row.Stock-row.Remaining {
 			return errNothingToWrite
 		}
 		intent = model.StockIntent{VoucherID: id, Stock: stock, Revision: row.Revision, CreatedAt: stored(now.Time)}

@@ -128,7 +128,8 @@ func deref(a *answer) answer {
 }
 
 // Patch changes what is set. The resulting window must not be empty
-// (VALIDATION); NOT_FOUND when there is no such voucher.
+// (VALIDATION); NOT_FOUND when there is no such voucher, PRECONDITION_FAILED when the
+// locked row has none of the tags asked for.
 func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
 	if err := possible(id); err != nil {
 		return model.Voucher{}, err
@@ -138,6 +139,9 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		row, err := lockVoucher(tx, v.db.dialect, id)
 		if err != nil {
 			return notFound(err, "voucher")
+		}
+		if err := patch.IfMatch.Check(row.Voucher); err != nil {
+			return err
 		}
 		apply(&row.Voucher, patch)
 		if !row.BeginAt.Before(row.EndAt) {

@@ -46,6 +46,7 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		ByUser:         rates.byUser,
 		ByAddress:      rates.byAddress,
 		TrustedProxies: i.cfg.TrustedProxies,
+		Origins:        i.cfg.CORSOrigins,
 		Currency:       i.cfg.Currency,
 		Log:            i.log,
 		Metrics:        i.registry,

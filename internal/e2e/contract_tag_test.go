@@ -1,0 +1,66 @@
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"seckill/model"
+)
+
+// TestTwoAdministrators never overwrite each other unseen, in both order modes.
+func TestTwoAdministrators(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkTwoAdministrators)
+	t.Run("async", func(t *testing.T) {
+		t.Parallel()
+		checkTwoAdministrators(t, start(t, asyncOnServers(t)))
+	})
+}
+
+func checkTwoAdministrators(t *testing.T, a *app) {
+	t.Helper()
+	v := a.onSale(t, 10)
+	path := "/admin/vouchers/" + v.ID
+	change := func(method, path, seen, body string) answer {
+		return a.call(t, method, path, a.admin(t), body, "If-Match: "+seen)
+	}
+	read := func() string {
+		t.Helper()
+		tag := a.call(t, http.MethodGet, path, a.admin(t), nil).header.Get("ETag")
+		if tag == "" {
+			t.Fatal("a voucher without an ETag")
+		}
+		return tag
+	}
+	mine, theirs := read(), read()
+	// A sale is no administrator's change.
+	bought := a.call(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", a.token(t, a.user(1), model.RoleUser), nil)
+	if bought.status != http.StatusCreated && bought.status != http.StatusAccepted {
+		t.Fatalf("%d %s", bought.status, bought.body)
+	}
+	done := change(http.MethodPatch, path, mine, `{"price":1500}`)
+	if v := object(t, done, http.StatusOK); v["price"] != 1500.0 || done.header.Get("ETag") != read() || read() == mine {
+		t.Errorf("%v, ETag %s, read %s", v, done.header.Get("ETag"), read())
+	}
+	refused(t, change(http.MethodPatch, path, theirs, `{"price":900}`), http.StatusPreconditionFailed, model.CodePreconditionFailed)
+	refused(t, change(http.MethodPost, path+"/stock", theirs, `{"stock":5}`), http.StatusPreconditionFailed, model.CodePreconditionFailed)
+	if now := object(t, a.call(t, http.MethodGet, path, a.admin(t), nil), http.StatusOK); now["price"] != 1500.0 || now["stock"] != 10.0 {
+		t.Errorf("a refused change left %v", now)
+	}
+	// Read again, it is made; each change hands its sender the next tag.
+	seen := read()
+	for _, body := range []string{`{"stock":12}`, `{"stock":5}`, `{"delta":1}`} {
+		done := change(http.MethodPost, path+"/stock", seen, body)
+		object(t, done, http.StatusOK)
+		refused(t, change(http.MethodPost, path+"/stock", seen, `{"delta":1}`), http.StatusPreconditionFailed, model.CodePreconditionFailed)
+		seen = done.header.Get("ETag")
+	}
+	if now := object(t, change(http.MethodPatch, path, seen, `{"title":"Tea"}`), http.StatusOK); now["stock"] != 6.0 || now["title"] != "Tea" {
+		t.Errorf("%v", now)
+	}
+	// Without If-Match as ever.
+	object(t, a.call(t, http.MethodPatch, path, a.admin(t), `{"price":1}`), http.StatusOK)
+	if got := change(http.MethodPatch, "/admin/vouchers/none", `"x"`, "{}"); got.status != http.StatusNotFound {
+		t.Errorf("%d", got.status)
+	}
+}
