@@ -161,6 +161,8 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"GET", "/readyz", "", "", "", nil, 200},
 		{"GET", "/api/v1/docs", "", "", "", nil, 200},
 		{"GET", "/api/v1/openapi.json", "", "", "", nil, 200},
+		{"GET", "/problems/{code}", "sold-out", "", "", nil, 200},
+		{"GET", "/problems/{code}", "none", "", "", nil, 404},
 		{"POST", "/api/v1/auth/register", "", "", "", account, 201},
 		{"POST", "/api/v1/auth/register", "", "", "", account, 409},
 		{"POST", "/api/v1/auth/register", "", "", "", map[string]any{}, 422},

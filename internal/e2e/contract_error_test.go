@@ -40,8 +40,20 @@ func refused(t *testing.T, got answer, status int, code model.Code) problem {
 			t.Errorf("%s has a Retry-After", code)
 		}
 	}
-	if bearer := got.header.Get("WWW-Authenticate"); (code == model.CodeUnauthenticated) != (bearer == "Bearer") {
-		t.Errorf("%s: WWW-Authenticate = %q", code, bearer)
+	bearer := got.header.Get("WWW-Authenticate")
+	switch code {
+	case model.CodeUnauthenticated:
+		if bearer != "Bearer" && !strings.HasPrefix(bearer, `Bearer error="invalid_token", `) {
+			t.Errorf("%s: WWW-Authenticate = %q", code, bearer)
+		}
+	case model.CodeForbidden:
+		if bearer != `Bearer error="insufficient_scope"` {
+			t.Errorf("%s: WWW-Authenticate = %q", code, bearer)
+		}
+	default:
+		if bearer != "" {
+			t.Errorf("%s: WWW-Authenticate = %q", code, bearer)
+		}
 	}
 	if (code == model.CodeMethodNotAllowed) != (got.header.Get("Allow") != "") {
 		t.Errorf("%s: Allow = %q", code, got.header.Get("Allow"))
