@@ -167,7 +167,7 @@ type server struct {
 }
 
 // setup starts a server; change may alter its options.
-func setup(t *testing.T, change ...func(*handler.Options)) *server {
+func setup(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
@@ -196,7 +196,7 @@ func setup(t *testing.T, change ...func(*handler.Options)) *server {
 	return s
 }
 
-func (s *server) token(t *testing.T, user string, role model.Role) string {
+func (s *server) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
 	signed, err := s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour)
 	testserver.Must(t, err)
@@ -260,7 +260,7 @@ func (s *server) request(t *testing.T, ctx context.Context, method, path string,
 }
 
 // as is the header of a user's token.
-func (s *server) as(t *testing.T, user string, role model.Role) []string {
+func (s *server) as(t testing.TB, user string, role model.Role) []string {
 	t.Helper()
 	return []string{"Authorization", "Bearer " + s.token(t, user, role)}
 }

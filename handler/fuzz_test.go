@@ -1,0 +1,279 @@
+package handler_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"mime"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"seckill/model"
+	"seckill/service"
+)
+
+// FuzzBodies sends a body to every route that takes one. It is refused with a problem
+// document that fits, or what reaches the services is what the body says and what the
+// model allows.
+func FuzzBodies(f *testing.F) {
+	routes := []struct{ method, path string }{
+		{http.MethodPost, "/api/v1/auth/register"},
+		{http.MethodPost, "/api/v1/auth/login"},
+		{http.MethodPost, "/api/v1/admin/vouchers"},
+		{http.MethodPatch, "/api/v1/admin/vouchers/v1"},
+		{http.MethodPost, "/api/v1/admin/vouchers/v1/stock"},
+		{http.MethodPost, "/api/v1/admin/vouchers/v1/rebuild"},
+		{http.MethodPost, "/api/v1/vouchers/v1/seckill"},
+		{http.MethodPost, "/api/v1/orders/o1.v1/cancel"},
+	}
+	for i := range routes {
+		for _, body := range bodies() {
+			f.Add(uint8(i), "application/json", "", []byte(body))
+		}
+		for _, contentType := range []string{"", "text/plain", "application/json; charset=gbk", "application/json;charset", "/;;", "\x00"} {
+			f.Add(uint8(i), contentType, "", []byte("{}"))
+		}
+		for _, key := range []string{"first", " ", "\t", "é", strings.Repeat("k", 256)} {
+			f.Add(uint8(i), "application/json", key, []byte(bodies()[0]))
+		}
+	}
+	s := setup(f)
+	headers := s.as(f, "a", model.RoleAdmin)
+	var heard call
+	heard.listen(s.fakes)
+	f.Fuzz(func(t *testing.T, which uint8, contentType, key string, body []byte) {
+		heard.reset()
+		r := routes[int(which)%len(routes)]
+		request := httptest.NewRequestWithContext(t.Context(), r.method, r.path, bytes.NewReader(body))
+		request.Header.Set(headers[0], headers[1])
+		request.Header["Content-Type"] = []string{contentType}
+		if key != "" {
+			request.Header["Idempotency-Key"] = []string{key}
+		}
+		got := serve(s, request)
+		kind, params, err := mime.ParseMediaType(contentType)
+		isJSON := contentType == "" || err == nil && kind == "application/json" &&
+			(params["charset"] == "" || strings.EqualFold(params["charset"], "utf-8"))
+		switch {
+		case len(body) > 16<<10:
+			wantProblem(t, got, http.StatusRequestEntityTooLarge, model.CodePayloadTooLarge)
+		case len(body) > 0 && !isJSON:
+			wantProblem(t, got, http.StatusUnsupportedMediaType, model.CodeUnsupportedMediaType)
+		case len(body) > 0 && !json.Valid(body):
+			wantProblem(t, got, http.StatusBadRequest, model.CodeValidation)
+		case got.status >= http.StatusBadRequest:
+			wantRefusal(t, got)
+		default:
+			wantJSON(t, got)
+			heard.wantSaid(t, key, body)
+		}
+	})
+}
+
+// FuzzQueries sends a query to every route that takes one. It is refused with a problem
+// document, or what reaches the services is within the limits.
+func FuzzQueries(f *testing.F) {
+	paths := []string{
+		"/api/v1/vouchers", "/api/v1/orders", "/api/v1/orders/o1.v1", "/api/v1/admin/vouchers", "/api/v1/admin/vouchers/v1/orders",
+	}
+	for i := range paths {
+		for _, query := range []string{
+			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999", "limit=%", "limit=1;limit=2",
+			"wait=10s", "wait=-1s", "wait=1h", "wait=9223372036855s", "wait=1e9s", "wait=%00", "wait=.s",
+			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xml", "format=csv&status=paid",
+			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20", "voucher_id=" + strings.Repeat("v", 65),
+		} {
+			f.Add(uint8(i), query)
+		}
+	}
+	s := setup(f)
+	headers := s.as(f, "a", model.RoleAdmin)
+	var heard call
+	heard.listen(s.fakes)
+	f.Fuzz(func(t *testing.T, which uint8, query string) {
+		heard.reset()
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, paths[int(which)%len(paths)], nil)
+		request.Header.Set(headers[0], headers[1])
+		request.URL.RawQuery = query
+		got := serve(s, request)
+		switch {
+		case got.status >= http.StatusBadRequest:
+			wantRefusal(t, got)
+		case strings.HasPrefix(got.header.Get("Content-Type"), "text/csv"):
+		default:
+			wantJSON(t, got)
+		}
+		heard.wantInLimits(t)
+	})
+}
+
+// bodies are seeds: the first is a whole voucher, and the others are wrong in all the
+// ways that were thought of.
+func bodies() []string {
+	const whole = `{"title":"Coffee","description":"","price":1000,"face_value":2500.0,"stock":1e2,` +
+		`"begin_at":"2026-01-01T00:00:00Z","end_at":"2036-01-01T00:00:00.123456789+08:00","state":"draft"}`
+	return []string{
+		whole, whole + "x", whole + whole, " \t\r\n" + whole + "\n", "\ufeff" + whole, strings.ToUpper(whole),
+		strings.Replace(whole, "Coffee", `\ud83d\ude00`, 1), strings.Replace(whole, "Coffee", `\ud800`, 1),
+		strings.Replace(whole, "Coffee", "\xff", 1), strings.Replace(whole, "Coffee", `\u0000`, 1),
+		strings.Replace(whole, "Coffee", strings.Repeat("é", 201), 1), strings.Replace(whole, `"Coffee"`, "null", 1),
+		strings.Replace(whole, "1000", "1000000000001", 1), strings.Replace(whole, "1000", "-0", 1), strings.Replace(whole, "1000", "1e400", 1),
+		strings.Replace(whole, "1000", "9007199254740993", 1), strings.Replace(whole, "1000", "0.5", 1), strings.Replace(whole, "1000", `"1000"`, 1),
+		strings.Replace(whole, `"price"`, `"title"`, 1), strings.Replace(whole, `"price"`, `"Price"`, 1), strings.Replace(whole, `"price"`, `"more"`, 1),
+		strings.Replace(whole, "2026-01-01", "0999-12-31", 1), strings.Replace(whole, "2026-01-01", "2036-01-02", 1),
+		strings.Replace(whole, "00:00:00Z", "24:00:00Z", 1), strings.Replace(whole, "00:00:00Z", "0:00:00Z", 1),
+		`{"username":"somebody","password":"long enough"}`, `{"username":"somebody","password":"short"}`, `{"username":"","password":""}`,
+		`{"delta":5}`, `{"delta":-1,"stock":1}`, `{"stock":0}`, `{"stock":-1}`, `{"delta":1.5}`, `{"title":"Tea"}`, `{"end_at":null}`,
+		"", "{}", "[]", "null", "0", `""`, "{", `{"":{}}`, `{"a":1,"a":2}`, "[[[[]]]]", strings.Repeat("[", 16<<10), strings.Repeat(" ", 16<<10+1),
+	}
+}
+
+// call is what reached the services in one request.
+type call struct {
+	draft  *model.NewVoucher
+	patch  *model.VoucherPatch
+	change *model.StockChange
+	key    string
+	orders *model.OrderQuery
+	wait   time.Duration
+}
+
+func (c *call) reset() { *c = call{} }
+
+func (c *call) listen(fakes *fakes) {
+	fakes.create = func(_ context.Context, v model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+		c.draft, c.key = &v, once.Key
+		return voucher("v1"), nil
+	}
+	fakes.patch = func(_ context.Context, id string, patch model.VoucherPatch) (model.Voucher, error) {
+		c.patch = &patch
+		return voucher(id), nil
+	}
+	fakes.changeStock = func(_ context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
+		c.change, c.key = &change, once.Key
+		return voucher(id), nil
+	}
+	fakes.login = func(context.Context, string, string) (service.Session, error) {
+		return service.Session{}, &model.Error{Code: model.CodeUnauthenticated}
+	}
+	fakes.place = func(context.Context, string, string) (model.Order, error) {
+		return model.Order{ID: "o1.v1", Status: model.OrderUnpaid}, nil
+	}
+	fakes.cancel = func(_ context.Context, _, id string) (model.Order, error) {
+		return model.Order{ID: id, Status: model.OrderCanceled}, nil
+	}
+	fakes.rebuild = func(context.Context, string) error { return nil }
+	fakes.getOrder = func(_ context.Context, _, id string, wait time.Duration) (model.Order, error) {
+		c.wait = wait
+		return model.Order{ID: id}, nil
+	}
+	fakes.listOrders = func(_ context.Context, query model.OrderQuery) (model.OrderPage, error) {
+		c.orders = &query
+		return model.OrderPage{}, nil
+	}
+	fakes.each = func(_ context.Context, query model.OrderQuery, _ func(model.Order) error) error {
+		query.Limit = 1 // an export has none
+		c.orders = &query
+		return nil
+	}
+}
+
+// wantSaid compares what reached the services with what encoding/json makes of the body.
+func (c *call) wantSaid(t *testing.T, key string, body []byte) {
+	t.Helper()
+	var said struct {
+		Title        *string
+		Price        *json.Number
+		Delta, Stock *json.Number
+	}
+	if !utf8.Valid(body) || len(bytes.TrimSpace(body)) > 0 && json.Unmarshal(body, &said) != nil {
+		t.Fatalf("%q was accepted", body)
+	}
+	switch {
+	case c.draft != nil:
+		if c.draft.Check() != nil || said.Title == nil || *said.Title != c.draft.Title || !same(said.Price, &c.draft.Price) || !same(said.Stock, &c.draft.Stock) {
+			t.Fatalf("%q became %+v", body, c.draft)
+		}
+		wantYears(t, &c.draft.BeginAt)
+		wantYears(t, &c.draft.EndAt)
+	case c.patch != nil:
+		if c.patch.Check() != nil || (said.Title == nil) != (c.patch.Title == nil) || !same(said.Price, c.patch.Price) {
+			t.Fatalf("%q became %+v", body, c.patch)
+		}
+		wantYears(t, c.patch.BeginAt)
+		wantYears(t, c.patch.EndAt)
+	case c.change != nil:
+		if c.change.Check() != nil || !same(said.Delta, c.change.Delta) || !same(said.Stock, c.change.Stock) {
+			t.Fatalf("%q became %+v", body, c.change)
+		}
+	default:
+		return
+	}
+	if c.patch == nil && c.key != key {
+		t.Fatalf("the key %q became %q", key, c.key)
+	}
+}
+
+// same reports whether a number was taken for what it is, 1e3 for 1000.
+func same(said *json.Number, taken *int64) bool {
+	if said == nil || taken == nil {
+		return said == nil && taken == nil
+	}
+	f, err := said.Float64()
+	return err == nil && f == float64(*taken)
+}
+
+// wantYears are those that databases hold.
+func wantYears(t *testing.T, at *time.Time) {
+	t.Helper()
+	if at != nil && (at.Year() < 1000 || at.Year() > 9999) {
+		t.Fatalf("the time is %s", at)
+	}
+}
+
+func (c *call) wantInLimits(t *testing.T) {
+	t.Helper()
+	if c.wait < 0 || c.wait > 30*time.Second {
+		t.Fatalf("a wait of %s", c.wait)
+	}
+	if q := c.orders; q != nil && (q.Limit < 1 || q.Limit > 100 || utf8.RuneCountInString(q.Cursor) > 512 ||
+		q.VoucherID != "" && !model.ValidID(q.VoucherID) || q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status)) {
+		t.Fatalf("asked for %+v", q)
+	}
+}
+
+// serve answers without a listener, which would refuse the strangest headers itself.
+func serve(s *server, request *http.Request) answer {
+	recorder := httptest.NewRecorder()
+	s.handler.ServeHTTP(recorder, request)
+	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+}
+
+func wantJSON(t *testing.T, got answer) {
+	t.Helper()
+	if got.header.Get("Content-Type") != "application/json" || !json.Valid([]byte(got.body)) {
+		t.Fatalf("%d %v %q", got.status, got.header, got.body)
+	}
+}
+
+// wantRefusal checks a problem document of any of the refusals that a request can earn
+// by its form.
+func wantRefusal(t *testing.T, got answer) {
+	t.Helper()
+	code, ok := map[int]model.Code{
+		http.StatusBadRequest:          model.CodeValidation,
+		http.StatusUnprocessableEntity: model.CodeValidation,
+		http.StatusUnauthorized:        model.CodeUnauthenticated,
+	}[got.status]
+	if !ok {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	if p := wantProblem(t, got, got.status, code); code == model.CodeValidation && len(p.Errors) == 0 {
+		t.Errorf("no field is named: %s", got.body)
+	}
+}
