@@ -117,6 +117,10 @@ notice: build $(BIN)/components ## write NOTICE: the licences of what the progra
 pin: ## pin the images of deployments/ to the digests that their tags have now (needs docker)
 	deployments/pin
 
+.PHONY: schema
+schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI document with the service (MODES=async CALLERS=user EXAMPLES=100)
+	BIN=$(BIN) deployments/schema/run
+
 .PHONY: load
 load: build $(BIN)/k6 ## load test of the running server at BASE_URL (RATE=1000 DURATION=20 STOCK=5000)
 	deployments/k6/run
@@ -154,6 +158,10 @@ $(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments
 # k6 is a program to run beside the service, not a part of its build: the one version is pinned here.
 $(BIN)/k6:
 	GOBIN=$(BIN) go install go.k6.io/k6@v1.8.1
+
+# schemathesis is a program of Python, in an environment of its own.
+$(BIN)/schemathesis/complete: deployments/schema/requirements.txt
+	deployments/tools/install-schemathesis $(@D)
 
 .PHONY: deps
 deps: # what the tests need beside Go: a C compiler for the race detector, and the servers
