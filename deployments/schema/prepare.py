@@ -1,4 +1,4 @@
-"""Makes things whose ids exist: vouchers in every phase, and orders of three users for one of them.
+"""Makes things whose ids exist: vouchers in every phase, and an order of everybody for one of them.
 
 Usage: prepare.py API DIRECTORY. Reads the tokens of one administrator and three users, one a line, from the files
 admin and users in DIRECTORY, and writes there the files that schemathesis.toml names: vouchers and orders,
@@ -39,7 +39,7 @@ vouchers = [
     voucher(10, 2020, 2120, "paused"),
     voucher(10, 2020, 2120, "draft"),
 ]
-orders = [post(f"/vouchers/{live}/seckill", user, {}) for user in users]
+orders = [post(f"/vouchers/{live}/seckill", user, {}) for user in (admin, *users)]
 
 (directory / "vouchers").write_text("\n".join(map(json.dumps, vouchers)))
 (directory / "orders").write_text("\n".join(map(json.dumps, orders)))
