@@ -118,7 +118,7 @@ pin: ## pin the images of deployments/ to the digests that their tags have now (
 	deployments/pin
 
 .PHONY: schema
-schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI document with the service (MODES=async CALLERS=user EXAMPLES=100)
+schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI document with the service (MODES=async CALLERS=user EXAMPLES=100 SEED=2)
 	BIN=$(BIN) deployments/schema/run
 
 .PHONY: load
