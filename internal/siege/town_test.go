@@ -1,0 +1,252 @@
+package siege_test
+
+import (
+	"bytes"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+const (
+	secret = "a secret of the siege, 32 bytes or more"
+	// descriptors is what the service's process may open: below what an attacker can open, as on any machine.
+	descriptors = 4096
+	// shelves is how many vouchers there are besides the one that is sold.
+	shelves = 10_000
+	// stock is never sold out.
+	stock = 10_000_000
+)
+
+// town is the service under siege, with servers of its own. In async the worker is a process of its own, so that an
+// attack may find it paused.
+type town struct {
+	t        *testing.T
+	mode     string
+	url      string
+	tokens   *token.Authority
+	client   *http.Client
+	server   *exec.Cmd
+	worker   *exec.Cmd
+	vouchers []string // of every crowd, to be audited
+	crowd    *crowd
+}
+
+// build starts the servers and the service, and fills the shelves.
+func build(t *testing.T, mode string) *town {
+	t.Helper()
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+	testserver.Must(t, err)
+	database, redis := testserver.MariaDB(t), testserver.Redis(t)
+	main := testserver.Address(t)
+	settings := []string{
+		"SECKILL_DATABASE_DSN=" + database.DSN(testserver.DefaultSchema), "SECKILL_REDIS_URL=" + redis.URL(),
+		"SECKILL_JWT_SECRET=" + secret, "SECKILL_ORDER_MODE=" + mode, "SECKILL_LOG_LEVEL=error",
+	}
+	role := "all"
+	if mode == "async" {
+		settings = append(settings, "SECKILL_NATS_URL="+testserver.NATS(t).URL())
+		role = "api"
+	}
+	w := &town{t: t, mode: mode, url: "http://" + main, tokens: tokens, client: clientFrom("127.0.2.1", 10)}
+	t.Cleanup(w.client.CloseIdleConnections)
+	w.server = serve(t, append(settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)))
+	w.ready(w.url)
+	if mode == "async" {
+		addr := testserver.Address(t)
+		w.worker = serve(t, append(settings, "SECKILL_ROLE=worker", "SECKILL_HTTP_ADDR="+addr, "SECKILL_OPS_ADDR="+testserver.Address(t)))
+		w.ready("http://" + addr)
+	}
+	w.fill(database)
+	return w
+}
+
+// serve runs the program in a process of its own until the test ends.
+func serve(t *testing.T, settings []string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", `ulimit -n `+strconv.Itoa(descriptors)+` && exec "$0" serve`, testserver.Program(t))
+	cmd.Env = append(os.Environ(), settings...)
+	said := new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	testserver.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			lines := strings.Split(said.String(), "\n")
+			t.Logf("the service said:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))
+		}
+	})
+	return cmd
+}
+
+func (w *town) ready(url string) {
+	w.t.Helper()
+	testserver.Eventually(w.t, "the service is ready", func() bool {
+		response, err := w.client.Get(url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+}
+
+// fill puts vouchers on the shelves that nobody buys, some of them sold out.
+func (w *town) fill(database *testserver.Server) {
+	w.t.Helper()
+	db, err := sql.Open("mysql", database.DSN(testserver.DefaultSchema))
+	testserver.Must(w.t, err)
+	defer db.Close()
+	_, err = db.ExecContext(w.t.Context(), fmt.Sprintf(
+		`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('shelf', seq), 'shelf', '', 1000, 2000, 'CNY', 100, IF(seq MOD 10 = 0, 0, 100), UTC_TIMESTAMP(6) - INTERVAL 1 DAY,
+			UTC_TIMESTAMP(6) + INTERVAL 30 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_%d`, shelves))
+	testserver.Must(w.t, err)
+}
+
+// admin makes one request as an administrator and reads what comes back into v.
+func (w *town) admin(method, path string, body, v any) {
+	w.t.Helper()
+	bearer, err := w.tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, time.Hour)
+	testserver.Must(w.t, err)
+	encoded, err := json.Marshal(body)
+	testserver.Must(w.t, err)
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+"/api/v1"+path, bytes.NewReader(encoded))
+	testserver.Must(w.t, err)
+	request.Header.Set("Authorization", "Bearer "+bearer)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := w.client.Do(request)
+	testserver.Must(w.t, err)
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	testserver.Must(w.t, err)
+	if response.StatusCode >= http.StatusMultipleChoices {
+		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, answer)
+	}
+	testserver.Must(w.t, json.Unmarshal(answer, v))
+}
+
+// newCrowd puts a voucher up for a crowd of its own.
+func (w *town) newCrowd() *crowd {
+	w.t.Helper()
+	var voucher model.Voucher
+	w.admin(http.MethodPost, "/admin/vouchers", map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
+		"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
+	}, &voucher)
+	w.vouchers = append(w.vouchers, voucher.ID)
+	c := newCrowd(w.url, voucher.ID, w.tokens)
+	w.t.Cleanup(func() {
+		for _, client := range c.clients {
+			client.CloseIdleConnections()
+		}
+	})
+	// On sale is when the first is sold: in async the hot copy is loaded first.
+	testserver.Eventually(w.t, "the voucher is on sale", func() bool { return c.buy(w.t.Context()) })
+	return c
+}
+
+// capacity is what the service accepts a second when it is asked as often as it answers.
+func (w *town) capacity(length time.Duration) int {
+	w.crowd = w.newCrowd()
+	w.crowd.closed(w.t.Context(), closedBuyers, length) // everything is warm
+	return w.crowd.closed(w.t.Context(), closedBuyers, length)
+}
+
+// besiege measures the sale before, during and after one attack.
+func (w *town) besiege(a attack, rate int, phase time.Duration) row {
+	w.t.Helper()
+	c := w.crowd
+	sale := c.open(w.t.Context(), rate)
+	time.Sleep(time.Second) // connections are open
+	r := row{attack: a.name}
+
+	began := time.Now()
+	time.Sleep(phase)
+	forgetPeak(w.t, w.server.Process.Pid)
+	if a.pauseWorker {
+		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGSTOP))
+	}
+	attacker := w.launch(a)
+	attacked := time.Now()
+	time.Sleep(phase)
+	ended := time.Now()
+	r.attackers = attacker.end()
+	if a.pauseWorker {
+		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGCONT))
+	}
+	r.memory = peak(w.t, w.server.Process.Pid)
+	stopped := time.Now()
+	time.Sleep(backWithin + 2*time.Second)
+	sale.end()
+
+	r.quiet, r.siege = sale.between(began, began.Add(phase)), sale.between(attacked, ended)
+	r.after = sale.between(stopped, stopped.Add(backWithin+2*time.Second))
+	r.back = -1
+	for second := time.Duration(0); second <= backWithin; second += time.Second {
+		now := sale.between(stopped.Add(second), stopped.Add(second+time.Second))
+		if now.rate() >= (1-acceptedLoss)*r.quiet.rate() && now.p99() <= slower*r.quiet.p99() {
+			r.back = second
+			break
+		}
+	}
+	w.t.Logf("%s: %s; buyers heard so far: %s", a.name, r.attackers.answers(), c.told())
+	return r
+}
+
+// conserved checks that every accepted order is there, that the database, Redis and the queue agree, and that nothing
+// was oversold.
+func (w *town) conserved() {
+	w.t.Helper()
+	for _, id := range w.vouchers {
+		var audit model.Audit
+		testserver.Eventually(w.t, "the audit is balanced and nothing is under way", func() bool {
+			w.admin(http.MethodGet, "/admin/vouchers/"+id+"/audit", nil, &audit)
+			return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) && (audit.Redis == nil || audit.Redis.Reserved == 0)
+		})
+		d := audit.Database
+		if d.Stock != d.Remaining+d.LiveOrders {
+			w.t.Errorf("voucher %s: stock %d, remaining %d, live orders %d", id, d.Stock, d.Remaining, d.LiveOrders)
+		}
+		if yes := w.crowd.yes.Load(); id == w.crowd.voucher && d.LiveOrders < yes {
+			w.t.Errorf("voucher %s: %d orders were accepted, and %d are live", id, yes, d.LiveOrders)
+		}
+	}
+}
+
+// forgetPeak lets the kernel count the most memory that a process has had from now on.
+func forgetPeak(t *testing.T, pid int) {
+	t.Helper()
+	testserver.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600))
+}
+
+// peak is the most memory that a process has had, in bytes.
+func peak(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	testserver.Must(t, err)
+	line := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if line == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	kilobytes, err := strconv.ParseInt(string(line[1]), 10, 64)
+	testserver.Must(t, err)
+	return kilobytes << 10
+}
