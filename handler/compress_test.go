@@ -81,8 +81,12 @@ func TestSmallAnswersAreNotCompressed(t *testing.T) {
 		return v, nil
 	}
 	for _, call := range []struct{ method, path string }{
-		{"GET", "/api/v1/orders"}, {"GET", "/api/v1/vouchers"}, {"GET", "/api/v1/vouchers/v1"},
-		{"POST", seckill}, {"GET", "/nowhere"}, {"GET", "/livez"},
+		{"GET", "/api/v1/orders"},
+		{"GET", "/api/v1/vouchers"},
+		{"GET", "/api/v1/vouchers/v1"},
+		{"POST", seckill},
+		{"GET", "/nowhere"},
+		{"GET", "/livez"},
 	} {
 		got := s.do(t, call.method, call.path, "", append(s.as(t, "u", model.RoleUser), "Accept-Encoding", "gzip")...)
 		if got.header.Get("Content-Encoding") != "" || !json.Valid([]byte(got.body)) {

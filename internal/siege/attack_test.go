@@ -203,7 +203,7 @@ func (a *attacker) circles() {
 // attacker makes one attack, in a process of its own and at the lowest priority: it stands for a machine elsewhere,
 // which takes no processor from the service.
 type attacker struct {
-	ctx          context.Context //nolint:containedctx // as long as the process
+	ctx          context.Context
 	url, voucher string
 	tokens       *token.Authority
 	client       *http.Client
@@ -276,7 +276,7 @@ func (a *attacker) each(connections int, do func(n, turn int) (int, error)) {
 				}
 				a.note(status, err)
 				if err != nil {
-					time.Sleep(10 * time.Millisecond) // a refused connection costs the attacker too
+					<-time.After(10 * time.Millisecond) // a refused connection costs the attacker too
 				}
 			}
 		})

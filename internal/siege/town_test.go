@@ -175,18 +175,18 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	w.t.Helper()
 	c := w.crowd
 	sale := c.open(w.t.Context(), rate)
-	time.Sleep(time.Second) // connections are open
+	<-time.After(time.Second) // connections are open
 	r := row{attack: a.name}
 
 	began := time.Now()
-	time.Sleep(phase)
+	<-time.After(phase)
 	forgetPeak(w.t, w.server.Process.Pid)
 	if a.pauseWorker {
 		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGSTOP))
 	}
 	attacker := w.launch(a)
 	attacked := time.Now()
-	time.Sleep(phase)
+	<-time.After(phase)
 	ended := time.Now()
 	r.attackers = attacker.end()
 	if a.pauseWorker {
@@ -194,7 +194,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	}
 	r.memory = peak(w.t, w.server.Process.Pid)
 	stopped := time.Now()
-	time.Sleep(backWithin + 2*time.Second)
+	<-time.After(backWithin + 2*time.Second)
 	sale.end()
 
 	r.quiet, r.siege = sale.between(began, began.Add(phase)), sale.between(attacked, ended)
