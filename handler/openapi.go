@@ -90,6 +90,7 @@ func (a *api) documentRoutes() error {
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {
 		c.Writer.Header().Set("Cache-Control", "no-cache")
+		c.Writer.Header().Set("Content-Length", strconv.Itoa(len(document)))
 		c.Data(http.StatusOK, "application/json", document)
 	})
 	a.polish()
