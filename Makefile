@@ -80,6 +80,10 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
 	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue
 
+.PHONY: siege
+siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
+	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" go test -count=1 -v -timeout=60m ./internal/siege $(ARGS)
+
 .PHONY: quiet
 quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=10000)
 	QUIET_VOUCHERS=$${QUIET_VOUCHERS:-10000} $(E2E) -run TestQuietVouchersCostNextToNothing

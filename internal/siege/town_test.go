@@ -194,13 +194,14 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	}
 	r.memory = peak(w.t, w.server.Process.Pid)
 	stopped := time.Now()
-	<-time.After(backWithin + 2*time.Second)
+	after := min(backWithin, 2*phase) + time.Second
+	<-time.After(after + time.Second)
 	sale.end()
 
 	r.quiet, r.siege = sale.between(began, began.Add(phase)), sale.between(attacked, ended)
-	r.after = sale.between(stopped, stopped.Add(backWithin+2*time.Second))
+	r.after = sale.between(stopped, stopped.Add(after))
 	r.back = -1
-	for second := time.Duration(0); second <= backWithin; second += time.Second {
+	for second := time.Duration(0); second < after; second += time.Second {
 		now := sale.between(stopped.Add(second), stopped.Add(second+time.Second))
 		if now.rate() >= (1-acceptedLoss)*r.quiet.rate() && now.p99() <= slower*r.quiet.p99() {
 			r.back = second
