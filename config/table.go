@@ -68,7 +68,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
 			unit:    "`redis`, `multilock`, `redlock`, `setnx`, `mysql` or `none`",
-			meaning: "the lock of a user while he buys; `redis` is re-entrant and shared with Redisson",
+			meaning: "the lock of a user during a purchase; `redis` is re-entrant and shared with Redisson",
 			read:    into(&c.LockMode, oneOf(LockRedis, LockMultilock, LockRedlock, LockSetNX, LockMySQL, LockNone)),
 		}, {
 			variable: "SECKILL_LOCK_REDIS_URLS", otherwise: "none", unit: "URLs, comma-separated",

@@ -35,8 +35,8 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	After Announce Audit Backlog BacklogOf Buried Buyers ByUsername Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
-	Incarnation Intents Kept Known List Live Marks OrderOf OrdersOf Patched Pending Pendings Processing Quiet Read Rebuild Selling Snapshot Stats
+	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
+	Incarnation Intents Kept Known List Live Marks OrderOf OrdersOf Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Stats
 	Watch Watched buyers cancel detail drain each get list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -83,6 +83,9 @@ var elsewhere = map[string]string{
 	"service/voucher.go ChangeStock":          "the road of a stock that shrinks begins in Change",
 	"service/voucher.go Change":               "sync mode: one transaction",
 	"service/account.go create":               "no order depends on it",
+	"service/account.go ChangePassword":       "no order depends on it",
+	"service/account_admin.go change":         "no order depends on it",
+	"service/limit.go Change":                 "no order depends on it",
 	"service/order_sync.go create":            "sync mode: one transaction, or one a voucher, between the steps of persisting",
 	"service/order_sync.go cancel":            "sync mode: one transaction",
 
