@@ -62,9 +62,9 @@ func newAttempts() (*attempts, error) {
 		{&made.accounts, 5, time.Minute},
 		{&made.strangers, 10, 5 * time.Second},
 		// An office that logs in at once; then five a second, a tenth of what one core hashes.
-		{&made.hashes, 50, 200 * time.Millisecond},
-		// An account is for long: a network makes twenty at once, then twenty a minute.
-		{&made.joiners, 20, 3 * time.Second},
+		{&made.hashes, 150, 200 * time.Millisecond},
+		// An account is for long: a network makes a hundred at once, then one a second.
+		{&made.joiners, 100, time.Second},
 	} {
 		policy := backoff.Policy{Free: limit.free, First: firstWait, Longest: longestWait, Forget: limit.forget}
 		var err error

@@ -359,7 +359,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 			}
 			pass(100 * time.Millisecond)
 		}
-		if made > 35 || made < 20 {
+		if made > 140 || made < 100 {
 			t.Errorf("%d accounts were made in half a minute", made)
 		}
 		if _, err := c.Register(t.Context(), home, "human", right); err != nil {

@@ -38,11 +38,11 @@ const (
 	// every request is answered, also on a machine that a sale keeps busy.
 	patience = 3 * time.Second
 	// maxWaiting is how many callers wait or compute at once: on a quiet machine
-	// the last of them waits for a third of a second, which a person does not mind.
-	maxWaiting = 16
+	// the last of them waits for a second and a half, which a person does not mind.
+	maxWaiting = 64
 	// maxOfOne is how many of them may be one caller's, so that one address
-	// does not keep all others out.
-	maxOfOne = maxWaiting / 4
+	// does not keep all others out. An office or a school has one address.
+	maxOfOne = maxWaiting / 2
 	// maxDoubtful is how many of them may be callers that have failed lately. The
 	// rest is kept for those that have not.
 	maxDoubtful = maxWaiting / 2
