@@ -169,10 +169,13 @@ func TestHistoriesAreLinearizable(t *testing.T) {
 	stage := openStage(t, testserver.Program(t), settlement, nil)
 	for range count(t, "ROUNDS", 1) {
 		operations := 0
-		for _, history := range stage.record(t, chance, everything(t), 100) {
+		for i, history := range stage.record(t, chance, everything(t), 100) {
 			operations += len(history)
 			if !linearizable(t, history) {
 				t.Errorf("not linearizable:\n%s", describe(history))
+				for id, order := range stage.processes[0].orders(t, stage.histories[i].voucher) {
+					t.Logf("%s  %s: %s is %s %s", order.CreatedAt.Format("15:04:05.000"), order.UserID, id, order.Status, order.Reason)
+				}
 			}
 		}
 		t.Logf("%d operations", operations)
