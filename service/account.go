@@ -99,6 +99,7 @@ func (s *Accounts) Login(ctx context.Context, address, username, secret string) 
 		return Session{}, &model.Error{Code: model.CodeUnauthenticated, Detail: "The username or the password is wrong."}
 	}
 	attempt.succeeded()
+	s.Cache.Note(account) // what is remembered of the account may be older than the token to be made
 	return s.session(account)
 }
 
