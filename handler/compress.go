@@ -17,8 +17,8 @@ const minCompressed = 4 << 10
 // newCompressor compresses the answers of large routes for clients that accept gzip, at
 // the fastest level, because anybody may ask for a list.
 //
-// The length of a compressed answer tells something of a secret in it to whoever can
-// write into the same answer (BREACH). No large answer repeats a token or what a request says,
+// The length of a compressed answer tells something of a secret in it to an attacker who
+// can write into the same answer (BREACH). No large answer repeats a token or what a request says,
 // and tokens travel in no cookie, which a foreign page could make a browser send.
 func newCompressor() (gin.HandlerFunc, error) {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))

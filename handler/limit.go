@@ -102,8 +102,8 @@ func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait ti
 	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
 }
 
-// turnAway answers on connections beyond the bound, one request on each: health checks
-// truly, so that whoever sends clients here learns of it, and others with 503.
+// turnAway answers one request on each connection beyond the bound. A health check gets
+// its true answer, so that a load balancer learns of the crowd; everything else gets 503.
 func (a *api) turnAway(c *gin.Context) {
 	if !conns.Beyond(c.Request.Context()) {
 		return

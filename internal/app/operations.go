@@ -14,8 +14,8 @@ import (
 	"seckill/internal/conns"
 )
 
-// listenForOperations opens the operations listener. It asks nobody who they are: what
-// reaches it may read the metrics and make the process write profiles.
+// listenForOperations opens the operations listener. It has no authentication: every
+// client that reaches it may read the metrics and make the process write profiles.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 	i.ops, err = i.listen(ctx, listenerOptions{
 		name: "operations", address: i.cfg.OpsAddr, patience: opsPatience,
@@ -67,10 +67,10 @@ func publicAddresses(listener net.Addr, machine []net.Addr) []string {
 	return public
 }
 
-// knownHosts answers only requests for a name that a stranger's web page cannot have:
-// by DNS rebinding a page of evil.example makes the browser of somebody inside the
-// network ask this listener, as a part of that page, and reads the answer. Its name is
-// then still evil.example. A monitoring system asks for an address, or for a name that
+// knownHosts answers only requests for a name that a foreign web page cannot have. By
+// DNS rebinding, a page of evil.example makes a browser inside the network ask this
+// listener as a part of that page, and reads the answer. The Host of such a request is
+// still evil.example. A monitoring system asks for an address, or for a name that
 // only the inner network has:
 //   - an IP address,
 //   - localhost, or any other name without a dot (a service of Docker or Kubernetes),
@@ -105,7 +105,7 @@ func hostOf(header string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// innerName reports whether nobody outside can own a name. The empty one is that of
+// innerName reports whether a name cannot be registered on the internet. The empty one is that of
 // HTTP/1.0 without a Host header, which no browser sends.
 func innerName(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") {

@@ -76,9 +76,8 @@ const (
 )
 
 // welcome tells the operator of an embedded server what it is, where it is, and how
-// to buy something at once. Tokens are printed for a person who looks, and for nobody
-// else: what is no terminal is a log, which others read and which is kept for longer
-// than a token should be.
+// to buy something at once. Tokens are printed to a terminal only: any other output is
+// a log, which more people read and which is kept for longer than a token should be.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
 	admin, buyer := "$ADMIN", "$BUYER"
 	tokens := strings.ReplaceAll(welcomeHow, "{dir}", quoted(cfg.DataDir))

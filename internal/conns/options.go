@@ -27,7 +27,7 @@ type Options struct {
 	// of descriptors allow.
 	Max int
 	// PerNetwork of them may come from one address, of IPv6 from one /64; zero is half of
-	// Max. So many because an office, or a proxy that nobody declared, has one address.
+	// Max. So many because an office, or a proxy that is not configured as trusted, has one address.
 	PerNetwork int
 	// Exempt networks may have them all: the trusted proxies.
 	Exempt  []netip.Prefix

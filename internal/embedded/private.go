@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// What the owner of a data directory may do with it and with its files, and nobody
-// else anything.
+// The permissions of a data directory and of its files: only the owner has any.
 const (
 	private     fs.FileMode = 0o700
 	privateFile fs.FileMode = 0o600
