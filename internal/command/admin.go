@@ -55,14 +55,7 @@ func (p Process) adminListCommand() *cobra.Command {
 			"holds the secret that signs tokens may make them.",
 		Args: noArgs,
 	}
-	load := p.settings(cmd, adminSettings()...)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load(config.WithoutTokens())
-		if err != nil {
-			return err
-		}
-		return p.listAdmins(cmd.Context(), cfg)
-	}
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return p.listAdmins(ctx, cfg) }, migrateSetting)
 	return cmd
 }
 
@@ -90,24 +83,20 @@ func (p Process) adminPasswdCommand() *cobra.Command {
 	}, p.setPassword)
 }
 
-func adminSettings() []string { return []string{"SECKILL_DATA_DIR", "SECKILL_MIGRATE"} }
+const migrateSetting = "SECKILL_MIGRATE"
 
 // oneAdmin makes a command that works on the administrator of a username.
 func (p Process) oneAdmin(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, username string) error) *cobra.Command {
 	var username string
 	cmd.Args = noArgs
 	cmd.Flags().StringVar(&username, "username", "", "3 to 32 of A-Z a-z 0-9 . _ - (required)")
-	load := p.settings(cmd, adminSettings()...)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if username == "" {
 			return misused("--username is required")
 		}
-		cfg, err := load(config.WithoutTokens())
-		if err != nil {
-			return err
-		}
-		return work(cmd.Context(), cfg, username)
+		return nil
 	}
+	p.onSettings(cmd, func(ctx context.Context, cfg config.Config, _ []string) error { return work(ctx, cfg, username) }, migrateSetting)
 	return cmd
 }
 

@@ -163,9 +163,9 @@ func (p Process) settings(cmd *cobra.Command, variables ...string) func(...confi
 	}
 }
 
-// onSettings makes a command work with the settings of a database.
-func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error) {
-	load := p.settings(cmd, "SECKILL_DATA_DIR")
+// onSettings makes a command work with the settings of a database, and with more of them.
+func (p Process) onSettings(cmd *cobra.Command, work func(ctx context.Context, cfg config.Config, args []string) error, more ...string) {
+	load := p.settings(cmd, append([]string{"SECKILL_DATA_DIR"}, more...)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := load(config.WithoutTokens())
 		if err != nil {
