@@ -165,11 +165,11 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+			m := locksOn(t, plain(t, b.url())).Mutex("k")
 			mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
-			b.line.swallowReplies()
+			b.line.SwallowReplies()
 			failed := make(chan error, 1)
 			go func() {
 				_, err := m.Lock(ctx)
@@ -180,7 +180,7 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 			if err := <-failed; !errors.Is(err, lock.ErrUnknown) {
 				t.Errorf("the caller: %v", err)
 			}
-			b.line.heal()
+			b.line.Heal()
 			next, err := locksOn(t, b.direct).Mutex("k").Lock(t.Context(), lock.Wait(10*time.Second))
 			if err != nil {
 				t.Fatalf("the lock belongs to nobody who knows: %v", err)

@@ -54,12 +54,18 @@ type historian struct {
 
 func (h *historian) now() int64 { return int64(time.Since(h.start)) }
 
-// use takes the lock once, holds it for a while and writes down what it saw.
+// use takes the lock once, holds it for a while and writes down what it saw. It
+// tries until it holds the lock: how many holds a history has does not depend on
+// how busy the machine is.
 func (h *historian) use(ctx context.Context, client int, l lock.Locker, hold time.Duration, opts ...lock.Option) {
 	called := h.now()
 	lease, err := l.Lock(ctx, append(opts, lock.Fenced())...)
+	for err != nil && ctx.Err() == nil { // it holds nothing, whatever the error
+		called = h.now()
+		lease, err = l.Lock(ctx, append(opts, lock.Fenced())...)
+	}
 	if err != nil {
-		return // it holds nothing, whatever the error
+		return
 	}
 	got := h.now()
 	good := got
@@ -141,20 +147,20 @@ func disturb(ctx context.Context, t *testing.T, benches ...bench) {
 		b := benches[rng.IntN(len(benches))]
 		switch rng.IntN(6) {
 		case 0:
-			b.line.cutReplies()
+			b.line.CutReplies()
 		case 1:
-			b.line.hole()
+			b.line.Hole()
 		case 2:
-			b.line.swallowReplies()
+			b.line.SwallowReplies()
 		case 3:
-			b.line.slow(20 * time.Millisecond)
+			b.line.Slow(20 * time.Millisecond)
 		case 4:
 			b.direct.ScriptFlush(ctx)
 		case 5:
 			b.direct.ClientKillByFilter(ctx, "TYPE", "pubsub")
 		}
 		sleepFor(ctx, time.Duration(20+rng.IntN(60))*time.Millisecond)
-		b.line.heal()
+		b.line.Heal()
 		sleepFor(ctx, time.Duration(rng.IntN(80))*time.Millisecond)
 	}
 	_ = t
@@ -177,6 +183,8 @@ func TestLinearizable(t *testing.T) {
 	if long() {
 		count = 20_000
 	}
+	trying, enough := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(enough)
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
@@ -185,15 +193,15 @@ func TestLinearizable(t *testing.T) {
 		wg.Go(func() { disturb(ctx, t, b) })
 		var processes []func(string) lock.Locker
 		for i := range 4 {
-			client := dial(t, b.line.url())
+			client := dial(t, b.url())
 			if i%2 == 1 {
-				client = plain(t, b.line.url())
+				client = plain(t, b.url())
 			}
 			store := lock.NewRedisStore(client, lock.CallTimeout(150*time.Millisecond))
 			locks := newLocks(t, store, lock.WatchdogLease(120*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond))
 			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
 		}
-		illegal, holds := histories(t, t.Context(), count, 100, processes, lock.Wait(100*time.Millisecond))
+		illegal, holds := histories(t, trying, count, 100, processes, lock.Wait(100*time.Millisecond))
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
@@ -211,14 +219,14 @@ func TestLinearizable(t *testing.T) {
 		for range 3 {
 			var locks []*lock.Client
 			for _, b := range benches {
-				store := lock.NewRedisStore(dial(t, b.line.url()), lock.CallTimeout(150*time.Millisecond))
+				store := lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(150*time.Millisecond))
 				locks = append(locks, newLocks(t, store, lock.WatchdogLease(200*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond)))
 			}
 			processes = append(processes, func(name string) lock.Locker {
 				return lock.Majority(locks[0].Mutex(name), locks[1].Mutex(name), locks[2].Mutex(name))
 			})
 		}
-		illegal, holds := histories(t, t.Context(), count/3, 40, processes, lock.Wait(100*time.Millisecond))
+		illegal, holds := histories(t, trying, count/3, 16, processes, lock.Wait(100*time.Millisecond))
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count/3, holds, illegal)

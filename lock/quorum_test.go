@@ -134,11 +134,11 @@ func TestQuorumSlow(t *testing.T) {
 	var benches []bench
 	for range 3 {
 		b := newBench(t)
-		m := locksOn(t, dial(t, b.line.url())).Mutex("k")
+		m := locksOn(t, dial(t, b.url())).Mutex("k")
 		mustUnlock(t, mustLock(t, t.Context(), m))
 		parts, benches = append(parts, m), append(benches, b)
 	}
-	benches[1].line.slow(200 * time.Millisecond)
+	benches[1].line.Slow(200 * time.Millisecond)
 	start := time.Now()
 	lease := mustLock(t, t.Context(), lock.Majority(parts...))
 	if d := time.Since(start); d > 150*time.Millisecond {

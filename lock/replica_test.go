@@ -14,7 +14,7 @@ import (
 // pair is a primary with a replica behind a line of its own.
 type pair struct {
 	primary, replica *testserver.Server
-	line             *line
+	line             *testserver.Line
 	now              *redis.Client // whoever is primary
 }
 
@@ -23,10 +23,10 @@ func newPair(t *testing.T) *pair {
 	// Redis would wait 5 s for more replicas before it sends a copy.
 	args := []string{"--appendonly", "no", "--repl-diskless-sync-delay", "0"}
 	p := &pair{primary: testserver.Redis(t, args...), replica: testserver.Redis(t, args...)}
-	p.line = through(t, p.primary.Addr())
+	p.line = testserver.NewLine(t, p.primary.Addr())
 	p.now = dial(t, p.primary.URL())
 	replica := dial(t, p.replica.URL())
-	host, port, _ := strings.Cut(p.line.proxy.Listen, ":")
+	host, port, _ := strings.Cut(p.line.Addr(), ":")
 	if err := replica.ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func newPair(t *testing.T) *pair {
 }
 
 // freeze swallows what the primary acknowledges from now on.
-func (p *pair) freeze() { p.line.hole() }
+func (p *pair) freeze() { p.line.Hole() }
 
 // fail kills the primary and promotes the replica.
 func (p *pair) fail(t *testing.T) {

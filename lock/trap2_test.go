@@ -287,10 +287,10 @@ func TestTrap15OppositeOrder(t *testing.T) {
 		t.Errorf("%d of 80", n)
 	}
 
-	cut := newLocks(t, lock.NewRedisStore(dial(t, one.line.url()), lock.CallTimeout(200*time.Millisecond)), lock.UnlockTimeout(300*time.Millisecond))
-	also := newLocks(t, lock.NewRedisStore(dial(t, one.line.url()), lock.CallTimeout(200*time.Millisecond)), lock.UnlockTimeout(300*time.Millisecond))
+	cut := newLocks(t, lock.NewRedisStore(dial(t, one.url()), lock.CallTimeout(200*time.Millisecond)), lock.UnlockTimeout(300*time.Millisecond))
+	also := newLocks(t, lock.NewRedisStore(dial(t, one.url()), lock.CallTimeout(200*time.Millisecond)), lock.UnlockTimeout(300*time.Millisecond))
 	lease := mustLock(t, t.Context(), lock.All(cut.Mutex("first"), locksOn(t, two.direct).Mutex("second"), also.Mutex("third")))
-	one.line.hole()
+	one.line.Hole()
 	err := lease.Unlock()
 	if err == nil || !strings.Contains(err.Error(), "unlock first") || !strings.Contains(err.Error(), "unlock third") || strings.Contains(err.Error(), "unlock second") {
 		t.Errorf("the unlock reports: %v", err)
@@ -298,5 +298,5 @@ func TestTrap15OppositeOrder(t *testing.T) {
 	if two.direct.Exists(t.Context(), "second").Val() != 0 {
 		t.Error("the part that could be reached was not unlocked")
 	}
-	one.line.heal()
+	one.line.Heal()
 }

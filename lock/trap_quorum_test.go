@@ -19,7 +19,7 @@ func TestTrap07HolderCutOff(t *testing.T) {
 	t.Parallel()
 	const holders = 100
 	b := newBench(t)
-	cut := locksOn(t, dial(t, b.line.url()), lock.WatchdogLease(1500*time.Millisecond))
+	cut := locksOn(t, dial(t, b.url()), lock.WatchdogLease(1500*time.Millisecond))
 	others := locksOn(t, b.direct)
 	ended := make([]time.Time, holders)
 	taken := make([]time.Time, holders)
@@ -47,9 +47,9 @@ func TestTrap07HolderCutOff(t *testing.T) {
 			mustUnlock(t, next)
 		})
 	}
-	b.line.hole()
+	b.line.Hole()
 	wg.Wait()
-	b.line.heal()
+	b.line.Heal()
 	first := time.Hour
 	for i := range holders {
 		first = min(first, taken[i].Sub(ended[i]))
@@ -77,7 +77,7 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 			var parts []lock.Locker
 			for range 3 {
 				b := newBench(t)
-				client := plain(t, b.line.url())
+				client := plain(t, b.url())
 				m := locksOn(t, client).Mutex("k")
 				mustUnlock(t, mustLock(t, t.Context(), m))
 				benches, clients, parts = append(benches, b), append(clients, client), append(parts, m)
@@ -90,7 +90,7 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 					warm(t, clients[i])
 				}
 				for _, b := range silent {
-					b.line.swallowReplies()
+					b.line.SwallowReplies()
 				}
 				tokens := func() (now []string) {
 					for _, b := range benches {
@@ -133,7 +133,7 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 					if what != "single" && b.direct.Get(t.Context(), "redisson_lock_token:{k}").Val() == before[i+1] {
 						t.Error("the instance was to have carried out its part")
 					}
-					b.line.heal()
+					b.line.Heal()
 				}
 				for i, b := range benches {
 					eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
@@ -157,7 +157,7 @@ func TestTrap09PartialQuorum(t *testing.T) {
 	var parts []lock.Locker
 	for range 5 {
 		b := newBench(t)
-		client := plain(t, b.line.url())
+		client := plain(t, b.url())
 		m := locksOn(t, client).Mutex("k")
 		mustUnlock(t, mustLock(t, t.Context(), m))
 		warm(t, client)
@@ -167,7 +167,7 @@ func TestTrap09PartialQuorum(t *testing.T) {
 		mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
 	}
 	for _, b := range benches {
-		b.line.slow(rtt)
+		b.line.Slow(rtt)
 	}
 	start := time.Now()
 	if _, err := lock.Majority(parts...).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
@@ -189,7 +189,7 @@ func TestTrap09PartialQuorum(t *testing.T) {
 
 	// The one that refuses answers last: four are to be given back, together.
 	mustLock(t, t.Context(), locksOn(t, benches[0].direct).Mutex("k"))
-	benches[0].line.slow(80 * time.Millisecond)
+	benches[0].line.Slow(80 * time.Millisecond)
 	start = time.Now()
 	if _, err := lock.All(parts...).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("four of five: %v", err)
@@ -208,7 +208,7 @@ func TestTrap09PartialQuorum(t *testing.T) {
 		t.Errorf("a lease shorter than the answers took: %v", err)
 	}
 	for i, b := range benches {
-		b.line.heal()
+		b.line.Heal()
 		eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
 			return b.direct.Exists(context.Background(), "k").Val() == 0
 		})

@@ -43,10 +43,10 @@ func (s *spy) Watch(name string, wake func()) lock.Watch {
 func TestTrap01AcquireReplyLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+	m := locksOn(t, plain(t, b.url())).Mutex("k")
 	mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
 
-	b.line.cutReplies()
+	b.line.CutReplies()
 	got := make(chan *lock.Lease, 1)
 	go func() {
 		lease, err := m.Lock(t.Context(), lock.Wait(5*time.Second))
@@ -56,7 +56,7 @@ func TestTrap01AcquireReplyLost(t *testing.T) {
 		got <- lease
 	}()
 	eventually(t, 5*time.Second, "the acquire ran", func() bool { return b.direct.Exists(t.Context(), "k").Val() == 1 })
-	b.line.heal()
+	b.line.Heal()
 	lease := <-got
 	if lease == nil {
 		return
@@ -78,14 +78,14 @@ func TestTrap01AcquireReplyLost(t *testing.T) {
 func TestTrap02UnlockReplyLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	m := locksOn(t, plain(t, b.line.url())).Mutex("k")
+	m := locksOn(t, plain(t, b.url())).Mutex("k")
 	mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
 	lease := mustLock(t, t.Context(), m)
-	b.line.cutReplies()
+	b.line.CutReplies()
 	done := make(chan error, 1)
 	go func() { done <- lease.Unlock() }()
 	other := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex("k"))
-	b.line.heal()
+	b.line.Heal()
 	if err := <-done; err != nil {
 		t.Errorf("the owner was told: %v", err)
 	}
@@ -160,11 +160,11 @@ func TestTrap05RenewalFails(t *testing.T) {
 	b := newBench(t)
 	failed := make(chan struct{}, 100)
 	log := slog.New(onMessage{"locks could not be renewed, trying again", failed})
-	locks := locksOn(t, dial(t, b.line.url()), lock.WatchdogLease(900*time.Millisecond), lock.Logger(log))
+	locks := locksOn(t, dial(t, b.url()), lock.WatchdogLease(900*time.Millisecond), lock.Logger(log))
 	lease := mustLock(t, t.Context(), locks.Mutex("k"))
-	b.line.cutReplies()
+	b.line.CutReplies()
 	<-failed
-	b.line.heal()
+	b.line.Heal()
 	outlive, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	select {
@@ -211,11 +211,11 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	store := &spy{Store: lock.NewRedisStore(dial(t, b.line.url()), lock.CallTimeout(200*time.Millisecond))}
+	store := &spy{Store: lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(200*time.Millisecond))}
 	locks := newLocks(t, store, lock.WatchdogLease(600*time.Millisecond), lock.UnlockTimeout(700*time.Millisecond))
 	lease := mustLock(t, t.Context(), locks.Mutex("k"))
 	eventually(t, 5*time.Second, "a renewal", func() bool { return store.renewals.Load() > 0 })
-	b.line.hole()
+	b.line.Hole()
 	started := store.renewals.Load()
 	if err := lease.Unlock(); err == nil {
 		t.Error("an unlock through a hole succeeded")
@@ -224,7 +224,7 @@ func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 		t.Errorf("%d renewals during the unlock", n)
 	}
 	after := store.renewals.Load()
-	b.line.heal()
+	b.line.Heal()
 	quiet, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
 	defer cancel()
 	<-quiet.Done()

@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and a server for tests that lose, change or invent something on the way by what
-// it says. (Those that only cut or delay use toxiproxy, which does not look into what it carries.)
+// Proxy stands between clients and a server for tests that lose, change or invent something on the way. Line is for
+// those that cut, silence or delay without looking at what is said.
 type Proxy struct {
 	listener net.Listener
 	carriers sync.WaitGroup
 
-	mu    sync.Mutex
-	pairs [][2]net.Conn // client, server
+	mu     sync.Mutex
+	pairs  [][2]net.Conn // client, server
+	closed bool
 }
 
 // NewProxy starts a proxy to an address. Carry is called for each connection, and both ends of it are closed when
@@ -31,12 +32,18 @@ func NewProxy(t testing.TB, target string, carry func(client, server net.Conn)) 
 	}
 	p := &Proxy{listener: listener}
 	p.carriers.Go(func() { p.accept(target, carry) })
-	t.Cleanup(func() {
-		_ = listener.Close()
-		p.Sever()
-		p.carriers.Wait()
-	})
+	t.Cleanup(p.Close)
 	return p
+}
+
+// Close cuts every connection and refuses further ones.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.Sever()
+	p.carriers.Wait()
 }
 
 // Addr is where clients find the proxy, "127.0.0.1:port".
@@ -75,15 +82,27 @@ func (p *Proxy) accept(target string, carry func(client, server net.Conn)) {
 			_ = client.Close()
 			continue
 		}
-		p.mu.Lock()
-		p.pairs = append(p.pairs, [2]net.Conn{client, server})
-		p.mu.Unlock()
+		if !p.keep(client, server) {
+			return
+		}
 		p.carriers.Go(func() {
 			defer client.Close()
 			defer server.Close()
 			carry(client, server)
 		})
 	}
+}
+
+// keep notes the ends of a connection, or closes them when the proxy is closed.
+func (p *Proxy) keep(client, server net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_, _ = client.Close(), server.Close()
+		return false
+	}
+	p.pairs = append(p.pairs, [2]net.Conn{client, server})
+	return true
 }
 
 // carryAll carries both directions until one end is closed.

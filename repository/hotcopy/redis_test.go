@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/rs/zerolog"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -251,46 +249,15 @@ func TestABugIsNoOutage(t *testing.T) {
 	}
 }
 
-// redisLine is a connection to Redis that can be made to fail.
-type redisLine struct {
-	t     testing.TB
-	proxy *toxiproxy.Proxy
-}
-
-// lineTo gives a line to the Redis of a URL, and the URL at its other end.
-func lineTo(t testing.TB, url string) (*redisLine, string) {
-	t.Helper()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	upstream := strings.TrimSuffix(strings.TrimPrefix(url, "redis://"), "/0")
-	proxy := toxiproxy.NewProxy(server, t.Name(), "127.0.0.1:0", upstream)
-	must(t, proxy.Start())
-	t.Cleanup(proxy.Stop)
-	return &redisLine{t, proxy}, "redis://" + proxy.Listen + "/0"
-}
-
-func (l *redisLine) toxic(kind, attributes string) {
-	l.t.Helper()
-	must(l.t, testserver.ErrorOf(l.proxy.Toxics.AddToxicJson(strings.NewReader(fmt.Sprintf(
-		`{"name": %q, "type": %q, "stream": "downstream", "attributes": {%s}}`, kind, kind, attributes)))))
-}
-
-// cutReplies lets requests through and breaks the connection at the reply.
-func (l *redisLine) cutReplies() { l.t.Helper(); l.toxic("limit_data", `"bytes": 0`) }
-
-func (l *redisLine) heal() {
-	l.t.Helper()
-	l.proxy.Toxics.ResetToxics(context.Background())
-}
-
 // lineSale is a sale that reaches the shared Redis through a line.
-func lineSale(t *testing.T) (*sale, *redisLine) {
+func lineSale(t *testing.T) (*sale, *testserver.Line) {
 	t.Helper()
 	s := newSale(t, testserver.SharedRedis(t), hotcopy.Options{}, 10)
 	// The server must have the script: else it answers NOSCRIPT, and when that is
 	// lost nothing was carried out.
 	s.release(s.buy("first"))
-	line, url := lineTo(t, testserver.SharedRedis(t))
-	s.copies = hotcopy.New(openRedis(t, url), hotcopy.Options{})
+	line := testserver.NewLine(t, strings.TrimSuffix(strings.TrimPrefix(testserver.SharedRedis(t), "redis://"), "/0"))
+	s.copies = hotcopy.New(openRedis(t, "redis://"+line.Addr()+"/0"), hotcopy.Options{})
 	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
 	return s, line
 }
@@ -306,14 +273,14 @@ func (s *sale) executed(a model.ReserveRequest) {
 func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
-	line.cutReplies()
+	line.CutReplies()
 	group := []model.ReserveRequest{s.admission("bob"), s.admission("eve"), s.admission("bob")}
 	var answers []model.ReserveResult
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() { answers, err = s.copies.Reserve(t.Context(), group) })
 	s.executed(group[1])
-	line.heal()
+	line.Heal()
 	wg.Wait()
 	must(t, err)
 	if answers[0].Err != nil || answers[1].Err != nil || answers[0].Status != model.OrderProcessing {
@@ -326,7 +293,7 @@ func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
-	line.cutReplies()
+	line.CutReplies()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	a := s.admission("bob")
@@ -339,7 +306,7 @@ func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 	wantErr(t, answers[0].Err, model.ErrUnknownOutcome)
 	wantCode(t, err, model.CodeUnavailable)
 	s.executed(a)
-	line.heal()
+	line.Heal()
 	must(t, s.admit(a).Err)
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
@@ -348,7 +315,7 @@ func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
-	line.cutReplies()
+	line.CutReplies()
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
 	a := s.admission("bob")
@@ -356,7 +323,7 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
 	s.executed(a)
-	line.proxy.Stop() // connections are refused from here on
+	line.Close() // connections are refused from here on
 	wg.Wait()
 	wantErr(t, err, model.ErrUnknownOutcome)
 }
@@ -365,10 +332,10 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
 	r := s.buy("bob")
-	line.cutReplies()
+	line.CutReplies()
 	wantErr(t, testserver.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
 	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
-	line.heal()
+	line.Heal()
 	s.release(r)
 	s.wants(model.CopyOpen, 10, 0, 0)
 }
@@ -378,7 +345,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 func TestReserveThatArrivesLateIsRefused(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
-	line.toxic("latency", `"latency": 200`)
+	line.Slow(200 * time.Millisecond)
 	a := s.admission("bob")
 	r := s.admit(a).Reservation
 	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
