@@ -14,7 +14,7 @@ const (
 	buys    act = "buys"
 	cancels act = "cancels"
 	looks   act = "looks"   // whether he has an order, when all is quiet
-	forgets act = "forgets" // Redis loses everything it was told
+	forgets act = "forgets" // Redis loses some or all of what it was told
 )
 
 // result is what he hears.

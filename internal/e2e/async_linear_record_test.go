@@ -164,7 +164,7 @@ func neverSent(err error) bool {
 	return errors.As(err, &failed) && failed.Op == "dial"
 }
 
-// forgotten notes that Redis lost everything between two instants.
+// forgotten notes that Redis lost some or all of what it was told, between an instant and now.
 func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, yes) }
 
 // settles waits until everything has come to its end, or for so long: a broken
