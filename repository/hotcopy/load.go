@@ -68,12 +68,15 @@ func (s *Store) Load(
 	var calls []*call
 	part := func(live []model.Order, carried []model.Reservation) {
 		c := &call{script: s.scripts.load, voucher: voucherID, epoch: epoch}
-		c.args = append(make([]any, 0, 2+2*len(live)+3*len(carried)), loadRetention.Milliseconds(), len(live))
+		c.args = append(make([]any, 0, 3+2*len(live)+3*len(carried)), loadRetention.Milliseconds(), len(live), len(carried))
 		for _, order := range live {
 			c.args = append(c.args, order.UserID, order.ID)
 		}
 		for _, r := range carried {
-			c.args = append(c.args, r.UserID, r.ID, writeEntry(r))
+			c.args = append(c.args, r.UserID)
+		}
+		for _, r := range carried {
+			c.args = append(c.args, r.ID, writeEntry(r))
 		}
 		calls = append(calls, c)
 	}

@@ -267,13 +267,22 @@ func (j *rebuildJob) survivors(ctx context.Context, yield func([]model.Reservati
 	if j.record.OpenEpoch == 0 {
 		return nil
 	}
-	part := make([]model.Reservation, 0, carryChunk)
-	pass := func() error {
-		carried, err := j.rowless(ctx, part)
-		if part = part[:0]; err != nil || len(carried) == 0 {
+	return overlap(ctx, j.pendings, func(ctx context.Context, reservations []model.Reservation) error {
+		carried, err := j.rowless(ctx, reservations)
+		if err != nil || len(carried) == 0 {
 			return err // to load an empty chunk would begin the loading anew
 		}
 		return yield(carried)
+	})
+}
+
+// pendings yields the reservations of the closed epoch, a thousand at once.
+func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservation) error) error {
+	var part []model.Reservation
+	pass := func() error {
+		full := part
+		part = make([]model.Reservation, 0, carryChunk)
+		return yield(full)
 	}
 	err := j.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, func(r model.Reservation) error {
 		if part = append(part, r); len(part) < carryChunk {
