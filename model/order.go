@@ -66,6 +66,18 @@ type Outcome struct {
 	Err     error
 }
 
+// Cancellation asks for a user's order to be canceled.
+type Cancellation struct{ OrderID, UserID string }
+
+// Canceled is what became of a Cancellation: the order as it is now, or a refusal.
+// NOT_FOUND says that the user has no such order, ILLEGAL_STATE (with its status) that
+// the order is neither unpaid nor canceled.
+type Canceled struct {
+	Order   Order
+	Changed bool // by this call; false when the order had been canceled already
+	Err     error
+}
+
 // AlreadyOrdered refuses a second live order of one user for one voucher.
 func AlreadyOrdered(existing Order) *Error {
 	return &Error{

@@ -168,7 +168,7 @@ func TestSnapshot(t *testing.T) {
 		must(t, f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			later := reservation(t, v.ID, "carol", 2, 2)
 			testserver.Within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
-			_, _, err := f.orders.Cancel(t.Context(), "alice", before[0].ID)
+			_, _, err := f.cancel(t.Context(), "alice", before[0].ID)
 			must(t, err)
 			must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
 			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {

@@ -294,7 +294,7 @@ func TestRefusedRollback(t *testing.T) {
 		for i := range 3 {
 			refused := []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))}
 			wantCode(t, testserver.ErrorOf(far.orders.CreateOrders(t.Context(), refused)), model.CodeUnavailable)
-			_, _, err := far.orders.Cancel(t.Context(), sold.UserID, sold.ID)
+			_, _, err := far.cancel(t.Context(), sold.UserID, sold.ID)
 			wantCode(t, err, model.CodeUnavailable)
 		}
 		lost.Store(false)
@@ -330,7 +330,7 @@ func TestRefusedCommit(t *testing.T) {
 				}
 				near.balanced(t, v.ID, 1)
 				refused.Store(0)
-				if _, changed, err := far.orders.Cancel(t.Context(), asked.UserID, asked.ID); err != nil || !changed {
+				if _, changed, err := far.cancel(t.Context(), asked.UserID, asked.ID); err != nil || !changed {
 					t.Errorf("cancel: %v, %v", changed, err)
 				}
 				near.balanced(t, v.ID, 0)

@@ -296,7 +296,7 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 			first := reservation(t, v.ID, "alice", 1, 1)
 			near.persist(t, first)
 			far := near.through(t, onceOn("UPDATE vouchers", func(*wire) verdict {
-				_, _, err := near.orders.Cancel(context.Background(), "alice", first.ID)
+				_, _, err := near.cancel(context.Background(), "alice", first.ID)
 				must(t, err)
 				return pass
 			}))

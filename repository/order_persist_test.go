@@ -131,7 +131,7 @@ func TestPersistNeverRevives(t *testing.T) {
 		if got := f.persist(t, r)[0]; got.Order.Price != v.Price || got.Order.Currency != v.Currency {
 			t.Errorf("%+v, want the voucher's price", got)
 		}
-		_, changed, err := f.orders.Cancel(t.Context(), "alice", r.ID)
+		_, changed, err := f.cancel(t.Context(), "alice", r.ID)
 		must(t, err)
 		got := f.persist(t, r)[0]
 		if got.Err != nil || got.Created || got.Order.Status != model.OrderCanceled || !changed {

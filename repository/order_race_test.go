@@ -339,7 +339,7 @@ func (b *bedlam) cancel(f *fixture) {
 	}
 	r := b.sent[rand.IntN(len(b.sent))]
 	b.mu.Unlock()
-	_, _, err := f.orders.Cancel(b.t.Context(), r.UserID, r.ID)
+	_, _, err := f.cancel(b.t.Context(), r.UserID, r.ID)
 	b.fine("cancel", err, model.CodeNotFound, model.CodeIllegalState)
 }
 

@@ -204,7 +204,7 @@ func TestCancel(t *testing.T) {
 				v := f.onSale(t, 1)
 				o := f.place(t, order(t, v.ID, "alice")).Order
 				for n := range 3 {
-					got, changed, err := f.orders.Cancel(t.Context(), "alice", o.ID)
+					got, changed, err := f.cancel(t.Context(), "alice", o.ID)
 					must(t, err)
 					if changed != (n == 0) || got.Status != model.OrderCanceled || got.ClosedAt == nil || time.Since(*got.ClosedAt).Abs() > time.Minute || got.Price != o.Price {
 						t.Errorf("%d: changed %v, %+v", n, changed, got)
@@ -233,17 +233,17 @@ func TestCancelRefused(t *testing.T) {
 		v := f.onSale(t, 5)
 		o := f.place(t, order(t, v.ID, "alice")).Order
 		for _, who := range []string{"Alice", "bob", "alice ", ""} {
-			_, _, err := f.orders.Cancel(t.Context(), who, o.ID)
+			_, _, err := f.cancel(t.Context(), who, o.ID)
 			wantCode(t, err, model.CodeNotFound)
 		}
 		for _, id := range []string{"", "absent", "no id!", o.ID + " "} {
-			_, _, err := f.orders.Cancel(t.Context(), "alice", id)
+			_, _, err := f.cancel(t.Context(), "alice", id)
 			wantCode(t, err, model.CodeNotFound)
 		}
 		f.balanced(t, v.ID, 1)
 		for _, status := range []model.OrderStatus{model.OrderPaid, model.OrderExpired, model.OrderFailed, model.OrderRefunded} {
 			f.exec(t, "UPDATE orders SET status = ? WHERE id = ?", status, o.ID)
-			_, changed, err := f.orders.Cancel(t.Context(), "alice", o.ID)
+			_, changed, err := f.cancel(t.Context(), "alice", o.ID)
 			if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState || e.OrderStatus != status || changed {
 				t.Errorf("%s: %v", status, err)
 			}
@@ -270,7 +270,7 @@ func TestCancelAtOnce(t *testing.T) {
 				}
 				return
 			}
-			got, changed, err := f.orders.Cancel(t.Context(), "alice", o.ID)
+			got, changed, err := f.cancel(t.Context(), "alice", o.ID)
 			if err != nil || got.Status != model.OrderCanceled {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -285,6 +285,44 @@ func TestCancelAtOnce(t *testing.T) {
 	})
 }
 
+// TestCancelMany: cancellations that share a transaction are answered each for itself.
+func TestCancelMany(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		one, two := f.onSale(t, 5), f.onSale(t, 5)
+		alice, bob, zoe := f.place(t, order(t, one.ID, "alice")).Order, f.place(t, order(t, one.ID, "bob")).Order, f.place(t, order(t, two.ID, "zoe")).Order
+		paid, gone := f.place(t, order(t, one.ID, "eve")).Order, f.place(t, order(t, two.ID, "mallory")).Order
+		f.exec(t, "UPDATE orders SET status = 'paid' WHERE id = ?", paid.ID)
+		must(t, testserver.ErrorOf(f.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: gone.ID, UserID: "mallory"}})))
+
+		asked := []model.Cancellation{
+			{OrderID: alice.ID, UserID: "alice"},
+			{OrderID: bob.ID, UserID: "alice"},
+			{OrderID: alice.ID, UserID: "alice"},
+			{OrderID: zoe.ID, UserID: "zoe"},
+			{OrderID: paid.ID, UserID: "eve"},
+			{OrderID: gone.ID, UserID: "mallory"},
+			{OrderID: "no id!", UserID: "alice"},
+		}
+		answers := testserver.Value(f.orders.Cancel(t.Context(), asked))(t)
+		for i, want := range []struct {
+			changed bool
+			refusal model.Code
+		}{{true, ""}, {false, model.CodeNotFound}, {false, ""}, {true, ""}, {false, model.CodeIllegalState}, {false, ""}, {false, model.CodeNotFound}} {
+			got := answers[i]
+			if want.refusal != "" {
+				wantCode(t, got.Err, want.refusal)
+				continue
+			}
+			if got.Err != nil || got.Changed != want.changed || got.Order.ID != asked[i].OrderID || got.Order.Status != model.OrderCanceled || got.Order.ClosedAt == nil {
+				t.Errorf("%d: %+v", i, got)
+			}
+		}
+		f.balanced(t, one.ID, 2) // bob's, and the paid one
+		f.balanced(t, two.ID, 0)
+	})
+}
+
 // TestCancelWithoutAnAnswer: COMMIT or its answer is lost; the same call decides.
 func TestCancelWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
@@ -295,7 +333,7 @@ func TestCancelWithoutAnAnswer(t *testing.T) {
 			v := near.onSale(t, 1)
 			o := near.place(t, order(t, v.ID, "alice")).Order
 			far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
-			got, changed, err := far.orders.Cancel(t.Context(), "alice", o.ID)
+			got, changed, err := far.cancel(t.Context(), "alice", o.ID)
 			must(t, err)
 			if !changed || got.Status != model.OrderCanceled || len(near.outbox(t)) != 1 {
 				t.Errorf("changed %v, %+v, outbox %v", changed, got, near.outbox(t))
@@ -320,7 +358,7 @@ func TestUndecidedCancel(t *testing.T) {
 		}
 		return pass
 	})
-	_, _, err := silent.orders.Cancel(ctxOf(t, 700*time.Millisecond), "alice", one.ID)
+	_, _, err := silent.cancel(ctxOf(t, 700*time.Millisecond), "alice", one.ID)
 	wantCode(t, err, model.CodeUnavailable)
 	if !errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("error %v does not say that the outcome is unknown", err)
@@ -333,7 +371,7 @@ func TestUndecidedCancel(t *testing.T) {
 		return cutBefore
 	}))
 	testserver.Within(t, 3*time.Second, func(ctx context.Context) {
-		_, _, err = far.orders.Cancel(ctx, "bob", two.ID)
+		_, _, err = far.cancel(ctx, "bob", two.ID)
 		wantCode(t, err, model.CodeIllegalState)
 	})
 	near.balanced(t, v.ID, 2)

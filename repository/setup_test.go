@@ -1,6 +1,7 @@
 package repository_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -196,6 +197,15 @@ func order(t testing.TB, voucherID, userID string) model.Order {
 func (f *fixture) place(t testing.TB, o model.Order) model.Outcome {
 	t.Helper()
 	return f.create(t, o)[0]
+}
+
+// cancel cancels one order.
+func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
+	answers, err := f.orders.Cancel(ctx, []model.Cancellation{{OrderID: orderID, UserID: userID}})
+	if err != nil {
+		return model.Order{}, false, err
+	}
+	return answers[0].Order, answers[0].Changed, answers[0].Err
 }
 
 func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {

@@ -210,7 +210,7 @@ func TestRepairStock(t *testing.T) {
 					t.Errorf("found %+v, want a difference of 30", found)
 				}
 			case i < 20:
-				_, _, err := f.orders.Cancel(t.Context(), sold[i].UserID, sold[i].ID)
+				_, _, err := f.cancel(t.Context(), sold[i].UserID, sold[i].ID)
 				must(t, err)
 			default:
 				must(t, f.place(t, order(t, v.ID, user(i))).Err)

@@ -96,6 +96,7 @@ type rows struct {
 	err     error
 	noted   []string
 	queries atomic.Int64
+	cancels atomic.Int64 // transactions
 }
 
 func (r *rows) put(o model.Order) model.Order {
@@ -160,23 +161,30 @@ func (r *rows) Detail(_ context.Context, id string) (model.OrderDetail, error) {
 	return model.OrderDetail{Order: row}, err
 }
 
-func (r *rows) Cancel(_ context.Context, userID, id string) (model.Order, bool, error) {
+func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	r.cancels.Add(1)
 	unlock, err := r.ask()
 	defer unlock()
-	row, ok := r.byID[id]
-	switch {
-	case err != nil:
-		return model.Order{}, false, err
-	case !ok || row.UserID != userID:
-		return model.Order{}, false, model.NotFound("order")
-	case row.Status == model.OrderCanceled:
-		return row, false, nil
-	case row.Status != model.OrderUnpaid:
-		return model.Order{}, false, &model.Error{Code: model.CodeIllegalState, OrderStatus: row.Status}
+	if err != nil {
+		return nil, err
 	}
-	row.Status = model.OrderCanceled
-	r.byID[id] = row
-	return row, true, nil
+	answers := make([]model.Canceled, len(asked))
+	for i, one := range asked {
+		row, ok := r.byID[one.OrderID]
+		switch {
+		case !ok || row.UserID != one.UserID:
+			answers[i].Err = model.NotFound("order")
+			continue
+		case row.Status == model.OrderUnpaid:
+			row.Status, answers[i].Changed = model.OrderCanceled, true
+			r.byID[one.OrderID] = row
+		case row.Status != model.OrderCanceled:
+			answers[i].Err = &model.Error{Code: model.CodeIllegalState, OrderStatus: row.Status}
+			continue
+		}
+		answers[i].Order = row
+	}
+	return answers, nil
 }
 
 func (r *rows) DoneOrders(_ context.Context, ids []string) error {

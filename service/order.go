@@ -29,7 +29,7 @@ type Orders struct {
 type OrderDeps struct {
 	Store    OrderStore
 	Cache    *cache.Vouchers
-	Announce Announce // told of canceled orders
+	Announce Announce // told of units that came back
 	Locks    model.Locker
 	LockWait time.Duration // zero: one try
 	Selling  Selling

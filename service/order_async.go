@@ -89,6 +89,7 @@ type asyncSeller struct {
 	publishes *batch.Group[model.Reservation, error]
 	held      *batch.Group[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
 	rows      *batch.Group[string, *model.Order]           // reads orders by id
+	cancels   canceler
 	waiters   *waiters
 	backlog   *backlogWatch
 	epochs    *epochReader
@@ -99,7 +100,7 @@ type asyncSeller struct {
 
 func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 	s := &asyncSeller{
-		OrderDeps: deps, AsyncDeps: async, waiters: newWaiters(async.Admission),
+		OrderDeps: deps, AsyncDeps: async, cancels: newCanceler(deps.Store), waiters: newWaiters(async.Admission),
 		backlog: newBacklogWatch(async.Queue, async.BacklogMaxAge, async.Admission, deps.Log),
 		epochs:  &epochReader{epochs: async.Epochs, log: deps.Log},
 	}
@@ -127,6 +128,7 @@ func (s *asyncSeller) drain() { s.waiters.drain() }
 func (s *asyncSeller) close(ctx context.Context) {
 	s.drain()
 	s.reserves.Close(ctx)
+	s.cancels.group.Close(ctx)
 	s.settling.Wait()
 	s.publishes.Close(ctx)
 	s.held.Close(ctx)

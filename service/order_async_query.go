@@ -218,10 +218,10 @@ func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*mo
 }
 
 func (s *asyncSeller) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	order, changed, err := s.Store.Cancel(ctx, userID, orderID)
+	order, changed, err := s.cancels.do(ctx, userID, orderID)
 	if model.CodeOf(err) == model.CodeNotFound {
 		if err = s.notCancelable(ctx, userID, orderID); err == nil {
-			order, changed, err = s.Store.Cancel(ctx, userID, orderID) // it may have been persisted meanwhile
+			order, changed, err = s.cancels.do(ctx, userID, orderID) // it may have been persisted meanwhile
 		}
 	}
 	if err == nil {

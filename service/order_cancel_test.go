@@ -3,7 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +48,34 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 		s.buys(t, "bob")
 		if _, err := s.Cancel(t.Context(), "alice", placed.ID); err != nil || s.sale.Now().Marks["bob"] == "" {
 			t.Errorf("bob's unit was given back with alice's: %v, marks %v", err, s.sale.Now().Marks)
+		}
+	})
+}
+
+// A transaction of cancellations holds its voucher's row, which those who buy need too.
+func TestConcurrentCancellationsShareATransaction(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		const users = 10
+		var placed []model.Order
+		for i := range users {
+			order := s.buys(t, fmt.Sprint("user", i))
+			s.persist(s.sale.Now().Pending[order.ID])
+			placed = append(placed, order)
+		}
+		s.rows.cancels.Store(0)
+		var all sync.WaitGroup
+		for i, order := range placed {
+			all.Go(func() {
+				got, err := s.Cancel(t.Context(), fmt.Sprint("user", i), order.ID)
+				if err != nil || got.ID != order.ID || got.Status != model.OrderCanceled {
+					t.Errorf("%s: %+v, %v", order.ID, got, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := s.rows.cancels.Load(); n < 1 || n > 2 {
+			t.Errorf("%d transactions for %d cancellations", n, users)
 		}
 	})
 }

@@ -62,7 +62,8 @@ func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Orde
 	failpoint.Reach(failpoint.BeforeCancel)
 	order, changed, err := s.cancel(ctx, userID, orderID)
 	if changed || errors.Is(err, model.ErrUnknownOutcome) {
-		announceChange(ctx, s.Cache, s.Announce, s.Log, voucherID)
+		s.Cache.Returned(voucherID)
+		s.Announce.tell(ctx, s.Log, voucherID)
 	}
 	return order, err
 }

@@ -38,11 +38,12 @@ type syncSeller struct {
 	OrderDeps
 
 	commits  *batch.Group[model.Order, model.Outcome]
+	cancels  canceler
 	settling sync.WaitGroup // orders whose clients were answered before they were decided
 }
 
 func newSyncSeller(deps OrderDeps) *syncSeller {
-	s := &syncSeller{OrderDeps: deps}
+	s := &syncSeller{OrderDeps: deps, cancels: newCanceler(deps.Store)}
 	s.commits = batch.New(s.create, batch.Options{
 		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
 		Timeout: commitTimeout, Observe: deps.Metrics.Batch,
@@ -54,6 +55,7 @@ func (s *syncSeller) drain() {}
 
 func (s *syncSeller) close(ctx context.Context) {
 	s.commits.Close(ctx)
+	s.cancels.group.Close(ctx)
 	s.settling.Wait()
 }
 
@@ -97,36 +99,44 @@ func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, vouche
 	return s.answer(voucherID, outcome)
 }
 
-// create commits orders in one transaction. If that fails it commits them voucher by
-// voucher, because one voucher's trouble must refuse no buyer of another one.
 func (s *syncSeller) create(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
-	outcomes, err := s.Store.CreateOrders(ctx, orders)
+	return byVoucher(ctx, orders, s.Store.CreateOrders,
+		func(order model.Order) string { return order.VoucherID },
+		func(err error) model.Outcome { return model.Outcome{Err: err} })
+}
+
+// byVoucher commits items in one transaction. If that fails it commits them voucher by
+// voucher, because one voucher's trouble must refuse nobody anything of another one.
+func byVoucher[In, Out any](
+	ctx context.Context, items []In, commit batch.Run[In, Out], voucher func(In) string, failed func(error) Out,
+) ([]Out, error) {
+	answers, err := commit(ctx, items)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // then some may have been committed
-		return outcomes, err
+		return answers, err
 	}
 	members := map[string][]int{}
-	for i, order := range orders {
-		members[order.VoucherID] = append(members[order.VoucherID], i)
+	for i, item := range items {
+		members[voucher(item)] = append(members[voucher(item)], i)
 	}
 	if len(members) == 1 {
 		return nil, err
 	}
-	outcomes = make([]model.Outcome, len(orders))
+	answers = make([]Out, len(items))
 	for _, indices := range members {
-		some := make([]model.Order, len(indices))
+		some := make([]In, len(indices))
 		for j, i := range indices {
-			some[j] = orders[i]
+			some[j] = items[i]
 		}
-		decided, err := s.Store.CreateOrders(ctx, some)
+		decided, err := commit(ctx, some)
 		for j, i := range indices {
 			if err != nil {
-				outcomes[i].Err = err
+				answers[i] = failed(err)
 			} else {
-				outcomes[i] = decided[j]
+				answers[i] = decided[j]
 			}
 		}
 	}
-	return outcomes, nil
+	return answers, nil
 }
 
 // settle holds the user's lock until the order is decided, although the client has been
@@ -187,5 +197,5 @@ func (s *syncSeller) detail(ctx context.Context, orderID string) (model.OrderDet
 }
 
 func (s *syncSeller) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	return s.Store.Cancel(ctx, userID, orderID)
+	return s.cancels.do(ctx, userID, orderID)
 }

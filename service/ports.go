@@ -15,9 +15,9 @@ type OrderStore interface {
 	Get(ctx context.Context, id string) (model.Order, error)
 	// Find reads orders by id; absent ones are left out.
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Cancel cancels a user's unpaid order and gives its unit back. A canceled one is
-	// returned as it is, not changed; an order in another status is ILLEGAL_STATE.
-	Cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
+	// Cancel cancels unpaid orders in one transaction, gives their units back, and
+	// returns what became of each. A canceled one is returned as it is, not changed.
+	Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error)
 	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
 	Detail(ctx context.Context, id string) (model.OrderDetail, error)

@@ -190,15 +190,15 @@ func (s *Vouchers) Rebuild(ctx context.Context, id string) error {
 // because their COMMIT may have happened all the same.
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	s.lists.change()
-	announceChange(ctx, s.Cache, s.Announce, s.Log, id)
+	s.Cache.Drop(id)
+	s.Announce.tell(ctx, s.Log, id)
 }
 
-// announceChange drops a voucher's cache entries, of this instance and of all others.
-func announceChange(ctx context.Context, entries *cache.Vouchers, announce Announce, log *slog.Logger, id string) {
-	entries.Drop(id)
+// tell announces what happened to a voucher, which this instance's cache knows already.
+func (a Announce) tell(ctx context.Context, log *slog.Logger, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
 	defer cancel()
-	if err := announce(ctx, id); err != nil {
+	if err := a(ctx, id); err != nil {
 		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}

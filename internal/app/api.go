@@ -64,7 +64,7 @@ type sale struct {
 func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts) (made sale, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := service.OrderDeps{
-		Store: s.db.Orders, Announce: changes.Announce, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Store: s.db.Orders, Announce: changes.AnnounceReturn, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Metrics: telemetry.New(i.registry), Log: i.log,
 	}
 	vouchers := service.VoucherDeps{
@@ -86,7 +86,7 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts) (made 
 	vouchers.Cache = orders.Cache
 	i.onCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
 	i.background("voucher changes", lookPatience, func(ctx context.Context) error {
-		return changes.Watch(ctx, orders.Cache.Drop, orders.Cache.DropAll)
+		return changes.Watch(ctx, orders.Cache.Drop, orders.Cache.Returned, orders.Cache.DropAll)
 	})
 
 	made.vouchers = service.NewVouchers(vouchers)

@@ -42,8 +42,12 @@ func (s *Store) Watch(ctx context.Context, settled func(orderIDs []string), miss
 	return watch(ctx, s.client, settledChannel, func(ids string) { settled(strings.Split(ids, " ")) }, missed)
 }
 
-// changeChannel carries the ids of vouchers that were changed.
-const changeChannel = "seckill:v1:voucher-changes"
+// changeChannel carries the ids of vouchers that were changed, and with returnedPrefix
+// those of which a unit came back.
+const (
+	changeChannel  = "seckill:v1:voucher-changes"
+	returnedPrefix = "returned "
+)
 
 // VoucherChanges tells every instance which vouchers were changed. Messages
 // may be lost: they make cache entries younger, and the age of those bounds the harm.
@@ -56,13 +60,28 @@ func NewVoucherChanges(client redis.UniversalClient) *VoucherChanges {
 
 // Announce tells every instance that a voucher was changed.
 func (c *VoucherChanges) Announce(ctx context.Context, voucherID string) error {
-	if err := c.client.Publish(ctx, changeChannel, voucherID).Err(); err != nil {
+	return c.publish(ctx, voucherID, voucherID)
+}
+
+// AnnounceReturn tells every instance that a unit of a voucher came back.
+func (c *VoucherChanges) AnnounceReturn(ctx context.Context, voucherID string) error {
+	return c.publish(ctx, voucherID, returnedPrefix+voucherID)
+}
+
+func (c *VoucherChanges) publish(ctx context.Context, voucherID, message string) error {
+	if err := c.client.Publish(ctx, changeChannel, message).Err(); err != nil {
 		return fmt.Errorf("announce a change of voucher %s: %w", voucherID, err)
 	}
 	return nil
 }
 
-// Watch calls changed for every announced voucher; otherwise it is Store.Watch.
-func (c *VoucherChanges) Watch(ctx context.Context, changed func(voucherID string), missed func()) error {
-	return watch(ctx, c.client, changeChannel, changed, missed)
+// Watch calls changed and returned for what was announced; otherwise it is Store.Watch.
+func (c *VoucherChanges) Watch(ctx context.Context, changed, returned func(voucherID string), missed func()) error {
+	return watch(ctx, c.client, changeChannel, func(message string) {
+		if voucherID, ok := strings.CutPrefix(message, returnedPrefix); ok {
+			returned(voucherID)
+			return
+		}
+		changed(message)
+	}, missed)
 }

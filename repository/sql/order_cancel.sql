@@ -1,6 +1,6 @@
--- Cancels an unpaid order.
--- Parameters: id; user id.
--- Result: 1 row matched = canceled; 0 = it has changed since it was read.
+-- Cancels unpaid orders.
+-- Parameter: ids.
+-- Result: as many rows matched as ids = canceled; fewer = one has changed since it was read.
 UPDATE orders
 SET status = 'canceled', closed_at = NOW(6)
-WHERE id = ? AND user_id = ? AND status = 'unpaid'
+WHERE id IN ? AND status = 'unpaid'

@@ -40,9 +40,9 @@ const (
 	// maxEmptyPages of a list are read for one answer, which is then empty, with a cursor.
 	// However rare a phase is, no request costs more.
 	maxEmptyPages = 5
-	// maxReadings is how often a voucher is read for a request while changes void what
-	// was read. After that the client is told to come again.
-	maxReadings = 3
+	// maxReadings is how often something is read for a request: a reading that was under
+	// way when the request came may be too old for it, the one after it is not.
+	maxReadings = 2
 )
 
 // Vouchers are this instance's cache entries of vouchers. Concurrent reads share
@@ -63,6 +63,7 @@ type Vouchers struct {
 type slot struct {
 	entry      atomic.Pointer[entry]
 	dropped    atomic.Pointer[time.Time] // entries asked for before this time are void
+	returned   atomic.Pointer[time.Time] // those that show nothing left are void
 	refreshing atomic.Bool
 
 	buyers  atomic.Pointer[buyers] // as they were last read
@@ -161,6 +162,16 @@ func (c *Vouchers) Drop(id string) {
 	}
 }
 
+// Returned voids the entry of a voucher if it shows nothing left: a unit came back. An
+// entry that lets requests go on lets them go on; whoever buys and cancels in circles
+// costs no other buyer a reading.
+func (c *Vouchers) Returned(id string) {
+	if s, ok := c.slots.Get(id); ok {
+		now := time.Now()
+		s.returned.Store(&now)
+	}
+}
+
 // DropAll voids every entry: messages about changes may have been missed.
 func (c *Vouchers) DropAll() {
 	for _, id := range c.slots.Keys() {
@@ -221,11 +232,13 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 		case <-ctx.Done():
 			return nil, batch.Undone("The voucher could not be read in time.", ctx.Err())
 		}
-		if held := s.fresh(time.Now()); held != nil {
+		// However fast changes follow each other: a reading that began after the request came is as
+		// new as the request.
+		if held := s.entry.Load(); !held.asked.Before(now) || held == s.fresh(time.Now()) {
 			return held, nil
 		}
 	}
-	return nil, model.Unavailable("The voucher is changing.", nil)
+	return nil, model.Unavailable("The voucher could not be read in time.", nil)
 }
 
 func (c *Vouchers) slot(id string) *slot {
@@ -245,7 +258,7 @@ func (s *slot) fresh(now time.Time) *entry {
 	if held == nil || now.Sub(held.asked) >= maxAge {
 		return nil
 	}
-	if dropped := s.dropped.Load(); dropped != nil && !held.asked.After(*dropped) {
+	if held.before(s.dropped.Load()) || held.voucher.Remaining <= 0 && held.before(s.returned.Load()) {
 		return nil
 	}
 	return held

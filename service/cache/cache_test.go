@@ -90,6 +90,60 @@ func TestDropIsObeyedAtOnceAlsoByAReadingUnderWay(t *testing.T) {
 	})
 }
 
+// However fast a voucher changes, a request waits for one reading that began after it came.
+func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
+		over := make(chan struct{})
+		var changing sync.WaitGroup
+		changing.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(time.Microsecond): // a reading takes longer
+					c.Drop("v1")
+				}
+			}
+		})
+		for range 100 {
+			<-time.After(10 * time.Microsecond)
+			before := db.Queries.Load()
+			hears(t, c, "while it changes", "u", "")
+			if n := db.Queries.Load() - before; n > maxReadings {
+				t.Errorf("%d readings for one request", n)
+			}
+		}
+		close(over)
+		changing.Wait()
+	})
+}
+
+// Whoever buys and cancels in circles makes no other request wait for a reading, and a
+// unit that came back is for sale at once.
+func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
+		_ = refusal(t, c, "u")
+		before := db.Queries.Load()
+		for range 100 {
+			c.Returned("v1")
+			<-time.After(time.Microsecond)
+			hears(t, c, "units are left", "u", "")
+		}
+		testserver.Equal(t, "readings for 100 returned units", db.Queries.Load()-before, 0)
+
+		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
+		c.SoldOut("v1")
+		<-time.After(time.Microsecond)
+		hears(t, c, "sold out", "u", model.CodeSoldOut)
+		db.Change(func(v *model.Voucher) { v.Remaining = 1 })
+		c.Returned("v1")
+		<-time.After(time.Microsecond)
+		hears(t, c, "a unit came back", "u", "")
+	})
+}
+
 func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {

@@ -16,6 +16,9 @@ type entry struct {
 	closed  bool          // its hot copy is closed; the voucher is the database's
 }
 
+// before reports whether the reading may have missed what happened at a time; nil is never.
+func (e *entry) before(at *time.Time) bool { return at != nil && !e.asked.After(*at) }
+
 // soldOut reports whether the sale was on, and nothing left, at the reading.
 func (e *entry) soldOut() bool {
 	return !e.closed && e.voucher.Remaining <= 0 && e.voucher.Refusal(e.voucher.ServerTime) == nil

@@ -200,8 +200,8 @@ func TestLeftoversOnRealServers(t *testing.T) {
 		order, err := b.orders.Get(t.Context(), admissions(v.ID, 49, 50)[0].OrderID)
 		return err == nil && order.Live()
 	})
-	_, _, err := b.orders.Cancel(t.Context(), "user3", admissions(v.ID, 3, 4)[0].OrderID) // and its process dies
-	must(t, err)
+	canceled := []model.Cancellation{{OrderID: admissions(v.ID, 3, 4)[0].OrderID, UserID: "user3"}} // and its process dies
+	must(t, testserver.ErrorOf(b.orders.Cancel(t.Context(), canceled)))
 	await(t, "what is left is settled", 30*time.Second, b.quiet(t, v.ID))
 	b.balanced(t, v.ID, 59)
 	testserver.Equal(t, "what remains in Redis", testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 41)
