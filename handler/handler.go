@@ -108,6 +108,7 @@ type api struct {
 	warnings  *rate.Limiter
 	proxies   proxies
 	probes    *ratelimit.Addresses
+	brake     *ratelimit.Brake
 	compress  gin.HandlerFunc
 }
 
@@ -189,6 +190,9 @@ func begin(options Options) (*api, error) {
 func (a *api) configure() error {
 	var err error
 	if a.probes, err = newProbeLimits(); err != nil {
+		return err
+	}
+	if a.brake, err = ratelimit.NewBrake(); err != nil {
 		return err
 	}
 	if a.compress, err = newCompressor(); err != nil {
