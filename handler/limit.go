@@ -95,13 +95,13 @@ func (a *api) refuseAddress(c *gin.Context, rate model.Rate, wait time.Duration)
 // refuseRate answers RATE_LIMITED with the fields of draft-ietf-httpapi-ratelimit-headers-10:
 // which policy it was, that nothing of it remains, and for how many seconds.
 // Other answers go without, because they would cost the many who are within their limits.
-// An address that goes on all the same has its answer later.
+// An address that goes on all the same is answered a second later.
 func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait time.Duration, detail string) {
+	ctx := c.Request.Context()
+	wait = max(wait-a.brake.Hold(ctx, callOf(ctx).address), time.Millisecond)
 	header := c.Writer.Header()
 	header["Ratelimit-Policy"] = []string{fmt.Sprintf(`"%s";q=%d;w=%d`, policy, rate.Events, int64(rate.Per.Seconds()))}
 	header["Ratelimit"] = []string{`"` + policy + `";r=0;t=` + retryAfter(wait)}
-	ctx := c.Request.Context()
-	a.brake.Hold(ctx, callOf(ctx).address)
 	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
 }
 

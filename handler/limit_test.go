@@ -33,6 +33,49 @@ func byAddress(t *testing.T, events int, per time.Duration) func(*handler.Option
 	}
 }
 
+// TestStubbornAddressIsAnsweredLater: after a thousand refusals, and others are not.
+func TestStubbornAddressIsAnsweredLater(t *testing.T) {
+	t.Parallel()
+	s := setup(t, byUser(t, 1, time.Minute), func(o *handler.Options) { o.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} })
+	s.fakes.place = sold
+	user := s.as(t, "u", model.RoleUser)
+	press := func(address string) (answer, time.Duration) {
+		began := time.Now()
+		return s.do(t, http.MethodPost, seckill, "", append(user, "X-Forwarded-For", address)...), time.Since(began)
+	}
+	press("192.0.2.1")
+	refusals := 0
+	for ; refusals < 3000; refusals++ {
+		got, took := press("192.0.2.1")
+		wantProblem(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
+		if took < time.Second {
+			continue
+		}
+		if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds > 59 {
+			t.Errorf("the second that it was held back counts twice: Retry-After %s", got.header.Get("Retry-After"))
+		}
+		break
+	}
+	if refusals < 1000 || refusals == 3000 {
+		t.Errorf("%d refusals were answered at once", refusals)
+	}
+	late := make(chan struct{})
+	go func() {
+		defer close(late)
+		for took := time.Duration(0); took < time.Second; _, took = press("192.0.2.1") {
+		}
+	}()
+	for range 3 {
+		press("192.0.2.2")
+	}
+	select {
+	case <-late:
+		t.Error("another address was answered as late")
+	default:
+	}
+	<-late
+}
+
 // TestEveryRouteIsLimited: known or not, with or without a token; but for health checks,
 // which have a limit of their own.
 func TestEveryRouteIsLimited(t *testing.T) {

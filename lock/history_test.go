@@ -205,7 +205,7 @@ func TestLinearizable(t *testing.T) {
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
-		if illegal > 0 || holds < count {
+		if illegal > 0 || holds < count || trying.Err() != nil {
 			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count, holds)
 		}
 	})
@@ -230,7 +230,7 @@ func TestLinearizable(t *testing.T) {
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count/3, holds, illegal)
-		if illegal > 0 || holds < count/3 {
+		if illegal > 0 || holds < count/3 || trying.Err() != nil {
 			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count/3, holds)
 		}
 	})

@@ -110,7 +110,6 @@ func (c *cancels) write(tx *gorm.DB, due map[string][]string) error {
 	}
 	var back []model.Release
 	for _, id := range ids {
-		c.doubtful[id] = true
 		back = append(back, releaseOf(found[id]))
 	}
 	for i := range c.answers {
@@ -118,10 +117,15 @@ func (c *cancels) write(tx *gorm.DB, due map[string][]string) error {
 			c.answers[i].Order = order
 		}
 	}
-	if mode != model.ModeAsync {
-		return nil // there is no hot copy to be told
+	if mode == model.ModeAsync { // in sync there is no hot copy to be told
+		if err := insertReleases(tx, back); err != nil {
+			return err
+		}
 	}
-	return insertReleases(tx, back)
+	for _, id := range ids { // nothing but the COMMIT follows
+		c.doubtful[id] = true
+	}
+	return nil
 }
 
 // matched sends the transaction back to its beginning when an UPDATE did not

@@ -37,7 +37,7 @@ type OrderDeps struct {
 	Log      *slog.Logger
 }
 
-// Announce tells every instance that its cache entry of a voucher is out of date.
+// Announce tells every instance what became of a voucher, for its cache.
 type Announce func(ctx context.Context, voucherID string) error
 
 // Selling is nil while the database is sold from in this instance's order mode, and

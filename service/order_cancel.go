@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"seckill/internal/batch"
@@ -9,48 +10,56 @@ import (
 )
 
 const (
-	// maxCancelBatch orders share one transaction, which holds the rows of their vouchers.
+	// cancelBudget is what a cancellation may take by itself, like an attempt to buy.
+	cancelBudget = placeBudget
+	// maxCancelBatch orders share one transaction, which holds their voucher's row.
 	maxCancelBatch = 100
-	// maxCancelQueue cancellations wait. Further ones are refused at once.
+	// maxCancelQueue cancellations of one voucher wait. Further ones are refused at once.
 	maxCancelQueue = 1024
 )
 
-// canceler cancels orders of both order modes. Concurrent cancellations share a
-// transaction, one at a time: each transaction holds its voucher's row until it is
-// committed, and one for each order would leave those who buy none of the row's time.
+// canceler cancels orders of both order modes. Concurrent cancellations of one voucher
+// share a transaction: a transaction for each would keep buyers waiting for the
+// voucher's row. Two vouchers never share one, because a voucher in trouble must not
+// hold up others.
 type canceler struct {
 	store OrderStore
-	group *batch.Group[model.Cancellation, model.Canceled]
+	group *batch.Keyed[model.Cancellation, model.Canceled]
 }
 
 func newCanceler(store OrderStore) canceler {
 	c := canceler{store: store}
-	c.group = batch.New(c.commit, batch.Options{
-		Writers: 1, MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout,
-	})
+	c.group = batch.NewKeyed(c.commit, batch.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
 	return c
 }
 
-// do cancels one order. Once its transaction runs it makes no difference when the
-// client hangs up.
+// do cancels one order.
 func (c canceler) do(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	ticket, err := c.group.Submit(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
-	if err != nil {
-		return model.Order{}, false, batch.Undone("Too many cancellations are waiting.", err)
-	}
-	canceled, err := ticket.Wait(ctx)
+	voucherID, _ := model.VoucherOf(orderID)
+	canceled, err := c.group.Do(ctx, voucherID, model.Cancellation{OrderID: orderID, UserID: userID})
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil && !errors.Is(err, batch.ErrNotRun):
 		return model.Order{}, false, model.Unavailable("It is not known yet whether the order was canceled.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, err))
 	case err != nil:
-		return model.Order{}, false, batch.Undone("The order could not be canceled.", fmt.Errorf("cancel order %s: %w", orderID, err))
+		return model.Order{}, false, batch.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", orderID, err))
 	}
 	return canceled.Order, canceled.Changed, canceled.Err
 }
 
+// commit cancels orders of one voucher in one transaction. When the database refuses the
+// data of some of them, each is tried alone.
 func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
-	return byVoucher(ctx, asked, c.store.Cancel,
-		func(one model.Cancellation) string { id, _ := model.VoucherOf(one.OrderID); return id },
-		func(err error) model.Canceled { return model.Canceled{Err: err} })
+	answers, err := c.store.Cancel(ctx, asked)
+	if len(asked) == 1 || !errors.Is(err, model.ErrDataRefused) {
+		return answers, err
+	}
+	answers = make([]model.Canceled, len(asked))
+	for i := range asked {
+		alone, err := c.store.Cancel(ctx, asked[i:i+1])
+		if answers[i].Err = err; err == nil {
+			answers[i] = alone[0]
+		}
+	}
+	return answers, nil
 }

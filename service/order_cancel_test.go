@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,76 @@ func TestConcurrentCancellationsShareATransaction(t *testing.T) {
 		if n := s.rows.cancels.Load(); n < 1 || n > 2 {
 			t.Errorf("%d transactions for %d cancellations", n, users)
 		}
+	})
+}
+
+// A client that hangs up changes nothing: what is begun comes to its end, in the hot copy, too.
+func TestCancelOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.hot.With(func() { s.sale.Voucher.Stock = 1 })
+		placed := s.buys(t, "alice")
+		s.persist(s.sale.Now().Pending[placed.ID])
+		gone, hangUp := context.WithCancel(t.Context())
+		time.AfterFunc(time.Nanosecond, hangUp)
+		if order, err := s.Cancel(gone, "alice", placed.ID); err != nil || order.Status != model.OrderCanceled {
+			t.Errorf("%+v, %v", order, err)
+		}
+		s.buys(t, "bob")
+	})
+}
+
+// stuck is a store in which a cancellation from the voucher "stuck" takes all of its time.
+type stuck struct {
+	OrderStore
+
+	refuses string // an order whose data is refused
+}
+
+func (s *stuck) Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	var answers []model.Canceled
+	for _, one := range asked {
+		switch {
+		case strings.HasSuffix(one.OrderID, ".stuck"):
+			<-ctx.Done()
+			return nil, model.Unavailable("gone", ctx.Err())
+		case one.OrderID == s.refuses:
+			return nil, fmt.Errorf("%w: out of range", model.ErrDataRefused)
+		}
+		answers = append(answers, model.Canceled{Order: model.Order{ID: one.OrderID}, Changed: true})
+	}
+	return answers, nil
+}
+
+// One voucher's trouble is its own, and one order's.
+func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &stuck{refuses: "2.well"}
+		c := newCanceler(store)
+		defer c.group.Close(context.Background())
+		var all sync.WaitGroup
+		for _, id := range []string{"1.stuck", "2.stuck", "3.stuck"} {
+			all.Go(func() {
+				ctx, enough := context.WithTimeout(t.Context(), cancelBudget)
+				defer enough()
+				began := time.Now()
+				if _, _, err := c.do(ctx, "alice", id); !errors.Is(err, model.ErrUnknownOutcome) || time.Since(began) > cancelBudget {
+					t.Errorf("%s: %v after %v", id, err, time.Since(began))
+				}
+			})
+			synctest.Wait()
+		}
+		began := time.Now()
+		answers, err := c.commit(t.Context(), []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}})
+		testserver.Must(t, err)
+		if !answers[0].Changed || !errors.Is(answers[1].Err, model.ErrDataRefused) || !answers[2].Changed {
+			t.Errorf("%+v", answers)
+		}
+		if _, changed, err := c.do(t.Context(), "alice", "4.well"); err != nil || !changed || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		all.Wait()
 	})
 }
 

@@ -59,6 +59,9 @@ func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Orde
 	if !ok {
 		return model.Order{}, model.NotFound("order")
 	}
+	// A client that hangs up changes nothing: what is begun comes to its end.
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), cancelBudget)
+	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)
 	order, changed, err := s.cancel(ctx, userID, orderID)
 	if changed || errors.Is(err, model.ErrUnknownOutcome) {

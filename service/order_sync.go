@@ -99,44 +99,36 @@ func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, vouche
 	return s.answer(voucherID, outcome)
 }
 
+// create commits orders in one transaction. If that fails it commits them voucher by
+// voucher, because one voucher's trouble must refuse no buyer of another one.
 func (s *syncSeller) create(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
-	return byVoucher(ctx, orders, s.Store.CreateOrders,
-		func(order model.Order) string { return order.VoucherID },
-		func(err error) model.Outcome { return model.Outcome{Err: err} })
-}
-
-// byVoucher commits items in one transaction. If that fails it commits them voucher by
-// voucher, because one voucher's trouble must refuse nobody anything of another one.
-func byVoucher[In, Out any](
-	ctx context.Context, items []In, commit batch.Run[In, Out], voucher func(In) string, failed func(error) Out,
-) ([]Out, error) {
-	answers, err := commit(ctx, items)
+	outcomes, err := s.Store.CreateOrders(ctx, orders)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // then some may have been committed
-		return answers, err
+		return outcomes, err
 	}
 	members := map[string][]int{}
-	for i, item := range items {
-		members[voucher(item)] = append(members[voucher(item)], i)
+	for i, order := range orders {
+		members[order.VoucherID] = append(members[order.VoucherID], i)
 	}
 	if len(members) == 1 {
 		return nil, err
 	}
-	answers = make([]Out, len(items))
+	outcomes = make([]model.Outcome, len(orders))
 	for _, indices := range members {
-		some := make([]In, len(indices))
+		some := make([]model.Order, len(indices))
 		for j, i := range indices {
-			some[j] = items[i]
+			some[j] = orders[i]
 		}
-		decided, err := commit(ctx, some)
+		decided, err := s.Store.CreateOrders(ctx, some)
 		for j, i := range indices {
 			if err != nil {
-				answers[i] = failed(err)
+				outcomes[i].Err = err
 			} else {
-				answers[i] = decided[j]
+				outcomes[i] = decided[j]
 			}
 		}
 	}
-	return answers, nil
+	return outcomes, nil
 }
 
 // settle holds the user's lock until the order is decided, although the client has been

@@ -36,14 +36,31 @@ type Options struct {
 	Observe  func(items int)
 }
 
-// Group shares runs between callers. It is safe for concurrent use.
-type Group[In, Out any] struct {
+// runner runs batches.
+type runner[In, Out any] struct {
 	run     Run[In, Out]
 	opts    Options
-	queue   chan *Ticket[In, Out]
 	writers sync.WaitGroup
 	limit   func() (context.Context, context.CancelFunc) // makes the context of a run
 	hurry   context.CancelFunc                           // ends the runs under way
+}
+
+func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
+	if opts.Observe == nil {
+		opts.Observe = func(int) {}
+	}
+	running, hurry := context.WithCancel(context.Background()) //nolint:gosec // Close calls it
+	return &runner[In, Out]{
+		run: run, opts: opts, hurry: hurry,
+		limit: func() (context.Context, context.CancelFunc) { return context.WithTimeout(running, opts.Timeout) },
+	}
+}
+
+// Group shares runs between callers. It is safe for concurrent use.
+type Group[In, Out any] struct {
+	*runner[In, Out]
+
+	queue chan *Ticket[In, Out]
 
 	mu     sync.RWMutex // held for reading while an item is being queued
 	closed bool
@@ -51,14 +68,7 @@ type Group[In, Out any] struct {
 
 // New starts the writers of a group; Close ends them.
 func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
-	if opts.Observe == nil {
-		opts.Observe = func(int) {}
-	}
-	running, hurry := context.WithCancel(context.Background()) //nolint:gosec // Close calls it
-	g := &Group[In, Out]{
-		run: run, opts: opts, queue: make(chan *Ticket[In, Out], opts.MaxQueue), hurry: hurry,
-		limit: func() (context.Context, context.CancelFunc) { return context.WithTimeout(running, opts.Timeout) },
-	}
+	g := &Group[In, Out]{runner: newRunner(run, opts), queue: make(chan *Ticket[In, Out], opts.MaxQueue)}
 	for range opts.Writers {
 		g.writers.Go(g.write)
 	}
@@ -118,6 +128,17 @@ func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
 	}
 }
 
+// dropped drops the item if its submitter has left.
+func (t *Ticket[In, Out]) dropped() bool {
+	select {
+	case <-t.abandoned:
+		t.finish(*new(Out), ErrNotRun)
+		return true
+	default:
+		return false
+	}
+}
+
 func (t *Ticket[In, Out]) finish(answer Out, err error) {
 	t.answer, t.err = answer, err
 	close(t.done)
@@ -152,10 +173,7 @@ func (g *Group[In, Out]) write() {
 func (g *Group[In, Out]) gather(first *Ticket[In, Out]) []*Ticket[In, Out] {
 	var batch []*Ticket[In, Out]
 	for ticket, ok := first, true; ok && ticket != nil; {
-		select {
-		case <-ticket.abandoned:
-			ticket.finish(*new(Out), ErrNotRun)
-		default:
+		if !ticket.dropped() {
 			batch = append(batch, ticket)
 		}
 		if len(batch) >= g.opts.MaxBatch {
@@ -170,18 +188,18 @@ func (g *Group[In, Out]) gather(first *Ticket[In, Out]) []*Ticket[In, Out] {
 	return batch
 }
 
-func (g *Group[In, Out]) runBatch(batch []*Ticket[In, Out]) {
+func (r *runner[In, Out]) runBatch(batch []*Ticket[In, Out]) {
 	if len(batch) == 0 {
 		return
 	}
-	g.opts.Observe(len(batch))
+	r.opts.Observe(len(batch))
 	items := make([]In, len(batch))
 	for i, ticket := range batch {
 		items[i] = ticket.item
 	}
-	ctx, cancel := g.limit()
+	ctx, cancel := r.limit()
 	defer cancel()
-	answers, err := g.runSafely(ctx, items)
+	answers, err := r.runSafely(ctx, items)
 	for i, ticket := range batch {
 		if err != nil {
 			ticket.finish(*new(Out), err)
@@ -193,13 +211,13 @@ func (g *Group[In, Out]) runBatch(batch []*Ticket[In, Out]) {
 
 // runSafely turns a panic into the error of this one batch: the writers serve
 // all callers, and one bad batch must not end them.
-func (g *Group[In, Out]) runSafely(ctx context.Context, items []In) (answers []Out, err error) {
+func (r *runner[In, Out]) runSafely(ctx context.Context, items []In) (answers []Out, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("batch: panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	answers, err = g.run(ctx, items)
+	answers, err = r.run(ctx, items)
 	if err == nil && len(answers) != len(items) {
 		err = fmt.Errorf("batch: %d answers for %d items", len(answers), len(items))
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// patience is how many refusals a second an address hears at once; after a quiet
-	// time ten seconds' worth of them.
+	// patience is how many refusals a second an address hears at once. After ten quiet
+	// seconds it hears 1,000 at once.
 	patience = 100
-	// braking is how long a further refusal is held back: as long as the shortest time
-	// after which a client is told to come again, so that it keeps nobody from anything.
+	// braking is how long a further refusal is held back: the shortest time after which a
+	// client is told to come again.
 	braking = time.Second
 	// maxBraked refusals are held back at once, some 20 KB each. Further ones are
 	// answered at once.
@@ -35,21 +35,23 @@ func NewBrake() (*Brake, error) {
 }
 
 // Hold counts a refusal of an address, and returns when it may be answered: at once, or
-// a second later, or when ctx ends.
-func (b *Brake) Hold(ctx context.Context, address netip.Addr) {
+// a second later, or when ctx ends. It tells how much later.
+func (b *Brake) Hold(ctx context.Context, address netip.Addr) (held time.Duration) {
 	if b.refusals.Take(ctx, address) == 0 {
-		return
+		return 0
 	}
 	select {
 	case b.places <- struct{}{}:
 		defer func() { <-b.places }()
 	default:
-		return
+		return 0
 	}
+	began := time.Now()
 	over := time.NewTimer(braking)
 	defer over.Stop()
 	select {
 	case <-over.C:
 	case <-ctx.Done():
 	}
+	return time.Since(began)
 }

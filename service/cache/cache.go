@@ -40,8 +40,8 @@ const (
 	// maxEmptyPages of a list are read for one answer, which is then empty, with a cursor.
 	// However rare a phase is, no request costs more.
 	maxEmptyPages = 5
-	// maxReadings is how often something is read for a request: a reading that was under
-	// way when the request came may be too old for it, the one after it is not.
+	// maxReadings is how often a voucher or an account is read for one request: a reading
+	// that was under way when the request came may be too old for it, the next one is not.
 	maxReadings = 2
 )
 
@@ -63,7 +63,7 @@ type Vouchers struct {
 type slot struct {
 	entry      atomic.Pointer[entry]
 	dropped    atomic.Pointer[time.Time] // entries asked for before this time are void
-	returned   atomic.Pointer[time.Time] // those that show nothing left are void
+	returned   atomic.Pointer[time.Time] // likewise, if they show nothing left
 	refreshing atomic.Bool
 
 	buyers  atomic.Pointer[buyers] // as they were last read
@@ -229,13 +229,14 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 			if result.Err != nil {
 				return nil, batch.Undone("The voucher could not be read in time.", result.Err)
 			}
+			// However fast changes follow each other: a reading that began after the request came is as
+			// new as the request.
+			held, ok := result.Val.(*entry)
+			if ok && (!held.asked.Before(now) || s.usable(held, time.Now())) {
+				return held, nil
+			}
 		case <-ctx.Done():
 			return nil, batch.Undone("The voucher could not be read in time.", ctx.Err())
-		}
-		// However fast changes follow each other: a reading that began after the request came is as
-		// new as the request.
-		if held := s.entry.Load(); !held.asked.Before(now) || held == s.fresh(time.Now()) {
-			return held, nil
 		}
 	}
 	return nil, model.Unavailable("The voucher could not be read in time.", nil)
@@ -254,14 +255,16 @@ func (c *Vouchers) slot(id string) *slot {
 
 // fresh returns the held entry unless it is void or too old.
 func (s *slot) fresh(now time.Time) *entry {
-	held := s.entry.Load()
-	if held == nil || now.Sub(held.asked) >= maxAge {
-		return nil
+	if held := s.entry.Load(); held != nil && s.usable(held, now) {
+		return held
 	}
-	if held.before(s.dropped.Load()) || held.voucher.Remaining <= 0 && held.before(s.returned.Load()) {
-		return nil
-	}
-	return held
+	return nil
+}
+
+// usable reports whether an entry is neither void nor too old.
+func (s *slot) usable(held *entry, now time.Time) bool {
+	return now.Sub(held.asked) < maxAge && !held.before(s.dropped.Load()) &&
+		(held.voucher.Remaining > 0 || !held.before(s.returned.Load()))
 }
 
 // refresh reads an entry anew in the background.
@@ -275,7 +278,8 @@ func (c *Vouchers) refresh(id string, s *slot) {
 	})
 }
 
-// load reads one voucher into its entry, for all requests that wait for it.
+// load reads one voucher into its entry, and answers all requests that wait for it. Their
+// slot may be another one, if that of the first was forgotten meanwhile.
 func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
 	return c.loading.DoChan(id, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
@@ -285,7 +289,7 @@ func (c *Vouchers) load(id string, s *slot) <-chan singleflight.Result {
 			return nil, err
 		}
 		s.entry.Store(fetched)
-		return nil, nil
+		return fetched, nil
 	})
 }
 

@@ -119,6 +119,21 @@ func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
 	})
 }
 
+// The slot of a voucher may be forgotten while it is read.
+func TestReadingOutlivesItsSlot(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, _ *servicetest.Table, c *Vouchers) {
+		var first sync.WaitGroup
+		first.Go(func() { _ = refusal(t, c, "u") })
+		synctest.Wait() // the reading is on its way
+		for i := range maxEntries {
+			c.slot(fmt.Sprint("other", i))
+		}
+		hears(t, c, "while it is read", "u", "")
+		first.Wait()
+	})
+}
+
 // Whoever buys and cancels in circles makes no other request wait for a reading, and a
 // unit that came back is for sale at once.
 func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {

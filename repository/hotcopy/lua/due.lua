@@ -1,4 +1,5 @@
--- Lists pending entries that were published long ago, the oldest first.
+-- Lists pending entries that were published long ago, the oldest first. Those that a rebuild has carried over come
+-- before all others, in no order of their own.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] how long ago at the least, ms

@@ -27,8 +27,8 @@ local entries = users + carried
 if live > 0 then redis.call('hset', KEYS[2], unpack(ARGV, 6, users - 1)) end
 if carried > 0 then
   local known = redis.call('hmget', KEYS[2], unpack(ARGV, users, entries - 1))
-  -- Each score is one more than the last, so all are of the first minutes of 1970: a sorted set takes what belongs at
-  -- its end faster than what belongs anywhere.
+  -- Each score is one more than the last, so all are of the first hour of 1970: a sorted set takes what belongs at its
+  -- end faster than what belongs anywhere.
   local score = redis.call('zcard', KEYS[4])
   local marks, due = {}, {}
   for i = 1, carried do

@@ -1,0 +1,102 @@
+package batch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/batch"
+	"seckill/internal/testserver"
+)
+
+// keyed groups words by their first letter: a run takes a second, one of "x" until its
+// context ends.
+func keyed(t *testing.T, runs *atomic.Int64, opts batch.Options) func(ctx context.Context, word string) (string, error) {
+	t.Helper()
+	k := batch.NewKeyed(func(ctx context.Context, words []string) ([]string, error) {
+		runs.Add(1)
+		var answers []string
+		for _, word := range words {
+			if word[0] != words[0][0] {
+				t.Errorf("one run of %v", words)
+			}
+			answers = append(answers, strings.ToUpper(word))
+		}
+		if words[0][0] == 'x' {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		<-time.After(time.Second)
+		return answers, nil
+	}, opts)
+	t.Cleanup(func() {
+		k.Close(context.Background())
+		if _, err := k.Do(t.Context(), "a", "a"); !errors.Is(err, batch.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+	return func(ctx context.Context, word string) (string, error) { return k.Do(ctx, word[:1], word) }
+}
+
+func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		do := keyed(t, &runs, batch.Options{MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
+		began := time.Now()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := do(t.Context(), "x"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute {
+				t.Errorf("x: %v after %v", err, time.Since(began))
+			}
+		})
+		for i := range 50 {
+			for _, key := range []string{"a", "b"} {
+				all.Go(func() {
+					word := fmt.Sprint(key, i)
+					got, err := do(t.Context(), word)
+					if err != nil || got != strings.ToUpper(word) || time.Since(began) > 2*time.Second {
+						t.Errorf("%s: %q, %v after %v", word, got, err, time.Since(began))
+					}
+				})
+			}
+		}
+		all.Wait()
+		testserver.Equal(t, "runs: one of x, two of a and b", runs.Load(), 5)
+		if _, err := do(t.Context(), "a"); err != nil { // its writer had ended
+			t.Error(err)
+		}
+	})
+}
+
+func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		do := keyed(t, &runs, batch.Options{MaxBatch: 100, MaxQueue: 2, Timeout: time.Minute})
+		var all sync.WaitGroup
+		put := func(ctx context.Context, word string, want error) {
+			all.Go(func() {
+				if _, err := do(ctx, word); !errors.Is(err, want) {
+					t.Errorf("%s: %v, want %v", word, err, want)
+				}
+			})
+			synctest.Wait()
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		put(t.Context(), "a-runs", nil)
+		put(t.Context(), "a-waits", nil)
+		put(leaving, "a-leaves", context.Canceled)
+		put(t.Context(), "a-is-too-many", batch.ErrFull)
+		put(t.Context(), "b-has-its-own", nil)
+		leave()
+		all.Wait()
+		testserver.Equal(t, "runs", runs.Load(), 3)
+	})
+}
