@@ -129,7 +129,7 @@ func newCrowd(t *testing.T) *crowd {
 	log := slog.New(slog.NewTextHandler(c.said, nil))
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", token.MinSecret)}}, "seckill", "seckill")
 	testserver.Must(t, err)
-	known, err := cache.NewAccounts(c.people, LongestSession, log)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: c.people.ByID, Changed: c.people.Changed}, LongestSession, log)
 	testserver.Must(t, err)
 	c.Accounts, err = NewAccounts(AccountDeps{
 		Store: c.people, Hasher: password.New(1), Tokens: tokens, Cache: known,

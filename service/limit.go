@@ -16,16 +16,12 @@ import (
 // reading, every instance obeys within a second also when the message was lost.
 const limitsEvery = 500 * time.Millisecond
 
-// LimitStore keeps the limits that an administrator has set.
-type LimitStore interface {
-	Read(ctx context.Context) (model.LimitRecord, error)
-	Change(ctx context.Context, patch model.LimitsPatch) (model.LimitRecord, error)
-}
-
 // LimitDeps are what Limits works with; all are required.
 type LimitDeps struct {
 	Settings model.Limits // of this instance
-	Store    LimitStore
+	// Read and Store are of the limits that an administrator has set.
+	Read  func(ctx context.Context) (model.LimitRecord, error)
+	Store func(ctx context.Context, patch model.LimitsPatch) (model.LimitRecord, error)
 	// Announce tells the other instances that limits were changed; it may fail.
 	Announce func(ctx context.Context, deployment string) error
 	// Apply puts limits into force on this instance. Deployment names those that
@@ -59,7 +55,7 @@ func (l *Limits) InForce() model.Limits { return *l.inForce.Load() }
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Limits, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	record, err := l.deps.Store.Change(ctx, patch)
+	record, err := l.deps.Store(ctx, patch)
 	if err != nil {
 		return model.Limits{}, err
 	}
@@ -77,7 +73,7 @@ func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (model.Lim
 func (l *Limits) Refresh(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	record, err := l.deps.Store.Read(ctx)
+	record, err := l.deps.Read(ctx)
 	if err == nil {
 		err = l.apply(ctx, record)
 	}

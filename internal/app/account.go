@@ -62,7 +62,7 @@ const changesMargin = time.Hour
 // known when it returns, unless the schema is not up to date yet.
 func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service.Accounts, error) {
 	store := repository.NewAccounts(db.Database)
-	known, err := cache.NewAccounts(store, service.LongestSession+changesMargin, i.log)
+	known, err := cache.NewAccounts(cache.AccountSource{ByID: store.ByID, Changed: store.Changed}, service.LongestSession+changesMargin, i.log)
 	if err != nil {
 		return nil, err
 	}

@@ -27,9 +27,11 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 		i.onCloseWithin(lookPatience, "shared limits", shared.Close)
 	}
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
+	kept := repository.NewLimits(s.db.Database)
 	r.service, err = service.NewLimits(service.LimitDeps{
 		Settings: model.Limits{User: model.Rate(i.cfg.RateUser), Addr: model.Rate(i.cfg.RateAddr)},
-		Store:    repository.NewLimits(s.db.Database),
+		Read:     kept.Read,
+		Store:    kept.Change,
 		Announce: stored.Announce,
 		Apply: func(limits model.Limits, deployment string) error {
 			if err := r.byUser.Set(limits.User, deployment); err != nil {

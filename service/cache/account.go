@@ -35,11 +35,11 @@ const (
 )
 
 // AccountSource is where accounts are.
-type AccountSource interface {
+type AccountSource struct {
 	// ByID finds an account, or answers NOT_FOUND.
-	ByID(ctx context.Context, id string) (model.Account, error)
+	ByID func(ctx context.Context, id string) (model.Account, error)
 	// Changed lists accounts that were changed since an instant, the latest first.
-	Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error)
+	Changed func(ctx context.Context, since time.Time, limit int) ([]model.Account, error)
 }
 
 // Accounts is what one instance remembers of accounts, to hold tokens against. Which

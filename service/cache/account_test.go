@@ -29,9 +29,9 @@ func (r *register) Changed(_ context.Context, since time.Time, limit int) ([]mod
 	return r.changed(since, limit)
 }
 
-func accountsOf(t *testing.T, source AccountSource) *Accounts {
+func accountsOf(t *testing.T, source *register) *Accounts {
 	t.Helper()
-	known, err := NewAccounts(source, time.Hour, slog.New(slog.DiscardHandler))
+	known, err := NewAccounts(AccountSource{ByID: source.ByID, Changed: source.Changed}, time.Hour, slog.New(slog.DiscardHandler))
 	testserver.Must(t, err)
 	return known
 }
