@@ -20,7 +20,8 @@ const (
 	historyUsers   = 6
 	historyStock   = 3
 	historySteps   = 10 // of each user
-	historyUnknown = 2  // of each user: then he leaves
+	historyUnknown = 2  // of each user, who then leaves
+	historyDoubts  = 9  // requests of a history that are unknown, or under way: so many may become unknown
 
 	historiesAtOnce = 8
 )
@@ -32,6 +33,9 @@ type history struct {
 	users     []string
 	began     time.Time
 
+	doubts chan struct{} // places of requests that are under way or unknown
+	full   chan struct{} // closed when all of them are unknown
+
 	mu         sync.Mutex
 	orders     map[string]int // their ids, numbered
 	operations []porcupine.Operation
@@ -40,7 +44,10 @@ type history struct {
 
 func newHistory(t *testing.T, instances []*app) *history {
 	t.Helper()
-	h := &history{instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now(), orders: map[string]int{}}
+	h := &history{
+		instances: instances, voucher: instances[0].onSale(t, historyStock).ID, began: time.Now(), orders: map[string]int{},
+		doubts: make(chan struct{}, historyDoubts), full: make(chan struct{}),
+	}
 	for n := range historyUsers {
 		h.users = append(h.users, h.voucher[len(h.voucher)-20:]+instances[0].user(n))
 	}
@@ -59,7 +66,9 @@ func (h *history) note(user int, what act, order string, from time.Duration, out
 	}
 	o := operation(step{what, user, h.orders[order]}, from, h.now(), out)
 	if out == unknown {
-		h.unsettled = append(h.unsettled, o)
+		if h.unsettled = append(h.unsettled, o); len(h.unsettled) == historyDoubts {
+			close(h.full)
+		}
 		return
 	}
 	h.operations = append(h.operations, o)
@@ -80,6 +89,11 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 	for range historySteps {
 		<-time.After(time.Duration(chance.Int64N(int64(400 * time.Millisecond))))
 		a := h.instances[chance.IntN(len(h.instances))]
+		select {
+		case h.doubts <- struct{}{}:
+		case <-h.full:
+			return
+		}
 		var out result
 		if order != "" && chance.IntN(2) == 0 {
 			if out = h.cancel(t, a, user, order); out != none {
@@ -88,12 +102,14 @@ func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
 		} else {
 			out = h.buy(t, a, user, &order)
 		}
-		if out == unknown {
-			if unknowns++; unknowns == historyUnknown {
-				return
-			}
-			a.recovers(t)
+		if out != unknown {
+			<-h.doubts
+			continue
 		}
+		if unknowns++; unknowns == historyUnknown {
+			return
+		}
+		a.recovers(t)
 	}
 }
 

@@ -161,7 +161,7 @@ func linearizable(t *testing.T, operations []porcupine.Operation) bool {
 	case porcupine.Ok:
 		return true
 	case porcupine.Unknown:
-		t.Fatalf("a history of %d operations was not decided within %v", len(operations), checkBudget)
+		t.Fatalf("a history of %d operations was not decided within %v:\n%s", len(operations), checkBudget, describe(operations))
 	case porcupine.Illegal:
 	}
 	picture := filepath.Join(t.ArtifactDir(), "history.html")

@@ -46,7 +46,7 @@ var roads = map[string][]string{
 		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
 		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/order_query.go Cancel", "service/order_async_query.go cancel", "service/order_async_query.go returnUnit"},
+	"canceled":  {"service/order_query.go Cancel", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
 	"relayed":   {"service/worker/outbox.go apply", "service/worker/outbox.go note"},
 	"republish": {"service/worker/overdue.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
@@ -55,7 +55,7 @@ var roads = map[string][]string{
 
 // together are calls between which no process needs to die, and why.
 var together = map[string]string{
-	"Cancel, Cancel": "the second is for an order that was persisted behind the first, which changed nothing",
+	"Cancel, Cancel": "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
 	"Settle, close":  "they are of different orders: settled ones and closed ones",
 	"chunk, load":    "the first only shows that a rebuild is under way",
 }
@@ -85,9 +85,7 @@ var elsewhere = map[string]string{
 	"service/account.go create":               "no order depends on it",
 	"service/account.go ChangePassword":       "no order depends on it",
 	"service/account_admin.go change":         "no order depends on it",
-	"service/limit.go Change":                 "no order depends on it",
 	"service/order_sync.go create":            "sync mode: one transaction, or one a voucher, between the steps of persisting",
-	"service/order_sync.go cancel":            "sync mode: one transaction",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",
