@@ -12,8 +12,8 @@ import (
 	"seckill/internal/testserver"
 )
 
-// TestBrake: whoever hears a thousand refusals hears the next a second later, and the
-// sender elsewhere does not.
+// TestBrake: an address that has heard a thousand refusals hears the next a second later,
+// and another address does not.
 func TestBrake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
