@@ -11,9 +11,10 @@ PKG ?= ./...
 # One package may take this long before go test prints its goroutines. The slowest needs about four and a half
 # minutes under the race detector on two cores.
 TEST_TIMEOUT ?= 8m
-# Packages tested at a time. One: the tests start servers and watch clocks (a lock's wait budget, "within a
-# second"), and two packages at a time on two cores would make each other late. Each is parallel in itself.
+# Packages tested at a time. One, because the siege and a few others measure, and would measure each other.
 TEST_P ?= 1
+# Tests of a package that run side by side. Twice the two cores: they wait for servers as much as they compute.
+TEST_PARALLEL ?= 4
 # Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
 ARGS ?=
 
@@ -40,7 +41,7 @@ test: deps ## all tests against real servers, with the race detector (PKG=./lock
 	@CGO_ENABLED=0 go build . github.com/nats-io/nats-server/v2
 	@CGO_ENABLED=1 go list -race -test -export -deps -f '{{""}}' $(PKG)
 	@# Without DWARF (-w) the tests' programs link in half the time; traces do not need it.
-	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -ldflags=-w -p=$(TEST_P) -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
+	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -ldflags=-w -p=$(TEST_P) -parallel=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html

@@ -47,6 +47,20 @@ func (h holder) release(t *testing.T) {
 	}
 }
 
+// soonest is the shortest of at most five times, and the first that is short
+// enough. A busy machine makes some of them long; what is missing makes all of
+// them long.
+func soonest(enough time.Duration, attempt func() time.Duration) time.Duration {
+	best := attempt()
+	for range 4 {
+		if best <= enough {
+			break
+		}
+		best = min(best, attempt())
+	}
+	return best
+}
+
 func TestForeignHolderOfTheUsersLock(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
@@ -76,18 +90,28 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 		t.Errorf("another user: %d %s", other.status, other.body)
 	}
 
-	released := make(chan time.Time, 1)
-	waiting := time.AfterFunc(400*time.Millisecond, func() {
-		h.release(t)
-		released <- time.Now()
+	h.release(t)
+	const woken = 100 * time.Millisecond // without the message it is the next look at the key, 400 ms after the release
+	buyer := 2
+	late := soonest(woken, func() time.Duration {
+		buyer++
+		user = a.user(buyer)
+		token = a.token(t, user, model.RoleUser)
+		h.name = "lock:order:" + user
+		h.take(t)
+		released := make(chan time.Time, 1)
+		waiting := time.AfterFunc(100*time.Millisecond, func() {
+			h.release(t)
+			released <- time.Now()
+		})
+		defer waiting.Stop()
+		got, answered = buy()
+		if got.status != http.StatusCreated {
+			t.Fatalf("after the release: %d %s", got.status, got.body)
+		}
+		return answered.Sub(<-released)
 	})
-	defer waiting.Stop()
-	got, answered = buy()
-	if got.status != http.StatusCreated {
-		t.Fatalf("after the release: %d %s", got.status, got.body)
-	}
-	// Without the message it would wait for the next look at the key, every half a second.
-	if late := answered.Sub(<-released); late > 100*time.Millisecond {
+	if late > woken {
 		t.Errorf("answered %v after the release", late)
 	}
 	if n, err := h.client.Exists(t.Context(), h.name).Result(); err != nil || n != 0 {
