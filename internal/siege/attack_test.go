@@ -1,7 +1,7 @@
 package siege_test
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -212,6 +212,9 @@ type attacker struct {
 	did outcome
 }
 
+// begun is the line an attacker writes when it has seen its first outcome.
+const begun = "begun\n"
+
 // outcome is what an attacker saw.
 type outcome struct {
 	Requests int64
@@ -286,7 +289,9 @@ func (a *attacker) each(connections int, do func(n, turn int) (int, error)) {
 func (a *attacker) note(status int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.did.Requests++
+	if a.did.Requests++; a.did.Requests == 1 {
+		_, _ = io.WriteString(os.Stdout, begun)
+	}
 	key := strconv.Itoa(status)
 	switch {
 	case err != nil:
@@ -335,11 +340,12 @@ type running struct {
 	w     *town
 	cmd   *exec.Cmd
 	input io.Closer
-	out   *bytes.Buffer
+	out   *bufio.Reader
 	ended atomic.Bool
 }
 
-// launch starts an attacker in a process of its own.
+// launch starts an attacker in a process of its own, and returns when the attack has begun: on a busy machine the
+// process may take longer to start than the attack is to last.
 func (w *town) launch(a attack) *running {
 	w.t.Helper()
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
@@ -347,9 +353,10 @@ func (w *town) launch(a attack) *running {
 	cmd.Env = append(os.Environ(), attackVariable+"="+a.name, "SIEGE_URL="+w.url, "SIEGE_VOUCHER="+w.crowd.voucher)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
-	r := &running{w: w, cmd: cmd, out: new(bytes.Buffer)}
-	cmd.Stdout = r.out
-	var err error
+	r := &running{w: w, cmd: cmd}
+	output, err := cmd.StdoutPipe()
+	testserver.Must(w.t, err)
+	r.out = bufio.NewReader(output)
 	r.input, err = cmd.StdinPipe()
 	testserver.Must(w.t, err)
 	testserver.Must(w.t, cmd.Start())
@@ -359,6 +366,11 @@ func (w *town) launch(a attack) *running {
 			_ = cmd.Wait()
 		}
 	})
+	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
+	if line, err := r.out.ReadString('\n'); line != begun {
+		w.t.Fatalf("%s: the attacker did nothing within a minute: %q, %v", a.name, line, err)
+	}
 	return r
 }
 
@@ -366,9 +378,9 @@ func (w *town) launch(a attack) *running {
 func (r *running) end() outcome {
 	r.w.t.Helper()
 	testserver.Must(r.w.t, r.input.Close())
+	var did outcome
+	testserver.Must(r.w.t, json.NewDecoder(r.out).Decode(&did))
 	testserver.Must(r.w.t, r.cmd.Wait())
 	r.ended.Store(true)
-	var did outcome
-	testserver.Must(r.w.t, json.Unmarshal(r.out.Bytes(), &did))
 	return did
 }

@@ -78,9 +78,6 @@ func (r row) check(t *testing.T, phase time.Duration) {
 	if r.siege.accepted == 0 || r.after.accepted == 0 {
 		t.Errorf("%s: %d orders were accepted during the attack, and %d after it", r.attack, r.siege.accepted, r.after.accepted)
 	}
-	if r.attackers.Requests == 0 {
-		t.Errorf("%s: the attacker did nothing: %+v", r.attack, r.attackers)
-	}
 	if r.memory > memoryLimit {
 		t.Errorf("%s: the service took %d MiB, more than %d", r.attack, r.memory>>20, memoryLimit>>20)
 	}
