@@ -32,11 +32,10 @@ type outside struct {
 	tried   int64 // orders of attempts that are not among what was seen
 }
 
-// of turns to the lock of another user.
-func (o *outside) of(user string) {
-	o.user = user
+// turn makes the holders those of the user's lock.
+func (o *outside) turn() {
 	for i := range o.holders {
-		o.holders[i].name = "lock:order:" + user
+		o.holders[i].name = "lock:order:" + o.user
 	}
 }
 
@@ -97,38 +96,55 @@ func wait(d time.Duration) string {
 	return d.String()
 }
 
+// atBest makes the same attempt with one user after another, at most five, and
+// notes the first that was answered at once, or the last. A busy machine makes
+// some of them late; what is missing makes every one late. Prepare takes the
+// user's lock, if it is to be held, and returns from when on the wait is counted.
+func (o *outside) atBest(t *testing.T, what string, first int, prepare func() (since func() time.Time)) {
+	t.Helper()
+	for n := range 5 {
+		o.user = o.a.user(first + n)
+		o.buys(t, what, o.user, prepare())
+		last := len(o.seen) - 1
+		if o.seen[last].waited == "at once" || n == 4 {
+			return
+		}
+		if o.seen[last].code == "" {
+			o.tried++
+		}
+		o.seen = o.seen[:last]
+	}
+}
+
 // look goes through everything that the contract says of a foreign holder.
 func (o *outside) look(t *testing.T) []sighting {
 	t.Helper()
-	o.buys(t, "somebody whose lock is free", o.a.user(2), nil)
+	free := func() func() time.Time { return nil }
+	o.atBest(t, "somebody whose lock is free", 10, free)
+
+	o.user = o.a.user(1)
+	o.turn()
 	o.take(t, 30*time.Second)
 	o.buys(t, "while the lock is held", o.user, nil)
-	o.buys(t, "another user meanwhile", o.a.user(3), nil)
-
+	o.atBest(t, "another user meanwhile", 20, free)
 	o.release(t)
-	for n := range 5 { // a busy machine makes some of them late; without the message every one is
-		if n > 0 {
-			o.seen = o.seen[:len(o.seen)-1]
-			o.tried++
-		}
-		o.of(o.a.user(10 + n))
+
+	o.atBest(t, "when the lock is given back", 30, func() func() time.Time {
+		o.turn()
 		o.take(t, 30*time.Second)
 		released := make(chan time.Time, 1)
-		timer := time.AfterFunc(100*time.Millisecond, func() {
+		time.AfterFunc(100*time.Millisecond, func() {
 			o.release(t)
 			released <- time.Now()
 		})
-		o.buys(t, "when the lock is given back", o.user, func() time.Time { return <-released })
-		timer.Stop()
-		if o.seen[len(o.seen)-1].waited == "at once" {
-			break
-		}
-	}
-
-	o.of(o.a.user(4))
-	o.take(t, 500*time.Millisecond)
-	lapses := time.Now().Add(500 * time.Millisecond)
-	o.buys(t, "when the lock lapses without a word", o.user, func() time.Time { return lapses })
+		return func() time.Time { return <-released }
+	})
+	o.atBest(t, "when the lock lapses without a word", 40, func() func() time.Time {
+		o.turn()
+		o.take(t, 500*time.Millisecond)
+		lapses := time.Now().Add(500 * time.Millisecond)
+		return func() time.Time { return lapses }
+	})
 	o.buys(t, "who has an order already", o.user, nil)
 	return o.seen
 }
@@ -160,7 +176,7 @@ func TestNobodyCanTellTheLockOfTheModesApart(t *testing.T) {
 					s["SECKILL_LOCK_REDIS_URLS"] = strings.Join(parts, ",")
 				}
 				a := start(t, s)
-				o := &outside{a: a, voucher: a.onSale(t, 10).ID, user: a.user(1)}
+				o := &outside{a: a, voucher: a.onSale(t, 30).ID, user: a.user(1)}
 				for _, url := range on {
 					o.holders = append(o.holders, newHolder(t, settings{"SECKILL_REDIS_URL": url}, o.user))
 				}
