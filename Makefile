@@ -8,13 +8,17 @@ SHELL := bash
 BIN := $(CURDIR)/bin
 PKG ?= ./...
 
-# One package may take this long before go test prints its goroutines. The slowest needs about four and a half
-# minutes under the race detector on two cores.
-TEST_TIMEOUT ?= 8m
-# Packages tested at a time. One, because the siege and a few others measure, and would measure each other.
-TEST_P ?= 1
-# Tests of a package that run side by side. Twice the two cores: they wait for servers as much as they compute.
-TEST_PARALLEL ?= 4
+# One package may take this long before go test prints its goroutines. The slowest needs about six minutes under
+# the race detector on two cores, beside the others.
+TEST_TIMEOUT ?= 15m
+# Packages tested at a time; each is parallel in itself. Their tests wait for servers as much as they compute.
+TEST_P ?= 2
+# What is measured there would be measured beside other tests: it is tested behind the others, alone.
+ALONE := %/internal/siege
+together = $(filter-out $(ALONE),$(shell go list $(PKG)))
+alone = $(filter $(ALONE),$(shell go list $(PKG)))
+# Without DWARF (-w) the tests' programs link in half the time; traces do not need it.
+UNDER_RACE = CGO_ENABLED=1 go test -race -count=1 -shuffle=on -ldflags=-w -timeout=$(TEST_TIMEOUT) $(ARGS)
 # Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
 ARGS ?=
 
@@ -40,8 +44,8 @@ test: deps ## all tests against real servers, with the race detector (PKG=./lock
 	@# tests start would be compiled inside the first test that starts them.
 	@CGO_ENABLED=0 go build . github.com/nats-io/nats-server/v2
 	@CGO_ENABLED=1 go list -race -test -export -deps -f '{{""}}' $(PKG)
-	@# Without DWARF (-w) the tests' programs link in half the time; traces do not need it.
-	CGO_ENABLED=1 go test -race -count=1 -shuffle=on -ldflags=-w -p=$(TEST_P) -parallel=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
+	$(if $(together),$(UNDER_RACE) -p=$(TEST_P) $(together))
+	$(if $(alone),$(UNDER_RACE) $(alone))
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html

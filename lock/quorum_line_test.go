@@ -33,13 +33,13 @@ func scripts(t *testing.T, direct []*redis.Client) (sum int) {
 // half of them in the opposite order: they do not take parts from one another,
 // so that each acquisition costs little more than it would alone (six scripts).
 // Guards: Quorum.join, the pause after a part was got in vain in Quorum.await.
+//
+//nolint:paralleltest // callers look again after some time: how often, for one acquisition, says nothing beside other tests
 func TestQuorumContention(t *testing.T) {
-	t.Parallel()
 	kinds := map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority}
 	for kind, join := range kinds {
 		for processes, most := range map[int]int{1: 9, 4: 24} {
 			t.Run(fmt.Sprint(kind, " in ", processes), func(t *testing.T) {
-				t.Parallel()
 				const workers, rounds = 8, 25
 				tr := newTrio(t)
 				var parts [][]lock.Locker
