@@ -13,8 +13,8 @@ PKG ?= ./...
 TEST_TIMEOUT ?= 15m
 # Packages tested at a time; each is parallel in itself. Their tests wait for servers as much as they compute.
 TEST_P ?= 2
-# What is measured there would be measured beside other tests: it is tested behind the others, alone.
-ALONE := %/internal/siege
+# What measures the machine, or waits on a clock with every line, is tested behind the others, alone.
+ALONE := seckill/lock seckill/internal/siege
 together = $(filter-out $(ALONE),$(shell go list $(PKG)))
 alone = $(filter $(ALONE),$(shell go list $(PKG)))
 # Without DWARF (-w) the tests' programs link in half the time; traces do not need it.
@@ -45,7 +45,7 @@ test: deps ## all tests against real servers, with the race detector (PKG=./lock
 	@CGO_ENABLED=0 go build . github.com/nats-io/nats-server/v2
 	@CGO_ENABLED=1 go list -race -test -export -deps -f '{{""}}' $(PKG)
 	$(if $(together),$(UNDER_RACE) -p=$(TEST_P) $(together))
-	$(if $(alone),$(UNDER_RACE) $(alone))
+	$(if $(alone),$(UNDER_RACE) -p=1 $(alone))
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html
