@@ -12,35 +12,40 @@ import (
 	"seckill/lock"
 )
 
-// BenchmarkPair is one acquisition and release of a lock nobody else wants.
+// BenchmarkPair is one acquisition and release of a lock nobody else wants, with
+// tokens and, as the locks of the service's users are, without.
 func BenchmarkPair(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			client := dial(b, benchURL(b))
-			locks := locksOn(b, client)
-			var next atomic.Int64
-			var wg sync.WaitGroup
-			b.ResetTimer()
-			for g := range goroutines {
-				wg.Go(func() {
-					m := locks.Mutex(fmt.Sprint("bench:", g))
-					for next.Add(1) <= int64(b.N) {
-						lease, err := m.Lock(b.Context())
-						if err != nil {
-							b.Error(err)
-							return
-						}
-						if err := lease.Unlock(); err != nil {
-							b.Error(err)
-							return
-						}
-					}
-				})
+		b.Run(fmt.Sprint("tokens/", goroutines), func(b *testing.B) { pairs(b, goroutines) })
+		b.Run(fmt.Sprint("none/", goroutines), func(b *testing.B) { pairs(b, goroutines, lock.WithoutTokens()) })
+	}
+}
+
+func pairs(b *testing.B, goroutines int, opts ...lock.RedisOption) {
+	b.Helper()
+	client := dial(b, benchURL(b))
+	locks := newLocks(b, lock.NewRedisStore(client, opts...))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for g := range goroutines {
+		wg.Go(func() {
+			m := locks.Mutex(fmt.Sprint("bench:", g))
+			for next.Add(1) <= int64(b.N) {
+				lease, err := m.Lock(b.Context())
+				if err != nil {
+					b.Error(err)
+					return
+				}
+				if err := lease.Unlock(); err != nil {
+					b.Error(err)
+					return
+				}
 			}
-			wg.Wait()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 		})
 	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 }
 
 // BenchmarkOneKey is 64 goroutines on one lock, held for 1 ms.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +49,7 @@ var (
 
 // layout is how a lock looks in Redis.
 type layout struct {
-	acquire, renew, release, pass, force *redis.Script
+	acquire, renew, release, pass, force *script
 	channel, token, latch                string // prefixes of key names
 }
 
@@ -94,8 +93,8 @@ func CallTimeout(d time.Duration) RedisOption {
 // ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
 	return &RedisStore{newRedisLocks(client, layout{
-		acquire: script("acquire"), renew: script("renew"), release: script("release"),
-		pass: script("pass"), force: script("force"),
+		acquire: many("acquire", 2), renew: many("renew", 1), release: many("release", 1),
+		pass: one("pass", 2), force: one("force", 1),
 		channel: "redisson_lock__channel", token: "redisson_lock_token", latch: "redisson_unlock_latch",
 	}, opts)}
 }
@@ -110,13 +109,11 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 // counts.
 func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) *SetNXStore {
 	return &SetNXStore{newRedisLocks(client, layout{
-		acquire: script("setnx_acquire"), renew: script("setnx_renew"), release: script("setnx_release"),
-		force:   script("force"),
+		acquire: many("setnx_acquire", 2), renew: many("setnx_renew", 1), release: many("setnx_release", 1),
+		force:   one("force", 1),
 		channel: "lock_channel", token: "lock_token", latch: "lock_latch",
 	}, opts)}
 }
-
-func script(name string) *redis.Script { return redis.NewScript(file("lua/" + name + ".lua")) }
 
 func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) redisLocks {
 	s := redisLocks{
@@ -134,10 +131,13 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) r
 
 // Acquire is Store's.
 func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
-	c := newCall(s.layout.acquire, []string{r.Name, keyName(s.layout.token, r.Name), s.latch(r)},
-		r.Holder, r.Holds, millis(r.Lease), s.retention, r.Token)
+	keys := []string{r.Name, s.latch(r)}
+	if s.retention >= 0 {
+		keys = append(keys, keyName(s.layout.token, r.Name))
+	}
+	c := newCall(s.layout.acquire.on(millis(r.Lease), int64(r.Holds), s.retention, r.Token), keys, r.Holder)
 	s.calls.do(ctx, c)
-	reply, err := c.reply(2)
+	reply, err := c.reply()
 	if err != nil {
 		return Grant{}, err
 	}
@@ -153,47 +153,31 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 
 // Renew is Store's.
 func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
-	perCall := max(len(rs), 1)
-	if s.calls.cluster {
-		perCall = 1 // a script's keys must share a slot; one pipeline takes them all
-	}
-	var calls []*call
-	for part := range slices.Chunk(rs, perCall) {
-		var keys []string
-		var args []any
-		for _, r := range part {
-			keys = append(keys, r.Name)
-			args = append(args, r.Holder, millis(r.Lease))
-		}
-		calls = append(calls, newCall(s.layout.renew, keys, args...))
+	calls := make([]*call, len(rs))
+	for i, r := range rs {
+		calls[i] = newCall(s.layout.renew.on(millis(r.Lease)), []string{r.Name}, r.Holder)
 	}
 	if err := s.calls.direct(ctx, calls); err != nil {
 		return nil, err
 	}
-	there := make([]bool, 0, len(rs))
-	for _, c := range calls {
-		reply, err := c.reply(len(c.keys))
+	there := make([]bool, len(rs))
+	for i, c := range calls {
+		reply, err := c.reply()
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range reply {
-			there = append(there, n == 1)
-		}
+		there[i] = reply[0] == 1
 	}
 	return there, nil
 }
 
 // Release is Store's.
 func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
-	abandon := 0
-	if r.Abandon {
-		abandon = 1
-	}
 	latch := s.latch(r)
-	c := newCall(s.layout.release, []string{r.Name, s.channel(r.Name), latch},
-		r.Holder, r.Holds, millis(latchTime), s.subs.publish(ctx), abandon)
+	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.sharded(ctx), number(r.Abandon)),
+		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
 	s.calls.do(ctx, c)
-	reply, err := c.reply(1)
+	reply, err := c.reply()
 	if err != nil {
 		return false, err
 	}
@@ -207,11 +191,10 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
-	c := newCall(s.layout.pass,
-		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)},
-		from.Holder, to.Holder, millis(to.Lease), millis(latchTime), s.subs.publish(ctx), s.subs.own(channel), s.retention)
+	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
+		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)}, from.Holder, to.Holder)
 	s.calls.do(ctx, c)
-	reply, err := c.reply(2)
+	reply, err := c.reply()
 	if err != nil {
 		return Passed{}, err
 	}
@@ -224,9 +207,9 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 // ForceRelease is Store's.
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
 	latch := s.latch(Request{Name: name, Holder: newUUID()})
-	c := newCall(s.layout.force, []string{name, s.channel(name), latch}, s.subs.publish(ctx), millis(latchTime))
+	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
 	s.calls.do(ctx, c)
-	reply, err := c.reply(1)
+	reply, err := c.reply()
 	if err != nil {
 		return false, err
 	}
@@ -252,6 +235,16 @@ func (s *redisLocks) channel(name string) string { return keyName(s.layout.chann
 
 func (s *redisLocks) latch(r Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
+}
+
+// sharded is 1 when messages are.
+func (s *redisLocks) sharded(ctx context.Context) int64 { return number(s.subs.isSharded(ctx)) }
+
+func number(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // keyName puts a prefix before a lock's name so that both are in the same slot

@@ -50,7 +50,7 @@ type batcher struct {
 	client    redis.UniversalClient
 	pipelines int
 	timeout   time.Duration
-	cluster   bool
+	apart     bool // the keys of two locks may be on different servers
 
 	solo bool // the client minds the deadlines of contexts
 
@@ -75,9 +75,11 @@ type pipeline struct {
 
 func newBatcher(client redis.UniversalClient) *batcher {
 	b := &batcher{client: client, pipelines: defaultPipelines, timeout: defaultCallTimeout, running: make(map[*pipeline]struct{})}
-	_, b.cluster = client.(*redis.ClusterClient)
-	if single, ok := client.(*redis.Client); ok {
-		b.solo = single.Options().ContextTimeoutEnabled
+	switch c := client.(type) {
+	case *redis.Client:
+		b.solo = c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient, *redis.Ring:
+		b.apart = true
 	}
 	b.sweeper = time.AfterFunc(time.Hour, b.sweep)
 	b.sweeper.Stop()
@@ -131,10 +133,9 @@ func (b *batcher) do(ctx context.Context, c *call) {
 func (b *batcher) alone(ctx context.Context, c *call) bool {
 	soon, cancel := context.WithTimeout(ctx, soloTimeout)
 	defer cancel()
-	cmd := c.script.Run(soon, b.client, c.keys, c.args...)
-	err := classify(cmd.Err())
+	a := b.exec(soon, []*call{c}, nil)[0]
 	// The connection's deadline may fire a moment before that of the context.
-	gaveUp := errors.Is(err, ErrUnknown) && (soon.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded))
+	gaveUp := errors.Is(a.err, ErrUnknown) && (soon.Err() != nil || errors.Is(a.err, os.ErrDeadlineExceeded))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.active--
@@ -145,7 +146,7 @@ func (b *batcher) alone(ctx context.Context, c *call) bool {
 		c.alone = true
 		return false
 	}
-	b.finish(c, cmd.Val(), err, took)
+	b.finish(c, a, took)
 	return true
 }
 
@@ -155,13 +156,13 @@ func (b *batcher) abort(c *call, why error) {
 	if !c.sent {
 		outcome = ErrNotSent
 	}
-	b.finish(c, nil, fmt.Errorf("%w: %w", outcome, why), 0)
+	b.finish(c, answer{err: fmt.Errorf("%w: %w", outcome, why)}, 0)
 }
 
 // finish gives a call its answer; the first one counts. Under b.mu.
-func (b *batcher) finish(c *call, val any, err error, took time.Duration) {
+func (b *batcher) finish(c *call, a answer, took time.Duration) {
 	if !c.finished {
-		c.finished, c.val, c.err, c.took = true, val, err, took
+		c.finished, c.answer, c.took = true, a, took
 		close(c.done)
 	}
 }
@@ -176,13 +177,13 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 		b.mu.Unlock()
 		return fmt.Errorf("%w: %w", ErrNotSent, ErrClosed)
 	}
-	done := make(chan []*redis.Cmd, 1)
+	done := make(chan []answer, 1)
 	b.work.Go(func() { done <- b.exec(ctx, calls, nil) })
 	b.mu.Unlock()
 	select {
-	case cmds := <-done:
-		for i, cmd := range cmds {
-			calls[i].val, calls[i].err = cmd.Val(), classify(cmd.Err())
+	case answers := <-done:
+		for i, a := range answers {
+			calls[i].answer = a
 		}
 		return nil
 	case <-ctx.Done():
@@ -204,14 +205,14 @@ func (b *batcher) start() {
 
 // carry carries out what is pending until nothing is.
 func (b *batcher) carry(p *pipeline) {
-	var cmds []*redis.Cmd
+	var answers []answer
 	for {
 		b.mu.Lock()
 		if len(p.calls) > 0 {
 			b.swift = time.Since(p.began) < swiftly
 		}
 		for i, c := range p.calls {
-			b.finish(c, cmds[i].Val(), classify(cmds[i].Err()), time.Since(p.began))
+			b.finish(c, answers[i], time.Since(p.began))
 		}
 		n := min(len(b.pending), maxPipelineCalls)
 		if n == 0 || p.overdue {
@@ -233,7 +234,7 @@ func (b *batcher) carry(p *pipeline) {
 			forgot, b.forgot = b.forgot, nil
 		}
 		b.mu.Unlock()
-		cmds = b.exec(context.Background(), p.calls, forgot)
+		answers = b.exec(context.Background(), p.calls, forgot)
 	}
 }
 
@@ -288,7 +289,7 @@ func (b *batcher) sweep() {
 
 // forget deletes a latch some time, along with other calls.
 func (b *batcher) forget(latch string) {
-	if b.cluster {
+	if b.apart {
 		return // keys of different slots cannot go together; they expire
 	}
 	b.mu.Lock()

@@ -28,8 +28,8 @@ type shards struct {
 
 // messages is how unlock messages are sent and received.
 type messages interface {
-	// publish names the command by which they are sent.
-	publish(ctx context.Context) string
+	// isSharded tells by which command they are sent.
+	isSharded(ctx context.Context) bool
 	// own tells how many live subscriptions of a channel are this store's;
 	// -1 when those of others cannot be counted.
 	own(channel string) int
@@ -49,10 +49,10 @@ func newMessages(client redis.UniversalClient) messages {
 	}
 }
 
-// canShard asks once whether the Cluster knows sharded messages. While it does
+// isSharded asks once whether the Cluster knows sharded messages. While it does
 // not answer, plain ones are sent and the question stays open: a waiter that
 // misses one asks at intervals anyway.
-func (s *shards) canShard(ctx context.Context) bool {
+func (s *shards) isSharded(ctx context.Context) bool {
 	s.mu.Lock()
 	known, sharded := s.known, s.sharded
 	s.mu.Unlock()
@@ -70,13 +70,6 @@ func (s *shards) canShard(ctx context.Context) bool {
 	defer s.mu.Unlock()
 	s.known, s.sharded = true, err == nil
 	return s.sharded
-}
-
-func (s *shards) publish(ctx context.Context) string {
-	if s.canShard(ctx) {
-		return "spublish"
-	}
-	return "publish"
 }
 
 func (s *shards) own(channel string) int {
@@ -125,7 +118,7 @@ func (s *shards) watch(channel string, wake func()) Watch {
 	}
 	s.work.Go(func() {
 		subs := s.plain
-		if s.canShard(s.ctx) {
+		if s.isSharded(s.ctx) {
 			node, err := s.cluster.MasterForKey(s.ctx, channel)
 			if err != nil {
 				return // the waiter asks at intervals

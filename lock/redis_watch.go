@@ -63,7 +63,7 @@ func newSubscriptions(client redis.UniversalClient) *subscriptions {
 	}
 }
 
-func (s *subscriptions) publish(context.Context) string { return "publish" }
+func (s *subscriptions) isSharded(context.Context) bool { return false }
 
 func (s *subscriptions) own(name string) int {
 	s.mu.Lock()

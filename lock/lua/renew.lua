@@ -1,15 +1,15 @@
 -- Makes leases last longer, never shorter.
 --
--- KEYS[i]    a lock
--- ARGV[2i-1] its holder
--- ARGV[2i]   lease, ms
--- Replies a list: 1 renewed, 0 the holder is not there.
+-- KEYS the locks
+-- ARGV[1] lease, ms
+-- ARGV[2] and following: the holders
+-- Replies for each lock: 1 renewed, 0 the holder is not there.
 
 local there = {}
 for i, key in ipairs(KEYS) do
-  there[i] = redis.call('hexists', key, ARGV[2 * i - 1])
-  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[2 * i]) then
-    redis.call('pexpire', key, ARGV[2 * i])
+  there[i] = redis.call('hexists', key, ARGV[1 + i])
+  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[1]) then
+    redis.call('pexpire', key, ARGV[1])
   end
 end
 return there

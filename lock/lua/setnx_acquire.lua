@@ -1,36 +1,56 @@
--- Takes a plain lock: SET NX PX with the holder as the value.
+-- Takes plain locks: SET NX PX with the holder as the value.
 --
 -- KEYS and ARGV as in acquire.lua; the hold count is not kept, only compared
 -- with 1 to tell a first acquisition from a re-entry.
 -- Replies as in acquire.lua.
 
-local function put(text)
-  if ARGV[4] == '0' then return redis.call('set', KEYS[2], text, 'GET') end
-  return redis.call('set', KEYS[2], text, 'PX', ARGV[4], 'GET')
-end
+local lease, holds, retention, least = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local tokens = retention ~= '-1'
+local keys = tokens and 3 or 2
+local put, token
 
-local function token()
-  if ARGV[4] == '-1' then return 0 end
+if tokens then
   local t = redis.call('time')
   local now = t[1] .. string.format('%06d', t[2])
-  local last = put(now)
-  local next = math.max(tonumber(now), tonumber(last or 0) + 1, tonumber(ARGV[5]))
-  if next > tonumber(now) then put(string.format('%.0f', next)) end
-  return next
+
+  put = function(counter, text)
+    if retention == '0' then return redis.call('set', counter, text, 'GET') end
+    return redis.call('set', counter, text, 'PX', retention, 'GET')
+  end
+
+  token = function(counter) -- as in acquire.lua
+    local last = put(counter, now)
+    local next = math.max(tonumber(now), tonumber(last or 0) + 1, tonumber(least))
+    if next > tonumber(now) then put(counter, string.format('%.0f', next)) end
+    return next
+  end
 end
 
-if redis.call('get', KEYS[1]) == ARGV[1] then
-  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('pexpire', KEYS[1], ARGV[3])
+local function take(lock, latch, counter, holder)
+  local there = redis.call('get', lock)
+  if there == holder then
+    if redis.call('pttl', lock) < tonumber(lease) then
+      redis.call('pexpire', lock, lease)
+    end
+    if not tokens then return 1, 0 end
+    local mine = tonumber(redis.call('get', counter) or 0)
+    if mine < tonumber(least) then
+      mine = tonumber(least)
+      put(counter, string.format('%.0f', mine))
+    end
+    return 1, mine
   end
-  if ARGV[4] == '-1' then return {1, 0} end
-  local mine, least = tonumber(redis.call('get', KEYS[2]) or 0), tonumber(ARGV[5])
-  if mine < least then
-    mine = least
-    put(string.format('%.0f', least))
-  end
-  return {1, mine}
+
+  if holds ~= '1' or redis.call('exists', latch) == 1 then return -1, 0 end
+  if there then return 0, redis.call('pttl', lock) end
+  local number = tokens and token(counter) or 0 -- first: it may be refused
+  redis.call('set', lock, holder, 'PX', lease)
+  return 1, number
 end
-if ARGV[2] ~= '1' or redis.call('exists', KEYS[3]) == 1 then return {-1, 0} end
-if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then return {1, token()} end
-return {0, redis.call('pttl', KEYS[1])}
+
+local out = {}
+for i = 1, #KEYS / keys do
+  local first = keys * (i - 1)
+  out[2 * i - 1], out[2 * i] = take(KEYS[first + 1], KEYS[first + 2], KEYS[first + 3], ARGV[4 + i])
+end
+return out

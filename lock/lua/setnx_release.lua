@@ -1,18 +1,25 @@
--- Frees a plain lock if the holder has it: compare and delete. A count above
+-- Frees plain locks that their holders have: compare and delete. A count above
 -- zero changes nothing, since no count is kept.
 --
 -- KEYS, ARGV and replies as in release.lua.
 
-if redis.call('get', KEYS[1]) ~= ARGV[1] then
-  local answer = redis.call('get', KEYS[3])
-  if answer then return tonumber(answer) end
-  if ARGV[5] == '1' then
-    redis.pcall('set', KEYS[3], '-1', 'PX', ARGV[3])
+local publish = ARGV[3] == '1' and 'spublish' or 'publish'
+local out = {}
+for i = 1, #KEYS / 3 do
+  local lock, channel, latch, holder = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[4 + i]
+  if redis.call('get', lock) ~= holder then
+    local answer = redis.call('get', latch)
+    if not answer and ARGV[4] == '1' then
+      redis.pcall('set', latch, '-1', 'PX', ARGV[2])
+    end
+    out[i] = tonumber(answer or -1)
+  elseif ARGV[1] ~= '0' then
+    out[i] = 0
+  else
+    redis.call(publish, channel, '0') -- first: it may be refused
+    redis.call('del', lock)
+    redis.pcall('set', latch, '1', 'PX', ARGV[2])
+    out[i] = 1
   end
-  return -1
 end
-if ARGV[2] ~= '0' then return 0 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[4], KEYS[2], '0')
-redis.pcall('set', KEYS[3], '1', 'PX', ARGV[3])
-return 1
+return out

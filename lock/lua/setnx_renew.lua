@@ -4,9 +4,9 @@
 
 local there = {}
 for i, key in ipairs(KEYS) do
-  there[i] = redis.call('get', key) == ARGV[2 * i - 1] and 1 or 0
-  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[2 * i]) then
-    redis.call('pexpire', key, ARGV[2 * i])
+  there[i] = redis.call('get', key) == ARGV[1 + i] and 1 or 0
+  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[1]) then
+    redis.call('pexpire', key, ARGV[1])
   end
 end
 return there
