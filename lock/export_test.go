@@ -16,6 +16,9 @@ func Waiting(c *Client, name string) int {
 // DefaultLease is the watchdog's, for tests.
 const DefaultLease = defaultLease
 
+// DefaultProbe is how often a waiter asks although messages arrive, for tests.
+const DefaultProbe = defaultProbe
+
 // WaitingFor tells tests how many wait in line for a lock of several parts.
 func WaitingFor(q *Quorum) int {
 	in, key := q.where()

@@ -140,6 +140,7 @@ func (s *MemoryStore) Watch(name string, wake func()) Watch {
 	}
 	s.watches[name][w] = struct{}{}
 	s.mu.Unlock()
+	wake() // from now on it is live, and what came before is not missed
 	return w
 }
 

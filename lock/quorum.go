@@ -122,9 +122,11 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 }
 
 const (
-	// quorumPause is between two rounds while no message tells that a part
-	// became free. It is drawn at random up to a bound that doubles, so that
-	// two callers that took half of the parts each do not do so again.
+	// quorumPause is between two rounds of a caller that got some of the parts
+	// in vain. It is drawn at random up to a bound that doubles from one such
+	// round to the next, so that two callers that took half of the parts each
+	// do not do so again. It is also how long after the message of one part
+	// those of the others are waited for.
 	quorumPause    = 2 * time.Millisecond
 	maxQuorumPause = 128 * time.Millisecond
 )
@@ -167,10 +169,15 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			if watches == nil {
 				watches = q.watch(p)
 			}
-			retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
-			pause = min(2*pause, maxQuorumPause)
 			if partly {
-				wake = nil // until retry: what was given back wakes all, to take parts of one another again
+				wake = nil                                 // until retry: what was given back wakes all, to take parts of one another again
+				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
+				pause = min(2*pause, maxQuorumPause)
+			} else {
+				// Others hold it, and a message will tell when they do not any
+				// more: then nobody has been in the way yet.
+				pause = quorumPause
+				retry.Reset(q.interval(watches))
 			}
 		}
 		select {
@@ -205,6 +212,16 @@ func (q *Quorum) watch(p *place) []Watch {
 		}
 	}
 	return watches
+}
+
+// interval is how long to rely on messages, as for a single lock.
+func (q *Quorum) interval(watches []Watch) time.Duration {
+	set := q.settings()
+	deaf := func(w Watch) bool { return !w.Live() }
+	if len(watches) < len(q.parts) || slices.ContainsFunc(watches, deaf) {
+		return set.poll
+	}
+	return set.probe
 }
 
 // news tells how many parts are said to have become free since the last round,

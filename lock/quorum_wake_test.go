@@ -1,0 +1,77 @@
+package lock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/lock"
+)
+
+// A lock of three parts is given back part by part, as Redisson and any other
+// process does, and a caller has waited for it for a while: it has the lock
+// within a few milliseconds of the last part, although it may have asked in the
+// middle and got some parts in vain. While it waits it asks at the intervals of a
+// single lock. Guards: pause = quorumPause and interval in Quorum.await. (The
+// time is not the machine's; a pause once doubled was waited for, 64 ms on average.)
+func TestQuorumWakesSoon(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority}
+	for kind, join := range kinds {
+		for gap := range 5 {
+			t.Run(kind+" "+(time.Duration(gap)*time.Millisecond).String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					for range 20 {
+						wakeQuorum(t, join, time.Duration(gap)*time.Millisecond)
+					}
+				})
+			})
+		}
+	}
+}
+
+func wakeQuorum(t *testing.T, join func(...lock.Locker) *lock.Quorum, gap time.Duration) {
+	t.Helper()
+	const waited, soon = 3 * time.Second, 10 * time.Millisecond
+	var stores []*counting
+	var parts []lock.Locker
+	var held []*lock.Lease
+	for range 3 {
+		s := &counting{MemoryStore: lock.NewMemoryStore()}
+		other := newLocks(t, s.MemoryStore)
+		held = append(held, mustLock(t, t.Context(), other.Mutex("k")))
+		stores, parts = append(stores, s), append(parts, newLocks(t, s).Mutex("k"))
+	}
+	got := make(chan *lock.Lease)
+	go func() { got <- mustLock(t, t.Context(), join(parts...)) }()
+	time.Sleep(waited) //nolint:forbidigo // in a bubble this is exact
+	for i, s := range stores {
+		// At once, when it watches, and twice a second.
+		if n := s.asked.Load(); n > 2+int64(waited/lock.DefaultProbe) {
+			t.Errorf("part %d was asked for %d times in %v", i, n, waited)
+		}
+	}
+	for _, lease := range held {
+		time.Sleep(gap) //nolint:forbidigo // as above
+		mustUnlock(t, lease)
+	}
+	start := time.Now()
+	mustUnlock(t, <-got)
+	if took := time.Since(start); took > soon {
+		t.Errorf("woken %v after the last part was free", took)
+	}
+}
+
+// counting counts what a store is asked for.
+type counting struct {
+	*lock.MemoryStore
+	asked atomic.Int64
+}
+
+func (s *counting) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	s.asked.Add(1)
+	return s.MemoryStore.Acquire(ctx, r)
+}
