@@ -37,6 +37,11 @@ func (o outcome) rate() float64 { return float64(o.Count) / o.Elapsed.Seconds() 
 // cycle is the mean time from one acquisition to the next one.
 func (o outcome) cycle() time.Duration { return o.Elapsed / time.Duration(max(o.Count, 1)) }
 
+// each is the share of an acquisition with its release, in µs.
+func (o outcome) each(of time.Duration) float64 {
+	return float64(of.Nanoseconds()) / 1000 / float64(max(o.Count, 1))
+}
+
 // wait returns the quantile q of the waits; 1 is the longest.
 func (o outcome) wait(q float64) time.Duration {
 	if len(o.Waits) == 0 {

@@ -18,6 +18,7 @@ import (
 
 const (
 	ours       = "seckill/lock"
+	tokenless  = "without tokens" // ours, as the service's locks are
 	redsyncs   = "redsync"
 	redislocks = "redislock"
 	rueidiss   = "rueidislock"
@@ -41,6 +42,8 @@ func open(name, addr string, goroutines int) (locker, error) {
 	switch name {
 	case ours:
 		return openOurs(addr), nil
+	case tokenless:
+		return openTokenless(addr), nil
 	case redsyncs:
 		client := pooled(addr, goroutines)
 		return redsyncLocker{client, redsync.New(redsyncredis.NewPool(client))}, nil
@@ -65,6 +68,11 @@ type ourLocker struct {
 func openOurs(addr string, opts ...lock.ClientOption) *ourLocker {
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	return &ourLocker{client, lock.New(lock.NewRedisStore(client), opts...)}
+}
+
+func openTokenless(addr string) *ourLocker {
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	return &ourLocker{client, lock.New(lock.NewRedisStore(client, lock.WithoutTokens()))}
 }
 
 func (l *ourLocker) acquire(ctx context.Context, key string) (context.Context, func() error, error) {

@@ -74,3 +74,4 @@ func times(ratio float64) string    { return fmt.Sprintf("%.2f", ratio) }
 
 func millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
 func micros(d time.Duration) string { return fmt.Sprintf("%d µs", d.Microseconds()) }
+func microsEach(µs float64) string  { return fmt.Sprintf("%.1f µs", µs) }

@@ -37,13 +37,17 @@ func (b *bench) keys(t *testing.T) {
 	redsync, rueidis := ratio(got[ours], got[redsyncs]), ratio(got[ours], got[rueidiss])
 	b.target(redsync >= 2, "64 goroutines, different keys: ≥ 2 × redsync", "%.2f ×", redsync)
 	b.target(rueidis >= 1.5, "64 goroutines, different keys: ≥ 1.5 × rueidislock", "%.2f ×", rueidis)
+	redsync, rueidis = ratio(got[tokenless], got[redsyncs]), ratio(got[tokenless], got[rueidiss])
+	b.target(redsync >= 1.5, "64 goroutines, different keys, without tokens: ≥ 1.5 × redsync", "%.2f ×", redsync)
+	b.target(rueidis >= 1, "64 goroutines, different keys, without tokens: ≥ rueidislock", "%.2f ×", rueidis)
 }
 
 // uncontended takes and releases locks that nobody else wants.
 func (b *bench) uncontended(t *testing.T, title string, goroutines int) map[string][]outcome {
 	t.Helper()
-	names := append(slices.Clone(peers), raw)
-	lockers := b.openAll(t, peers, goroutines)
+	own := append([]string{tokenless}, peers...)
+	names := append(slices.Clone(own), raw)
+	lockers := b.openAll(t, own, goroutines)
 	lockers[raw] = rawLocker{pooled(b.addr, goroutines)}
 	t.Cleanup(func() { _ = lockers[raw].close() })
 	server := redis.NewClient(&redis.Options{Addr: b.addr})
@@ -61,12 +65,12 @@ func (b *bench) uncontended(t *testing.T, title string, goroutines int) map[stri
 		o.Client, o.Server = end.client-start.client, end.server-start.server
 		return o, err
 	})
-	rows := [][]string{{"", "acquire + release / s", ours + " is × as fast", "CPU of the client each", "CPU of Redis each"}}
+	rows := [][]string{{"", "acquire + release / s", ours + " is × as fast", tokenless, "CPU of the client each", "CPU of Redis each"}}
 	for _, name := range names {
 		rows = append(rows, []string{
-			name, perSecond(medianOf(got[name], outcome.rate)), times(ratio(got[ours], got[name])),
-			micros(medianOf(got[name], func(o outcome) time.Duration { return o.Client / time.Duration(o.Count) })),
-			micros(medianOf(got[name], func(o outcome) time.Duration { return o.Server / time.Duration(o.Count) })),
+			name, perSecond(medianOf(got[name], outcome.rate)), times(ratio(got[ours], got[name])), times(ratio(got[tokenless], got[name])),
+			microsEach(medianOf(got[name], func(o outcome) float64 { return o.each(o.Client) })),
+			microsEach(medianOf(got[name], func(o outcome) float64 { return o.each(o.Server) })),
 		})
 	}
 	table(title, rows)
