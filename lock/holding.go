@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,7 +27,7 @@ type holding struct {
 	stray    bool      // Grant.Stray, of any attempt, and nothing has been done about it
 	until    time.Time // by the monotonic clock: not to be relied on after this
 	timer    *time.Timer
-	leases   map[*Lease]struct{}
+	leases   []*Lease
 	watchdog int           // how many of the leases want to be renewed
 	lease    time.Duration // what a renewal asks for
 
@@ -130,7 +131,7 @@ func (h *holding) end(cause error) bool {
 	}
 	h.held, h.cause = false, cause
 	h.timer.Stop()
-	for l := range h.leases {
+	for _, l := range h.leases {
 		l.end(cause)
 	}
 	h.mu.Unlock()
@@ -157,10 +158,7 @@ func (h *holding) add(l *Lease) bool {
 		h.mu.Unlock()
 		return false
 	}
-	if h.leases == nil {
-		h.leases = make(map[*Lease]struct{}, 1)
-	}
-	h.leases[l] = struct{}{}
+	h.leases = append(h.leases, l)
 	first := false
 	if l.watchdog {
 		h.lease = max(h.lease, l.term)
@@ -179,7 +177,9 @@ func (h *holding) add(l *Lease) bool {
 // whether the holding is still held.
 func (h *holding) remove(l *Lease) (left int, held bool) {
 	h.mu.Lock()
-	delete(h.leases, l)
+	if i := slices.Index(h.leases, l); i >= 0 {
+		h.leases = slices.Delete(h.leases, i, i+1)
+	}
 	left, held = len(h.leases), h.held
 	drop := false
 	if l.watchdog {
@@ -197,7 +197,7 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 // whose context, the one given to Lock, has not ended. A request that forgets an
 // unlock, or panics past it, usually ends. Under h.mu.
 func (h *holding) wanted() bool {
-	for l := range h.leases {
+	for _, l := range h.leases {
 		if l.watchdog && l.parent.Err() == nil {
 			return true
 		}

@@ -14,7 +14,8 @@ type ownerKey struct{}
 // lease. It is never one goroutine, since work is handed from one to the other.
 type owner struct {
 	mu     sync.Mutex
-	slots  map[Mutex]*slot
+	first  *slot             // most owners have to do with one lock
+	others map[Mutex]*slot   // all but the first
 	fences map[string]*fence // by Quorum.key: of the fenced locks of several parts it holds
 }
 
@@ -86,23 +87,45 @@ func Detach(ctx context.Context) context.Context {
 func (o *owner) slot(m Mutex) *slot {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.slots[m]
+	s := o.find(m)
 	if s == nil {
 		s = &slot{owner: o, lock: m, turn: make(chan struct{}, 1)}
-		if o.slots == nil {
-			o.slots = make(map[Mutex]*slot, 1)
-		}
-		o.slots[m] = s
+		o.keep(s)
 	}
 	s.refs++
 	return s
 }
 
+// find returns the slot for a lock, if there is one. Under o.mu.
+func (o *owner) find(m Mutex) *slot {
+	if o.first != nil && o.first.lock == m {
+		return o.first
+	}
+	return o.others[m]
+}
+
+func (o *owner) keep(s *slot) {
+	switch {
+	case o.first == nil:
+		o.first = s
+	case o.others == nil:
+		o.others = map[Mutex]*slot{s.lock: s}
+	default:
+		o.others[s.lock] = s
+	}
+}
+
 func (s *slot) drop() {
-	s.owner.mu.Lock()
-	defer s.owner.mu.Unlock()
-	if s.refs--; s.refs == 0 {
-		delete(s.owner.slots, s.lock)
+	o := s.owner
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s.refs--; s.refs > 0 {
+		return
+	}
+	if o.first == s {
+		o.first = nil
+	} else {
+		delete(o.others, s.lock)
 	}
 }
 
@@ -110,7 +133,7 @@ func (s *slot) drop() {
 func (o *owner) holds(m *Mutex) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.slots[*m] != nil
+	return o.find(*m) != nil
 }
 
 // newUUID returns a random (version 4) UUID, as Redisson's client ids are.
