@@ -37,3 +37,10 @@ func Lines(q *Quorum) int {
 	defer in.mu.Unlock()
 	return len(in.byKey)
 }
+
+// Pending tells tests how many calls wait for a place in a pipeline.
+func Pending(s *RedisStore) int {
+	s.calls.mu.Lock()
+	defer s.calls.mu.Unlock()
+	return len(s.calls.pending)
+}

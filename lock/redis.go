@@ -3,8 +3,8 @@ package lock
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -163,7 +163,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 	there := make([]bool, len(rs))
 	for i, c := range calls {
 		reply, err := c.reply()
-		if err != nil {
+		if err != nil && !wrongType(err) { // that is: something else is there instead
 			return nil, err
 		}
 		there[i] = reply[0] == 1
@@ -266,7 +266,12 @@ func latchID(holder string) string {
 		sum := sha256.Sum256([]byte(holder))
 		return hex.EncodeToString(sum[:16])
 	}
-	return fmt.Sprintf("%s%016x", strings.ReplaceAll(uuid, "-", "")[:16], n)
+	id := make([]byte, 0, 32)
+	id = append(id, uuid[:8]...)
+	id = append(id, uuid[9:13]...)
+	id = append(id, uuid[14:18]...)
+	id = hex.AppendEncode(id, binary.BigEndian.AppendUint64(nil, n))
+	return string(id)
 }
 
 // millis is a duration as Redis' expiries want it; never less than one.

@@ -241,6 +241,12 @@ func (b *batcher) send(ctx context.Context, due []*request, forgot []string) {
 	}
 }
 
+// wrongType tells that a key is there and is no lock.
+func wrongType(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && redis.HasErrorPrefix(answer, "WRONGTYPE")
+}
+
 // classify sorts errors into: nothing happened (ErrRefused), it may have
 // (ErrUnknown), and other answers of Redis, after which it may have too if
 // go-redis had sent the command before.
