@@ -125,8 +125,9 @@ const (
 	// quorumPause is between two rounds of a caller that got some of the parts
 	// in vain. It is drawn at random up to a bound that doubles from one such
 	// round to the next, so that two callers that took half of the parts each
-	// do not do so again. It is also how long after the message of one part
-	// those of the others are waited for.
+	// do not do so again. After it, and after the first message, the messages of
+	// the other parts are waited for, up to that bound: they are usually on
+	// their way, and a round that comes too early gets some in vain again.
 	quorumPause    = 2 * time.Millisecond
 	maxQuorumPause = 128 * time.Millisecond
 )
@@ -157,7 +158,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			// The other parts are being given back, or need not be: a round
 			// soon, rather than one for each message.
 			soon = true
-			retry.Reset(quorumPause)
+			retry.Reset(pause)
 		}
 		wake := p.wake
 		if ctx.Err() == nil && first && (!inTheWay || due) && (news >= q.need || due) {
@@ -183,6 +184,10 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		select {
 		case <-wake:
 		case <-retry.C:
+			if wake == nil { // it paused: what the messages tell counts again
+				retry.Reset(pause)
+				break
+			}
 			due = first
 			retry.Reset(quorumProbe)
 		case <-budget:

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,12 +21,12 @@ func TestQuorumWakesSoon(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority}
 	for kind, join := range kinds {
-		for gap := range 5 {
-			t.Run(kind+" "+(time.Duration(gap)*time.Millisecond).String(), func(t *testing.T) {
+		for gap := range time.Duration(5) {
+			t.Run(fmt.Sprint(kind, " ", gap, " ms apart"), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					for range 20 {
-						wakeQuorum(t, join, time.Duration(gap)*time.Millisecond)
+						wakeQuorum(t, join, gap*time.Millisecond)
 					}
 				})
 			})
