@@ -32,19 +32,20 @@ func TestWhatWakingTakes(t *testing.T) {
 			p := setupParts(t)
 			name := name(t)
 			messages := p.listen(t, name)
-			var begins, comes, takes, all []time.Duration
+			var begins, comes, apart, takes, all []time.Duration
 			for range rounds {
 				ordered, began, at := p.wake(t, k.lock(p, name), k.java, name, k.least)
 				message := messages.since(t, ordered, k.least)
 				begins = append(begins, began.Sub(ordered))
 				comes = append(comes, message.Sub(began))
+				apart = append(apart, message.Sub(messages.since(t, ordered, 1)))
 				takes = append(takes, at.Sub(message))
 				all = append(all, at.Sub(ordered))
 			}
 			for _, part := range []struct {
 				what string
 				took []time.Duration
-			}{{"order → Java's unlock begins", begins}, {"→ the message is here", comes}, {"→ Go has the lock", takes}} {
+			}{{"order → Java's unlock begins", begins}, {"→ the message is here", comes}, {"  after the first one", apart}, {"→ Go has the lock", takes}} {
 				t.Logf("%-30s %s", part.what, spread(part.took))
 			}
 			wantByMessage(t, "Java's unlock to Go's lock", all)
