@@ -105,9 +105,9 @@ func (h *historian) legal() bool {
 }
 
 // histories makes a number of histories of locks that several processes
-// compete for, and returns how many of them are not linearizable and how many
+// compete for, each holding one for less than longest at a time, and returns how many of them are not linearizable and how many
 // holds there were.
-func histories(t *testing.T, ctx context.Context, count, atOnce int, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
+func histories(t *testing.T, ctx context.Context, count, atOnce int, longest time.Duration, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -123,7 +123,7 @@ func histories(t *testing.T, ctx context.Context, count, atOnce int, processes [
 				users.Go(func() {
 					m := process(fmt.Sprint("history:", i))
 					for range 3 {
-						h.use(ctx, c, m, time.Duration(rng.IntN(8))*time.Millisecond, opts...)
+						h.use(ctx, c, m, time.Duration(rng.Int64N(int64(longest))), opts...)
 					}
 				})
 			}
@@ -201,7 +201,7 @@ func TestLinearizable(t *testing.T) {
 			locks := newLocks(t, store, lock.WatchdogLease(120*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond))
 			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
 		}
-		illegal, holds := histories(t, trying, count, 100, processes, lock.Wait(100*time.Millisecond))
+		illegal, holds := histories(t, trying, count, 100, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
@@ -226,7 +226,7 @@ func TestLinearizable(t *testing.T) {
 				return lock.Majority(locks[0].Mutex(name), locks[1].Mutex(name), locks[2].Mutex(name))
 			})
 		}
-		illegal, holds := histories(t, trying, count/3, 16, processes, lock.Wait(100*time.Millisecond))
+		illegal, holds := histories(t, trying, count/3, 16, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
 		done()
 		wg.Wait()
 		t.Logf("%d histories, %d holds, %d illegal", count/3, holds, illegal)
@@ -253,8 +253,9 @@ func TestCheckerCatchesBrokenLock(t *testing.T) {
 		locks := newLocks(t, broken{lock.NewRedisStore(b.direct)})
 		processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
 	}
-	// A lease shorter than some of the work, so that it is lost now and then.
-	illegal, holds := histories(t, t.Context(), 200, 50, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
+	// A lease shorter than some of the work, so that it is lost now and then,
+	// however fast the machine is.
+	illegal, holds := histories(t, t.Context(), 200, 50, 20*time.Millisecond, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
 	t.Logf("%d of 200 histories are illegal, with %d holds", illegal, holds)
 	if illegal == 0 {
 		t.Error("a lock that is given back by anybody passed")

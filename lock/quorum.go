@@ -173,12 +173,12 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			if partly {
 				wake = nil                                 // until retry: what was given back wakes all, to take parts of one another again
 				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
-				pause = min(2*pause, maxQuorumPause)
 			} else {
-				// Others hold it, and a message will tell when they do not any
-				// more: then nobody has been in the way yet.
-				pause = quorumPause
 				retry.Reset(q.interval(watches))
+			}
+			if partly || news > 0 {
+				// Another one was faster. Who only asks at intervals has nobody in the way.
+				pause = min(2*pause, maxQuorumPause)
 			}
 		}
 		select {
