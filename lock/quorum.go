@@ -123,9 +123,9 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 
 const (
 	// quorumPause is between two rounds of a caller that got some of the parts
-	// in vain. It is drawn at random up to a bound that doubles from one such
-	// round to the next, so that two callers that took half of the parts each
-	// do not do so again. After it, and after the first message, the messages of
+	// in vain. It is drawn at random up to a bound that doubles each time
+	// another one was faster, so that two callers that took half of the parts
+	// each do not do so again. After it, and after the first message, those of
 	// the other parts are waited for, up to that bound: they are usually on
 	// their way, and a round that comes too early gets some in vain again.
 	quorumPause    = 2 * time.Millisecond
