@@ -167,6 +167,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 				return lease, err
 			}
 			due, soon = false, false
+			raced := partly || watches != nil && news > 0
 			if watches == nil {
 				watches = q.watch(p)
 			}
@@ -176,7 +177,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 			} else {
 				retry.Reset(q.interval(watches))
 			}
-			if partly || news > 0 {
+			if raced {
 				// Another one was faster. Who only asks at intervals has nobody in the way.
 				pause = min(2*pause, maxQuorumPause)
 			}
