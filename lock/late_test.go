@@ -9,7 +9,7 @@ import (
 
 // A copy of a request arrives after its holder has given the lock back, or up:
 // it is refused, and nobody is locked out by a lock that nobody knows of. Guard:
-// exists KEYS[3] in acquire.lua and setnx_acquire.lua, released in acquire.sql.
+// exists latch in acquire.lua and setnx_acquire.lua, released in acquire.sql.
 func TestLateCopyIsRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

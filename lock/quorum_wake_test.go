@@ -15,18 +15,18 @@ import (
 // process does, and a caller has waited for it for a while: it has the lock
 // within a few milliseconds of the last part, although it may have asked in the
 // middle and got some parts in vain. While it waits it asks at the intervals of a
-// single lock. Guards: pause = quorumPause and interval in Quorum.await. (The
-// time is not the machine's; a pause once doubled was waited for, 64 ms on average.)
+// single lock. Guards: raced and interval in Quorum.await. (The time is not the
+// machine's. A pause that had doubled while it waited was slept out: 64 ms on average.)
 func TestQuorumWakesSoon(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority}
 	for kind, join := range kinds {
-		for gap := range time.Duration(5) {
+		for gap := range 5 {
 			t.Run(fmt.Sprint(kind, " ", gap, " ms apart"), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					for range 20 {
-						wakeQuorum(t, join, gap*time.Millisecond)
+						wakeQuorum(t, join, time.Duration(gap)*time.Millisecond)
 					}
 				})
 			})

@@ -162,8 +162,8 @@ func TestTrap11Forgotten(t *testing.T) {
 	mustUnlock(t, next)
 }
 
-// Somebody else unlocks: refused, nothing changes. Guard: hexists ARGV[1] in
-// release.lua, get == ARGV[1] in setnx_release.lua.
+// Somebody else unlocks: refused, nothing changes. Guard: hexists holder in
+// release.lua, get ~= holder in setnx_release.lua.
 func TestTrap12UnlockByAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -224,7 +224,7 @@ func TestTrap13Leaks(t *testing.T) {
 
 // The owner re-enters, so does a sibling with its context; a detached one does
 // not; and a shorter inner lease does not shorten the outer one. Guards:
-// ownerOf in Mutex.lock; Detach; pttl < ARGV[3] in acquire.lua.
+// ownerOf in Mutex.lock; Detach; pttl < lease in acquire.lua.
 func TestTrap14Owner(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

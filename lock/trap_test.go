@@ -39,7 +39,7 @@ func (s *spy) Watch(name string, wake func()) lock.Watch {
 }
 
 // A reply is lost after the acquire ran; go-redis sends it again. The count is
-// 1 all the same. Guard: acquire.lua writes ARGV[2], it does not add 1.
+// 1 all the same. Guard: acquire.lua writes holds, it does not add 1.
 func TestTrap01AcquireReplyLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -74,7 +74,7 @@ func TestTrap01AcquireReplyLost(t *testing.T) {
 
 // An unlock is repeated because its reply was lost. It answers what the first
 // one answered, though somebody else has the lock by now. Guard: the latch, get
-// KEYS[3] in release.lua.
+// latch in release.lua.
 func TestTrap02UnlockReplyLost(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
