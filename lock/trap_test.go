@@ -109,6 +109,22 @@ func TestTrap03LostWakeUp(t *testing.T) {
 	mustUnlock(t, next)
 }
 
+// The same in memory, where nothing confirms a subscription. Guard: wake in
+// MemoryStore.Watch.
+func TestTrap03LostWakeUpInMemory(t *testing.T) {
+	t.Parallel()
+	memory := lock.NewMemoryStore()
+	lease := mustLock(t, t.Context(), newLocks(t, memory).Mutex("k"))
+	store := &spy{Store: memory}
+	store.onWatch = sync.OnceFunc(func() { mustUnlock(t, lease) })
+	waiter := newLocks(t, store, lock.PollEvery(time.Hour), lock.ProbeEvery(time.Hour)).Mutex("k")
+	next, err := waiter.Lock(t.Context(), lock.Wait(3*time.Second))
+	if err != nil {
+		t.Fatalf("the waiter slept on: %v", err)
+	}
+	mustUnlock(t, next)
+}
+
 // The key is deleted, or everything flushed, under a waiter: nobody publishes
 // anything. Guard: look sets the timer to the probe interval, not to the TTL.
 func TestTrap04KeyGone(t *testing.T) {
