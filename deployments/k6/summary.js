@@ -1,0 +1,61 @@
+// The outcome of a run in the words of a sale: on the terminal, and as a part of the HTML report.
+
+const columns = ['count', 'med', 'p(95)', 'p(99)', 'max'];
+
+export function summary(data, run) {
+  const outcome = read(data, run);
+  const files = { stdout: asText(outcome) };
+  if (__ENV.OUTCOME) files[__ENV.OUTCOME] = asHTML(outcome);
+  if (__ENV.SUMMARY) files[__ENV.SUMMARY] = JSON.stringify(data, null, 2);
+  return files;
+}
+
+function read(data, { scenario, rate, duration, stock, promises }) {
+  const value = (metric, stat) => (data.metrics[metric] && data.metrics[metric].values[stat]) || 0;
+  const mode = data.setup_data ? `order mode ${data.setup_data.mode}` : 'the sale was not opened';
+  const answers = [
+    ['accepted', 'accepted'], ['sold out', 'sold_out'], ['already ordered', 'already_ordered'],
+    ['browsed', 'browsed'], ['order settled', 'settled'], ['canceled', 'canceled'],
+  ].filter(([, name]) => value(name, 'count') > 0).map(([label, name]) => [
+    label, String(value(name, 'count')), ...columns.slice(1).map((stat) => value(`${name}_time`, stat).toFixed(1)),
+  ]);
+  const kept = promises.map(({ metric, rule, says }) => {
+    const { thresholds, values } = data.metrics[metric] || {};
+    const ok = Boolean(thresholds && thresholds[rule] && thresholds[rule].ok);
+    return { ok, says, broken: ok ? '' : `${metric}: ${rule}, was ${JSON.stringify(values)}` };
+  });
+  return {
+    title: `${scenario}: ${rate} visitors/s for ${duration} s on ${stock} units, ${mode}`,
+    answers,
+    promises: kept,
+    verdict: kept.every(({ ok }) => ok) ? 'all promises were kept' : 'PROMISES WERE BROKEN',
+  };
+}
+
+function asText({ title, answers, promises, verdict }) {
+  const row = (cells) => `  ${cells.map((cell, i) => (i === 0 ? cell.padEnd(16) : cell.padStart(10))).join('')}`;
+  return [
+    '', `  ${title}`, '', row(['answer', 'count', 'med ms', 'p95 ms', 'p99 ms', 'max ms']), ...answers.map(row), '',
+    ...promises.map(({ ok, says, broken }) => `  ${ok ? 'kept  ' : 'BROKEN'}  ${says}${ok ? '' : ` (${broken})`}`),
+    '', `  ${verdict}`, '', '',
+  ].join('\n');
+}
+
+function asHTML({ title, answers, promises, verdict }) {
+  const escape = (text) => text.replace(/[&<>]/g, (sign) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;' })[sign]);
+  const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${escape(cell)}</${tag}>`).join('')}</tr>`;
+  return `<style>
+  #outcome { max-width: 1200px; margin: 1rem auto; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif }
+  #outcome td, #outcome th { padding: 0 1.5rem 0 0; text-align: right }
+  #outcome :is(td, th):first-child { text-align: left }
+  #outcome ul { list-style: none; padding: 0; columns: 2 }
+  #outcome .broken { color: #b00020; font-weight: bold }
+</style>
+<section id="outcome">
+<h1>Flash sale, ${escape(title)}</h1>
+<h2${verdict === verdict.toLowerCase() ? '' : ' class="broken"'}>${escape(verdict)}</h2>
+<table>${row(['answer', 'count', 'median ms', 'p95 ms', 'p99 ms', 'max ms'], 'th')}${answers.map((cells) => row(cells, 'td')).join('')}</table>
+<ul>${promises.map(({ ok, says, broken }) => `<li${ok ? '' : ' class="broken"'}>${ok ? '✓' : '✗'} ${escape(says)} ${escape(broken)}</li>`).join('\n')}</ul>
+</section>
+`;
+}
