@@ -131,11 +131,12 @@ schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI 
 	BIN=$(BIN) deployments/schema/run
 
 .PHONY: load
-load: build $(BIN)/k6 ## load test of the running server at BASE_URL (RATE=1000 DURATION=20 STOCK=5000)
+load: build $(BIN)/k6 ## load test of the running server at BASE_URL (SCENARIO=rush|sustained|mixed|soak RATE= DURATION= STOCK=)
 	deployments/k6/run
 
+# Only the queue of MODE=async needs NATS.
 .PHONY: load-local
-load-local: deps build $(BIN)/k6 ## the same against real MariaDB, Redis and two instances, started for it
+load-local: deps build $(BIN)/k6 $(if $(filter async,$(MODE)),$(BIN)/nats-server) ## the same against real servers and two instances, started for it (MODE=sync|async)
 	deployments/k6/local
 
 .PHONY: ci
@@ -167,6 +168,10 @@ $(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments
 # k6 is a program to run beside the service, not a part of its build: the one version is pinned here.
 $(BIN)/k6:
 	GOBIN=$(BIN) go install go.k6.io/k6@v1.8.1
+
+$(BIN)/nats-server: go.mod go.sum
+	CGO_ENABLED=0 go build -o $@ github.com/nats-io/nats-server/v2
+	@touch $@
 
 # schemathesis is a program of Python, in an environment of its own.
 $(BIN)/schemathesis/complete: deployments/schema/requirements.txt

@@ -12,7 +12,7 @@ function counts({ arrivals }) {
     promise('server_errors', 'count==0', 'no answer is a 5xx, and no connection breaks'),
     promise('busy', 'count==0', 'nobody is put off (429, 503)'),
     promise('checks', 'rate==1', 'every answer says what it must'),
-    promise('visitors_lost', 'count==0', 'every visitor gets all his answers'),
+    promise('visitors_lost', 'count==0', 'every visitor gets every answer'),
     promise('accepted_minus_rows', 'count==0', 'every accepted order is in the database, and no other'),
     promise('held_minus_live', 'count==0', 'accepted orders less canceled ones are the live ones'),
     promise('units_missing', 'count==0', 'the stock is what remains and what is held'),
@@ -38,7 +38,7 @@ function times({ scenario }) {
     const limit = number(`P99_${name.toUpperCase()}`);
     return promise(`${name}_time${of}`, `p(99)<${limit}`, `${what} within ${limit} ms (p99)`);
   };
-  const all = [within('accepted', 'an order is accepted'), within('sold_out', 'who comes too late hears it')];
+  const all = [within('accepted', 'an order is accepted'), within('sold_out', 'a visitor hears that it is sold out')];
   if (scenario === 'mixed' || scenario === 'soak') {
     all.push(within('browsed', 'a page is there'), within('settled', 'an accepted order can be paid'), within('canceled', 'an order is canceled'));
   }

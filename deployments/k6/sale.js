@@ -4,7 +4,7 @@ import http from 'k6/http';
 import { check, fail, sleep } from 'k6';
 import { Counter, Gauge, Rate } from 'k6/metrics';
 import { list, text } from './settings.js';
-import { acceptedMinusRows, bases, heldMinusLive, parsed } from './visitor.js';
+import { acceptedMinusRows, bases, drawFromZero, heldMinusLive, parsed } from './visitor.js';
 
 const vouchers = `${bases[0]}/api/v1/admin/vouchers`;
 const administrator = {
@@ -21,6 +21,7 @@ const memory = new Gauge('memory_mib');
 
 // open makes the voucher and returns once the sale has begun. Its data goes to every visitor.
 export function open(stock) {
+  drawFromZero();
   for (const base of bases) got(http.get(`${base}/readyz`, { tags: { name: 'readyz' } }), 200);
   // By the service's clock, which may differ from this machine's. Date has whole seconds: this is 2 s ahead or more.
   const begin = Date.parse(got(http.get(`${bases[0]}/readyz`, { tags: { name: 'readyz' } }), 200).headers.Date) + 3000;
@@ -55,11 +56,12 @@ function awaitOpening(url, begin) {
 
 // close compares the counts once nothing is under way any more.
 export function close({ voucher, goroutines }, stock) {
+  sleep(2); // the report draws how the last second of the visitors ends
   const { stats, audit } = quiet(`${vouchers}/${voucher}`);
   const rows = Object.values(stats.orders_by_status).reduce((sum, n) => sum + n, 0);
   const live = audit.database.live_orders;
   acceptedMinusRows.add(-rows);
-  // The service cancels what is not paid in time. (It expires; a visitor was told nothing of it.)
+  // An order that is not paid in time expires, and no visitor hears of it.
   heldMinusLive.add(-live - (stats.orders_by_status.expired || 0));
   unitsMissing.add(Math.abs(stock - stats.stock) + Math.abs(stock - audit.database.remaining - live));
   usersTwice.add(repeatedUsers(`${vouchers}/${voucher}`, rows));
@@ -82,7 +84,7 @@ function quiet(url) {
   }
 }
 
-// repeatedUsers is how many of the rows are of a user who has an earlier one. No visitor buys anew what he canceled.
+// repeatedUsers is how many rows are of a user who has another one. No visitor cancels an order and buys anew.
 function repeatedUsers(url, rows) {
   const [header, ...orders] = got(http.get(`${url}/orders?format=csv`, administrator), 200).body.trim().split('\r\n');
   const column = header.split(',').indexOf('user_id');
@@ -93,7 +95,10 @@ function repeatedUsers(url, rows) {
 
 // processes reads what the instances' own metrics say: goroutines of all, and the resident memory of the largest.
 function processes() {
-  const value = (metrics, name) => Number((metrics.match(new RegExp(`^${name} (.+)$`, 'm')) || [0, NaN])[1]);
+  const value = (metrics, name) => {
+    const line = metrics.match(new RegExp(`^${name} (\\S+)$`, 'm'));
+    return line ? Number(line[1]) : fail(`the instance's metrics lack ${name}`);
+  };
   const all = operations.map((base) => got(http.get(`${base}/metrics`, { tags: { name: 'metrics' } }), 200).body);
   return {
     goroutines: all.reduce((sum, metrics) => sum + value(metrics, 'go_goroutines'), 0),

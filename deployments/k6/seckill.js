@@ -14,7 +14,7 @@ import { choice, number } from './settings.js';
 import { promises } from './promises.js';
 import { close, open } from './sale.js';
 import { summary } from './summary.js';
-import { awaitSettled, browse, buy, buyAgain, cancel, tokens, visitor } from './visitor.js';
+import { awaitSettled, browse, buy, buyAgain, cancel, newVisitor, tokens } from './visitor.js';
 
 const run = {
   scenario: choice('SCENARIO', ['rush', 'sustained', 'mixed', 'soak']),
@@ -24,16 +24,15 @@ const run = {
 };
 run.arrivals = run.rate * run.duration;
 const shopping = run.scenario === 'mixed' || run.scenario === 'soak';
-// Of the visitors who shop every second buys, and of five buyers one cancels: a fourth of the units is sold twice.
+// Every second visitor of a shop buys, and every fifth buyer cancels: a fourth of the units is sold twice.
 const buyers = shopping ? Math.floor(run.arrivals / 2) : run.arrivals;
 const purchases = shopping ? Math.ceil(1.25 * run.stock) : run.stock;
-run.sellsOut = run.scenario !== 'soak';
-if (run.sellsOut && purchases >= buyers) throw new Error(`STOCK=${run.stock} is not sold out by ${buyers} buyers`);
-if (!run.sellsOut && run.stock < buyers) throw new Error(`STOCK=${run.stock} is sold out by ${buyers} buyers: a soak sells to its end`);
+if (run.scenario !== 'soak' && purchases >= buyers) throw new Error(`STOCK=${run.stock} is not sold out by ${buyers} buyers`);
+if (run.scenario === 'soak' && run.stock < buyers) throw new Error(`STOCK=${run.stock} is sold out by ${buyers} buyers: a soak sells to its end`);
 if (tokens.length <= run.arrivals) throw new Error(`${tokens.length} tokens are too few for ${run.arrivals} visitors`);
 
-// A visitor is one VU for as long as his answers take: some 200 ms, or twice as long when he shops. More are made
-// while the service is slower, which costs this machine time that it does not have. In a rush there is one for each.
+// A visitor occupies a VU until the last answer: some 200 ms, and twice as long in a shop. k6 makes more while the
+// service is slower, which costs this machine time that it does not have. In a rush every visitor has one.
 const perSecond = { rush: 1, sustained: 0.2, mixed: 0.4, soak: 0.4 }[run.scenario];
 run.maxVUs = Math.max(100, run.rate * (shopping ? 3 : 1));
 run.promises = promises(run);
@@ -47,7 +46,7 @@ export const options = {
       duration: `${run.duration}s`,
       preAllocatedVUs: Math.min(run.maxVUs, Math.max(50, Math.ceil(run.rate * perSecond))),
       maxVUs: run.maxVUs,
-      gracefulStop: '60s', // who came last waits for his order, at most 30 s
+      gracefulStop: '60s', // the last visitor may wait 30 s for an order
     },
   },
   setupTimeout: '60s',
@@ -60,24 +59,24 @@ export function setup() {
   return open(run.stock);
 }
 
-// One up for each visitor who comes, one down when he has all his answers.
+// Each visitor adds one, and takes it away after the last answer.
 const visitorsLost = new Counter('visitors_lost');
 
 export default function (sale) {
-  const who = visitor(exec.scenario.iterationInTest, exec.scenario.progress >= 0.8 ? 'last' : 'first');
+  const visitor = newVisitor(exec.scenario.iterationInTest, exec.scenario.progress >= 0.8 ? 'last' : 'first');
   visitorsLost.add(1);
-  if (shopping) shop(sale, who);
-  else if (buy(sale, who) && who.nth % 10 === 0) buyAgain(sale, who);
+  if (shopping) shop(sale, visitor);
+  else if (buy(sale, visitor) && visitor.nth % 10 === 0) buyAgain(sale, visitor);
   visitorsLost.add(-1);
 }
 
-function shop(sale, who) {
-  browse(sale, who);
-  if (who.nth % 2 === 1) return;
-  if (!buy(sale, who) || !awaitSettled(who)) return;
-  const nth = who.nth / 2;
-  if (nth % 5 === 0) cancel(who);
-  else if (nth % 5 === 1) buyAgain(sale, who);
+function shop(sale, visitor) {
+  browse(sale, visitor);
+  if (visitor.nth % 2 === 1) return;
+  if (!buy(sale, visitor) || !awaitSettled(visitor)) return;
+  const nth = visitor.nth / 2;
+  if (nth % 5 === 0) cancel(visitor);
+  else if (nth % 5 === 1) buyAgain(sale, visitor);
 }
 
 export function teardown(sale) {

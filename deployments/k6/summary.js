@@ -46,13 +46,14 @@ function asHTML({ title, answers, promises, verdict }) {
   const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${escape(cell)}</${tag}>`).join('')}</tr>`;
   return `<style>
   #outcome { max-width: 1200px; margin: 1rem auto; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif }
+  #outcome h1, #outcome h2 { font-size: 1.5rem; margin: .5rem 0 }
   #outcome td, #outcome th { padding: 0 1.5rem 0 0; text-align: right }
   #outcome :is(td, th):first-child { text-align: left }
   #outcome ul { list-style: none; padding: 0; columns: 2 }
   #outcome .broken { color: #b00020; font-weight: bold }
 </style>
 <section id="outcome">
-<h1>Flash sale, ${escape(title)}</h1>
+<h1>${escape(title)}</h1>
 <h2${verdict === verdict.toLowerCase() ? '' : ' class="broken"'}>${escape(verdict)}</h2>
 <table>${row(['answer', 'count', 'median ms', 'p95 ms', 'p99 ms', 'max ms'], 'th')}${answers.map((cells) => row(cells, 'td')).join('')}</table>
 <ul>${promises.map(({ ok, says, broken }) => `<li${ok ? '' : ' class="broken"'}>${ok ? '✓' : '✗'} ${escape(says)} ${escape(broken)}</li>`).join('\n')}</ul>
