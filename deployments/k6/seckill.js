@@ -50,7 +50,7 @@ export const options = {
     },
   },
   setupTimeout: '60s',
-  teardownTimeout: '300s',
+  teardownTimeout: '180s',
   summaryTrendStats: ['count', 'avg', 'med', 'p(95)', 'p(99)', 'max'],
   thresholds: run.promises.reduce((all, { metric, rule }) => ({ ...all, [metric]: [...(all[metric] || []), rule] }), {}),
 };

@@ -12,23 +12,26 @@ export function summary(data, run) {
 
 function read(data, { scenario, rate, duration, stock, promises }) {
   const value = (metric, stat) => (data.metrics[metric] && data.metrics[metric].values[stat]) || 0;
-  const mode = data.setup_data ? `order mode ${data.setup_data.mode}` : 'the sale was not opened';
+  const opened = Boolean(data.setup_data);
   const answers = [
     ['accepted', 'accepted'], ['sold out', 'sold_out'], ['already ordered', 'already_ordered'],
     ['browsed', 'browsed'], ['order settled', 'settled'], ['canceled', 'canceled'],
   ].filter(([, name]) => value(name, 'count') > 0).map(([label, name]) => [
     label, String(value(name, 'count')), ...columns.slice(1).map((stat) => value(`${name}_time`, stat).toFixed(1)),
   ]);
-  const kept = promises.map(({ metric, rule, says }) => {
+  // Nothing can be said of a sale that was not opened.
+  const kept = !opened ? [] : promises.map(({ metric, rule, says }) => {
     const { thresholds, values } = data.metrics[metric] || {};
     const ok = Boolean(thresholds && thresholds[rule] && thresholds[rule].ok);
     return { ok, says, broken: ok ? '' : `${metric}: ${rule}, was ${JSON.stringify(values)}` };
   });
+  const passed = opened && kept.every(({ ok }) => ok);
   return {
-    title: `${scenario}: ${rate} visitors/s for ${duration} s on ${stock} units, ${mode}`,
+    title: `${scenario}: ${rate} visitors/s for ${duration} s on ${stock} units, order mode ${opened ? data.setup_data.mode : 'unknown'}`,
     answers,
     promises: kept,
-    verdict: kept.every(({ ok }) => ok) ? 'all promises were kept' : 'PROMISES WERE BROKEN',
+    passed,
+    verdict: passed ? 'all promises were kept' : opened ? 'PROMISES WERE BROKEN' : 'THE SALE WAS NOT OPENED',
   };
 }
 
@@ -41,7 +44,7 @@ function asText({ title, answers, promises, verdict }) {
   ].join('\n');
 }
 
-function asHTML({ title, answers, promises, verdict }) {
+function asHTML({ title, answers, promises, passed, verdict }) {
   const escape = (text) => text.replace(/[&<>]/g, (sign) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;' })[sign]);
   const row = (cells, tag) => `<tr>${cells.map((cell) => `<${tag}>${escape(cell)}</${tag}>`).join('')}</tr>`;
   return `<style>
@@ -54,7 +57,7 @@ function asHTML({ title, answers, promises, verdict }) {
 </style>
 <section id="outcome">
 <h1>${escape(title)}</h1>
-<h2${verdict === verdict.toLowerCase() ? '' : ' class="broken"'}>${escape(verdict)}</h2>
+<h2${passed ? '' : ' class="broken"'}>${escape(verdict)}</h2>
 <table>${row(['answer', 'count', 'median ms', 'p95 ms', 'p99 ms', 'max ms'], 'th')}${answers.map((cells) => row(cells, 'td')).join('')}</table>
 <ul>${promises.map(({ ok, says, broken }) => `<li${ok ? '' : ' class="broken"'}>${ok ? '✓' : '✗'} ${escape(says)} ${escape(broken)}</li>`).join('\n')}</ul>
 </section>
