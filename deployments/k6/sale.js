@@ -4,7 +4,7 @@ import http from 'k6/http';
 import { fail, sleep } from 'k6';
 import { Counter, Gauge } from 'k6/metrics';
 import { list, text } from './settings.js';
-import { acceptedMinusRows, bases, drawFromZero, heldMinusLive, parsed } from './visitor.js';
+import { acceptedMinusRows, bases, drawZero, heldMinusLive, parsed } from './visitor.js';
 
 const vouchers = `${bases[0]}/api/v1/admin/vouchers`;
 const administrator = {
@@ -21,10 +21,9 @@ const memory = new Gauge('memory_mib');
 
 // open makes the voucher and returns once the sale has begun. Its data goes to every visitor.
 export function open(stock) {
-  drawFromZero();
-  for (const base of bases) got(http.get(`${base}/readyz`, { tags: { name: 'readyz' } }), 200);
+  const ready = bases.map((base) => got(http.get(`${base}/readyz`, { tags: { name: 'readyz' } }), 200));
   // By the service's clock, which may differ from this machine's. Date has whole seconds: this is 2 s ahead or more.
-  const begin = Date.parse(got(http.get(`${bases[0]}/readyz`, { tags: { name: 'readyz' } }), 200).headers.Date) + 3000;
+  const begin = Date.parse(ready[0].headers.Date) + 3000;
   const voucher = parsed(got(http.post(vouchers, JSON.stringify({
     title: `Load test of ${new Date(begin).toISOString()}`,
     price: 1000,
@@ -34,11 +33,11 @@ export function open(stock) {
     end_at: new Date(begin + 24 * 3600_000).toISOString(),
   }), administrator), 201)).id;
 
-  for (const base of bases) awaitOpening(`${base}/api/v1/vouchers/${voucher}`, begin);
-
   const { mode } = parsed(got(http.get(`${vouchers}/${voucher}/audit`, administrator), 200));
   if (__ENV.MODE && mode !== __ENV.MODE) fail(`the service's order mode is ${mode}, not ${__ENV.MODE}`);
-  return { voucher, stock, mode, accepts: mode === 'async' ? 202 : 201, goroutines: processes().goroutines };
+  const { goroutines } = processes();
+  for (const base of bases) awaitOpening(`${base}/api/v1/vouchers/${voucher}`, begin);
+  return { voucher, stock, mode, accepts: mode === 'async' ? 202 : 201, goroutines };
 }
 
 // awaitOpening looks until an instance's clock is 100 ms past the beginning: the clock that decides may be another
@@ -47,6 +46,7 @@ function awaitOpening(url, begin) {
   for (let looks = 0; looks < 300; looks += 1) {
     const seen = parsed(got(http.get(url, { tags: { name: 'opening' } }), 200));
     if (seen.phase === 'live' && Date.parse(seen.server_time) >= begin + 100) return;
+    drawZero();
     sleep(0.1);
   }
   fail(`${url} has not begun after 30 s`);
@@ -54,7 +54,8 @@ function awaitOpening(url, begin) {
 
 // close compares the counts once nothing is under way any more.
 export function close({ voucher, goroutines }, stock) {
-  sleep(2); // the report draws how the last second of the visitors ends
+  sleep(2); // two points of the report: the last answers, and the silence after them
+  drawZero();
   const { stats, audit } = quiet(`${vouchers}/${voucher}`);
   const rows = Object.values(stats.orders_by_status).reduce((sum, n) => sum + n, 0);
   const live = audit.database.live_orders;

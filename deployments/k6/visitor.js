@@ -36,8 +36,9 @@ const unexpected = new Counter('unexpected');
 export const acceptedMinusRows = new Counter('accepted_minus_rows');
 export const heldMinusLive = new Counter('held_minus_live');
 
-// drawFromZero makes the report draw the counts from the beginning. A rush is one point otherwise, and invisible.
-export function drawFromZero() {
+// drawZero makes the report draw that nothing is answered. A rush between two of them is a peak, and without them one
+// point, which is invisible.
+export function drawZero() {
   for (const count of counts) count.add(0);
 }
 
