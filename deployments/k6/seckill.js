@@ -34,7 +34,7 @@ if (tokens.length <= run.arrivals) throw new Error(`${tokens.length} tokens are 
 // A visitor occupies a VU until the last answer: some 200 ms, and twice as long in a shop. k6 makes more while the
 // service is slower, which costs this machine time that it does not have. In a rush every visitor has one.
 const perSecond = { rush: 1, sustained: 0.2, mixed: 0.4, soak: 0.4 }[run.scenario];
-run.maxVUs = Math.max(100, run.rate * (shopping ? 3 : 1));
+run.maxVUs = Math.max(100, Math.ceil(run.rate * (shopping ? 3 : 1.1)));
 run.promises = promises(run);
 
 export const options = {
