@@ -23,7 +23,8 @@ function read(data, { scenario, rate, duration, stock, promises }) {
   const kept = !opened ? [] : promises.map(({ metric, rule, says }) => {
     const { thresholds, values } = data.metrics[metric] || {};
     const ok = Boolean(thresholds && thresholds[rule] && thresholds[rule].ok);
-    return { ok, says, broken: ok ? '' : `${metric}: ${rule}, was ${JSON.stringify(values)}` };
+    const stat = rule.split(/[<>=]/)[0];
+    return { ok, says, broken: ok ? '' : `(${metric}: ${rule}, was ${values ? Number(values[stat].toFixed(3)) : 'not seen'})` };
   });
   const passed = opened && kept.every(({ ok }) => ok);
   return {
@@ -39,7 +40,7 @@ function asText({ title, answers, promises, verdict }) {
   const row = (cells) => `  ${cells.map((cell, i) => (i === 0 ? cell.padEnd(16) : cell.padStart(10))).join('')}`;
   return [
     '', `  ${title}`, '', row(['answer', 'count', 'med ms', 'p95 ms', 'p99 ms', 'max ms']), ...answers.map(row), '',
-    ...promises.map(({ ok, says, broken }) => `  ${ok ? 'kept  ' : 'BROKEN'}  ${says}${ok ? '' : ` (${broken})`}`),
+    ...promises.map(({ ok, says, broken }) => `  ${ok ? 'kept  ' : 'BROKEN'}  ${says} ${broken}`.trimEnd()),
     '', `  ${verdict}`, '', '',
   ].join('\n');
 }
