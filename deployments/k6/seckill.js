@@ -14,7 +14,7 @@ import { choice, number } from './settings.js';
 import { promises } from './promises.js';
 import { close, open } from './sale.js';
 import { summary } from './summary.js';
-import { awaitSettled, browse, buy, buyAgain, cancel, newVisitor, tokens } from './visitor.js';
+import { awaitSettled, browse, buy, buyAgain, cancel, drawZero, newVisitor, tokens } from './visitor.js';
 
 const run = {
   scenario: choice('SCENARIO', ['rush', 'sustained', 'mixed', 'soak']),
@@ -65,6 +65,7 @@ const visitorsLost = new Counter('visitors_lost');
 export default function (sale) {
   const visitor = newVisitor(exec.scenario.iterationInTest, exec.scenario.progress >= 0.8 ? 'last' : 'first');
   visitorsLost.add(1);
+  if (visitor.nth % run.rate === 0) drawZero(); // each second, for the answers that nobody gets in it
   if (shopping) shop(sale, visitor);
   else if (buy(sale, visitor) && visitor.nth % 10 === 0) buyAgain(sale, visitor);
   visitorsLost.add(-1);

@@ -36,8 +36,8 @@ const unexpected = new Counter('unexpected');
 export const acceptedMinusRows = new Counter('accepted_minus_rows');
 export const heldMinusLive = new Counter('held_minus_live');
 
-// drawZero makes the report draw that nothing is answered. A rush between two of them is a peak, and without them one
-// point, which is invisible.
+// drawZero makes the report draw 0 where nothing is answered, and not a line from the last answer to the next. A rush
+// is one point without it, which is invisible.
 export function drawZero() {
   for (const count of counts) count.add(0);
 }
