@@ -55,7 +55,18 @@ cover: deps ## test coverage over all packages, bin/cover.html
 	go tool cover -func=$(BIN)/cover.out | tail -1
 
 .PHONY: bench
-bench: deps ## benchmarks (PKG=./lock)
+bench: deps ## what a request costs, beside the yardstick (CASES=all ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
+	@mkdir -p $(BIN)
+	BENCH_CASES="$(or $(CASES),all)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_CONNECTIONS="$(or $(CONNECTIONS),128 32 1024)" \
+		BENCH_OPEN_RATE=0 BENCH_BINARY="$(BINARY)" BENCH_KEEP="$(KEEP)" BENCH_OUT=$(BIN)/bench.json \
+		go test -count=1 -v -timeout=120m -run 'TestBench$$' ./internal/bench $(ARGS)
+
+.PHONY: bench-compare
+bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)
+	@go run ./internal/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/*.json)))) $(or $(NEW),$(BIN)/bench.json)
+
+.PHONY: bench-go
+bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
 	go test -run='^$$' -bench=. -benchmem -timeout=$(TEST_TIMEOUT) $(ARGS) $(PKG)
 
 .PHONY: bench-lock
@@ -64,22 +75,21 @@ bench-lock: deps ## the lock against redsync, redislock and rueidislock on one R
 
 # The long versions of the tests of asynchronous orders. They are the tests that `make test` runs too, which
 # does less of the same. SEED repeats a run: each prints the seed it had.
-ROUNDS ?= 20
 SEED ?=
 EVENT ?=
 E2E := go test -count=1 -v -timeout=60m ./internal/e2e $(ARGS)
 
 .PHONY: chaos
 chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
-	ROUNDS=$(ROUNDS) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
+	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
 
 .PHONY: weather
 weather: deps ## what no list of faults names, at random during a rush (ROUNDS=20 SEED= EVENT=)
-	ROUNDS=$(ROUNDS) SEED=$(SEED) EVENT="$(EVENT)" $(E2E) -run TestWeather
+	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) EVENT="$(EVENT)" $(E2E) -run TestWeather
 
 .PHONY: linear
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)
-	ROUNDS=$(ROUNDS) SEED=$(SEED) $(E2E) -run 'TestHistoriesAreLinearizable'
+	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run 'TestHistoriesAreLinearizable'
 
 .PHONY: drain
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
@@ -178,5 +188,5 @@ $(BIN)/schemathesis/complete: deployments/schema/requirements.txt
 	deployments/tools/install-schemathesis $(@D)
 
 .PHONY: deps
-deps: # what the tests need beside Go: a C compiler for the race detector, and the servers
+deps: # what the tests need beside Go: a C compiler for the race detector, the servers, and wrk
 	@deployments/tools/install-servers

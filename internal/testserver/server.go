@@ -120,7 +120,7 @@ func (s *Server) fill(ctx context.Context) error {
 
 // run starts the process once on the port it has and waits until it answers.
 func (s *Server) run(ctx context.Context) error {
-	c, err := spawn(s.engine.program, s.engine.args(s), s.dir, s.log())
+	c, err := spawn(s.engine.program, s.engine.args(s), nil, s.dir, s.log())
 	if err != nil {
 		return err
 	}
@@ -286,10 +286,12 @@ func (s *Server) PID() int {
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string  { return filepath.Join(s.dir, "log") }
 
-// logTail is the end of what the server wrote: the reason why it did not start is near it.
-func (s *Server) logTail() string {
+func (s *Server) logTail() string { return tail(s.log()) }
+
+// tail is the end of what a program wrote: the reason why it did not start is near it.
+func tail(path string) string {
 	const limit = 4 << 10 // bytes; a screen or two
-	text, err := os.ReadFile(s.log())
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
@@ -304,12 +306,12 @@ type child struct {
 	done    chan struct{} // closed when the process has ended
 }
 
-// spawn starts a program whose output goes to the log file.
+// spawn starts a program whose output goes to the log file. Without an environment it has that of the test.
 //
 // The kernel kills the child when the thread that started it ends (Pdeathsig), so that no server outlives a
 // test binary that was killed. That thread must therefore live as long as the child: a goroutine is locked
 // to it and waits there.
-func spawn(program string, args []string, dir, log string) (*child, error) {
+func spawn(program string, args, environ []string, dir, log string) (*child, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", program, err)
@@ -318,7 +320,7 @@ func spawn(program string, args []string, dir, log string) (*child, error) {
 
 	//nolint:noctx // outlives every context on purpose: its end is a signal, chosen by the test
 	cmd := exec.Command(program, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, environ
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = attributes()
 

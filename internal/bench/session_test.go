@@ -1,0 +1,253 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// longest bounds every wait for what the service has to finish by itself.
+const longest = 3 * time.Minute
+
+// session is the service on a database of its own, for one case.
+type session struct {
+	*harness
+	workCase
+	build     build
+	schema    string
+	settings  []string
+	instances []*instance
+	worker    *instance // nil: none, or the instances do its work
+}
+
+// instance is one process of the service.
+type instance struct {
+	*testserver.Command
+	url, ops string
+}
+
+// begin starts the service with production's settings. The limits are off, because all requests come from one address;
+// the backlog may grow as old as it likes, because what it costs is measured apart.
+func (h *harness) begin(c workCase, b build, instances int) *session {
+	h.Helper()
+	if c.locks {
+		c.settings = append(c.settings, "SECKILL_LOCK_REDIS_URLS="+h.lockURLs())
+	}
+	h.fresh()
+	s := &session{harness: h, workCase: c, build: b, schema: "bench_" + strconv.FormatInt(time.Now().UnixNano(), 36)}
+	testserver.ErrorOf(h.db.ExecContext(h.Context(), "CREATE DATABASE "+s.schema))
+	s.settings = append([]string{
+		"SECKILL_DATABASE_DSN=" + h.database.DSN(s.schema), "SECKILL_REDIS_URL=" + h.redis.URL(), "SECKILL_NATS_URL=" + h.nats.URL(),
+		"SECKILL_ORDER_MODE=" + string(c.mode), "SECKILL_JWT_SECRET=" + secret,
+		"SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0", "SECKILL_BACKLOG_MAX_AGE=1h", "SECKILL_LOG_LEVEL=info",
+	}, c.settings...)
+	role := "all"
+	if c.apart {
+		role = "api"
+	}
+	for range instances {
+		s.instances = append(s.instances, s.start(role))
+	}
+	return s
+}
+
+func (h *harness) lockURLs() string {
+	h.Helper()
+	var urls []string
+	for _, server := range h.lockServers() {
+		urls = append(urls, server.URL())
+	}
+	return strings.Join(urls, ",")
+}
+
+// start runs one process and returns when it is ready.
+func (s *session) start(role string) *instance {
+	s.Helper()
+	main, ops := testserver.Address(s), testserver.Address(s)
+	i := &instance{url: "http://" + main, ops: "http://" + ops}
+	i.Command = testserver.Run(s, environ(append(s.settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)...),
+		s.build.program, "serve")
+	testserver.Eventually(s, "the service is ready", func() bool {
+		if i.Ended() {
+			s.Fatalf("the service has ended")
+		}
+		answer, err := s.client.Get(i.url + "/readyz")
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
+	return i
+}
+
+// end audits everything that was sold with the service's own command, and removes it.
+func (s *session) end() {
+	s.Helper()
+	if s.apart {
+		s.worker = s.start("worker")
+	}
+	s.drained()
+	audit := exec.CommandContext(s.Context(), s.build.program, "audit")
+	audit.Env = environ(s.settings...)
+	if said, err := audit.CombinedOutput(); err != nil {
+		s.fail("%s: seckill audit: %v\n%s", s.name, err, said)
+	}
+	for _, i := range s.processes() {
+		testserver.Must(s, i.Kill())
+	}
+	testserver.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema))
+}
+
+// fail records an error instead of a figure.
+func (h *harness) fail(format string, args ...any) {
+	h.Helper()
+	why := fmt.Sprintf(format, args...)
+	h.failures = append(h.failures, why)
+	h.Error(why)
+}
+
+func (s *session) processes() []*instance {
+	if s.worker != nil {
+		return append(s.instances[:len(s.instances):len(s.instances)], s.worker)
+	}
+	return s.instances
+}
+
+func (s *session) urls() []string {
+	var urls []string
+	for _, i := range s.instances {
+		urls = append(urls, i.url)
+	}
+	return urls
+}
+
+// call makes one request of the API.
+func (s *session) call(method, path, token string, body any) (status int, answer []byte) {
+	s.Helper()
+	encoded := testserver.Value(json.Marshal(body))(s)
+	if body == nil {
+		encoded = nil
+	}
+	request := testserver.Value(http.NewRequestWithContext(s.Context(), method, s.instances[0].url+"/api/v1"+path, bytes.NewReader(encoded)))(s)
+	request.Header.Set("Authorization", "Bearer "+token)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response := testserver.Value(s.client.Do(request))(s)
+	defer response.Body.Close()
+	return response.StatusCode, testserver.Value(io.ReadAll(response.Body))(s)
+}
+
+// admin makes one request as an administrator, and reads what comes back into v.
+func (s *session) admin(method, path string, body, v any) {
+	s.Helper()
+	status, answer := s.call(method, path, bearer(s.T, s.authority, "admin", model.RoleAdmin), body)
+	if status >= http.StatusMultipleChoices {
+		s.Fatalf("%s %s: %d %s", method, path, status, answer)
+	}
+	testserver.Must(s, json.Unmarshal(answer, v))
+}
+
+// onSale makes a voucher that begins so long from now, and waits until the service sells it or would.
+func (s *session) onSale(stock int, begins time.Duration) (id string) {
+	s.Helper()
+	var voucher model.Voucher
+	s.admin(http.MethodPost, "/admin/vouchers", map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
+		"begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
+	}, &voucher)
+	if s.mode == model.ModeAsync {
+		testserver.Eventually(s, "the hot copy is open", func() bool {
+			audit := s.audit(voucher.ID)
+			return audit.Redis != nil && audit.Redis.State == string(model.CopyOpen)
+		})
+	}
+	return voucher.ID
+}
+
+func (s *session) audit(voucher string) (audit model.Audit) {
+	s.Helper()
+	s.admin(http.MethodGet, "/admin/vouchers/"+voucher+"/audit", nil, &audit)
+	return audit
+}
+
+// buy buys one unit.
+func (s *session) buy(voucher, user string) {
+	s.Helper()
+	status, answer := s.call(http.MethodPost, "/vouchers/"+voucher+"/seckill", bearer(s.T, s.authority, user, model.RoleUser), nil)
+	if status != http.StatusCreated && status != http.StatusAccepted {
+		s.Fatalf("%s buys: %d %s", user, status, answer)
+	}
+}
+
+// drained waits until the queue is empty, and what was under way when the clients left is decided. A worker that was
+// away is started for it. It returns when the queue was found empty.
+func (s *session) drained() (at time.Time) {
+	s.Helper()
+	if s.mode == model.ModeSync {
+		return s.quiet()
+	}
+	if s.apart && s.worker == nil {
+		s.worker = s.start("worker")
+		defer s.dismiss()
+	}
+	for empty := 0; empty < 2; { // the second look is for what was published after the first
+		testserver.Must(s, eventually(s.Context(), longest, func() bool { return s.queued() == 0 }))
+		if empty++; empty == 1 {
+			at = s.quiet()
+		}
+	}
+	return at
+}
+
+// quiet waits until no attempt to buy has ended for a while. It returns when that began.
+func (s *session) quiet() (at time.Time) {
+	s.Helper()
+	const while = 60 * time.Millisecond
+	at, last := time.Now(), -1.0
+	testserver.Must(s, eventually(s.Context(), longest, func() bool {
+		placed := sum(s.metrics(), "seckill_orders_placed_total")
+		if placed != last {
+			at, last = time.Now(), placed
+		}
+		return time.Since(at) >= while
+	}))
+	return at
+}
+
+// dismiss ends the worker that was started for a drain.
+func (s *session) dismiss() {
+	s.Helper()
+	testserver.Must(s, s.worker.Kill())
+	s.worker = nil
+}
+
+// queued is how many messages wait for a worker.
+func (s *session) queued() (messages uint64) {
+	messages, _ = s.stored()
+	return messages
+}
+
+// stored is what the stream of orders has now, and how many messages it has ever had.
+func (s *session) stored() (now, ever uint64) {
+	s.Helper()
+	list := s.stream.ListStreams(s.Context())
+	for info := range list.Info() {
+		ever += info.State.LastSeq
+		if strings.HasPrefix(info.Config.Name, "SECKILL_ORDERS_") {
+			now += info.State.Msgs
+		}
+	}
+	testserver.Must(s, list.Err())
+	return now, ever
+}
