@@ -54,16 +54,25 @@ cover: deps ## test coverage over all packages, bin/cover.html
 	go tool cover -html=$(BIN)/cover.out -o $(BIN)/cover.html
 	go tool cover -func=$(BIN)/cover.out | tail -1
 
+BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_KEEP="$(KEEP)" \
+	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
+
 .PHONY: bench
-bench: deps ## what a request costs, beside the yardstick (CASES=all ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
+bench: deps ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
 	@mkdir -p $(BIN)
-	BENCH_CASES="$(or $(CASES),all)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_CONNECTIONS="$(or $(CONNECTIONS),128 32 1024)" \
-		BENCH_OPEN_RATE=0 BENCH_BINARY="$(BINARY)" BENCH_KEEP="$(KEEP)" BENCH_OUT=$(BIN)/bench.json \
-		go test -count=1 -v -timeout=120m -run 'TestBench$$' ./internal/bench $(ARGS)
+	BENCH_CONNECTIONS="$(or $(CONNECTIONS),128 32 1024)" $(BENCH) -run 'TestBench$$'
+bench: CASES ?= all
+
+.PHONY: bench-scale
+bench-scale: deps ## how the cost of an order grows with buyers, vouchers, instances, connections (CASES=async SERIES='buyers=10000,1000000')
+	@mkdir -p $(BIN)
+	BENCH_SERIES="$(SERIES)" BENCH_CONNECTIONS=128 $(BENCH) -run 'TestScale$$'
+bench-scale: CASES ?= async
+bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instances=1,2,4 connections=32,128,512,1024,4096
 
 .PHONY: bench-compare
 bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)
-	@go run ./internal/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/*.json)))) $(or $(NEW),$(BIN)/bench.json)
+	@go run ./internal/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/cases-*.json)))) $(or $(NEW),$(BIN)/bench.json)
 
 .PHONY: bench-go
 bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)

@@ -100,7 +100,6 @@ func TestBench(t *testing.T) {
 	if len(h.builds) > 1 {
 		fmt.Fprint(os.Stdout, "this build against the other: ", Verdict(Compare(report.of(h.builds[1].name), report.of(""))))
 	}
-	h.record(report)
 	for _, name := range o.cases {
 		for _, load := range []string{OpenLoad, strconv.Itoa(o.connections[0])} {
 			row, measured := report.row(name, load)
@@ -112,21 +111,22 @@ func TestBench(t *testing.T) {
 			}
 		}
 	}
+	h.record(report, Cases)
 }
 
 // results are the figures of each row, round by round.
 type results struct {
 	order []Row // without figures
-	all   map[Row2][]Figures
+	all   map[rowKey][]Figures
 }
 
-// Row2 names a row.
-type Row2 struct{ build, name, load string }
+// rowKey names a row.
+type rowKey struct{ build, name, load string }
 
-func newResults() *results { return &results{all: map[Row2][]Figures{}} }
+func newResults() *results { return &results{all: map[rowKey][]Figures{}} }
 
 func (r *results) add(b, name, load string, figures Figures) {
-	key := Row2{b, name, load}
+	key := rowKey{b, name, load}
 	if _, known := r.all[key]; !known {
 		r.order = append(r.order, Row{Build: b, Case: name, Load: load})
 	}
@@ -137,7 +137,7 @@ func (r *results) add(b, name, load string, figures Figures) {
 func (r *results) rows() []Row {
 	rows := slices.Clone(r.order)
 	for i := range rows {
-		rounds := r.all[Row2{rows[i].Build, rows[i].Case, rows[i].Load}]
+		rounds := r.all[rowKey{rows[i].Build, rows[i].Case, rows[i].Load}]
 		rows[i].Figures = middle(rounds)
 		for _, figures := range rounds {
 			if ratio, has := figures[Ratio]; has {
@@ -145,7 +145,12 @@ func (r *results) rows() []Row {
 			}
 		}
 	}
-	position := func(row Row) int { return slices.IndexFunc(cases(), func(c workCase) bool { return c.name == row.Case }) }
+	position := func(row Row) int {
+		if strings.Contains(row.Case, seriesMark) {
+			return len(cases())
+		}
+		return slices.IndexFunc(cases(), func(c workCase) bool { return c.name == row.Case }) // the yardstick first
+	}
 	slices.SortStableFunc(rows, func(a, b Row) int { return position(a) - position(b) })
 	return rows
 }

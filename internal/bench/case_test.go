@@ -15,7 +15,8 @@ import (
 type work struct {
 	head    string // every request begins so
 	records *records
-	voucher string
+	voucher string // empty: all that there are
+	sold    int    // units that are sold already
 
 	sells bool       // every answer is an accepted order of a user of its own
 	code  model.Code // every answer is this refusal; neither: every answer is good

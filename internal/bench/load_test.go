@@ -98,14 +98,14 @@ func constant(t *testing.T, url string, perSecond, seconds int, w work) heard {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConns: connections, MaxIdleConnsPerHost: connections}, Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	attacker := vegeta.NewAttacker(vegeta.Client(client), vegeta.Workers(64), vegeta.MaxWorkers(4096))
-	rate := vegeta.Rate{Freq: perSecond, Per: time.Second}
+	pace := exactly{vegeta.ConstantPacer{Freq: perSecond, Per: time.Second}, uint64(perSecond * seconds)}
 	before := ownCPU(t)
 	var (
 		out   heard
 		began time.Time
 		sent  []*vegeta.Result
 	)
-	for result := range attacker.Attack(vegeta.NewStaticTargeter(targets...), rate, time.Duration(seconds)*time.Second, "open") {
+	for result := range attacker.Attack(vegeta.NewStaticTargeter(targets...), pace, 0, "open") {
 		sent = append(sent, result)
 	}
 	out.cpu = ownCPU(t) - before
@@ -132,6 +132,21 @@ func constant(t *testing.T, url string, perSecond, seconds int, w work) heard {
 	at := func(part float64) time.Duration { return took[min(len(took)-1, int(part*float64(len(took))))] }
 	out.p50, out.p99, out.p999 = at(0.5), at(0.99), at(0.999)
 	return out
+}
+
+// exactly is a constant pace that ends after so many requests. One that ended after a time would not send what is due
+// at its end when the generator is late.
+type exactly struct {
+	vegeta.ConstantPacer
+	requests uint64
+}
+
+// Pace implements vegeta.Pacer.
+func (e exactly) Pace(elapsed time.Duration, sent uint64) (wait time.Duration, stop bool) {
+	if sent >= e.requests {
+		return 0, true
+	}
+	return e.ConstantPacer.Pace(elapsed, sent)
 }
 
 // eventually is testserver.Eventually for what may take longer, such as a long queue.

@@ -79,10 +79,22 @@ func after(path, name string) string {
 	return ""
 }
 
-// record writes the JSON where it was asked for.
-func (h *harness) record(report Report) {
+// root is the repository's, seen from this package's directory.
+const root = "../.."
+
+// record writes the JSON where it was asked for, and as the newest record of its kind.
+func (h *harness) record(report Report, kind Kind) {
 	h.Helper()
 	if h.out != "" {
 		testserver.Must(h, report.Write(h.out))
+	}
+	switch {
+	case !h.keep:
+	case len(h.builds) > 1:
+		h.Error("a record is of one build: KEEP does not go with BINARY")
+	case h.Failed():
+		h.Error("a run that failed is not kept")
+	default:
+		testserver.Must(h, report.Keep(root, kind))
 	}
 }

@@ -44,7 +44,7 @@ func (h *harness) begin(c workCase, b build, instances int) *session {
 	}
 	h.fresh()
 	s := &session{harness: h, workCase: c, build: b, schema: "bench_" + strconv.FormatInt(time.Now().UnixNano(), 36)}
-	testserver.ErrorOf(h.db.ExecContext(h.Context(), "CREATE DATABASE "+s.schema))
+	testserver.Must(h, testserver.ErrorOf(h.db.ExecContext(h.Context(), "CREATE DATABASE "+s.schema)))
 	s.settings = append([]string{
 		"SECKILL_DATABASE_DSN=" + h.database.DSN(s.schema), "SECKILL_REDIS_URL=" + h.redis.URL(), "SECKILL_NATS_URL=" + h.nats.URL(),
 		"SECKILL_ORDER_MODE=" + string(c.mode), "SECKILL_JWT_SECRET=" + secret,
@@ -105,7 +105,7 @@ func (s *session) end() {
 	for _, i := range s.processes() {
 		testserver.Must(s, i.Kill())
 	}
-	testserver.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema))
+	testserver.Must(s, testserver.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema)))
 }
 
 // fail records an error instead of a figure.

@@ -12,7 +12,7 @@ func (r Report) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s on %d × %s, %d rounds of %d s; µs, allocations, commands and statements are those of an answer\n\n",
 		r.Commit, r.Machine.Cores, r.Machine.CPU, r.Rounds, r.Seconds)
-	for _, table := range [][][]string{r.cells(speed(), r.Rows), r.cells(price(), r.Rows), r.targetCells()} {
+	for _, table := range [][][]string{r.cells(speed(), r.Rows), r.cells(price(), r.Rows), r.growthCells(), r.targetCells()} {
 		if len(table) < 2 {
 			continue
 		}
@@ -29,19 +29,23 @@ func (r Report) Text() string {
 	return b.String()
 }
 
-// Markdown is the report for the README: the first load of each case and the open one, and the targets.
-func (r Report) Markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Measured on %s, commit %s, with %d rounds of %d s, on %d cores (%s, %d GiB) that the generator, the servers and the service share:\n%s.\n\n",
+// preamble says what was measured, when and on what.
+func (r Report) preamble() string {
+	return fmt.Sprintf("Measured on %s, commit %s, %d rounds of %d s,\non %d cores (%s, %d GiB) that the generator, the servers and the service share.\n%s.\n",
 		r.At.Format("2 January 2006"), r.Commit, r.Rounds, r.Seconds, r.Machine.Cores, r.Machine.CPU, r.Machine.Memory, r.Machine.versions())
-	for _, table := range [][][]string{r.cells(speed(), r.mainRows()), r.cells(price(), r.mainRows()), r.targetCells()} {
-		if len(table) < 2 {
-			continue
+}
+
+// Markdown is some rows of the report, how they grow, and the targets.
+func (r Report) Markdown(rows []Row) string {
+	var tables []string
+	for _, table := range [][][]string{r.cells(speed(), rows), r.cells(price(), rows), r.growthCells(), r.targetCells()} {
+		if len(table) > 1 {
+			var b strings.Builder
+			writeMarkdown(&b, table)
+			tables = append(tables, b.String())
 		}
-		writeMarkdown(&b, table)
-		b.WriteString("\n")
 	}
-	return strings.TrimRight(b.String(), "\n") + "\n"
+	return strings.Join(tables, "\n")
 }
 
 func writeMarkdown(b *strings.Builder, table [][]string) {

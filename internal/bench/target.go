@@ -23,8 +23,8 @@ func targets() []target {
 		{"p99 of an async accept at half of the throughput, ms", "async", OpenLoad, P99, 20, 5},
 		{"p99 of a sync accept at half of the throughput, ms", "sync", OpenLoad, P99, 20, 5},
 		{"drain by one worker, orders/s", "async-api", "", Drain, 30_000, 60_000},
-		{"Redis memory of a buyer, bytes", "buyers", "1000000", BuyerBytes, 200, 120},
-		{"resident memory at 1,000,000 buyers, MiB", "buyers", "1000000", Memory, 300, 150},
+		{"Redis memory of a buyer, bytes", "async: buyers", "1000000", BuyerBytes, 200, 120},
+		{"resident memory at 1,000,000 buyers, MiB", "async: buyers", "1000000", Memory, 300, 150},
 	}
 }
 

@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// series are what may grow, and how it is measured at one size.
+var series = map[string]func(*harness, workCase, int, *results){
+	"buyers":      (*harness).buyers,
+	"vouchers":    (*harness).vouchers,
+	"instances":   (*harness).instances,
+	"connections": (*harness).manyConnections,
+}
+
+// What an order costs when there is more of something. Long version: make bench-scale.
+//
+//nolint:paralleltest // what it measures is not for a machine that is busy with other tests
+func TestScale(t *testing.T) {
+	o := readOptions(t)
+	h := open(t, o)
+	results := newResults()
+	for _, field := range strings.Fields(text("BENCH_SERIES", "buyers=500")) {
+		name, list, _ := strings.Cut(field, "=")
+		grow, known := series[name]
+		if !known {
+			t.Fatalf("there is no series %q", name)
+		}
+		for _, c := range h.chosen() {
+			for size := range strings.SplitSeq(list, ",") {
+				began := time.Now()
+				grow(h, c, testserver.Value(strconv.Atoi(size))(t), results)
+				t.Logf("%s, %s %s: %v", c.name, size, name, time.Since(began).Round(time.Millisecond))
+				if !results.has(c.name+seriesMark+name, size) {
+					t.Errorf("%s: %s %s have no figures", c.name, size, name)
+				}
+			}
+		}
+	}
+	report := h.report(results)
+	fmt.Fprint(os.Stdout, report.Text())
+	h.record(report, Scale)
+}
+
+func (r *results) has(name, load string) bool { return len(r.all[rowKey{"", name, load}]) > 0 }
+
+// buyers measures orders of a voucher that so many have bought already, and the memory that they take.
+func (h *harness) buyers(c workCase, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], 1)
+	defer s.end()
+	empty := s.redisMemory()
+	w := s.selling()
+	all := writeTokens(h.T, h.authority, size+2*mostOrders*h.seconds)
+	for used, rate := 0, 1.0; w.sold < size; w.sold = s.rows(w.voucher) {
+		// Seconds of a load, so that the last is not much longer than needed.
+		seconds := min(10, max(1, int(float64(size-w.sold)/rate)))
+		told := closed(h.T, s.urls(), h.connections[0], seconds, w.on(&records{path: all.path, width: all.width, begin: used, count: all.count - used}))
+		if told.answers == 0 || told.refused > 0 {
+			h.Fatalf("%d of %d orders were refused", told.refused, told.answers)
+		}
+		rate = told.rate()
+		used += told.answers + told.unheard + 1 // who was not answered may have bought
+		s.drained()
+		w = w.on(&records{path: all.path, width: all.width, begin: used, count: all.count - used})
+	}
+	figures := s.point(w, h.connections[0], "", c.name+seriesMark+"buyers", strconv.Itoa(size), into)
+	if figures != nil && s.mode == model.ModeAsync {
+		figures[BuyerBytes] = (s.redisMemory() - empty) / float64(s.rows(w.voucher))
+	}
+}
+
+// redisMemory is what Redis uses, in bytes.
+func (s *session) redisMemory() float64 {
+	s.Helper()
+	fields := colonFields(testserver.Value(s.memory.Info(s.Context(), "memory").Result())(s))
+	return testserver.Value(strconv.ParseFloat(fields["used_memory"], 64))(s)
+}
+
+// vouchers measures orders that are spread over so many vouchers.
+func (h *harness) vouchers(c workCase, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], 1)
+	defer s.end()
+	testserver.Value(h.db.ExecContext(h.Context(), `INSERT INTO `+s.schema+`.vouchers
+		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
+		SELECT CONCAT('v', LPAD(seq, 6, '0')), 'one of many', '', 1000, 2000, 'CNY', 1000000, 1000000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR,
+			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_1000000 WHERE seq <= ?`, size))(h)
+	if c.mode == model.ModeAsync {
+		testserver.Must(h, eventually(h.Context(), longest, func() bool {
+			var closed int
+			testserver.Must(h, h.db.QueryRowContext(h.Context(),
+				"SELECT COUNT(*) FROM "+s.schema+".vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
+			return closed == 0
+		}))
+	}
+	endings, write, done := newRecords(h.T, "spread")
+	for n := range 2 * mostOrders * h.seconds {
+		write(fmt.Sprintf("v%06d/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n\r\n",
+			1+n%size, bearer(h.T, h.authority, userName(n), model.RoleUser)))
+	}
+	done()
+	w := work{head: "POST /api/v1/vouchers/", records: endings.part(0, 2), sells: true}
+	closed(h.T, s.urls(), h.connections[0], 1, w.on(endings.part(1, 2)))
+	s.drained()
+	w.sold = s.rows("")
+	s.point(w, h.connections[0], "", c.name+seriesMark+"vouchers", strconv.Itoa(size), into)
+}
+
+// instances measures orders of one voucher that are spread over so many instances.
+func (h *harness) instances(c workCase, size int, into *results) {
+	h.Helper()
+	h.spread(c, size, h.connections[0], c.name+seriesMark+"instances", size, into)
+}
+
+// manyConnections measures orders of one voucher on so many connections.
+func (h *harness) manyConnections(c workCase, size int, into *results) {
+	h.Helper()
+	h.spread(c, 1, size, c.name+seriesMark+"connections", size, into)
+}
+
+func (h *harness) spread(c workCase, instances, connections int, name string, size int, into *results) {
+	h.Helper()
+	s := h.begin(c, h.builds[0], instances)
+	defer s.end()
+	closed(h.T, s.urls(), connections, 1, s.selling())
+	s.point(s.selling(), connections, "", name, strconv.Itoa(size), into)
+}
