@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,12 +46,17 @@ func readOptions(t *testing.T) options {
 		}
 		o.connections = append(o.connections, n)
 	}
-	for i, field := range strings.Fields(text("BENCH_BINARY", "")) {
-		b := build{name: "other" + strconv.Itoa(i+1), program: field}
-		if name, path, named := strings.Cut(field, "="); named {
-			b = build{name, path}
+	for _, field := range strings.Fields(text("BENCH_BINARY", "")) {
+		name, path, named := strings.Cut(field, "=")
+		if !named {
+			name, path = "other", field
 		}
-		o.builds = append(o.builds, b)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(root, path)
+		}
+		path = testserver.Value(filepath.Abs(path))(t)
+		testserver.Value(os.Stat(path))(t)
+		o.builds = append(o.builds, build{name, path})
 	}
 	if o.cases[0] == "all" {
 		o.cases = nil

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -22,8 +23,11 @@ func (w Worse) String() string {
 	if w.Old != 0 {
 		change = fmt.Sprintf("%+.0f %%", 100*(w.New/w.Old-1))
 	}
-	return fmt.Sprintf("%s: %s %.4g → %.4g (%s)", w.Row, w.Figure, w.Old, w.New, change)
+	return fmt.Sprintf("%s: %s %s → %s (%s)", w.Row, w.Figure, thousandths(w.Old), thousandths(w.New), change)
 }
+
+// thousandths writes a number without digits that say nothing.
+func thousandths(x float64) string { return strconv.FormatFloat(math.Round(x*1000)/1000, 'f', -1, 64) }
 
 // Compare names what is worse in the new rows than in the old ones, by more than a tenth. Rows and figures that only
 // one of them has say nothing. Rows are the same when case and load are, whatever their builds.

@@ -25,6 +25,7 @@ var series = map[string]func(*harness, workCase, int, *results){
 //nolint:paralleltest // what it measures is not for a machine that is busy with other tests
 func TestScale(t *testing.T) {
 	o := readOptions(t)
+	o.rounds = 1
 	h := open(t, o)
 	results := newResults()
 	for _, field := range strings.Fields(text("BENCH_SERIES", "buyers=500")) {
@@ -59,7 +60,7 @@ func (h *harness) buyers(c workCase, size int, into *results) {
 	empty := s.redisMemory()
 	w := s.selling()
 	all := writeTokens(h.T, h.authority, size+2*mostOrders*h.seconds)
-	for used, rate := 0, 1.0; w.sold < size; w.sold = s.rows(w.voucher) {
+	for used, rate := 0, 10_000.0; w.sold < size; w.sold = s.rows(w.voucher) {
 		// Seconds of a load, so that the last is not much longer than needed.
 		seconds := min(10, max(1, int(float64(size-w.sold)/rate)))
 		told := closed(h.T, s.urls(), h.connections[0], seconds, w.on(&records{path: all.path, width: all.width, begin: used, count: all.count - used}))

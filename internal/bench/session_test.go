@@ -201,13 +201,14 @@ func (s *session) drained() (at time.Time) {
 		s.worker = s.start("worker")
 		defer s.dismiss()
 	}
-	for empty := 0; empty < 2; { // the second look is for what was published after the first
+	for {
 		testserver.Must(s, eventually(s.Context(), longest, func() bool { return s.queued() == 0 }))
-		if empty++; empty == 1 {
-			at = s.quiet()
+		at = time.Now()
+		s.quiet()
+		if s.queued() == 0 { // still: what was under way is published and persisted, too
+			return at
 		}
 	}
-	return at
 }
 
 // quiet waits until no attempt to buy has ended for a while. It returns when that began.
