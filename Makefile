@@ -54,7 +54,7 @@ cover: deps ## test coverage over all packages, bin/cover.html
 	go tool cover -html=$(BIN)/cover.out -o $(BIN)/cover.html
 	go tool cover -func=$(BIN)/cover.out | tail -1
 
-BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_KEEP="$(KEEP)" \
+BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
 	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
 
 .PHONY: bench

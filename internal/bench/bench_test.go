@@ -19,11 +19,12 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 type options struct {
 	rounds, seconds int
 	cases           []string
-	connections     []int  // the first is the one that every round measures; the others have one round
+	connections     []int   // the first is the one that every round measures; the others have one round
 	builds          []build // beside this checkout's
-	openRate        int    // requests a second of the open load; 0: half of what the closed one has reached
-	out             string // where the JSON goes
-	keep            bool   // as the record, too
+	openRate        int     // requests a second of the open load; 0: half of what the closed one has reached
+	mostOrders      int     // a second, that there are tokens for
+	out             string  // where the JSON goes
+	keep            bool    // as the record, too
 }
 
 // build is a program of the service.
@@ -32,12 +33,13 @@ type build struct{ name, program string }
 func readOptions(t *testing.T) options {
 	t.Helper()
 	o := options{
-		rounds:   number(t, "BENCH_ROUNDS", "1"),
-		seconds:  number(t, "BENCH_SECONDS", "1"),
-		openRate: number(t, "BENCH_OPEN_RATE", "200"), // the race detector's generator is slow
-		cases:    strings.Fields(text("BENCH_CASES", "async")),
-		out:      text("BENCH_OUT", ""),
-		keep:     text("BENCH_KEEP", "") != "",
+		rounds:     number(t, "BENCH_ROUNDS", "1"),
+		seconds:    number(t, "BENCH_SECONDS", "1"),
+		openRate:   number(t, "BENCH_OPEN_RATE", "200"), // the race detector's generator is slow
+		mostOrders: number(t, "BENCH_ORDERS", "20000"),
+		cases:      strings.Fields(text("BENCH_CASES", "async")),
+		out:        text("BENCH_OUT", ""),
+		keep:       text("BENCH_KEEP", "") != "",
 	}
 	for _, field := range strings.Fields(text("BENCH_CONNECTIONS", "32")) {
 		n, err := strconv.Atoi(field)

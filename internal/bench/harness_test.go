@@ -21,12 +21,8 @@ import (
 	"seckill/internal/token"
 )
 
-const (
-	// mostOrders is how many orders a second the tokens are enough for: twice the aim.
-	mostOrders = 60_000
-	// quorum is how many lock instances multilock has.
-	quorum = 3
-)
+// quorum is how many lock instances multilock has.
+const quorum = 3
 
 // harness holds the servers, which all sessions use, and what else is made once.
 type harness struct {
@@ -57,7 +53,7 @@ func open(t *testing.T, o options) *harness {
 	h.database = testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	h.redis, h.nats = testserver.Redis(t), testserver.NATS(t)
 	h.authority = testserver.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
-	h.tokens = writeTokens(t, h.authority, mostOrders*o.seconds)
+	h.tokens = writeTokens(t, h.authority, o.mostOrders*o.seconds)
 	h.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: 30 * time.Second}
 	t.Cleanup(h.client.CloseIdleConnections)
 

@@ -59,7 +59,7 @@ func (h *harness) buyers(c workCase, size int, into *results) {
 	defer s.end()
 	empty := s.redisMemory()
 	w := s.selling()
-	all := writeTokens(h.T, h.authority, size+2*mostOrders*h.seconds)
+	all := writeTokens(h.T, h.authority, size+2*h.mostOrders*h.seconds)
 	for used, rate := 0, 10_000.0; w.sold < size; w.sold = s.rows(w.voucher) {
 		// Seconds of a load, so that the last is not much longer than needed.
 		seconds := min(10, max(1, int(float64(size-w.sold)/rate)))
