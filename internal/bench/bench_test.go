@@ -41,14 +41,14 @@ func readOptions(t *testing.T) options {
 		out:        text("BENCH_OUT", ""),
 		keep:       text("BENCH_KEEP", "") != "",
 	}
-	for _, field := range strings.Fields(text("BENCH_CONNECTIONS", "32")) {
+	for field := range strings.FieldsSeq(text("BENCH_CONNECTIONS", "32")) {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 1 {
 			t.Fatalf("BENCH_CONNECTIONS: %q is no number of connections", field)
 		}
 		o.connections = append(o.connections, n)
 	}
-	for _, field := range strings.Fields(text("BENCH_BINARY", "")) {
+	for field := range strings.FieldsSeq(text("BENCH_BINARY", "")) {
 		name, path, named := strings.Cut(field, "=")
 		if !named {
 			name, path = "other", field

@@ -164,13 +164,13 @@ func (r Report) Write(path string) error {
 
 // middle is what several rounds of one row say: figure by figure the median of those that have it.
 func middle(rounds []Figures) Figures {
-	all := map[Figure][]float64{}
+	all := make(map[Figure][]float64)
 	for _, one := range rounds {
 		for name, value := range one {
 			all[name] = append(all[name], value)
 		}
 	}
-	out := Figures{}
+	out := make(Figures)
 	for name, values := range all {
 		out[name] = median(values)
 	}

@@ -38,7 +38,7 @@ func (s *session) look(before bool) look {
 func (s *session) cpu() map[Figure]time.Duration {
 	s.Helper()
 	cpu := map[Figure]time.Duration{
-		CPUMariaDB: cpuOf(s.T, s.database.PID()), CPURedis: cpuOf(s.T, s.harness.redis.PID()), CPUNATS: cpuOf(s.T, s.nats.PID()),
+		CPUMariaDB: cpuOf(s.T, s.database.PID()), CPURedis: cpuOf(s.T, s.redis.PID()), CPUNATS: cpuOf(s.T, s.nats.PID()),
 	}
 	for _, i := range s.processes() {
 		cpu[CPUProduct] += cpuOf(s.T, i.PID())
@@ -63,7 +63,8 @@ func (s *session) metrics() map[string]float64 {
 
 func (s *session) scrape(i *instance) map[string]float64 {
 	s.Helper()
-	response := testserver.Value(s.client.Get(i.ops + "/metrics"))(s)
+	response, err := s.client.Get(i.ops + "/metrics")
+	testserver.Must(s, err)
 	defer response.Body.Close()
 	return parse(string(testserver.Value(io.ReadAll(response.Body))(s)))
 }
@@ -123,7 +124,7 @@ func (s *session) status() map[string]float64 {
 func (s *session) commands() map[string]float64 {
 	s.Helper()
 	out := map[string]float64{}
-	for _, server := range append([]*testserver.Server{s.harness.redis}, s.harness.locks...) {
+	for _, server := range append([]*testserver.Server{s.redis}, s.harness.locks...) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
 		for name, value := range colonFields(testserver.Value(client.Info(s.Context(), "commandstats").Result())(s)) {
 			command, isCommand := strings.CutPrefix(name, "cmdstat_")

@@ -28,7 +28,7 @@ func TestScale(t *testing.T) {
 	o.rounds = 1
 	h := open(t, o)
 	results := newResults()
-	for _, field := range strings.Fields(text("BENCH_SERIES", "buyers=500")) {
+	for field := range strings.FieldsSeq(text("BENCH_SERIES", "buyers=500")) {
 		name, list, _ := strings.Cut(field, "=")
 		grow, known := series[name]
 		if !known {

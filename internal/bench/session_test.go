@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,7 +119,7 @@ func (h *harness) fail(format string, args ...any) {
 
 func (s *session) processes() []*instance {
 	if s.worker != nil {
-		return append(s.instances[:len(s.instances):len(s.instances)], s.worker)
+		return append(slices.Clip(s.instances), s.worker)
 	}
 	return s.instances
 }
@@ -143,7 +144,8 @@ func (s *session) call(method, path, token string, body any) (status int, answer
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response := testserver.Value(s.client.Do(request))(s)
+	response, err := s.client.Do(request)
+	testserver.Must(s, err)
 	defer response.Body.Close()
 	return response.StatusCode, testserver.Value(io.ReadAll(response.Body))(s)
 }

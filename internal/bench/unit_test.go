@@ -61,8 +61,12 @@ func TestTargetsKnowWhichWayIsBetter(t *testing.T) {
 		value float64
 		want  string
 	}{
-		{more, 0.39, "short"}, {more, 0.4, "met"}, {more, 0.5, "aim"},
-		{less, 20.1, "short"}, {less, 20, "met"}, {less, 5, "aim"},
+		{more, 0.39, "short"},
+		{more, 0.4, "met"},
+		{more, 0.5, "aim"},
+		{less, 20.1, "short"},
+		{less, 20, "met"},
+		{less, 5, "aim"},
 	} {
 		if got := test.verdict(test.value); got != test.want {
 			t.Errorf("%s %v is %q, want %q", test.figure, test.value, got, test.want)
