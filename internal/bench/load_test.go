@@ -100,24 +100,23 @@ func constant(t *testing.T, url string, perSecond, seconds int, w work) heard {
 	attacker := vegeta.NewAttacker(vegeta.Client(client), vegeta.Workers(64), vegeta.MaxWorkers(4096))
 	pace := exactly{vegeta.ConstantPacer{Freq: perSecond, Per: time.Second}, uint64(perSecond * seconds)}
 	before := ownCPU(t)
-	var (
-		out   heard
-		began time.Time
-		sent  []*vegeta.Result
-	)
+	var sent []*vegeta.Result
 	for result := range attacker.Attack(vegeta.NewStaticTargeter(targets...), pace, 0, "open") {
 		sent = append(sent, result)
 	}
+	out := sinceDue(sent, perSecond)
 	out.cpu = ownCPU(t) - before
-	slices.SortFunc(sent, func(a, b *vegeta.Result) int { return cmp.Compare(a.Seq, b.Seq) })
+	return out
+}
+
+// sinceDue counts the answers, and their times from when the requests were due.
+func sinceDue(sent []*vegeta.Result, perSecond int) (out heard) {
+	first := slices.MinFunc(sent, func(a, b *vegeta.Result) int { return cmp.Compare(a.Seq, b.Seq) })
 	took := make([]time.Duration, 0, len(sent))
 	for _, result := range sent {
-		if began.IsZero() {
-			began = result.Timestamp
-		}
-		due := began.Add(time.Duration(result.Seq) * time.Second / time.Duration(perSecond))
+		due := first.Timestamp.Add(time.Duration(result.Seq-first.Seq) * time.Second / time.Duration(perSecond))
 		took = append(took, result.End().Sub(due))
-		out.took = max(out.took, result.End().Sub(began))
+		out.took = max(out.took, result.End().Sub(first.Timestamp))
 		switch {
 		case result.Code == 0:
 			out.broken++

@@ -5,9 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	vegeta "github.com/tsenart/vegeta/v12/lib"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -115,6 +118,29 @@ func TestAccounts(t *testing.T) {
 		if err := bad.check(); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// The generator stood still for half a second: what was due meanwhile is as late as it is for a buyer.
+func TestLatenciesCountFromWhenARequestWasDue(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	var sent []*vegeta.Result
+	for n := range 100 {
+		due := start.Add(time.Duration(n) * 10 * time.Millisecond)
+		if stalled := start.Add(500 * time.Millisecond); n >= 10 && due.Before(stalled) {
+			due = stalled
+		}
+		sent = append(sent, &vegeta.Result{Seq: uint64(n), Code: 202, Timestamp: due, Latency: time.Millisecond})
+	}
+	slices.Reverse(sent) // they arrive in any order
+	sent[0].Code, sent[1].Code = 0, 409
+	got := sinceDue(sent, 100)
+	if got.answers != 99 || got.broken != 1 || got.refused != 1 || got.took != 991*time.Millisecond {
+		t.Errorf("%+v", got)
+	}
+	if got.p50 != time.Millisecond || got.p99 != 401*time.Millisecond {
+		t.Errorf("p50 %v, p99 %v: want 1ms and 401ms", got.p50, got.p99)
 	}
 }
 
