@@ -88,20 +88,22 @@ func (s *session) measure(w work, send func() heard) (Figures, error) {
 	if w.sells && s.mode == model.ModeAsync {
 		persisted = sum(s.metrics(), persistedTotal)
 	}
-	var to look
+	var to, end look // of what is measured, and of the accounts
 	drain := 0.0
 	if s.apart && w.sells { // the figures are those without a worker; then one drains what has gathered
 		s.quiet()
 		to = s.look(false)
 		drain = s.drainAlone()
+		end = s.look(false)
 	} else {
 		emptied := s.drained()
 		to = s.look(false)
+		end = to
 		if left := sum(to.metrics, persistedTotal) - persisted; w.sells && left >= notableBacklog {
 			drain = left / emptied.Sub(ended).Seconds()
 		}
 	}
-	made := s.ledger(w, told, from, to)
+	made := s.ledger(w, told, from, end)
 	if err := made.check(); err != nil {
 		return nil, err
 	}
