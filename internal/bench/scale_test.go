@@ -93,7 +93,7 @@ func (h *harness) vouchers(c workCase, size int, into *results) {
 	testserver.Value(h.db.ExecContext(h.Context(), `INSERT INTO `+s.schema+`.vouchers
 		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
 		SELECT CONCAT('v', LPAD(seq, 6, '0')), 'one of many', '', 1000, 2000, 'CNY', 1000000, 1000000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR,
-			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_1000000 WHERE seq <= ?`, size))(h)
+			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM `+s.schema+`.seq_1_to_1000000 WHERE seq <= ?`, size))(h)
 	if c.mode == model.ModeAsync {
 		testserver.Must(h, eventually(h.Context(), longest, func() bool {
 			var closed int
