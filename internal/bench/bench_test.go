@@ -99,7 +99,7 @@ func TestBench(t *testing.T) {
 			for _, b := range h.builds {
 				began := time.Now()
 				h.round(round, c, b, results)
-				t.Logf("round %d, %s %s: %v", round+1, c.name, b.name, time.Since(began).Round(time.Millisecond))
+				t.Logf("round %d, %s %s (%s): %v", round+1, c.name, b.name, c.says, time.Since(began).Round(time.Millisecond))
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func TestBench(t *testing.T) {
 	for _, name := range o.cases {
 		for _, load := range []string{OpenLoad, strconv.Itoa(o.connections[0])} {
 			row, measured := report.row(name, load)
-			if !measured && (load != OpenLoad || find(name).sells()) {
+			if !measured && (load != OpenLoad || find(name).sells) {
 				t.Errorf("%s @%s has no figures", name, load)
 			}
 			if measured && (row.Figures[Rate] <= 0 || row.Figures[CPUProduct] <= 0) {

@@ -26,7 +26,7 @@ func (h *harness) round(round int, c workCase, b build, into *results) {
 		if i > 0 && round > 0 {
 			break
 		}
-		if c.sells() {
+		if c.sells {
 			w = s.prepare(s)
 		}
 		figures := s.point(w, connections, b.name, c.name, strconv.Itoa(connections), into)
@@ -34,7 +34,7 @@ func (h *harness) round(round int, c workCase, b build, into *results) {
 			reached = figures[Rate]
 		}
 	}
-	if !c.sells() || reached == 0 {
+	if !c.sells || reached == 0 {
 		return
 	}
 	perSecond := max(1, int(reached/2))
