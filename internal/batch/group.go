@@ -1,14 +1,20 @@
 // Package batch lets concurrent callers share one expensive call: a group
-// commit. Callers submit one item each; a few writers take the items
-// that have gathered meanwhile and run them as one batch. A writer does not wait
-// for a batch to fill: while one runs, the next one gathers by itself.
+// commit. Callers submit one item each; a writer takes the items that have gathered
+// meanwhile and runs them as one batch.
+//
+// A batch waits for nothing but the processor: a lone item leaves at once, and while a
+// batch runs the next one gathers by itself. As long as one writer keeps up there is
+// only one, because two would share the same items in batches half as large. See
+// Options.Writers and patience for when another one begins.
 package batch
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,12 +35,17 @@ type Run[In, Out any] func(ctx context.Context, items []In) ([]Out, error)
 
 // Options bound a group.
 type Options struct {
-	Writers  int           // batches that run at once
+	Writers  int           // batches that run at once, where one after the other is too slow
 	MaxBatch int           // items in one batch
 	MaxQueue int           // items that wait; more are refused with ErrFull
 	Timeout  time.Duration // for one run
 	Observe  func(items int)
 }
+
+// patience is how long a batch may run before another writer takes the items that wait
+// behind it, because what holds this batch up may not concern them. Calls to a healthy
+// server take a few milliseconds, also when its disk is busy.
+const patience = 50 * time.Millisecond
 
 // runner runs batches.
 type runner[In, Out any] struct {
@@ -60,35 +71,43 @@ func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
 type Group[In, Out any] struct {
 	*runner[In, Out]
 
-	queue chan *Ticket[In, Out]
-
-	mu     sync.RWMutex // held for reading while an item is being queued
+	mu     sync.Mutex
+	queue  []*Ticket[In, Out]
+	active int // writers
+	late   int // of them: those whose batch has run for longer than patience
 	closed bool
 }
 
-// New starts the writers of a group; Close ends them.
+// New makes a group; Close ends it.
 func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
-	g := &Group[In, Out]{runner: newRunner(run, opts), queue: make(chan *Ticket[In, Out], opts.MaxQueue)}
-	for range opts.Writers {
-		g.writers.Go(g.write)
-	}
-	return g
+	return &Group[In, Out]{runner: newRunner(run, opts)}
 }
 
 // Submit queues one item. When ctx ends before a writer takes the item, the
 // item is dropped; once taken it runs to its end, also when ctx ends.
 func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
 	ticket := &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
-	g.mu.RLock()
-	defer g.mu.RUnlock()
-	if g.closed {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.closed:
 		return nil, ErrClosed
-	}
-	select {
-	case g.queue <- ticket:
-		return ticket, nil
-	default:
+	case len(g.queue) >= g.opts.MaxQueue:
 		return nil, ErrFull
+	}
+	g.queue = append(g.queue, ticket)
+	g.relieve()
+	return ticket, nil
+}
+
+// relieve begins a writer when none is about to take the items that wait, or when they
+// fill a batch. The caller holds the lock.
+func (g *Group[In, Out]) relieve() {
+	waiting := len(g.queue)
+	idle := g.active == g.late
+	if waiting > 0 && g.active < g.opts.Writers && (idle || waiting >= g.opts.MaxBatch) {
+		g.active++
+		g.writers.Go(g.write)
 	}
 }
 
@@ -149,43 +168,69 @@ func (t *Ticket[In, Out]) finish(answer Out, err error) {
 // are canceled. It is safe to call twice.
 func (g *Group[In, Out]) Close(ctx context.Context) {
 	g.mu.Lock()
-	first := !g.closed
-	if first {
-		g.closed = true
-		close(g.queue)
-	}
+	g.closed = true
 	g.mu.Unlock()
-	if first {
-		defer g.hurry()
-		defer context.AfterFunc(ctx, g.hurry)()
-	}
+	defer g.hurry()
+	defer context.AfterFunc(ctx, g.hurry)()
 	g.writers.Wait()
 }
 
+// write runs one batch after the other until nothing is queued.
 func (g *Group[In, Out]) write() {
-	for first := range g.queue {
-		g.runBatch(g.gather(first))
+	for {
+		// Callers that are about to submit go first: where the processors are busy their
+		// items join this batch, and where they are not this takes no time.
+		runtime.Gosched()
+		batch := g.gather()
+		if batch == nil {
+			return
+		}
+		ended := g.watch()
+		g.runBatch(slices.DeleteFunc(batch, (*Ticket[In, Out]).dropped))
+		ended()
 	}
 }
 
-// gather takes what has queued up behind the first ticket, without waiting,
-// and drops the tickets whose submitters have left.
-func (g *Group[In, Out]) gather(first *Ticket[In, Out]) []*Ticket[In, Out] {
-	var batch []*Ticket[In, Out]
-	for ticket, ok := first, true; ok && ticket != nil; {
-		if !ticket.dropped() {
-			batch = append(batch, ticket)
-		}
-		if len(batch) >= g.opts.MaxBatch {
-			break
-		}
-		select {
-		case ticket, ok = <-g.queue:
-		default:
-			ok = false
-		}
+// gather takes what is queued. It returns nil, and the writer ends, when that is nothing,
+// or when another writer is about to take it and it fills no batch.
+func (g *Group[In, Out]) gather() []*Ticket[In, Out] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.queue), g.opts.MaxBatch)
+	if n == 0 || n < g.opts.MaxBatch && g.active-g.late > 1 {
+		g.active--
+		return nil
+	}
+	batch := g.queue[:n:n]
+	if g.queue = g.queue[n:]; len(g.queue) == 0 {
+		g.queue = nil // what is answered is not kept
 	}
 	return batch
+}
+
+// watch lets another writer begin when the run that begins now takes long. The function
+// ends the watch.
+func (g *Group[In, Out]) watch() (ended func()) {
+	if g.opts.Writers == 1 {
+		return func() {}
+	}
+	late, over := 0, false
+	watch := time.AfterFunc(patience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !over {
+			late = 1
+			g.late++
+			g.relieve()
+		}
+	})
+	return func() {
+		watch.Stop()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.late -= late
+		over = true
+	}
 }
 
 func (r *runner[In, Out]) runBatch(batch []*Ticket[In, Out]) {

@@ -3,6 +3,8 @@ package batch_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,6 +81,109 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 				t.Fatalf("batch sizes %v, want %v", sizes, want)
 			}
 		}
+	})
+}
+
+// slow is a group whose runs take a time on the bubble's clock, and tells when they began
+// with how many items.
+func slow(t *testing.T, takes time.Duration, opts batch.Options) (group *batch.Group[int, int], runs func() string) {
+	t.Helper()
+	began := time.Now()
+	var mu sync.Mutex
+	var told []string
+	group = batch.New(func(_ context.Context, items []int) ([]int, error) {
+		mu.Lock()
+		told = append(told, fmt.Sprintf("%d at %v", len(items), time.Since(began)))
+		mu.Unlock()
+		<-time.After(takes)
+		return items, nil
+	}, opts)
+	return group, func() string {
+		group.Close(context.Background())
+		return strings.Join(told, ", ")
+	}
+}
+
+// submit submits items that somebody waits for.
+func submit(t *testing.T, group *batch.Group[int, int], items int) {
+	t.Helper()
+	for i := range items {
+		testserver.Must(t, testserver.ErrorOf(group.Submit(t.Context(), i)))
+	}
+	synctest.Wait() // those that can run do
+}
+
+// TestOneWriterWhileItKeepsUp: what comes during a run goes in one batch, however many
+// writers there may be.
+func TestOneWriterWhileItKeepsUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		group, runs := slow(t, 10*time.Millisecond, options())
+		submit(t, group, 1)
+		for range 9 {
+			submit(t, group, 4)
+			<-time.After(time.Millisecond)
+		}
+		testserver.Equal(t, "runs", runs(), "1 at 0s, 36 at 10ms")
+	})
+}
+
+// TestWriterThatTakesLongIsRelieved: what waits behind a slow batch is taken by another
+// writer, and by that one alone until it is slow too.
+func TestWriterThatTakesLongIsRelieved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		group, runs := slow(t, 80*time.Millisecond, options())
+		submit(t, group, 1)
+		submit(t, group, 2)
+		<-time.After(60 * time.Millisecond)
+		submit(t, group, 3) // when the first batch ends, the second has not taken long
+		<-time.After(30 * time.Millisecond)
+		submit(t, group, 1)
+		<-time.After(time.Second)
+		submit(t, group, 1)
+		testserver.Equal(t, "runs", runs(), "1 at 0s, 2 at 50ms, 4 at 100ms, 1 at 1.09s")
+	})
+}
+
+// TestFullBatchDoesNotWait: a batch that cannot grow has no reason to wait for a writer.
+func TestFullBatchDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		opts := options()
+		opts.MaxBatch = 10
+		group, runs := slow(t, 10*time.Millisecond, opts)
+		submit(t, group, 1)
+		submit(t, group, 9)
+		submit(t, group, 2)
+		testserver.Equal(t, "runs", runs(), "1 at 0s, 10 at 0s, 1 at 10ms")
+	})
+}
+
+// TestManyWritersServeEverybody: whatever the writers do, each item runs once.
+func TestManyWritersServeEverybody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var items atomic.Int64
+		opts := options()
+		opts.MaxBatch, opts.Writers = 7, 3
+		group := batch.New(func(_ context.Context, batch []int) ([]int, error) {
+			items.Add(int64(len(batch)))
+			<-time.After(time.Duration(len(batch)*17%130) * time.Millisecond) // also longer than a writer has patience
+			return batch, nil
+		}, opts)
+		var wg sync.WaitGroup
+		for i := range 600 {
+			<-time.After(time.Duration(i%5) * time.Millisecond)
+			wg.Go(func() {
+				if answer, err := group.Do(t.Context(), i); err != nil || answer != i {
+					t.Errorf("Do(%d) = %d, %v", i, answer, err)
+				}
+			})
+		}
+		wg.Wait()
+		group.Close(t.Context())
+		testserver.Equal(t, "items that ran", items.Load(), 600)
 	})
 }
 
