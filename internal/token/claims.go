@@ -68,8 +68,17 @@ type payload struct {
 }
 
 func readPayload(part string) (payload, error) {
+	decoded, err := decode(part)
+	if err == nil {
+		if usual, ok := readUsual(string(decoded)); ok {
+			return usual, nil
+		}
+	}
 	var p payload
-	if err := read(part, &p); err != nil {
+	if err == nil {
+		err = json.Unmarshal(decoded, &p)
+	}
+	if err != nil {
 		return payload{}, fmt.Errorf("read its claims: %w", err)
 	}
 	return p, nil

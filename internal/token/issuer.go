@@ -76,7 +76,7 @@ func ourselves(keys []Key) (*issuer, error) {
 		case len(k.Secret) < MinSecret:
 			return nil, fmt.Errorf("the secret of token key %q has %d bytes and needs at least %d", k.ID, len(k.Secret), MinSecret)
 		}
-		known[k.ID] = key{method: jwt.SigningMethodHS256, material: []byte(k.Secret)}
+		known[k.ID] = key{method: newHS256(k.Secret)}
 	}
 	ours := &issuer{admins: true}
 	ours.keys.Store(&known)

@@ -1,0 +1,104 @@
+package token
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/go-jose/go-jose/v4/json"
+)
+
+func usualTexts() map[string]bool {
+	return map[string]bool{ // whether they are usual
+		`{"sub":"1","role":"user","iss":"seckill","aud":"seckill","exp":1893459600}`:                                              true,
+		`{"sub":"user-1","role":"admin","preferred_username":"ann","ver":12,"iss":"s","aud":["seckill"],"iat":1,"nbf":2,"exp":3}`: true,
+		`{"aud":"x"}`:                           true,
+		`{"exp":0}`:                             true,
+		`{}`:                                    false,
+		``:                                      false,
+		`{"sub":"1",}`:                          false,
+		`{"sub":"1"}}`:                          false,
+		`{"sub":"1"} `:                          false,
+		`{ "sub":"1"}`:                          false,
+		`{"sub":"1"`:                            false,
+		`{"sub":"1`:                             false,
+		`{"sub":"1","sub":"1"}`:                 false,
+		`{"sub":"1","Sub":"2"}`:                 false,
+		`{"sub":"1","jti":"2"}`:                 false,
+		`{"sub":"\u0031"}`:                      false,
+		`{"sub":"ü"}`:                           false,
+		"{\"sub\":\"\x00\"}":                    false,
+		"{\"sub\":\"\xff\"}":                    false,
+		`{"sub":1}`:                             false,
+		`{"sub":null}`:                          false,
+		`{"aud":["a","b"]}`:                     false,
+		`{"aud":["a"}`:                          false,
+		`{"aud":[]}`:                            false,
+		`{"exp":-1}`:                            false,
+		`{"exp":1.5}`:                           false,
+		`{"exp":1e3}`:                           false,
+		`{"exp":01}`:                            false,
+		`{"exp":}`:                              false,
+		`{"exp":123456789012345}`:               false,
+		`{"exp":99999999999999999999}`:          false,
+		`{"ver":"2.0"}`:                         false,
+		`{"iat":"x"}`:                           false,
+		`{"sub":"1","role":"user"}{"sub":"2"}`:  false,
+		`["sub"]`:                               false,
+		`{"sub":{"a":"b"},"role":"user","x":1}`: false,
+	}
+}
+
+func TestUsualClaims(t *testing.T) {
+	t.Parallel()
+	for text, want := range usualTexts() {
+		if _, usual := readUsual(text); usual != want {
+			t.Errorf("%s: usual is %v, want %v", text, usual, want)
+		}
+		checkUsual(t, text)
+	}
+}
+
+// FuzzUsualClaims: whatever is read the quick way, the library reads as well, and it says
+// the same.
+//
+//	go test -run '^$' -fuzz FuzzUsualClaims ./internal/token
+func FuzzUsualClaims(f *testing.F) {
+	for text := range usualTexts() {
+		f.Add(text)
+	}
+	f.Fuzz(checkUsual)
+}
+
+func checkUsual(t *testing.T, text string) {
+	t.Helper()
+	got, usual := readUsual(text)
+	if !usual {
+		return
+	}
+	var want payload
+	if err := json.Unmarshal([]byte(text), &want); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%s is read as %+v; the library reads %+v, %v", text, got, want, err)
+	}
+}
+
+// BenchmarkReadPayload measures the quick way against the library.
+func BenchmarkReadPayload(b *testing.B) {
+	const text = `{"sub":"user-12345","role":"user","iss":"seckill","aud":["seckill"],"iat":1893459600,"exp":1893463200}`
+	b.Run("usual", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok := readUsual(text); !ok {
+				b.Fatal("it is not usual")
+			}
+		}
+	})
+	b.Run("library", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			var p payload
+			if err := json.Unmarshal([]byte(text), &p); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
