@@ -3,17 +3,18 @@
 package ids
 
 import (
-	"encoding/base32"
 	"fmt"
 
 	"github.com/google/uuid"
 )
 
-// encoding is base32hex in lower case: unlike plain base32 or base64 it keeps
-// the order of the bytes, and it needs no escaping anywhere.
-func encoding() *base32.Encoding {
-	return base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
-}
+const (
+	// digits are those of base32hex (RFC 4648, section 7) in lower case: unlike plain
+	// base32 or base64 they keep the order of the bytes, and need no escaping anywhere.
+	digits = "0123456789abcdefghijklmnopqrstuv"
+	// length is that of 128 bits in digits of 5.
+	length = 26
+)
 
 // New returns 26 characters of [0-9a-v]: a version 7 UUID (RFC 9562), whose
 // first 48 bits are the Unix time in milliseconds. It fails only when the
@@ -23,5 +24,22 @@ func New() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make an id: %w", err)
 	}
-	return encoding().EncodeToString(id[:]), nil
+	return encode(id), nil
+}
+
+// encode does what package base32 does, which would make its tables anew for each id.
+func encode(id uuid.UUID) string {
+	var text [length]byte
+	bits, held := 0, 0
+	n := 0
+	for _, b := range id {
+		held = held<<8 | int(b)
+		for bits += 8; bits >= 5; n++ {
+			bits -= 5
+			text[n] = digits[held>>bits&31]
+		}
+		held &= 1<<bits - 1
+	}
+	text[n] = digits[held<<(5-bits)&31]
+	return string(text[:])
 }
