@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -17,6 +18,7 @@ type Orders struct {
 	stock          stockStrategy
 	terms          terms
 	selectExisting string
+	readFirst      atomic.Int64 // transactions that are still to look for existing rows first
 }
 
 // OrderOptions is how orders are made.

@@ -24,8 +24,8 @@ type ruling struct {
 type judge struct {
 	terms   terms
 	voucher *voucherRow // nil: there is none
-	byID    map[string]model.Order
-	byUser  map[string]model.Order // live ones
+	byID    map[string]*model.Order
+	byUser  map[string]*model.Order // live ones
 	ruling  ruling
 }
 
@@ -33,11 +33,15 @@ type judge struct {
 // been read after the voucher: the order that has taken its last unit is then
 // among them.
 func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Order, terms terms) ruling {
+	most := len(existing) + len(orders)
 	j := judge{
 		terms: terms, voucher: voucher,
-		byID: make(map[string]model.Order, len(existing)), byUser: make(map[string]model.Order, len(existing)),
+		byID: make(map[string]*model.Order, most), byUser: make(map[string]*model.Order, most),
+		// With room for all, so that no row moves while the maps point to it.
+		ruling: ruling{outcomes: make([]model.Outcome, 0, len(orders)), rows: make([]model.Order, 0, len(orders))},
 	}
-	for _, row := range existing {
+	for i := range existing {
+		row := &existing[i]
 		j.byID[row.ID] = row
 		if row.Live() && len(orders) > 0 && row.VoucherID == orders[0].VoucherID {
 			j.byUser[row.UserID] = row
@@ -55,7 +59,7 @@ func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Orde
 // an order, so that its refusal is a row.
 func (j *judge) decide(order model.Reservation) model.Outcome {
 	if row, ok := j.byID[order.ID]; ok {
-		return j.existing(order, row)
+		return j.existing(order, *row)
 	}
 	if j.voucher == nil {
 		return model.Outcome{Err: model.NotFound("voucher")}
@@ -73,7 +77,7 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 		if reserved {
 			return j.insert(order, model.ReasonAlreadyOrdered)
 		}
-		return model.Outcome{Err: model.AlreadyOrdered(other)}
+		return model.Outcome{Err: model.AlreadyOrdered(*other)}
 	}
 	if j.voucher.OrderMode != j.terms.mode {
 		return model.Outcome{Err: otherMode(j.voucher.OrderMode)}
@@ -98,16 +102,16 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 
 // insert makes the order's row; with a reason it has failed.
 func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
-	row := newRow(order, j.voucher, j.terms.window)
+	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, j.terms.window))
+	row := &j.ruling.rows[len(j.ruling.rows)-1]
 	if reason != "" {
-		fail(&row, reason, j.voucher.Now.Time)
+		fail(row, reason, j.voucher.Now.Time)
 	} else {
 		j.byUser[row.UserID] = row
 		j.ruling.units++
 	}
 	j.byID[row.ID] = row
-	j.ruling.rows = append(j.ruling.rows, row)
-	return model.Outcome{Order: row, Created: true}
+	return model.Outcome{Order: *row, Created: true}
 }
 
 // superseded says that the hot copy that admitted an order was replaced before
