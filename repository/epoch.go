@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -59,6 +60,42 @@ func (c *Epochs) Read(ctx context.Context, ids []string) (map[string]model.Epoch
 		return err
 	})
 	return records, err
+}
+
+// Latest reads of vouchers by id only which epoch is the latest; absent ones are left
+// out. It is asked for each group of orders that are accepted.
+func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, error) {
+	latest := make(map[string]int64, len(ids))
+	valid := validIDs(ids)
+	if len(valid) == 0 {
+		return latest, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	err := c.latest(ctx, valid, latest)
+	return latest, c.db.fail(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
+}
+
+func (c *Epochs) latest(ctx context.Context, ids []string, into map[string]int64) error {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	rows, err := c.db.sql.QueryContext(ctx,
+		"SELECT id, copy_epoch FROM vouchers WHERE id IN (?"+strings.Repeat(", ?", len(ids)-1)+")", args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		var epoch int64
+		if err := rows.Scan(&id, &epoch); err != nil {
+			return err
+		}
+		into[id] = epoch
+	}
+	return rows.Err()
 }
 
 // Watched lists the records of every voucher whose hot copy must be there, those

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,23 @@ func TestCopyRecord(t *testing.T) {
 		} {
 			wantSuperseded(t, call("absent"))
 			wantCode(t, call("no id!"), model.CodeNotFound)
+		}
+	})
+}
+
+// TestLatest: of vouchers that exist, whether their hot copies are open or not.
+func TestLatest(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		fresh, closed := f.onSale(t, 1), f.onSale(t, 1)
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0)))
+		latest := testserver.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
+		if !maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}) {
+			t.Errorf("the latest epochs are %v", latest)
+		}
+		if none := testserver.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t); len(none) != 0 {
+			t.Errorf("the latest epochs of nothing are %v", none)
 		}
 	})
 }

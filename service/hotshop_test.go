@@ -51,7 +51,7 @@ func newHotShop(t *testing.T, change func(*OrderDeps, *AsyncDeps)) hotShop {
 		Announce: func(context.Context, string) error { return nil }, Selling: func() error { return nil },
 	}
 	async := AsyncDeps{
-		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Read, Rebuild: s.doctor.rebuild,
+		Hot: s.hot, Queue: s.line, Released: s.rows.DoneOrders, Epochs: sameEpoch(s.hot).Latest, Rebuild: s.doctor.rebuild,
 		ScriptLocks: true, BacklogMaxAge: 30 * time.Second, Admission: telemetry.NewAdmission(s.metrics),
 	}
 	if change != nil {

@@ -63,9 +63,9 @@ type AsyncDeps struct {
 	// Released removes the outbox rows of orders whose units are back in the hot
 	// copies.
 	Released func(ctx context.Context, orderIDs []string) error
-	// Epochs reads what the database says about hot copies; it leaves out vouchers
+	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
-	Epochs func(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
+	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
@@ -365,7 +365,7 @@ func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Res
 func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservation) []error {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
-	var epochs map[string]model.EpochRecord
+	var epochs map[string]int64
 	var reading sync.WaitGroup
 	reading.Go(func() { epochs = s.epochs.read(ctx, reservations) })
 	open, err := s.Hot.Confirm(ctx, reservations)
@@ -373,7 +373,7 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 	verdicts := make([]error, len(reservations))
 	for i, r := range reservations {
 		latest, known := epochs[r.VoucherID]
-		if i < len(open) && open[i] && (!known || latest.Epoch == r.Epoch) {
+		if i < len(open) && open[i] && (!known || latest == r.Epoch) {
 			continue
 		}
 		s.Admission.Unconfirmed(1)
@@ -386,14 +386,14 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 // epochReader reads from the database which epochs are the latest. After an error
 // it rests, so that an absent database does not slow every order down.
 type epochReader struct {
-	epochs  func(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
+	epochs  func(ctx context.Context, ids []string) (map[string]int64, error)
 	silent  atomic.Int64 // nanoseconds since 1970 until which it is not asked
 	trouble telemetry.Trouble
 	log     *slog.Logger
 }
 
 // read returns what is known; nothing while the database is away.
-func (r *epochReader) read(ctx context.Context, reservations []model.Reservation) map[string]model.EpochRecord {
+func (r *epochReader) read(ctx context.Context, reservations []model.Reservation) map[string]int64 {
 	if time.Now().UnixNano() < r.silent.Load() {
 		return nil
 	}
