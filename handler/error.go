@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -98,6 +97,11 @@ func (p *Problem) ContentType(string) string { return problemType }
 // GetHeaders implements huma.HeadersError: the headers a code comes with.
 func (p *Problem) GetHeaders() http.Header {
 	header := http.Header{}
+	p.setHeaders(header)
+	return header
+}
+
+func (p *Problem) setHeaders(header http.Header) {
 	switch p.Code {
 	case model.CodeUnauthenticated:
 		header.Set("WWW-Authenticate", cmp.Or(p.challenge, bearerChallenge))
@@ -111,7 +115,6 @@ func (p *Problem) GetHeaders() http.Header {
 		model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
 		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
 	}
-	return header
 }
 
 // retryAfter renders a wait in whole seconds. It rounds up, because a client that
@@ -152,7 +155,7 @@ func (a *api) write(c *gin.Context, p *Problem) {
 	if c.Writer.Written() {
 		return
 	}
-	maps.Copy(c.Writer.Header(), p.GetHeaders())
+	p.setHeaders(c.Writer.Header())
 	a.send(c, p.Status, problemType, p)
 }
 
@@ -160,6 +163,13 @@ func (a *api) write(c *gin.Context, p *Problem) {
 func (a *api) send(c *gin.Context, status int, contentType string, document any) {
 	c.Writer.Header()["Content-Type"] = []string{contentType}
 	c.Status(status)
+	buffer, _ := a.buffers.Get().(*[]byte)
+	defer a.buffers.Put(buffer)
+	text, usual := appendDocument((*buffer)[:0], document)
+	if *buffer = text; usual {
+		_, _ = c.Writer.Write(text) // as writeJSON
+		return
+	}
 	if err := writeJSON(c.Writer, document); err != nil {
 		panic(err) // nothing is written yet: the client gets a 500
 	}

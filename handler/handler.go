@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"sync"
 	"time"
 
@@ -103,7 +102,7 @@ type api struct {
 	options   Options
 	engine    *gin.Engine
 	huma      huma.API
-	requestID *regexp.Regexp
+	buffers   sync.Pool // of *[]byte: documents that are being written
 	durations *prometheus.HistogramVec
 	warnings  *rate.Limiter
 	proxies   proxies
@@ -168,7 +167,7 @@ func begin(options Options) (*api, error) {
 	a := &api{
 		options:   options,
 		engine:    gin.New(),
-		requestID: requestIDs(),
+		buffers:   sync.Pool{New: func() any { return new([]byte) }},
 		durations: requestDurations(),
 		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
 		proxies:   options.TrustedProxies,

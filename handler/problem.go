@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,7 +17,19 @@ const problemsPath = "/problems/"
 
 // problemPath is the page of a code.
 func problemPath(code model.Code) string {
-	return problemsPath + strings.ToLower(strings.ReplaceAll(string(code), "_", "-"))
+	path := make([]byte, 0, 64) //nolint:mnd // longer than any, so that it stays on the stack
+	path = append(path, problemsPath...)
+	for i := range len(code) {
+		switch c := code[i]; {
+		case c == '_':
+			path = append(path, '-')
+		case 'A' <= c && c <= 'Z':
+			path = append(path, c-'A'+'a')
+		default:
+			path = append(path, c)
+		}
+	}
+	return string(path)
 }
 
 // kind is what a code always means on HTTP.
