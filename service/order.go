@@ -46,6 +46,8 @@ type Selling func() error
 
 // seller is what the two order modes do differently.
 type seller interface {
+	// known is refusal where that needs no reading. It reports whether that is so.
+	known(userID, voucherID string) (known bool, refusal error)
 	// refusal answers a request to buy from the cache entry; nil means that the
 	// request may go on.
 	refusal(ctx context.Context, userID, voucherID string) error
@@ -113,11 +115,16 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err := s.Selling(); err != nil {
 		return model.Order{}, err
 	}
+	known, refusal := s.known(userID, voucherID)
+	if refusal != nil {
+		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.LockWait+placeBudget)
 	defer cancel()
-
-	if err := s.refusal(ctx, userID, voucherID); err != nil {
-		return model.Order{}, err
+	if !known {
+		if err := s.refusal(ctx, userID, voucherID); err != nil {
+			return model.Order{}, err
+		}
 	}
 	if err := s.overload(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
@@ -137,21 +144,24 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 
 // attempt sells inside the gate, under the lease of the user's lock if there is one
 // already. It gives the lease back.
-func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (order model.Order, err error) {
-	entered := s.gate.do(ctx, func() { order, err = s.inside(ctx, lease, userID, voucherID) })
-	if entered != nil {
+func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
+	waited, err := s.gate.enter(ctx)
+	if err != nil {
 		s.unlock(ctx, lease, userID)
-		return model.Order{}, batch.Undone("Too many orders are waiting.", entered)
+		return model.Order{}, batch.Undone("Too many orders are waiting.", err)
 	}
-	return order, err
+	defer s.gate.leave()
+	return s.inside(ctx, lease, userID, voucherID, waited || lease != nil)
 }
 
 // inside is the part of attempt that runs inside the gate. It asks the cache again
 // after each wait, because the sale may be over by then.
-func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
-	if err := s.refusal(ctx, userID, voucherID); err != nil {
-		s.unlock(ctx, lease, userID)
-		return model.Order{}, err
+func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherID string, waited bool) (model.Order, error) {
+	if waited {
+		if err := s.refusal(ctx, userID, voucherID); err != nil {
+			s.unlock(ctx, lease, userID)
+			return model.Order{}, err
+		}
 	}
 	if lease == nil && !s.locksItself() {
 		var err error
@@ -174,18 +184,23 @@ func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherI
 // gate, the waiting requests are answered from the cache once nothing is left.
 type gate chan struct{}
 
-// do runs work inside the gate. An error says that ctx ended before there was room,
-// and that work did not run.
-func (g gate) do(ctx context.Context, work func()) error {
+// enter waits until there is room, and tells whether that took any time; leave makes
+// room. An error says that ctx ended before, and that there is nothing to leave.
+func (g gate) enter(ctx context.Context) (waited bool, err error) {
 	select {
 	case g <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
+		return false, nil
+	default:
 	}
-	defer func() { <-g }()
-	work()
-	return nil
+	select {
+	case g <- struct{}{}:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
 }
+
+func (g gate) leave() { <-g }
 
 // userLock is the name under which other programs find a user's lock; it is
 // part of the public contract.

@@ -137,12 +137,21 @@ func (s *asyncSeller) close(ctx context.Context) {
 	s.rows.Close(ctx)
 }
 
+func (s *asyncSeller) known(userID, voucherID string) (known bool, refusal error) {
+	known, refusal = s.Cache.Known(userID, voucherID)
+	return known, s.open(voucherID, refusal)
+}
+
 func (s *asyncSeller) refusal(ctx context.Context, userID, voucherID string) error {
-	err := s.Cache.Refusal(ctx, userID, voucherID)
-	if errors.Is(err, model.ErrCopyClosed) {
+	return s.open(voucherID, s.Cache.Refusal(ctx, userID, voucherID))
+}
+
+// open has a closed hot copy rebuilt; any other refusal stays as it is.
+func (s *asyncSeller) open(voucherID string, refusal error) error {
+	if refusal != nil && errors.Is(refusal, model.ErrCopyClosed) {
 		return s.notLoaded(voucherID)
 	}
-	return err
+	return refusal
 }
 
 // notLoaded asks for a rebuild of a voucher whose hot copy is closed. That says

@@ -59,6 +59,10 @@ func (s *syncSeller) close(ctx context.Context) {
 	s.settling.Wait()
 }
 
+func (s *syncSeller) known(userID, voucherID string) (known bool, refusal error) {
+	return s.Cache.Known(userID, voucherID)
+}
+
 func (s *syncSeller) refusal(ctx context.Context, userID, voucherID string) error {
 	return s.Cache.Refusal(ctx, userID, voucherID)
 }

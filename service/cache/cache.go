@@ -205,21 +205,47 @@ func (c *Vouchers) Refusal(ctx context.Context, userID, id string) error {
 	if err != nil {
 		return err
 	}
-	if err = held.refusal(userID, time.Now()); err != nil {
+	return c.refusal(held, userID, time.Now())
+}
+
+// Known is Refusal where the cache entry is there and fresh enough. It reports whether
+// that is so.
+func (c *Vouchers) Known(userID, id string) (known bool, refusal error) {
+	now := time.Now()
+	held := c.held(id, c.slot(id), now)
+	if held == nil {
+		return false, nil
+	}
+	return true, c.refusal(held, userID, now)
+}
+
+func (c *Vouchers) refusal(held *entry, userID string, now time.Time) error {
+	err := held.refusal(userID, now)
+	if err != nil {
 		c.metrics.AnsweredLocally()
 	}
 	return err
+}
+
+// held returns the held entry if it is fresh enough to answer from, and has it read anew
+// before it is not.
+func (c *Vouchers) held(id string, s *slot, now time.Time) *entry {
+	held := s.fresh(now)
+	if held == nil {
+		return nil
+	}
+	c.metrics.CacheRead(true)
+	if now.Sub(held.asked) > refreshAge {
+		c.refresh(id, s)
+	}
+	return held
 }
 
 // entry returns an entry that is fresh enough to answer from.
 func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 	s := c.slot(id)
 	now := time.Now()
-	if held := s.fresh(now); held != nil {
-		c.metrics.CacheRead(true)
-		if now.Sub(held.asked) > refreshAge {
-			c.refresh(id, s) //nolint:contextcheck // no request waits for it
-		}
+	if held := c.held(id, s, now); held != nil { //nolint:contextcheck // no request waits for it to be read anew
 		return held, nil
 	}
 	c.metrics.CacheRead(false)
