@@ -161,11 +161,17 @@ type order1 struct {
 	Currency string `json:"currency"`
 }
 
+// usualOrder is how many bytes of a message an order takes, with ids of usual lengths.
+const usualOrder = 180
+
 // encode makes a message of orders.
 func encode(orders []order1) ([]byte, error) {
-	body, err := json.Marshal(message1{Version: version, Orders: orders})
-	if err != nil {
-		return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
+	body, usual := appendMessage(make([]byte, 0, len(orders)*usualOrder), orders)
+	if !usual {
+		var err error
+		if body, err = json.Marshal(message1{Version: version, Orders: orders}); err != nil {
+			return nil, fmt.Errorf("encode %d orders, the first %q: %w", len(orders), orders[0].ID, err)
+		}
 	}
 	if len(body) > maxMessage {
 		return nil, fmt.Errorf("encode %d orders, the first %q: %d bytes, more than %d", len(orders), orders[0].ID, len(body), maxMessage)
@@ -201,12 +207,16 @@ func decode(body []byte, sequence uint64) ([]model.Reservation, []flaw) {
 
 // decodeWhole is the quick way, for a message without flaws.
 func decodeWhole(body []byte, sequence uint64) ([]model.Reservation, bool) {
-	var m message1
-	if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
-		return nil, false
+	read, usual := readMessage(string(body))
+	if !usual {
+		var m message1
+		if err := json.Unmarshal(body, &m); err != nil || m.Version != version || len(m.Orders) == 0 {
+			return nil, false
+		}
+		read = m.Orders
 	}
-	orders := make([]model.Reservation, len(m.Orders))
-	for i, o := range m.Orders {
+	orders := make([]model.Reservation, len(read))
+	for i, o := range read {
 		r, err := o.reservation(sequence)
 		if err != nil {
 			return nil, false
