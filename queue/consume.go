@@ -41,7 +41,16 @@ const (
 	repairPause        = 100 * time.Millisecond
 	longestRepairPause = 2 * time.Second
 
-	defaultWorkers = 2 // one waits for the database while another computes
+	// gatherTime is between the beginnings of two calls of persist that are not full:
+	// while messages keep coming, orders of some milliseconds share a transaction. What
+	// comes after a quiet moment does not wait.
+	gatherTime = 20 * time.Millisecond
+	// patience is how long a call may be under way before another worker takes what waits
+	// behind it. Until then one worker keeps up, and two would divide the same orders
+	// among smaller transactions.
+	patience = 50 * time.Millisecond
+
+	defaultWorkers = 2 // where one after the other is too slow
 )
 
 // Persist stores orders and answers for each: nil when its fate is decided and
@@ -83,13 +92,14 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 	c := &consumption{
 		queue: q, persist: persist, options: o, hand: newHand(q.wanted.worker.AckWait),
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
+		ended: make(chan struct{}, 1),
 	}
 	return c.run(ctx)
 }
 
 // consumption is one run of Consume: a fetcher, a feeder that keeps the fetched
 // messages in a line, and workers that take their calls from the feeder. The
-// channels have no buffers; messages wait in the line only.
+// channels for messages have no buffers; messages wait in the line only.
 type consumption struct {
 	queue   *Queue
 	persist Persist
@@ -99,6 +109,8 @@ type consumption struct {
 	wish     chan struct{}   // feeder to fetcher: another fetch is welcome
 	arrivals chan *message   // fetcher to feeder
 	batches  chan []*message // feeder to workers
+	ended    chan struct{}   // workers to feeder: some call has ended
+	underWay atomic.Int64    // calls
 
 	lastDone    atomic.Int64 // Unix time (ns) at which a message was done with
 	newerWarned atomic.Int64 // likewise: the last warning of a later version
@@ -296,6 +308,9 @@ func (c *consumption) fetch(worker jetstream.Consumer) error {
 func (c *consumption) feed(ctx context.Context) {
 	defer close(c.batches)
 	var line []*message
+	var latest time.Time // when the latest call began
+	again := time.NewTimer(0)
+	defer again.Stop()
 	over := ctx.Done()
 	for stopping := false; ; {
 		var wish chan<- struct{}
@@ -305,7 +320,11 @@ func (c *consumption) feed(ctx context.Context) {
 			wish = c.wish
 		}
 		if !stopping && n > 0 {
-			batches = c.batches
+			if wait := c.apart() - time.Since(latest); full || wait <= 0 {
+				batches = c.batches
+			} else {
+				again.Reset(wait)
+			}
 		}
 		select {
 		case m, more := <-c.arrivals:
@@ -317,9 +336,30 @@ func (c *consumption) feed(ctx context.Context) {
 		case wish <- struct{}{}:
 		case batches <- line[:n:n]:
 			line = line[n:]
+			latest = time.Now()
+			c.underWay.Add(1)
+		case <-c.ended:
+		case <-again.C:
 		case <-over:
 			stopping, over = true, nil
 		}
+	}
+}
+
+// apart is how long after the latest call the next one may begin that is not full.
+func (c *consumption) apart() time.Duration {
+	if c.underWay.Load() > 0 {
+		return patience
+	}
+	return gatherTime
+}
+
+// callEnded tells the feeder that a worker has done with a call.
+func (c *consumption) callEnded() {
+	c.underWay.Add(-1)
+	select {
+	case c.ended <- struct{}{}:
+	default: // it has not heard of the last one yet
 	}
 }
 
@@ -378,7 +418,9 @@ const (
 func (c *consumption) work(ctx, working context.Context) {
 	failures := 0
 	for batch := range c.batches {
-		switch c.handle(working, batch) {
+		became := c.handle(working, batch)
+		c.callEnded()
+		switch became {
 		case someDone:
 			failures = 0
 			c.lastDone.Store(time.Now().UnixNano())

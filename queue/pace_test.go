@@ -1,0 +1,106 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// fed is a consumption without a server: its workers take a time for each call, and tell
+// when it began with how many orders.
+func fed(t *testing.T, takes time.Duration, play func(arrive func(orders int))) string {
+	t.Helper()
+	c := &consumption{
+		options: ConsumeOptions{Workers: 2, MaxOrders: 100},
+		wish:    make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message), ended: make(chan struct{}, 1),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	began := time.Now()
+	var mu sync.Mutex
+	var told []string
+	var all sync.WaitGroup
+	for range c.options.Workers {
+		all.Go(func() {
+			for batch := range c.batches {
+				orders := 0
+				for _, m := range batch {
+					orders += len(m.orders)
+				}
+				mu.Lock()
+				told = append(told, fmt.Sprintf("%d at %v", orders, time.Since(began)))
+				mu.Unlock()
+				<-time.After(takes)
+				c.callEnded()
+			}
+		})
+	}
+	all.Go(func() { c.feed(ctx) })
+	all.Go(func() {
+		for {
+			select {
+			case <-c.wish: // the fetches are the test's
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	play(func(orders int) { c.arrivals <- &message{orders: make([]model.Reservation, orders)} })
+	<-time.After(time.Second)
+	stop()
+	close(c.arrivals)
+	all.Wait()
+	return strings.Join(told, ", ")
+}
+
+func TestCallsGatherWhileMessagesKeepComing(t *testing.T) {
+	t.Parallel()
+	const each = 3 * time.Millisecond
+	for name, test := range map[string]struct {
+		takes  time.Duration
+		orders int // of a message
+		want   string
+	}{
+		// The first leaves at once, and the others 20 ms after the one before.
+		"quick":  {5 * time.Millisecond, 1, "1 at 0s, 6 at 20ms, 7 at 40ms, 2 at 60ms"},
+		"slower": {31 * time.Millisecond, 1, "1 at 0s, 10 at 31ms, 5 at 62ms"},
+		// Behind a call that takes long another one begins.
+		"slow": {70 * time.Millisecond, 1, "1 at 0s, 15 at 50ms"},
+		// A full one waits for nothing.
+		"full": {5 * time.Millisecond, 60, "60 at 0s, 60 at 6ms, 60 at 9ms, 60 at 12ms, 60 at 15ms, 60 at 18ms, 60 at 21ms, 60 at 24ms, " +
+			"60 at 27ms, 60 at 30ms, 60 at 33ms, 60 at 36ms, 60 at 39ms, 60 at 42ms, 60 at 45ms, 60 at 65ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				got := fed(t, test.takes, func(arrive func(orders int)) {
+					for range 16 {
+						arrive(test.orders)
+						synctest.Wait()
+						<-time.After(each)
+					}
+				})
+				testserver.Equal(t, "calls", got, test.want)
+			})
+		})
+	}
+}
+
+func TestWhatComesAfterAQuietMomentDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		got := fed(t, 5*time.Millisecond, func(arrive func(orders int)) {
+			for range 3 {
+				arrive(1)
+				<-time.After(100 * time.Millisecond)
+			}
+		})
+		testserver.Equal(t, "calls", got, "1 at 0s, 1 at 100ms, 1 at 200ms")
+	})
+}
