@@ -346,6 +346,7 @@ func (b *persistence) commit(ctx context.Context, indices []int) error {
 	if len(outcomes) != len(batch) { // a bug, for which no order must be buried
 		return model.Unavailable("The store lost count.", fmt.Errorf("%d outcomes of %d orders", len(outcomes), len(batch)))
 	}
+	b.finished = slices.Grow(b.finished, len(indices))
 	for i, index := range indices {
 		b.judge(index, outcomes[i])
 	}

@@ -39,9 +39,7 @@ func (s *Settler) finish(ctx context.Context, orders []decided) {
 	if len(orders) == 0 {
 		return
 	}
-	for _, order := range orders {
-		s.account(ctx, order)
-	}
+	s.account(ctx, orders)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	err := s.settle(ctx, orders)
@@ -52,17 +50,24 @@ func (s *Settler) finish(ctx context.Context, orders []decided) {
 		"the hot copies can be told of orders again")
 }
 
-// account counts a row, and names an order that failed after its admission.
-func (s *Settler) account(ctx context.Context, order decided) {
-	s.Metrics.Persisted(string(order.row.Status), 1)
-	if order.row.Status != model.OrderFailed {
-		return
+// account counts rows, and names the orders that failed after their admission.
+func (s *Settler) account(ctx context.Context, orders []decided) {
+	counts := map[model.OrderStatus]int{}
+	for i := range orders {
+		order := &orders[i]
+		counts[order.row.Status]++
+		if order.row.Status != model.OrderFailed {
+			continue
+		}
+		s.Metrics.Failed(order.row.Reason)
+		s.Log.ErrorContext(ctx, "an order failed after it had been admitted",
+			slog.String("order_id", order.row.ID), slog.String("voucher_id", order.row.VoucherID),
+			slog.String("user_id", order.row.UserID), slog.String("reason", order.row.Reason),
+			slog.Int64("epoch", order.reservation.Epoch))
 	}
-	s.Metrics.Failed(order.row.Reason)
-	s.Log.ErrorContext(ctx, "an order failed after it had been admitted",
-		slog.String("order_id", order.row.ID), slog.String("voucher_id", order.row.VoucherID),
-		slog.String("user_id", order.row.UserID), slog.String("reason", order.row.Reason),
-		slog.Int64("epoch", order.reservation.Epoch))
+	for status, count := range counts {
+		s.Metrics.Persisted(string(status), count)
+	}
 }
 
 // settle settles the reservations of live rows, in one call for each voucher, and
