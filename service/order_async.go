@@ -85,7 +85,7 @@ type asyncSeller struct {
 	OrderDeps
 	AsyncDeps
 
-	reserves  *batch.Group[model.ReserveRequest, model.ReserveResult]
+	reserves  *batch.Group[model.ReserveRequest, admission]
 	publishes *batch.Group[model.Reservation, error]
 	held      *batch.Group[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
 	rows      *batch.Group[string, *model.Order]           // reads orders by id
@@ -172,14 +172,24 @@ func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) er
 func (s *asyncSeller) locksItself() bool { return s.ScriptLocks }
 
 func (s *asyncSeller) sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
-	reservation, err := s.reserve(ctx, lease, userID, voucherID)
+	admitted, err := s.reserve(ctx, lease, userID, voucherID)
 	if err != nil {
 		return model.Order{}, err
 	}
-	if reservation.Status != model.OrderProcessing {
-		return s.settled(ctx, reservation.ID)
+	if admitted.Status != model.OrderProcessing {
+		return s.settled(ctx, admitted.ID)
 	}
-	return s.publish(ctx, reservation)
+	return s.published(ctx, admitted)
+}
+
+// admission is what became of a request for a unit. A reserved order is queued with it:
+// whether its client still waits makes no difference, and orders that were reserved
+// together are published together.
+type admission struct {
+	model.ReserveResult
+
+	published *batch.Ticket[model.Reservation, error] // nil: it is not reserved, or unqueued says why not
+	unqueued  error
 }
 
 // ordered is ALREADY_ORDERED when the user is found to have an order: that answer
@@ -221,27 +231,24 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 // disturb each other, and it is atomic. Nothing after it depends on the lock. And
 // where the script looks at the lock by itself, no lock is held any more once the
 // unit is taken: both ways must look the same from outside.
-func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Reservation, error) {
+func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, voucherID string) (admission, error) {
 	try := &reserving{asyncSeller: s, lease: lease}
 	defer try.giveBack(ctx)
 	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil}
 	if err := try.newID(); err != nil {
-		return model.Reservation{}, err
+		return admission{}, err
 	}
 	for range admissionAttempts {
 		answer, err := try.ask(ctx)
-		if err != nil {
-			return model.Reservation{}, err
-		}
-		if answer.Err == nil {
-			return answer.Reservation, nil
+		if err != nil || answer.Err == nil {
+			return answer, err
 		}
 		try.epoch = answer.Epoch
 		if err := try.overcome(ctx, answer.Err); err != nil {
-			return model.Reservation{}, err
+			return admission{}, err
 		}
 	}
-	return model.Reservation{}, model.Unavailable("Your earlier order is just being closed.", nil)
+	return admission{}, model.Unavailable("Your earlier order is just being closed.", nil)
 }
 
 // reserving is one order's attempt to get a unit.
@@ -265,16 +272,16 @@ func (r *reserving) newID() error {
 // ask asks the hot copy for the unit. From here on it makes no difference when the
 // client hangs up: the user's lock is held until it is known whether the unit is
 // taken, and a reservation is published.
-func (r *reserving) ask(ctx context.Context) (model.ReserveResult, error) {
+func (r *reserving) ask(ctx context.Context) (admission, error) {
 	if err := lost(r.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
-		return model.ReserveResult{}, err
+		return admission{}, err
 	}
 	ticket, err := r.reserves.Submit(ctx, r.asked)
 	if err != nil {
-		return model.ReserveResult{}, batch.Undone("Too many orders are waiting.", err)
+		return admission{}, batch.Undone("Too many orders are waiting.", err)
 	}
 	result, err := ticket.Wait(ctx)
-	if errors.Is(result.Err, model.ErrUnknownOutcome) { // neither reserved nor refused, as far as is known
+	if result.Err != nil && errors.Is(result.Err, model.ErrUnknownOutcome) { // neither reserved nor refused, as far as is known
 		err = result.Err
 	}
 	switch {
@@ -282,49 +289,45 @@ func (r *reserving) ask(ctx context.Context) (model.ReserveResult, error) {
 		return result, nil
 	case ctx.Err() != nil:
 		r.follow(ctx, ticket)
-		return model.ReserveResult{}, r.unknown(r.asked.OrderID, err)
+		return admission{}, r.unknown(r.asked.OrderID, err)
 	case errors.Is(err, model.ErrUnknownOutcome):
-		return model.ReserveResult{}, r.unknown(r.asked.OrderID, err)
+		return admission{}, r.unknown(r.asked.OrderID, err)
 	default:
-		return model.ReserveResult{}, batch.Undone("The order could not be placed.",
+		return admission{}, batch.Undone("The order could not be placed.",
 			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
 	}
 }
 
 // follow goes on with a request whose client has been answered: it waits for the
-// hot copy's answer, gives the lock back, and publishes a reserved order. The
-// queue of the reserves bounds how many such requests there are, their timeout how
-// long each of them lasts.
-func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, model.ReserveResult]) {
+// hot copy's answer and gives the lock back. The queue of the reserves bounds how many
+// such requests there are, their timeout how long each of them lasts.
+func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, admission]) {
 	followed := *r
 	r.lease = nil
 	ctx = context.WithoutCancel(ctx)
 	r.settling.Go(func() {
-		result, err := ticket.Wait(ctx)
+		admitted, err := ticket.Wait(ctx)
 		followed.giveBack(ctx)
-		if err != nil || result.Err != nil || result.Status != model.OrderProcessing {
-			return
-		}
-		if _, err := r.publishes.Submit(ctx, result.Reservation); err != nil {
+		if err == nil && admitted.unqueued != nil {
 			r.Log.WarnContext(ctx, "a reserved order is left to the reconciler",
-				slog.String("order_id", result.ID), slog.Any("error", err))
+				slog.String("order_id", admitted.ID), slog.Any("error", admitted.unqueued))
 		}
 	})
 }
 
-// publish queues a reservation, in one message with others. The unit stays taken
-// also when this fails.
-func (s *asyncSeller) publish(ctx context.Context, reservation model.Reservation) (model.Order, error) {
-	// A client that hangs up must not take its reservation out of the queue.
-	ticket, err := s.publishes.Submit(context.WithoutCancel(ctx), reservation)
+// published waits until an order is promised. The unit stays taken also when it is not.
+func (s *asyncSeller) published(ctx context.Context, admitted admission) (model.Order, error) {
+	if admitted.unqueued != nil {
+		return model.Order{}, s.unknown(admitted.ID, admitted.unqueued)
+	}
+	verdict, err := admitted.published.Wait(ctx)
+	if err == nil {
+		err = verdict
+	}
 	if err != nil {
-		return model.Order{}, s.unknown(reservation.ID, err)
+		return model.Order{}, s.unknown(admitted.ID, err)
 	}
-	verdict, err := ticket.Wait(ctx)
-	if err = errors.Join(err, verdict); err != nil {
-		return model.Order{}, s.unknown(reservation.ID, err)
-	}
-	return reservation.Processing(), nil
+	return admitted.Processing(), nil
 }
 
 // unknown answers for an order of which it is not known whether it was made.
@@ -334,12 +337,23 @@ func (s *asyncSeller) unknown(orderID string, cause error) error {
 		fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, cause))
 }
 
-// reserveGroup takes the units of one group.
-func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+// reserveGroup takes the units of one group, and queues what it has reserved.
+func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveRequest) ([]admission, error) {
 	failpoint.Reach(failpoint.BeforeReserve)
 	results, err := s.Hot.Reserve(ctx, asked)
 	failpoint.Reach(failpoint.AfterReserve)
-	return results, err
+	if err != nil {
+		return nil, err
+	}
+	ctx = context.WithoutCancel(ctx) // nothing takes a reservation out of the queue
+	admitted := make([]admission, len(results))
+	for i, result := range results {
+		admitted[i].ReserveResult = result
+		if result.Err == nil && result.Status == model.OrderProcessing {
+			admitted[i].published, admitted[i].unqueued = s.publishes.Submit(ctx, result.Reservation)
+		}
+	}
+	return admitted, nil
 }
 
 // publishGroup queues the reservations of one group and tells of each why it must

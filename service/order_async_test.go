@@ -103,7 +103,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 			s.line.took = 100 * time.Millisecond
 			for i := range groupWriters { // bob stands behind them
 				go func() {
-					_, _ = s.seller.publish(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
+					_, _ = s.seller.publishes.Do(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
 				}()
 				synctest.Wait()
 			}
