@@ -42,15 +42,6 @@ func fed(t *testing.T, takes time.Duration, play func(arrive func(orders int))) 
 		})
 	}
 	all.Go(func() { c.feed(ctx) })
-	all.Go(func() {
-		for {
-			select {
-			case <-c.wish: // the fetches are the test's
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
 	play(func(orders int) { c.arrivals <- &message{orders: make([]model.Reservation, orders)} })
 	<-time.After(time.Second)
 	stop()
