@@ -1,6 +1,7 @@
 package app
 
 import (
+	"math"
 	"runtime"
 	"testing"
 )
@@ -31,10 +32,20 @@ func BenchmarkBallast(b *testing.B) {
 }
 
 func TestOperatorsSettingsWin(t *testing.T) {
-	for gogc, want := range map[string]int{"": ballastSize, "100": 0, "off": 0} {
-		t.Setenv("GOGC", gogc)
-		if got := len(ballast()); got != want {
-			t.Errorf("a ballast of %d bytes with GOGC=%q, want %d", got, gogc, want)
+	t.Parallel()
+	for _, test := range []struct {
+		percent, limit uint64
+		want           int
+	}{
+		{100, math.MaxInt64, ballastSize}, {50, math.MaxInt64, 0}, {400, math.MaxInt64, 0},
+		{math.MaxUint64, math.MaxInt64, 0}, // off
+		{100, 256 << 20, 0},
+	} {
+		if got := ballastFor(test.percent, test.limit); got != test.want {
+			t.Errorf("a ballast of %d bytes with %d %% and %d bytes, want %d", got, test.percent, test.limit, test.want)
 		}
+	}
+	if got := len(ballast()); got != ballastSize { // nobody has told Go anything here
+		t.Errorf("a ballast of %d bytes", got)
 	}
 }

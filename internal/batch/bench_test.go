@@ -19,7 +19,7 @@ func BenchmarkGroup(b *testing.B) {
 			group := batch.New(func(_ context.Context, batch []int) ([]int, error) {
 				runs.Add(1)
 				items.Add(int64(len(batch)))
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 				return batch, nil
 			}, options())
 			defer group.Close(context.Background())

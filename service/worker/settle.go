@@ -52,7 +52,7 @@ func (s *Settler) finish(ctx context.Context, orders []decided) {
 
 // account counts rows, and names the orders that failed after their admission.
 func (s *Settler) account(ctx context.Context, orders []decided) {
-	counts := map[model.OrderStatus]int{}
+	counts := make(map[model.OrderStatus]int)
 	for i := range orders {
 		order := &orders[i]
 		counts[order.row.Status]++
