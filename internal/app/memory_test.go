@@ -37,7 +37,9 @@ func TestOperatorsSettingsWin(t *testing.T) {
 		percent, limit uint64
 		want           int
 	}{
-		{100, math.MaxInt64, ballastSize}, {50, math.MaxInt64, 0}, {400, math.MaxInt64, 0},
+		{100, math.MaxInt64, ballastSize},
+		{50, math.MaxInt64, 0},
+		{400, math.MaxInt64, 0},
 		{math.MaxUint64, math.MaxInt64, 0}, // off
 		{100, 256 << 20, 0},
 	} {
