@@ -37,7 +37,7 @@ var changing = map[string]kind{
 var harmless = strings.Fields(`
 	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
 	Incarnation Intents Kept Known List Live Marks OrderOf OrdersOf Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Stats
-	Watch Watched buyers cancel detail drain each get list locksItself overload query refusal sell sold stats`)
+	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
