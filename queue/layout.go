@@ -6,8 +6,8 @@ import (
 )
 
 // The layout of a message is JSON of its structs below. A message without flaws, as this
-// package writes it, is read and written here without the JSON library, which takes ten
-// times as long (see BenchmarkLayout). Everything else is for the library: then the
+// package writes it, is read and written here without the JSON library, which takes
+// several times as long (see BenchmarkLayout). Everything else is for the library: then the
 // functions report false.
 
 // appendMessage appends the body of a message of the present version.
@@ -36,7 +36,8 @@ const messageBegins = `{"v":`
 // plain reports whether a text is written in JSON as it is.
 func plain(text string) bool {
 	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+		switch c := text[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
 			return false
 		}
 	}
