@@ -185,7 +185,7 @@ var (
 // key, and then for one reading of that issuer's keys, within its limits and
 // ctx.
 //
-// The steps are taken here and not by jwt.Parser, which takes twice as long (see
+// The steps are taken here and not by jwt.Parser, which takes far longer (see
 // BenchmarkVerify) and knows neither exact names nor crit. Signature and claims
 // are checked by the jwt library, JSON is read by that of go-jose.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
