@@ -5,11 +5,12 @@ import "time"
 // OrderStatus is where an order stands in its life.
 type OrderStatus string
 
-// The statuses. See the contract for the legal moves.
+// The statuses. Transitions lists the legal moves.
 const (
 	OrderProcessing OrderStatus = "processing"
 	OrderUnpaid     OrderStatus = "unpaid"
 	OrderPaid       OrderStatus = "paid"
+	OrderRedeemed   OrderStatus = "redeemed"
 	OrderCanceled   OrderStatus = "canceled"
 	OrderExpired    OrderStatus = "expired"
 	OrderFailed     OrderStatus = "failed"
@@ -19,7 +20,7 @@ const (
 // OrderStatuses lists every status.
 func OrderStatuses() []OrderStatus {
 	return []OrderStatus{
-		OrderProcessing, OrderUnpaid, OrderPaid, OrderCanceled, OrderExpired, OrderFailed, OrderRefunded,
+		OrderProcessing, OrderUnpaid, OrderPaid, OrderRedeemed, OrderCanceled, OrderExpired, OrderFailed, OrderRefunded,
 	}
 }
 
@@ -40,13 +41,20 @@ type Order struct {
 	PaidAt    *time.Time `json:"paid_at,omitempty"`
 	ClosedAt  *time.Time `json:"closed_at,omitempty"`
 
+	// RedeemedAt, and the SealedCode that the buyer shows to use the voucher, are not
+	// written when the row is made.
+	RedeemedAt *time.Time `json:"redeemed_at,omitempty" gorm:"->"`
+	SealedCode []byte     `json:"-" gorm:"->"`
+	// Code is the opened SealedCode: from paid on, for its owner and administrators.
+	Code string `json:"code,omitempty" gorm:"-"`
+
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
 }
 
 // Live reports whether the order holds a unit in the database.
 func (o Order) Live() bool {
-	return o.Status == OrderUnpaid || o.Status == OrderPaid
+	return o.Status == OrderUnpaid || o.Status == OrderPaid || o.Status == OrderRedeemed
 }
 
 // RefusedAfterAdmission reports whether an order failed because its hot copy had
@@ -106,18 +114,4 @@ type OrderQuery struct {
 type OrderPage struct {
 	Items      []Order `json:"items"`
 	NextCursor string  `json:"next_cursor,omitempty"`
-}
-
-// OrderMove is one change of an order's status.
-type OrderMove struct {
-	At   time.Time    `json:"at"`
-	From *OrderStatus `json:"from"` // nil: the order's creation
-	To   OrderStatus  `json:"to"`
-	By   string       `json:"by"`
-}
-
-// OrderDetail is an order with everything that happened to it, oldest first.
-type OrderDetail struct {
-	Order
-	History []OrderMove `json:"history"`
 }

@@ -64,6 +64,10 @@ type Voucher struct {
 	EndAt       time.Time    `json:"end_at"`
 	State       VoucherState `json:"state"`
 
+	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
+	// the settings say. An order keeps the one that it was made with.
+	PaymentWindow time.Duration `json:"-"`
+
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
 	Phase      Phase     `json:"phase" gorm:"-"`
@@ -151,6 +155,9 @@ type NewVoucher struct {
 	BeginAt     time.Time
 	EndAt       time.Time
 	State       VoucherState // empty: published
+
+	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
+	By            string        `json:"-"`          // the administrator; no part of what is asked
 }
 
 // Check refuses what no voucher can be. Its error names every field that is wrong.
@@ -158,7 +165,7 @@ func (v NewVoucher) Check() error {
 	return JoinInvalid(VoucherPatch{
 		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
 		BeginAt: &v.BeginAt, EndAt: &v.EndAt,
-	}.Check(), checkAmount("stock", &v.Stock))
+	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
 }
 
 // VoucherPatch changes the fields that are not nil.
@@ -172,6 +179,7 @@ type VoucherPatch struct {
 	State       *VoucherState
 
 	IfMatch Tags
+	By      string // the administrator
 }
 
 // Check refuses what no voucher can become, whatever it is now. Its error names
@@ -222,13 +230,23 @@ func checkAmount(field string, amount *int64) error {
 	return nil
 }
 
+// checkWindow bounds a payment window: nobody pays within a second, and who has not paid
+// within a year will not.
+func checkWindow(window time.Duration) error {
+	if window != 0 && (window < time.Second || window > 366*24*time.Hour) {
+		return Invalid("body.payment_window", "must be from 1s to 8784h")
+	}
+	return nil
+}
+
 // StockChange is a change by Delta or to an absolute Stock; exactly one of
 // them is set.
 type StockChange struct {
 	Delta *int64
 	Stock *int64
 
-	IfMatch Tags `json:"-"` // no part of what is asked: a repeated call has the same answer with and without it
+	IfMatch Tags   `json:"-"` // no part of what is asked: a repeated call has the same answer with and without it
+	By      string `json:"-"` // the administrator; no part of what is asked either
 }
 
 // Check refuses a change that is none, and one that no stock allows.

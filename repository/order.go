@@ -96,43 +96,28 @@ func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 
 // Detail is Get with everything that happened to the order.
 func (o *Orders) Detail(ctx context.Context, id string) (model.OrderDetail, error) {
-	order, err := o.Get(ctx, id)
+	if !model.ValidID(id) { // see possible
+		return model.OrderDetail{}, fmt.Errorf("get order %q: %w", id, model.NotFound("order"))
+	}
+	var order model.Order
+	var rows []historyRow
+	err := o.db.read(ctx, "get order "+id+" with its history", func(db *gorm.DB) error {
+		for again := true; again; { // a move between the two readings is in one of them only
+			if err := db.Where("id = ?", id).Take(&order).Error; err != nil {
+				return notFound(err, "order")
+			}
+			var err error
+			if rows, err = historyOf(db, id); err != nil {
+				return err
+			}
+			again = len(rows) > 0 && rows[len(rows)-1].ToStatus != order.Status
+		}
+		return nil
+	})
 	if err != nil {
 		return model.OrderDetail{}, err
 	}
-	return model.OrderDetail{Order: order, History: history(order)}, nil
-}
-
-// byItself stands for the service where it moves an order itself.
-const byItself = "system"
-
-// history tells from a row what happened to its order. One that was admitted
-// before it had a row was processing in between.
-func history(order model.Order) []model.OrderMove {
-	var moves []model.OrderMove
-	move := func(at time.Time, to model.OrderStatus, by string) {
-		m := model.OrderMove{At: at, To: to, By: by}
-		if n := len(moves); n > 0 {
-			from := moves[n-1].To
-			m.From = &from
-		}
-		moves = append(moves, m)
-	}
-	switch failed := order.Status == model.OrderFailed; {
-	case failed && order.ClosedAt != nil:
-		move(order.CreatedAt, model.OrderProcessing, order.UserID)
-		move(*order.ClosedAt, model.OrderFailed, byItself)
-		return moves
-	case order.UnpaidAt != nil && !order.UnpaidAt.Equal(order.CreatedAt):
-		move(order.CreatedAt, model.OrderProcessing, order.UserID)
-		move(*order.UnpaidAt, model.OrderUnpaid, byItself)
-	default:
-		move(order.CreatedAt, model.OrderUnpaid, order.UserID)
-	}
-	if order.Status == model.OrderCanceled && order.ClosedAt != nil { // only its user cancels an order
-		move(*order.ClosedAt, model.OrderCanceled, order.UserID)
-	}
-	return moves
+	return model.OrderDetail{Order: order, History: history(order, rows)}, nil
 }
 
 // List reads one page of orders, newest first. A cursor that is none of ours

@@ -3,8 +3,6 @@ package repository
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"gorm.io/gorm"
 
@@ -52,23 +50,25 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	if !doubtful {
 		clear(c.doubtful)
 	}
-	due := map[string][]string{} // voucher → orders to be canceled
+	var due []statusChange
 	c.answers = make([]model.Canceled, len(c.asked))
 	changed := map[string]bool{}
 	for i, asked := range c.asked {
 		order, ok := found[asked.OrderID]
 		answer := &c.answers[i]
-		switch {
-		case !ok || order.UserID != asked.UserID:
+		if !ok || order.UserID != asked.UserID {
 			answer.Err = model.NotFound("order")
 			continue
-		case order.Status == model.OrderUnpaid && !changed[order.ID]:
-			due[order.VoucherID] = append(due[order.VoucherID], order.ID)
+		}
+		move, err := model.Move(order.Status, model.OrderCanceled, model.MoverBuyer)
+		switch {
+		case err == nil && !changed[order.ID]:
+			due = append(due, statusChange{order: order, move: move, actor: order.UserID})
 			answer.Changed = true
 		case order.Status == model.OrderCanceled:
 			answer.Changed = c.doubtful[order.ID] && !changed[order.ID]
-		case order.Status != model.OrderUnpaid:
-			answer.Err = illegalMove("canceled", order.Status)
+		case err != nil:
+			answer.Err = err
 			continue
 		}
 		answer.Order = order
@@ -81,67 +81,20 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 }
 
 // write cancels orders that were unpaid when they were read.
-func (c *cancels) write(tx *gorm.DB, due map[string][]string) error {
-	db := c.orders.db
-	mode, _, err := lockMode(tx, db.dialect)
+func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
+	orders, err := moveOrders(tx, c.orders.db.dialect, due)
 	if err != nil {
 		return err
 	}
-	vouchers := slices.Sorted(maps.Keys(due)) // the order in which every transaction locks them
-	var ids []string
-	for _, id := range vouchers {
-		if _, err := lockVoucher(tx, db.dialect, id); err != nil {
-			return fmt.Errorf("lock voucher %s: %w", id, err)
-		}
-		ids = append(ids, due[id]...)
-	}
-	// The orders before the units: the slower of two calls finds nothing to cancel.
-	if err := matched(tx.Exec(db.dialect.sql("order_cancel"), ids), len(ids)); err != nil {
-		return err
-	}
-	for _, id := range vouchers {
-		if err := matched(tx.Exec(db.dialect.sql("stock_return"), len(due[id]), id), 1); err != nil {
-			return fmt.Errorf("return %d units of voucher %s: %w", len(due[id]), id, err)
-		}
-	}
-	found, err := findOrders(tx, ids)
-	if err != nil {
-		return fmt.Errorf("read them again: %w", err)
-	}
-	var back []model.Release
-	for _, id := range ids {
-		back = append(back, releaseOf(found[id]))
+	moved := make(map[string]model.Order, len(orders))
+	for _, order := range orders { // nothing but the COMMIT follows
+		moved[order.ID] = order
+		c.doubtful[order.ID] = true
 	}
 	for i := range c.answers {
-		if order, ok := found[c.answers[i].Order.ID]; ok {
+		if order, ok := moved[c.answers[i].Order.ID]; ok {
 			c.answers[i].Order = order
 		}
 	}
-	if mode == model.ModeAsync { // in sync there is no hot copy to be told
-		if err := insertReleases(tx, back); err != nil {
-			return err
-		}
-	}
-	for _, id := range ids { // nothing but the COMMIT follows
-		c.doubtful[id] = true
-	}
 	return nil
-}
-
-// matched sends the transaction back to its beginning when an UPDATE did not
-// find what had been read.
-func matched(done *gorm.DB, rows int) error {
-	if done.Error == nil && done.RowsAffected != int64(rows) {
-		return errContended
-	}
-	return done.Error
-}
-
-// illegalMove refuses what an order's status does not allow.
-func illegalMove(to string, status model.OrderStatus) *model.Error {
-	return &model.Error{
-		Code:        model.CodeIllegalState,
-		Detail:      fmt.Sprintf("An order that is %s cannot be %s.", status, to),
-		OrderStatus: status,
-	}
 }

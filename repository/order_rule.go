@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"time"
 
 	"seckill/model"
@@ -8,7 +9,7 @@ import (
 
 // terms are what orders are made under.
 type terms struct {
-	window time.Duration   // for payment
+	window time.Duration   // for payment, unless the voucher says another
 	mode   model.OrderMode // in which units may be taken
 }
 
@@ -102,7 +103,7 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 
 // insert makes the order's row; with a reason it has failed.
 func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
-	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, j.terms.window))
+	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, cmp.Or(j.voucher.PaymentWindow, j.terms.window)))
 	row := &j.ruling.rows[len(j.ruling.rows)-1]
 	if reason != "" {
 		fail(row, reason, j.voucher.Now.Time)

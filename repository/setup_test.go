@@ -234,7 +234,7 @@ func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
 	audit := testserver.Value(f.vouchers.Audit(t.Context(), id))(t)
-	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid')", id)
+	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid', 'redeemed')", id)
 	if !audit.Balanced || audit.Database.LiveOrders != live || rows != live {
 		t.Errorf("voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)
 	}

@@ -58,11 +58,15 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		if err := spendIntent(tx, mode, row, stock); err != nil {
 			return answer{}, err
 		}
+		before := logged(row.Voucher)
 		row.Stock, row.Remaining = stock, stock-sold
 		if err := update(tx, &row.Voucher); err != nil {
 			return answer{}, err
 		}
-		return answerOf(row.view()), nil
+		return answerOf(row.view()), logChange(tx, adminChange{
+			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
+			before: before, after: logged(row.Voucher),
+		})
 	})
 }
 

@@ -28,7 +28,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Price: asked.Price, FaceValue: asked.FaceValue, Currency: v.currency,
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
-		State: asked.State, Version: 1, Revision: 1,
+		State: asked.State, PaymentWindow: asked.PaymentWindow, Version: 1, Revision: 1,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -49,7 +49,9 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		if err := tx.Create(&voucher).Error; err != nil {
 			return answer{}, err
 		}
-		return answerOf(voucher.At(now.Time)), nil
+		return answerOf(voucher.At(now.Time)), logChange(tx, adminChange{
+			at: voucher.CreatedAt, actor: asked.By, action: model.ActionVoucherCreate, subject: id, after: logged(voucher),
+		})
 	})
 }
 
@@ -143,12 +145,19 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := patch.IfMatch.Check(row.Voucher); err != nil {
 			return err
 		}
+		before := logged(row.Voucher)
 		apply(&row.Voucher, patch)
 		if !row.BeginAt.Before(row.EndAt) {
 			return windowError()
 		}
 		patched = row
-		return update(tx, &patched.Voucher)
+		if err := update(tx, &patched.Voucher); err != nil {
+			return err
+		}
+		return logChange(tx, adminChange{
+			at: stored(row.Now.Time), actor: patch.By, action: model.ActionVoucherChange, subject: id,
+			before: before, after: logged(patched.Voucher),
+		})
 	})
 	if err != nil {
 		return model.Voucher{}, err

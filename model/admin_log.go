@@ -1,0 +1,39 @@
+package model
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The actions of the administrators' log.
+const (
+	ActionVoucherCreate = "voucher.create"
+	ActionVoucherChange = "voucher.change"
+	ActionStockChange   = "voucher.stock"
+	ActionOrderRedeem   = "order.redeem"
+	ActionOrderRefund   = "order.refund"
+)
+
+// AdminChange is one change that an administrator made. Before and After are the subject
+// as JSON; a created one has no Before.
+type AdminChange struct {
+	At      time.Time       `json:"at"`
+	Actor   string          `json:"actor"` // a user's id, or BySystem
+	Action  string          `json:"action"`
+	Subject string          `json:"subject"` // id of a voucher or an order
+	Before  json.RawMessage `json:"before,omitempty"`
+	After   json.RawMessage `json:"after,omitempty"`
+}
+
+// AdminLogQuery selects changes, newest first. An empty Actor selects everybody's.
+type AdminLogQuery struct {
+	Actor  string
+	Cursor string
+	Limit  int
+}
+
+// AdminLogPage is one page of the log; NextCursor is empty on the last one.
+type AdminLogPage struct {
+	Items      []AdminChange `json:"items"`
+	NextCursor string        `json:"next_cursor,omitempty"`
+}

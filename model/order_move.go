@@ -1,0 +1,127 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// Mover is who may move an order from one status to another.
+type Mover string
+
+// The movers.
+const (
+	MoverService  Mover = "service"  // the service itself
+	MoverBuyer    Mover = "buyer"    // the order's own user
+	MoverAdmin    Mover = "admin"    // an administrator
+	MoverProvider Mover = "provider" // the payment provider, whose money arrived
+)
+
+// The actors of a history that are no users.
+const (
+	BySystem   = "system"   // the service itself
+	ByProvider = "provider" // the payment provider
+)
+
+// UnitEffect is what a move does with the order's unit.
+type UnitEffect int
+
+// The effects.
+const (
+	UnitUnmoved  UnitEffect = iota // it stays where it is: with the order, or on sale again already
+	UnitTaken                      // the order gets it
+	UnitReturned                   // it is on sale again
+)
+
+// OrderStamp is the column that keeps when a move was made; empty for none.
+type OrderStamp string
+
+// The stamps. A row has no closed_at before it is closed, and keeps it when late money
+// is refunded afterwards.
+const (
+	StampUnpaid   OrderStamp = "unpaid_at"
+	StampPaid     OrderStamp = "paid_at"
+	StampRedeemed OrderStamp = "redeemed_at"
+	StampClosed   OrderStamp = "closed_at"
+)
+
+// Transition is one legal move of an order's status.
+type Transition struct {
+	From, To OrderStatus
+	By       Mover
+	Unit     UnitEffect
+	Stamp    OrderStamp
+}
+
+// Transitions lists every legal move, as the diagram of the contract does. No status
+// is entered again once it was left: a change that is made only while an order has the
+// status it was found in is made once.
+func Transitions() []Transition {
+	return []Transition{
+		{OrderProcessing, OrderUnpaid, MoverService, UnitTaken, StampUnpaid},
+		{OrderProcessing, OrderFailed, MoverService, UnitUnmoved, StampClosed},
+		{OrderUnpaid, OrderPaid, MoverProvider, UnitUnmoved, StampPaid},
+		{OrderUnpaid, OrderCanceled, MoverBuyer, UnitReturned, StampClosed},
+		{OrderUnpaid, OrderExpired, MoverService, UnitReturned, StampClosed},
+		{OrderPaid, OrderRedeemed, MoverAdmin, UnitUnmoved, StampRedeemed},
+		{OrderPaid, OrderRefunded, MoverAdmin, UnitReturned, StampClosed},
+		// Late money goes back. The unit went back before, or was never there.
+		{OrderCanceled, OrderRefunded, MoverService, UnitUnmoved, ""},
+		{OrderExpired, OrderRefunded, MoverService, UnitUnmoved, ""},
+		{OrderFailed, OrderRefunded, MoverService, UnitUnmoved, ""},
+	}
+}
+
+// Move finds the legal move of a mover from one status to another, or answers
+// ILLEGAL_STATE with the present status.
+func Move(from, to OrderStatus, by Mover) (Transition, error) {
+	for _, t := range Transitions() {
+		if t.From == from && t.To == to && t.By == by {
+			return t, nil
+		}
+	}
+	return Transition{}, &Error{
+		Code:        CodeIllegalState,
+		Detail:      fmt.Sprintf("An order that is %s cannot be %s.", from, to),
+		OrderStatus: from,
+	}
+}
+
+// Apply is the order after a move at an instant.
+func (t Transition) Apply(o Order, at time.Time) Order {
+	o.Status = t.To
+	switch t.Stamp {
+	case StampUnpaid:
+		o.UnpaidAt = &at
+	case StampPaid:
+		o.PaidAt = &at
+	case StampRedeemed:
+		o.RedeemedAt = &at
+	case StampClosed:
+		o.ClosedAt = &at
+	}
+	return o
+}
+
+// OrderMove is one change of an order's status, as its history tells it.
+type OrderMove struct {
+	At     time.Time    `json:"at"`
+	From   *OrderStatus `json:"from"` // nil: the order's creation
+	To     OrderStatus  `json:"to"`
+	By     string       `json:"by"` // a user's id, BySystem or ByProvider
+	Reason string       `json:"reason,omitempty"`
+}
+
+// OrderDetail is an order with everything that happened to it, oldest first.
+type OrderDetail struct {
+	Order
+	History []OrderMove `json:"history"`
+}
+
+// OverdueOrder is an unpaid order whose time has passed. Paying says that a payment was
+// started and the provider has to be asked for its end before the order expires.
+type OverdueOrder struct {
+	ID        string
+	VoucherID string
+	ExpiresAt time.Time
+	Paying    bool
+}

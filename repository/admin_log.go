@@ -1,0 +1,142 @@
+package repository
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// AdminLog reads what administrators changed. Every change writes its entry in its own
+// transaction.
+type AdminLog struct{ db *Database }
+
+// NewAdminLog reads the log of a database.
+func NewAdminLog(db *Database) *AdminLog { return &AdminLog{db: db} }
+
+// logRow is a row of admin_log.
+type logRow struct {
+	ID        int64
+	ChangedAt time.Time
+	Actor     string
+	Action    string
+	Subject   string
+	Was       *string
+	Became    *string
+}
+
+// TableName implements gorm's Tabler.
+func (logRow) TableName() string { return "admin_log" }
+
+// adminChange is an entry to be written; before and after become JSON, nil is none.
+type adminChange struct {
+	at            time.Time
+	actor         string // empty: the service itself, or a command
+	action        string
+	subject       string
+	before, after any
+}
+
+// logChange writes an entry of the administrators' log.
+func logChange(tx *gorm.DB, c adminChange) error {
+	row := logRow{ChangedAt: c.at, Actor: cmp.Or(c.actor, model.BySystem), Action: c.action, Subject: c.subject}
+	for _, side := range []struct {
+		value any
+		into  **string
+	}{{c.before, &row.Was}, {c.after, &row.Became}} {
+		if side.value == nil {
+			continue
+		}
+		document, err := json.Marshal(side.value)
+		if err != nil {
+			return fmt.Errorf("write down %s of %s: %w", c.action, c.subject, err)
+		}
+		*side.into = new(string(document))
+	}
+	if err := tx.Create(&row).Error; err != nil {
+		return fmt.Errorf("log %s of %s: %w", c.action, c.subject, err)
+	}
+	return nil
+}
+
+// loggedVoucher is what administrators decide about a voucher.
+type loggedVoucher struct {
+	Title         string             `json:"title"`
+	Description   string             `json:"description"`
+	Price         int64              `json:"price"`
+	FaceValue     int64              `json:"face_value"`
+	Currency      string             `json:"currency"`
+	Stock         int64              `json:"stock"`
+	BeginAt       time.Time          `json:"begin_at"`
+	EndAt         time.Time          `json:"end_at"`
+	State         model.VoucherState `json:"state"`
+	PaymentWindow string             `json:"payment_window,omitempty"`
+}
+
+func logged(v model.Voucher) loggedVoucher {
+	l := loggedVoucher{
+		Title: v.Title, Description: v.Description, Price: v.Price, FaceValue: v.FaceValue, Currency: v.Currency,
+		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State,
+	}
+	if v.PaymentWindow > 0 {
+		l.PaymentWindow = v.PaymentWindow.String()
+	}
+	return l
+}
+
+// List reads one page, newest first. A cursor that is none of ours is VALIDATION.
+func (l *AdminLog) List(ctx context.Context, q model.AdminLogQuery) (model.AdminLogPage, error) {
+	page := model.AdminLogPage{Items: []model.AdminChange{}}
+	after, err := model.ParseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	if q.Actor != "" && !model.ValidUserID(q.Actor) {
+		return page, nil // there is no such user; see possible
+	}
+	limit := model.PageSize(q.Limit)
+	var rows []logRow
+	err = l.db.browse(ctx, "list the administrators' log", func(db *gorm.DB) error {
+		query := db.Order("id DESC").Limit(limit + 1)
+		if after.ID != "" {
+			id, err := strconv.ParseInt(after.ID, 10, 64)
+			if err != nil {
+				return model.Invalid("query.cursor", "is not a cursor of this list")
+			}
+			query = query.Where("id < ?", id)
+		}
+		if q.Actor != "" {
+			query = query.Where("actor = ?", q.Actor)
+		}
+		return query.Find(&rows).Error
+	})
+	if err != nil {
+		return page, err
+	}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		last := rows[limit-1]
+		page.NextCursor = model.Cursor{At: last.ChangedAt, ID: strconv.FormatInt(last.ID, 10)}.String()
+	}
+	for _, row := range rows {
+		page.Items = append(page.Items, row.change())
+	}
+	return page, nil
+}
+
+func (r logRow) change() model.AdminChange {
+	change := model.AdminChange{At: r.ChangedAt, Actor: r.Actor, Action: r.Action, Subject: r.Subject}
+	if r.Was != nil {
+		change.Before = json.RawMessage(*r.Was)
+	}
+	if r.Became != nil {
+		change.After = json.RawMessage(*r.Became)
+	}
+	return change
+}

@@ -1,0 +1,85 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// Overdue reads unpaid orders whose time has passed by the database's clock, those that
+// passed first before the others, from behind the one given, at most so many.
+func (o *Orders) Overdue(ctx context.Context, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+	var list []model.OverdueOrder
+	err := o.db.read(ctx, "read overdue orders", func(db *gorm.DB) error {
+		return db.Raw(o.db.dialect.sql("order_overdue"), stored(last.ExpiresAt), stored(last.ExpiresAt), last.ID, limit).Scan(&list).Error
+	})
+	return list, err
+}
+
+// Expire closes those of the orders that are unpaid and overdue, and returns their
+// units, all in one transaction that holds the rows of their vouchers. It returns the
+// orders that it has expired. The others were paid or closed meanwhile, and stay.
+//
+// An error that wraps model.ErrUnknownOutcome says that they may have expired;
+// otherwise nothing has happened.
+func (o *Orders) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	var expired []model.Order
+	sent := map[string]time.Time{} // what went out with a COMMIT that may not have been answered
+	action := fmt.Sprintf("expire %d orders, the first %s", len(ids), ids[0])
+	err := o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+		if !doubtful {
+			clear(sent)
+		}
+		due, ours, err := o.overdue(tx, ids, sent)
+		if expired = ours; err != nil {
+			return err
+		}
+		if len(due) == 0 {
+			return errNothingToWrite
+		}
+		moved, err := moveOrders(tx, o.db.dialect, due)
+		if err != nil {
+			return err
+		}
+		for _, order := range moved {
+			sent[order.ID] = *order.ClosedAt
+		}
+		expired = append(expired, moved...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return expired, nil
+}
+
+// overdue finds what is to expire, and what an earlier attempt has expired.
+func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (due []statusChange, ours []model.Order, err error) {
+	found, err := findOrders(tx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	now, err := readClock(tx, o.db.dialect)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, order := range found {
+		move, err := model.Move(order.Status, model.OrderExpired, model.MoverService)
+		switch {
+		case err != nil:
+			if order.ClosedAt != nil && order.ClosedAt.Equal(sent[order.ID]) && order.Status == model.OrderExpired {
+				ours = append(ours, order)
+			}
+		case order.ExpiresAt != nil && !order.ExpiresAt.After(now):
+			due = append(due, statusChange{order: order, move: move, actor: model.BySystem})
+		}
+	}
+	return due, ours, nil
+}

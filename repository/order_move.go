@@ -1,0 +1,217 @@
+package repository
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"seckill/model"
+)
+
+// statusChange is one order's legal move, as the order was found.
+type statusChange struct {
+	order  model.Order
+	move   model.Transition
+	actor  string
+	reason string
+	// set are further columns of the row.
+	set map[string]any
+}
+
+// historyRow is a row of order_history.
+type historyRow struct {
+	ID         int64
+	OrderID    string
+	MovedAt    time.Time
+	FromStatus model.OrderStatus
+	ToStatus   model.OrderStatus
+	Actor      string
+	Reason     string
+}
+
+// TableName implements gorm's Tabler.
+func (historyRow) TableName() string { return "order_history" }
+
+// moveOrders is the one road of every change of status but an order's creation. It
+// moves orders from the status they were found in, returns the units of those that give
+// theirs back, and writes the history and the outbox, and returns the orders as they
+// are then, in the order of the changes. errContended says that an order is not any more
+// what it was.
+//
+// It locks in the order of every transaction: the order mode, the vouchers by id, the
+// orders, and what is only inserted. A change that returns no unit locks no voucher, so
+// that payments do not wait for buyers. The clock is read after the orders were: the
+// instants of an order's history never go back.
+func moveOrders(tx *gorm.DB, d dialect, changes []statusChange) ([]model.Order, error) {
+	back := map[string]int{} // voucher → units
+	for _, c := range changes {
+		if c.move.Unit == model.UnitReturned {
+			back[c.order.VoucherID]++
+		}
+	}
+	mode, now, err := lockForReturn(tx, d, back)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(changes, func(a, b statusChange) int { return byVoucherAndUser(a.order, b.order) })
+	if err := updateStatus(tx, changes, now); err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(back)) {
+		if err := matched(tx.Exec(d.sql("stock_return"), back[id], id), 1); err != nil {
+			return nil, fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
+		}
+	}
+	return recordMoves(tx, mode, changes, now)
+}
+
+// lockForReturn locks the vouchers that get units back, and reads the clock.
+func lockForReturn(tx *gorm.DB, d dialect, back map[string]int) (model.OrderMode, time.Time, error) {
+	if len(back) == 0 {
+		now, err := readClock(tx, d)
+		return "", now, err
+	}
+	mode, now, err := lockMode(tx, d)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	for _, id := range slices.Sorted(maps.Keys(back)) {
+		if _, err := lockVoucher(tx, d, id); err != nil {
+			return "", time.Time{}, fmt.Errorf("lock voucher %s: %w", id, err)
+		}
+	}
+	return mode, stored(now.Time), nil
+}
+
+// updateStatus moves orders, those that make the same move in one statement. The
+// orders before the units: the slower of two transactions finds nothing to move.
+func updateStatus(tx *gorm.DB, changes []statusChange, now time.Time) error {
+	same := map[model.Transition][]string{}
+	for _, c := range changes {
+		if c.set == nil {
+			same[c.move] = append(same[c.move], c.order.ID)
+		} else if err := updateMoved(tx, c.move, []string{c.order.ID}, now, c.set); err != nil {
+			return err
+		}
+	}
+	for _, move := range slices.SortedFunc(maps.Keys(same), func(a, b model.Transition) int {
+		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
+	}) {
+		if err := updateMoved(tx, move, same[move], now, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func updateMoved(tx *gorm.DB, move model.Transition, ids []string, now time.Time, set map[string]any) error {
+	columns := maps.Clone(set)
+	if columns == nil {
+		columns = map[string]any{}
+	}
+	columns["status"] = move.To
+	if move.Stamp != "" {
+		columns[string(move.Stamp)] = now
+	}
+	done := tx.Table("orders").Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
+	if err := matched(done, len(ids)); err != nil {
+		return fmt.Errorf("move %d orders from %s to %s: %w", len(ids), move.From, move.To, err)
+	}
+	return nil
+}
+
+// recordMoves writes what follows from changes that were made. In sync mode there is no
+// hot copy to be told of a unit.
+func recordMoves(tx *gorm.DB, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
+	orders := make([]model.Order, len(changes))
+	history := make([]historyRow, len(changes))
+	var releases []model.Release
+	for i, c := range changes {
+		orders[i] = c.move.Apply(c.order, now)
+		history[i] = historyRow{
+			OrderID: c.order.ID, MovedAt: now, FromStatus: c.move.From, ToStatus: c.move.To, Actor: c.actor, Reason: c.reason,
+		}
+		if c.move.Unit == model.UnitReturned && mode == model.ModeAsync {
+			releases = append(releases, releaseOf(c.order))
+		}
+	}
+	if err := tx.CreateInBatches(history, insertRows).Error; err != nil {
+		return nil, fmt.Errorf("write the history of %d orders: %w", len(history), err)
+	}
+	return orders, insertReleases(tx, releases)
+}
+
+// matched sends the transaction back to its beginning when an UPDATE did not
+// find what had been read.
+func matched(done *gorm.DB, rows int) error {
+	if done.Error == nil && done.RowsAffected != int64(rows) {
+		return errContended
+	}
+	return done.Error
+}
+
+// lockOrder reads one order and keeps its row locked until the transaction ends. A
+// transaction that also locks the order's voucher has to do that before.
+func lockOrder(tx *gorm.DB, id string) (model.Order, error) {
+	var order model.Order
+	if !model.ValidID(id) { // see possible
+		return order, model.NotFound("order")
+	}
+	err := tx.Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Where("id = ?", id).Take(&order).Error
+	return order, notFound(err, "order")
+}
+
+// history tells what happened to an order. Its creation has no row, because an order
+// that is made must cost one row and not two: the order's own tells when it was admitted
+// and, when it was processing before, when it became unpaid or failed. A cancellation
+// from before there was a history is told by closed_at.
+func history(order model.Order, rows []historyRow) []model.OrderMove {
+	moves := creation(order)
+	for _, row := range rows {
+		moves = bridge(moves, order, row.FromStatus)
+		from := row.FromStatus
+		moves = append(moves, model.OrderMove{At: row.MovedAt, From: &from, To: row.ToStatus, By: row.Actor, Reason: row.Reason})
+	}
+	return bridge(moves, order, order.Status)
+}
+
+// bridge adds the cancellation that no row tells, where one must have been before an
+// order came to a status.
+func bridge(moves []model.OrderMove, order model.Order, status model.OrderStatus) []model.OrderMove {
+	last := moves[len(moves)-1].To
+	if last == status || status != model.OrderCanceled || order.ClosedAt == nil {
+		return moves
+	}
+	return append(moves, model.OrderMove{At: *order.ClosedAt, From: &last, To: status, By: order.UserID})
+}
+
+// creation tells how an order came to be.
+func creation(order model.Order) []model.OrderMove {
+	admitted := model.OrderMove{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID}
+	processing := model.OrderProcessing
+	switch {
+	case order.UnpaidAt == nil && order.Reason != "" && order.ClosedAt != nil:
+		return []model.OrderMove{admitted, {
+			At: *order.ClosedAt, From: &processing, To: model.OrderFailed, By: model.BySystem, Reason: order.Reason,
+		}}
+	case order.UnpaidAt != nil && !order.UnpaidAt.Equal(order.CreatedAt):
+		return []model.OrderMove{admitted, {At: *order.UnpaidAt, From: &processing, To: model.OrderUnpaid, By: model.BySystem}}
+	default:
+		admitted.To = model.OrderUnpaid
+		return []model.OrderMove{admitted}
+	}
+}
+
+// historyOf reads the history rows of an order, oldest first.
+func historyOf(db *gorm.DB, orderID string) ([]historyRow, error) {
+	var rows []historyRow
+	if err := db.Where("order_id = ?", orderID).Order("id").Find(&rows).Error; err != nil {
+		return nil, fmt.Errorf("read the history of order %s: %w", orderID, err)
+	}
+	return rows, nil
+}

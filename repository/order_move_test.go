@@ -1,0 +1,413 @@
+package repository_test
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// life is a fixture with what works on orders after they were made.
+type life struct {
+	*fixture
+
+	payments *repository.Payments
+	refunds  *repository.Refunds
+	log      *repository.AdminLog
+}
+
+func lifeOf(f *fixture) life {
+	return life{f, repository.NewPayments(f.db), repository.NewRefunds(f.db), repository.NewAdminLog(f.db)}
+}
+
+// overModes runs a test over every database in both order modes.
+func overModes(t *testing.T, test func(t *testing.T, l life, mode model.OrderMode)) {
+	t.Helper()
+	for mode, open := range map[model.OrderMode]func(testing.TB, store) *fixture{model.ModeSync: newFixture, model.ModeAsync: newAsync} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			over(t, dialects(), open, func(t *testing.T, f *fixture) { test(t, lifeOf(f), mode) })
+		})
+	}
+}
+
+// bought is a new order of a user.
+func (l life) bought(t testing.TB, voucherID, userID string) model.Order {
+	t.Helper()
+	outcome := l.place(t, order(t, voucherID, userID))
+	must(t, outcome.Err)
+	return outcome.Order
+}
+
+// started is a payment of an order that the provider was asked for.
+func (l life) started(t testing.TB, o model.Order) model.Payment {
+	t.Helper()
+	payment, _, err := l.payments.Start(t.Context(), o.ID, o.UserID, newID(t))
+	must(t, err)
+	return payment
+}
+
+// money is the notice that a payment has succeeded, with new ids and a new code.
+func money(t testing.TB, p model.Payment) model.PaymentNotice {
+	t.Helper()
+	return model.PaymentNotice{
+		PaymentID: p.ID, OrderID: p.OrderID, Succeeded: true, Amount: p.Amount, Currency: p.Currency,
+		Code: newCode(t), RefundID: newID(t),
+	}
+}
+
+// webhook is a notice with a message of its own.
+func webhook(t testing.TB, n model.PaymentNotice, id string) model.PaymentNotice {
+	t.Helper()
+	digest := sha256.Sum256(fmt.Appendf(nil, "%s %v %d", n.PaymentID, n.Succeeded, n.Amount))
+	n.Message = &model.WebhookMessage{ID: id, Digest: digest[:]}
+	return n
+}
+
+func newCode(t testing.TB) model.SealedCode {
+	t.Helper()
+	hash := sha256.Sum256([]byte(rand.Text()))
+	return model.SealedCode{Hash: hash[:], Sealed: []byte("sealed " + rand.Text())}
+}
+
+// paid is an order that was paid, and its code.
+func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.SealedCode) {
+	t.Helper()
+	o := l.bought(t, voucherID, userID)
+	notice := money(t, l.started(t, o))
+	return testserver.Value(l.payments.Settle(t.Context(), notice))(t).Order, notice.Code
+}
+
+// lapse makes the time of orders pass.
+func (l life) lapse(t testing.TB, orders ...model.Order) {
+	t.Helper()
+	for _, o := range orders {
+		l.exec(t, "UPDATE orders SET expires_at = created_at WHERE id = ?", o.ID)
+	}
+}
+
+// steps tells the history of an order in short, and holds it to the table: each move
+// begins where the one before ended, is legal for somebody, and is no earlier.
+func (l life) steps(t testing.TB, orderID string) []string {
+	t.Helper()
+	detail := testserver.Value(l.orders.Detail(t.Context(), orderID))(t)
+	var told []string
+	for i, move := range detail.History {
+		if i > 0 {
+			before := detail.History[i-1]
+			legal := slices.ContainsFunc(model.Transitions(), func(m model.Transition) bool { return m.From == before.To && m.To == move.To })
+			if move.From == nil || *move.From != before.To || !legal || move.At.Before(before.At) {
+				t.Errorf("order %s: %+v after %+v", orderID, move, before)
+			}
+		}
+		told = append(told, fmt.Sprintf("%s by %s", move.To, move.By))
+	}
+	if last := detail.History[len(detail.History)-1]; last.To != detail.Status {
+		t.Errorf("order %s is %s, its history ends with %+v", orderID, detail.Status, last)
+	}
+	return told
+}
+
+func wantIllegal(t testing.TB, err error, status model.OrderStatus) {
+	t.Helper()
+	if e, ok := errors.AsType[*model.Error](err); !ok || e.Code != model.CodeIllegalState || e.OrderStatus != status {
+		t.Errorf("error %v, want ILLEGAL_STATE of an order that is %s", err, status)
+	}
+}
+
+// TestPaidAndRedeemed: an order is paid, gets its code, is used once, and holds its
+// unit; everything is in its history and in the administrators' log.
+func TestPaidAndRedeemed(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.onSale(t, 2)
+		o := l.bought(t, v.ID, "alice")
+		payment := l.started(t, o)
+		if payment.Amount != o.Price || payment.Currency != o.Currency || payment.OrderID != o.ID {
+			t.Errorf("payment %+v", payment)
+		}
+		testserver.Equal(t, "the payment that is started again", l.started(t, o).ID, payment.ID)
+		wantCode(t, errorOf2(l.payments.Start(t.Context(), o.ID, "bob", newID(t))), model.CodeNotFound)
+		must(t, l.payments.SetURL(t.Context(), payment.ID, "https://pay.example/1"))
+		testserver.Equal(t, "its page", testserver.Value(l.payments.Get(t.Context(), payment.ID))(t).URL, "https://pay.example/1")
+
+		notice := money(t, payment)
+		got := testserver.Value(l.payments.Settle(t.Context(), notice))(t)
+		if !got.Changed || got.Refund != nil || got.Order.Status != model.OrderPaid || got.Order.PaidAt == nil || string(got.Order.SealedCode) != string(notice.Code.Sealed) {
+			t.Errorf("receipt %+v", got)
+		}
+		row := testserver.Value(l.orders.Get(t.Context(), o.ID))(t)
+		if !row.PaidAt.Equal(*got.Order.PaidAt) || string(row.SealedCode) != string(notice.Code.Sealed) {
+			t.Errorf("row %+v", row)
+		}
+		wantCode(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)
+		used := testserver.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss"))(t)
+		if used.ID != o.ID || used.Status != model.OrderRedeemed || used.RedeemedAt == nil || !used.Live() {
+			t.Errorf("redeemed %+v", used)
+		}
+		wantIllegal(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss")), model.OrderRedeemed)
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRedeemed)
+		if got := l.place(t, order(t, v.ID, "alice")); model.CodeOf(got.Err) != model.CodeAlreadyOrdered {
+			t.Errorf("a user who has redeemed an order bought again: %+v", got)
+		}
+		l.balanced(t, v.ID, 1)
+		if told, want := l.steps(t, o.ID), []string{"unpaid by alice", "paid by provider", "redeemed by boss"}; !slices.Equal(told, want) {
+			t.Errorf("history %v, want %v", told, want)
+		}
+		entry := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
+		if len(entry) != 1 || entry[0].Action != model.ActionOrderRedeem || entry[0].Subject != o.ID {
+			t.Fatalf("log %+v", entry)
+		}
+		var before, after model.Order
+		must(t, json.Unmarshal(entry[0].Before, &before))
+		must(t, json.Unmarshal(entry[0].After, &after))
+		if before.Status != model.OrderPaid || after.Status != model.OrderRedeemed || after.Code != "" {
+			t.Errorf("logged %+v, %+v", before, after)
+		}
+	})
+}
+
+// TestRefundRequested: the order is refunded and its unit on sale again, once.
+func TestRefundRequested(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		v := l.onSale(t, 1)
+		o, code := l.paid(t, v.ID, "alice")
+		refund, refunded, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		must(t, err)
+		if refund.Amount != o.Price || refund.Status != model.RefundPending || refund.Reason != model.RefundByAdmin || refund.Actor != "boss" ||
+			refunded.Status != model.OrderRefunded || refunded.ClosedAt == nil {
+			t.Errorf("%+v, %+v", refund, refunded)
+		}
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
+		wantIllegal(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
+		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss")), model.CodeNotFound)
+		l.balanced(t, v.ID, 0)
+		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
+			t.Errorf("outbox %v", list)
+		}
+		again := l.bought(t, v.ID, "alice")
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss")), model.OrderUnpaid)
+
+		due := testserver.Value(l.refunds.Due(t.Context(), 10))(t)
+		if len(due) != 1 || due[0].ID != refund.ID || due[0].PaymentID != refund.PaymentID {
+			t.Fatalf("due %+v", due)
+		}
+		must(t, l.refunds.Retry(t.Context(), refund.ID, "the provider is away", time.Hour))
+		testserver.Equal(t, "refunds due after a failed attempt", len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
+		must(t, l.refunds.Done(t.Context(), refund.ID))
+		must(t, l.refunds.GiveUp(t.Context(), refund.ID, "too late: it is done"))
+		page := testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundDone}))(t)
+		if len(page.Items) != 1 || page.Items[0].Attempts != 2 || page.Items[0].Error != "" || page.Items[0].ClosedAt == nil {
+			t.Errorf("done %+v", page.Items)
+		}
+		testserver.Equal(t, "refunds given up", len(testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
+	})
+}
+
+// TestLateMoney: money for an order that is closed, or paid already, goes back; it never
+// takes a unit.
+func TestLateMoney(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.onSale(t, 5)
+		canceled, expired := l.bought(t, v.ID, "alice"), l.bought(t, v.ID, "bob")
+		late := []model.Payment{l.started(t, canceled), l.started(t, expired)}
+		_, _, err := l.cancel(t.Context(), "alice", canceled.ID)
+		must(t, err)
+		l.lapse(t, expired)
+		testserver.Equal(t, "orders expired", len(testserver.Value(l.orders.Expire(t.Context(), []string{expired.ID}))(t)), 1)
+		for i, payment := range late {
+			got := testserver.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+			if got.Refund == nil || got.Refund.Reason != model.RefundLate || got.Refund.Amount != payment.Amount || got.Order.Status != model.OrderRefunded || !got.Changed {
+				t.Errorf("%d: %+v", i, got)
+			}
+			again := testserver.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+			if again.Changed || again.Refund == nil || again.Refund.ID != got.Refund.ID {
+				t.Errorf("%d, again: %+v", i, again)
+			}
+		}
+		l.balanced(t, v.ID, 0)
+		if told, want := l.steps(t, expired.ID), []string{"unpaid by bob", "expired by system", "refunded by system"}; !slices.Equal(told, want) {
+			t.Errorf("history %v, want %v", told, want)
+		}
+
+		twice := l.bought(t, v.ID, "carol")
+		first := l.started(t, twice)
+		failed := testserver.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
+			PaymentID: first.ID, OrderID: twice.ID, Amount: first.Amount, Currency: first.Currency,
+		}))(t)
+		if failed.Changed || failed.Order.Status != model.OrderUnpaid || failed.Payment.Status != model.PaymentFailed {
+			t.Errorf("a payment that failed: %+v", failed)
+		}
+		second := l.started(t, twice)
+		if second.ID == first.ID {
+			t.Error("a payment that failed is started again")
+		}
+		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, second))))
+		got := testserver.Value(l.payments.Settle(t.Context(), money(t, first)))(t) // it had not failed after all
+		if got.Refund == nil || got.Refund.Reason != model.RefundDuplicate || got.Refund.PaymentID != first.ID || got.Order.Status != model.OrderPaid {
+			t.Errorf("money that came twice: %+v", got)
+		}
+		refund, _, err := l.refunds.Request(t.Context(), twice.ID, newID(t), "boss")
+		must(t, err)
+		testserver.Equal(t, "the payment that is refunded", refund.PaymentID, second.ID)
+		l.balanced(t, v.ID, 0)
+	})
+}
+
+// TestWebhookMessages: one id is one message, whatever it said the first time.
+func TestWebhookMessages(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.onSale(t, 2)
+		o := l.bought(t, v.ID, "alice")
+		payment := l.started(t, o)
+		wrong := money(t, payment)
+		wrong.Amount++
+		for range 2 {
+			wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_1"))), model.CodeValidation)
+		}
+		testserver.Equal(t, "messages kept", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
+		wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_1"))), model.CodeValidation)
+		for _, bad := range []func(*model.PaymentNotice){
+			func(n *model.PaymentNotice) { n.OrderID = "absent.v" },
+			func(n *model.PaymentNotice) { n.OrderID = l.bought(t, v.ID, "bob").ID },
+			func(n *model.PaymentNotice) { n.PaymentID = "absent" },
+			func(n *model.PaymentNotice) { n.Currency = "EUR" },
+		} {
+			notice := money(t, payment)
+			bad(&notice)
+			wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, newID(t)))), model.CodeValidation)
+		}
+		testserver.Equal(t, "the order's status", testserver.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
+		for n := range 2 {
+			got := testserver.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t)
+			if got.Changed != (n == 0) || got.Order.Status != model.OrderPaid {
+				t.Errorf("%d: %+v", n, got)
+			}
+		}
+		l.balanced(t, v.ID, 2)
+	})
+}
+
+// TestExpire: only what is unpaid and overdue, and its unit is on sale again.
+func TestExpire(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		one, two := l.onSale(t, 4), l.onSale(t, 1)
+		due, other, young := l.bought(t, one.ID, "alice"), l.bought(t, two.ID, "alice"), l.bought(t, one.ID, "bob")
+		paying := l.bought(t, one.ID, "carol")
+		l.started(t, paying)
+		paid, _ := l.paid(t, one.ID, "dave")
+		l.lapse(t, due, other, paying, paid)
+
+		var list []model.OverdueOrder
+		for page := testserver.Value(l.orders.Overdue(t.Context(), model.OverdueOrder{}, 2))(t); len(page) > 0; {
+			list = append(list, page...)
+			page = testserver.Value(l.orders.Overdue(t.Context(), list[len(list)-1], 2))(t)
+		}
+		testserver.Equal(t, "overdue orders", len(list), 3)
+		for i, want := range []model.Order{due, other, paying} { // as they were created
+			if list[i].ID != want.ID || list[i].VoucherID != want.VoucherID || list[i].Paying != (want.ID == paying.ID) {
+				t.Errorf("%d: %+v, want order %s", i, list[i], want.ID)
+			}
+		}
+		ids := []string{due.ID, other.ID, young.ID, paid.ID, "absent.v", "no id!"}
+		for n := range 2 {
+			expired := testserver.Value(l.orders.Expire(t.Context(), ids))(t)
+			if want := 2 * (1 - n); len(expired) != want {
+				t.Errorf("%d: %d expired, want %d", n, len(expired), want)
+			}
+			for _, o := range expired {
+				if o.Status != model.OrderExpired || o.ClosedAt == nil || o.ID != due.ID && o.ID != other.ID {
+					t.Errorf("%+v", o)
+				}
+			}
+		}
+		l.balanced(t, one.ID, 3)
+		l.balanced(t, two.ID, 0)
+		if back := l.outbox(t); mode == model.ModeAsync && len(back) != 2 || mode == model.ModeSync && len(back) != 0 {
+			t.Errorf("outbox %v", back)
+		}
+		l.bought(t, one.ID, "alice")
+		_, _, err := l.cancel(t.Context(), "alice", due.ID)
+		wantIllegal(t, err, model.OrderExpired)
+		wantIllegal(t, errorOf2(l.payments.Start(t.Context(), due.ID, "alice", newID(t))), model.OrderExpired)
+	})
+}
+
+// TestPaymentWindow: a voucher's own wins over that of the settings.
+func TestPaymentWindow(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, f *fixture) {
+		own := f.voucher(t, model.NewVoucher{
+			Title: "x", Stock: 1, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour), PaymentWindow: 90 * time.Second,
+		})
+		for id, want := range map[string]time.Duration{own.ID: 90 * time.Second, f.onSale(t, 1).ID: paymentWindow} {
+			o := f.place(t, order(t, id, "alice")).Order
+			row := testserver.Value(f.orders.Get(t.Context(), o.ID))(t)
+			if row.ExpiresAt == nil || row.ExpiresAt.Sub(*row.UnpaidAt) != want {
+				t.Errorf("expires %v after %v, want %s", row.ExpiresAt, row.UnpaidAt, want)
+			}
+		}
+	})
+}
+
+// TestAdminLog: every change of a voucher is in it, with what was before and after.
+func TestAdminLog(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		asked := model.NewVoucher{Title: "x", Stock: 5, BeginAt: time.Now(), EndAt: time.Now().Add(time.Hour), By: "boss"}
+		once := model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"}
+		id := newID(t)
+		for range 2 { // a repeated call changes nothing, and is not logged
+			must(t, testserver.ErrorOf(l.vouchers.Create(t.Context(), id, asked, once)))
+		}
+		must(t, testserver.ErrorOf(l.vouchers.Patch(t.Context(), id, model.VoucherPatch{Title: new("y"), By: "boss"})))
+		stock := model.StockChange{Delta: new(int64(3)), By: "clerk"}
+		must(t, testserver.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, stock, model.Idempotency{})))
+		less := model.StockChange{Stock: new(int64(-1))}
+		wantCode(t, testserver.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, less, model.Idempotency{})), model.CodeValidation)
+
+		page := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2}))(t)
+		rest := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2, Cursor: page.NextCursor}))(t)
+		all := slices.Concat(page.Items, rest.Items)
+		want := []struct{ actor, action string }{
+			{"clerk", model.ActionStockChange}, {"boss", model.ActionVoucherChange}, {"boss", model.ActionVoucherCreate},
+		}
+		if len(all) != len(want) || len(page.Items) != 2 || rest.NextCursor != "" {
+			t.Fatalf("%s: %+v", mode, all)
+		}
+		for i, entry := range all {
+			if entry.Actor != want[i].actor || entry.Action != want[i].action || entry.Subject != id || time.Since(entry.At).Abs() > time.Minute {
+				t.Errorf("%d: %+v", i, entry)
+			}
+			if (entry.Before == nil) != (i == 2) {
+				t.Errorf("%d: before %s", i, entry.Before)
+			}
+		}
+		for _, member := range []struct {
+			document json.RawMessage
+			want     any
+		}{{all[0].Before, 5.0}, {all[0].After, 8.0}} {
+			var v map[string]any
+			must(t, json.Unmarshal(member.document, &v))
+			testserver.Equal(t, "logged stock", v["stock"], member.want)
+		}
+		testserver.Equal(t, "entries of one", len(testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "clerk"}))(t).Items), 1)
+		testserver.Equal(t, "entries of nobody", len(testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "no body"}))(t).Items), 0)
+		wantCode(t, testserver.ErrorOf(l.log.List(t.Context(), model.AdminLogQuery{Cursor: "x"})), model.CodeValidation)
+	})
+}
+
+// errorOf2 is the error of a call with two results.
+func errorOf2[T, U any](_ T, _ U, err error) error { return err }

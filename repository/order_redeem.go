@@ -1,0 +1,72 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// orderCode is a row of order_codes.
+type orderCode struct {
+	CodeHash []byte
+	OrderID  string
+}
+
+// TableName implements gorm's Tabler.
+func (orderCode) TableName() string { return "order_codes" }
+
+// Redeem uses the code with a keyed hash, once: its order was paid and is redeemed from
+// now on. NOT_FOUND when no order has that code, ILLEGAL_STATE with the order's status
+// when it is not paid any more. The administrators' log has it.
+func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
+	var order model.Order
+	var sent time.Time // goes out with a COMMIT that may not be answered
+	err := o.db.writeRepeatable(ctx, "redeem a code", func(tx *gorm.DB, doubtful bool) error {
+		var code orderCode
+		if err := tx.Where("code_hash = ?", hash).Take(&code).Error; err != nil {
+			return notFound(err, "code")
+		}
+		var before model.Order
+		if err := tx.Where("id = ?", code.OrderID).Take(&before).Error; err != nil {
+			return fmt.Errorf("read order %s: %w", code.OrderID, err)
+		}
+		if doubtful && before.RedeemedAt != nil && before.RedeemedAt.Equal(sent) {
+			order = before // it was this call
+			return errNothingToWrite
+		}
+		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
+		if err != nil {
+			return err
+		}
+		moved, err := moveOrders(tx, o.db.dialect, []statusChange{{order: before, move: move, actor: adminID}})
+		if err != nil {
+			return err
+		}
+		order, sent = moved[0], *moved[0].RedeemedAt
+		return logChange(tx, adminChange{
+			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
+		})
+	})
+	if err != nil {
+		return model.Order{}, err
+	}
+	return order, nil
+}
+
+// errCodeTaken says that two orders were given codes with one hash, which chance does
+// not do: the codes are not random.
+var errCodeTaken = errors.New("a new code has the hash of another one")
+
+// keepCode makes the code of an order that is paid in this transaction one that can be found.
+func keepCode(tx *gorm.DB, orderID string, code model.SealedCode) error {
+	err := tx.Create(&orderCode{CodeHash: code.Hash, OrderID: orderID}).Error
+	if classify(err) == faultDuplicate {
+		return fmt.Errorf("order %s: %w", orderID, errCodeTaken)
+	}
+	return err
+}

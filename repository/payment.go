@@ -1,0 +1,320 @@
+package repository
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// askAfter is how long after its start, or after it was asked for, a payment whose end is
+// not known is asked for. The provider's webhook is there before, if it comes at all.
+const askAfter = time.Minute
+
+// Payments keeps payments, and what the provider says of them.
+type Payments struct{ db *Database }
+
+// NewPayments keeps the payments of a database.
+func NewPayments(db *Database) *Payments { return &Payments{db: db} }
+
+// Start stores that a payment of a user's unpaid order is about to be started, with a new
+// id. When one was started before, and its end is not known, that one is returned: its
+// caller repeats the start at the provider, which has it once. NOT_FOUND when the user has
+// no such order, ILLEGAL_STATE with its status when it cannot be paid.
+func (p *Payments) Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error) {
+	var payment model.Payment
+	var order model.Order
+	err := p.db.writeRepeatable(ctx, "start a payment of order "+orderID, func(tx *gorm.DB, _ bool) error {
+		var err error
+		if order, err = lockOrder(tx, orderID); err != nil {
+			return err
+		}
+		if order.UserID != userID {
+			return model.NotFound("order")
+		}
+		if _, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
+			return err
+		}
+		var started []model.Payment
+		if err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentStarted).Order("created_at, id").Limit(1).Find(&started).Error; err != nil {
+			return fmt.Errorf("look for its payments: %w", err)
+		}
+		if len(started) > 0 {
+			payment = started[0]
+			return errNothingToWrite
+		}
+		now, err := readClock(tx, p.db.dialect)
+		if err != nil {
+			return err
+		}
+		payment = model.Payment{
+			ID: newID, OrderID: orderID, Status: model.PaymentStarted, Amount: order.Price, Currency: order.Currency,
+			CreatedAt: now, NextAt: new(now.Add(askAfter)),
+		}
+		return tx.Create(&payment).Error
+	})
+	if err != nil {
+		return model.Payment{}, model.Order{}, err
+	}
+	return payment, order, nil
+}
+
+// SetURL keeps where the buyer pays.
+func (p *Payments) SetURL(ctx context.Context, id, url string) error {
+	return p.db.writeRepeatable(ctx, "keep the page of payment "+id, func(tx *gorm.DB, _ bool) error {
+		return tx.Table("payments").Where("id = ?", id).Update("url", url).Error
+	})
+}
+
+// Get reads one payment; NOT_FOUND when there is none.
+func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
+	var payment model.Payment
+	if !model.ValidID(id) { // see possible
+		return payment, fmt.Errorf("get payment %q: %w", id, model.NotFound("payment"))
+	}
+	err := p.db.read(ctx, "get payment "+id, func(db *gorm.DB) error {
+		return notFound(db.Where("id = ?", id).Take(&payment).Error, "payment")
+	})
+	return payment, err
+}
+
+// Started reads the payments of orders whose end is not known.
+func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Payment, error) {
+	var list []model.Payment
+	orderIDs = validIDs(orderIDs)
+	if len(orderIDs) == 0 {
+		return nil, nil
+	}
+	err := p.db.read(ctx, fmt.Sprintf("read the started payments of %d orders", len(orderIDs)), func(db *gorm.DB) error {
+		return db.Where("order_id IN ? AND status = ?", orderIDs, model.PaymentStarted).Order("order_id, created_at").Find(&list).Error
+	})
+	return list, err
+}
+
+// Due reads payments that the provider is to be asked for now, those that wait longest
+// first.
+func (p *Payments) Due(ctx context.Context, limit int) ([]model.Payment, error) {
+	var list []model.Payment
+	err := p.db.read(ctx, "read the payments to ask for", func(db *gorm.DB) error {
+		return db.Where("next_at <= " + p.db.dialect.now).Order("next_at").Limit(limit).Find(&list).Error
+	})
+	return list, err
+}
+
+// Postpone has a payment whose end is not known asked for again after a pause.
+func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration) error {
+	return p.db.writeRepeatable(ctx, "ask later for payment "+id, func(tx *gorm.DB, _ bool) error {
+		now, err := readClock(tx, p.db.dialect)
+		if err != nil {
+			return err
+		}
+		return tx.Table("payments").Where("id = ? AND next_at IS NOT NULL", id).Update("next_at", now.Add(pause)).Error
+	})
+}
+
+// Settle applies what the provider says of a payment, all in one transaction with the
+// message that says it. Money that arrives in time pays the order, which gets its code.
+// Money for an order that is closed makes that refunded, and money for one that another
+// payment has paid goes back: in both cases with a refund, which is pending. A payment
+// that failed changes no order. What was applied before is not applied again.
+//
+// VALIDATION says that the notice is of no payment of ours, or of another amount, or that
+// the message's id was used for another one. It is kept with the message, and a repeated
+// one hears it again.
+func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error) {
+	s := settlement{db: p.db, notice: notice}
+	if err := p.db.writeRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
+		return model.Receipt{}, err
+	}
+	if s.refused != "" {
+		return model.Receipt{}, p.db.fail("settle payment "+notice.PaymentID, model.Invalid("body.data", "%s", s.refused))
+	}
+	return s.receipt, nil
+}
+
+// settlement is what one call of Settle works on.
+type settlement struct {
+	db      *Database
+	notice  model.PaymentNotice
+	receipt model.Receipt
+	refused string // why the notice is not applied
+
+	// sent is what went out with a COMMIT that may not have been answered, and sentAt the
+	// clock of that attempt.
+	sent   model.Receipt
+	sentAt time.Time
+}
+
+// messageRow is a row of webhook_messages.
+type messageRow struct {
+	ID         []byte
+	Digest     []byte
+	Refusal    string
+	ReceivedAt time.Time
+}
+
+// TableName implements gorm's Tabler.
+func (messageRow) TableName() string { return "webhook_messages" }
+
+// attempt is one transaction. It locks the order first, so that notices of one order
+// come one after the other, and inserts the message last.
+func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
+	s.receipt, s.refused = model.Receipt{}, ""
+	order, err := lockOrder(tx, s.notice.OrderID)
+	if err != nil && model.CodeOf(err) != model.CodeNotFound {
+		return err
+	}
+	known := err == nil
+	received, err := s.received(tx)
+	if err != nil {
+		return err
+	}
+	payment, fits, err := s.payment(tx, known)
+	if err != nil {
+		return err
+	}
+	now, err := readClock(tx, s.db.dialect)
+	if err != nil {
+		return err
+	}
+	s.receipt = model.Receipt{Order: order, Payment: payment}
+	switch {
+	case doubtful && !s.sentAt.IsZero() && payment.DecidedAt != nil && payment.DecidedAt.Equal(s.sentAt):
+		s.receipt = s.sent // it was this call
+		return errNothingToWrite
+	case received:
+		return s.reread(tx)
+	case !fits:
+		s.refused = "This is no payment of ours, or of another order, amount or currency."
+		return s.keepMessage(tx, now)
+	}
+	if err := s.apply(tx, now); err != nil {
+		return err
+	}
+	if err := s.keepMessage(tx, now); err != nil {
+		return err
+	}
+	s.sent, s.sentAt = s.receipt, now
+	return nil
+}
+
+// received reports whether the message was received before. The same id with another
+// body is refused, and not kept: the id's place is taken.
+func (s *settlement) received(tx *gorm.DB) (bool, error) {
+	if s.notice.Message == nil {
+		return false, nil
+	}
+	var row messageRow
+	err := tx.Where("id = ?", []byte(s.notice.Message.ID)).Take(&row).Error
+	switch {
+	case errors.Is(err, gorm.ErrRecordNotFound):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("look for the message: %w", err)
+	case !bytes.Equal(row.Digest, s.notice.Message.Digest):
+		return false, model.Invalid("header.webhook-id", "was used for another message")
+	}
+	s.refused = row.Refusal
+	return true, nil
+}
+
+// payment reads the notice's payment, and reports whether the two fit.
+func (s *settlement) payment(tx *gorm.DB, orderKnown bool) (model.Payment, bool, error) {
+	var payment model.Payment
+	if !orderKnown || !model.ValidID(s.notice.PaymentID) {
+		return payment, false, nil
+	}
+	err := tx.Where("id = ?", s.notice.PaymentID).Take(&payment).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return payment, false, nil
+	}
+	if err != nil {
+		return payment, false, fmt.Errorf("read the payment: %w", err)
+	}
+	return payment, payment.OrderID == s.notice.OrderID && payment.Amount == s.notice.Amount && payment.Currency == s.notice.Currency, nil
+}
+
+// reread ends a transaction that has nothing to apply.
+func (s *settlement) reread(tx *gorm.DB) error {
+	if s.refused != "" {
+		return errNothingToWrite
+	}
+	refund, err := refundOf(tx, s.receipt.Payment.ID)
+	if err != nil {
+		return err
+	}
+	s.receipt.Refund = refund
+	return errNothingToWrite
+}
+
+func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
+	if s.notice.Message == nil {
+		return nil
+	}
+	return tx.Create(&messageRow{
+		ID: []byte(s.notice.Message.ID), Digest: s.notice.Message.Digest, Refusal: s.refused, ReceivedAt: now,
+	}).Error
+}
+
+// apply decides the payment, and with money what becomes of the order.
+func (s *settlement) apply(tx *gorm.DB, now time.Time) error {
+	payment := &s.receipt.Payment
+	status := model.PaymentFailed
+	if s.notice.Succeeded {
+		status = model.PaymentSucceeded
+	}
+	if payment.Status == model.PaymentSucceeded || payment.Status == status {
+		refund, err := refundOf(tx, payment.ID)
+		s.receipt.Refund = refund
+		return err
+	}
+	payment.Status, payment.DecidedAt, payment.NextAt = status, &now, nil
+	done := tx.Table("payments").Where("id = ?", payment.ID).
+		Updates(map[string]any{"status": status, "decided_at": now, "next_at": nil})
+	if err := matched(done, 1); err != nil {
+		return fmt.Errorf("decide the payment: %w", err)
+	}
+	if !s.notice.Succeeded {
+		return nil
+	}
+	return s.receive(tx, now)
+}
+
+// receive is the one place where it is decided what money does to an order.
+func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
+	order := s.receipt.Order
+	if move, err := model.Move(order.Status, model.OrderPaid, model.MoverProvider); err == nil {
+		if err := keepCode(tx, order.ID, s.notice.Code); err != nil {
+			return err
+		}
+		err := s.move(tx, statusChange{
+			order: order, move: move, actor: model.ByProvider, set: map[string]any{"sealed_code": s.notice.Code.Sealed},
+		})
+		s.receipt.Order.SealedCode = s.notice.Code.Sealed
+		return err
+	}
+	reason := model.RefundDuplicate
+	if move, err := model.Move(order.Status, model.OrderRefunded, model.MoverService); err == nil {
+		reason = model.RefundLate
+		if err := s.move(tx, statusChange{order: order, move: move, actor: model.BySystem, reason: reason}); err != nil {
+			return err
+		}
+	}
+	refund, err := insertRefund(tx, s.notice.RefundID, s.receipt.Payment, reason, model.BySystem, now)
+	s.receipt.Refund = refund
+	return err
+}
+
+func (s *settlement) move(tx *gorm.DB, change statusChange) error {
+	moved, err := moveOrders(tx, s.db.dialect, []statusChange{change})
+	if err != nil {
+		return err
+	}
+	s.receipt.Order, s.receipt.Changed = moved[0], true
+	return nil
+}

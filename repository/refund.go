@@ -1,0 +1,194 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// longestRefundError is what the column keeps of an error, in characters.
+const longestRefundError = 255
+
+// Refunds keeps what goes back to buyers.
+type Refunds struct{ db *Database }
+
+// NewRefunds keeps the refunds of a database.
+func NewRefunds(db *Database) *Refunds { return &Refunds{db: db} }
+
+// Request refunds a paid order for an administrator: the order is refunded and its unit on
+// sale again, the refund is pending, and the administrators' log has it, all in one
+// transaction. NOT_FOUND when there is no such order, ILLEGAL_STATE with its status when it
+// is not paid (any more), CONFLICT when no payment of it is known.
+func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
+	var refund *model.Refund
+	var order model.Order
+	if !model.ValidID(orderID) { // see possible
+		return model.Refund{}, order, fmt.Errorf("refund order %q: %w", orderID, model.NotFound("order"))
+	}
+	err := r.db.writeRepeatable(ctx, "refund order "+orderID, func(tx *gorm.DB, doubtful bool) error {
+		var found model.Order
+		err := tx.Where("id = ?", orderID).Take(&found).Error
+		if err != nil {
+			return notFound(err, "order")
+		}
+		if doubtful {
+			var earlier []model.Refund
+			if err := tx.Where("id = ?", newID).Find(&earlier).Error; err != nil {
+				return fmt.Errorf("look for the refund: %w", err)
+			}
+			if len(earlier) > 0 { // it was this call
+				refund, order = &earlier[0], found
+				return errNothingToWrite
+			}
+		}
+		refund, order, err = r.request(tx, found, newID, adminID)
+		return err
+	})
+	if err != nil {
+		return model.Refund{}, model.Order{}, err
+	}
+	return *refund, order, nil
+}
+
+// request refunds an order as it was found.
+func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string) (*model.Refund, model.Order, error) {
+	move, err := model.Move(order.Status, model.OrderRefunded, model.MoverAdmin)
+	if err != nil {
+		return nil, order, err
+	}
+	moved, err := moveOrders(tx, r.db.dialect, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
+	if err != nil {
+		return nil, order, err
+	}
+	payment, err := payingOf(tx, order.ID) // behind the order's lock: no other payment of it is being settled
+	if err != nil {
+		return nil, order, err
+	}
+	now := *moved[0].ClosedAt
+	refund, err := insertRefund(tx, newID, payment, model.RefundByAdmin, adminID, now)
+	if err != nil {
+		return nil, order, err
+	}
+	return refund, moved[0], logChange(tx, adminChange{
+		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
+	})
+}
+
+// payingOf reads the payment that paid an order: the one that succeeded and does not go
+// back already.
+func payingOf(tx *gorm.DB, orderID string) (model.Payment, error) {
+	var payment model.Payment
+	err := tx.Where("order_id = ? AND status = ?", orderID, model.PaymentSucceeded).
+		Where("NOT EXISTS (SELECT 1 FROM refunds WHERE refunds.payment_id = payments.id)").Take(&payment).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return payment, model.Conflict("No payment of this order is known.")
+	}
+	if err != nil {
+		return payment, fmt.Errorf("read the payment of order %s: %w", orderID, err)
+	}
+	return payment, nil
+}
+
+func insertRefund(tx *gorm.DB, id string, payment model.Payment, reason, actor string, now time.Time) (*model.Refund, error) {
+	refund := model.Refund{
+		ID: id, OrderID: payment.OrderID, PaymentID: payment.ID, Status: model.RefundPending,
+		Amount: payment.Amount, Currency: payment.Currency, Reason: reason, Actor: actor, CreatedAt: now, NextAt: &now,
+	}
+	if err := tx.Create(&refund).Error; err != nil {
+		return nil, fmt.Errorf("insert the refund of payment %s: %w", payment.ID, err)
+	}
+	return &refund, nil
+}
+
+// refundOf reads the refund of a payment; nil when there is none.
+func refundOf(tx *gorm.DB, paymentID string) (*model.Refund, error) {
+	var refund model.Refund
+	err := tx.Where("payment_id = ?", paymentID).Take(&refund).Error
+	if errors.Is(err, gorm.ErrRecordNotFound) {
+		return nil, nil //nolint:nilnil // absent is what it is
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the refund of payment %s: %w", paymentID, err)
+	}
+	return &refund, nil
+}
+
+// List reads one page of refunds, newest first. A cursor that is none of ours, and a
+// status that refunds do not have, is VALIDATION.
+func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error) {
+	page := model.RefundPage{Items: []model.Refund{}}
+	after, err := model.ParseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	if q.Status != "" && !slices.Contains(model.RefundStatuses(), q.Status) {
+		return page, model.Invalid("query.status", "is not a status of refunds")
+	}
+	limit := model.PageSize(q.Limit)
+	err = r.db.browse(ctx, "list refunds", func(db *gorm.DB) error {
+		query := newestFirst(db, after, limit+1)
+		if q.Status != "" {
+			query = query.Where("status = ?", q.Status)
+		}
+		return query.Find(&page.Items).Error
+	})
+	if len(page.Items) > limit {
+		page.Items = page.Items[:limit]
+		last := page.Items[limit-1]
+		page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
+	}
+	return page, err
+}
+
+// Due reads pending refunds that are to be tried now, those that wait longest first.
+func (r *Refunds) Due(ctx context.Context, limit int) ([]model.Refund, error) {
+	var list []model.Refund
+	err := r.db.read(ctx, "read the refunds to be made", func(db *gorm.DB) error {
+		return db.Where("next_at <= " + r.db.dialect.now).Order("next_at").Limit(limit).Find(&list).Error
+	})
+	return list, err
+}
+
+// Done notes that the provider has given the money back. Noting it again changes nothing.
+func (r *Refunds) Done(ctx context.Context, id string) error {
+	return r.attempted(ctx, id, model.RefundDone, "", 0)
+}
+
+// Retry has a refund tried again after a pause, and keeps why it failed.
+func (r *Refunds) Retry(ctx context.Context, id, reason string, pause time.Duration) error {
+	return r.attempted(ctx, id, model.RefundPending, reason, pause)
+}
+
+// GiveUp notes that the provider has refused a refund for good. It stays in the list.
+func (r *Refunds) GiveUp(ctx context.Context, id, reason string) error {
+	return r.attempted(ctx, id, model.RefundFailed, reason, 0)
+}
+
+// attempted writes what came of one attempt of a pending refund.
+func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundStatus, reason string, pause time.Duration) error {
+	for utf8.RuneCountInString(reason) > longestRefundError {
+		_, size := utf8.DecodeLastRuneInString(reason)
+		reason = reason[:len(reason)-size]
+	}
+	return r.db.writeRepeatable(ctx, "note an attempt of refund "+id, func(tx *gorm.DB, doubtful bool) error {
+		now, err := readClock(tx, r.db.dialect)
+		if err != nil {
+			return err
+		}
+		columns := map[string]any{"status": status, "error": reason, "next_at": nil, "closed_at": now}
+		if status == model.RefundPending {
+			columns["next_at"], columns["closed_at"] = now.Add(pause), nil
+		}
+		if !doubtful { // an attempt that may be counted already is not counted again
+			columns["attempts"] = gorm.Expr("attempts + 1")
+		}
+		return tx.Table("refunds").Where("id = ? AND status = ?", id, model.RefundPending).Updates(columns).Error
+	})
+}
