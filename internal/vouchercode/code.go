@@ -1,0 +1,145 @@
+// Package vouchercode makes the codes that buyers show to use their vouchers, reads what a person types of
+// one, and keeps them so that a leaked copy of the database reveals none that can be used.
+//
+// A code is 19 random characters of Crockford's base32 (https://www.crockford.com/base32.html) and his check
+// symbol, in groups of four: 7K3M-9QWD-0XVB-R5TE-H2AC. No library has this form: those for Go encode 64-bit
+// integers, and most of them know no check symbol.
+package vouchercode
+
+import (
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"strings"
+	"unicode"
+
+	"seckill/internal/redact"
+)
+
+const (
+	// alphabet leaves out I, L and O, which look like 1 and 0, and U.
+	alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	// modulus of the check symbol: the smallest prime above 32, so that every wrong character is noticed, and
+	// every two exchanged ones but the first with the last.
+	modulus = 37
+
+	// dataLength is 95 bits, of which the choice of the check symbol takes a fifth of one. 80 would be enough.
+	dataLength  = 19
+	length      = dataLength + 1
+	groupLength = 4
+
+	// longestInput bounds what is looked at of a person's text, in bytes: a code takes 24, and nobody puts
+	// more than a blank or a dash between any two characters.
+	longestInput = 128
+)
+
+// ErrMistyped says that a text is no code: its check symbol does not fit, or it has another length or other
+// characters. A code that nobody has is not mistyped.
+var ErrMistyped = errors.New("the code is mistyped")
+
+// Code is a code, or the zero value. Whatever prints it prints ***; Reveal alone tells it.
+type Code struct {
+	// text is behind a pointer because fmt prints the fields of others by reflection, past any method.
+	text *string
+}
+
+// New makes a code that nobody can guess.
+//
+// Crockford has five check symbols beside his 32 characters, *~$=U, which are bad to read aloud and to type. A
+// code that would end in one of them is thrown away.
+func New() Code {
+	text := make([]byte, dataLength, length)
+	for {
+		rand.Read(text) // never fails: without randomness the program ends (crypto/rand)
+		for i, random := range text {
+			text[i] = alphabet[random%byte(len(alphabet))] // 32 divides 256: all are equally likely
+		}
+		if check := checksum(text); check < len(alphabet) {
+			return of(string(append(text, alphabet[check])))
+		}
+	}
+}
+
+// Parse reads a code as a person types it: in either case, with O for 0, I or L for 1, and blanks and dashes
+// anywhere. What is no code is ErrMistyped, and no part of it is repeated.
+func Parse(text string) (Code, error) {
+	if len(text) > longestInput {
+		return Code{}, ErrMistyped
+	}
+	plain := strings.Map(character, text)
+	if len(plain) != length {
+		return Code{}, ErrMistyped
+	}
+	for i := range len(plain) {
+		if strings.IndexByte(alphabet, plain[i]) < 0 {
+			return Code{}, ErrMistyped
+		}
+	}
+	if checksum([]byte(plain[:dataLength])) != strings.IndexByte(alphabet, plain[dataLength]) {
+		return Code{}, ErrMistyped
+	}
+	return of(plain), nil
+}
+
+// character is what a typed character stands for, or -1 for nothing.
+func character(typed rune) rune {
+	switch {
+	case unicode.IsSpace(typed), unicode.Is(unicode.Dash, typed):
+		return -1
+	case typed > unicode.MaxASCII:
+		return '?' // no code has it: ToUpper would make an S of an ſ
+	}
+	switch upper := unicode.ToUpper(typed); upper {
+	case 'O':
+		return '0'
+	case 'I', 'L':
+		return '1'
+	default:
+		return upper
+	}
+}
+
+// checksum is the value of the check symbol: the number that characters of the alphabet write, modulo 37.
+func checksum(text []byte) int {
+	sum := 0
+	for _, c := range text {
+		sum = (sum*len(alphabet) + strings.IndexByte(alphabet, c)) % modulus
+	}
+	return sum
+}
+
+func of(text string) Code { return Code{text: &text} }
+
+// plain is the code without its dashes, the one form that is hashed and sealed.
+func (c Code) plain() string {
+	if c.text == nil {
+		return ""
+	}
+	return *c.text
+}
+
+// IsZero reports whether there is no code.
+func (c Code) IsZero() bool { return c.text == nil }
+
+// Reveal tells the code, in groups. It is for the answer to its owner or to an administrator, and for nothing
+// else.
+func (c Code) Reveal() string {
+	plain := c.plain()
+	var groups []string
+	for i := 0; i < len(plain); i += groupLength {
+		groups = append(groups, plain[i:i+groupLength])
+	}
+	return strings.Join(groups, "-")
+}
+
+// String implements fmt.Stringer and tells nothing.
+func (Code) String() string { return redact.Mark }
+
+// GoString implements fmt.GoStringer and tells nothing.
+func (Code) GoString() string { return redact.Mark }
+
+// LogValue implements slog.LogValuer and tells nothing.
+func (Code) LogValue() slog.Value { return slog.StringValue(redact.Mark) }
+
+// MarshalText implements encoding.TextMarshaler, which JSON uses too, and tells nothing.
+func (Code) MarshalText() ([]byte, error) { return []byte(redact.Mark), nil }

@@ -1,0 +1,198 @@
+package vouchercode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// codes draws codes whose characters rapid chooses, so that it can make them smaller.
+var codes = rapid.Custom(func(t *rapid.T) Code {
+	text := rapid.StringOfN(rapid.RuneFrom([]rune(alphabet)), dataLength, dataLength, -1).
+		Filter(func(text string) bool { return checksum([]byte(text)) < len(alphabet) }).Draw(t, "text")
+	return of(text + string(alphabet[checksum([]byte(text))]))
+})
+
+func TestCodesHaveTheirForm(t *testing.T) {
+	t.Parallel()
+	form := regexp.MustCompile(`^[0-9A-HJKMNP-TV-Z]{4}(-[0-9A-HJKMNP-TV-Z]{4}){4}$`)
+	seen := map[string]bool{}
+	used := make([]map[byte]bool, dataLength)
+	for i := range used {
+		used[i] = map[byte]bool{}
+	}
+	for range 4000 {
+		code := New()
+		if !form.MatchString(code.Reveal()) {
+			t.Fatalf("a code looks like %s", code.Reveal())
+		}
+		if seen[code.Reveal()] {
+			t.Fatal("a code comes twice")
+		}
+		seen[code.Reveal()] = true
+		for i := range used {
+			used[i][code.plain()[i]] = true
+		}
+	}
+	for i, characters := range used {
+		if len(characters) != len(alphabet) { // of 4000 draws one of 32 is missing with a chance of 1e-53
+			t.Errorf("character %d takes only %d values", i, len(characters))
+		}
+	}
+}
+
+// The check symbol against another way to compute it, and against the specification's arithmetic: 1234 is 16J,
+// and 1234 modulo 37 is 13, which is D.
+func TestCheckSymbol(t *testing.T) {
+	t.Parallel()
+	if got := checksum([]byte("16J")); got != 13 || alphabet[got] != 'D' {
+		t.Errorf("the check symbol of 16J is %d", got)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringOfN(rapid.RuneFrom([]rune(alphabet)), 1, 40, -1).Draw(t, "text")
+		number := new(big.Int)
+		for _, c := range text {
+			number.Add(number.Mul(number, big.NewInt(32)), big.NewInt(int64(strings.IndexRune(alphabet, c))))
+		}
+		if want := number.Mod(number, big.NewInt(37)).Int64(); int64(checksum([]byte(text))) != want {
+			t.Fatalf("checksum(%s) = %d, want %d", text, checksum([]byte(text)), want)
+		}
+	})
+}
+
+func TestWhatAPersonTypes(t *testing.T) {
+	t.Parallel()
+	alike := map[rune][]string{'0': {"0", "o", "O"}, '1': {"1", "i", "I", "l", "L"}}
+	between := []string{"", "", "", "-", " ", "\t", "\n", "–", "—", "‑", "\u00a0", " - "}
+	rapid.Check(t, func(t *rapid.T) {
+		code := codes.Draw(t, "code")
+		var typed strings.Builder
+		for _, c := range code.plain() {
+			forms := alike[c]
+			if forms == nil {
+				forms = []string{string(c), strings.ToLower(string(c))}
+			}
+			typed.WriteString(rapid.SampledFrom(forms).Draw(t, "form"))
+			typed.WriteString(rapid.SampledFrom(between).Draw(t, "between"))
+		}
+		text := typed.String()
+		read, err := Parse(text)
+		if len(text) > longestInput {
+			if !errors.Is(err, ErrMistyped) {
+				t.Fatalf("%d bytes: %v", len(text), err)
+			}
+			return
+		}
+		if err != nil || read.Reveal() != code.Reveal() {
+			t.Fatalf("%q is read as %s, %v; want %s", text, read.Reveal(), err, code.Reveal())
+		}
+	})
+}
+
+// Every wrong character, every two exchanged ones (but the first with the last, for which 32^18 = -1 modulo 37),
+// and one too many or too few are noticed.
+func TestMistypedCodesAreNoticed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		plain := codes.Draw(t, "code").plain()
+		wrong := func(text string) {
+			if _, err := Parse(text); text != plain && !errors.Is(err, ErrMistyped) {
+				t.Fatalf("%s is taken for a code, as %s is: %v", text, plain, err)
+			}
+		}
+		for i := range plain {
+			for _, c := range alphabet {
+				wrong(plain[:i] + string(c) + plain[i+1:])
+			}
+			for j := range i {
+				exchanged := []byte(plain)
+				exchanged[i], exchanged[j] = exchanged[j], exchanged[i]
+				if i-j < dataLength {
+					wrong(string(exchanged))
+				}
+			}
+			wrong(plain[:i] + plain[i+1:])
+			wrong(plain[:i] + "0" + plain[i:])
+		}
+	})
+}
+
+func TestTextsThatAreNoCodes(t *testing.T) {
+	t.Parallel()
+	good := strings.Repeat("0", dataLength) + "0"
+	for _, text := range []string{
+		"", " ", "-", "0", "*", strings.Repeat("0", 4096), strings.Repeat("U", length), good[1:] + "U", good[1:] + "*",
+		good[1:] + "\x00", good[1:] + "\xff", good[1:] + "０", "ſ" + good[1:], "' OR 1=1 --",
+	} {
+		if _, err := Parse(text); !errors.Is(err, ErrMistyped) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := Parse(good); err != nil {
+		t.Errorf("the control, a code: %v", err)
+	}
+}
+
+// holder has a code where methods cannot be called.
+type holder struct {
+	Shown  Code
+	hidden Code
+	deep   map[string]*Code
+}
+
+func TestNothingPrintsACode(t *testing.T) {
+	t.Parallel()
+	code := New()
+	inside := holder{Shown: code, hidden: code, deep: map[string]*Code{"x": &code}}
+	var printed bytes.Buffer
+	for _, verb := range []string{"v", "+v", "#v", "s", "q", "x", "X", "d", "t", "p", "T"} {
+		for _, value := range []any{code, &code, inside, &inside, []Code{code}, fmt.Errorf("order: %w", fmt.Errorf("%v", code))} {
+			fmt.Fprintf(&printed, "%"+verb+"\n", value)
+		}
+	}
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&printed, nil), slog.NewJSONHandler(&printed, nil)} {
+		log := slog.New(handler)
+		log.Info("code "+code.String(), "code", code, "pointer", &code, "inside", inside, slog.Any("list", []Code{code}))
+	}
+	document, err := json.Marshal(map[string]any{"code": code, "inside": inside, "list": []Code{code}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed.Write(document)
+	text := strings.ToUpper(printed.String())
+	for form, secret := range map[string]string{
+		"plain": code.plain(), "in groups": code.Reveal(), "in hexadecimal": fmt.Sprintf("%X", code.plain()),
+	} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the code is printed, %s", form)
+		}
+	}
+	if !strings.Contains(text, "***") {
+		t.Error("the control: nothing was printed in its place")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(New().Reveal())
+	f.Add("ſſſſ-ſſſſ-ſſſſ-ſſſſ-ſſſſ")
+	f.Fuzz(func(t *testing.T, text string) {
+		code, err := Parse(text)
+		switch {
+		case errors.Is(err, ErrMistyped) && code.IsZero():
+		case err != nil:
+			t.Errorf("%q: %v", text, err)
+		default:
+			if again, err := Parse(code.Reveal()); err != nil || again.Reveal() != code.Reveal() {
+				t.Errorf("%q is read as %s, and that as %s, %v", text, code.Reveal(), again.Reveal(), err)
+			}
+		}
+	})
+}
