@@ -56,6 +56,22 @@ type vouchers interface {
 	Rebuild(ctx context.Context, id string) error
 }
 
+// redemptions is what the route of redemptions needs of service.Redemptions.
+type redemptions interface {
+	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
+}
+
+// refunds is what the routes of refunds need of service.Refunds.
+type refunds interface {
+	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
+}
+
+// adminLog is what the route of the administrators' log needs of repository.AdminLog.
+type adminLog interface {
+	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
+}
+
 // accounts is what the routes of accounts need of service.Accounts.
 type accounts interface {
 	Register(ctx context.Context, address, username, password string) (model.Account, error)
@@ -78,7 +94,12 @@ type Options struct {
 	Accounts accounts // *service.Accounts
 	Health   health   // *service.Health
 	Limits   limits   // *service.Limits
-	Tokens   *token.Authority
+
+	Redemptions redemptions // *service.Redemptions
+	Refunds     refunds     // *service.Refunds
+	AdminLog    adminLog    // *repository.AdminLog
+
+	Tokens *token.Authority
 
 	// ByUser limits purchases, and ByAddress all requests; nil is no limit.
 	ByUser    *ratelimit.Limiter
@@ -149,6 +170,9 @@ func build(options Options) (*api, error) {
 	a.orderRoutes()
 	a.adminVoucherRoutes()
 	a.adminOrderRoutes()
+	a.redemptionRoutes()
+	a.refundRoutes()
+	a.adminLogRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
 	if err := a.problemRoutes(); err != nil {

@@ -109,7 +109,7 @@ func (a *api) polish() {
 	schemas := components.Schemas.Map()
 	requests := map[string]bool{
 		"Registration": true, "Credentials": true, "VoucherDraft": true, "VoucherChange": true,
-		"StockChange": true, "Nothing": true, "LimitsChange": true,
+		"StockChange": true, "Nothing": true, "LimitsChange": true, "Redemption": true,
 	}
 	for name, schema := range schemas {
 		if requests[name] {
@@ -131,6 +131,7 @@ func (a *api) polish() {
 	describe(schemas["Voucher"], "phase", model.Phases())
 	describe(schemas["Order"], "status", model.OrderStatuses())
 	describe(schemas["OrderDetail"], "status", model.OrderStatuses())
+	describe(schemas["Refund"], "status", model.RefundStatuses())
 	describe(schemas["Audit"], "mode", []model.OrderMode{model.ModeSync, model.ModeAsync})
 	copies := []model.CopyState{model.CopyOpen, model.CopyClosed, model.CopyRebuilding}
 	describe(schemas["AuditHotCopy"], "state", copies)

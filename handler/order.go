@@ -30,7 +30,7 @@ type Nothing struct{}
 
 type ordersInput struct {
 	Paging
-	Status    string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	Status    string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
 	VoucherID string `query:"voucher_id" minLength:"1" doc:"Only orders of this voucher."`
 }
 
@@ -180,7 +180,7 @@ func (a *api) listOrders(ctx context.Context, in *ordersInput) (*output[model.Or
 type voucherOrdersInput struct {
 	InPath
 	Paging
-	Status string `query:"status" enum:"processing,unpaid,paid,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+	Status string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
 	Format string `query:"format" enum:"json,csv" default:"json" doc:"csv streams all of them, whatever cursor and limit say."`
 }
 

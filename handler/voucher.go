@@ -64,6 +64,8 @@ type VoucherDraft struct {
 	BeginAt     string `json:"begin_at" format:"date-time"`
 	EndAt       string `json:"end_at" format:"date-time" doc:"After begin_at; the first instant at which it is over."`
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
+
+	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
 }
 
 // VoucherChange changes the members that it has.
@@ -196,6 +198,7 @@ func (a *api) createVoucher(ctx context.Context, in *createVoucherInput) (*creat
 	if err != nil {
 		return nil, err
 	}
+	draft.By = subject(ctx)
 	voucher, err := a.options.Vouchers.Create(ctx, draft, once)
 	return &created[model.Voucher]{Location: adminVouchers + "/" + voucher.ID, ETag: tag(voucher).ETag, Body: voucher}, err
 }
@@ -205,13 +208,13 @@ func (a *api) patchVoucher(ctx context.Context, in *patchVoucherInput) (*tagged,
 	if err != nil {
 		return nil, err
 	}
-	patch.IfMatch = in.tags()
+	patch.IfMatch, patch.By = in.tags(), subject(ctx)
 	voucher, err := a.options.Vouchers.Patch(ctx, in.ID, patch)
 	return tag(voucher), err
 }
 
 func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) {
-	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock, IfMatch: in.tags()}
+	change := model.StockChange{Delta: in.Body.Delta, Stock: in.Body.Stock, IfMatch: in.tags(), By: subject(ctx)}
 	once, err := in.once(ctx, http.MethodPost, adminVouchers+"/{id}/stock", in.ID, change)
 	if err != nil {
 		return nil, err
@@ -223,13 +226,27 @@ func (a *api) changeStock(ctx context.Context, in *stockInput) (*tagged, error) 
 // parse makes the draft a NewVoucher. Its error names every field that is wrong.
 func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	patch, err := VoucherChange{Title: &d.Title, Description: &d.Description, BeginAt: &d.BeginAt, EndAt: &d.EndAt}.parse()
-	if err != nil {
+	window, wrong := parseWindow(d.PaymentWindow)
+	if err := model.JoinInvalid(err, wrong); err != nil {
 		return model.NewVoucher{}, err
 	}
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
-		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State),
+		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
 	}, nil
+}
+
+// parseWindow reads a payment window; none is zero. What the model takes for none must
+// not be given.
+func parseWindow(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	window, err := time.ParseDuration(text)
+	if err != nil || window == 0 {
+		return 0, model.Invalid("body.payment_window", "must be a duration like 15m, and not zero")
+	}
+	return window, nil
 }
 
 // parse makes the change a VoucherPatch. Its error names every field that is wrong.

@@ -117,11 +117,10 @@ type OrderDetail struct {
 	History []OrderMove `json:"history"`
 }
 
-// OverdueOrder is an unpaid order whose time has passed. Paying says that a payment was
-// started and the provider has to be asked for its end before the order expires.
+// OverdueOrder is an unpaid order whose time has passed, and how long ago.
 type OverdueOrder struct {
 	ID        string
 	VoucherID string
 	ExpiresAt time.Time
-	Paying    bool
+	Overdue   time.Duration `gorm:"-"`
 }

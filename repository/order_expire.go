@@ -10,13 +10,30 @@ import (
 	"seckill/model"
 )
 
+// overdueRow is a row of order_overdue.sql.
+type overdueRow struct {
+	model.OverdueOrder `gorm:"embedded"`
+
+	Now clock `gorm:"column:read_at"`
+}
+
 // Overdue reads unpaid orders whose time has passed by the database's clock, those that
-// passed first before the others, from behind the one given, at most so many.
-func (o *Orders) Overdue(ctx context.Context, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
-	var list []model.OverdueOrder
+// passed first before the others: orders with a payment that was started and whose end is
+// not known, or orders without. It begins behind the one given, and reads at most so many.
+func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+	var rows []overdueRow
+	from := stored(last.ExpiresAt)
+	if last.ID == "" {
+		from = time.Unix(0, 0).UTC() // before every order
+	}
 	err := o.db.read(ctx, "read overdue orders", func(db *gorm.DB) error {
-		return db.Raw(o.db.dialect.sql("order_overdue"), stored(last.ExpiresAt), stored(last.ExpiresAt), last.ID, limit).Scan(&list).Error
+		return db.Raw(o.db.dialect.sql("order_overdue"), from, from, last.ID, paying, limit).Scan(&rows).Error
 	})
+	list := make([]model.OverdueOrder, len(rows))
+	for i, row := range rows {
+		list[i] = row.OverdueOrder
+		list[i].Overdue = row.Now.Sub(row.ExpiresAt)
+	}
 	return list, err
 }
 

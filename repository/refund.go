@@ -24,8 +24,9 @@ func NewRefunds(db *Database) *Refunds { return &Refunds{db: db} }
 
 // Request refunds a paid order for an administrator: the order is refunded and its unit on
 // sale again, the refund is pending, and the administrators' log has it, all in one
-// transaction. NOT_FOUND when there is no such order, ILLEGAL_STATE with its status when it
-// is not paid (any more), CONFLICT when no payment of it is known.
+// transaction. Of an order that is not paid (any more), a refund that had failed for good is
+// pending again. NOT_FOUND when there is no such order, ILLEGAL_STATE with its status when
+// there is nothing to refund, CONFLICT when no payment of it is known.
 func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
@@ -49,6 +50,10 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 			}
 		}
 		refund, order, err = r.request(tx, found, newID, adminID)
+		if model.CodeOf(err) != model.CodeIllegalState {
+			return err
+		}
+		refund, err = r.revive(tx, found, adminID, err)
 		return err
 	})
 	if err != nil {
@@ -78,6 +83,32 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	}
 	return refund, moved[0], logChange(tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
+	})
+}
+
+// revive makes a refund of an order that had failed for good pending again; illegal is the
+// answer when there is none.
+func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal error) (*model.Refund, error) {
+	var failed []model.Refund
+	if err := tx.Where("order_id = ? AND status = ?", order.ID, model.RefundFailed).Order("created_at, id").Limit(1).Find(&failed).Error; err != nil {
+		return nil, fmt.Errorf("look for failed refunds: %w", err)
+	}
+	if len(failed) == 0 {
+		return nil, illegal
+	}
+	now, err := readClock(tx, r.db.dialect)
+	if err != nil {
+		return nil, err
+	}
+	revived := failed[0]
+	revived.Status, revived.ClosedAt, revived.NextAt = model.RefundPending, nil, &now
+	done := tx.Table("refunds").Where("id = ? AND status = ?", revived.ID, model.RefundFailed).
+		Updates(map[string]any{"status": revived.Status, "closed_at": nil, "next_at": now})
+	if err := matched(done, 1); err != nil {
+		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
+	}
+	return &revived, logChange(tx, adminChange{
+		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: failed[0], after: revived,
 	})
 }
 

@@ -30,6 +30,7 @@ type OrderDeps struct {
 	Store    OrderStore
 	Cache    *cache.Vouchers
 	Announce Announce // told of units that came back
+	Codes    *Codes   // nil: no order has one
 	Locks    model.Locker
 	LockWait time.Duration // zero: one try
 	Selling  Selling

@@ -15,7 +15,8 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Dura
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
 	}
-	return s.get(ctx, userID, orderID, wait)
+	order, err := s.get(ctx, userID, orderID, wait)
+	return s.Codes.Show(ctx, order), err
 }
 
 // own makes NOT_FOUND of another user's order.
@@ -28,7 +29,11 @@ func own(order model.Order, userID string) (model.Order, error) {
 
 // List returns one page of orders, newest first.
 func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	return s.list(ctx, q)
+	page, err := s.list(ctx, q)
+	for i := range page.Items {
+		page.Items[i] = s.Codes.Show(ctx, page.Items[i])
+	}
+	return page, err
 }
 
 // Each calls yield with every order of a voucher, newest first, for
@@ -48,7 +53,9 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.OrderDetail{}, model.NotFound("order")
 	}
-	return s.detail(ctx, orderID)
+	detail, err := s.detail(ctx, orderID)
+	detail.Order = s.Codes.Show(ctx, detail.Order)
+	return detail, err
 }
 
 // Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers,

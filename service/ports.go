@@ -23,6 +23,20 @@ type OrderStore interface {
 	Detail(ctx context.Context, id string) (model.OrderDetail, error)
 }
 
+// RedemptionStore uses up codes.
+type RedemptionStore interface {
+	// Redeem redeems the paid order whose code has a keyed hash.
+	Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error)
+}
+
+// RefundStore keeps refunds.
+type RefundStore interface {
+	// Request makes a refund of a paid order in one transaction with the order's change,
+	// or tries one again that has failed for good.
+	Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error)
+	List(ctx context.Context, q model.RefundQuery) (model.RefundPage, error)
+}
+
 // VoucherStore keeps vouchers. All times are on its clock.
 type VoucherStore interface {
 	Create(ctx context.Context, id string, v model.NewVoucher, once model.Idempotency) (model.Voucher, error)

@@ -35,9 +35,17 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		return nil, err
 	}
 
+	redemptions, err := service.NewRedemptions(s.db.Orders, nil)
+	if err != nil {
+		return nil, err
+	}
+
 	i.health = service.NewHealth(i.probes...)
 	return handler.New(handler.Options{
 		Orders:         sale.orders,
+		Redemptions:    redemptions,
+		Refunds:        sale.refunds,
+		AdminLog:       s.db.AdminLog,
 		Vouchers:       sale.vouchers,
 		Accounts:       accounts,
 		Health:         i.health,
@@ -57,6 +65,7 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 type sale struct {
 	orders   *service.Orders
 	vouchers *service.Vouchers
+	refunds  *service.Refunds
 }
 
 // openSale sells from the database or, when there are asynchronous parts, from the
@@ -92,12 +101,15 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts) (made 
 	made.vouchers = service.NewVouchers(vouchers)
 	if async == nil {
 		made.orders = service.NewSyncOrders(orders)
-		return made, nil
+	} else {
+		made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
+			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
+			Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg), BacklogMaxAge: i.cfg.BacklogMaxAge,
+			Admission: telemetry.NewAdmission(i.registry),
+		})
 	}
-	made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
-		Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
-		Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg), BacklogMaxAge: i.cfg.BacklogMaxAge,
-		Admission: telemetry.NewAdmission(i.registry),
+	made.refunds = service.NewRefunds(service.RefundDeps{
+		Store: s.db.Refunds, Detail: made.orders.Detail, Cache: orders.Cache, Announce: orders.Announce, Log: i.log,
 	})
 	return made, nil
 }

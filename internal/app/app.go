@@ -61,7 +61,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	} else if cfg.Role == config.RoleWorker {
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
 	}
-	i.sweep(servers.db) //nolint:contextcheck // until the stop
+	i.runExpiry(servers, mode, nil) //nolint:contextcheck // until the stop
+	i.sweep(servers.db)             //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})

@@ -34,8 +34,11 @@ type Database struct {
 	*repository.Orders
 	*repository.Releases
 
-	Modes  *repository.Modes
-	Epochs *repository.Epochs
+	Modes    *repository.Modes
+	Epochs   *repository.Epochs
+	Payments *repository.Payments
+	Refunds  *repository.Refunds
+	AdminLog *repository.AdminLog
 }
 
 // OpenDatabase opens the database of the settings: the real one, or the file in
@@ -59,7 +62,9 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 		return nil, errors.Join(err, db.Close())
 	}
 	return &Database{
-		db, repository.NewVouchers(db, cfg.Currency), orders, repository.NewReleases(db), repository.NewModes(db), repository.NewEpochs(db),
+		Database: db, Vouchers: repository.NewVouchers(db, cfg.Currency), Orders: orders, Releases: repository.NewReleases(db),
+		Modes: repository.NewModes(db), Epochs: repository.NewEpochs(db),
+		Payments: repository.NewPayments(db), Refunds: repository.NewRefunds(db), AdminLog: repository.NewAdminLog(db),
 	}, nil
 }
 

@@ -36,6 +36,10 @@ const (
 	AfterReturn      Step = "after-return" // the hot copy knows
 	AfterReturnNoted Step = "after-return-noted"
 
+	// A unit of an order that was not paid in time.
+	BeforeExpire Step = "before-expire"
+	AfterExpire  Step = "after-expire"
+
 	// A unit that comes back by its outbox row.
 	BeforeRelease     Step = "before-release"
 	AfterRelease      Step = "after-release"
@@ -67,6 +71,7 @@ func Steps() []Step {
 		BeforeSettle, AfterSettle, BeforeAck, AfterAck,
 		BeforeDeadLetter, AfterDeadLetter,
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
+		BeforeExpire, AfterExpire,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		BeforeRepublish, AfterRepublish,
 		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,

@@ -48,8 +48,7 @@ const (
 type Reconciler struct {
 	Parts
 
-	locks    model.Locker
-	name     string // of the lock; other deployments on the same lock server have other names
+	election *election
 	selling  func() error
 	settler  *Settler
 	rebuilds *Rebuilder
@@ -58,28 +57,14 @@ type Reconciler struct {
 	drift    *driftWatch
 	list     watchlist
 
-	election, units, intents, copies, drifts telemetry.Trouble // of the parts
+	units, intents, copies, drifts telemetry.Trouble // of the parts
 }
 
 // Run reconciles while this instance is elected, until ctx ends.
-func (r *Reconciler) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		lease, err := r.locks.Lock(ctx, r.name, electionWait)
-		if errors.Is(err, model.ErrLockBusy) {
-			continue // another instance reconciles
-		}
-		r.report(ctx, &r.election, "election", err)
-		if err == nil {
-			r.runElected(ctx, lease)
-		}
-		poll.Pause(ctx, electionPause)
-	}
-}
+func (r *Reconciler) Run(ctx context.Context) { r.election.run(ctx, r.reconcile) }
 
-// runElected reconciles until the lock is lost or ctx ends.
-func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
+// reconcile reconciles until ctx ends.
+func (r *Reconciler) reconcile(ctx context.Context) {
 	r.Metrics.Elected(true)
 	r.Log.InfoContext(ctx, "this instance reconciles")
 	r.list = watchlist{} // that of an earlier term is out of date
@@ -95,12 +80,8 @@ func (r *Reconciler) runElected(ctx context.Context, lease model.Lease) {
 		r.look(ctx)
 		poll.Pause(ctx, reconcileEvery)
 	}
-	cancel()
 	drifting.Wait()
 	r.Metrics.Elected(false)
-	if err := lease.Unlock(); err != nil {
-		r.Log.WarnContext(ctx, "the reconciler's lock was not given back and ends by itself", slog.Any("error", err))
-	}
 }
 
 // look takes one look at everything.

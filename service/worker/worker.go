@@ -30,11 +30,11 @@ func New(parts Parts, locks model.Locker, deployment string, selling func() erro
 		},
 		Replayer: &Replayer{parts},
 		Reconciler: &Reconciler{
-			Parts: parts, locks: locks, name: "seckill:reconciler:" + deployment, selling: selling,
-			settler: settler, rebuilds: rebuilder,
-			outbox: &outbox{Parts: parts, settler: settler, rebuilds: rebuilder},
-			due:    &overdue{Parts: parts, settler: settler},
-			drift:  newDriftWatch(auditor),
+			Parts: parts, selling: selling, settler: settler, rebuilds: rebuilder,
+			election: &election{locks: locks, name: "seckill:reconciler:" + deployment, log: parts.Log},
+			outbox:   &outbox{Parts: parts, settler: settler, rebuilds: rebuilder},
+			due:      &overdue{Parts: parts, settler: settler},
+			drift:    newDriftWatch(auditor),
 		},
 	}
 }

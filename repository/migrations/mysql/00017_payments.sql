@@ -34,6 +34,7 @@ CREATE TABLE IF NOT EXISTS refunds (
   next_at DATETIME(6) NULL COMMENT 'UTC; NULL: closed',
   PRIMARY KEY (id),
   UNIQUE KEY refunds_payment (payment_id),
+  KEY refunds_order (order_id),
   KEY refunds_newest (created_at, id, status),
   KEY refunds_next (next_at)
 ) ENGINE = InnoDB;

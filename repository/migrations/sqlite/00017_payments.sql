@@ -29,6 +29,7 @@ CREATE TABLE refunds (
   next_at DATETIME NULL
 );
 CREATE UNIQUE INDEX refunds_payment ON refunds (payment_id);
+CREATE INDEX refunds_order ON refunds (order_id);
 CREATE INDEX refunds_newest ON refunds (created_at, id, status);
 CREATE INDEX refunds_next ON refunds (next_at);
 CREATE TABLE webhook_messages (

@@ -1,0 +1,42 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	"seckill/config"
+	"seckill/internal/telemetry"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service/worker"
+)
+
+// expiryStore is the database as expiry asks it.
+type expiryStore struct {
+	*repository.Orders
+	*repository.Payments
+}
+
+// runExpiry expires orders until the stop, in both order modes, unless this instance only
+// serves. The election is beside the hot copies, whatever the users' locks are.
+func (i *Instance) runExpiry(s servers, mode orderMode, provider worker.Provider) {
+	if i.cfg.Role == config.RoleAPI {
+		return
+	}
+	changes := hotcopy.NewVoucherChanges(s.redis)
+	expiry := &worker.Expiry{
+		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
+		Returned: func(ctx context.Context, voucherID string) {
+			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
+				i.log.WarnContext(ctx, "the instances learn of returned units by the age of their copies only",
+					slog.String("voucher_id", voucherID), slog.Any("error", err))
+			}
+		},
+		Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+	}
+	locks := i.redisLocks(s, reconcilerLease)
+	i.loop("expiry", workPatience, func(ctx context.Context) {
+		s.sole.await(ctx)
+		expiry.Run(ctx, locks, mode.deployment)
+	})
+}

@@ -1,0 +1,50 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+// election is for work that one instance does at a time, for the sake of economy: two
+// that do it at once, because a lock was lost, only do the same work twice.
+type election struct {
+	locks   model.Locker
+	name    string // of the lock; other deployments on the same lock server have other names
+	log     *slog.Logger
+	trouble telemetry.Trouble
+}
+
+// run works while this instance is elected, until ctx ends. The context of the work ends
+// when the lock is lost.
+func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
+	for ctx.Err() == nil {
+		lease, err := e.locks.Lock(ctx, e.name, electionWait)
+		if errors.Is(err, model.ErrLockBusy) {
+			continue // another instance does it
+		}
+		if ctx.Err() == nil {
+			e.trouble.Note(ctx, e.log, err, "the lock of exclusive work cannot be asked for; it is tried again",
+				"the lock of exclusive work can be asked for again", slog.String("lock", e.name))
+		}
+		if err == nil {
+			e.elected(ctx, lease, work)
+		}
+		poll.Pause(ctx, electionPause)
+	}
+}
+
+func (e *election) elected(ctx context.Context, lease model.Lease, work func(ctx context.Context)) {
+	working, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(lease.Context(), cancel)() //nolint:contextcheck // the lock has a life of its own
+	work(working)
+	if err := lease.Unlock(); err != nil {
+		e.log.WarnContext(ctx, "a lock of exclusive work was not given back and ends by itself",
+			slog.String("lock", e.name), slog.Any("error", err))
+	}
+}
