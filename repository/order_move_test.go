@@ -209,6 +209,14 @@ func TestRefundRequested(t *testing.T) {
 		if len(page.Items) != 1 || page.Items[0].Attempts != 2 || page.Items[0].Error != "" || page.Items[0].ClosedAt == nil {
 			t.Errorf("done %+v", page.Items)
 		}
+		// One that the provider has refused for good can be tried again.
+		l.exec(t, "UPDATE refunds SET status = 'failed' WHERE id = ?", refund.ID)
+		revived, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		must(t, err)
+		if revived.ID != refund.ID || revived.Status != model.RefundPending || len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)) != 1 {
+			t.Errorf("tried again: %+v", revived)
+		}
+		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
 		testserver.Equal(t, "refunds given up", len(testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
 }

@@ -1,0 +1,186 @@
+package repository_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// contested is an order that everybody wants to move, and what they need for that.
+type contested struct {
+	order    model.Order
+	payments []model.Payment
+	code     model.SealedCode
+	moves    int // recorded before the contest
+}
+
+// TestMovesAtOnce: two instances pay, pay twice, cancel, expire, redeem and refund the
+// same orders at once. Each order has one legal history and each of its moves one author,
+// no unit is returned twice, and the money adds up.
+func TestMovesAtOnce(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
+		const orders, callers = 150, 200
+		other := lifeOf(openFixture(t, l.store, l.options))
+		other.asIn(t, mode)
+		v := l.onSale(t, orders)
+		fought := l.contest(t, v.ID, orders)
+		type try struct{ order, what int }
+		var tries []try
+		for i := range fought {
+			for what := range 7 {
+				tries = append(tries, try{i, what})
+			}
+		}
+		rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
+		var moved [orders]atomic.Int32
+		var next atomic.Int32
+		testserver.Volley(callers, func(n int) {
+			mine := []life{l, other}[n%2]
+			for at := next.Add(1) - 1; int(at) < len(tries); at = next.Add(1) - 1 {
+				try := tries[at]
+				changed, err := mine.try(t.Context(), t, fought[try.order], try.what)
+				if code := model.CodeOf(err); err != nil && code != model.CodeIllegalState && code != model.CodeNotFound {
+					t.Errorf("order %d, move %d: %v", try.order, try.what, err)
+				}
+				if changed {
+					moved[try.order].Add(1)
+				}
+			}
+		})
+		var live int64
+		for i, c := range fought {
+			live += l.settled(t, c, int(moved[i].Load()), mode)
+		}
+		l.balanced(t, v.ID, live)
+		logged := l.number(t, "SELECT COUNT(*) FROM admin_log WHERE action LIKE 'order.%'")
+		by := l.number(t, "SELECT COUNT(*) FROM order_history WHERE actor = 'boss'")
+		testserver.Equal(t, "what administrators did, as logged", logged, by)
+	})
+}
+
+// contest makes orders whose time has passed, each with two payments under way; a third of
+// them are paid.
+func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
+	t.Helper()
+	fought := make([]contested, orders)
+	for i := range fought {
+		c := contested{order: l.bought(t, voucherID, user(i)), code: newCode(t)}
+		c.payments = append(c.payments, l.started(t, c.order))
+		l.exec(t, "UPDATE payments SET status = 'failed' WHERE order_id = ?", c.order.ID) // so that another one can be started
+		c.payments = append(c.payments, l.started(t, c.order))
+		if i%3 == 0 {
+			notice := money(t, c.payments[0])
+			notice.Code = c.code
+			must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), notice)))
+			c.moves = 1
+		}
+		fought[i] = c
+	}
+	l.exec(t, "UPDATE orders SET expires_at = created_at")
+	return fought
+}
+
+// try makes one of the moves, and tells whether it has changed the order's status.
+func (l life) try(ctx context.Context, t *testing.T, c contested, what int) (changed bool, err error) {
+	switch what {
+	case 0, 1:
+		notice := money(t, c.payments[what])
+		if what == 0 {
+			notice.Code = c.code
+		}
+		receipt, err := l.payments.Settle(ctx, notice)
+		return receipt.Changed, err
+	case 2, 3:
+		_, changed, err := l.cancel(ctx, c.order.UserID, c.order.ID)
+		return changed, err
+	case 4:
+		expired, err := l.orders.Expire(ctx, []string{c.order.ID})
+		return len(expired) > 0, err
+	case 5:
+		_, err := l.orders.Redeem(ctx, c.code.Hash, "boss")
+		return err == nil, err
+	default:
+		_, _, err := l.refunds.Request(ctx, c.order.ID, newID(t), "boss")
+		return err == nil, err
+	}
+}
+
+// settled checks what became of one order, and returns how many units it holds.
+func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode) (live int64) {
+	t.Helper()
+	steps := l.steps(t, c.order.ID)
+	recorded := l.number(t, "SELECT COUNT(*) FROM order_history WHERE order_id = ?", c.order.ID)
+	if int(recorded) != c.moves+moved {
+		t.Errorf("order %s: %d moves have an author, %d are recorded: %v", c.order.ID, moved, int(recorded)-c.moves, steps)
+	}
+	o := testserver.Value(l.orders.Get(t.Context(), c.order.ID))(t)
+	var releases int64
+	for _, step := range steps {
+		if strings.HasPrefix(step, "canceled") || strings.HasPrefix(step, "expired") || step == "refunded by boss" {
+			releases++
+		}
+	}
+	if o.Live() {
+		live = 1
+	}
+	if releases+live != 1 {
+		t.Errorf("order %s: %d units returned, %d held: %v", o.ID, releases, live, steps)
+	}
+	if mode == model.ModeSync {
+		releases = 0
+	}
+	testserver.Equal(t, "outbox rows of order "+o.ID, l.number(t, "SELECT COUNT(*) FROM releases WHERE order_id = ?", o.ID), releases)
+
+	kept := l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = ? AND status = 'succeeded'", o.ID) -
+		l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = ?", o.ID)
+	var owed int64
+	if o.Status == model.OrderPaid || o.Status == model.OrderRedeemed {
+		owed = o.Price
+	}
+	if kept != owed {
+		t.Errorf("order %s, %s: %d of money is kept, want %d: %v", o.ID, o.Status, kept, owed, steps)
+	}
+	return live
+}
+
+// TestMovesWithoutAnAnswer: COMMIT or its answer is lost; the same call decides, and
+// nothing happens twice.
+func TestMovesWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
+		for what, move := range map[string]int{"paid": 0, "expired": 4, "redeemed": 5, "refunded": 6} {
+			t.Run(what+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				near := lifeOf(newAsync(t, stores()[0]))
+				v := near.onSale(t, 1)
+				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
+				c.payments = []model.Payment{near.started(t, c.order)}
+				if move >= 5 {
+					must(t, testserver.ErrorOf(near.try(t.Context(), t, c, 0)))
+				}
+				near.lapse(t, c.order)
+				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
+				changed, err := far.try(t.Context(), t, c, move)
+				must(t, err)
+				steps := near.steps(t, c.order.ID)
+				if !changed || !strings.HasPrefix(steps[len(steps)-1], what) {
+					t.Errorf("changed %v: %v", changed, steps)
+				}
+				live := int64(1)
+				if move == 4 || move == 6 {
+					live = 0
+				}
+				near.balanced(t, v.ID, live)
+				testserver.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
+				refunds := map[bool]int64{true: 1, false: 0}[move == 6]
+				testserver.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
+			})
+		}
+	}
+}
