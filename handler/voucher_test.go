@@ -138,6 +138,7 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	want := model.NewVoucher{
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
+		By: "a",
 	}
 	if asked != want {
 		t.Errorf("%+v", asked)
@@ -153,7 +154,7 @@ func TestPatch(t *testing.T) {
 		return voucher(id), nil
 	}
 	headers := s.as(t, "a", model.RoleAdmin)
-	if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", "{}", headers...); got.status != http.StatusOK || !reflect.DeepEqual(asked, model.VoucherPatch{}) {
+	if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", "{}", headers...); got.status != http.StatusOK || !reflect.DeepEqual(asked, model.VoucherPatch{By: "a"}) {
 		t.Errorf("%d %s %+v", got.status, got.body, asked)
 	}
 	got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"description":"","price":0,"state":"paused","end_at":"2030-01-02T00:00:00+01:00"}`, headers...)

@@ -25,6 +25,9 @@
 //     so that a dead process leaves a trace.
 //   - Outbox: the rows of units that the database has given back and a hot copy may
 //     not know of.
+//   - Move: a change of an order's status. Transitions lists the legal ones.
+//   - Overdue: of an order that is unpaid although its time has passed. It expires when
+//     that is found.
 //   - Dead letter: an order, or a whole message, that cannot be stored.
 //   - Drift: an order that the database, the hot copy and the queue disagree about.
 package model

@@ -25,11 +25,12 @@ func before16(t testing.TB, f *fixture) {
 	}
 }
 
-// fill makes orders of one voucher as an instance of before made them: two in three
-// unpaid, the others canceled.
-func fill(t testing.TB, f *fixture, orders int) model.Voucher {
+// filled is a database of before with orders of one voucher: two in three unpaid, the
+// others canceled.
+func filled(t testing.TB, f *fixture, orders int) model.Voucher {
 	t.Helper()
 	v := f.onSale(t, int64(orders))
+	before16(t, f)
 	f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, unpaid_at, closed_at) "+
 		"SELECT CONCAT('o', seq, '.', ?), ?, CONCAT('u', seq), IF(seq % 3 = 0, 'canceled', 'unpaid'), 1000, 'CNY', "+
 		"NOW(6) - INTERVAL 1 SECOND, NOW(6) + INTERVAL 15 MINUTE, NOW(6) - INTERVAL 1 SECOND, IF(seq % 3 = 0, NOW(6), NULL) "+
@@ -80,8 +81,7 @@ func TestMigrationOfOrders(t *testing.T) {
 	t.Parallel()
 	const orders = 3000
 	l := lifeOf(newFixture(t, stores()[0]))
-	before16(t, l.fixture)
-	v := fill(t, l.fixture, orders)
+	v := filled(t, l.fixture, orders)
 	sum := "SELECT SUM(CRC32(CONCAT_WS('|', id, voucher_id, user_id, status, reason, price, currency, created_at, expires_at, unpaid_at, closed_at, slot))) FROM orders"
 	before := l.number(t, sum)
 	if readings, _ := migrateAndRead(t, l.fixture, v); readings == 0 {
@@ -106,8 +106,7 @@ func BenchmarkMigrationOfOrders(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		f := newFixture(b, stores()[0])
-		before16(b, f)
-		v := fill(b, f, 1_000_000)
+		v := filled(b, f, 1_000_000)
 		b.StartTimer()
 		readings, longest := migrateAndRead(b, f, v)
 		b.ReportMetric(float64(readings), "readings")

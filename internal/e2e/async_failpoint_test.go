@@ -25,7 +25,7 @@ type fatality struct {
 	before  []model.Order // made before, by a process that was well
 
 	promised map[string]string // of every process, with their users
-	canceled string            // the order that is to be canceled
+	canceled string            // the order that is to be canceled, or to expire
 	next     int               // number of the next new user
 }
 
@@ -49,6 +49,7 @@ func drives() map[failpoint.Step]func(*testing.T, *fatality) {
 		failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)
 	give(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted)
 	give(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted)
+	give(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire)
 	give(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter)
 	give(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish)
 	give(rebuildIt,
@@ -107,14 +108,17 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 		f.dies(t, failpoint.AfterReserve, buyOne) // leaves a reservation that was never published
 	case failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted:
 		f.dies(t, failpoint.AfterCancel, cancelOne) // leaves an outbox row
+	case failpoint.BeforeExpire, failpoint.AfterExpire:
+		f.lapse(t)
 	}
 	f.dies(t, step, drive)
 
 	died := time.Now()
 	f.program.start(t)
 	f.program.awaitReady(t)
+	f.awaitExpiry(t)
 	orders := f.program.conserved(t, f.voucher.ID, f.promised)
-	if orders[f.canceled].Status == model.OrderCanceled {
+	if status := orders[f.canceled].Status; status == model.OrderCanceled || status == model.OrderExpired {
 		delete(f.promised, f.canceled)
 	}
 	unbroken(t, orders, f.promised)

@@ -202,6 +202,12 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
 		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
 		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, 409},
+		{"GET", "/api/v1/admin/log", "", "?actor=admin", admin, nil, 200},
+		{"GET", "/api/v1/admin/log", "", "?cursor=x", admin, nil, 422},
+		{"GET", "/api/v1/admin/refunds", "", "?status=failed", admin, nil, 200},
+		{"GET", "/api/v1/admin/refunds", "", "", buyer, nil, 403},
+		{"POST", "/api/v1/admin/orders/{id}/refund", "ORDER", "", admin, nil, 409},
+		{"POST", "/api/v1/admin/redemptions", "", "", admin, map[string]any{}, 422},
 		{"GET", "/api/v1/admin/settings/limits", "", "", admin, nil, 200},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "1000000/s"}, 200},
 		{"PATCH", "/api/v1/admin/settings/limits", "", "", admin, map[string]any{"addr": "many"}, 422},
@@ -222,9 +228,13 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		}
 		doc.check(t, call.method, call.template, got)
 	}
-	async := []string{ // answers that sync never gives
+	elsewhere := []string{
+		// Answers that sync never gives.
 		"POST /api/v1/vouchers/{id}/seckill 202 application/json",
 		"POST /api/v1/admin/vouchers/{id}/rebuild 202 application/json",
+		// Answers about an order that was paid, which nobody does here.
+		"POST /api/v1/admin/orders/{id}/refund 202 application/json",
+		"POST /api/v1/admin/redemptions 200 application/json",
 	}
 	for _, r := range doc.routes(func(route) bool { return true }) {
 		for status, response := range r.operation.Responses {
@@ -233,7 +243,7 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 			}
 			for contentType := range response.Content {
 				given := r.method + " " + r.path + " " + status + " " + contentType
-				if !doc.seen[given] && !slices.Contains(async, given) {
+				if !doc.seen[given] && !slices.Contains(elsewhere, given) {
 					t.Errorf("%s %s never answered %s as %s", r.method, r.path, status, contentType)
 				}
 			}

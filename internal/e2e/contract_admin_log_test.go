@@ -1,0 +1,63 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"seckill/model"
+)
+
+// TestAdminLog: what administrators change is in their log, with who, before and after.
+func TestAdminLog(t *testing.T) {
+	t.Parallel()
+	everywhere(t, nil, checkAdminLog)
+}
+
+func checkAdminLog(t *testing.T, a *app) {
+	t.Helper()
+	boss, clerk := a.token(t, "boss", model.RoleAdmin), a.token(t, "clerk", model.RoleAdmin)
+	body := `{"title":"Tea","price":1,"face_value":2,"stock":5,"begin_at":"2020-01-01T00:00:00Z","end_at":"2099-01-01T00:00:00Z","payment_window":"90s"}`
+	id, _ := object(t, a.call(t, http.MethodPost, "/admin/vouchers", boss, body), http.StatusCreated)["id"].(string)
+	a.call(t, http.MethodPatch, "/admin/vouchers/"+id, clerk, `{"price":7}`)
+	a.call(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"delta":3}`)
+	refused(t, a.call(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"stock":-1}`), http.StatusUnprocessableEntity, model.CodeValidation)
+
+	first := decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log?limit=2", boss, nil))
+	rest := decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log?limit=2&cursor="+first.NextCursor, boss, nil))
+	want := []struct{ actor, action, member, before, after string }{
+		{"boss", model.ActionStockChange, "stock", "5", "8"},
+		{"clerk", model.ActionVoucherChange, "price", "1", "7"},
+		{"boss", model.ActionVoucherCreate, "payment_window", "", `"1m30s"`},
+	}
+	all := append(first.Items, rest.Items...)
+	if len(first.Items) != 2 || len(all) != len(want) || rest.NextCursor != "" {
+		t.Fatalf("%+v", all)
+	}
+	for i, entry := range all {
+		if entry.Actor != want[i].actor || entry.Action != want[i].action || entry.Subject != id {
+			t.Errorf("%d: %+v", i, entry)
+		}
+		for side, document := range map[string]json.RawMessage{want[i].before: entry.Before, want[i].after: entry.After} {
+			var members map[string]json.RawMessage
+			if len(document) > 0 {
+				if err := json.Unmarshal(document, &members); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if string(members[want[i].member]) != side {
+				t.Errorf("%d: %s is %s in %s, want %s", i, want[i].member, members[want[i].member], document, side)
+			}
+		}
+	}
+	if one := decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log?actor=clerk", boss, nil)); len(one.Items) != 1 {
+		t.Errorf("%+v", one)
+	}
+	refused(t, a.call(t, http.MethodGet, "/admin/log", a.token(t, a.user(1), model.RoleUser), nil), http.StatusForbidden, model.CodeForbidden)
+	for _, window := range []string{`"500ms"`, `"9000h"`, `"soon"`, `"0s"`} {
+		p := refused(t, a.call(t, http.MethodPost, "/admin/vouchers", boss, body[:len(body)-len(`"90s"}`)]+window+"}"), http.StatusUnprocessableEntity, model.CodeValidation)
+		if len(p.Errors) != 1 || p.Errors[0].Location != "body.payment_window" {
+			t.Errorf("%s: %+v", window, p.Errors)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+// lapse makes the time of an order pass while no process is there.
+func (f *fatality) lapse(t *testing.T) {
+	t.Helper()
+	f.canceled = f.before[0].ID
+	execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'")
+}
+
+// awaitExpiry waits until the order whose time has passed is expired.
+func (f *fatality) awaitExpiry(t *testing.T) {
+	t.Helper()
+	if f.step != failpoint.BeforeExpire && f.step != failpoint.AfterExpire {
+		return
+	}
+	until(t, settlement, "order "+f.canceled+" is expired", func() bool {
+		got := f.program.call(t, http.MethodGet, "/admin/orders/"+f.canceled, f.program.admin(t), nil)
+		return got.status == http.StatusOK && decode[model.OrderDetail](t, got).Status == model.OrderExpired
+	})
+}
+
+// TestExpiry: an order that is not paid in its voucher's window gives its unit back
+// within a second, and somebody else has it, in both order modes.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	for name, deployment := range map[string]func(*testing.T) settings{
+		"servers": onServers, "embedded": embeddedSettings, "async": asyncOnServers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkExpiry(t, start(t, deployment(t)))
+		})
+	}
+}
+
+func checkExpiry(t *testing.T, a *app) {
+	t.Helper()
+	const window = 2 * time.Second
+	voucher := a.create(t, map[string]any{"stock": 1, "payment_window": window.String()})
+	alice, bob := a.token(t, a.user(1), model.RoleUser), a.token(t, a.user(2), model.RoleUser)
+	buy := func(token string) (order model.Order, sold bool) {
+		until(t, settlement, "the voucher is sold", func() bool {
+			got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
+			if sold = got.status == http.StatusCreated || got.status == http.StatusAccepted; sold {
+				order = decode[model.Order](t, got)
+			}
+			return sold
+		})
+		return order, sold
+	}
+	placed, _ := buy(alice)
+	order := decode[model.Order](t, a.call(t, http.MethodGet, "/orders/"+placed.ID+"?wait=10s", alice, nil))
+	if order.ExpiresAt == nil || order.ExpiresAt.Sub(order.CreatedAt) < window || order.ExpiresAt.Sub(order.CreatedAt) > window+time.Second {
+		t.Fatalf("%+v does not expire after %s", order, window)
+	}
+	resold, _ := buy(bob) // as soon as the unit is there
+	detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+order.ID, a.admin(t), nil))
+	last := detail.History[len(detail.History)-1]
+	if detail.Status != model.OrderExpired || last.To != model.OrderExpired || last.By != model.BySystem || last.From == nil || *last.From != model.OrderUnpaid {
+		t.Fatalf("%+v", detail)
+	}
+	if late := last.At.Sub(*order.ExpiresAt); late < 0 || late > time.Second {
+		t.Errorf("expired %s after its time", late)
+	}
+	if late := resold.CreatedAt.Sub(*order.ExpiresAt); late > 4*time.Second {
+		t.Errorf("its unit was sold %s after its time", late)
+	}
+	refused(t, a.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", alice, nil), http.StatusConflict, model.CodeIllegalState)
+	buy(alice) // who has let it lapse may buy again, when the other one lapses
+	if audit := a.audit(t, voucher.ID).Database; audit.LiveOrders != 1 || audit.Stock != audit.Remaining+audit.LiveOrders {
+		t.Errorf("%+v", audit)
+	}
+}

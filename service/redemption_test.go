@@ -1,0 +1,89 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/internal/vouchercode"
+	"seckill/model"
+)
+
+// codebook is a store of orders by their codes.
+type codebook map[string]*model.Order
+
+func (b codebook) Redeem(_ context.Context, hash []byte, _ string) (model.Order, error) {
+	order := b[string(hash)]
+	if order == nil {
+		return model.Order{}, model.NotFound("code")
+	}
+	move, err := model.Move(order.Status, model.OrderRedeemed, model.MoverAdmin)
+	if err != nil {
+		return model.Order{}, err
+	}
+	*order = move.Apply(*order, time.Now())
+	return *order, nil
+}
+
+// till is a service of redemptions with one paid order, and its code.
+func till(t *testing.T) (*Redemptions, string) {
+	t.Helper()
+	keys := testserver.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
+	codes := NewCodes(keys, slog.New(slog.DiscardHandler))
+	sealed := codes.New("o1.v1")
+	order := model.Order{ID: "o1.v1", UserID: "alice", Status: model.OrderPaid, SealedCode: sealed.Sealed}
+	s := testserver.Value(NewRedemptions(codebook{string(sealed.Hash): &order}, codes))(t)
+	return s, codes.Show(t.Context(), order).Code
+}
+
+func TestRedeem(t *testing.T) {
+	t.Parallel()
+	s, code := till(t)
+	order, err := s.Redeem(t.Context(), "boss", " "+code+" ")
+	if err != nil || order.Status != model.OrderRedeemed || order.Code != code {
+		t.Errorf("%+v, %v", order, err)
+	}
+	_, err = s.Redeem(t.Context(), "boss", code)
+	testserver.Equal(t, "a code that was used", model.CodeOf(err), model.CodeIllegalState)
+	_, err = s.Redeem(t.Context(), "boss", vouchercode.New().Reveal())
+	testserver.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
+	_, err = s.Redeem(t.Context(), "boss", "7K3M")
+	testserver.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
+	none := testserver.Value(NewRedemptions(codebook{}, nil))(t)
+	_, err = none.Redeem(t.Context(), "boss", code)
+	testserver.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
+}
+
+// Wrong codes slow an administrator down, also for the right one, and nobody else. Codes
+// that were used are no guesses.
+func TestWrongCodesAreSlowedDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, code := till(t)
+		refused := 0
+		for range 60 {
+			_, err := s.Redeem(t.Context(), "mallory", vouchercode.New().Reveal())
+			if model.CodeOf(err) == model.CodeRateLimited {
+				refused++
+			}
+		}
+		if refused < 30 {
+			t.Errorf("%d of 60 wrong codes were refused", refused)
+		}
+		_, err := s.Redeem(t.Context(), "mallory", code)
+		testserver.Equal(t, "the right code, after that", model.CodeOf(err), model.CodeRateLimited)
+		if _, err := s.Redeem(t.Context(), "boss", code); err != nil {
+			t.Errorf("another administrator: %v", err)
+		}
+		for range 60 {
+			_, err := s.Redeem(t.Context(), "boss", code)
+			testserver.Equal(t, "a used code, again and again", model.CodeOf(err), model.CodeIllegalState)
+		}
+		<-time.After(longestWait)
+		_, err = s.Redeem(t.Context(), "mallory", code)
+		testserver.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
+	})
+}

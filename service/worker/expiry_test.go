@@ -1,0 +1,237 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// ledger is a database of orders to be expired, and a payment provider.
+type ledger struct {
+	mu       sync.Mutex
+	unpaid   map[string]model.OverdueOrder
+	paying   map[string]bool
+	expired  map[string]time.Time
+	batches  int
+	returned map[string]int
+	took     time.Duration   // of one transaction
+	stuck    map[string]bool // vouchers whose transactions fail, after stuckFor
+	asked    int
+	provider func(orderID string) error
+}
+
+const stuckFor = 4 * time.Second
+
+func newLedger() *ledger {
+	return &ledger{
+		unpaid: map[string]model.OverdueOrder{}, paying: map[string]bool{}, expired: map[string]time.Time{},
+		returned: map[string]int{}, stuck: map[string]bool{}, took: time.Millisecond,
+	}
+}
+
+// add makes orders that expire after so long.
+func (l *ledger) add(voucherID string, orders int, after time.Duration) {
+	for i := range orders {
+		id := fmt.Sprintf("%06d.%s", i, voucherID)
+		l.unpaid[id] = model.OverdueOrder{ID: id, VoucherID: voucherID, ExpiresAt: time.Now().Add(after)}
+	}
+}
+
+func (l *ledger) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var due []model.OverdueOrder
+	for _, order := range l.unpaid {
+		order.Overdue = time.Since(order.ExpiresAt)
+		behind := order.ExpiresAt.After(last.ExpiresAt) || order.ExpiresAt.Equal(last.ExpiresAt) && order.ID > last.ID
+		if order.Overdue >= 0 && behind && l.paying[order.ID] == paying {
+			due = append(due, order)
+		}
+	}
+	slices.SortFunc(due, func(a, b model.OverdueOrder) int {
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+	})
+	return due[:min(limit, len(due))], nil
+}
+
+func (l *ledger) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+	voucherID, _ := model.VoucherOf(ids[0])
+	if l.stuck[voucherID] {
+		<-time.After(stuckFor)
+		return nil, errors.New("the voucher's row is locked")
+	}
+	<-time.After(l.took)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batches++
+	var expired []model.Order
+	for _, id := range ids {
+		if order, ok := l.unpaid[id]; ok {
+			delete(l.unpaid, id)
+			l.expired[id] = time.Now()
+			expired = append(expired, model.Order{ID: id, VoucherID: order.VoucherID})
+		}
+	}
+	return expired, ctx.Err()
+}
+
+func (l *ledger) Started(_ context.Context, orderIDs []string) ([]model.Payment, error) {
+	payments := make([]model.Payment, len(orderIDs))
+	for i, id := range orderIDs {
+		payments[i] = model.Payment{ID: "p" + id, OrderID: id}
+	}
+	return payments, nil
+}
+
+func (l *ledger) Ask(_ context.Context, payment model.Payment) error {
+	l.mu.Lock()
+	l.asked++
+	l.mu.Unlock()
+	return l.provider(payment.OrderID)
+}
+
+// pay takes an order out of the reach of expiry.
+func (l *ledger) pay(orderID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.unpaid, orderID)
+}
+
+// expiring runs expiry over a ledger, on a clock of its own.
+func expiring(t *testing.T, test func(t *testing.T, l *ledger, run func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		e := &Expiry{
+			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+			Returned: func(_ context.Context, voucherID string) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.returned[voucherID]++
+			},
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		test(t, l, func() { running.Go(func() { e.Run(ctx, servicetest.NewLocks(), "test") }) })
+		stop()
+		running.Wait()
+	})
+}
+
+func TestExpiredWithinASecond(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *ledger, run func()) {
+		l.add("v1", 3, 5*time.Second)
+		l.add("v2", 250, 5*time.Second)
+		l.add("v3", 1, time.Hour)
+		due := time.Now().Add(5 * time.Second)
+		run()
+		<-time.After(4900 * time.Millisecond)
+		synctest.Wait()
+		testserver.Equal(t, "expired before their time", len(l.expired), 0)
+		<-time.After(1100 * time.Millisecond)
+		synctest.Wait()
+		for id, at := range l.expired {
+			if at.Before(due) || at.After(due.Add(time.Second)) {
+				t.Errorf("order %s was due %s and expired %s", id, due, at)
+			}
+		}
+		testserver.Equal(t, "expired", len(l.expired), 253)
+		testserver.Equal(t, "transactions", l.batches, 1+3)
+		if l.returned["v1"] == 0 || l.returned["v2"] == 0 || l.returned["v3"] != 0 {
+			t.Errorf("told of %v", l.returned)
+		}
+	})
+}
+
+// A voucher whose row is locked holds up no other one, not even when its orders fill the
+// first pages.
+func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *ledger, run func()) {
+		l.stuck["v0"] = true
+		l.add("v0", 3*expiryPage, time.Second)
+		l.add("v1", 10, 2*time.Second)
+		due := time.Now().Add(2 * time.Second)
+		run()
+		<-time.After(stuckFor + 3*time.Second)
+		synctest.Wait()
+		testserver.Equal(t, "expired", len(l.expired), 10)
+		for id, at := range l.expired {
+			if at.After(due.Add(stuckFor)) {
+				t.Errorf("order %s waited %s", id, at.Sub(due))
+			}
+		}
+		l.mu.Lock()
+		l.stuck = map[string]bool{}
+		l.mu.Unlock()
+		<-time.After(20 * time.Second)
+		synctest.Wait()
+		testserver.Equal(t, "expired in the end", len(l.expired), 10+3*expiryPage)
+	})
+}
+
+// The provider is asked before an order with a started payment expires.
+func TestTheProviderIsAskedFirst(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *ledger, run func()) {
+		l.add("v1", 4, time.Second)
+		paid, open, unknown := "000001.v1", "000002.v1", "000003.v1"
+		l.paying = map[string]bool{paid: true, open: true, unknown: true}
+		l.provider = func(orderID string) error {
+			switch orderID {
+			case paid:
+				l.pay(orderID)
+			case unknown:
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		began := time.Now()
+		run()
+		<-time.After(3 * time.Second)
+		synctest.Wait()
+		if len(l.expired) != 2 || l.expired[open].IsZero() || l.expired["000000.v1"].IsZero() || l.asked < 3 {
+			t.Errorf("expired %v after %d questions", l.expired, l.asked)
+		}
+		<-time.After(2 * askPatience)
+		synctest.Wait()
+		if at := l.expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
+			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
+		}
+		if !l.expired[paid].IsZero() {
+			t.Error("a paid order expired")
+		}
+	})
+}
+
+// Without a provider nothing is known of a payment, which is not the same as no money.
+func TestExpiryWithoutAProvider(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *ledger, run func()) {
+		l.add("v1", 1, 0)
+		l.paying["000000.v1"] = true
+		l.provider = func(string) error { return errNoProvider }
+		run()
+		<-time.After(askPatience - time.Second)
+		synctest.Wait()
+		testserver.Equal(t, "expired early", len(l.expired), 0)
+		<-time.After(10 * time.Second)
+		synctest.Wait()
+		testserver.Equal(t, "expired", len(l.expired), 1)
+	})
+}
