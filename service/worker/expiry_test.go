@@ -20,8 +20,8 @@ import (
 	"seckill/service/servicetest"
 )
 
-// ledger is a database of orders to be expired, and a payment provider.
-type ledger struct {
+// calendar is a database of orders to be expired, and a payment provider.
+type calendar struct {
 	mu       sync.Mutex
 	unpaid   map[string]model.OverdueOrder
 	paying   map[string]bool
@@ -36,22 +36,22 @@ type ledger struct {
 
 const stuckFor = 4 * time.Second
 
-func newLedger() *ledger {
-	return &ledger{
+func newCalendar() *calendar {
+	return &calendar{
 		unpaid: map[string]model.OverdueOrder{}, paying: map[string]bool{}, expired: map[string]time.Time{},
 		returned: map[string]int{}, stuck: map[string]bool{}, took: time.Millisecond,
 	}
 }
 
 // add makes orders that expire after so long.
-func (l *ledger) add(voucherID string, orders int, after time.Duration) {
+func (l *calendar) add(voucherID string, orders int, after time.Duration) {
 	for i := range orders {
 		id := fmt.Sprintf("%06d.%s", i, voucherID)
 		l.unpaid[id] = model.OverdueOrder{ID: id, VoucherID: voucherID, ExpiresAt: time.Now().Add(after)}
 	}
 }
 
-func (l *ledger) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
+func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrder, limit int) ([]model.OverdueOrder, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var due []model.OverdueOrder
@@ -68,7 +68,7 @@ func (l *ledger) Overdue(_ context.Context, paying bool, last model.OverdueOrder
 	return due[:min(limit, len(due))], nil
 }
 
-func (l *ledger) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
 	voucherID, _ := model.VoucherOf(ids[0])
 	if l.stuck[voucherID] {
 		<-time.After(stuckFor)
@@ -89,7 +89,7 @@ func (l *ledger) Expire(ctx context.Context, ids []string) ([]model.Order, error
 	return expired, ctx.Err()
 }
 
-func (l *ledger) Started(_ context.Context, orderIDs []string) ([]model.Payment, error) {
+func (l *calendar) Started(_ context.Context, orderIDs []string) ([]model.Payment, error) {
 	payments := make([]model.Payment, len(orderIDs))
 	for i, id := range orderIDs {
 		payments[i] = model.Payment{ID: "p" + id, OrderID: id}
@@ -97,7 +97,7 @@ func (l *ledger) Started(_ context.Context, orderIDs []string) ([]model.Payment,
 	return payments, nil
 }
 
-func (l *ledger) Ask(_ context.Context, payment model.Payment) error {
+func (l *calendar) Ask(_ context.Context, payment model.Payment) error {
 	l.mu.Lock()
 	l.asked++
 	l.mu.Unlock()
@@ -105,17 +105,17 @@ func (l *ledger) Ask(_ context.Context, payment model.Payment) error {
 }
 
 // pay takes an order out of the reach of expiry.
-func (l *ledger) pay(orderID string) {
+func (l *calendar) pay(orderID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.unpaid, orderID)
 }
 
-// expiring runs expiry over a ledger, on a clock of its own.
-func expiring(t *testing.T, test func(t *testing.T, l *ledger, run func())) {
+// expiring runs expiry over a calendar, on a clock of its own.
+func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLedger()
+		l := newCalendar()
 		e := &Expiry{
 			Store: l, Provider: l, Metrics: telemetry.NewExpiry(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
 			Returned: func(_ context.Context, voucherID string) {
@@ -134,7 +134,7 @@ func expiring(t *testing.T, test func(t *testing.T, l *ledger, run func())) {
 
 func TestExpiredWithinASecond(t *testing.T) {
 	t.Parallel()
-	expiring(t, func(t *testing.T, l *ledger, run func()) {
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.add("v1", 3, 5*time.Second)
 		l.add("v2", 250, 5*time.Second)
 		l.add("v3", 1, time.Hour)
@@ -162,7 +162,7 @@ func TestExpiredWithinASecond(t *testing.T) {
 // first pages.
 func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
-	expiring(t, func(t *testing.T, l *ledger, run func()) {
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.stuck["v0"] = true
 		l.add("v0", 3*expiryPage, time.Second)
 		l.add("v1", 10, 2*time.Second)
@@ -188,7 +188,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 // The provider is asked before an order with a started payment expires.
 func TestTheProviderIsAskedFirst(t *testing.T) {
 	t.Parallel()
-	expiring(t, func(t *testing.T, l *ledger, run func()) {
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.add("v1", 4, time.Second)
 		paid, open, unknown := "000001.v1", "000002.v1", "000003.v1"
 		l.paying = map[string]bool{paid: true, open: true, unknown: true}
@@ -222,7 +222,7 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 // Without a provider nothing is known of a payment, which is not the same as no money.
 func TestExpiryWithoutAProvider(t *testing.T) {
 	t.Parallel()
-	expiring(t, func(t *testing.T, l *ledger, run func()) {
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.add("v1", 1, 0)
 		l.paying["000000.v1"] = true
 		l.provider = func(string) error { return errNoProvider }
