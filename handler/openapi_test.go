@@ -196,7 +196,8 @@ func TestEnumsAreTheModels(t *testing.T) {
 		}
 		return list
 	}
-	states, statuses, phases := model.VoucherStates(), model.OrderStatuses(), model.Phases()
+	states, statuses, phases, refunds := model.VoucherStates(), model.OrderStatuses(), model.Phases(), model.RefundStatuses()
+	ofRefunds := words(len(refunds), func(i int) string { return string(refunds[i]) })
 	want := map[string][]string{
 		"status": words(len(statuses), func(i int) string { return string(statuses[i]) }),
 		"phase":  words(len(phases), func(i int) string { return string(phases[i]) }),
@@ -205,8 +206,12 @@ func TestEnumsAreTheModels(t *testing.T) {
 	for path, methods := range doc.Paths {
 		for method, op := range methods {
 			for _, parameter := range op.Parameters {
-				if !slices.Equal(parameter.Schema.Enum, want[parameter.Name]) {
-					t.Errorf("%s %s: %s is one of %v, want %v", method, path, parameter.Name, parameter.Schema.Enum, want[parameter.Name])
+				legal := want[parameter.Name]
+				if parameter.Name == "status" && strings.HasSuffix(path, "/refunds") {
+					legal = ofRefunds
+				}
+				if !slices.Equal(parameter.Schema.Enum, legal) {
+					t.Errorf("%s %s: %s is one of %v, want %v", method, path, parameter.Name, parameter.Schema.Enum, legal)
 				}
 			}
 		}
