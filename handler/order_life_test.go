@@ -53,7 +53,7 @@ func TestRedemptions(t *testing.T) {
 			case "often":
 				return model.Order{}, &model.Error{Code: model.CodeRateLimited, Detail: "x", RetryAfter: 3 * time.Second}
 			}
-			return model.Order{ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code, SealedCode: []byte("sealed")}, nil
+			return model.Order{ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code, SealedCode: "sealed"}, nil
 		})
 	})
 	const path = "/api/v1/admin/redemptions"

@@ -240,6 +240,9 @@ type dialect struct {
 	// share ends a SELECT whose rows must not change until the transaction ends.
 	// SQLite's transactions are alone anyway.
 	share string
+	// byPrimaryKey follows the name of a table that is read through its primary key alone.
+	// SQLite locks no rows, so that it does not matter there.
+	byPrimaryKey string
 	// purge deletes the oldest idempotency keys before an instant, at most so
 	// many.
 	purge string
@@ -252,7 +255,9 @@ func mysqlDialect() dialect {
 		hourAgo:  "(NOW(6) - INTERVAL 1 HOUR)",
 		inAnHour: "(NOW(6) + INTERVAL 1 HOUR)",
 		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
-		purge:    "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+
+		byPrimaryKey: " FORCE INDEX (PRIMARY)",
+		purge:        "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
 	}
 }
 

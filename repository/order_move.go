@@ -59,7 +59,7 @@ func moveOrders(tx *gorm.DB, d dialect, changes []statusChange) ([]model.Order, 
 		return nil, err
 	}
 	slices.SortStableFunc(changes, func(a, b statusChange) int { return byVoucherAndUser(a.order, b.order) })
-	if err := updateStatus(tx, changes, now); err != nil {
+	if err := updateStatus(tx, d, changes, now); err != nil {
 		return nil, err
 	}
 	for _, id := range slices.Sorted(maps.Keys(back)) {
@@ -90,26 +90,28 @@ func lockForReturn(tx *gorm.DB, d dialect, back map[string]int) (model.OrderMode
 
 // updateStatus moves orders, those that make the same move in one statement. The
 // orders before the units: the slower of two transactions finds nothing to move.
-func updateStatus(tx *gorm.DB, changes []statusChange, now time.Time) error {
+func updateStatus(tx *gorm.DB, d dialect, changes []statusChange, now time.Time) error {
 	same := map[model.Transition][]string{}
 	for _, c := range changes {
 		if c.set == nil {
 			same[c.move] = append(same[c.move], c.order.ID)
-		} else if err := updateMoved(tx, c.move, []string{c.order.ID}, now, c.set); err != nil {
+		} else if err := updateMoved(tx, d, c.move, []string{c.order.ID}, now, c.set); err != nil {
 			return err
 		}
 	}
 	for _, move := range slices.SortedFunc(maps.Keys(same), func(a, b model.Transition) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	}) {
-		if err := updateMoved(tx, move, same[move], now, nil); err != nil {
+		if err := updateMoved(tx, d, move, same[move], now, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func updateMoved(tx *gorm.DB, move model.Transition, ids []string, now time.Time, set map[string]any) error {
+// updateMoved finds the rows by their ids, whatever the optimizer thinks of an index that
+// begins with the status: by that it would also lock rows of other orders.
+func updateMoved(tx *gorm.DB, d dialect, move model.Transition, ids []string, now time.Time, set map[string]any) error {
 	columns := maps.Clone(set)
 	if columns == nil {
 		columns = map[string]any{}
@@ -118,7 +120,7 @@ func updateMoved(tx *gorm.DB, move model.Transition, ids []string, now time.Time
 	if move.Stamp != "" {
 		columns[string(move.Stamp)] = now
 	}
-	done := tx.Table("orders").Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
+	done := tx.Table("orders"+d.byPrimaryKey).Where("id IN ? AND status = ?", ids, move.From).Updates(columns)
 	if err := matched(done, len(ids)); err != nil {
 		return fmt.Errorf("move %d orders from %s to %s: %w", len(ids), move.From, move.To, err)
 	}

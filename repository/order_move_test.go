@@ -141,11 +141,11 @@ func TestPaidAndRedeemed(t *testing.T) {
 
 		notice := money(t, payment)
 		got := testserver.Value(l.payments.Settle(t.Context(), notice))(t)
-		if !got.Changed || got.Refund != nil || got.Order.Status != model.OrderPaid || got.Order.PaidAt == nil || string(got.Order.SealedCode) != string(notice.Code.Sealed) {
+		if !got.Changed || got.Refund != nil || got.Order.Status != model.OrderPaid || got.Order.PaidAt == nil || got.Order.SealedCode != string(notice.Code.Sealed) {
 			t.Errorf("receipt %+v", got)
 		}
 		row := testserver.Value(l.orders.Get(t.Context(), o.ID))(t)
-		if !row.PaidAt.Equal(*got.Order.PaidAt) || string(row.SealedCode) != string(notice.Code.Sealed) {
+		if !row.PaidAt.Equal(*got.Order.PaidAt) || row.SealedCode != string(notice.Code.Sealed) {
 			t.Errorf("row %+v", row)
 		}
 		wantCode(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)

@@ -295,7 +295,7 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 		err := s.move(tx, statusChange{
 			order: order, move: move, actor: model.ByProvider, set: map[string]any{"sealed_code": s.notice.Code.Sealed},
 		})
-		s.receipt.Order.SealedCode = s.notice.Code.Sealed
+		s.receipt.Order.SealedCode = string(s.notice.Code.Sealed)
 		return err
 	}
 	reason := model.RefundDuplicate

@@ -36,10 +36,10 @@ func (c *Codes) Hash(typed string) ([]byte, error) {
 // an administrator asks. A code that does not open is logged, and the order shown without it.
 func (c *Codes) Show(ctx context.Context, order model.Order) model.Order {
 	usable := order.Status == model.OrderPaid || order.Status == model.OrderRedeemed
-	if c == nil || !usable || len(order.SealedCode) == 0 {
+	if c == nil || !usable || order.SealedCode == "" {
 		return order
 	}
-	code, err := c.keys.Open(order.SealedCode, order.ID)
+	code, err := c.keys.Open([]byte(order.SealedCode), order.ID)
 	if err != nil {
 		c.log.ErrorContext(ctx, "the code of an order cannot be shown", slog.String("order_id", order.ID), slog.Any("error", err))
 		return order

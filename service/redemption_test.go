@@ -34,7 +34,7 @@ func till(t *testing.T) (*Redemptions, string) {
 	keys := testserver.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
 	codes := NewCodes(keys, slog.New(slog.DiscardHandler))
 	sealed := codes.New("o1.v1")
-	order := model.Order{ID: "o1.v1", UserID: "alice", Status: model.OrderPaid, SealedCode: sealed.Sealed}
+	order := model.Order{ID: "o1.v1", UserID: "alice", Status: model.OrderPaid, SealedCode: string(sealed.Sealed)}
 	s := testserver.Value(NewRedemptions(codebook{string(sealed.Hash): &order}, codes))(t)
 	return s, codes.Show(t.Context(), order).Code
 }
