@@ -243,9 +243,9 @@ type dialect struct {
 	// byPrimaryKey follows the name of a table that is read through its primary key alone.
 	// SQLite locks no rows, so that it does not matter there.
 	byPrimaryKey string
-	// purge deletes the oldest idempotency keys before an instant, at most so
-	// many.
-	purge string
+	// purge makes a statement that deletes the oldest rows of a table, by a column that
+	// tells their time: those before an instant, at most so many.
+	purge func(table, column string) string
 }
 
 func mysqlDialect() dialect {
@@ -257,7 +257,9 @@ func mysqlDialect() dialect {
 		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
 
 		byPrimaryKey: " FORCE INDEX (PRIMARY)",
-		purge:        "DELETE FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?",
+		purge: func(table, column string) string {
+			return fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?", table, column)
+		},
 	}
 }
 
@@ -271,8 +273,9 @@ func sqliteDialect() dialect {
 		now:      now,
 		hourAgo:  "(" + now + " - 3600000000)",
 		inAnHour: "(" + now + " + 3600000000)",
-		purge: "DELETE FROM idempotency_keys WHERE rowid IN " +
-			"(SELECT rowid FROM idempotency_keys WHERE created_at < ? ORDER BY created_at LIMIT ?)",
+		purge: func(table, column string) string {
+			return fmt.Sprintf("DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?)", table, column)
+		},
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/repository"
 )
 
 // contested is an order that everybody wants to move, and what they need for that.
@@ -30,29 +32,7 @@ func TestMovesAtOnce(t *testing.T) {
 		other.asIn(t, mode)
 		v := l.onSale(t, orders)
 		fought := l.contest(t, v.ID, orders)
-		type try struct{ order, what int }
-		var tries []try
-		for i := range fought {
-			for what := range 7 {
-				tries = append(tries, try{i, what})
-			}
-		}
-		rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
-		var moved [orders]atomic.Int32
-		var next atomic.Int32
-		testserver.Volley(callers, func(n int) {
-			mine := []life{l, other}[n%2]
-			for at := next.Add(1) - 1; int(at) < len(tries); at = next.Add(1) - 1 {
-				try := tries[at]
-				changed, err := mine.try(t.Context(), t, fought[try.order], try.what)
-				if code := model.CodeOf(err); err != nil && code != model.CodeIllegalState && code != model.CodeNotFound {
-					t.Errorf("order %d, move %d: %v", try.order, try.what, err)
-				}
-				if changed {
-					moved[try.order].Add(1)
-				}
-			}
-		})
+		moved := fight(t, []life{l, other}, fought, callers)
 		var live int64
 		for i, c := range fought {
 			live += l.settled(t, c, int(moved[i].Load()), mode)
@@ -62,6 +42,75 @@ func TestMovesAtOnce(t *testing.T) {
 		by := l.number(t, "SELECT COUNT(*) FROM order_history WHERE actor = 'boss'")
 		testserver.Equal(t, "what administrators did, as logged", logged, by)
 	})
+}
+
+// fight has callers try every move of every order, in any order and at once. It returns
+// how often each order was moved.
+func fight(t *testing.T, instances []life, fought []contested, callers int) []atomic.Int32 {
+	t.Helper()
+	type try struct{ order, what int }
+	var tries []try
+	for i := range fought {
+		for what := range 7 {
+			tries = append(tries, try{i, what})
+		}
+	}
+	rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
+	moved := make([]atomic.Int32, len(fought))
+	var next atomic.Int32
+	testserver.Volley(callers, func(n int) {
+		for at := next.Add(1) - 1; int(at) < len(tries); at = next.Add(1) - 1 {
+			try := tries[at]
+			changed, err := instances[n%len(instances)].try(t.Context(), t, fought[try.order], try.what)
+			if code := model.CodeOf(err); err != nil && code != model.CodeIllegalState && code != model.CodeNotFound {
+				t.Errorf("order %d, move %d: %v", try.order, try.what, err)
+			}
+			if changed {
+				moved[try.order].Add(1)
+			}
+		}
+	})
+	return moved
+}
+
+// TestNoDeadlocksBetweenMoves: single moves, and batches that cancel and expire orders of
+// two vouchers, with one order of locks. The server counts its deadlocks.
+func TestNoDeadlocksBetweenMoves(t *testing.T) {
+	t.Parallel()
+	f, _, admin := ownServer(t, repository.StockConditional)
+	f.switchTo(t, model.ModeAsync)
+	f.asIn(t, model.ModeAsync)
+	l := lifeOf(f)
+	const orders = 60
+	one, two := l.onSale(t, orders), l.onSale(t, orders)
+	fought := append(l.contest(t, one.ID, orders), l.contest(t, two.ID, orders)...)
+	batch := func(size int) (ids []string, asked []model.Cancellation) {
+		for _, i := range rand.Perm(len(fought))[:size] {
+			o := fought[i].order
+			ids, asked = append(ids, o.ID), append(asked, model.Cancellation{OrderID: o.ID, UserID: o.UserID})
+		}
+		return ids, asked
+	}
+	var batches sync.WaitGroup
+	for range 4 {
+		batches.Go(func() {
+			for range 10 {
+				ids, asked := batch(15)
+				if _, err := l.orders.Expire(t.Context(), ids); err != nil {
+					t.Errorf("expire: %v", err)
+				}
+				if _, err := l.orders.Cancel(t.Context(), asked); err != nil {
+					t.Errorf("cancel: %v", err)
+				}
+			}
+		})
+	}
+	fight(t, []life{l}, fought, 40)
+	batches.Wait()
+	var name string
+	var deadlocks int
+	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks))
+	testserver.Equal(t, "deadlocks", deadlocks, 0)
 }
 
 // contest makes orders whose time has passed, each with two payments under way; a third of

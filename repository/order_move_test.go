@@ -304,6 +304,13 @@ func TestWebhookMessages(t *testing.T) {
 			}
 		}
 		l.balanced(t, v.ID, 2)
+
+		// Old messages are forgotten, and their payments are not paid again.
+		l.exec(t, "UPDATE webhook_messages SET received_at = ? WHERE id = ?", time.Now().Add(-2*time.Hour).UTC(), []byte("msg_2"))
+		testserver.Equal(t, "messages purged", testserver.Value(l.db.PurgeMessages(t.Context(), time.Hour))(t), int64(1))
+		if again := testserver.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
+			t.Errorf("%+v", again)
+		}
 	})
 }
 

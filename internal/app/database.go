@@ -21,6 +21,9 @@ const (
 	// idempotencyAge is how long the answer to an Idempotency-Key is kept: an
 	// administrator's script that is repeated after a weekend still gets it.
 	idempotencyAge = 7 * 24 * time.Hour
+	// messageAge is how long a webhook's message is known again: longer than any provider
+	// repeats one.
+	messageAge = 30 * 24 * time.Hour
 	// janitorEvery is often enough for answers that are kept for days.
 	janitorEvery = time.Hour
 	// janitorPatience: a statement that was canceled ends at once.
@@ -115,6 +118,9 @@ func (i *Instance) sweep(db *Database) {
 				i.log.WarnContext(ctx, "old idempotency keys were not purged", slog.Any("error", err))
 			} else if gone > 0 {
 				i.log.InfoContext(ctx, "old idempotency keys were purged", slog.Int64("keys", gone))
+			}
+			if _, err := db.PurgeMessages(ctx, messageAge); err != nil && ctx.Err() == nil {
+				i.log.WarnContext(ctx, "old webhook messages were not purged", slog.Any("error", err))
 			}
 		}
 		purge()
