@@ -25,6 +25,7 @@ type Config struct {
 	OrderMode     OrderMode
 	Role          Role
 	NATSURL       string // comma-separated; empty: embedded; used in async
+	Events        string // stream of events for other systems; empty: none
 	NATSReplicas  int
 	BacklogMaxAge time.Duration
 

@@ -36,6 +36,14 @@ func anyText(text string) (string, error) {
 	return text, nil
 }
 
+// streamName refuses what JetStream does not take for the name of a stream.
+func streamName(text string) (string, error) {
+	if strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" {
+		return "", errors.New("must be of A-Z, a-z, 0-9, _ and -")
+	}
+	return text, nil
+}
+
 func oneOf[T ~string](words ...T) func(string) (T, error) {
 	last := len(words) - 1
 	var most []string

@@ -53,6 +53,9 @@ func (r *reader) refuseContradictions(c Config) {
 	if c.Async() && c.origins["SECKILL_NATS_URL"].source == SourceDefault && c.NATSReplicas > 1 {
 		r.problem("SECKILL_NATS_REPLICAS", "asks for several servers, and the embedded queue is one: set SECKILL_NATS_URL")
 	}
+	if c.Events != "" && c.origins["SECKILL_NATS_URL"].source == SourceDefault {
+		r.problem("SECKILL_EVENTS", "names a stream of a NATS server: set SECKILL_NATS_URL")
+	}
 	r.refuseQuorum(c)
 	r.refuseLonelyRole(c)
 	if overlap(c.HTTPAddr, c.OpsAddr) {

@@ -58,6 +58,10 @@ func table(c *Config) []setting {
 			meaning: "copies the queue keeps of every message, 1 to 5; used in `async`",
 			read:    into(&c.NATSReplicas, wholeNumber(1, 5)),
 		}, {
+			variable: "SECKILL_EVENTS", otherwise: "none", unit: "name of a stream",
+			meaning: "every change of an order or a voucher is published as a CloudEvent to this JetStream stream of SECKILL_NATS_URL",
+			read:    into(&c.Events, streamName),
+		}, {
 			variable: "SECKILL_MIGRATE", fallback: "on", unit: "`on` or `off`",
 			meaning: "apply schema migrations at start",
 			read:    into(&c.Migrate, boolean),

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"gorm.io/gorm"
@@ -43,8 +44,9 @@ type adminChange struct {
 	before, after any
 }
 
-// logChange writes an entry of the administrators' log.
-func logChange(tx *gorm.DB, c adminChange) error {
+// logChange writes an entry of the administrators' log and, of a voucher, the event. (The
+// event of an order is that of its move.)
+func (d *Database) logChange(tx *gorm.DB, c adminChange) error {
 	row := logRow{ChangedAt: c.at, Actor: cmp.Or(c.actor, model.BySystem), Action: c.action, Subject: c.subject}
 	for _, side := range []struct {
 		value any
@@ -62,7 +64,10 @@ func logChange(tx *gorm.DB, c adminChange) error {
 	if err := tx.Create(&row).Error; err != nil {
 		return fmt.Errorf("log %s of %s: %w", c.action, c.subject, err)
 	}
-	return nil
+	if !strings.HasPrefix(c.action, "voucher.") || row.Became == nil {
+		return nil
+	}
+	return d.announce(tx, []model.Event{{Type: c.action, Subject: c.subject, HappenedAt: c.at, Data: *row.Became}})
 }
 
 // loggedVoucher is what administrators decide about a voucher.

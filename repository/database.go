@@ -63,6 +63,9 @@ type Options struct {
 	SQLiteFile string
 	// Log hears what the driver has to say; nil discards it.
 	Log *slog.Logger
+	// Events has every change written into the outbox of events, too. Something must
+	// publish them, or the outbox grows.
+	Events bool
 }
 
 // Database is an open database and its pools of connections.
@@ -71,6 +74,7 @@ type Database struct {
 	sql     *sql.DB
 	gorm    *gorm.DB
 	log     *slog.Logger
+	events  bool
 
 	// browsing is the pool of lists, counts and exports: a flood of them takes no
 	// connection from those who sell. It holds as many tokens as it has connections;
@@ -97,7 +101,7 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Database{log: o.Log}
+	d := &Database{log: o.Log, events: o.Events}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite

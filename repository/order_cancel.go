@@ -82,7 +82,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 
 // write cancels orders that were unpaid when they were read.
 func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
-	orders, err := moveOrders(tx, c.orders.db.dialect, due)
+	orders, err := moveOrders(tx, c.orders.db, due)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]m
 			return errNothingToWrite
 		}
 		failpoint.Reach(failpoint.BeforeInsert)
-		if err := insert(tx, rows); err != nil {
+		if err := insert(tx, o.db, rows); err != nil {
 			return err
 		}
 		failpoint.Reach(failpoint.AfterInsert)
@@ -152,9 +152,9 @@ func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]m
 	return outcomes, rows, err
 }
 
-// insert writes orders, and for those that have failed that their units come
-// back to the hot copy.
-func insert(tx *gorm.DB, rows []model.Order) error {
+// insert writes orders, their events, and for those that have failed that their units
+// come back to the hot copy.
+func insert(tx *gorm.DB, db *Database, rows []model.Order) error {
 	slices.SortFunc(rows, byVoucherAndUser)
 	if err := insertOrders(tx, rows); err != nil {
 		return err
@@ -165,7 +165,10 @@ func insert(tx *gorm.DB, rows []model.Order) error {
 			back = append(back, releaseOf(row))
 		}
 	}
-	return insertReleases(tx, back)
+	if err := insertReleases(tx, back); err != nil {
+		return err
+	}
+	return db.announceOrders(tx, rows, bornAt)
 }
 
 // acknowledge calls an order created that an earlier attempt has committed
@@ -338,7 +341,7 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 		row.CreatedAt = stored(r.CreatedAt)
 	}
 	fail(&row, reason, now.Time)
-	return row, true, insert(tx, []model.Order{row})
+	return row, true, insert(tx, o.db, []model.Order{row})
 }
 
 // currencyLength is that of an ISO 4217 code, and of its column.

@@ -61,7 +61,7 @@ func (o *Orders) Expire(ctx context.Context, ids []string) ([]model.Order, error
 		if len(due) == 0 {
 			return errNothingToWrite
 		}
-		moved, err := moveOrders(tx, o.db.dialect, due)
+		moved, err := moveOrders(tx, o.db, due)
 		if err != nil {
 			return err
 		}

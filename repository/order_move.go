@@ -47,7 +47,8 @@ func (historyRow) TableName() string { return "order_history" }
 // orders, and what is only inserted. A change that returns no unit locks no voucher, so
 // that payments do not wait for buyers. The clock is read after the orders were: the
 // instants of an order's history never go back.
-func moveOrders(tx *gorm.DB, d dialect, changes []statusChange) ([]model.Order, error) {
+func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Order, error) {
+	d := db.dialect
 	back := map[string]int{} // voucher → units
 	for _, c := range changes {
 		if c.move.Unit == model.UnitReturned {
@@ -67,7 +68,7 @@ func moveOrders(tx *gorm.DB, d dialect, changes []statusChange) ([]model.Order, 
 			return nil, fmt.Errorf("return %d units of voucher %s: %w", back[id], id, err)
 		}
 	}
-	return recordMoves(tx, mode, changes, now)
+	return recordMoves(tx, db, mode, changes, now)
 }
 
 // lockForReturn locks the vouchers that get units back, and reads the clock.
@@ -129,7 +130,7 @@ func updateMoved(tx *gorm.DB, d dialect, move model.Transition, ids []string, no
 
 // recordMoves writes what follows from changes that were made. In sync mode there is no
 // hot copy to be told of a unit.
-func recordMoves(tx *gorm.DB, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
+func recordMoves(tx *gorm.DB, db *Database, mode model.OrderMode, changes []statusChange, now time.Time) ([]model.Order, error) {
 	orders := make([]model.Order, len(changes))
 	history := make([]historyRow, len(changes))
 	var releases []model.Release
@@ -145,7 +146,10 @@ func recordMoves(tx *gorm.DB, mode model.OrderMode, changes []statusChange, now 
 	if err := tx.CreateInBatches(history, insertRows).Error; err != nil {
 		return nil, fmt.Errorf("write the history of %d orders: %w", len(history), err)
 	}
-	return orders, insertReleases(tx, releases)
+	if err := insertReleases(tx, releases); err != nil {
+		return nil, err
+	}
+	return orders, db.announceOrders(tx, orders, func(model.Order) time.Time { return now })
 }
 
 // matched sends the transaction back to its beginning when an UPDATE did not

@@ -43,12 +43,12 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		if err != nil {
 			return err
 		}
-		moved, err := moveOrders(tx, o.db.dialect, []statusChange{{order: before, move: move, actor: adminID}})
+		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: adminID}})
 		if err != nil {
 			return err
 		}
 		order, sent = moved[0], *moved[0].RedeemedAt
-		return logChange(tx, adminChange{
+		return o.db.logChange(tx, adminChange{
 			at: sent, actor: adminID, action: model.ActionOrderRedeem, subject: order.ID, before: before, after: order,
 		})
 	})

@@ -311,7 +311,7 @@ func (s *settlement) receive(tx *gorm.DB, now time.Time) error {
 }
 
 func (s *settlement) move(tx *gorm.DB, change statusChange) error {
-	moved, err := moveOrders(tx, s.db.dialect, []statusChange{change})
+	moved, err := moveOrders(tx, s.db, []statusChange{change})
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	moved, err := moveOrders(tx, r.db.dialect, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
+	moved, err := moveOrders(tx, r.db, []statusChange{{order: order, move: move, actor: adminID, reason: model.RefundByAdmin}})
 	if err != nil {
 		return nil, order, err
 	}
@@ -81,7 +81,7 @@ func (r *Refunds) request(tx *gorm.DB, order model.Order, newID, adminID string)
 	if err != nil {
 		return nil, order, err
 	}
-	return refund, moved[0], logChange(tx, adminChange{
+	return refund, moved[0], r.db.logChange(tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: order, after: moved[0],
 	})
 }
@@ -107,7 +107,7 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	if err := matched(done, 1); err != nil {
 		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
 	}
-	return &revived, logChange(tx, adminChange{
+	return &revived, r.db.logChange(tx, adminChange{
 		at: now, actor: adminID, action: model.ActionOrderRefund, subject: order.ID, before: failed[0], after: revived,
 	})
 }

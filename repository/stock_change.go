@@ -63,7 +63,7 @@ func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.Stoc
 		if err := update(tx, &row.Voucher); err != nil {
 			return answer{}, err
 		}
-		return answerOf(row.view()), logChange(tx, adminChange{
+		return answerOf(row.view()), v.db.logChange(tx, adminChange{
 			at: stored(row.Now.Time), actor: change.By, action: model.ActionStockChange, subject: id,
 			before: before, after: logged(row.Voucher),
 		})

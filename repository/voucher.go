@@ -49,7 +49,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		if err := tx.Create(&voucher).Error; err != nil {
 			return answer{}, err
 		}
-		return answerOf(voucher.At(now.Time)), logChange(tx, adminChange{
+		return answerOf(voucher.At(now.Time)), v.db.logChange(tx, adminChange{
 			at: voucher.CreatedAt, actor: asked.By, action: model.ActionVoucherCreate, subject: id, after: logged(voucher),
 		})
 	})
@@ -154,7 +154,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 		if err := update(tx, &patched.Voucher); err != nil {
 			return err
 		}
-		return logChange(tx, adminChange{
+		return v.db.logChange(tx, adminChange{
 			at: stored(row.Now.Time), actor: patch.By, action: model.ActionVoucherChange, subject: id,
 			before: before, after: logged(patched.Voucher),
 		})

@@ -62,7 +62,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
 	}
 	i.runExpiry(servers, mode, nil) //nolint:contextcheck // until the stop
-	i.sweep(servers.db)             //nolint:contextcheck // until the stop
+	if err := i.publishEvents(ctx, servers, mode); err != nil {
+		return nil, err
+	}
+	i.sweep(servers.db) //nolint:contextcheck // until the stop
 
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})

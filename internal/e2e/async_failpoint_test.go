@@ -46,7 +46,7 @@ func drives() map[failpoint.Step]func(*testing.T, *fatality) {
 	give(buyOne,
 		failpoint.BeforeReserve, failpoint.AfterReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer,
 		failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
-		failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)
+		failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished)
 	give(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted)
 	give(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted)
 	give(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire)
@@ -89,7 +89,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatality)) {
 	t.Helper()
 	const stock = 30
-	s := asyncOnServers(t)
+	s := listened(asyncOnServers(t), step)
 	f := &fatality{step: step, s: s, promised: map[string]string{}}
 	f.program = prepare(t, testserver.Program(t, "failpoint"), s)
 	f.program.start(t)
@@ -122,6 +122,7 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 		delete(f.promised, f.canceled)
 	}
 	unbroken(t, orders, f.promised)
+	f.heard(t)
 	t.Logf("settled after %v", time.Since(died).Round(100*time.Millisecond))
 	f.program.sellsOn(t, f.voucher.ID, 1000)
 }

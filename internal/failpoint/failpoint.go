@@ -45,6 +45,9 @@ const (
 	AfterRelease      Step = "after-release"
 	AfterReleaseNoted Step = "after-release-noted" // its outbox row is gone
 
+	// What other systems are told.
+	AfterEventsPublished Step = "after-events-published" // the stream has them
+
 	// What a dead process left behind.
 	BeforeRepublish Step = "before-republish"
 	AfterRepublish  Step = "after-republish"
@@ -73,6 +76,7 @@ func Steps() []Step {
 		BeforeCancel, AfterCancel, AfterReturn, AfterReturnNoted,
 		BeforeExpire, AfterExpire,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
+		AfterEventsPublished,
 		BeforeRepublish, AfterRepublish,
 		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
 		AfterIntent, AfterLowerCopy, AfterLowerStock,

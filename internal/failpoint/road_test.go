@@ -27,7 +27,7 @@ var changing = map[string]kind{
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
-	"Expire": ofAnInterface, "Ask": ofAnInterface, "Redeem": ofAnInterface, "Request": ofAnInterface,
+	"Forget": ofAnInterface, "Expire": ofAnInterface, "Ask": ofAnInterface, "Redeem": ofAnInterface, "Request": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
@@ -37,7 +37,7 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
-	Incarnation Intents Kept Known List Live Marks OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
+	Incarnation Intents Kept Known List Live Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
 	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -49,6 +49,7 @@ var roads = map[string][]string{
 	},
 	"canceled":  {"service/order_query.go Cancel", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
 	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireVoucher"},
+	"published": {"service/worker/event.go relay"},
 	"relayed":   {"service/worker/outbox.go apply", "service/worker/outbox.go note"},
 	"republish": {"service/worker/overdue.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},

@@ -1,0 +1,186 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
+)
+
+const (
+	// eventAge is how long the stream keeps an event for consumers that were away.
+	eventAge = 7 * 24 * time.Hour
+	// eventDuplicates is how long the server recognises an event that is published again.
+	// Who publishes repeats it within seconds, unless the process has died.
+	eventDuplicates = 10 * time.Minute
+	// eventFlight bounds the events that wait for their acknowledgement at once.
+	eventFlight = 256
+	// cloudEvents is the media type of an event (CloudEvents 1.0, JSON format, section 3).
+	cloudEvents = "application/cloudevents+json"
+)
+
+// EventOptions say to which stream events go, and whose they are.
+type EventOptions struct {
+	URL        string // as Options.URL
+	Stream     string
+	Deployment string
+	Replicas   int // 0 is one
+	Log        *slog.Logger
+}
+
+// Events publishes what happened to orders and vouchers, for other systems. It is a
+// connection of its own, because both order modes publish and only one has a queue.
+type Events struct {
+	conn *nats.Conn
+	js   jetstream.JetStream
+	o    EventOptions
+}
+
+// OpenEvents connects, and makes the stream if it is not there. A stream that is there is
+// left as its administrator wants it.
+func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
+	ctx, cancel := context.WithTimeout(ctx, startBudget)
+	defer cancel()
+	if _, err := namesOf(o.Deployment); err != nil {
+		return nil, err
+	}
+	e := &Events{o: o}
+	var err error
+	if e.conn, err = connect(ctx, Options{URL: o.URL, Deployment: o.Deployment, Log: o.Log}, func(error) {}); err != nil {
+		return nil, err
+	}
+	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
+		err = e.prepare(ctx)
+	}
+	if err != nil {
+		e.conn.Close()
+		return nil, fmt.Errorf("open the stream of events %s: %w", o.Stream, err)
+	}
+	return e, nil
+}
+
+// prepare makes the stream.
+func (e *Events) prepare(ctx context.Context) error {
+	if _, err := e.js.Stream(ctx, e.o.Stream); err == nil {
+		return nil
+	}
+	_, err := e.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name:        e.o.Stream,
+		Description: "seckill: what happened to orders and vouchers",
+		Subjects:    []string{e.subject(">")},
+		Storage:     jetstream.FileStorage,
+		Replicas:    max(e.o.Replicas, 1),
+		// Any number of consumers read it, each at its own pace.
+		Retention:  jetstream.LimitsPolicy,
+		MaxAge:     eventAge,
+		Duplicates: eventDuplicates,
+	})
+	return err
+}
+
+// Close ends the connection.
+func (e *Events) Close() { e.conn.Close() }
+
+// Ping asks whether the server answers and has the stream.
+func (e *Events) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if _, err := e.js.Stream(ctx, e.o.Stream); err != nil {
+		return unavailable("ask for the stream of events", err)
+	}
+	return nil
+}
+
+// subject is where events of a type are published: consumers may ask for some types only.
+func (e *Events) subject(kind string) string { return "seckill." + e.o.Deployment + ".events." + kind }
+
+// cloudEvent is an event as CloudEvents 1.0 has it.
+type cloudEvent struct {
+	SpecVersion string          `json:"specversion"`
+	ID          string          `json:"id"`
+	Source      string          `json:"source"`
+	Type        string          `json:"type"`
+	Subject     string          `json:"subject"`
+	Time        time.Time       `json:"time"`
+	DataType    string          `json:"datacontenttype"`
+	Data        json.RawMessage `json:"data"`
+}
+
+// Publish publishes events and returns how many of the first of them are in the stream for
+// certain. The events of one order keep their order: two of them are never under way at
+// once. An event that is published again has the same id, so that the stream, and whoever
+// reads it, knows it.
+func (e *Events) Publish(ctx context.Context, events []model.Event) (published int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, publishBudget)
+	defer cancel()
+	for published < len(events) {
+		flight := e.flight(events[published:])
+		done, err := e.fly(ctx, flight)
+		published += done
+		if err != nil {
+			return published, err
+		}
+	}
+	return published, nil
+}
+
+// flight is the longest beginning of events that are all of different subjects.
+func (e *Events) flight(events []model.Event) []model.Event {
+	seen := map[string]bool{}
+	for i, event := range events {
+		if i == eventFlight || seen[event.Subject] {
+			return events[:i]
+		}
+		seen[event.Subject] = true
+	}
+	return events
+}
+
+// fly publishes events at once, and waits for each acknowledgement.
+func (e *Events) fly(ctx context.Context, events []model.Event) (done int, err error) {
+	acks := make([]jetstream.PubAckFuture, 0, len(events))
+	for _, event := range events {
+		message, err := e.message(event)
+		if err != nil {
+			return 0, err
+		}
+		ack, err := e.js.PublishMsgAsync(message, jetstream.WithExpectStream(e.o.Stream))
+		if err != nil {
+			return 0, unavailable("publish event "+strconv.FormatInt(event.ID, 10), err)
+		}
+		acks = append(acks, ack)
+	}
+	for i, ack := range acks {
+		select {
+		case <-ack.Ok():
+		case err := <-ack.Err():
+			return i, unavailable("publish event "+strconv.FormatInt(events[i].ID, 10), err)
+		case <-ctx.Done():
+			return i, unavailable("publish event "+strconv.FormatInt(events[i].ID, 10), ctx.Err())
+		}
+	}
+	return len(events), nil
+}
+
+func (e *Events) message(event model.Event) (*nats.Msg, error) {
+	id := e.o.Deployment + "-" + strconv.FormatInt(event.ID, 10)
+	body, err := json.Marshal(cloudEvent{
+		SpecVersion: "1.0", ID: id, Source: "/seckill/" + e.o.Deployment, Type: event.Type, Subject: event.Subject,
+		Time: event.HappenedAt.UTC(), DataType: "application/json", Data: json.RawMessage(event.Data),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write event %d: %w", event.ID, err)
+	}
+	message := nats.NewMsg(e.subject(event.Type))
+	message.Data = body
+	message.Header.Set("Content-Type", cloudEvents)
+	message.Header.Set(nats.MsgIdHdr, id)
+	return message, nil
+}
