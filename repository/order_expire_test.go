@@ -59,7 +59,9 @@ func overdue(b *testing.B, f *fixture, orders int) model.Voucher {
 	b.Helper()
 	v := filled(b, f, orders*3/2) // two in three are unpaid
 	must(b, f.db.Migrate(b.Context()))
-	f.exec(b, "UPDATE orders SET expires_at = created_at")
+	for f.number(b, "SELECT COUNT(*) FROM (SELECT 1 FROM orders WHERE status = 'unpaid' AND expires_at > NOW(6) LIMIT 1) left_over") > 0 {
+		f.exec(b, "UPDATE orders SET expires_at = created_at WHERE status = 'unpaid' AND expires_at > NOW(6) LIMIT 20000")
+	}
 	return v
 }
 
