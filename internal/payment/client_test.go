@@ -1,0 +1,206 @@
+package payment_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"seckill/internal/payment"
+	"seckill/internal/payment/simulator"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const key = "the provider's key"
+
+// provider is a simulated one behind real HTTP, that sends no webhooks.
+type provider struct {
+	*payment.Client
+
+	simulator *simulator.Server
+	faults    *simulator.Faults
+}
+
+func newProvider(t *testing.T) provider {
+	t.Helper()
+	p := provider{faults: &simulator.Faults{}}
+	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	var server *httptest.Server
+	p.simulator = testserver.Value(simulator.New(t.Context(), simulator.Options{
+		File: filepath.Join(t.TempDir(), "ledger.db"), Key: key, Signatures: signatures, Faults: p.faults,
+		Log: slog.New(slog.DiscardHandler), URL: func() string { return server.URL },
+	}))(t)
+	server = httptest.NewServer(p.simulator)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	p.Client = testserver.Value(payment.NewClient(server.URL, key))(t)
+	t.Cleanup(func() {
+		p.Close()
+		server.Close()
+		testserver.Must(t, p.simulator.Close())
+	})
+	return p
+}
+
+func request(id string) payment.Request {
+	return payment.Request{ID: id, OrderID: "order.1", Money: payment.Money{Amount: 1000, Currency: "CNY"}}
+}
+
+func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	ctx := t.Context()
+	if _, err := p.LookUp(ctx, "p1"); !errors.Is(err, payment.ErrNotFound) || !errors.Is(err, payment.ErrRefused) {
+		t.Errorf("look-up of nothing: %v", err)
+	}
+	started := testserver.Value(p.Start(ctx, request("p1")))(t)
+	testserver.Equal(t, "status", started.Status, payment.Pending)
+	if !strings.HasPrefix(started.URL, "http://127.0.0.1:") || !strings.HasSuffix(started.URL, "/pay/p1") {
+		t.Errorf("its page is %q", started.URL)
+	}
+	testserver.Equal(t, "the same again", testserver.Value(p.Start(ctx, request("p1")))(t), started)
+	other := request("p1")
+	other.Amount++
+	if _, err := p.Start(ctx, other); !errors.Is(err, payment.ErrRefused) || errors.Is(err, payment.ErrNotFound) {
+		t.Errorf("another payment under its id: %v", err)
+	}
+	refund := payment.Refund{PaymentID: "p1", Money: started.Money}
+	if err := p.Refund(ctx, "r1", refund); !errors.Is(err, payment.ErrRefused) {
+		t.Errorf("a refund before it is paid: %v", err)
+	}
+	testserver.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
+	testserver.Equal(t, "status", testserver.Value(p.LookUp(ctx, "p1"))(t).Status, payment.Succeeded)
+	for range 3 {
+		testserver.Must(t, p.Refund(ctx, "r1", refund))
+	}
+	if err := p.Refund(ctx, "r2", refund); !errors.Is(err, payment.ErrRefused) {
+		t.Errorf("a second refund: %v", err)
+	}
+	less := refund
+	less.Amount--
+	if err := p.Refund(ctx, "r1", less); !errors.Is(err, payment.ErrRefused) {
+		t.Errorf("another refund under its key: %v", err)
+	}
+	testserver.Equal(t, "ledger", testserver.Value(p.simulator.Balance(ctx))(t),
+		simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
+}
+
+// Whatever goes wrong says nothing about the payment, and the same call again finds it done once.
+func TestWhateverGoesWrongIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]simulator.Fault{
+		"down": simulator.Down, "lost": simulator.Lost, "slow": simulator.Slow,
+		"failing": simulator.Failing, "nonsense": simulator.Nonsense, "foreign": simulator.Foreign,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t)
+			ctx := t.Context()
+			call := func(what string, call func() error) {
+				p.faults.Set(fault)
+				began := time.Now()
+				if err := call(); !errors.Is(err, model.ErrUnknownOutcome) || errors.Is(err, payment.ErrRefused) {
+					t.Errorf("%s: %v", what, err)
+				}
+				if took := time.Since(began); took > 4*time.Second {
+					t.Errorf("%s: took %s", what, took)
+				}
+				p.faults.Set(simulator.None)
+				testserver.Must(t, call())
+			}
+			call("start", func() error { return testserver.ErrorOf(p.Start(ctx, request("p1"))) })
+			call("look-up", func() error { return testserver.ErrorOf(p.LookUp(ctx, "p1")) })
+			testserver.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
+			call("refund", func() error {
+				return p.Refund(ctx, "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money})
+			})
+			testserver.Equal(t, "ledger", testserver.Value(p.simulator.Balance(ctx))(t),
+				simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
+		})
+	}
+}
+
+// Answers that are well-formed and wrong.
+func TestAnswersThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"another payment":    `{"id":"p2","order_id":"order.1","amount":1000,"currency":"CNY","status":"pending"}`,
+		"another amount":     `{"id":"p1","order_id":"order.1","amount":1001,"currency":"CNY","status":"pending"}`,
+		"an unknown status":  `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"maybe"}`,
+		"too much refunded":  `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"succeeded","refunded":1001}`,
+		"nothing":            ``,
+		"null":               `null`,
+		"an endless answer":  `{"id":"p1","url":"` + strings.Repeat("x", 1<<20) + `"}`,
+		"a fraction":         `{"id":"p1","order_id":"order.1","amount":1000.5,"currency":"CNY","status":"pending"}`,
+		"a redirect is none": "redirect",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if answer == "redirect" {
+					http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+					return
+				}
+				_, _ = w.Write([]byte(answer))
+			}))
+			defer server.Close()
+			client := testserver.Value(payment.NewClient(server.URL, key))(t)
+			defer client.Close()
+			if _, err := client.Start(t.Context(), request("p1")); !errors.Is(err, model.ErrUnknownOutcome) {
+				t.Errorf("start: %v", err)
+			}
+		})
+	}
+}
+
+func TestTheCallerMayGiveUpEarlier(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	p.faults.Set(simulator.Slow)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := p.Start(ctx, request("p1")); !errors.Is(err, model.ErrUnknownOutcome) || time.Since(began) > 2*time.Second {
+		t.Errorf("after %s: %v", time.Since(began), err)
+	}
+}
+
+func TestTheKeyIsNeeded(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	testserver.Value(p.Start(t.Context(), request("p1")))(t)
+	stranger := testserver.Value(payment.NewClient(strings.TrimSuffix(testserver.Value(p.LookUp(t.Context(), "p1"))(t).URL, "/pay/p1"), "guessed"))(t)
+	defer stranger.Close()
+	for what, err := range map[string]error{
+		"start":   testserver.ErrorOf(stranger.Start(t.Context(), request("p2"))),
+		"look-up": testserver.ErrorOf(stranger.LookUp(t.Context(), "p1")),
+		"refund":  stranger.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money}),
+	} {
+		if !errors.Is(err, model.ErrUnknownOutcome) || !strings.Contains(err.Error(), "401") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestAddressesOfProviders(t *testing.T) {
+	t.Parallel()
+	for _, base := range []string{"", "pay.example", "ftp://pay.example", "https://user:secret@pay.example", "https://pay.example?key=secret", "https://pay.example#x"} {
+		if _, err := payment.NewClient(base, key); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", base, err)
+		}
+	}
+	for _, base := range []string{"https://pay.example", "https://pay.example/v1", "http://127.0.0.1:9"} {
+		if _, err := payment.NewClient(base, key); err != nil {
+			t.Errorf("%q: %v", base, err)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Package payment speaks with a payment provider: it starts payments, looks them up and refunds them over HTTP,
+// and checks the signatures of the webhooks that tell how payments went. It keeps nothing; package simulator
+// below it is a provider to try out.
+//
+// The protocol is small. All bodies are JSON, amounts are integers in minor units of an ISO 4217 currency, and
+// Authorization carries a bearer key:
+//
+//	POST /payments               {id, order_id, amount, currency}   200 Payment, pending at first
+//	GET  /payments/{id}                                             200 Payment; 404
+//	POST /payments/{id}/refunds  {amount, currency}                 200 Refund
+//
+// Both POST carry an Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): the same key and body again
+// get the same answer, and nothing happens twice; the same key with another body is 409. 404, 409 and 422 are a
+// provider's refusals, which say that nothing has happened. Every other answer, and none, says nothing.
+package payment
+
+import "errors"
+
+// ErrRefused says that the provider has understood a call and refuses it for good: nothing has happened, and the
+// same call again would be refused again.
+var ErrRefused = errors.New("the payment provider refuses")
+
+// ErrNotFound says that the provider knows no such payment. It is an ErrRefused too.
+var ErrNotFound = errors.New("the payment provider knows no such payment")
+
+// Status is where a payment stands.
+type Status string
+
+// The statuses. Succeeded and Failed are final.
+const (
+	Pending   Status = "pending"
+	Succeeded Status = "succeeded"
+	Failed    Status = "failed"
+)
+
+// Money is an amount in minor units of a currency (ISO 4217).
+type Money struct {
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+}
+
+// Request asks for a payment. Its id is chosen by whoever asks, and is its idempotency key.
+type Request struct {
+	ID      string `json:"id"`
+	OrderID string `json:"order_id"`
+	Money
+}
+
+// Payment is a payment as its provider sees it.
+type Payment struct {
+	Request
+
+	Status   Status `json:"status"`
+	URL      string `json:"url,omitempty"` // where the buyer pays
+	Refunded int64  `json:"refunded"`      // of the amount
+}
+
+// Refund is money that went back.
+type Refund struct {
+	PaymentID string `json:"payment_id"`
+	Money
+}
+
+// The types of webhooks.
+const (
+	EventSucceeded = "payment.succeeded"
+	EventFailed    = "payment.failed"
+)
+
+// Event is the body of a webhook.
+type Event struct {
+	Type string    `json:"type"`
+	Data EventData `json:"data"`
+}
+
+// EventData says which payment an event is about.
+type EventData struct {
+	PaymentID string `json:"payment_id"`
+	OrderID   string `json:"order_id"`
+	Money
+}

@@ -1,0 +1,88 @@
+package payment
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+)
+
+// ErrSignature says that a webhook is not signed with any of the secrets, or more than 5 minutes ago.
+var ErrSignature = errors.New("the webhook's signature is not valid")
+
+// HeaderID is the header with a webhook's id, which its repetitions have too.
+const HeaderID = standardwebhooks.HeaderWebhookID
+
+// secretPrefix marks a secret in base64 (Standard Webhooks, "Signature scheme").
+const secretPrefix = "whsec_"
+
+// Signatures signs webhooks and verifies them, as Standard Webhooks demands
+// (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md): HMAC-SHA256 of
+// id, timestamp and body, compared in constant time. The first secret signs and all verify, so that one can be
+// replaced while both are in use. Without a secret no webhook is valid.
+type Signatures struct{ hooks []*standardwebhooks.Webhook }
+
+// NewSignatures takes secrets in base64 behind whsec_, or as they are.
+func NewSignatures(secrets []string) (*Signatures, error) {
+	s := &Signatures{}
+	for i, secret := range secrets {
+		key, err := secretKey(secret)
+		if err != nil {
+			return nil, fmt.Errorf("secret %d of webhooks: %w", i+1, err)
+		}
+		hook, err := standardwebhooks.NewWebhookRaw(key)
+		if err != nil {
+			return nil, fmt.Errorf("secret %d of webhooks is no good", i+1)
+		}
+		s.hooks = append(s.hooks, hook)
+	}
+	return s, nil
+}
+
+// secretKey repeats nothing of the secret in an error.
+func secretKey(secret string) ([]byte, error) {
+	encoded, isBase64 := strings.CutPrefix(secret, secretPrefix)
+	key := []byte(secret)
+	if isBase64 {
+		var err error
+		if key, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err != nil {
+			return nil, errors.New("it is not base64 behind " + secretPrefix)
+		}
+	}
+	if len(key) == 0 {
+		return nil, errors.New("it is empty")
+	}
+	return key, nil
+}
+
+// Verify checks a webhook's headers against its body as it arrived; any refusal is ErrSignature.
+func (s *Signatures) Verify(header http.Header, body []byte) error {
+	err := errors.New("there are no secrets")
+	for _, hook := range s.hooks {
+		if err = hook.Verify(body, header); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrSignature, err)
+}
+
+// Sign makes the headers of a webhook that is sent now, or again.
+func (s *Signatures) Sign(id string, at time.Time, body []byte) (http.Header, error) {
+	if len(s.hooks) == 0 {
+		return nil, errors.New("sign a webhook: there is no secret")
+	}
+	signature, err := s.hooks[0].Sign(id, at, body)
+	if err != nil {
+		return nil, fmt.Errorf("sign a webhook: %w", err)
+	}
+	header := http.Header{}
+	header.Set(standardwebhooks.HeaderWebhookID, id)
+	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))
+	header.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	return header, nil
+}

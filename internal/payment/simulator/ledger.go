@@ -1,0 +1,262 @@
+package simulator
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"seckill/internal/ids"
+	"seckill/internal/payment"
+)
+
+//go:embed schema.sql
+var schema string
+
+// Refusals of the ledger.
+var (
+	errNotFound = errors.New("there is no such payment")
+	errConflict = errors.New("the key was used with another body")
+	errInvalid  = errors.New("the payment cannot be refunded by that much")
+	errDecided  = errors.New("the payment is decided already")
+)
+
+// ledger is what the simulator remembers: an SQLite file. Everything that was answered survives a power cut, and
+// several processes may use one file.
+type ledger struct{ db *sql.DB }
+
+// openLedger opens the file, and makes it when it is missing.
+func openLedger(ctx context.Context, file string) (*ledger, error) {
+	query := url.Values{
+		"_busy_timeout": {"3000"}, // for another process that writes, in milliseconds
+		"_journal_mode": {"WAL"},
+		"_synchronous":  {"FULL"},
+		"_txlock":       {"immediate"}, // a transaction that reads first could not write after another's
+	}
+	name := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: query.Encode()}
+	connector, err := sqlite.NewConnector(name.String())
+	if err != nil {
+		return nil, errors.New("the name of the simulator's ledger is no good")
+	}
+	l := &ledger{db: sql.OpenDB(connector)}
+	l.db.SetMaxOpenConns(1) // waiting for it is fair, waiting for SQLite's lock is not
+	if _, err := l.db.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the simulator's ledger: %w", err), l.db.Close())
+	}
+	return l, nil
+}
+
+func (l *ledger) close() error { return l.db.Close() }
+
+// write runs a transaction.
+func (l *ledger) write(ctx context.Context, action string, work func(*sql.Tx) error) error {
+	tx, err := l.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", action, err)
+	}
+	if err := work(tx); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", action, err), tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%s: %w", action, err)
+	}
+	return nil
+}
+
+// start makes a payment, or finds it.
+func (l *ledger) start(ctx context.Context, r payment.Request) (p payment.Payment, err error) {
+	err = l.write(ctx, "start payment "+r.ID, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO payments (id, order_id, amount, currency) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+			r.ID, r.OrderID, r.Amount, r.Currency)
+		if err != nil {
+			return err
+		}
+		if p, err = find(ctx, tx, r.ID); err == nil && p.Request != r {
+			err = errConflict
+		}
+		return err
+	})
+	return p, err
+}
+
+func (l *ledger) find(ctx context.Context, id string) (p payment.Payment, err error) {
+	err = l.write(ctx, "find payment "+id, func(tx *sql.Tx) error {
+		p, err = find(ctx, tx, id)
+		return err
+	})
+	return p, err
+}
+
+func find(ctx context.Context, tx *sql.Tx, id string) (payment.Payment, error) {
+	p := payment.Payment{Request: payment.Request{ID: id}}
+	err := tx.QueryRowContext(ctx, "SELECT order_id, amount, currency, status, refunded FROM payments WHERE id = ?", id).
+		Scan(&p.OrderID, &p.Amount, &p.Currency, &p.Status, &p.Refunded)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errNotFound
+	}
+	return p, err
+}
+
+// decide ends a pending payment, and has a webhook tell of it at an instant; a zero one means never.
+func (l *ledger) decide(ctx context.Context, id string, to payment.Status, tellAt time.Time) error {
+	return l.write(ctx, "decide payment "+id, func(tx *sql.Tx) error {
+		p, err := find(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if p.Status != payment.Pending {
+			return errDecided
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE payments SET status = ?, approve_at = NULL WHERE id = ?", to, id); err != nil {
+			return err
+		}
+		if tellAt.IsZero() {
+			return nil
+		}
+		return tell(ctx, tx, p.Request, to, tellAt)
+	})
+}
+
+// tell writes the webhook in the transaction that decides the payment, so that none is forgotten.
+func tell(ctx context.Context, tx *sql.Tx, r payment.Request, to payment.Status, at time.Time) error {
+	event := payment.Event{Type: payment.EventSucceeded, Data: payment.EventData{PaymentID: r.ID, OrderID: r.OrderID, Money: r.Money}}
+	if to == payment.Failed {
+		event.Type = payment.EventFailed
+	}
+	body, err := json.Marshal(event)
+	if err != nil {
+		return err
+	}
+	id, err := ids.New()
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO webhooks (id, body, send_at) VALUES (?, ?, ?)", "msg_"+id, body, at.UnixMicro())
+	return err
+}
+
+// delay has a pending payment approve itself at an instant.
+func (l *ledger) delay(ctx context.Context, id string, until time.Time) error {
+	return l.write(ctx, "delay payment "+id, func(tx *sql.Tx) error {
+		p, err := find(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if p.Status != payment.Pending {
+			return errDecided
+		}
+		_, err = tx.ExecContext(ctx, "UPDATE payments SET approve_at = ? WHERE id = ?", until.UnixMicro(), id)
+		return err
+	})
+}
+
+// delayed lists payments that are due to approve themselves.
+func (l *ledger) delayed(ctx context.Context, now time.Time, limit int) (due []string, err error) {
+	rows, err := l.db.QueryContext(ctx, "SELECT id FROM payments WHERE approve_at <= ? ORDER BY approve_at LIMIT ?", now.UnixMicro(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("list delayed payments: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, fmt.Errorf("read a delayed payment: %w", err)
+		}
+		due = append(due, id)
+	}
+	return due, rows.Err()
+}
+
+// refund gives money back, once for a key.
+func (l *ledger) refund(ctx context.Context, key string, r payment.Refund) error {
+	return l.write(ctx, "refund payment "+r.PaymentID, func(tx *sql.Tx) error {
+		p, err := find(ctx, tx, r.PaymentID)
+		if err != nil {
+			return err
+		}
+		done := payment.Refund{}
+		err = tx.QueryRowContext(ctx, "SELECT payment_id, amount, currency FROM refunds WHERE idempotency_key = ?", key).
+			Scan(&done.PaymentID, &done.Amount, &done.Currency)
+		switch {
+		case err == nil && done == r:
+			return nil
+		case err == nil:
+			return errConflict
+		case !errors.Is(err, sql.ErrNoRows):
+			return err
+		case p.Status != payment.Succeeded || p.Currency != r.Currency || r.Amount < 0 || r.Amount > p.Amount-p.Refunded:
+			return errInvalid
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE payments SET refunded = refunded + ? WHERE id = ?", r.Amount, r.PaymentID); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, "INSERT INTO refunds (idempotency_key, payment_id, amount, currency) VALUES (?, ?, ?, ?)",
+			key, r.PaymentID, r.Amount, r.Currency)
+		return err
+	})
+}
+
+// webhook is one that is to be sent.
+type webhook struct {
+	id       string
+	body     []byte
+	attempts int
+}
+
+// claim takes a webhook that is due and puts its next attempt off for a lease, so that no other process sends it
+// meanwhile, and one that dies leaves it to the next attempt. None is the zero webhook.
+func (l *ledger) claim(ctx context.Context, now time.Time, lease time.Duration) (hook webhook, err error) {
+	err = l.db.QueryRowContext(ctx, `UPDATE webhooks SET attempts = attempts + 1, send_at = ?
+		WHERE id = (SELECT id FROM webhooks WHERE send_at <= ? ORDER BY send_at LIMIT 1) RETURNING id, body, attempts`,
+		now.Add(lease).UnixMicro(), now.UnixMicro()).Scan(&hook.id, &hook.body, &hook.attempts)
+	if errors.Is(err, sql.ErrNoRows) {
+		return webhook{}, nil
+	}
+	if err != nil {
+		return webhook{}, fmt.Errorf("claim a webhook: %w", err)
+	}
+	return hook, nil
+}
+
+// reschedule has a webhook sent again at an instant; a zero one means never.
+func (l *ledger) reschedule(ctx context.Context, id string, at time.Time) error {
+	next := sql.NullInt64{Int64: at.UnixMicro(), Valid: !at.IsZero()}
+	if _, err := l.db.ExecContext(ctx, "UPDATE webhooks SET send_at = ? WHERE id = ?", next, id); err != nil {
+		return fmt.Errorf("reschedule webhook %s: %w", id, err)
+	}
+	return nil
+}
+
+// Balance is what the ledger adds up to.
+type Balance struct {
+	Payments  int64 // that have succeeded
+	Received  int64 // minor units
+	Refunds   int64
+	Refunded  int64 // minor units
+	Undecided int64 // payments
+	Unsent    int64 // webhooks that are still to be delivered
+}
+
+// Balance adds the ledger up.
+func (s *Server) Balance(ctx context.Context) (b Balance, err error) {
+	err = s.ledger.db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM payments WHERE status = 'succeeded'), (SELECT COALESCE(SUM(amount), 0) FROM payments WHERE status = 'succeeded'),
+		(SELECT COUNT(*) FROM refunds), (SELECT COALESCE(SUM(amount), 0) FROM refunds),
+		(SELECT COUNT(*) FROM payments WHERE status = 'pending'), (SELECT COUNT(*) FROM webhooks WHERE send_at IS NOT NULL)`).
+		Scan(&b.Payments, &b.Received, &b.Refunds, &b.Refunded, &b.Undecided, &b.Unsent)
+	if err != nil {
+		return b, fmt.Errorf("add the ledger up: %w", err)
+	}
+	return b, nil
+}
+
+// Payment reads one payment of the ledger.
+func (s *Server) Payment(ctx context.Context, id string) (payment.Payment, error) {
+	return s.ledger.find(ctx, id)
+}

@@ -1,0 +1,80 @@
+package simulator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"seckill/internal/payment"
+)
+
+// Decision is what becomes of a payment on its page.
+type Decision string
+
+// The decisions.
+const (
+	Approve Decision = "approve"
+	Decline Decision = "decline"
+	Delay   Decision = "delay" // approves by itself after delayFor
+)
+
+// delayFor is long enough to see an order wait for its money, and short enough to wait for it.
+const delayFor = 30 * time.Second
+
+// page shows a payment. Whoever knows its id, which cannot be guessed, may decide it.
+func (s *Server) page(w http.ResponseWriter, r *http.Request) {
+	p, err := s.ledger.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		s.failPage(w, r, err)
+		return
+	}
+	var page bytes.Buffer
+	err = s.pages.ExecuteTemplate(&page, "page.html", struct {
+		payment.Payment
+		Price   string
+		Pending bool
+		Delay   time.Duration
+	}{p, price(p.Money), p.Status == payment.Pending, delayFor})
+	if err != nil {
+		s.failPage(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = page.WriteTo(w)
+}
+
+// price writes minor units as people do. The simulator takes every currency for one with two decimals.
+func price(m payment.Money) string {
+	return fmt.Sprintf("%d.%02d %s", m.Amount/100, m.Amount%100, m.Currency)
+}
+
+func (s *Server) decide(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "The form is not valid.", http.StatusBadRequest)
+		return
+	}
+	id := r.PathValue("id")
+	err := s.Decide(r.Context(), id, Decision(r.PostForm.Get("decision")))
+	if err != nil && !errors.Is(err, errDecided) { // pressed twice: the page says how it was decided
+		s.failPage(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/pay/"+id, http.StatusSeeOther)
+}
+
+func (s *Server) failPage(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errNotFound):
+		http.Error(w, "There is no such payment.", http.StatusNotFound)
+	case errors.Is(err, errDecision):
+		http.Error(w, "A payment is approved, declined or delayed.", http.StatusUnprocessableEntity)
+	default:
+		s.Log.WarnContext(r.Context(), "the payment simulator's page failed", slog.Any("error", err))
+		http.Error(w, "The ledger failed.", http.StatusInternalServerError)
+	}
+}
+
+func style(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, "style.css") }
