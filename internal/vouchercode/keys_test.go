@@ -27,7 +27,7 @@ func TestKeysNeedASecret(t *testing.T) {
 
 func TestACodeIsFoundBySecretAlone(t *testing.T) {
 	t.Parallel()
-	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret + "!"))(t)
+	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret+"!"))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		code, other := codes.Draw(t, "code"), codes.Draw(t, "another code")
 		typed, err := Parse(strings.ToLower(code.Reveal()))
@@ -45,7 +45,7 @@ func TestACodeIsFoundBySecretAlone(t *testing.T) {
 
 func TestACodeOpensForItsOrder(t *testing.T) {
 	t.Parallel()
-	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret + "!"))(t)
+	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret+"!"))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		code := codes.Draw(t, "code")
 		sealed := keys.Seal(code, "order.1")

@@ -47,7 +47,7 @@ func (s *Server) Decide(ctx context.Context, id string, decision Decision) error
 	case Decline:
 		return s.settle(ctx, id, payment.Failed, now)
 	case Delay:
-		return s.ledger.delay(ctx, id, now.Add(delayFor))
+		return s.ledger.delay(ctx, id, now.Add(s.DelayFor))
 	default:
 		return errDecision
 	}

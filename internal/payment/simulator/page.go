@@ -18,11 +18,11 @@ type Decision string
 const (
 	Approve Decision = "approve"
 	Decline Decision = "decline"
-	Delay   Decision = "delay" // approves by itself after delayFor
+	Delay   Decision = "delay" // approves by itself after Options.DelayFor
 )
 
-// delayFor is long enough to see an order wait for its money, and short enough to wait for it.
-const delayFor = 30 * time.Second
+// defaultDelay is long enough to see an order wait for its money, and short enough to wait for it.
+const defaultDelay = 30 * time.Second
 
 // page shows a payment. Whoever knows its id, which cannot be guessed, may decide it.
 func (s *Server) page(w http.ResponseWriter, r *http.Request) {
@@ -37,7 +37,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		Price   string
 		Pending bool
 		Delay   time.Duration
-	}{p, price(p.Money), p.Status == payment.Pending, delayFor})
+	}{p, price(p.Money), p.Status == payment.Pending, s.DelayFor})
 	if err != nil {
 		s.failPage(w, r, err)
 		return

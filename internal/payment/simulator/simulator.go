@@ -4,6 +4,7 @@
 package simulator
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"embed"
@@ -30,13 +31,15 @@ const (
 	workTimeout = 5 * time.Second
 )
 
-// Options are what a simulator works with. All but Faults are required.
+// Options are what a simulator works with. All but DelayFor and Faults are required.
 type Options struct {
 	File       string              // of the ledger, made when missing
 	Key        string              // the bearer key of the API
 	URL        func() string       // where the simulator itself is reached, without a slash at the end
 	Signatures *payment.Signatures // of its webhooks
 	Log        *slog.Logger
+	// DelayFor is how long a delayed payment waits; zero is 30 s.
+	DelayFor time.Duration
 	// Faults are what goes wrong on purpose, in tests; nil is nothing.
 	Faults *Faults
 }
@@ -60,6 +63,7 @@ func New(ctx context.Context, options Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the simulator's page: %w", err)
 	}
+	options.DelayFor = cmp.Or(options.DelayFor, defaultDelay)
 	book, err := openLedger(ctx, options.File)
 	if err != nil {
 		return nil, err

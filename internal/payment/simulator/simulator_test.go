@@ -1,0 +1,292 @@
+package simulator_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"seckill/internal/payment"
+	"seckill/internal/payment/simulator"
+	"seckill/internal/testserver"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// received is one webhook that a shop got.
+type received struct {
+	id    string
+	event payment.Event
+}
+
+// shop receives webhooks, refuses the first some, and keeps those whose signature is valid.
+type shop struct {
+	*httptest.Server
+
+	mu     sync.Mutex
+	refuse int
+	got    []received
+	tries  int
+}
+
+func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
+	t.Helper()
+	s := &shop{refuse: refuse}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var event payment.Event
+		if err != nil || signatures.Verify(r.Header, body) != nil || json.Unmarshal(body, &event) != nil {
+			t.Errorf("a webhook is not valid: %s", body)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.tries++; s.tries <= s.refuse {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		s.got = append(s.got, received{r.Header.Get(payment.HeaderID), event})
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	return s
+}
+
+func (s *shop) received() []received {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]received(nil), s.got...)
+}
+
+// world is a simulator and a shop.
+type world struct {
+	*simulator.Server
+
+	options simulator.Options
+	url     string
+	shop    *shop
+	stop    func()
+}
+
+func newWorld(t *testing.T, file string, refuse int) *world {
+	t.Helper()
+	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	w := &world{shop: newShop(t, signatures, refuse)}
+	var server *httptest.Server
+	w.options = simulator.Options{
+		File: file, Key: "key", Signatures: signatures, Faults: &simulator.Faults{},
+		Log: slog.New(slog.DiscardHandler), URL: func() string { return server.URL }, DelayFor: time.Second,
+	}
+	w.Server = testserver.Value(simulator.New(t.Context(), w.options))(t)
+	server = httptest.NewServer(w.Server)
+	w.url = server.URL
+	w.stop = func() {
+		server.Close()
+		testserver.Must(t, w.Close())
+		w.shop.Close()
+	}
+	return w
+}
+
+// run sends webhooks until the function it returns is called.
+func (w *world) run(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx, w.shop.URL)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (w *world) start(t *testing.T, id string) {
+	t.Helper()
+	client := testserver.Value(payment.NewClient(w.url, "key"))(t)
+	defer client.Close()
+	r := payment.Request{ID: id, OrderID: "order." + id, Money: payment.Money{Amount: 1234, Currency: "CNY"}}
+	testserver.Value(client.Start(t.Context(), r))(t)
+}
+
+// press presses a button of a payment's page, as a browser does.
+func (w *world) press(t *testing.T, id, decision string, headers ...string) *http.Response {
+	t.Helper()
+	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/"+id,
+		strings.NewReader(url.Values{"decision": {decision}}.Encode())))(t)
+	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response := testserver.Value(http.DefaultTransport.RoundTrip(request))(t)
+	_, _ = io.Copy(io.Discard, response.Body)
+	testserver.Must(t, response.Body.Close())
+	return response
+}
+
+func (w *world) status(t *testing.T, id string) payment.Status {
+	t.Helper()
+	return testserver.Value(w.Payment(t.Context(), id))(t).Status
+}
+
+func TestThePageDecides(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
+	defer w.stop()
+	defer w.run(t)()
+	for _, id := range []string{"yes", "no", "other"} {
+		w.start(t, id)
+	}
+	response := testserver.Value(http.Get(w.url + "/pay/yes"))(t)
+	page := string(testserver.Value(io.ReadAll(response.Body))(t))
+	testserver.Must(t, response.Body.Close())
+	for _, want := range []string{"12.34 CNY", "order.yes", "pending", `value="approve"`, `value="decline"`, `value="delay"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+		t.Errorf("the page's policy is %q", policy)
+	}
+	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
+		t.Error("the page needs what its policy forbids")
+	}
+	testserver.Equal(t, "approve", w.press(t, "yes", "approve").StatusCode, http.StatusSeeOther)
+	testserver.Equal(t, "approved twice", w.press(t, "yes", "decline").StatusCode, http.StatusSeeOther)
+	testserver.Equal(t, "decline", w.press(t, "no", "decline").StatusCode, http.StatusSeeOther)
+	testserver.Equal(t, "something else", w.press(t, "other", "steal").StatusCode, http.StatusUnprocessableEntity)
+	testserver.Equal(t, "no such payment", w.press(t, "absent", "approve").StatusCode, http.StatusNotFound)
+	testserver.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site").StatusCode, http.StatusForbidden)
+	testserver.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example").StatusCode, http.StatusForbidden)
+	testserver.Equal(t, "yes", w.status(t, "yes"), payment.Succeeded)
+	testserver.Equal(t, "no", w.status(t, "no"), payment.Failed)
+	testserver.Equal(t, "other", w.status(t, "other"), payment.Pending)
+	testserver.Eventually(t, "both webhooks arrive", func() bool { return len(w.shop.received()) == 2 })
+	types := map[string]string{}
+	for _, got := range w.shop.received() {
+		types[got.event.Data.PaymentID] = got.event.Type
+		testserver.Equal(t, "its amount", got.event.Data.Money, payment.Money{Amount: 1234, Currency: "CNY"})
+		testserver.Equal(t, "its order", got.event.Data.OrderID, "order."+got.event.Data.PaymentID)
+	}
+	testserver.Equal(t, "yes", types["yes"], payment.EventSucceeded)
+	testserver.Equal(t, "no", types["no"], payment.EventFailed)
+}
+
+// What an order or a payment is called is written as text, whatever it is.
+func TestThePageEscapes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
+	defer w.stop()
+	response := testserver.Value(http.Get(w.url + "/pay/" + url.PathEscape(`<script>alert(1)</script>`)))(t)
+	body := string(testserver.Value(io.ReadAll(response.Body))(t))
+	testserver.Must(t, response.Body.Close())
+	if response.StatusCode != http.StatusNotFound || strings.Contains(body, "<script") {
+		t.Errorf("%d %s", response.StatusCode, body)
+	}
+	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/payments",
+		strings.NewReader(`{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`)))(t)
+	request.Header.Set("Authorization", "Bearer key")
+	request.Header.Set("Idempotency-Key", "p1")
+	refused := testserver.Value(http.DefaultTransport.RoundTrip(request))(t)
+	testserver.Must(t, refused.Body.Close())
+	testserver.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
+}
+
+// A webhook is sent until it is answered with a 2xx, always with the same id and a new signature.
+func TestWebhooksAreRepeatedUntilTheyArrive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 2)
+	defer w.stop()
+	defer w.run(t)()
+	w.start(t, "p1")
+	testserver.Must(t, w.Decide(t.Context(), "p1", simulator.Approve))
+	testserver.Eventually(t, "the webhook arrives", func() bool { return len(w.shop.received()) == 1 })
+	testserver.Eventually(t, "nothing is left", func() bool {
+		return testserver.Value(w.Balance(t.Context()))(t).Unsent == 0
+	})
+	w.shop.mu.Lock()
+	defer w.shop.mu.Unlock()
+	testserver.Equal(t, "attempts", w.shop.tries, 3)
+}
+
+// A simulator that was stopped between a decision and its webhook sends it after the next start.
+func TestTheLedgerOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ledger.db")
+	first := newWorld(t, file, 0)
+	first.start(t, "p1")
+	testserver.Must(t, first.Decide(t.Context(), "p1", simulator.Approve))
+	first.stop()
+
+	second := newWorld(t, file, 0)
+	defer second.stop()
+	defer second.run(t)()
+	testserver.Equal(t, "status", second.status(t, "p1"), payment.Succeeded)
+	testserver.Eventually(t, "the webhook arrives", func() bool { return len(second.shop.received()) == 1 })
+}
+
+// Two processes on one ledger send a webhook once.
+func TestTwoProcessesShareALedger(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ledger.db")
+	w, other := newWorld(t, file, 0), newWorld(t, file, 0)
+	other.shop.Close()
+	other.shop = w.shop
+	defer w.stop()
+	defer func() { testserver.Must(t, other.Close()) }()
+	defer other.run(t)()
+	defer w.run(t)()
+	const payments = 20
+	for i := range payments {
+		id := "p" + string(rune('a'+i))
+		w.start(t, id)
+		testserver.Must(t, other.Decide(t.Context(), id, simulator.Approve))
+	}
+	testserver.Eventually(t, "nothing is left", func() bool {
+		return testserver.Value(w.Balance(t.Context()))(t).Unsent == 0
+	})
+	testserver.Equal(t, "webhooks", len(w.shop.received()), payments)
+}
+
+func TestFaultsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
+	defer w.stop()
+	defer w.run(t)()
+	w.start(t, "lost")
+	w.start(t, "twice")
+	w.options.Faults.LoseWebhooks.Store(true)
+	testserver.Must(t, w.Decide(t.Context(), "lost", simulator.Approve))
+	w.options.Faults.LoseWebhooks.Store(false)
+	w.options.Faults.RepeatHooks.Store(true)
+	testserver.Must(t, w.Decide(t.Context(), "twice", simulator.Approve))
+	testserver.Eventually(t, "one arrives twice", func() bool { return len(w.shop.received()) == 2 })
+	got := w.shop.received()
+	if got[0].id != got[1].id || got[0].event.Data.PaymentID != "twice" {
+		t.Errorf("received %v", got)
+	}
+	testserver.Equal(t, "unsent", testserver.Value(w.Balance(t.Context()))(t).Unsent, 0)
+}
+
+// A delayed payment is approved by itself; a decision before that stands.
+func TestADelayedPaymentApprovesItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
+	defer w.stop()
+	defer w.run(t)()
+	w.start(t, "later")
+	testserver.Equal(t, "delay", w.press(t, "later", "delay").StatusCode, http.StatusSeeOther)
+	testserver.Equal(t, "status", w.status(t, "later"), payment.Pending)
+	testserver.Eventually(t, "it is approved", func() bool { return w.status(t, "later") == payment.Succeeded })
+	testserver.Eventually(t, "its webhook arrives", func() bool { return len(w.shop.received()) == 1 })
+}
