@@ -35,10 +35,13 @@ type Config struct {
 	LockLease     time.Duration
 	StockStrategy StockStrategy
 
-	PaymentWindow    time.Duration
-	PaymentSimulator bool
-	WebhookSecrets   []string
-	Currency         string // ISO 4217
+	PaymentWindow        time.Duration
+	PaymentURL           string // of a provider; empty: the simulator, or none
+	PaymentSimulator     bool
+	PaymentSimulatorAddr string // its listener, host:port
+	WebhookSecrets       []string
+	CodeKey              string // empty: generated and kept in DataDir when embedded
+	Currency             string // ISO 4217
 
 	JWTKeys     []Key // empty: generated and kept in DataDir
 	JWTIssuer   string
@@ -62,9 +65,17 @@ type origin struct {
 	source Source
 }
 
+// given reports whether a setting has a value, even a broken one.
+func (c Config) given(variable string) bool { return c.origins[variable].source != SourceDefault }
+
 // Embedded reports whether the service runs on its own SQLite file instead of
 // a real database.
 func (c Config) Embedded() bool { return c.DatabaseDSN == "" }
+
+// Payments reports whether orders can be paid, or were to be.
+func (c Config) Payments() bool {
+	return c.PaymentSimulator || c.PaymentURL != "" || len(c.WebhookSecrets) > 0
+}
 
 // Async reports whether orders reach the database through the queue.
 func (c Config) Async() bool { return c.OrderMode == Async }
@@ -193,8 +204,10 @@ func Load(environ []string, options ...Option) (Config, error) {
 			r.problem(o.source.variable(s), err.Error())
 		}
 	}
+	if !c.given("SECKILL_PAYMENT_SIMULATOR") {
+		c.PaymentSimulator = !c.given("SECKILL_DATABASE_DSN") && !c.given("SECKILL_PAYMENT_URL")
+	}
 	r.refuseUnknown()
-	r.refuseUnbuilt(c)
 	r.refuseContradictions(c)
 	if len(r.problems) > 0 {
 		return Config{}, r.failure()

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -321,6 +322,38 @@ func keys(text string) ([]Key, error) {
 		}
 	}
 	return found, nil
+}
+
+// codeKey is a secret like that of tokens.
+func codeKey(text string) (string, error) {
+	switch {
+	case len(text) < minSecret:
+		return "", fmt.Errorf("has %d bytes and needs at least %d, for example from openssl rand -base64 32", len(text), minSecret)
+	case variety(text) < minVariety:
+		return "", fmt.Errorf("has only %d different characters, which is quickly guessed: take one from openssl rand -base64 32", variety(text))
+	}
+	return text, nil
+}
+
+// webhookSecret is base64 behind whsec_, with or without padding, or any other text (Standard Webhooks).
+func webhookSecret(text string) (string, error) {
+	encoded, isBase64 := strings.CutPrefix(text, "whsec_")
+	if !isBase64 {
+		return anyText(text)
+	}
+	if key, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err != nil || len(key) == 0 {
+		return "", errors.New("has a secret that is not base64 behind whsec_")
+	}
+	return text, nil
+}
+
+// providerURL is where a payment provider is called.
+func providerURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("is not of the form https://host/path")
+	}
+	return text, nil
 }
 
 // variety is of how many different bytes a text is made.

@@ -7,29 +7,6 @@ import (
 	"strings"
 )
 
-// unbuilt is a value that the contract has and this version has not.
-type unbuilt struct {
-	variable string
-	used     func(Config) bool
-	what     string
-}
-
-// notBuilt lists them. Whoever builds one deletes its line.
-func notBuilt() []unbuilt {
-	return []unbuilt{
-		{"SECKILL_PAYMENT_SIMULATOR", func(c Config) bool { return c.PaymentSimulator }, "on"},
-		{"SECKILL_WEBHOOK_SECRETS", func(c Config) bool { return len(c.WebhookSecrets) > 0 }, "payments"},
-	}
-}
-
-func (r *reader) refuseUnbuilt(c Config) {
-	for _, u := range notBuilt() {
-		if u.used(c) {
-			r.problem(u.variable, "asks for "+u.what+", which is not built yet")
-		}
-	}
-}
-
 // refuseContradictions finds settings that are right alone and wrong together.
 // A setting that could not be read counts as absent here; it was reported.
 func (r *reader) refuseContradictions(c Config) {
@@ -58,8 +35,23 @@ func (r *reader) refuseContradictions(c Config) {
 	}
 	r.refuseQuorum(c)
 	r.refuseLonelyRole(c)
+	r.refusePayments(c, realDatabase)
 	if overlap(c.HTTPAddr, c.OpsAddr) {
 		r.problem("SECKILL_OPS_ADDR", "("+c.OpsAddr+") is the same listener as SECKILL_HTTP_ADDR ("+c.HTTPAddr+")")
+	}
+}
+
+// refusePayments finds what is missing before money may move.
+func (r *reader) refusePayments(c Config, realDatabase bool) {
+	if realDatabase && c.Payments() && !c.given("SECKILL_CODE_KEY") && !r.withoutTokens {
+		r.problem("SECKILL_CODE_KEY", "is required with a real database once payments are configured, "+
+			"for example from openssl rand -base64 32: who pays gets a code, which it seals")
+	}
+	if c.PaymentURL != "" && c.PaymentSimulator {
+		r.problem("SECKILL_PAYMENT_SIMULATOR", "is on, and SECKILL_PAYMENT_URL names another provider: there is one")
+	}
+	if c.PaymentURL != "" && !c.given("SECKILL_WEBHOOK_SECRETS") {
+		r.problem("SECKILL_WEBHOOK_SECRETS", "is required with SECKILL_PAYMENT_URL: without it no payment would ever be heard of")
 	}
 }
 

@@ -96,14 +96,27 @@ func table(c *Config) []setting {
 			meaning: "unpaid orders expire after this",
 			read:    into(&c.PaymentWindow, durationFrom(time.Second, "nobody pays faster")),
 		}, {
-			variable: "SECKILL_PAYMENT_SIMULATOR", fallback: "off", unit: "`on` or `off`",
-			meaning: "the built-in payment provider for trying out; on when embedded, once it is built",
+			variable: "SECKILL_PAYMENT_SIMULATOR", otherwise: "`on` when embedded, else `off`", unit: "`on` or `off`",
+			meaning: "the built-in payment provider for trying out: no real money moves",
 			read:    into(&c.PaymentSimulator, boolean),
+		}, {
+			variable: "SECKILL_PAYMENT_SIMULATOR_ADDR", fallback: "127.0.0.1:0", unit: "host:port",
+			meaning: "its listener, with the pages on which buyers pay; port 0 is a free one",
+			read:    into(&c.PaymentSimulatorAddr, address),
+		}, {
+			variable: "SECKILL_PAYMENT_URL", otherwise: "none", unit: "URL",
+			meaning: "a payment provider elsewhere, such as another instance's simulator, which has the same first webhook secret",
+			read:    into(&c.PaymentURL, providerURL),
 		}, {
 			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
 			unit:    "secrets, comma-separated",
-			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain",
-			secret:  hide, read: into(&c.WebhookSecrets, list(anyText)),
+			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain; all verify, and the first signs the simulator's",
+			secret:  hide, read: into(&c.WebhookSecrets, list(webhookSecret)),
+		}, {
+			variable: "SECKILL_CODE_KEY", otherwise: "generated and kept in the data dir when embedded",
+			unit:    "secret of at least 32 bytes",
+			meaning: "seals the codes with which paid vouchers are used, and finds them; required with a real database once payments are configured",
+			secret:  hide, read: into(&c.CodeKey, codeKey),
 		}, {
 			variable: "SECKILL_CURRENCY", fallback: "CNY", unit: "ISO 4217 code",
 			meaning: "the currency of every price",

@@ -24,6 +24,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"seckill/internal/payment"
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/model"
@@ -54,6 +55,12 @@ type vouchers interface {
 	Stats(ctx context.Context, id string) (model.Stats, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
 	Rebuild(ctx context.Context, id string) error
+}
+
+// payments is what the routes of payments need of service.Payments.
+type payments interface {
+	Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
+	Notice(ctx context.Context, notice model.PaymentNotice) error
 }
 
 // redemptions is what the route of redemptions needs of service.Redemptions.
@@ -95,11 +102,14 @@ type Options struct {
 	Health   health   // *service.Health
 	Limits   limits   // *service.Limits
 
+	Payments    payments    // *service.Payments
 	Redemptions redemptions // *service.Redemptions
 	Refunds     refunds     // *service.Refunds
 	AdminLog    adminLog    // *repository.AdminLog
 
 	Tokens *token.Authority
+	// Webhooks verifies those of the payment provider.
+	Webhooks *payment.Signatures
 
 	// ByUser limits purchases, and ByAddress all requests; nil is no limit.
 	ByUser    *ratelimit.Limiter
@@ -168,6 +178,7 @@ func build(options Options) (*api, error) {
 	a.accountRoutes()
 	a.voucherRoutes()
 	a.orderRoutes()
+	a.paymentRoutes()
 	a.adminVoucherRoutes()
 	a.adminOrderRoutes()
 	a.redemptionRoutes()

@@ -48,6 +48,7 @@ func (a *api) humaConfig() huma.Config {
 				{Name: tagAccounts},
 				{Name: tagVouchers},
 				{Name: tagOrders},
+				{Name: tagPayments},
 				{Name: tagAdmin, Description: "For tokens with the role admin."},
 				{Name: tagOperations},
 			},

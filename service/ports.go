@@ -2,7 +2,9 @@ package service
 
 import (
 	"context"
+	"time"
 
+	"seckill/internal/payment"
 	"seckill/model"
 )
 
@@ -27,6 +29,38 @@ type OrderStore interface {
 type RedemptionStore interface {
 	// Redeem redeems the paid order whose code has a keyed hash.
 	Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error)
+}
+
+// PaymentStore keeps payments.
+type PaymentStore interface {
+	// Start stores a payment of a user's unpaid order under a new id, or finds the one that was started before.
+	Start(ctx context.Context, orderID, userID, newID string) (model.Payment, model.Order, error)
+	SetURL(ctx context.Context, id, url string) error
+	// Settle applies what the provider says of a payment, once, in one transaction.
+	Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error)
+	// Due lists payments whose end is not known and that are to be asked for now.
+	Due(ctx context.Context, limit int) ([]model.Payment, error)
+	// Postpone has a payment asked for again after a pause.
+	Postpone(ctx context.Context, id string, pause time.Duration) error
+}
+
+// RefundQueue holds the refunds that are to be made.
+type RefundQueue interface {
+	// Due lists refunds that are to be tried now.
+	Due(ctx context.Context, limit int) ([]model.Refund, error)
+	Done(ctx context.Context, id string) error
+	// Retry has a refund tried again after a pause.
+	Retry(ctx context.Context, id, reason string, pause time.Duration) error
+	// GiveUp ends a refund that the provider has refused for good.
+	GiveUp(ctx context.Context, id, reason string) error
+}
+
+// Provider is a payment provider. Its errors wrap payment.ErrRefused, or model.ErrUnknownOutcome.
+type Provider interface {
+	Start(ctx context.Context, r payment.Request) (payment.Payment, error)
+	LookUp(ctx context.Context, id string) (payment.Payment, error)
+	// Refund gives money back, once for a key.
+	Refund(ctx context.Context, key string, r payment.Refund) error
 }
 
 // RefundStore keeps refunds.

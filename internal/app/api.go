@@ -15,12 +15,15 @@ import (
 
 // mainHandler makes what the main listener serves: the API, or the health of an
 // instance that only works. It completes the list of probes.
-func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tokens *token.Authority) (http.Handler, error) {
+func (i *Instance) mainHandler(
+	s servers, mode orderMode, async *AsyncParts, tokens *token.Authority, pay *payments,
+) (http.Handler, error) {
 	if i.cfg.Role == config.RoleWorker {
+		i.servePayments(pay, s.db, nil)
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
 	}
-	sale, err := i.openSale(s, mode, async)
+	sale, err := i.openSale(s, mode, async, pay.codes)
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +38,18 @@ func (i *Instance) mainHandler(s servers, mode orderMode, async *AsyncParts, tok
 		return nil, err
 	}
 
-	redemptions, err := service.NewRedemptions(s.db.Orders, nil)
+	redemptions, err := service.NewRedemptions(s.db.Orders, pay.codes)
 	if err != nil {
 		return nil, err
 	}
 
+	i.servePayments(pay, s.db, sale.orders.Get)
+
 	i.health = service.NewHealth(i.probes...)
 	return handler.New(handler.Options{
 		Orders:         sale.orders,
+		Payments:       pay.service,
+		Webhooks:       pay.webhooks,
 		Redemptions:    redemptions,
 		Refunds:        sale.refunds,
 		AdminLog:       s.db.AdminLog,
@@ -70,10 +77,10 @@ type sale struct {
 
 // openSale sells from the database or, when there are asynchronous parts, from the
 // hot copies.
-func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts) (made sale, err error) {
+func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made sale, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := service.OrderDeps{
-		Store: s.db.Orders, Announce: changes.AnnounceReturn, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Store: s.db.Orders, Announce: changes.AnnounceReturn, Codes: codes, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Metrics: telemetry.New(i.registry), Log: i.log,
 	}
 	vouchers := service.VoucherDeps{

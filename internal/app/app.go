@@ -61,7 +61,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	} else if cfg.Role == config.RoleWorker {
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
 	}
-	i.runExpiry(servers, mode, nil) //nolint:contextcheck // until the stop
+	pay, err := i.openPayments(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
@@ -70,7 +73,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
 	i.probe("connections", guard.Probe)
-	main, err := i.mainHandler(servers, mode, async, tokens) //nolint:contextcheck // its requests bring their own
+	main, err := i.mainHandler(servers, mode, async, tokens, pay) //nolint:contextcheck // its requests bring their own
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +86,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
+
+	// What ends or begins an order's later life by itself.
+	i.runPayments(pay)                      //nolint:contextcheck // until the stop
+	i.runExpiry(servers, mode, pay.asker()) //nolint:contextcheck // until the stop
 	return i, nil
 }
 

@@ -16,9 +16,10 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// What a data directory holds, beside the secret that signs tokens.
+// What a data directory holds, beside its secrets.
 const (
-	databaseFile = "seckill.db" // and SQLite's files beside it, whose names begin so
+	databaseFile = "seckill.db"  // and SQLite's files beside it, whose names begin so
+	ledgerFile   = "payments.db" // likewise
 	queueDir     = "nats"
 	claimFile    = "serve.lock"
 )
@@ -63,6 +64,9 @@ func (d *DataDir) Close() error {
 // SQLiteFile is where the embedded database of a data directory lies.
 func SQLiteFile(dir string) string { return filepath.Join(dir, databaseFile) }
 
+// LedgerFile is where the ledger of the payment simulator lies.
+func LedgerFile(dir string) string { return filepath.Join(dir, ledgerFile) }
+
 // MakeDir makes a directory that no other user of the machine may read: it holds
 // password hashes and the secret that makes administrators.
 func MakeDir(path string) error {
@@ -74,6 +78,7 @@ func MakeDir(path string) error {
 
 const (
 	secretFile   = "jwt.secret"
+	codeKeyFile  = "code.key"
 	secretLength = 32 // bytes of randomness, the size of the HMAC's hash
 
 	// secretWait bounds the wait for another process that makes the secret at
@@ -88,12 +93,21 @@ const (
 // calls, of other processes too, return the same one, so that tokens outlive a
 // restart.
 func Secret(ctx context.Context, dir string) (string, error) {
-	file := filepath.Join(dir, secretFile)
-	secret, err := readSecret(file)
+	return keptSecret(ctx, filepath.Join(dir, secretFile), "whoever is logged in must log in again")
+}
+
+// CodeKey is Secret for the one that seals voucher codes: without it they cannot be read.
+func CodeKey(ctx context.Context, dir string) (string, error) {
+	return keptSecret(ctx, filepath.Join(dir, codeKeyFile), "the codes of paid orders cannot be used any more")
+}
+
+// keptSecret reads the secret in a file, or makes it. Loss is what happens without it.
+func keptSecret(ctx context.Context, file, loss string) (string, error) {
+	secret, err := readSecret(file, loss)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
-	if err := MakeDir(dir); err != nil {
+	if err := MakeDir(filepath.Dir(file)); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, secretWait)
@@ -101,25 +115,25 @@ func Secret(ctx context.Context, dir string) (string, error) {
 	guard := flock.New(file+".lock", flock.SetPermissions(0o600))
 	defer func() { _ = guard.Close() }() // it ends with the process at the latest
 	if _, err := guard.TryLockContext(ctx, secretPoll); err != nil {
-		return "", fmt.Errorf("wait for the secret in %s: %w", dir, err)
+		return "", fmt.Errorf("wait for the secret in %s: %w", file, err)
 	}
 	// Another process may have made it while we waited.
-	secret, err = readSecret(file)
+	secret, err = readSecret(file, loss)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return secret, err
 	}
 	return makeSecret(file)
 }
 
-func readSecret(file string) (string, error) {
+func readSecret(file, loss string) (string, error) {
 	text, err := os.ReadFile(file) //nolint:gosec // the operator names the directory
 	if err != nil {
-		return "", fmt.Errorf("read the secret that signs tokens: %w", err)
+		return "", fmt.Errorf("read a secret: %w", err)
 	}
 	secret := strings.TrimSpace(string(text))
 	if len(secret) < secretLength {
 		return "", fmt.Errorf("the secret in %s is shorter than %d bytes: remove the file, "+
-			"and a new one is made (whoever is logged in must log in again)", file, secretLength)
+			"and a new one is made (%s)", file, secretLength, loss)
 	}
 	return secret, nil
 }
@@ -132,7 +146,7 @@ func makeSecret(file string) (string, error) {
 		return "", fmt.Errorf("make a secret: %w", err)
 	}
 	secret := base64.RawURLEncoding.EncodeToString(random)
-	partial, err := os.CreateTemp(filepath.Dir(file), secretFile+".*") // mode 0600
+	partial, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*") // mode 0600
 	if err != nil {
 		return "", fmt.Errorf("write a secret: %w", err)
 	}

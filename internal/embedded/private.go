@@ -42,7 +42,8 @@ func tighten(dir string, log *slog.Logger) {
 	}
 	if changed > 0 && len(entries) > 0 { // in an empty directory there was nothing to read
 		log.Warn("other users of this machine could read the data directory; from now on they cannot: "+
-			"if one of them must not know the secret in it, remove the file "+secretFile+" and start again",
+			"if one of them must not know the secrets in it, remove the file "+secretFile+" and start again "+
+			"(a "+codeKeyFile+" that is removed takes the codes of paid orders with it)",
 			slog.String("directory", dir), slog.Int("changed", changed))
 	}
 	if err != nil {
@@ -57,8 +58,8 @@ func tighten(dir string, log *slog.Logger) {
 
 // ours reports whether this program makes files of that name in a data directory.
 func ours(name string) bool {
-	return name == queueDir || name == claimFile || strings.HasPrefix(name, databaseFile) ||
-		strings.HasPrefix(name, secretFile)
+	return name == queueDir || name == claimFile || strings.HasPrefix(name, databaseFile) || strings.HasPrefix(name, ledgerFile) ||
+		strings.HasPrefix(name, secretFile) || strings.HasPrefix(name, codeKeyFile)
 }
 
 // tightenTree takes the rights of others from a file, or from a directory and all it

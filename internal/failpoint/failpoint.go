@@ -48,6 +48,15 @@ const (
 	// What other systems are told.
 	AfterEventsPublished Step = "after-events-published" // the stream has them
 
+	// Money.
+	BeforePaymentStart  Step = "before-payment-start" // the database knows of the payment
+	AfterPaymentStart   Step = "after-payment-start"  // the provider knows
+	BeforePaymentSettle Step = "before-payment-settle"
+	AfterPaymentSettle  Step = "after-payment-settle"
+	BeforeRefund        Step = "before-refund" // the database knows of the refund
+	AfterRefund         Step = "after-refund"  // the provider has given the money back
+	AfterRefundNoted    Step = "after-refund-noted"
+
 	// What a dead process left behind.
 	BeforeRepublish Step = "before-republish"
 	AfterRepublish  Step = "after-republish"
@@ -77,6 +86,8 @@ func Steps() []Step {
 		BeforeExpire, AfterExpire,
 		BeforeRelease, AfterRelease, AfterReleaseNoted,
 		AfterEventsPublished,
+		BeforePaymentStart, AfterPaymentStart, BeforePaymentSettle, AfterPaymentSettle,
+		BeforeRefund, AfterRefund, AfterRefundNoted,
 		BeforeRepublish, AfterRepublish,
 		AfterCloseDatabase, AfterCloseCopy, AfterBarrier, AfterLoad, AfterOpenDatabase, AfterOpenCopy,
 		AfterIntent, AfterLowerCopy, AfterLowerStock,

@@ -28,6 +28,8 @@ var changing = map[string]kind{
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
 	"Forget": ofAnInterface, "Expire": ofAnInterface, "Ask": ofAnInterface, "Redeem": ofAnInterface, "Request": ofAnInterface,
+	"Start": ofAnInterface, "SetURL": ofAnInterface, "Postpone": ofAnInterface,
+	"Refund": ofAnInterface, "Retry": ofAnInterface, "GiveUp": ofAnInterface,
 	"BeginSwitch": ofAnInterface, "FinishSwitch": ofAnInterface, "RemoveDeadLetter": ofAnInterface,
 
 	"Released": ofTheRoad, "insert": ofTheRoad, "Ack": ofTheRoad, "undo": ofTheRoad, "close": ofTheRoad, "lower": ofTheRoad, "load": ofTheRoad, "chunk": ofTheRoad, "confirm": ofTheRoad,
@@ -37,7 +39,7 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
-	Incarnation Intents Kept Known List Live Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
+	Incarnation Intents Kept Known List Live LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
 	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -50,6 +52,8 @@ var roads = map[string][]string{
 	"canceled":  {"service/order_query.go Cancel", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
 	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireVoucher"},
 	"published": {"service/worker/event.go relay"},
+	"paid":      {"service/payment.go begin", "service/payment.go settle"},
+	"refunded":  {"service/payment_loop.go refund"},
 	"relayed":   {"service/worker/outbox.go apply", "service/worker/outbox.go note"},
 	"republish": {"service/worker/overdue.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
@@ -60,6 +64,8 @@ var roads = map[string][]string{
 var together = map[string]string{
 	"Cancel, Cancel": "the second is for one order after the other when the first, for all of them, was refused and changed nothing",
 	"Settle, close":  "they are of different orders: settled ones and closed ones",
+	"Done, GiveUp":   "an attempt has one of these ends",
+	"GiveUp, Retry":  "an attempt has one of these ends",
 	"chunk, load":    "the first only shows that a rebuild is under way",
 }
 
@@ -87,6 +93,7 @@ var elsewhere = map[string]string{
 	"service/voucher.go Change":               "sync mode: one transaction",
 	"service/redemption.go redeem":            "one transaction: who repeats the call hears that the order is redeemed",
 	"service/refund.go Request":               "one transaction; the refund is a row that is worked off",
+	"service/payment_loop.go reconcile":       "only puts off the next question",
 	"service/account.go create":               "no order depends on it",
 	"service/account.go ChangePassword":       "no order depends on it",
 	"service/account_admin.go change":         "no order depends on it",

@@ -35,12 +35,11 @@ func newProvider(t *testing.T) provider {
 	t.Helper()
 	p := provider{faults: &simulator.Faults{}}
 	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
-	var server *httptest.Server
 	p.simulator = testserver.Value(simulator.New(t.Context(), simulator.Options{
 		File: filepath.Join(t.TempDir(), "ledger.db"), Key: key, Signatures: signatures, Faults: p.faults,
-		Log: slog.New(slog.DiscardHandler), URL: func() string { return server.URL },
+		Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	server = httptest.NewServer(p.simulator)
+	server := httptest.NewServer(p.simulator)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	p.Client = testserver.Value(payment.NewClient(server.URL, key))(t)
 	t.Cleanup(func() {

@@ -1,6 +1,8 @@
 package payment
 
 import (
+	"crypto/hkdf"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -58,6 +60,20 @@ func secretKey(secret string) ([]byte, error) {
 		return nil, errors.New("it is empty")
 	}
 	return key, nil
+}
+
+// Key is the bearer key with which a provider's API is called that shares a webhook secret: who has the key cannot
+// sign webhooks with it.
+func Key(secret string) (string, error) {
+	own, err := secretKey(secret)
+	if err != nil {
+		return "", fmt.Errorf("derive the provider's key: %w", err)
+	}
+	key, err := hkdf.Key(sha256.New, own, nil, "seckill payment provider: bearer key", sha256.Size)
+	if err != nil {
+		return "", fmt.Errorf("derive the provider's key: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(key), nil
 }
 
 // Verify checks a webhook's headers against its body as it arrived; any refusal is ErrSignature.

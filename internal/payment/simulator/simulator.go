@@ -35,7 +35,6 @@ const (
 type Options struct {
 	File       string              // of the ledger, made when missing
 	Key        string              // the bearer key of the API
-	URL        func() string       // where the simulator itself is reached, without a slash at the end
 	Signatures *payment.Signatures // of its webhooks
 	Log        *slog.Logger
 	// DelayFor is how long a delayed payment waits; zero is 30 s.
@@ -142,7 +141,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, p payment.Paymen
 		s.fail(w, r, err)
 		return
 	}
-	p.URL = s.URL() + "/pay/" + p.ID
+	p.URL = "http://" + r.Host + "/pay/" + p.ID // where whoever asks has found the simulator
 	write(w, http.StatusOK, p)
 }
 

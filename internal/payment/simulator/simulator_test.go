@@ -80,13 +80,12 @@ func newWorld(t *testing.T, file string, refuse int) *world {
 	t.Helper()
 	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
 	w := &world{shop: newShop(t, signatures, refuse)}
-	var server *httptest.Server
 	w.options = simulator.Options{
 		File: file, Key: "key", Signatures: signatures, Faults: &simulator.Faults{},
-		Log: slog.New(slog.DiscardHandler), URL: func() string { return server.URL }, DelayFor: time.Second,
+		Log: slog.New(slog.DiscardHandler), DelayFor: time.Second,
 	}
 	w.Server = testserver.Value(simulator.New(t.Context(), w.options))(t)
-	server = httptest.NewServer(w.Server)
+	server := httptest.NewServer(w.Server)
 	w.url = server.URL
 	w.stop = func() {
 		server.Close()
@@ -243,7 +242,7 @@ func TestTwoProcessesShareALedger(t *testing.T) {
 	other.shop.Close()
 	other.shop = w.shop
 	defer w.stop()
-	defer func() { testserver.Must(t, other.Close()) }()
+	defer other.stop()
 	defer other.run(t)()
 	defer w.run(t)()
 	const payments = 20

@@ -1,0 +1,143 @@
+package handler
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/gin-gonic/gin"
+
+	"seckill/internal/payment"
+	"seckill/model"
+)
+
+const tagPayments = "Payments"
+
+// maxWebhookID bounds the id of a webhook's message in bytes, as its column does.
+const maxWebhookID = 255
+
+// webhookChallenge names what proves who sends a webhook: it is no token.
+const webhookChallenge = "Standard-Webhooks"
+
+// PaymentStart is a payment that was started, and the order that it is for.
+type PaymentStart struct {
+	PaymentID  string      `json:"payment_id" doc:"The same again until this payment has failed."`
+	PaymentURL string      `json:"payment_url,omitempty" doc:"The page on which the buyer pays, where there is one."`
+	Order      model.Order `json:"order"`
+}
+
+// Webhook is what the payment provider tells. It may have members that are not listed here.
+type Webhook struct {
+	Type string      `json:"type" enum:"payment.succeeded,payment.failed"`
+	Data WebhookData `json:"data"`
+}
+
+// WebhookData says which payment a webhook is about.
+type WebhookData struct {
+	PaymentID string `json:"payment_id"`
+	OrderID   string `json:"order_id"`
+	Amount    int64  `json:"amount" doc:"Minor units."`
+	Currency  string `json:"currency"`
+}
+
+func (a *api) paymentRoutes() {
+	a.registerBare(route{
+		id: "pay-order", method: http.MethodPost, path: basePath + "/orders/{id}/pay", tag: tagPayments,
+		summary: "Start to pay my order", access: users, status: http.StatusAccepted,
+		description: "The order is paid when the provider says so: ask for it again. The same call again repeats the same " +
+			"payment, until that has failed. An order that is not unpaid cannot be paid: ILLEGAL_STATE. Without a payment " +
+			"provider, and while it does not answer: UNAVAILABLE.",
+		codes:    []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeUnavailable},
+		response: map[string]any{"application/json": PaymentStart{}},
+	}, func(c *gin.Context) (any, error) {
+		started, order, err := a.options.Payments.Pay(c.Request.Context(), subject(c.Request.Context()), c.Param("id"))
+		return PaymentStart{PaymentID: started.ID, PaymentURL: started.URL, Order: order}, err
+	})
+	a.registerPlain(route{
+		id: "payment-webhook", method: http.MethodPost, path: basePath + "/webhooks/payments", tag: tagPayments,
+		summary: "Hear from the payment provider", access: public, status: http.StatusNoContent,
+		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
+			"webhook-signature; without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. 204: applied, " +
+			"durably; a message may be repeated. Money for an order that is closed, or paid already, goes back. Another " +
+			"message with a used id, an unknown order or payment, or a wrong amount is VALIDATION.",
+		codes: []model.Code{
+			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation, model.CodeUnavailable,
+		},
+		request: &huma.MediaType{Schema: a.schema(typeOf[Webhook]())},
+	}, a.paymentWebhook)
+}
+
+// paymentWebhook verifies the signature over the bytes that arrived, before anything looks into them.
+func (a *api) paymentWebhook(c *gin.Context) {
+	body, _ := io.ReadAll(c.Request.Body) // out of memory, where readBody has put it
+	if err := a.options.Webhooks.Verify(c.Request.Header, body); err != nil {
+		p := a.fail(c.Request.Context(), &model.Error{
+			Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid, or too old.", Cause: err,
+		})
+		p.challenge = webhookChallenge
+		a.write(c, p)
+		return
+	}
+	notice, p := readWebhook(c.GetHeader(payment.HeaderID), body)
+	if p != nil {
+		a.options.Log.ErrorContext(c.Request.Context(), "a signed webhook cannot be read",
+			slog.String("detail", p.Detail), slog.Any("errors", p.Errors))
+		a.write(c, p)
+		return
+	}
+	if err := a.options.Payments.Notice(c.Request.Context(), notice); err != nil {
+		a.abort(c, err)
+		return
+	}
+	c.Status(http.StatusNoContent)
+	c.Writer.WriteHeaderNow()
+}
+
+// readWebhook reads a webhook, or says what is wrong with it.
+func readWebhook(id string, body []byte) (model.PaymentNotice, *Problem) {
+	document, err := parseJSON(body)
+	if err != nil {
+		p := problemOf(model.Invalid("body", "%s", err.Error()))
+		p.Status = http.StatusBadRequest
+		return model.PaymentNotice{}, p
+	}
+	var hook Webhook
+	canonical, err := json.Marshal(document) // a member that is given twice, or null, is an object in it, which no member takes
+	if err == nil {
+		err = json.Unmarshal(canonical, &hook)
+	}
+	if err != nil {
+		location := "body"
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
+			location += "." + wrong.Field
+		}
+		return model.PaymentNotice{}, problemOf(model.Invalid(location, "has a wrong type"))
+	}
+	digest := sha256.Sum256(body)
+	return model.PaymentNotice{
+		PaymentID: hook.Data.PaymentID, OrderID: hook.Data.OrderID, Succeeded: hook.Type == payment.EventSucceeded,
+		Amount: hook.Data.Amount, Currency: hook.Data.Currency,
+		Message: &model.WebhookMessage{ID: id, Digest: digest[:]},
+	}, refuseWebhook(id, hook)
+}
+
+func refuseWebhook(id string, hook Webhook) *Problem {
+	var wrong []error
+	check := func(fine bool, location, message string) {
+		if !fine {
+			wrong = append(wrong, model.Invalid(location, "%s", message))
+		}
+	}
+	check(len(id) <= maxWebhookID, "header.webhook-id", "is too long")
+	check(hook.Type == payment.EventSucceeded || hook.Type == payment.EventFailed, "body.type", "is neither payment.succeeded nor payment.failed")
+	check(model.ValidID(hook.Data.PaymentID), "body.data.payment_id", "is not an id")
+	check(model.ValidID(hook.Data.OrderID), "body.data.order_id", "is not an id")
+	if err := model.JoinInvalid(wrong...); err != nil {
+		return problemOf(err)
+	}
+	return nil
+}

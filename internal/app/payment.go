@@ -1,0 +1,150 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/config"
+	"seckill/internal/conns"
+	"seckill/internal/embedded"
+	"seckill/internal/payment"
+	"seckill/internal/payment/simulator"
+	"seckill/internal/telemetry"
+	"seckill/internal/vouchercode"
+	"seckill/model"
+	"seckill/service"
+	"seckill/service/worker"
+)
+
+const (
+	// shortWebhookSecret, in bytes, is the least that Standard Webhooks wants.
+	shortWebhookSecret = 24
+	// webhookPath is where the provider tells of payments.
+	webhookPath = "/api/v1/webhooks/payments"
+)
+
+// payments is what this instance needs so that orders can be paid.
+type payments struct {
+	codes     *service.Codes // nil: there is no key, and nothing can be paid
+	webhooks  *payment.Signatures
+	client    *payment.Client   // nil: there is no provider
+	simulator *simulator.Server // nil: it is not here
+
+	service *service.Payments // nil until servePayments
+}
+
+// openPayments opens what the settings ask for, and the simulator's listener.
+func (i *Instance) openPayments(ctx context.Context) (p *payments, err error) {
+	p = &payments{}
+	key := i.cfg.CodeKey
+	if key == "" && i.cfg.Embedded() {
+		if key, err = embedded.CodeKey(ctx, i.cfg.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	if key != "" {
+		keys, err := vouchercode.NewKeys(key)
+		if err != nil {
+			return nil, fmt.Errorf("use SECKILL_CODE_KEY: %w", err)
+		}
+		p.codes = service.NewCodes(keys, i.log)
+	}
+	secrets := i.cfg.WebhookSecrets
+	if len(secrets) == 0 && i.cfg.PaymentSimulator {
+		secrets = []string{rand.Text()} // between the simulator in this process and the API in it
+	}
+	if p.webhooks, err = payment.NewSignatures(secrets); err != nil {
+		return nil, fmt.Errorf("use SECKILL_WEBHOOK_SECRETS: %w", err)
+	}
+	for n, secret := range i.cfg.WebhookSecrets {
+		if len(secret) < shortWebhookSecret {
+			i.log.WarnContext(ctx, "a secret of webhooks is short, and whoever guesses it can pay without money: "+
+				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
+		}
+	}
+	return p, i.openProvider(ctx, p, secrets)
+}
+
+// openProvider opens the way to the payment provider.
+func (i *Instance) openProvider(ctx context.Context, p *payments, secrets []string) (err error) {
+	if len(secrets) == 0 {
+		return nil
+	}
+	key, err := payment.Key(secrets[0])
+	if err != nil {
+		return err
+	}
+	url := i.cfg.PaymentURL
+	if i.cfg.PaymentSimulator {
+		if url, err = i.openSimulator(ctx, p, key); err != nil {
+			return err
+		}
+	}
+	if url == "" {
+		return nil
+	}
+	if p.client, err = payment.NewClient(url, key); err != nil {
+		return fmt.Errorf("use SECKILL_PAYMENT_URL: %w", err)
+	}
+	i.onClose("payment provider", func(context.Context) error { p.client.Close(); return nil })
+	return nil
+}
+
+// openSimulator opens the simulated provider and its listener, and returns where that is.
+func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (url string, err error) {
+	if err := embedded.MakeDir(i.cfg.DataDir); err != nil {
+		return "", err
+	}
+	p.simulator, err = simulator.New(ctx, simulator.Options{
+		File: embedded.LedgerFile(i.cfg.DataDir), Key: key, Signatures: p.webhooks, Log: i.log,
+	})
+	if err != nil {
+		return "", err
+	}
+	i.onClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
+	pages, err := i.listen(ctx, listenerOptions{
+		name: "payment simulator", address: i.cfg.PaymentSimulatorAddr, patience: opsPatience,
+		handler: knownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
+		guard: conns.New(conns.Options{
+			Name: "payments", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
+		}),
+	})
+	if err != nil {
+		return "", err
+	}
+	i.log.InfoContext(ctx, "payments are simulated: no money moves", slog.String("url", pages.url()))
+	return pages.url(), nil
+}
+
+// servePayments makes the service of payments. Own finds a user's order; a worker, which starts no payment, has none.
+func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
+	deps := service.PaymentDeps{
+		Store: db.Payments, Refunds: db.Refunds, Codes: p.codes, Own: own,
+		Metrics: telemetry.NewPayments(i.registry), Log: i.log,
+	}
+	if p.client != nil && p.codes != nil {
+		deps.Provider = p.client
+	}
+	p.service = service.NewPayments(deps)
+}
+
+// asker asks for payments before their orders expire; nil where there is no provider.
+func (p *payments) asker() worker.Provider {
+	if p.service == nil || p.service.Provider == nil {
+		return nil
+	}
+	return p.service
+}
+
+// runPayments makes refunds and asks for payments until the stop, and has the simulator send its webhooks.
+func (i *Instance) runPayments(p *payments) {
+	if p.asker() != nil && i.cfg.Role != config.RoleAPI {
+		i.loop("payments", workPatience, p.service.Run)
+	}
+	if p.simulator != nil && i.cfg.Role != config.RoleWorker {
+		i.loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.url()+webhookPath) })
+	}
+}

@@ -1,0 +1,24 @@
+package telemetry
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Payments are the counters of payments and refunds.
+type Payments struct{ notices, refunds *prometheus.CounterVec }
+
+// NewPayments registers the metrics.
+func NewPayments(registerer prometheus.Registerer) *Payments {
+	r := registry{registerer}
+	return &Payments{
+		notices: registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seckill_payment_notices_total",
+			Help: "What the payment provider said of payments, by webhook or when it was asked, by what became of it (OK or the problem's code).",
+		}, []string{"source", "outcome"})),
+		refunds: r.counters("seckill_refund_attempts_total", "outcome", "Attempts to refund, by what became of them: done, later or failed for good."),
+	}
+}
+
+// Notice counts something that the provider said.
+func (m *Payments) Notice(source, outcome string) { m.notices.WithLabelValues(source, outcome).Inc() }
+
+// Refund counts an attempt.
+func (m *Payments) Refund(outcome string) { m.refunds.WithLabelValues(outcome).Inc() }

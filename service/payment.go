@@ -1,0 +1,193 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/ids"
+	"seckill/internal/payment"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// payBudget is what the start of a payment, or a notice of one, may take: an answer takes at most 5 s.
+	payBudget = placeBudget
+	// neverStarted is the age at which a payment that the provider does not know will not be started any more: a
+	// start takes some seconds, and an instance's clock may be minutes off the database's.
+	neverStarted = 10 * time.Minute
+)
+
+// Payments lets buyers pay, and applies what the payment provider says.
+type Payments struct {
+	PaymentDeps
+
+	refundNow chan struct{} // a refund is waiting
+}
+
+// PaymentDeps is what Payments works with.
+type PaymentDeps struct {
+	Store    PaymentStore
+	Refunds  RefundQueue
+	Provider Provider // nil: nothing can be paid
+	Codes    *Codes
+	// Own finds a user's order, also one that has no row yet.
+	Own     func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	Metrics *telemetry.Payments
+	Log     *slog.Logger
+}
+
+// NewPayments makes the service.
+func NewPayments(deps PaymentDeps) *Payments {
+	return &Payments{PaymentDeps: deps, refundNow: make(chan struct{}, 1)}
+}
+
+// Pay starts a payment of a user's unpaid order, or repeats the one that was started, and returns it with the
+// order. The payment is stored before the provider hears of it. NOT_FOUND when the user has no such order,
+// ILLEGAL_STATE with its status when it cannot be paid, UNAVAILABLE when there is no provider or it does not answer:
+// then the same call again repeats the same payment.
+func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Payment{}, model.Order{}, model.NotFound("order")
+	}
+	if s.Provider == nil {
+		return model.Payment{}, model.Order{}, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
+	}
+	// A client that hangs up changes nothing: what is begun comes to its end.
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), payBudget)
+	defer enough()
+	p, order, err := s.begin(ctx, userID, orderID)
+	if err == nil && p.Status == model.PaymentFailed { // and the buyer wants to pay: once more, with a new one
+		p, order, err = s.begin(ctx, userID, orderID)
+	}
+	return p, s.Codes.Show(ctx, order), err
+}
+
+// begin stores a payment and starts it.
+func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error) {
+	id, err := ids.New()
+	if err != nil {
+		return model.Payment{}, model.Order{}, err
+	}
+	p, order, err := s.Store.Start(ctx, orderID, userID, id)
+	if model.CodeOf(err) == model.CodeNotFound {
+		return p, order, s.absent(ctx, userID, orderID)
+	}
+	if err != nil {
+		return p, order, err
+	}
+	failpoint.Reach(failpoint.BeforePaymentStart)
+	told, err := s.Provider.Start(ctx, payment.Request{
+		ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency},
+	})
+	failpoint.Reach(failpoint.AfterPaymentStart)
+	switch {
+	case errors.Is(err, payment.ErrRefused):
+		s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", orderID), slog.Any("error", err))
+		_, failed := s.settle(ctx, notice(p, false))
+		return p, order, model.Unavailable("The payment provider refuses this payment.", errors.Join(err, failed))
+	case err != nil && p.URL != "":
+		return p, order, nil // an earlier call has started it
+	case err != nil:
+		return p, order, model.Unavailable("The payment provider does not answer.", err)
+	case told.Status != payment.Pending: // and the webhook has not arrived
+		receipt, err := s.settle(ctx, notice(p, told.Status == payment.Succeeded))
+		return receipt.Payment, receipt.Order, err
+	case told.URL != p.URL:
+		p.URL = told.URL
+		if err := s.Store.SetURL(ctx, p.ID, p.URL); err != nil { // the provider tells it again
+			s.Log.WarnContext(ctx, "the page of a payment was not kept", slog.String("payment_id", p.ID), slog.Any("error", err))
+		}
+	}
+	return p, order, nil
+}
+
+// absent is NOT_FOUND, or the refusal of an order that has no row yet.
+func (s *Payments) absent(ctx context.Context, userID, orderID string) error {
+	order, err := s.Own(ctx, userID, orderID, 0)
+	if err != nil {
+		return err
+	}
+	if _, err = model.Move(order.Status, model.OrderPaid, model.MoverProvider); err != nil {
+		return err
+	}
+	return model.Unavailable("The order was stored just now.", nil)
+}
+
+// Notice applies what a webhook says. When it returns nil, that is durable. VALIDATION says that it is of no payment
+// of ours, or of another amount; anything else that it has to be sent again.
+func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), payBudget)
+	defer enough()
+	_, err := s.settle(ctx, n)
+	s.note(ctx, "webhook", n, err)
+	return err
+}
+
+// Ask asks the provider what became of a payment, and applies what it says. Nil says that it was asked.
+func (s *Payments) Ask(ctx context.Context, p model.Payment) error {
+	_, err := s.ask(ctx, p)
+	return err
+}
+
+// ask is Ask, and reports whether the payment is decided now.
+func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err error) {
+	told, err := s.Provider.LookUp(ctx, p.ID)
+	n := notice(p, told.Status == payment.Succeeded)
+	switch {
+	case errors.Is(err, payment.ErrNotFound):
+		if time.Since(p.CreatedAt) < neverStarted {
+			return false, nil // it may be about to be started
+		}
+	case err != nil:
+		return false, err
+	case told.Status == payment.Pending:
+		return false, nil
+	default:
+		n.OrderID, n.Amount, n.Currency = told.OrderID, told.Amount, told.Currency
+	}
+	_, err = s.settle(ctx, n)
+	s.note(ctx, "question", n, err)
+	if model.CodeOf(err) == model.CodeValidation {
+		return false, nil // the provider was asked, and its answer, which pays nothing, is in the log
+	}
+	return err == nil, err
+}
+
+// notice is what is said of a payment of ours.
+func notice(p model.Payment, succeeded bool) model.PaymentNotice {
+	return model.PaymentNotice{PaymentID: p.ID, OrderID: p.OrderID, Succeeded: succeeded, Amount: p.Amount, Currency: p.Currency}
+}
+
+// settle applies a notice.
+func (s *Payments) settle(ctx context.Context, n model.PaymentNotice) (model.Receipt, error) {
+	var err error
+	if n.RefundID, err = ids.New(); err != nil {
+		return model.Receipt{}, err
+	}
+	n.Code = s.Codes.New(n.OrderID)
+	failpoint.Reach(failpoint.BeforePaymentSettle)
+	receipt, err := s.Store.Settle(ctx, n)
+	failpoint.Reach(failpoint.AfterPaymentSettle)
+	if err == nil && receipt.Refund != nil && receipt.Refund.Status == model.RefundPending {
+		s.wakeRefunds()
+	}
+	return receipt, err
+}
+
+// note counts a notice, and logs one that cannot be applied: there may be money without an order.
+func (s *Payments) note(ctx context.Context, source string, n model.PaymentNotice, err error) {
+	outcome := "OK"
+	if err != nil {
+		outcome = string(model.CodeOf(err))
+	}
+	s.Metrics.Notice(source, outcome)
+	if model.CodeOf(err) == model.CodeValidation {
+		s.Log.ErrorContext(ctx, "the payment provider tells of a payment that is not ours, or of another amount",
+			slog.String("source", source), slog.String("payment_id", n.PaymentID), slog.String("order_id", n.OrderID),
+			slog.Bool("succeeded", n.Succeeded), slog.Int64("amount", n.Amount), slog.String("currency", n.Currency), slog.Any("error", err))
+	}
+}
