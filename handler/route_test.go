@@ -174,7 +174,7 @@ func TestPanic(t *testing.T) {
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, path := range []string{"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v1/vouchers/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics", "/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/pay", "/api/v1/admin/sales"} {
+	for _, path := range []string{"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v1/vouchers/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics", "/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/payments", "/api/v1/admin/sales"} {
 		wantProblem(t, s.do(t, http.MethodGet, path, ""), http.StatusNotFound, model.CodeNotFound)
 	}
 	for _, call := range []struct{ method, path, allow string }{

@@ -15,13 +15,17 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/handler"
+	"seckill/internal/payment"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
 )
 
-const secret = "a secret of at least 32 bytes, for tests"
+const (
+	secret        = "a secret of at least 32 bytes, for tests"
+	webhookSecret = "a secret of webhooks, for tests"
+)
 
 // fakes stand for the services. Each function may be replaced before the
 // server gets its first request.
@@ -171,6 +175,8 @@ func setup(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
+	webhooks, err := payment.NewSignatures([]string{webhookSecret})
+	testserver.Must(t, err)
 	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
 	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &testserver.Log{}}
 	options := handler.Options{
@@ -180,6 +186,7 @@ func setup(t testing.TB, change ...func(*handler.Options)) *server {
 		Health:   fakeHealth{s.fakes},
 		Limits:   fakeLimits{s.fakes},
 		Tokens:   tokens,
+		Webhooks: webhooks,
 		Currency: "CNY",
 		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics:  s.registry,

@@ -201,6 +201,8 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
 		{"POST", "/api/v1/orders/{id}/cancel", "none.none", "", buyer, nil, 404},
+		{"POST", "/api/v1/orders/{id}/pay", "none.none", "", buyer, map[string]any{"amount": 1}, 422},
+		{"POST", "/api/v1/webhooks/payments", "", "", "", map[string]any{}, 401},
 		{"POST", "/api/v1/admin/vouchers/{id}/rebuild", voucher.ID, "", admin, nil, 409},
 		{"GET", "/api/v1/admin/log", "", "?actor=admin", admin, nil, 200},
 		{"GET", "/api/v1/admin/log", "", "?cursor=x", admin, nil, 422},
@@ -232,7 +234,8 @@ func checkAnswersAreAsDocumented(t *testing.T, a *app) {
 		// Answers that sync never gives.
 		"POST /api/v1/vouchers/{id}/seckill 202 application/json",
 		"POST /api/v1/admin/vouchers/{id}/rebuild 202 application/json",
-		// Answers about an order that was paid, which nobody does here.
+		// Answers about an order that is paid, which nobody does here.
+		"POST /api/v1/orders/{id}/pay 202 application/json",
 		"POST /api/v1/admin/orders/{id}/refund 202 application/json",
 		"POST /api/v1/admin/redemptions 200 application/json",
 	}

@@ -32,6 +32,8 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		if started.PaymentURL != x.url+"/pay/"+started.PaymentID || started.Order.Status != model.OrderUnpaid {
 			t.Errorf("%+v", started)
 		}
+		document := readDocument(t, a)
+		document.check(t, http.MethodPost, "/api/v1/orders/{id}/pay", a.asks(t, order, http.MethodPost, "/pay"))
 		testserver.Equal(t, "its code before it is paid", a.now(t, order).Code, "")
 		testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 		paid := a.reaches(t, order, model.OrderPaid, refundedWithin)
@@ -46,6 +48,7 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 				t.Errorf("%s of a paid order: %d %s", move, got.status, got.body)
 			}
 		}
+		document.check(t, http.MethodGet, "/api/v1/orders/{id}", a.asks(t, order, http.MethodGet, ""))
 		detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+order.ID, a.admin(t), nil))
 		testserver.Equal(t, "its code for an administrator", detail.Code, paid.Code)
 		if last := detail.History[len(detail.History)-1]; last.To != model.OrderPaid || last.By != model.ByProvider {

@@ -1,0 +1,114 @@
+package handler_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/handler"
+	"seckill/internal/payment"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// payments is what stands behind the calls of buyers and of the provider.
+type payments struct {
+	pay    func(userID, orderID string) (model.Payment, model.Order, error)
+	notice func(model.PaymentNotice) error
+}
+
+func (f payments) Pay(_ context.Context, userID, orderID string) (model.Payment, model.Order, error) {
+	return f.pay(userID, orderID)
+}
+
+func (f payments) Notice(_ context.Context, n model.PaymentNotice) error { return f.notice(n) }
+
+func TestPay(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(o *handler.Options) {
+		o.Payments = payments{pay: func(userID, orderID string) (model.Payment, model.Order, error) {
+			if orderID == "closed.v1" {
+				return model.Payment{}, model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderExpired}
+			}
+			return model.Payment{ID: "p1", URL: "https://pay.example/p1"}, model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, nil
+		}}
+	})
+	user := s.as(t, "u", model.RoleUser)
+	got := s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", "", user...)
+	var started handler.PaymentStart
+	testserver.Must(t, json.Unmarshal([]byte(got.body), &started))
+	if got.status != http.StatusAccepted || started.PaymentID != "p1" || started.PaymentURL != "https://pay.example/p1" || started.Order.ID != "o1.v1" || started.Order.UserID != "u" {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if p := wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/closed.v1/pay", "{}", user...), http.StatusConflict, model.CodeIllegalState); p.OrderStatus != "expired" {
+		t.Errorf("%+v", p)
+	}
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/impossible/pay", "{}", user...), http.StatusNotFound, model.CodeNotFound)
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", `{"amount":1}`, user...), http.StatusUnprocessableEntity, model.CodeValidation)
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", ""), http.StatusUnauthorized, model.CodeUnauthenticated)
+}
+
+// A webhook is what its bytes say, and nothing is done for one that is not signed or cannot be read.
+func TestPaymentWebhooks(t *testing.T) {
+	t.Parallel()
+	var heard []model.PaymentNotice
+	s := setup(t, func(o *handler.Options) {
+		o.Payments = payments{notice: func(n model.PaymentNotice) error {
+			heard = append(heard, n)
+			if n.PaymentID == "unknown" {
+				return model.Invalid("body.data", "is no payment of ours")
+			}
+			return nil
+		}}
+	})
+	by := testserver.Value(payment.NewSignatures([]string{webhookSecret}))(t)
+	send := func(body string, at time.Time) answer {
+		var headers []string
+		for name, values := range testserver.Value(by.Sign("msg_1", at, []byte(body)))(t) {
+			headers = append(headers, name, values[0])
+		}
+		return s.do(t, http.MethodPost, "/api/v1/webhooks/payments", body, headers...)
+	}
+	const good = `{"type":"payment.succeeded","more":[1],"data":{"payment_id":"p1","order_id":"o1.v1","amount":1000,"currency":"CNY","more":null}}`
+	if got := send(good, time.Now()); got.status != http.StatusNoContent || got.body != "" || len(heard) != 1 {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	digest := sha256.Sum256([]byte(good))
+	n := heard[0]
+	if n.PaymentID != "p1" || n.OrderID != "o1.v1" || !n.Succeeded || n.Amount != 1000 || n.Currency != "CNY" || n.Message.ID != "msg_1" || string(n.Message.Digest) != string(digest[:]) {
+		t.Errorf("heard %+v", n)
+	}
+	send(strings.Replace(good, "succeeded", "failed", 1), time.Now())
+	testserver.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
+	wantProblem(t, send(strings.Replace(good, "p1", "unknown", 1), time.Now()), http.StatusUnprocessableEntity, model.CodeValidation)
+
+	heard = nil
+	old := send(good, time.Now().Add(-301*time.Second))
+	wantProblem(t, old, http.StatusUnauthorized, model.CodeUnauthenticated)
+	if challenge := old.header.Get("WWW-Authenticate"); challenge == "" || strings.Contains(challenge, "Bearer") {
+		t.Errorf("the challenge is %q", challenge)
+	}
+	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/webhooks/payments", good), http.StatusUnauthorized, model.CodeUnauthenticated)
+	for body, status := range map[string]int{
+		"": 400, "x": 400, good + good: 400, "null": 422, "[]": 422, "{}": 422,
+		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1):                    422,
+		strings.Replace(good, `"amount":1000`, `"amount":"1000"`, 1):                        422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000.5`, 1):                        422,
+		strings.Replace(good, `"amount":1000`, `"amount":null`, 1):                          422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000,"amount":1`, 1):               422,
+		strings.Replace(good, `"p1"`, `"p 1"`, 1):                                           422,
+		strings.Replace(good, `"data":{`, `"data":{"payment_id":"p2",`, 1):                  422,
+		strings.Replace(good, `"amount":1000`, `"amount":99999999999999999999999999999`, 1): 422,
+	} {
+		if got := send(body, time.Now()); got.status != status || !strings.Contains(got.body, `"code":"VALIDATION"`) {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	}
+	if len(heard) != 0 {
+		t.Errorf("heard %+v", heard)
+	}
+}

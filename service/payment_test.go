@@ -1,0 +1,272 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/payment"
+	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
+	"seckill/internal/vouchercode"
+	"seckill/model"
+)
+
+// cashier is a provider, and the tables of payments and refunds, with one payment and one refund. The real ones are
+// tried end to end; here the clock runs as fast as it likes.
+type cashier struct {
+	mu sync.Mutex
+
+	says  payment.Payment // of the payment, when it is asked
+	fails error           // every call of the provider, when not nil
+
+	payment model.Payment
+	due     time.Time // of the payment; zero: decided
+	asked   []time.Time
+	settled []model.PaymentNotice
+
+	refund    model.Refund
+	refundDue time.Time // zero: closed
+	refunded  []time.Time
+}
+
+func (c *cashier) Start(context.Context, payment.Request) (payment.Payment, error) {
+	return c.says, c.fails
+}
+
+func (c *cashier) LookUp(context.Context, string) (payment.Payment, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, time.Now())
+	return c.says, c.fails
+}
+
+func (c *cashier) Refund(_ context.Context, key string, r payment.Refund) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if key != c.refund.ID || r.PaymentID != c.refund.PaymentID || r.Amount != c.refund.Amount || r.Currency != c.refund.Currency {
+		return payment.ErrRefused
+	}
+	c.refunded = append(c.refunded, time.Now())
+	return c.fails
+}
+
+// table is the database's side of a cashier.
+type table struct{ *cashier }
+
+func (t table) Start(_ context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
+	return t.payment, model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, nil
+}
+
+func (t table) SetURL(context.Context, string, string) error { return nil }
+
+func (t table) Settle(_ context.Context, n model.PaymentNotice) (model.Receipt, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.Amount != t.payment.Amount {
+		return model.Receipt{}, model.Invalid("body.data", "is another amount")
+	}
+	t.settled = append(t.settled, n)
+	t.due = time.Time{}
+	return model.Receipt{Payment: t.payment}, nil
+}
+
+func (t table) Due(context.Context, int) ([]model.Payment, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.due.IsZero() || t.due.After(time.Now()) {
+		return nil, nil
+	}
+	return []model.Payment{t.payment}, nil
+}
+
+func (t table) Postpone(_ context.Context, _ string, pause time.Duration) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.due.IsZero() {
+		t.due = time.Now().Add(pause)
+	}
+	return nil
+}
+
+// queue is the refunds' side.
+type queue struct{ *cashier }
+
+func (q queue) Due(context.Context, int) ([]model.Refund, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refundDue.IsZero() || q.refundDue.After(time.Now()) {
+		return nil, nil
+	}
+	return []model.Refund{q.refund}, nil
+}
+
+func (q queue) Done(context.Context, string) error { return q.close(model.RefundDone) }
+
+func (q queue) GiveUp(context.Context, string, string) error { return q.close(model.RefundFailed) }
+
+func (q queue) close(status model.RefundStatus) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refund.Status, q.refundDue = status, time.Time{}
+	return nil
+}
+
+func (q queue) Retry(_ context.Context, _, reason string, pause time.Duration) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refund.Error, q.refundDue = reason, time.Now().Add(pause)
+	q.refund.Attempts++
+	return nil
+}
+
+// inTill runs a test with the loops running, on a clock that does not wait.
+func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cashier{
+			payment: model.Payment{ID: "p1", OrderID: "o1.v1", Status: model.PaymentStarted, Amount: 1000, Currency: "CNY", CreatedAt: time.Now()},
+			refund:  model.Refund{ID: "r1", PaymentID: "p0", OrderID: "o0.v1", Amount: 1000, Currency: "CNY", Status: model.RefundPending},
+		}
+		money := payment.Money{Amount: 1000, Currency: "CNY"}
+		c.says = payment.Payment{Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: money}, Status: payment.Pending}
+		keys := testserver.Value(vouchercode.NewKeys("a key of codes in tests, 32 bytes or more"))(t)
+		log := slog.New(slog.DiscardHandler)
+		s := NewPayments(PaymentDeps{
+			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
+			Metrics: telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { s.Run(ctx) })
+		test(t, c)
+		cancel()
+		running.Wait()
+	})
+}
+
+// passes lets time pass.
+func passes(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func (c *cashier) with(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}
+
+// A payment that nobody makes is asked for once a minute, ever more rarely when it is old, and at last given up.
+func TestAPaymentIsAskedForAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	inTill(t, func(t *testing.T, c *cashier) {
+		c.with(func() { c.due = time.Now().Add(time.Minute) })
+		passes(30*time.Minute + 30*time.Second)
+		c.with(func() {
+			if n := len(c.asked); n < 28 || n > 30 {
+				t.Errorf("in half an hour it was asked for %d times", n)
+			}
+			c.asked = nil
+			c.payment.CreatedAt = time.Now().Add(2*time.Hour - abandoned)
+		})
+		passes(4 * time.Hour)
+		c.with(func() {
+			if n := len(c.asked); n < 2 || n > 4 {
+				t.Errorf("in the last two hours it was asked for %d times", n)
+			}
+			if len(c.settled) != 1 || c.settled[0].Succeeded {
+				t.Errorf("after a week: %+v", c.settled)
+			}
+		})
+	})
+}
+
+// What the provider says when it is asked is applied, and only what fits the payment.
+func TestWhatTheProviderSaysIsApplied(t *testing.T) {
+	t.Parallel()
+	for name, try := range map[string]struct {
+		say  func(*cashier)
+		want func(*cashier) bool
+	}{
+		"paid": {
+			func(c *cashier) { c.says.Status = payment.Succeeded },
+			func(c *cashier) bool {
+				return len(c.settled) == 1 && c.settled[0].Succeeded && len(c.settled[0].Code.Hash) == 32 && c.settled[0].RefundID != "" && c.settled[0].Message == nil
+			},
+		},
+		"declined": {
+			func(c *cashier) { c.says.Status = payment.Failed },
+			func(c *cashier) bool { return len(c.settled) == 1 && !c.settled[0].Succeeded },
+		},
+		"another amount": {
+			func(c *cashier) { c.says.Status, c.says.Amount = payment.Succeeded, 1 },
+			func(c *cashier) bool { return len(c.settled) == 0 && len(c.asked) > 1 },
+		},
+		"nothing": {
+			func(c *cashier) { c.fails = model.ErrUnknownOutcome },
+			func(c *cashier) bool { return len(c.settled) == 0 && len(c.asked) > 1 },
+		},
+		"that it knows none, of a young one": {
+			func(c *cashier) { c.fails = errors.Join(payment.ErrRefused, payment.ErrNotFound) },
+			func(c *cashier) bool { return len(c.settled) == 0 && len(c.asked) > 1 },
+		},
+		"that it knows none, of an old one": {
+			func(c *cashier) {
+				c.fails = errors.Join(payment.ErrRefused, payment.ErrNotFound)
+				c.payment.CreatedAt = time.Now().Add(-neverStarted)
+			},
+			func(c *cashier) bool { return len(c.settled) == 1 && !c.settled[0].Succeeded },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inTill(t, func(t *testing.T, c *cashier) {
+				c.with(func() {
+					try.say(c)
+					c.due = time.Now()
+				})
+				passes(3 * time.Minute)
+				c.with(func() {
+					if !try.want(c) {
+						t.Errorf("asked %d times, settled %+v", len(c.asked), c.settled)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A refund without an answer is tried again, twice as late each time but at least every five minutes, and never given
+// up; a refusal ends it.
+func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	inTill(t, func(t *testing.T, c *cashier) {
+		c.with(func() { c.fails, c.refundDue = model.ErrUnknownOutcome, time.Now() })
+		passes(2 * time.Hour)
+		c.with(func() {
+			if n := len(c.refunded); n < 2*12 || n > 2*12*2+10 {
+				t.Errorf("in two hours it was tried %d times", n)
+			}
+			if first := c.refunded[1].Sub(c.refunded[0]); first > 3*time.Second {
+				t.Errorf("it was tried again after %s", first)
+			}
+			if c.refund.Status != model.RefundPending || c.refund.Error == "" {
+				t.Errorf("after two hours: %+v", c.refund)
+			}
+			c.fails = nil
+		})
+		passes(longestRefundPause + paymentsEvery)
+		c.with(func() { testserver.Equal(t, "after an answer", c.refund.Status, model.RefundDone) })
+
+		c.with(func() { c.refund.Status, c.fails, c.refundDue = model.RefundPending, payment.ErrRefused, time.Now() })
+		passes(2 * paymentsEvery)
+		c.with(func() { testserver.Equal(t, "after a refusal", c.refund.Status, model.RefundFailed) })
+	})
+}
