@@ -148,12 +148,12 @@ func (s *Payments) reconcile(ctx context.Context, p model.Payment) error {
 		_, err = s.settle(ctx, notice(p, false))
 		decided = err == nil
 	}
-	if err != nil && ctx.Err() == nil {
+	if decided || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
 		s.Log.WarnContext(ctx, "the end of a payment could not be learnt; it is asked for again",
 			slog.String("payment_id", p.ID), slog.Any("error", err))
-	}
-	if decided || ctx.Err() != nil {
-		return nil
 	}
 	return s.Store.Postpone(ctx, p.ID, min(max(age/60, askAgain), askRarely))
 }

@@ -160,7 +160,7 @@ func TestNothingPrintsACode(t *testing.T) {
 	}
 	for _, handler := range []slog.Handler{slog.NewTextHandler(&printed, nil), slog.NewJSONHandler(&printed, nil)} {
 		log := slog.New(handler)
-		log.Info("code "+code.String(), "code", code, "pointer", &code, "inside", inside, slog.Any("list", []Code{code}))
+		log.Info("code", slog.Any("code", code), slog.Any("pointer", &code), slog.Any("inside", inside), slog.Any("list", []Code{code}))
 	}
 	document, err := json.Marshal(map[string]any{"code": code, "inside": inside, "list": []Code{code}})
 	if err != nil {

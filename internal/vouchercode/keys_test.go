@@ -81,7 +81,7 @@ func TestKeysAreApartAndSecret(t *testing.T) {
 		t.Error("a sealed code has its hash in it")
 	}
 	printed := fmt.Sprintf("%v %+v %#v %s %x %d", keys, keys, keys, keys, keys, keys)
-	if strings.Contains(printed, hex.EncodeToString(keys.lookUp)) || strings.Contains(printed, fmt.Sprint(keys.lookUp)) {
+	if strings.Contains(printed, hex.EncodeToString(keys.lookUp)) || strings.Contains(printed, fmt.Sprintf("%d", keys.lookUp)) {
 		t.Error("the key is printed")
 	}
 }

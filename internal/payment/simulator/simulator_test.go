@@ -119,7 +119,7 @@ func (w *world) start(t *testing.T, id string) {
 }
 
 // press presses a button of a payment's page, as a browser does.
-func (w *world) press(t *testing.T, id, decision string, headers ...string) *http.Response {
+func (w *world) press(t *testing.T, id, decision string, headers ...string) (status int) {
 	t.Helper()
 	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/"+id,
 		strings.NewReader(url.Values{"decision": {decision}}.Encode())))(t)
@@ -127,10 +127,20 @@ func (w *world) press(t *testing.T, id, decision string, headers ...string) *htt
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response := testserver.Value(http.DefaultTransport.RoundTrip(request))(t)
-	_, _ = io.Copy(io.Discard, response.Body)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	testserver.Must(t, err)
 	testserver.Must(t, response.Body.Close())
-	return response
+	return response.StatusCode
+}
+
+// see fetches a page.
+func (w *world) see(t *testing.T, path string) (status int, header http.Header, body string) {
+	t.Helper()
+	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil))(t)
+	response, err := http.DefaultTransport.RoundTrip(request)
+	testserver.Must(t, err)
+	defer response.Body.Close()
+	return response.StatusCode, response.Header, string(testserver.Value(io.ReadAll(response.Body))(t))
 }
 
 func (w *world) status(t *testing.T, id string) payment.Status {
@@ -146,27 +156,25 @@ func TestThePageDecides(t *testing.T) {
 	for _, id := range []string{"yes", "no", "other"} {
 		w.start(t, id)
 	}
-	response := testserver.Value(http.Get(w.url + "/pay/yes"))(t)
-	page := string(testserver.Value(io.ReadAll(response.Body))(t))
-	testserver.Must(t, response.Body.Close())
+	_, header, page := w.see(t, "/pay/yes")
 	for _, want := range []string{"12.34 CNY", "order.yes", "pending", `value="approve"`, `value="decline"`, `value="delay"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
 	}
-	if policy := response.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+	if policy := header.Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 		t.Errorf("the page's policy is %q", policy)
 	}
 	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
 		t.Error("the page needs what its policy forbids")
 	}
-	testserver.Equal(t, "approve", w.press(t, "yes", "approve").StatusCode, http.StatusSeeOther)
-	testserver.Equal(t, "approved twice", w.press(t, "yes", "decline").StatusCode, http.StatusSeeOther)
-	testserver.Equal(t, "decline", w.press(t, "no", "decline").StatusCode, http.StatusSeeOther)
-	testserver.Equal(t, "something else", w.press(t, "other", "steal").StatusCode, http.StatusUnprocessableEntity)
-	testserver.Equal(t, "no such payment", w.press(t, "absent", "approve").StatusCode, http.StatusNotFound)
-	testserver.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site").StatusCode, http.StatusForbidden)
-	testserver.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example").StatusCode, http.StatusForbidden)
+	testserver.Equal(t, "approve", w.press(t, "yes", "approve"), http.StatusSeeOther)
+	testserver.Equal(t, "approved twice", w.press(t, "yes", "decline"), http.StatusSeeOther)
+	testserver.Equal(t, "decline", w.press(t, "no", "decline"), http.StatusSeeOther)
+	testserver.Equal(t, "something else", w.press(t, "other", "steal"), http.StatusUnprocessableEntity)
+	testserver.Equal(t, "no such payment", w.press(t, "absent", "approve"), http.StatusNotFound)
+	testserver.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden)
+	testserver.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example"), http.StatusForbidden)
 	testserver.Equal(t, "yes", w.status(t, "yes"), payment.Succeeded)
 	testserver.Equal(t, "no", w.status(t, "no"), payment.Failed)
 	testserver.Equal(t, "other", w.status(t, "other"), payment.Pending)
@@ -186,17 +194,15 @@ func TestThePageEscapes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, filepath.Join(t.TempDir(), "ledger.db"), 0)
 	defer w.stop()
-	response := testserver.Value(http.Get(w.url + "/pay/" + url.PathEscape(`<script>alert(1)</script>`)))(t)
-	body := string(testserver.Value(io.ReadAll(response.Body))(t))
-	testserver.Must(t, response.Body.Close())
-	if response.StatusCode != http.StatusNotFound || strings.Contains(body, "<script") {
-		t.Errorf("%d %s", response.StatusCode, body)
+	if status, _, body := w.see(t, "/pay/"+url.PathEscape(`<script>alert(1)</script>`)); status != http.StatusNotFound || strings.Contains(body, "<script") {
+		t.Errorf("%d %s", status, body)
 	}
 	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/payments",
 		strings.NewReader(`{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`)))(t)
 	request.Header.Set("Authorization", "Bearer key")
 	request.Header.Set("Idempotency-Key", "p1")
-	refused := testserver.Value(http.DefaultTransport.RoundTrip(request))(t)
+	refused, err := http.DefaultTransport.RoundTrip(request)
+	testserver.Must(t, err)
 	testserver.Must(t, refused.Body.Close())
 	testserver.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
 }
@@ -284,7 +290,7 @@ func TestADelayedPaymentApprovesItself(t *testing.T) {
 	defer w.stop()
 	defer w.run(t)()
 	w.start(t, "later")
-	testserver.Equal(t, "delay", w.press(t, "later", "delay").StatusCode, http.StatusSeeOther)
+	testserver.Equal(t, "delay", w.press(t, "later", "delay"), http.StatusSeeOther)
 	testserver.Equal(t, "status", w.status(t, "later"), payment.Pending)
 	testserver.Eventually(t, "it is approved", func() bool { return w.status(t, "later") == payment.Succeeded })
 	testserver.Eventually(t, "its webhook arrives", func() bool { return len(w.shop.received()) == 1 })
