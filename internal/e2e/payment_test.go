@@ -412,7 +412,8 @@ func TestTheEmbeddedSimulator(t *testing.T) {
 		a := start(t, s)
 		order = a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		page := a.pays(t, order).PaymentURL
-		got := testserver.Value(a.client.PostForm(page, map[string][]string{"decision": {"approve"}}))(t)
+		got, err := a.client.PostForm(page, map[string][]string{"decision": {"approve"}})
+		testserver.Must(t, err)
 		testserver.Must(t, got.Body.Close())
 		testserver.Equal(t, "approve", got.StatusCode, http.StatusSeeOther)
 		code = a.reaches(t, order, model.OrderPaid, refundedWithin).Code
