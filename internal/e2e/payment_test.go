@@ -58,7 +58,7 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		redeem := func(code string) answer {
 			return a.call(t, http.MethodPost, "/admin/redemptions", a.admin(t), map[string]string{"code": code})
 		}
-		testserver.Equal(t, "mistyped", redeem("0"+paid.Code[1:23]+otherThan(paid.Code[23])).status, http.StatusUnprocessableEntity)
+		testserver.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).status, http.StatusUnprocessableEntity)
 		testserver.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").status, http.StatusNotFound)
 		used := redeem(strings.ToLower(strings.ReplaceAll(paid.Code, "-", " ")))
 		if got := decode[model.Order](t, used); used.status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
