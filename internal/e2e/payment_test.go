@@ -336,6 +336,32 @@ func TestALostWebhookIsFoundByAsking(t *testing.T) {
 	}
 }
 
+// An order that has failed was never unpaid, so that no call can start a payment of it; a row of a payment is all that
+// is needed for its money to come, and to go back.
+func TestMoneyForAFailedOrderGoesBack(t *testing.T) {
+	t.Parallel()
+	x, s := openTill(t), onServers(t)
+	a := start(t, s.with(x.settings()))
+	voucher := a.onSale(t, 2)
+	order := a.buys(t, voucher.ID, a.user(1))
+	started := a.pays(t, order)
+	db := testserver.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
+	defer db.Close()
+	for _, statement := range []string{
+		"UPDATE orders SET status = 'failed', reason = 'SOLD_OUT', unpaid_at = NULL, expires_at = NULL, closed_at = UTC_TIMESTAMP(6)",
+		"UPDATE vouchers SET remaining = remaining + 1",
+	} {
+		testserver.Value(db.ExecContext(t.Context(), statement))(t)
+	}
+	x.faults.LoseWebhooks.Store(true)
+	testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+	a.heard(t, of(started))
+	a.reaches(t, order, model.OrderRefunded, refundedWithin)
+	until(t, refundedWithin, "it is back", func() bool { return len(a.refunds(t, "done")) == 1 })
+	x.balance(t, 1, 1)
+	testserver.Equal(t, "remaining", a.audit(t, voucher.ID).Database.Remaining, 2)
+}
+
 // Money, cancellations and an administrator at once: each order has one end, and the provider's ledger agrees.
 func TestMoneyRacesEverything(t *testing.T) {
 	t.Parallel()
