@@ -145,9 +145,9 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { s.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
 		test(t, c)
-		cancel()
-		running.Wait()
 	})
 }
 
@@ -252,7 +252,7 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 		passes(2 * time.Hour)
 		c.with(func() {
 			if n := len(c.refunded); n < 2*12 || n > 2*12*2+10 {
-				t.Errorf("in two hours it was tried %d times", n)
+				t.Fatalf("in two hours it was tried %d times", n)
 			}
 			if first := c.refunded[1].Sub(c.refunded[0]); first > 3*time.Second {
 				t.Errorf("it was tried again after %s", first)
