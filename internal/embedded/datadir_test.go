@@ -1,6 +1,7 @@
 package embedded_test
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -41,13 +42,25 @@ func TestOneServerPerDataDir(t *testing.T) {
 
 func TestSecretIsMadeOnceAndKept(t *testing.T) {
 	t.Parallel()
+	for name, secret := range map[string]func(context.Context, string) (string, error){
+		"jwt.secret": embedded.Secret, "code.key": embedded.CodeKey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			madeOnce(t, name, secret)
+		})
+	}
+}
+
+func madeOnce(t *testing.T, name string, of func(context.Context, string) (string, error)) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "data")
 	const starters = 16
 	secrets := make([]string, starters)
 	var start sync.WaitGroup
 	for i := range starters {
 		start.Go(func() {
-			secret, err := embedded.Secret(t.Context(), dir)
+			secret, err := of(t.Context(), dir)
 			if err != nil {
 				t.Error(err)
 			}
@@ -60,15 +73,15 @@ func TestSecretIsMadeOnceAndKept(t *testing.T) {
 			t.Fatalf("the secrets differ or are short: %q", secrets)
 		}
 	}
-	info, err := os.Stat(filepath.Join(dir, "jwt.secret"))
+	info, err := os.Stat(filepath.Join(dir, name))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v; want mode 0600", info, err)
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "jwt.secret.*"))
+	left, err := filepath.Glob(filepath.Join(dir, name+".*"))
 	if err != nil || len(left) != 1 { // the lock file
 		t.Errorf("files left over: %v, %v", left, err)
 	}
-	if other, err := embedded.Secret(t.Context(), t.TempDir()); err != nil || other == secrets[0] {
+	if other, err := of(t.Context(), t.TempDir()); err != nil || other == secrets[0] {
 		t.Errorf("another directory has the secret %q, %v", other, err)
 	}
 }
@@ -104,7 +117,7 @@ func TestReadableDataIsTightened(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "data")
-			files := []string{"seckill.db", "seckill.db-wal", "jwt.secret", "nats/jetstream/messages/1.blk"}
+			files := []string{"seckill.db", "seckill.db-wal", "jwt.secret", "code.key", "payments.db", "payments.db-wal", "nats/jetstream/messages/1.blk"}
 			for _, file := range append(files, test.foreign) {
 				if file == "" {
 					continue
