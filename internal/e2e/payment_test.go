@@ -415,6 +415,30 @@ func TestMoneyRacesEverything(t *testing.T) {
 	t.Logf("%d orders stayed paid; %+v", paid, balance)
 }
 
+// In async the road of money is the same, and a refunded unit is back in the hot copy.
+func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
+	t.Parallel()
+	x := openTill(t)
+	a := start(t, asyncOnServers(t).with(x.settings()))
+	x.tells(t, a)
+	voucher := a.onSale(t, 1)
+	order := a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+	testserver.Must(t, x.Decide(t.Context(), a.pays(t, order).PaymentID, simulator.Approve))
+	if paid := a.reaches(t, order, model.OrderPaid, refundedWithin); paid.Code == "" {
+		t.Error("it has no code")
+	}
+	got, err := a.place(t, voucher.ID, a.user(2))
+	testserver.Must(t, err)
+	testserver.Equal(t, "another one", got.code(), model.CodeSoldOut)
+	testserver.Equal(t, "refund", a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil).status, http.StatusAccepted)
+	until(t, settlement, "the unit is sold again", func() bool {
+		got, err := a.place(t, voucher.ID, a.user(2))
+		return err == nil && got.status == http.StatusAccepted
+	})
+	until(t, refundedWithin, "the money is back", func() bool { return len(a.refunds(t, "done")) == 1 })
+	x.balance(t, 1, 1)
+}
+
 // Without a provider nothing can be paid, and no webhook is believed.
 func TestWithoutAProvider(t *testing.T) {
 	t.Parallel()
