@@ -21,6 +21,8 @@ const (
 	callTimeout = 3 * time.Second
 	// maxAnswer bounds an answer in bytes; an honest one has some hundred.
 	maxAnswer = 64 << 10
+	// maxURL bounds the address of a page in bytes, as browsers and the database do.
+	maxURL = 2048
 	// maxConnections bounds the calls under way. Further ones wait for their turn, within callTimeout.
 	maxConnections = 64
 	// idleConnections stay open between calls.
@@ -103,7 +105,14 @@ func (c *Client) Refund(ctx context.Context, key string, r Refund) error {
 // sound reports whether a provider's word makes sense.
 func (p Payment) sound() bool {
 	known := p.Status == Pending || p.Status == Succeeded || p.Status == Failed
-	return known && p.Amount >= 0 && p.Refunded >= 0 && p.Refunded <= p.Amount
+	return known && p.Amount >= 0 && p.Refunded >= 0 && p.Refunded <= p.Amount && (p.URL == "" || isPage(p.URL))
+}
+
+// isPage reports whether a browser may be sent to a URL: a buyer's page must run no script of its own.
+func isPage(text string) bool {
+	u, err := url.Parse(text)
+	ascii := strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }) < 0
+	return err == nil && ascii && len(text) <= maxURL && (u.Scheme == "https" || u.Scheme == "http") && u.Host != ""
 }
 
 // nonsense is an answer that is none: whatever was asked may have been done.

@@ -136,6 +136,8 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		"another amount":     `{"id":"p1","order_id":"order.1","amount":1001,"currency":"CNY","status":"pending"}`,
 		"an unknown status":  `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"maybe"}`,
 		"too much refunded":  `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"succeeded","refunded":1001}`,
+		"a script as page":   `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"pending","url":"javascript:alert(1)"}`,
+		"half a page":        `{"id":"p1","order_id":"order.1","amount":1000,"currency":"CNY","status":"pending","url":"/pay/p1"}`,
 		"nothing":            ``,
 		"null":               `null`,
 		"an endless answer":  `{"id":"p1","url":"` + strings.Repeat("x", 1<<20) + `"}`,
