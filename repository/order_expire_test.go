@@ -136,7 +136,7 @@ func BenchmarkSaleWhileExpiring(b *testing.B) {
 		ctx, stop := context.WithCancel(b.Context())
 		expired := make(chan int, 1)
 		began := time.Now()
-		go func() { expired <- expireAll(ctx, b, f, size) }()
+		go func() { expired <- expireAll(ctx, b, f, 500) }()
 		beside := sell(4)
 		stop()
 		b.ReportMetric(float64(<-expired)/time.Since(began).Seconds(), "expired/s")

@@ -136,7 +136,7 @@ func TestExpiredWithinASecond(t *testing.T) {
 	t.Parallel()
 	expiring(t, func(t *testing.T, l *calendar, run func()) {
 		l.add("v1", 3, 5*time.Second)
-		l.add("v2", 250, 5*time.Second)
+		l.add("v2", 2*expiryBatch+1, 5*time.Second)
 		l.add("v3", 1, time.Hour)
 		due := time.Now().Add(5 * time.Second)
 		run()
@@ -150,7 +150,7 @@ func TestExpiredWithinASecond(t *testing.T) {
 				t.Errorf("order %s was due %s and expired %s", id, due, at)
 			}
 		}
-		testserver.Equal(t, "expired", len(l.expired), 253)
+		testserver.Equal(t, "expired", len(l.expired), 3+2*expiryBatch+1)
 		testserver.Equal(t, "transactions", l.batches, 1+3)
 		if l.returned["v1"] == 0 || l.returned["v2"] == 0 || l.returned["v3"] != 0 {
 			t.Errorf("told of %v", l.returned)
