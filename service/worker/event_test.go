@@ -79,7 +79,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		<-time.After(3 * time.Second)
 		synctest.Wait()
 		m.mu.Lock()
-		m.take = -1
+		m.take = -1 // all
 		m.mu.Unlock()
 		<-time.After(3 * time.Second)
 		synctest.Wait()

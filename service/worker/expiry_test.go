@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -70,7 +71,10 @@ func (l *calendar) Overdue(_ context.Context, paying bool, last model.OverdueOrd
 
 func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
 	voucherID, _ := model.VoucherOf(ids[0])
-	if l.stuck[voucherID] {
+	l.mu.Lock()
+	stuck := l.stuck[voucherID]
+	l.mu.Unlock()
+	if stuck {
 		<-time.After(stuckFor)
 		return nil, errors.New("the voucher's row is locked")
 	}
@@ -111,6 +115,21 @@ func (l *calendar) pay(orderID string) {
 	delete(l.unpaid, orderID)
 }
 
+// seen is what has become of the orders by now.
+type seen struct {
+	expired        map[string]time.Time
+	returned       map[string]int
+	batches, asked int
+}
+
+// look waits until everything that is to happen now has happened.
+func (l *calendar) look() seen {
+	synctest.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return seen{maps.Clone(l.expired), maps.Clone(l.returned), l.batches, l.asked}
+}
+
 // expiring runs expiry over a calendar, on a clock of its own.
 func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 	t.Helper()
@@ -141,19 +160,17 @@ func TestExpiredWithinASecond(t *testing.T) {
 		due := time.Now().Add(5 * time.Second)
 		run()
 		<-time.After(4900 * time.Millisecond)
-		synctest.Wait()
-		testserver.Equal(t, "expired before their time", len(l.expired), 0)
+		testserver.Equal(t, "expired before their time", len(l.look().expired), 0)
 		<-time.After(1100 * time.Millisecond)
-		synctest.Wait()
-		for id, at := range l.expired {
+		for id, at := range l.look().expired {
 			if at.Before(due) || at.After(due.Add(time.Second)) {
 				t.Errorf("order %s was due %s and expired %s", id, due, at)
 			}
 		}
-		testserver.Equal(t, "expired", len(l.expired), 3+2*expiryBatch+1)
-		testserver.Equal(t, "transactions", l.batches, 1+3)
-		if l.returned["v1"] == 0 || l.returned["v2"] == 0 || l.returned["v3"] != 0 {
-			t.Errorf("told of %v", l.returned)
+		testserver.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
+		testserver.Equal(t, "transactions", l.look().batches, 1+3)
+		if told := l.look().returned; told["v1"] == 0 || told["v2"] == 0 || told["v3"] != 0 {
+			t.Errorf("told of %v", told)
 		}
 	})
 }
@@ -169,19 +186,17 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		due := time.Now().Add(2 * time.Second)
 		run()
 		<-time.After(stuckFor + 3*time.Second)
-		synctest.Wait()
-		testserver.Equal(t, "expired", len(l.expired), 10)
-		for id, at := range l.expired {
+		testserver.Equal(t, "expired", len(l.look().expired), 10)
+		for id, at := range l.look().expired {
 			if at.After(due.Add(stuckFor)) {
 				t.Errorf("order %s waited %s", id, at.Sub(due))
 			}
 		}
 		l.mu.Lock()
-		l.stuck = map[string]bool{}
+		delete(l.stuck, "v0")
 		l.mu.Unlock()
 		<-time.After(20 * time.Second)
-		synctest.Wait()
-		testserver.Equal(t, "expired in the end", len(l.expired), 10+3*expiryPage)
+		testserver.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
 	})
 }
 
@@ -204,16 +219,14 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		began := time.Now()
 		run()
 		<-time.After(3 * time.Second)
-		synctest.Wait()
-		if len(l.expired) != 2 || l.expired[open].IsZero() || l.expired["000000.v1"].IsZero() || l.asked < 3 {
-			t.Errorf("expired %v after %d questions", l.expired, l.asked)
+		if now := l.look(); len(now.expired) != 2 || now.expired[open].IsZero() || now.expired["000000.v1"].IsZero() || now.asked < 3 {
+			t.Errorf("%+v", now)
 		}
 		<-time.After(2 * askPatience)
-		synctest.Wait()
-		if at := l.expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
+		if at := l.look().expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
 			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
 		}
-		if !l.expired[paid].IsZero() {
+		if !l.look().expired[paid].IsZero() {
 			t.Error("a paid order expired")
 		}
 	})
@@ -228,10 +241,8 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 		l.provider = func(string) error { return errNoProvider }
 		run()
 		<-time.After(askPatience - time.Second)
-		synctest.Wait()
-		testserver.Equal(t, "expired early", len(l.expired), 0)
+		testserver.Equal(t, "expired early", len(l.look().expired), 0)
 		<-time.After(10 * time.Second)
-		synctest.Wait()
-		testserver.Equal(t, "expired", len(l.expired), 1)
+		testserver.Equal(t, "expired", len(l.look().expired), 1)
 	})
 }
