@@ -152,7 +152,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		first, inTheWay := p.turn()
 		news := q.need
 		if watches != nil {
-			news = q.news(p)
+			news = p.news()
 		}
 		if 0 < news && news < q.need && !soon {
 			// The other parts are being given back, or need not be: a round
@@ -162,6 +162,9 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 		}
 		wake := p.wake
 		if ctx.Err() == nil && first && (!inTheWay || due) && (news >= q.need || due) {
+			if news >= q.need {
+				p.forget() // not before: a lease in the way may end after its messages
+			}
 			lease, partly, err := q.round(ctx, own, a)
 			if !errors.Is(err, ErrHeld) {
 				return lease, err
@@ -230,16 +233,18 @@ func (q *Quorum) interval(watches []Watch) time.Duration {
 	return set.probe
 }
 
-// news tells how many parts are said to have become free since the last round,
-// and forgets it when they are enough for a round.
-func (q *Quorum) news(p *place) int {
+// news tells how many parts are said to have become free since the last round that
+// was made for such news.
+func (p *place) news() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := len(p.free)
-	if n >= q.need {
-		clear(p.free)
-	}
-	return n
+	return len(p.free)
+}
+
+func (p *place) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.free)
 }
 
 // waitLines are where the callers of one process wait for locks of several parts,

@@ -76,3 +76,38 @@ func (s *counting) Acquire(ctx context.Context, r lock.Request) (lock.Grant, err
 	s.asked.Add(1)
 	return s.MemoryStore.Acquire(ctx, r)
 }
+
+// A caller has waited for a lease of its own process for so long that it listens to the
+// messages. The last one comes before the answer that ends the lease, and counts once it
+// has ended. Guards: what Quorum.await forgets, and when. (Of one part, so that no first
+// message of several has it ask again soon.)
+func TestQuorumWakesBehindItsOwnProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waited, answer, soon = 3200 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
+		locks := newLocks(t, &answering{MemoryStore: lock.NewMemoryStore(), after: answer})
+		held := mustLock(t, t.Context(), lock.All(locks.Mutex("k")))
+		got := make(chan *lock.Lease)
+		go func() { got <- mustLock(t, t.Context(), lock.All(locks.Mutex("k"))) }()
+		time.Sleep(waited) //nolint:forbidigo // in a bubble this is exact
+		mustUnlock(t, held)
+		start := time.Now()
+		next := <-got
+		if took := time.Since(start); took > soon {
+			t.Errorf("woken %v after the lease has ended", took)
+		}
+		mustUnlock(t, next)
+	})
+}
+
+// answering carries a release out at once, and takes its time to say so.
+type answering struct {
+	*lock.MemoryStore
+	after time.Duration
+}
+
+func (s *answering) Release(ctx context.Context, r lock.Request) (bool, error) {
+	was, err := s.MemoryStore.Release(ctx, r)
+	time.Sleep(s.after) //nolint:forbidigo // as above
+	return was, err
+}
