@@ -161,14 +161,23 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 		return nil, err
 	}
 	there := make([]bool, len(rs))
+	partly := &partlyRenewed{unknown: make([]error, len(rs))}
+	failed := 0
 	for i, c := range calls {
 		reply, err := c.reply()
 		if err != nil && !wrongType(err) { // that is: something else is there instead
-			return nil, err
+			partly.unknown[i] = err
+			failed++
 		}
 		there[i] = reply[0] == 1
 	}
-	return there, nil
+	switch failed {
+	case 0:
+		return there, nil
+	case len(rs):
+		return nil, partly.unknown[0]
+	}
+	return there, partly
 }
 
 // Release is Store's.

@@ -150,3 +150,38 @@ func TestSharedScriptCall(t *testing.T) {
 		})
 	}
 }
+
+// Redis refuses to renew one lock of many, say because the client may not touch its key
+// any more: that one runs out, and the others, which were renewed, do not. Guards:
+// partlyRenewed in Renew and in watchdog.renew.
+func TestRefusedRenewalIsOneLocksTrouble(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	allow := func(keys string) {
+		t.Helper()
+		if err := b.direct.Do(t.Context(), "acl", "setuser", "app", "on", "nopass", "+@all", "allchannels", "resetkeys", keys).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("~*")
+	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any"})
+	t.Cleanup(func() { _ = client.Close() })
+	const lease = 500 * time.Millisecond
+	locks := newLocks(t, lock.NewRedisStore(client), lock.WatchdogLease(lease))
+	bad := mustLock(t, t.Context(), locks.Mutex("bad"))
+	var good []*lock.Lease
+	for i := range 5 {
+		good = append(good, mustLock(t, t.Context(), locks.Mutex(fmt.Sprint("good", i))))
+	}
+	allow("~*good*")
+	<-bad.Context().Done()
+	until := time.Now()
+	for _, l := range good {
+		eventually(t, 5*time.Second, "it was renewed after the other one had run out", func() bool {
+			return l.Context().Err() != nil || l.ValidUntil().After(until.Add(lease))
+		})
+		if err := context.Cause(l.Context()); err != nil {
+			t.Errorf("a lock whose renewals are not refused: %v", err)
+		}
+	}
+}

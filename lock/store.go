@@ -22,7 +22,8 @@ type Store interface {
 
 	// Renew makes the leases of all the requests last r.Lease from now, at
 	// least. The answer is, request by request, whether the holder was
-	// still there; false means lost.
+	// still there; false means lost. After an error nothing is known of any,
+	// unless it says of which.
 	Renew(ctx context.Context, rs []Request) ([]bool, error)
 
 	// Release sets the hold count; at zero it frees the lock and wakes who

@@ -3,6 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -117,10 +118,11 @@ func (w *watchdog) renew(batch []*holding) {
 	if err != nil && w.c.base.Err() == nil {
 		w.c.set.log.Warn("locks could not be renewed, trying again", logError(err))
 	}
+	partly, _ := errors.AsType[*partlyRenewed](err)
 	for i, h := range live {
 		every := rs[i].Lease / renewFraction
 		switch {
-		case err != nil:
+		case err != nil && (partly == nil || partly.unknown[i] != nil):
 			w.again(h, time.Now().Add(max(every/10, minRenewRetry)))
 		case !there[i]:
 			h.lose("found gone at a renewal")
