@@ -25,6 +25,9 @@ const (
 	maxURL = 2048
 	// maxConnections bounds the calls under way. Further ones wait for their turn, within callTimeout.
 	maxConnections = 64
+	// maxStarts of them are for starts, which buyers make as often as they like. The others are left for refunds
+	// and questions.
+	maxStarts = maxConnections - 16
 	// idleConnections stay open between calls.
 	idleConnections = 8
 	idleTimeout     = time.Minute
@@ -38,6 +41,8 @@ type Client struct {
 	base string
 	key  string
 	http *http.Client
+
+	starts chan struct{} // a place for each start under way
 }
 
 // NewClient calls the provider at a base URL with a bearer key.
@@ -46,7 +51,7 @@ func NewClient(base, key string) (*Client, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("the payment provider's URL is not of the form https://host/path")
 	}
-	return &Client{base: strings.TrimSuffix(u.String(), "/"), key: key, http: &http.Client{
+	return &Client{base: strings.TrimSuffix(u.String(), "/"), key: key, starts: make(chan struct{}, maxStarts), http: &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			ForceAttemptHTTP2:      true,
@@ -65,6 +70,14 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Start starts a payment, or finds the one that an earlier call with the same request has started.
 func (c *Client) Start(ctx context.Context, r Request) (Payment, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	select {
+	case c.starts <- struct{}{}:
+		defer func() { <-c.starts }()
+	case <-ctx.Done():
+		return Payment{}, fmt.Errorf("start payment %s: %w", r.ID, unknown(ctx.Err()))
+	}
 	var started Payment
 	err := c.call(ctx, http.MethodPost, "/payments", r.ID, r, &started)
 	if err == nil && (started.Request != r || !started.sound()) {

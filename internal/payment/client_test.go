@@ -3,11 +3,13 @@ package payment_test
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,4 +206,40 @@ func TestAddressesOfProviders(t *testing.T) {
 			t.Errorf("%q: %v", base, err)
 		}
 	}
+}
+
+// Buyers who start payments, as many as they like, leave the provider reachable for refunds and questions.
+func TestStartsLeaveRoomForRefunds(t *testing.T) {
+	t.Parallel()
+	stop := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/refunds") {
+			_, _ = w.Write([]byte(`{"payment_id":"p0","amount":1000,"currency":"CNY"}`))
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-stop:
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	client := testserver.Value(payment.NewClient(server.URL, key))(t)
+	t.Cleanup(client.Close)
+	var buyers sync.WaitGroup
+	for range 300 {
+		buyers.Go(func() { _, _ = client.Start(t.Context(), request("p1")) })
+	}
+	for n := range 32 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if err := client.Refund(ctx, "r1", payment.Refund{PaymentID: "p0", Money: request("p1").Money}); err != nil {
+			t.Errorf("refund %d: %v", n, err)
+		}
+		cancel()
+		if t.Failed() {
+			break
+		}
+	}
+	close(stop)
+	buyers.Wait()
 }
