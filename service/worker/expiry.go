@@ -44,8 +44,11 @@ const (
 	// is not known, and askRest the one after a look in which the provider did not answer.
 	askEvery = 500 * time.Millisecond
 	askRest  = 2 * time.Second
-	// askAtOnce bounds the questions to the provider at once.
-	askAtOnce = 8
+	// askAtOnce bounds the questions to the provider at once, and askTimeout those of one
+	// look, so that the look has time left to expire what was found out, and what has
+	// waited long enough: a provider that is slow must not hold every order back.
+	askAtOnce  = 8
+	askTimeout = expiryTimeout / 3
 	// askPatience is how long an order outlives its time because the provider cannot be
 	// asked. Money that arrives after that goes back; the unit must not wait for ever.
 	askPatience = time.Minute
@@ -218,6 +221,8 @@ func (e *Expiry) rest(voucherID string) {
 // that it knows of no money for. It is apart from the others because a provider may be
 // slow.
 func (e *Expiry) expirePaying(ctx context.Context) error {
+	asking, enough := context.WithTimeout(ctx, askTimeout)
+	defer enough()
 	var failed []error
 	var last model.OverdueOrder
 	for {
@@ -225,7 +230,7 @@ func (e *Expiry) expirePaying(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(append(failed, fmt.Errorf("look for overdue orders that are being paid: %w", err))...)
 		}
-		asked, err := e.askForAll(ctx, page)
+		asked, err := e.askForAll(ctx, asking, page)
 		failed = append(failed, err, e.expirePage(ctx, asked))
 		if len(page) < expiryPage || ctx.Err() != nil {
 			return errors.Join(failed...)
@@ -236,8 +241,8 @@ func (e *Expiry) expirePaying(ctx context.Context) error {
 
 // askForAll returns the orders that the provider was asked for, and those that have
 // waited long enough for its answer. What it said was applied: an order that turned out
-// to be paid does not expire.
-func (e *Expiry) askForAll(ctx context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
+// to be paid does not expire. The provider is asked until asking ends.
+func (e *Expiry) askForAll(ctx, asking context.Context, page []model.OverdueOrder) ([]model.OverdueOrder, error) {
 	ids := make([]string, len(page))
 	for i, order := range page {
 		ids[i] = order.ID
@@ -246,7 +251,7 @@ func (e *Expiry) askForAll(ctx context.Context, page []model.OverdueOrder) ([]mo
 	if err != nil {
 		return nil, fmt.Errorf("read the payments of overdue orders: %w", err)
 	}
-	unanswered := e.ask(ctx, started)
+	unanswered := e.ask(asking, started)
 	var asked []model.OverdueOrder
 	var first error
 	for _, order := range page {

@@ -32,6 +32,7 @@ type calendar struct {
 	took     time.Duration   // of one transaction
 	stuck    map[string]bool // vouchers whose transactions fail, after stuckFor
 	asked    int
+	answers  time.Duration // after which the provider answers
 	provider func(orderID string) error
 }
 
@@ -79,6 +80,9 @@ func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, err
 		return nil, errors.New("the voucher's row is locked")
 	}
 	<-time.After(l.took)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.batches++
@@ -101,10 +105,17 @@ func (l *calendar) Started(_ context.Context, orderIDs []string) ([]model.Paymen
 	return payments, nil
 }
 
-func (l *calendar) Ask(_ context.Context, payment model.Payment) error {
+func (l *calendar) Ask(ctx context.Context, payment model.Payment) error {
 	l.mu.Lock()
 	l.asked++
 	l.mu.Unlock()
+	if l.answers > 0 {
+		select {
+		case <-time.After(l.answers):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return l.provider(payment.OrderID)
 }
 
@@ -230,6 +241,42 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 			t.Error("a paid order expired")
 		}
 	})
+}
+
+// A provider that is slow, or that hangs, must not hold back more orders than it can be asked for in one look: those
+// that it has answered for expire, and the others do when they have waited long enough.
+func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
+	t.Parallel()
+	for name, hangs := range map[string]bool{"slow": false, "hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expiring(t, func(t *testing.T, l *calendar, run func()) {
+				const orders = expiryPage + 1
+				l.add("v1", orders, 0)
+				for id := range l.unpaid {
+					l.paying[id] = true
+				}
+				l.answers = 200 * time.Millisecond
+				l.provider = func(string) error { return nil }
+				if hangs {
+					l.answers = 3 * time.Second
+					l.provider = func(string) error { return context.DeadlineExceeded }
+				}
+				run()
+				<-time.After(askPatience - time.Second)
+				synctest.Wait()
+				l.mu.Lock()
+				early := len(l.expired)
+				l.mu.Unlock()
+				if (early > 0) == hangs {
+					t.Errorf("%d orders expired within %s", early, askPatience)
+				}
+				<-time.After(expiryTimeout)
+				synctest.Wait()
+				testserver.Equal(t, "expired in the end", len(l.expired), orders)
+			})
+		})
+	}
 }
 
 // Without a provider nothing is known of a payment, which is not the same as no money.
