@@ -13,9 +13,12 @@ import (
 // election is for work that one instance does at a time, for the sake of economy: two
 // that do it at once, because a lock was lost, only do the same work twice.
 type election struct {
-	locks   model.Locker
-	name    string // of the lock; other deployments on the same lock server have other names
-	log     *slog.Logger
+	locks model.Locker
+	name  string // of the lock; other deployments on the same lock server have other names
+	log   *slog.Logger
+	// alone says that the work cannot wait for the lock server: while nobody can be
+	// elected, every instance does it.
+	alone   bool
 	trouble telemetry.Trouble
 }
 
@@ -33,6 +36,10 @@ func (e *election) run(ctx context.Context, work func(ctx context.Context)) {
 		}
 		if err == nil {
 			e.elected(ctx, lease, work)
+		} else if e.alone {
+			term, cancel := context.WithTimeout(ctx, electionTerm)
+			work(term)
+			cancel()
 		}
 		poll.Pause(ctx, electionPause)
 	}

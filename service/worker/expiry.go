@@ -100,9 +100,9 @@ type Expiry struct {
 	mu       sync.Mutex           // guards resting
 }
 
-// Run expires orders while this instance is elected, until ctx ends.
+// Run expires orders while this instance is elected, or nobody can be, until ctx ends.
 func (e *Expiry) Run(ctx context.Context, locks model.Locker, deployment string) {
-	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log}
+	e.election = election{locks: locks, name: "seckill:expiry:" + deployment, log: e.Log, alone: true}
 	e.resting = map[string]time.Time{}
 	e.election.run(ctx, func(ctx context.Context) {
 		var both sync.WaitGroup

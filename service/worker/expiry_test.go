@@ -33,6 +33,7 @@ type calendar struct {
 	stuck    map[string]bool // vouchers whose transactions fail, after stuckFor
 	asked    int
 	answers  time.Duration // after which the provider answers
+	locks    *servicetest.Locks
 	provider func(orderID string) error
 }
 
@@ -42,6 +43,7 @@ func newCalendar() *calendar {
 	return &calendar{
 		unpaid: map[string]model.OverdueOrder{}, paying: map[string]bool{}, expired: map[string]time.Time{},
 		returned: map[string]int{}, stuck: map[string]bool{}, took: time.Millisecond,
+		locks: servicetest.NewLocks(),
 	}
 }
 
@@ -156,7 +158,7 @@ func expiring(t *testing.T, test func(t *testing.T, l *calendar, run func())) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		test(t, l, func() { running.Go(func() { e.Run(ctx, servicetest.NewLocks(), "test") }) })
+		test(t, l, func() { running.Go(func() { e.Run(ctx, l.locks, "test") }) })
 		stop()
 		running.Wait()
 	})
@@ -277,6 +279,31 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The election only saves work. While nobody can be elected, because Redis is away, orders expire all the same, also
+// those that fall due meanwhile; an instance that hears that another one is elected leaves them alone.
+func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
+	t.Parallel()
+	expiring(t, func(t *testing.T, l *calendar, run func()) {
+		l.locks.Err = errors.New("no Redis")
+		l.add("v1", 3, 0)
+		l.add("v2", 3, time.Minute)
+		run()
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		testserver.Equal(t, "expired at first", len(l.expired), 3)
+		<-time.After(time.Minute)
+		synctest.Wait()
+		testserver.Equal(t, "expired a minute later", len(l.expired), 6)
+		l.mu.Lock()
+		l.add("v3", 3, 2*electionTerm)
+		l.mu.Unlock()
+		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
+		<-time.After(3 * electionTerm)
+		synctest.Wait()
+		testserver.Equal(t, "expired by one that is not elected", len(l.expired), 6)
+	})
 }
 
 // Without a provider nothing is known of a payment, which is not the same as no money.
