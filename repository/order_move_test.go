@@ -432,3 +432,34 @@ func TestAdminLog(t *testing.T) {
 
 // errorOf2 is the error of a call with two results.
 func errorOf2[T, U any](_ T, _ U, err error) error { return err }
+
+// TestDetailOfARepairedOrder: an administrator of the database may have set a status that no history tells. The order is
+// shown all the same, and at once.
+func TestDetailOfARepairedOrder(t *testing.T) {
+	t.Parallel()
+	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		o := l.bought(t, l.onSale(t, 1).ID, "alice")
+		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
+		f.exec(t, "UPDATE orders SET status = 'redeemed' WHERE id = ?", o.ID)
+		detail := testserver.Value(l.orders.Detail(t.Context(), o.ID))(t)
+		testserver.Equal(t, "status", detail.Status, model.OrderRedeemed)
+		testserver.Equal(t, "moves that are told", len(detail.History), 2)
+	})
+}
+
+// TestARefundWhoseErrorIsNoText: whatever a provider answers, the attempt is noted, and the next one waits.
+func TestARefundWhoseErrorIsNoText(t *testing.T) {
+	t.Parallel()
+	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		o := l.bought(t, l.onSale(t, 1).ID, "alice")
+		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
+		refund, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		must(t, err)
+		must(t, l.refunds.Retry(t.Context(), refund.ID, "the answer is 500 \xff\xfe", time.Hour))
+		testserver.Equal(t, "due", len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
+		page := testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{}))(t)
+		testserver.Equal(t, "attempts", page.Items[0].Attempts, 1)
+	})
+}

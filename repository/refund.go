@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -204,6 +205,7 @@ func (r *Refunds) GiveUp(ctx context.Context, id, reason string) error {
 
 // attempted writes what came of one attempt of a pending refund.
 func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundStatus, reason string, pause time.Duration) error {
+	reason = strings.ToValidUTF8(reason, "\uFFFD") // MariaDB takes nothing else, and a provider sends anything
 	for utf8.RuneCountInString(reason) > longestRefundError {
 		_, size := utf8.DecodeLastRuneInString(reason)
 		reason = reason[:len(reason)-size]
