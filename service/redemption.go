@@ -40,14 +40,13 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 	if wait := s.wrong.Wait(adminID); wait > 0 {
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
 	}
-	try := s.wrong.Begin(adminID) // wrong until it is known to be otherwise
 	// A client that hangs up changes nothing: what is begun comes to its end.
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), redeemBudget)
 	defer enough()
 	order, err := s.redeem(ctx, adminID, typed)
 	refused, ok := errors.AsType[*model.Error](err)
-	if !ok || refused.Code != model.CodeNotFound && refused.Code != model.CodeValidation {
-		s.wrong.TakeBack(try)
+	if ok && (refused.Code == model.CodeNotFound || refused.Code == model.CodeValidation) {
+		s.wrong.Begin(adminID) // now and not before: right ones at once, of a shop's tills, are no wrong ones
 	}
 	return order, err
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,5 +86,40 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 		<-time.After(longestWait)
 		_, err = s.Redeem(t.Context(), "mallory", code)
 		testserver.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
+	})
+}
+
+// slowBook answers after a second, as a database in trouble.
+type slowBook struct{ codebook }
+
+func (b slowBook) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
+	<-time.After(time.Second)
+	return b.codebook.Redeem(ctx, hash, adminID)
+}
+
+// The tills of a shop may share one account: right codes are no wrong ones, however many are used at once.
+func TestManyRightCodesAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		keys := testserver.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
+		codes := NewCodes(keys, slog.New(slog.DiscardHandler))
+		book := codebook{}
+		s := testserver.Value(NewRedemptions(slowBook{book}, codes))(t)
+		var right []string
+		for range 100 {
+			sealed := codes.New("o1.v1")
+			order := model.Order{ID: "o1.v1", Status: model.OrderPaid, SealedCode: string(sealed.Sealed)}
+			book[string(sealed.Hash)] = &order
+			right = append(right, codes.Show(t.Context(), order).Code)
+		}
+		var tills sync.WaitGroup
+		for _, code := range right {
+			tills.Go(func() {
+				if _, err := s.Redeem(t.Context(), "boss", code); err != nil {
+					t.Errorf("a right code: %v", err)
+				}
+			})
+		}
+		tills.Wait()
 	})
 }
