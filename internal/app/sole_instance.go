@@ -36,12 +36,10 @@ func (i *Instance) claimDatabase(db *Database) *soleInstance {
 	s := &soleInstance{claim: db.Exclusive("embedded"), lacks: lacks}
 	i.onClose("claim on the database", func(context.Context) error { return s.claim.Close() })
 	i.probe("instance", s.ask)
-	if i.cfg.Async() {
-		i.loop("solitude", lookAround, func(ctx context.Context) {
-			s.look(ctx)
-			poll.Every(ctx, lookAround, func() { s.look(ctx) })
-		})
-	}
+	i.loop("solitude", lookAround, func(ctx context.Context) { // in sync too: expiry awaits it
+		s.look(ctx)
+		poll.Every(ctx, lookAround, func() { s.look(ctx) })
+	})
 	return s
 }
 
