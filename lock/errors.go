@@ -41,10 +41,10 @@ var (
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )
 
-// partlyRenewed is Renew's error when only some of the requests failed: the trouble of one
+// partialRenewalError is Renew's error when only some of the requests failed: the trouble of one
 // lock, or of one node of a Cluster, is not that of the others.
-type partlyRenewed struct {
+type partialRenewalError struct {
 	unknown []error // by request; nil: its answer holds
 }
 
-func (e *partlyRenewed) Error() string { return errors.Join(e.unknown...).Error() }
+func (e *partialRenewalError) Error() string { return errors.Join(e.unknown...).Error() }

@@ -161,7 +161,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 		return nil, err
 	}
 	there := make([]bool, len(rs))
-	partly := &partlyRenewed{unknown: make([]error, len(rs))}
+	partly := &partialRenewalError{unknown: make([]error, len(rs))}
 	failed := 0
 	for i, c := range calls {
 		reply, err := c.reply()

@@ -153,7 +153,7 @@ func TestSharedScriptCall(t *testing.T) {
 
 // Redis refuses to renew one lock of many, say because the client may not touch its key
 // any more: that one runs out, and the others, which were renewed, do not. Guards:
-// partlyRenewed in Renew and in watchdog.renew.
+// partialRenewalError in Renew and in watchdog.renew.
 func TestRefusedRenewalIsOneLocksTrouble(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -118,7 +118,7 @@ func (w *watchdog) renew(batch []*holding) {
 	if err != nil && w.c.base.Err() == nil {
 		w.c.set.log.Warn("locks could not be renewed, trying again", logError(err))
 	}
-	partly, _ := errors.AsType[*partlyRenewed](err)
+	partly, _ := errors.AsType[*partialRenewalError](err)
 	for i, h := range live {
 		every := rs[i].Lease / renewFraction
 		switch {
