@@ -85,10 +85,8 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	})
 	failpoint.Reach(failpoint.AfterPaymentStart)
 	switch {
-	case errors.Is(err, payment.ErrRefused):
-		s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", orderID), slog.Any("error", err))
-		_, failed := s.settle(ctx, notice(p, false))
-		return p, order, model.Unavailable("The payment provider refuses this payment.", errors.Join(err, failed))
+	case errors.Is(err, payment.ErrRefused) && p.URL == "":
+		return p, order, s.refused(ctx, p, err)
 	case err != nil && p.URL != "":
 		return p, order, nil // an earlier call has started it
 	case err != nil:
@@ -103,6 +101,17 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 		}
 	}
 	return p, order, nil
+}
+
+// refused is the answer when the provider refuses to start a payment, which has failed only if the provider does not
+// know it: an earlier start may have had no answer.
+func (s *Payments) refused(ctx context.Context, p model.Payment, refusal error) error {
+	s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", p.OrderID), slog.Any("error", refusal))
+	_, err := s.Provider.LookUp(ctx, p.ID)
+	if errors.Is(err, payment.ErrNotFound) {
+		_, err = s.settle(ctx, notice(p, false))
+	}
+	return model.Unavailable("The payment provider refuses this payment.", errors.Join(refusal, err))
 }
 
 // absent is NOT_FOUND, or the refusal of an order that has no row yet.

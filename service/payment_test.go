@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -25,6 +26,7 @@ type cashier struct {
 
 	says  payment.Payment // of the payment, when it is asked
 	fails error           // every call of the provider, when not nil
+	start error           // the start of a payment, when not nil
 
 	payment model.Payment
 	due     time.Time // of the payment; zero: decided
@@ -34,10 +36,12 @@ type cashier struct {
 	refund    model.Refund
 	refundDue time.Time // zero: closed
 	refunded  []time.Time
+
+	service *Payments
 }
 
 func (c *cashier) Start(context.Context, payment.Request) (payment.Payment, error) {
-	return c.says, c.fails
+	return c.says, cmp.Or(c.start, c.fails)
 }
 
 func (c *cashier) LookUp(context.Context, string) (payment.Payment, error) {
@@ -138,13 +142,13 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 		c.says = payment.Payment{Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: money}, Status: payment.Pending}
 		keys := testserver.Value(vouchercode.NewKeys("a key of codes in tests, 32 bytes or more"))(t)
 		log := slog.New(slog.DiscardHandler)
-		s := NewPayments(PaymentDeps{
+		c.service = NewPayments(PaymentDeps{
 			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
 			Metrics: telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { s.Run(ctx) })
+		running.Go(func() { c.service.Run(ctx) })
 		defer running.Wait()
 		defer cancel()
 		test(t, c)
@@ -185,6 +189,28 @@ func TestAPaymentIsAskedForAgainAndAgain(t *testing.T) {
 				t.Errorf("after a week: %+v", c.settled)
 			}
 		})
+	})
+}
+
+// A start whose answer was lost may be refused when it is repeated: only a payment that the provider does not know has
+// failed.
+func TestARefusedStartIsLookedUp(t *testing.T) {
+	t.Parallel()
+	inTill(t, func(t *testing.T, c *cashier) {
+		for _, try := range []struct {
+			lookUp error
+			failed int
+		}{{nil, 0}, {model.ErrUnknownOutcome, 0}, {errors.Join(payment.ErrRefused, payment.ErrNotFound), 1}} {
+			c.with(func() { c.start, c.fails = payment.ErrRefused, try.lookUp })
+			if _, _, err := c.service.begin(t.Context(), "u1", "o1.v1"); model.CodeOf(err) != model.CodeUnavailable {
+				t.Errorf("looked up with %v: %v", try.lookUp, err)
+			}
+			c.with(func() {
+				if len(c.settled) != try.failed {
+					t.Errorf("looked up with %v: settled %+v", try.lookUp, c.settled)
+				}
+			})
+		}
 	})
 }
 
