@@ -27,8 +27,7 @@ const (
 	// expiryPage is how many overdue orders are read at once.
 	expiryPage = 2000
 	// expiryBatch orders of one voucher share a transaction, which holds the voucher's
-	// row: as many as purchases that share one at the most, so that a buyer waits no longer
-	// for the one than for the other. Between two of them the buyers who wait come first,
+	// row for some 50 ms; buyers wait for that long, and come first before the next one,
 	// because the database gives the row to whoever waits longest. With a hundred the disk
 	// is waited for five times as often: 100,000 orders of one voucher took 49 s, and 8.5 s
 	// with five hundred (on two cores that had other work).
