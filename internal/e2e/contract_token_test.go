@@ -96,6 +96,7 @@ func TestForgedTokens(t *testing.T) {
 	everybodys := []string{
 		"/livez", "/readyz", "/api/v1/docs", "/api/v1/openapi.json", "/api/v1/auth/register", "/api/v1/auth/login",
 		"/api/v1/vouchers", "/api/v1/vouchers/{id}", "/problems/{code}",
+		"/api/v1/webhooks/payments", // its signature says whose it is
 	}
 	for _, r := range doc.routes(func(r route) bool { return !r.operation.protected() }) {
 		if !slices.Contains(everybodys, r.path) {

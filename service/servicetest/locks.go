@@ -28,10 +28,12 @@ func NewLocks() *Locks { return &Locks{Held: map[string]bool{}} }
 // Lock implements model.Locker.
 func (l *Locks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
 	l.Tried.Add(1)
+	l.mu.Lock()
 	took := l.Took
 	if name == l.Busy {
 		took += wait
 	}
+	l.mu.Unlock()
 	select {
 	case <-time.After(took):
 	case <-ctx.Done():

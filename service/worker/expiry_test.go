@@ -266,16 +266,12 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 				}
 				run()
 				<-time.After(askPatience - time.Second)
-				synctest.Wait()
-				l.mu.Lock()
-				early := len(l.expired)
-				l.mu.Unlock()
+				early := len(l.look().expired)
 				if (early > 0) == hangs {
 					t.Errorf("%d orders expired within %s", early, askPatience)
 				}
 				<-time.After(expiryTimeout)
-				synctest.Wait()
-				testserver.Equal(t, "expired in the end", len(l.expired), orders)
+				testserver.Equal(t, "expired in the end", len(l.look().expired), orders)
 			})
 		})
 	}
@@ -291,18 +287,15 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 		l.add("v2", 3, time.Minute)
 		run()
 		<-time.After(5 * time.Second)
-		synctest.Wait()
-		testserver.Equal(t, "expired at first", len(l.expired), 3)
+		testserver.Equal(t, "expired at first", len(l.look().expired), 3)
 		<-time.After(time.Minute)
-		synctest.Wait()
-		testserver.Equal(t, "expired a minute later", len(l.expired), 6)
+		testserver.Equal(t, "expired a minute later", len(l.look().expired), 6)
 		l.mu.Lock()
 		l.add("v3", 3, 2*electionTerm)
 		l.mu.Unlock()
 		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
 		<-time.After(3 * electionTerm)
-		synctest.Wait()
-		testserver.Equal(t, "expired by one that is not elected", len(l.expired), 6)
+		testserver.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
 	})
 }
 
