@@ -47,7 +47,7 @@ func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
 // putUp puts a voucher on sale.
 func (s sale) putUp(t *testing.T, stock int64) string {
 	t.Helper()
-	id := testserver.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock))(t)
+	id := testserver.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock, time.Hour))(t)
 	return id
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,6 +30,10 @@ const (
 	// maxDemoBuyers bounds the memory of a demo: each buyer is a goroutine
 	// with a token and an answer, some 20 kB.
 	maxDemoBuyers = 100_000
+	// shortestWindow is how long orders stay unpaid, and windowOfBuyer more for each buyer: the sale has to be
+	// counted, and its payers to pay, before the first order expires.
+	shortestWindow = 5 * time.Second
+	windowOfBuyer  = 500 * time.Microsecond
 )
 
 // sale is the demo's flash sale.
@@ -39,6 +44,11 @@ type sale struct {
 	voucher string
 	tokens  *token.Authority
 	http    *http.Client
+
+	// window is how long an order may stay unpaid.
+	window time.Duration
+	// openLedger opens the payment provider's ledger, by the base URL of its API.
+	openLedger func(base string) (ledger, error)
 }
 
 func (p Process) demoCommand() *cobra.Command {
@@ -48,13 +58,16 @@ func (p Process) demoCommand() *cobra.Command {
 		Short: "Run one flash sale, start to finish, against an embedded server",
 		Long: "Starts an embedded server on free ports, with its data in a temporary directory, puts one voucher up\n" +
 			"and lets all buyers press the button at the same instant, over real HTTP. Then three independent counts\n" +
-			"are compared: the buyers' answers, the orders the server exports, and its audit. Exit 1 when anything is\n" +
-			"off by one. Of the environment only SECKILL_ORDER_MODE counts: in async, whoever heard 202 then waits until\n" +
+			"are compared: the buyers' answers, the orders the server exports, and its audit. Afterwards about half of\n" +
+			"the orders are paid at a simulated provider, one is redeemed, one refunded, the others lapse, and what came\n" +
+			"back is sold again; then the orders are compared with the provider's ledger. Exit 1 when anything is off\n" +
+			"by one unit or one cent. Of the environment only SECKILL_ORDER_MODE counts: in async, whoever heard 202 then waits until\n" +
 			"his order is unpaid.",
 		Args: noArgs,
 	}
 	cmd.Flags().IntVar(&s.buyers, "buyers", 2000, "how many buyers")
 	cmd.Flags().Int64Var(&s.stock, "stock", 100, "how many vouchers")
+	cmd.Flags().DurationVar(&s.window, "payment-window", 0, "how long an order may stay unpaid (default 5s, and 1s more for 2,000 buyers)")
 	flags := settingFlags(cmd, "SECKILL_STOCK_STRATEGY", "SECKILL_ORDER_MODE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if s.buyers < 1 || s.buyers > maxDemoBuyers {
@@ -62,6 +75,12 @@ func (p Process) demoCommand() *cobra.Command {
 		}
 		if s.stock < 0 || s.stock > model.MaxAmount {
 			return misused("--stock must be from 0 to %d", int64(model.MaxAmount))
+		}
+		if s.window == 0 {
+			s.window = shortestWindow + time.Duration(s.buyers)*windowOfBuyer
+		}
+		if s.window < time.Second || s.window > demoToken/2 {
+			return misused("--payment-window must be from 1s to %s", demoToken/2)
 		}
 		return p.demo(cmd.Context(), s, flags())
 	}
@@ -88,6 +107,8 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	environ := slices.DeleteFunc(slices.Clone(p.Environ), func(entry string) bool {
 		return !strings.HasPrefix(entry, "SECKILL_ORDER_MODE=")
 	})
+	secret := rand.Text()
+	environ = append(environ, "SECKILL_WEBHOOK_SECRETS="+secret)
 	cfg, err := config.Load(environ, config.Flags(flags))
 	if err != nil {
 		return err
@@ -108,37 +129,48 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 	transport := newTransport(demoConnections)
 	defer transport.CloseIdleConnections()
 	s.base, s.http = instance.BaseURL(), &http.Client{Transport: transport}
-	return p.runSale(ctx, s)
+	s.openLedger = func(base string) (ledger, error) { return providerLedger(base, secret) }
+	return p.runDemo(ctx, s)
 }
 
-func (p Process) runSale(ctx context.Context, s sale) error {
+// runDemo runs the sale, and what comes after it.
+func (p Process) runDemo(ctx context.Context, s sale) error {
 	admin, err := s.client("admin", model.RoleAdmin)
 	if err != nil {
 		return err
 	}
-	if s.voucher, err = createVoucher(ctx, admin, s.stock); err != nil {
+	if s.voucher, err = createVoucher(ctx, admin, s.stock, s.window); err != nil {
 		return fmt.Errorf("put the voucher up: %w", err)
 	}
+	answers, err := p.runSale(ctx, s, admin)
+	if err != nil {
+		return err
+	}
+	return p.afterSale(ctx, s, answers)
+}
+
+// runSale sells the voucher and counts what was sold.
+func (p Process) runSale(ctx context.Context, s sale, admin apiClient) ([]answer, error) {
 	fmt.Fprintf(p.Stdout, "%d buyers, %d vouchers, one server at %s\n", s.buyers, s.stock, s.base)
 	answers, took, err := p.openTheSale(ctx, s)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	printAnswers(p.Stdout, answers, took)
 	if err := p.awaitOrders(ctx, s, answers); err != nil {
-		return err
+		return nil, err
 	}
 	count, err := countSale(ctx, admin, s, answers)
 	if err != nil {
-		return fmt.Errorf("count what was sold: %w", err)
+		return nil, fmt.Errorf("count what was sold: %w", err)
 	}
 	count.print(p.Stdout)
 	if wrong := count.wrong(s); len(wrong) > 0 {
-		return errors.New("the sale does not add up:\n  " + strings.Join(wrong, "\n  "))
+		return nil, errors.New("the sale does not add up:\n  " + strings.Join(wrong, "\n  "))
 	}
 	fmt.Fprintf(p.Stdout, "\nIt adds up: %d of %d sold, each to another buyer, and all three counts agree.\n",
 		count.answers, s.stock)
-	return nil
+	return answers, nil
 }
 
 // client calls the server in the name of a subject.
@@ -148,12 +180,13 @@ func (s sale) client(subject string, role model.Role) (apiClient, error) {
 }
 
 // createVoucher puts up the voucher of the sale, as an administrator would.
-func createVoucher(ctx context.Context, admin apiClient, stock int64) (id string, err error) {
+func createVoucher(ctx context.Context, admin apiClient, stock int64, window time.Duration) (id string, err error) {
 	now := time.Now().UTC()
 	var voucher model.Voucher
 	err = admin.request(ctx, http.MethodPost, "/admin/vouchers", map[string]any{
 		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
 		"begin_at": now.Add(-time.Minute), "end_at": now.Add(demoToken),
+		"payment_window": window.String(),
 	}, decode(&voucher))
 	return voucher.ID, err
 }

@@ -294,9 +294,8 @@ func TestDemoNotices(t *testing.T) {
 			t.Cleanup(backend.Close)
 			var out bytes.Buffer
 			p := Process{Stdout: &out, Stderr: io.Discard}
-			err := p.runSale(t.Context(), sale{
-				buyers: 20, stock: 5, base: backend.URL, tokens: authorityOfShop(), http: client(t),
-			})
+			s := sale{buyers: 20, stock: 5, base: backend.URL, voucher: "v", tokens: authorityOfShop(), http: client(t)}
+			_, err := p.runSale(t.Context(), s, s.as(t, "admin", model.RoleAdmin))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("the demo says %v, want %q\n%s", err, test.want, out.String())
 			}
