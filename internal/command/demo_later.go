@@ -278,7 +278,7 @@ func (a *aftermath) lapse(ctx context.Context) error {
 	for _, b := range a.lapsing {
 		a.want[b.order] = model.OrderExpired
 	}
-	fmt.Fprintf(a.process.Stdout, "  %d are let lapse\n", len(a.lapsing))
+	fmt.Fprintf(a.process.Stdout, "  %d left to expire\n", len(a.lapsing))
 	path := "/admin/vouchers/" + url.PathEscape(a.voucher) + "/stats"
 	return insist(ctx, a.window+patienceForLapse, "wait until the unpaid orders expire", func(ctx context.Context) (bool, error) {
 		var stats model.Stats
@@ -313,7 +313,7 @@ func (a *aftermath) sellAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.process.Stdout, "  %d units were sold again, to buyers who had nothing\n", len(sold))
+	fmt.Fprintf(a.process.Stdout, "  %d sold again, to buyers who had nothing\n", len(sold))
 	if err := a.process.awaitOrders(ctx, a.sale, sold); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/payment"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/model"
@@ -28,12 +30,25 @@ func TestDemo(t *testing.T) {
 	}{
 		"a sale": {
 			[]string{"--buyers", "120", "--stock", "7"},
-			[]string{"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99"},
+			[]string{
+				"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99",
+				"4 paid", "3 left to expire", "4 sold again", "the audit: 7 orders hold a unit (stock 7, remaining 0, balanced)",
+				"expired 3 0.00 0.00 0.00 paid 2 20.00 0.00 20.00 redeemed 1 10.00 0.00 10.00 refunded 1 10.00 10.00 0.00 unpaid 4 0.00 ",
+				"by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00 the audit",
+			},
 		},
 		"fewer buyers than units": {
-			[]string{"--buyers", "5", "--stock", "50"}, []string{"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced"},
+			[]string{"--buyers", "5", "--stock", "50"}, []string{
+				"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced", "3 paid", "2 left to expire", "3 sold again",
+				"by our orders 8 30.00 10.00 20.00 by the provider's payments 4 30.00 10.00 20.00",
+			},
 		},
-		"nothing to sell": {[]string{"--buyers", "3", "--stock", "0"}, []string{"409 SOLD_OUT 3 ", "0 of 0 sold"}},
+		"nothing to sell":               {[]string{"--buyers", "3", "--stock", "0"}, []string{"409 SOLD_OUT 3 ", "0 of 0 sold", "nothing is paid"}},
+		"one buyer and nothing to sell": {[]string{"--buyers", "1", "--stock", "0"}, []string{"0 of 0 sold", "nothing is paid"}},
+		"one buyer": {
+			[]string{"--buyers", "1", "--stock", "1"},
+			[]string{"1 paid", "0 left to expire", "0 sold again", "by our orders 1 10.00 0.00 10.00 by the provider's payments 2 10.00 0.00 10.00"},
+		},
 		"optimistic": {
 			[]string{"--buyers", "40", "--stock", "10", "--stock-strategy", "optimistic"}, []string{"10 of 10 sold"},
 		},
@@ -69,7 +84,8 @@ func TestDemoAsync(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			text := words(got.stdout)
-			for _, want := range []string{"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced"} {
+			for _, want := range []string{"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
+				"4 sold again", "4 orders were processing", "by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("it lacks %q:\n%s", want, got.stdout)
 				}
@@ -298,6 +314,106 @@ func TestDemoNotices(t *testing.T) {
 			_, err := p.runSale(t.Context(), s, s.as(t, "admin", model.RoleAdmin))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("the demo says %v, want %q\n%s", err, test.want, out.String())
+			}
+		})
+	}
+}
+
+// In async the buyers whose orders lapsed buy again, too.
+func TestDemoAsyncSellsToAllAgain(t *testing.T) {
+	t.Parallel()
+	got := call(t, nil, "", "demo", "--order-mode", "async", "--buyers", "5", "--stock", "50")
+	if text := words(got.stdout); got.code != 0 || !strings.Contains(text, "3 sold again") || !strings.Contains(text, "(stock 50, remaining 45, balanced)") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// meddled is a provider's ledger in which somebody gives a payment back by hand before we look at it.
+type meddled struct{ *payment.Client }
+
+func (m meddled) LookUp(ctx context.Context, id string) (payment.Payment, error) {
+	p, err := m.Client.LookUp(ctx, id)
+	if err != nil || p.Status != payment.Succeeded || p.Refunded > 0 {
+		return p, err
+	}
+	by := payment.Refund{PaymentID: id, Money: payment.Money{Amount: 1, Currency: p.Currency}} // one cent
+	if err := m.Refund(ctx, "by hand "+id, by); err != nil {
+		return p, err
+	}
+	return m.Client.LookUp(ctx, id)
+}
+
+// A real ledger that differs by a cent is an error, with which the command exits with 1.
+func TestDemoNoticesALedgerThatDiffers(t *testing.T) {
+	t.Parallel()
+	const secret = "a secret of webhooks between the two"
+	instance, cfg := started(t, "SECKILL_WEBHOOK_SECRETS="+secret, "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0")
+	s := counter(t, instance, cfg)
+	s.buyers, s.stock, s.window = 4, 3, shortestWindow
+	s.openLedger = func(base string) (ledger, error) {
+		key, err := payment.Key(secret)
+		if err != nil {
+			return nil, err
+		}
+		client, err := payment.NewClient(base, key)
+		return meddled{client}, err
+	}
+	var out bytes.Buffer
+	err := Process{Stdout: &out, Stderr: io.Discard}.runDemo(t.Context(), s)
+	if err == nil || !strings.Contains(err.Error(), "is redeemed, which is 10.00 received and 0.00 returned; the provider has 10.00 and 0.01") ||
+		!strings.Contains(err.Error(), "our orders kept 10.00 and the provider 9.99") {
+		t.Errorf("the demo says %v\n%s", err, out.String())
+	}
+	if text := words(out.String()); !strings.Contains(text, "by our orders 5 20.00 10.00 10.00 by the provider's payments 3 20.00 10.01 9.99") {
+		t.Errorf("its table:\n%s", out.String())
+	}
+}
+
+// Whatever differs between our orders and the provider's ledger is named.
+func TestLedgerCountNotices(t *testing.T) {
+	t.Parallel()
+	type books struct {
+		rows  []model.Order
+		paid  payment.Payment
+		audit model.Audit
+	}
+	for name, test := range map[string]struct {
+		change func(b *books)
+		want   string // empty: they agree
+	}{
+		"they agree":           {func(*books) {}, ""},
+		"too little":           {func(b *books) { b.paid.Amount-- }, "our orders kept 10.00 and the provider 9.99"},
+		"given back":           {func(b *books) { b.paid.Refunded = 1000 }, "the provider has 10.00 and 10.00"},
+		"never paid":           {func(b *books) { b.paid.Status = payment.Failed }, "the provider has 0.00 and 0.00"},
+		"not decided":          {func(b *books) { b.paid.Status = payment.Pending }, "has it pending"},
+		"of another order":     {func(b *books) { b.paid.OrderID = "other" }, "the provider has it for other"},
+		"in another currency":  {func(b *books) { b.paid.Currency = "JPY" }, "in JPY"},
+		"kept for a lapsed":    {func(b *books) { b.rows[0].Status = model.OrderExpired }, "order a is expired and should be paid"},
+		"paid without money":   {func(b *books) { b.rows[1].Status = model.OrderPaid }, "order b is paid, which is 10.00 received"},
+		"an unknown order":     {func(b *books) { b.rows[1].ID = "c" }, "should be unknown"},
+		"a missing order":      {func(b *books) { b.rows = b.rows[:1] }, "order b does not exist"},
+		"two live of one user": {func(b *books) { b.rows[1].UserID = "1" }, "user 1 has two orders"},
+		"a unit too many":      {func(b *books) { b.audit.Database.Remaining++ }, "the audit has stock 3, remaining 2"},
+		"not balanced":         {func(b *books) { b.audit.Balanced = false }, "does not balance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &books{
+				rows: []model.Order{{ID: "a", UserID: "1", Status: model.OrderPaid, Price: 1000}, {ID: "b", UserID: "2", Status: model.OrderUnpaid, Price: 1000}},
+				paid: payment.Payment{
+					Request: payment.Request{ID: "p", OrderID: "a", Money: payment.Money{Amount: 1000, Currency: "CNY"}}, Status: payment.Succeeded,
+				},
+				audit: model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: 3, Remaining: 1, LiveOrders: 2}},
+			}
+			test.change(b)
+			c := &ledgerCount{
+				orders: make(map[model.OrderStatus]int64), byStatus: make(map[model.OrderStatus]money), stock: 3, audit: b.audit,
+			}
+			theirs := map[string]money{"a": c.take(&purchase{order: "a", currency: "CNY"}, b.paid)}
+			c.compare(b.rows, theirs, map[string]model.OrderStatus{"a": model.OrderPaid, "b": model.OrderUnpaid})
+			wrong := strings.Join(c.wrong(), "; ")
+			if (wrong == "") != (test.want == "") || !strings.Contains(wrong, test.want) {
+				t.Errorf("it says %q, want %q", wrong, test.want)
 			}
 		})
 	}
