@@ -84,8 +84,10 @@ func TestDemoAsync(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			text := words(got.stdout)
-			for _, want := range []string{"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
-				"4 sold again", "4 orders were processing", "by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00"} {
+			for _, want := range []string{
+				"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
+				"4 sold again", "4 orders were processing", "by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00",
+			} {
 				if !strings.Contains(text, want) {
 					t.Errorf("it lacks %q:\n%s", want, got.stdout)
 				}
