@@ -279,6 +279,10 @@ func (a *aftermath) lapse(ctx context.Context) error {
 		a.want[b.order] = model.OrderExpired
 	}
 	fmt.Fprintf(a.process.Stdout, "  %d left to expire\n", len(a.lapsing))
+	return a.awaitExpiry(ctx)
+}
+
+func (a *aftermath) awaitExpiry(ctx context.Context) error {
 	path := "/admin/vouchers/" + url.PathEscape(a.voucher) + "/stats"
 	return insist(ctx, a.window+patienceForLapse, "wait until the unpaid orders expire", func(ctx context.Context) (bool, error) {
 		var stats model.Stats
@@ -291,6 +295,7 @@ func (a *aftermath) lapse(ctx context.Context) error {
 // who is told too early that nothing is left, or that there is an order, which has just lapsed, presses once more.
 func (a *aftermath) sellAgain(ctx context.Context) error {
 	crowd := a.emptyHanded()
+	start := time.Now()
 	units := min(len(crowd), int(min(a.stock-int64(a.buyers-len(crowd)), int64(a.buyers))))
 	var sold []answer
 	err := insist(ctx, patienceForOrders, "sell the units again", func(ctx context.Context) (bool, error) {
@@ -317,13 +322,27 @@ func (a *aftermath) sellAgain(ctx context.Context) error {
 	if err := a.process.awaitOrders(ctx, a.sale, sold); err != nil {
 		return err
 	}
+	return a.settle(ctx, sold, time.Since(start))
+}
+
+// settle says what is wanted of the orders that were sold again. Where that took so long that they might expire while
+// they are counted, they are let lapse first.
+func (a *aftermath) settle(ctx context.Context, sold []answer, took time.Duration) error {
+	want := model.OrderUnpaid
+	if took > a.window/2 {
+		want = model.OrderExpired
+	}
 	for _, heard := range sold {
 		if heard.err != nil {
 			return heard.err
 		}
-		a.want[heard.order.ID] = model.OrderUnpaid
+		a.want[heard.order.ID] = want
 	}
-	return nil
+	if want == model.OrderUnpaid {
+		return nil
+	}
+	fmt.Fprintf(a.process.Stdout, "  these took %s, and are left to expire as well\n", round(took))
+	return a.awaitExpiry(ctx)
 }
 
 // emptyHanded are the buyers who hold no unit.
