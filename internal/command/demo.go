@@ -78,6 +78,9 @@ func (p Process) demoCommand() *cobra.Command {
 		}
 		if s.window == 0 {
 			s.window = shortestWindow + time.Duration(s.buyers)*windowOfBuyer
+			if s.tooLarge() {
+				s.window = demoToken / 2 // nothing lapses
+			}
 		}
 		if s.window < time.Second || s.window > demoToken/2 {
 			return misused("--payment-window must be from 1s to %s", demoToken/2)
