@@ -138,12 +138,12 @@ func (h *harness) fresh() {
 func (h *harness) measureYardstick(connections int) yardstickFigures {
 	h.Helper()
 	w := work{head: purchase("00000000"), records: h.tokens}
-	before := cpuOf(h.T, h.yardstick.PID())
+	before := testserver.CPU(h, h.yardstick.PID())
 	told := closed(h.T, []string{h.yardstickURL}, connections, max(1, h.seconds/3), w)
 	if told.answers == 0 || told.refused+told.broken > 0 {
 		h.Fatalf("the yardstick: %+v", told)
 	}
-	return yardstickFigures{heard: told, cpu: (cpuOf(h.T, h.yardstick.PID()) - before) / time.Duration(told.answers)}
+	return yardstickFigures{heard: told, cpu: (testserver.CPU(h, h.yardstick.PID()) - before) / time.Duration(told.answers)}
 }
 
 // yardstickFigures is one measurement of the yardstick, or the mean of two.

@@ -38,13 +38,13 @@ func (s *session) look(before bool) look {
 func (s *session) cpu() map[Figure]time.Duration {
 	s.Helper()
 	cpu := map[Figure]time.Duration{
-		CPUMariaDB: cpuOf(s.T, s.database.PID()), CPURedis: cpuOf(s.T, s.redis.PID()), CPUNATS: cpuOf(s.T, s.nats.PID()),
+		CPUMariaDB: testserver.CPU(s, s.database.PID()), CPURedis: testserver.CPU(s, s.redis.PID()), CPUNATS: testserver.CPU(s, s.nats.PID()),
 	}
 	for _, i := range s.processes() {
-		cpu[CPUProduct] += cpuOf(s.T, i.PID())
+		cpu[CPUProduct] += testserver.CPU(s, i.PID())
 	}
 	for _, server := range s.harness.locks {
-		cpu[CPURedis] += cpuOf(s.T, server.PID())
+		cpu[CPURedis] += testserver.CPU(s, server.PID())
 	}
 	return cpu
 }

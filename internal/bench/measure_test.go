@@ -80,7 +80,7 @@ func (f Figures) relate(yard yardstickFigures) {
 func (s *session) measure(w work, send func() heard) (Figures, error) {
 	s.Helper()
 	for _, i := range s.instances {
-		forgetPeak(s.T, i.PID())
+		testserver.ForgetPeak(s, i.PID())
 	}
 	from := s.look(true)
 	told := send()
@@ -164,7 +164,7 @@ func (s *session) figures(orders int, told heard, from, to look) Figures {
 		}
 	}
 	for _, i := range s.processes() {
-		f[Memory] += float64(peak(s.T, i.PID())) / (1 << 20)
+		f[Memory] += float64(testserver.PeakMemory(s, i.PID())) / (1 << 20)
 	}
 	return f
 }

@@ -282,7 +282,7 @@ func (a *aftermath) refund(ctx context.Context) error {
 // discard leaves an answer's body unread: its status says enough.
 func discard(io.Reader) error { return nil }
 
-// lapse waits until every order that nobody has paid is expired.
+// lapse waits until every unpaid order is expired.
 func (a *aftermath) lapse(ctx context.Context) error {
 	for _, b := range a.lapsing {
 		a.want[b.order] = model.OrderExpired

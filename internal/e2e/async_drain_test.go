@@ -1,9 +1,7 @@
 package e2e_test
 
 import (
-	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"seckill/model"
+
+	"seckill/internal/testserver"
 )
 
 const (
@@ -55,7 +55,7 @@ func TestWorkerDrainsALongQueue(t *testing.T) {
 		t.Errorf("%d orders are persisted, want %d", sold, orders)
 	}
 	rate := float64(orders) / took.Seconds()
-	peak := peakMemory(t, worker.cmd.Process.Pid)
+	peak := testserver.PeakMemory(t, worker.cmd.Process.Pid)
 	t.Logf("%d orders in %v: %.0f orders/s, %d MiB at most", orders, took, rate, peak>>20)
 	if peak > drainMemory {
 		t.Errorf("the worker took %d MiB, more than %d MiB", peak>>20, drainMemory>>20)
@@ -134,22 +134,4 @@ func (a *app) metric(t *testing.T, name string) float64 {
 		t.Fatal(err)
 	}
 	return value
-}
-
-// peakMemory is the most that a process has ever had in memory, in bytes.
-func peakMemory(t *testing.T, pid int) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	line := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if line == nil {
-		t.Fatalf("no VmHWM in %s", status)
-	}
-	kilobytes, err := strconv.ParseInt(string(line[1]), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kilobytes << 10
 }

@@ -3,11 +3,10 @@ package e2e_test
 import (
 	"database/sql"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"seckill/internal/testserver"
 )
 
 const (
@@ -45,11 +44,11 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 	}
 	measure := func(what string) (cores float64) {
 		t.Helper()
-		before := [...]float64{cpuSeconds(t, own.redis.PID()), cpuSeconds(t, own.database.PID()), cpuSeconds(t, p.cmd.Process.Pid)}
+		before := [...]time.Duration{testserver.CPU(t, own.redis.PID()), testserver.CPU(t, own.database.PID()), testserver.CPU(t, p.cmd.Process.Pid)}
 		<-time.After(look)
 		var each [3]float64
 		for i, pid := range []int{own.redis.PID(), own.database.PID(), p.cmd.Process.Pid} {
-			each[i] = (cpuSeconds(t, pid) - before[i]) / look.Seconds()
+			each[i] = (testserver.CPU(t, pid) - before[i]).Seconds() / look.Seconds()
 			cores += each[i]
 		}
 		t.Logf("%-30s Redis %.4f, MariaDB %.4f, seckill %.4f: %.4f cores", what, each[0], each[1], each[2], cores)
@@ -79,22 +78,4 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 			t.Errorf("that is more than %.0f %%", 100*quietCost)
 		}
 	}
-}
-
-// cpuSeconds is what a process has computed since it was started.
-func cpuSeconds(t *testing.T, pid int) float64 {
-	t.Helper()
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Behind the name, which is in parentheses: 11 fields, utime and stime.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	const ticks = 100 // a second, on every Linux
-	user, err := strconv.ParseFloat(fields[11], 64)
-	system, errSystem := strconv.ParseFloat(fields[12], 64)
-	if err != nil || errSystem != nil {
-		t.Fatal(err, errSystem)
-	}
-	return (user + system) / ticks
 }

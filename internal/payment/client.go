@@ -60,7 +60,7 @@ func NewClient(base, key string) (*Client, error) {
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxAnswer,
 		},
-		// Money goes where it was sent: a redirect is an answer that nobody understands.
+		// Money goes where it was sent: a redirect counts as no answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

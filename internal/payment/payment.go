@@ -39,7 +39,7 @@ type Money struct {
 	Currency string `json:"currency"`
 }
 
-// Request asks for a payment. Its id is chosen by whoever asks, and is its idempotency key.
+// Request asks for a payment. The caller chooses its id, which is its idempotency key.
 type Request struct {
 	ID      string `json:"id"`
 	OrderID string `json:"order_id"`

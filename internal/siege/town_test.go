@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -180,7 +179,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 
 	began := time.Now()
 	<-time.After(phase)
-	forgetPeak(w.t, w.server.Process.Pid)
+	testserver.ForgetPeak(w.t, w.server.Process.Pid)
 	if a.pauseWorker {
 		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGSTOP))
 	}
@@ -192,7 +191,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	if a.pauseWorker {
 		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGCONT))
 	}
-	r.memory = peak(w.t, w.server.Process.Pid)
+	r.memory = testserver.PeakMemory(w.t, w.server.Process.Pid)
 	stopped := time.Now()
 	after := min(backWithin, 2*phase) + time.Second
 	<-time.After(after + time.Second)
@@ -230,24 +229,4 @@ func (w *town) conserved() {
 			w.t.Errorf("voucher %s: %d orders were accepted, and %d are live", id, yes, d.LiveOrders)
 		}
 	}
-}
-
-// forgetPeak lets the kernel count the most memory that a process has had from now on.
-func forgetPeak(t *testing.T, pid int) {
-	t.Helper()
-	testserver.Must(t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0o600))
-}
-
-// peak is the most memory that a process has had, in bytes.
-func peak(t *testing.T, pid int) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	testserver.Must(t, err)
-	line := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if line == nil {
-		t.Fatalf("no VmHWM in %s", status)
-	}
-	kilobytes, err := strconv.ParseInt(string(line[1]), 10, 64)
-	testserver.Must(t, err)
-	return kilobytes << 10
 }
