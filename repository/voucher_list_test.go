@@ -190,11 +190,14 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 		must(t, admin.QueryRowContext(t.Context(), asked).Scan(&after))
 		return after - before
 	}
+	// The server also counts what it writes in the background, such as the purge of what
+	// made the tables: the least of a few is the work's own.
+	least := func(work string) int64 { return min(writes(work), writes(work), writes(work)) }
 	const sale = "UPDATE vouchers SET remaining = remaining - 1, version = version + 1 WHERE id = ?"
-	with := writes(sale)
-	moving := writes("UPDATE vouchers SET state = CASE WHEN state = 'paused' THEN 'published' ELSE 'paused' END WHERE id = ?")
+	with := least(sale)
+	moving := least("UPDATE vouchers SET state = CASE WHEN state = 'paused' THEN 'published' ELSE 'paused' END WHERE id = ?")
 	f.exec(t, "ALTER TABLE vouchers DROP KEY vouchers_newest, DROP KEY vouchers_state")
-	without := writes(sale)
+	without := least(sale)
 	t.Logf("%d writes to pages for %d sales with the indexes, %d without; %d for changes that move the entries", with, sales, without, moving)
 	if with > without*5/4 || moving < with*5/4 {
 		t.Errorf("%d with, %d without, %d moving", with, without, moving)
