@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"seckill/internal/command"
@@ -14,6 +15,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks for an orderly end; a second one ends at once.
 	context.AfterFunc(ctx, stop)
+	ballast := command.Ballast()
 	code := command.Run(ctx, command.Process{
 		Args:    os.Args[1:],
 		Environ: os.Environ(),
@@ -22,5 +24,6 @@ func main() {
 		Stderr:  os.Stderr,
 	})
 	stop()
+	runtime.KeepAlive(ballast)
 	os.Exit(code)
 }

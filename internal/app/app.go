@@ -27,7 +27,6 @@ const startTimeout = 10 * time.Second
 // listens. When something is missing it says what, and leaves nothing behind.
 func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instance, err error) {
 	i := newInstance(cfg, log)
-	i.ballast = ballast()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, i.close(ctx))

@@ -48,7 +48,6 @@ type Instance struct {
 	probes    []service.Probe // of the health, while the instance is put together
 	health    *service.Health
 	main, ops *listener
-	ballast   []byte
 
 	// disagrees says that the database is sold from in another order mode.
 	disagrees func(ctx context.Context) error

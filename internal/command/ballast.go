@@ -1,4 +1,4 @@
-package app
+package command
 
 import (
 	"math"
@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// ballastSize is how many bytes an instance allocates between two collections of
+	// ballastSize is how many bytes the process allocates between two collections of
 	// garbage at the least. An order leaves some 10 KiB behind while a few MiB are alive:
 	// with Go's default, which lets the heap double, garbage would be collected some ten
 	// times a second in a rush, for a tenth of the processor. Unlike a larger GOGC this
@@ -16,9 +16,10 @@ const (
 	defaultGOGC = 100
 )
 
-// ballast is memory that counts as alive and is never touched: the kernel gives it no
-// page. There is none where the operator has told Go how to collect (GOGC, GOMEMLIMIT).
-func ballast() []byte {
+// Ballast is memory that counts as alive and is never touched: the kernel gives it no
+// page. The process keeps one, however many instances it runs. It is empty where the
+// operator has told Go how to collect (GOGC, GOMEMLIMIT).
+func Ballast() []byte {
 	told := []metrics.Sample{{Name: "/gc/gogc:percent"}, {Name: "/gc/gomemlimit:bytes"}}
 	metrics.Read(told)
 	return make([]byte, ballastFor(told[0].Value.Uint64(), told[1].Value.Uint64()))

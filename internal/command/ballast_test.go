@@ -1,4 +1,4 @@
-package app
+package command
 
 import (
 	"math"
@@ -47,7 +47,7 @@ func TestOperatorsSettingsWin(t *testing.T) {
 			t.Errorf("a ballast of %d bytes with %d %% and %d bytes, want %d", got, test.percent, test.limit, test.want)
 		}
 	}
-	if got := len(ballast()); got != ballastSize { // nobody has told Go anything here
+	if got := len(Ballast()); got != ballastSize { // nobody has told Go anything here
 		t.Errorf("a ballast of %d bytes", got)
 	}
 }
