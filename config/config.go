@@ -29,6 +29,11 @@ type Config struct {
 	NATSReplicas  int
 	BacklogMaxAge time.Duration
 
+	// How the servers are spoken to, and as whom; see tls.go.
+	DatabaseTLS, RedisTLS, NATSTLS TLS
+	NATSCredentials                string // file of a user's credentials; empty: none
+	NATSNKey                       string // file of a user's seed; empty: none
+
 	LockMode      LockMode
 	LockRedisURLs []string
 	LockWait      time.Duration // zero: try once
@@ -208,6 +213,7 @@ func Load(environ []string, options ...Option) (Config, error) {
 		c.PaymentSimulator = !c.given("SECKILL_DATABASE_DSN") && !c.given("SECKILL_PAYMENT_URL")
 	}
 	r.refuseUnknown()
+	r.readTLS(&c)
 	r.refuseContradictions(c)
 	if len(r.problems) > 0 {
 		return Config{}, r.failure()

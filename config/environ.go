@@ -95,27 +95,33 @@ func (r *reader) lookUp(s setting) origin {
 // readFile reads a secret; the line break that editors put at its end is no
 // part of it.
 func readFile(name string) (string, error) {
-	file, err := os.Open(name) //nolint:gosec // the operator names the file
-	if cause, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(name) {
-		// Whoever put the secret itself here must not read it in a log.
-		return "", fmt.Errorf("names no file that can be read: %w (a path that does not begin with / is not shown)", cause.Err)
-	}
-	if err != nil {
-		return "", err // names the file
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	content, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	content, err := readAtMost(name, maxFile)
 	if err != nil {
 		return "", err
-	}
-	if len(content) > maxFile {
-		return "", fmt.Errorf("%s is larger than %d bytes, which no secret is", name, maxFile)
 	}
 	text := strings.TrimRight(string(content), "\r\n")
 	if text == "" {
 		return "", errors.New(name + " is empty")
 	}
 	return text, nil
+}
+
+// readAtMost reads a file that is no larger than most, in bytes.
+func readAtMost(name string, most int64) ([]byte, error) {
+	file, err := os.Open(name) //nolint:gosec // the operator names the file
+	if cause, ok := errors.AsType[*fs.PathError](err); ok && !filepath.IsAbs(name) {
+		// Whoever put the secret itself here must not read it in a log.
+		return nil, fmt.Errorf("names no file that can be read: %w (a path that does not begin with / is not shown)", cause.Err)
+	}
+	if err != nil {
+		return nil, err // names the file
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	content, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(content)) > most {
+		err = fmt.Errorf("%s is larger than %d bytes, which no secret is", name, most)
+	}
+	return content, err
 }
 
 // refuseUnknown finds variables that look like ours and are not: a typo must

@@ -239,7 +239,7 @@ func dsn(text string) (string, error) {
 	if name, _, _ := strings.Cut(text[slash+1:], "?"); name == "" {
 		return "", errors.New("names no database; the driver wants user:password@tcp(host:3306)/name")
 	}
-	return text, nil
+	return text, dsnOptions(text)
 }
 
 // splitPassword tells of a URL whose password ends its host for the parser, which
@@ -259,7 +259,7 @@ func redisURL(text string) (string, error) {
 			return "", errors.New("has a path that is not a database number, such as /0")
 		}
 	}
-	return text, nil
+	return text, redisOptions(u)
 }
 
 func redisURLs(text string) (string, error) { return joined(text, redisURL) }
@@ -275,6 +275,9 @@ func natsURLs(text string) (string, error) {
 		}
 		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
 			return "", errors.New("names a port that is not from 1 to 65535")
+		}
+		if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+			return "", errors.New("has something behind the port of a server, which would do nothing")
 		}
 		return part, nil
 	})

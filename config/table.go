@@ -16,7 +16,7 @@ type setting struct {
 // table is every setting there is, in the order in which people are shown
 // them. Parsers of secrets never repeat what they were given.
 func table(c *Config) []setting {
-	return []setting{
+	return append([]setting{
 		{
 			variable: "SECKILL_HTTP_ADDR", fallback: ":8080", unit: "host:port",
 			meaning: "main listener: the API and the health checks",
@@ -161,7 +161,7 @@ func table(c *Config) []setting {
 			meaning: "how records are written",
 			read:    into(&c.LogFormat, oneOf(LogText, LogJSON)),
 		},
-	}
+	}, tlsSettings(c)...)
 }
 
 // into makes a parser that stores what it parsed.

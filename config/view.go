@@ -117,7 +117,7 @@ func Secrets(environ []string) []string {
 			found = append(found, secretsIn(text)...)
 		}
 	}
-	return found
+	return append(found, r.secretFiles()...)
 }
 
 // secretsIn finds the secrets in a setting, whichever it is. What is no list of URLs

@@ -15,8 +15,8 @@ import (
 func TestSettingsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	c := load(t,
-		"SECKILL_DATABASE_DSN=root:hun:ter2@/x@tcp(127.0.0.1:3306)/shop?password=hunter2",
-		"SECKILL_REDIS_URL=redis://app:hunter2@a:1/0?password=hunter2,redis://:hunter2@b:2",
+		"SECKILL_DATABASE_DSN=root:hun:ter2@/x@tcp(127.0.0.1:3306)/shop?connectionAttributes=hunter2",
+		"SECKILL_REDIS_URL=redis://app:hunter2@a:1/0,redis://:hunter2@b:2",
 		"SECKILL_LOCK_REDIS_URLS=rediss://hunter2@c:3",
 		"SECKILL_NATS_URL=nats://hunter2@d:4222",
 		"SECKILL_JWT_SECRET=new="+secret+"hunter2,old=hunter2"+secret)

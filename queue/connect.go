@@ -64,6 +64,12 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 	options = append(options, handlers(o.Log, lost)...)
 	if o.InProcess != nil {
 		options = append(options, nats.InProcessServer(o.InProcess))
+	} else {
+		more, err := o.options()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, more...)
 	}
 	// The library cannot be given a context: dialBudget bounds it, per server.
 	if err := ctx.Err(); err != nil {

@@ -29,6 +29,7 @@ const (
 // EventOptions say to which stream events go, and whose they are.
 type EventOptions struct {
 	URL        string // as Options.URL
+	Access            // as Options.Access
 	Stream     string
 	Deployment string
 	Replicas   int // 0 is one
@@ -53,7 +54,7 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 	}
 	e := &Events{o: o}
 	var err error
-	if e.conn, err = connect(ctx, Options{URL: o.URL, Deployment: o.Deployment, Log: o.Log}, func(error) {}); err != nil {
+	if e.conn, err = connect(ctx, Options{URL: o.URL, Access: o.Access, Deployment: o.Deployment, Log: o.Log}, func(error) {}); err != nil {
 		return nil, err
 	}
 	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {

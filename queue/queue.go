@@ -49,6 +49,9 @@ type Options struct {
 	// URL is nats:// or tls://, or several of one cluster separated by commas.
 	// It is not used when InProcess is set.
 	URL string
+	// Access is how the servers are spoken to, and as whom. It is not used when
+	// InProcess is set.
+	Access
 	// InProcess is a server inside this process.
 	InProcess nats.InProcessConnProvider
 	// Alone says that no other Queue is open on the server. A message that was

@@ -75,6 +75,9 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	cfg.WriteTimeout = ioTimeout
 	cfg.Collation = "utf8mb4_bin"
 	cfg.Logger = driverLog{o.Log}
+	if o.TLS != nil {
+		cfg.TLS = o.TLS.Clone() // the driver writes the host's name into it
+	}
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"))
 }
 

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"database/sql/driver"
 	"embed"
@@ -59,6 +60,8 @@ type Options struct {
 	// `user:password@tcp(host:3306)/seckill`. It needs no parameters: the
 	// service imposes what it depends on. Empty: SQLite.
 	DSN string
+	// TLS is how the server is spoken to; nil leaves that to the DSN.
+	TLS *tls.Config
 	// SQLiteFile is the file of the embedded database, made when missing.
 	SQLiteFile string
 	// Log hears what the driver has to say; nil discards it.

@@ -72,7 +72,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 // files in the data directory.
 func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
 	options := queue.Options{
-		URL: i.cfg.NATSURL, Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
 	}
 	if i.cfg.NATSURL == "" {
 		inside, err := embedded.StartNATS(i.cfg.DataDir, i.log.With(slog.String("part", "nats")))
@@ -96,6 +96,11 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 		}
 	})
 	return q, nil
+}
+
+// natsAccess is how NATS is spoken to, and as whom.
+func natsAccess(cfg config.Config) queue.Access {
+	return queue.Access{TLS: cfg.NATSTLS.Client(), Credentials: cfg.NATSCredentials, NKey: cfg.NATSNKey}
 }
 
 // scriptLocks reports whether the hot copies see the users' locks: in lock mode

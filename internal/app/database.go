@@ -47,7 +47,7 @@ type Database struct {
 // OpenDatabase opens the database of the settings: the real one, or the file in
 // the data directory. It needs no running instance, and disturbs none.
 func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Database, error) {
-	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != ""}
+	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client()}
 	if cfg.Embedded() {
 		if err := embedded.MakeDir(cfg.DataDir); err != nil {
 			return nil, err

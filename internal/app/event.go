@@ -19,7 +19,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	}
 	log := i.log.With(slog.String("part", "events"))
 	stream, err := queue.OpenEvents(ctx, queue.EventOptions{
-		URL: i.cfg.NATSURL, Stream: i.cfg.Events, Deployment: mode.deployment, Replicas: i.cfg.NATSReplicas, Log: log,
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Stream: i.cfg.Events, Deployment: mode.deployment, Replicas: i.cfg.NATSReplicas, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)

@@ -75,7 +75,7 @@ func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need 
 	clients := make([]redis.UniversalClient, len(i.cfg.LockRedisURLs))
 	stores := make([]*lock.Client, len(clients))
 	for n, url := range i.cfg.LockRedisURLs {
-		client, err := hotcopy.NewClient(url)
+		client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client())
 		if err != nil {
 			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}

@@ -36,7 +36,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		i.onClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
 		url = inside.URL()
 	}
-	client, err := hotcopy.NewClient(url)
+	client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client())
 	if err != nil {
 		return nil, err
 	}

@@ -37,12 +37,13 @@ const (
 	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2Fn5`
 	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
 	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
+	codeSecret    = `cod/Yb4+Rk9=Lw2mXs7Dn5Pf1Ge8Hj3Vt6`
 	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
 )
 
 func allSecrets() []string {
 	return []string{
-		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, userPassword,
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, userPassword,
 	}
 }
 
@@ -86,6 +87,8 @@ func guarded(database, redis, nats string) settings {
 		"SECKILL_NATS_URL":        natsLink(nats, url.UserPassword("app", natsSecret)),
 		"SECKILL_LOCK_REDIS_URLS": redisLink("127.0.0.1:1", lockSecret) + "," + redisLink("127.0.0.1:2", lockSecret),
 		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret,
+		"SECKILL_WEBHOOK_SECRETS": webhookSecret,
+		"SECKILL_CODE_KEY":        codeSecret,
 		"SECKILL_ORDER_MODE":      "async",
 		"SECKILL_LOG_LEVEL":       "debug",
 		"SECKILL_HTTP_ADDR":       "127.0.0.1:0",
@@ -127,10 +130,10 @@ func TestNoCommandTellsASecret(t *testing.T) {
 		"no migration":               {"migrate", nil, false},
 		"no audit":                   {"audit", nil, false},
 		"no lock":                    {"serve", settings{"SECKILL_LOCK_MODE": "multilock"}, true},
-		"webhooks":                   {"serve", settings{"SECKILL_WEBHOOK_SECRETS": webhookSecret}, true},
+		"webhooks":                   {"serve", settings{"SECKILL_CODE_KEY": ""}, true},
 		"a DSN without an address":   {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "/shop"}, false},
-		"a DSN without a name":       {"serve", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, false},
-		"the same, shown":            {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, false},
+		"a DSN without a name":       {"serve", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
+		"the same, shown":            {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
 		"a DSN that is a URL":        {"serve", settings{"SECKILL_DATABASE_DSN": "mysql://app:" + mariadbSecret + "@db/shop"}, true},
 		"a DSN with parameters":      {"config", settings{"SECKILL_DATABASE_DSN": "app:x@tcp(db:3306)/shop?password=" + natsToken + "&a=b/c"}, false},
 		"a Redis URL, not encoded":   {"serve", settings{"SECKILL_REDIS_URL": "redis://:" + redisSecret + "@127.0.0.1:1"}, true},

@@ -2,6 +2,7 @@ package hotcopy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,8 +31,9 @@ const (
 )
 
 // NewClient makes a client for `redis://…` or, for a comma-separated list, of
-// a Redis Cluster. It does not connect yet.
-func NewClient(urls string) (redis.UniversalClient, error) {
+// a Redis Cluster. It does not connect yet. With a configuration, that is how `rediss://`
+// is spoken; nil leaves it to the URL.
+func NewClient(urls string, secure ...*tls.Config) (redis.UniversalClient, error) {
 	var options *redis.UniversalOptions
 	for url := range strings.SplitSeq(urls, ",") {
 		one, err := redis.ParseURL(strings.TrimSpace(url))
@@ -53,6 +55,7 @@ func NewClient(urls string) (redis.UniversalClient, error) {
 	options.PoolTimeout = redisIOTimeout
 	options.PoolSize = redisPoolSize
 	options.MaxRetries = redisRetries
+	options.TLSConfig = secured(options.TLSConfig, secure)
 	return redis.NewUniversalClient(options), nil
 }
 

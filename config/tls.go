@@ -1,0 +1,301 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxCertificates bounds a file of certificates or keys, in bytes: several times the
+// certificates of every public authority.
+const maxCertificates = 1 << 20
+
+// TLS says how the servers of one kind are spoken to over TLS, and as whom. The zero TLS
+// leaves that to their URLs.
+type TLS struct {
+	CA         string // file with the authorities' certificates, PEM; empty: the system's
+	Cert, Key  string // files with the certificate that this service shows and its key, PEM; empty: none
+	ServerName string // in the servers' certificates; empty: the host of each address
+
+	client *tls.Config
+}
+
+// Client is what a client is made with, or nil of the zero TLS. It reads the certificate and
+// the key at each handshake, so that renewed ones need no restart.
+func (t TLS) Client() *tls.Config { return t.client }
+
+func (t TLS) given() bool { return t != TLS{} }
+
+// tlsSettings are the lines of the table about TLS and about who the service is to NATS.
+func tlsSettings(c *Config) []setting {
+	var all []setting
+	for _, s := range []struct {
+		ca, cert, key, serverName, servers string
+		into                               *TLS
+	}{
+		{
+			"SECKILL_DATABASE_TLS_CA", "SECKILL_DATABASE_TLS_CERT", "SECKILL_DATABASE_TLS_KEY", "SECKILL_DATABASE_TLS_SERVER_NAME",
+			"the database", &c.DatabaseTLS,
+		}, {
+			"SECKILL_REDIS_TLS_CA", "SECKILL_REDIS_TLS_CERT", "SECKILL_REDIS_TLS_KEY", "SECKILL_REDIS_TLS_SERVER_NAME",
+			"Redis and of lock instances (`rediss://`)", &c.RedisTLS,
+		}, {
+			"SECKILL_NATS_TLS_CA", "SECKILL_NATS_TLS_CERT", "SECKILL_NATS_TLS_KEY", "SECKILL_NATS_TLS_SERVER_NAME",
+			"NATS", &c.NATSTLS,
+		},
+	} {
+		all = append(all,
+			setting{
+				variable: s.ca, otherwise: "the system's", unit: "file, PEM",
+				meaning: "authorities that may have signed the certificate of " + s.servers, read: into(&s.into.CA, fileName),
+			}, setting{
+				variable: s.cert, otherwise: "none", unit: "file, PEM",
+				meaning: "certificate that the service shows there; read again at each handshake", read: into(&s.into.Cert, fileName),
+			}, setting{
+				variable: s.key, otherwise: "none", unit: "file, PEM",
+				meaning: "key of that certificate", read: into(&s.into.Key, fileName),
+			}, setting{
+				variable: s.serverName, otherwise: "the host of each address", unit: "name",
+				meaning: "name that the servers' certificates must have", read: into(&s.into.ServerName, anyText),
+			})
+	}
+	return append(all,
+		setting{
+			variable: "SECKILL_NATS_CREDENTIALS", otherwise: "none", unit: "file",
+			meaning: "who the service is to NATS: credentials (`.creds`) of a user, read again at each connect", read: into(&c.NATSCredentials, fileName),
+		}, setting{
+			variable: "SECKILL_NATS_NKEY", otherwise: "none", unit: "file",
+			meaning: "who the service is to NATS: the seed of a user's nkey", read: into(&c.NATSNKey, fileName),
+		})
+}
+
+// fileName refuses the content of a file in the place of its name.
+func fileName(text string) (string, error) {
+	if strings.ContainsAny(text, "\r\n") || strings.Contains(text, "-----") {
+		return "", errors.New("is not the name of a file")
+	}
+	return anyText(text)
+}
+
+// readTLS makes the clients' configurations, and finds what is wrong about them.
+func (r *reader) readTLS(c *Config) {
+	r.buildTLS("SECKILL_DATABASE_TLS_", &c.DatabaseTLS)
+	r.buildTLS("SECKILL_REDIS_TLS_", &c.RedisTLS)
+	r.buildTLS("SECKILL_NATS_TLS_", &c.NATSTLS)
+	for variable, name := range map[string]string{
+		"SECKILL_NATS_CREDENTIALS": c.NATSCredentials, "SECKILL_NATS_NKEY": c.NATSNKey,
+	} {
+		if name == "" {
+			continue
+		}
+		if _, err := readFile(name); err != nil {
+			r.problem(variable, err.Error())
+		}
+	}
+	r.refuseTLS(*c)
+}
+
+func (r *reader) buildTLS(prefix string, t *TLS) {
+	if !t.given() {
+		return
+	}
+	client := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
+	if t.CA != "" {
+		client.RootCAs = x509.NewCertPool()
+		if text, err := readAtMost(t.CA, maxCertificates); err != nil {
+			r.problem(prefix+"CA", err.Error())
+		} else if !client.RootCAs.AppendCertsFromPEM(text) {
+			r.problem(prefix+"CA", "names a file without a certificate in PEM")
+		}
+	}
+	switch {
+	case t.Cert != "" && t.Key == "":
+		r.problem(prefix+"CERT", "is set without "+prefix+"KEY")
+	case t.Cert == "" && t.Key != "":
+		r.problem(prefix+"KEY", "is set without "+prefix+"CERT")
+	case t.Cert != "":
+		files := *t
+		client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return files.pair() }
+		if _, err := t.pair(); err != nil {
+			r.problem(prefix+"CERT", "and "+prefix+"KEY cannot be used together: "+err.Error())
+		}
+	}
+	t.client = client
+}
+
+func (t TLS) pair() (*tls.Certificate, error) {
+	cert, err := readAtMost(t.Cert, maxCertificates)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readAtMost(t.Key, maxCertificates)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	return &pair, err
+}
+
+// secretFiles are the lines of the files that hold keys, and a name that is no file's: it may
+// be the secret itself.
+func (r *reader) secretFiles() []string {
+	const least = 20 // bytes, shorter than any line of a key but its last one
+	var found []string
+	for _, variable := range []string{
+		"SECKILL_DATABASE_TLS_KEY", "SECKILL_REDIS_TLS_KEY", "SECKILL_NATS_TLS_KEY", "SECKILL_NATS_CREDENTIALS", "SECKILL_NATS_NKEY",
+	} {
+		name := r.environment[variable]
+		if name == "" {
+			continue
+		}
+		text, err := readAtMost(name, maxCertificates)
+		if err != nil && !filepath.IsAbs(name) {
+			found = append(found, name)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); len(line) >= least && !strings.HasPrefix(line, "---") {
+				found = append(found, line)
+			}
+		}
+	}
+	return found
+}
+
+// refuseTLS finds identities and certificates that no server would ever see, and URLs that
+// say otherwise. A URL that could not be read counts as absent; it was reported.
+func (r *reader) refuseTLS(c Config) {
+	if c.DatabaseTLS.given() {
+		switch mode := dsnOption(c.DatabaseDSN, "tls"); {
+		case !c.given("SECKILL_DATABASE_DSN"):
+			r.problem("SECKILL_DATABASE_DSN", "is required with SECKILL_DATABASE_TLS_…: the embedded database has no server")
+		case mode != "" && mode != "true":
+			r.problem("SECKILL_DATABASE_DSN", "has the option tls="+mode+", and SECKILL_DATABASE_TLS_… asks for TLS that is verified")
+		}
+	}
+	if c.RedisTLS.given() {
+		if !c.given("SECKILL_REDIS_URL") && !c.given("SECKILL_LOCK_REDIS_URLS") {
+			r.problem("SECKILL_REDIS_URL", "is required with SECKILL_REDIS_TLS_…: the embedded Redis has no listener")
+		}
+		r.refusePlainRedis("SECKILL_REDIS_URL", strings.Split(c.RedisURL, ","))
+		r.refusePlainRedis("SECKILL_LOCK_REDIS_URLS", c.LockRedisURLs)
+	}
+	identity := c.NATSCredentials != "" || c.NATSNKey != ""
+	if (c.NATSTLS.given() || identity) && !c.given("SECKILL_NATS_URL") {
+		r.problem("SECKILL_NATS_URL", "is required with SECKILL_NATS_TLS_…, SECKILL_NATS_CREDENTIALS and SECKILL_NATS_NKEY: the embedded queue has no listener")
+	}
+	if c.NATSCredentials != "" && c.NATSNKey != "" {
+		r.problem("SECKILL_NATS_NKEY", "is set, and SECKILL_NATS_CREDENTIALS too: set one of them")
+	}
+	if identity && strings.Contains(c.NATSURL, "@") {
+		r.problem("SECKILL_NATS_URL", "names a user or a token, and SECKILL_NATS_CREDENTIALS or SECKILL_NATS_NKEY another one: set one of them")
+	}
+}
+
+// refusePlainRedis finds URLs that would make the settings of TLS do nothing.
+func (r *reader) refusePlainRedis(variable string, urls []string) {
+	for _, text := range urls {
+		switch {
+		case text == "":
+		case !strings.HasPrefix(text, "rediss"):
+			r.problem(variable, "names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
+		case strings.Contains(text, "skip_verify"):
+			r.problem(variable, "has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
+		}
+	}
+}
+
+// redisOptions refuses an option that would do nothing: the service decides time-outs and the
+// size of its pool.
+func redisOptions(u *url.URL) error {
+	options, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return errors.New("has options that cannot be read")
+	}
+	for name, values := range options {
+		if name != "skip_verify" || u.Scheme == "redis" {
+			return errors.New("has an option that is not known; the only one is skip_verify, of rediss://")
+		}
+		if _, err := boolean(values[0]); err != nil || len(values) > 1 {
+			return errors.New("has the option skip_verify, which is true or false")
+		}
+	}
+	if u.Fragment != "" {
+		return errors.New("has a #, behind which nothing has a meaning")
+	}
+	return nil
+}
+
+// sessionVariable is the name of a variable of the server, which refuses one that it does
+// not know when the connection is made.
+var sessionVariable = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)+$`)
+
+// dsnTaken are the options of go-sql-driver that the DSN may decide. Whoever wants the old
+// ways to send a password wants them known.
+func dsnTaken() []string {
+	return []string{
+		"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "compress", "connectionAttributes",
+		"maxAllowedPacket", "timeTruncate",
+	}
+}
+
+// dsnImposed are the options that the service sets, with the value that may stand in a DSN
+// all the same; without one the option is refused.
+func dsnImposed() map[string]string {
+	return map[string]string{
+		"allowAllFiles": "false", "charset": "utf8mb4", "checkConnLiveness": "true", "clientFoundRows": "true", "collation": "utf8mb4_bin",
+		"interpolateParams": "true", "loc": "UTC", "multiStatements": "false", "parseTime": "true", "rejectReadOnly": "true",
+		"readTimeout": "", "timeout": "", "writeTimeout": "",
+		"idle_readonly_transaction_timeout": "", "idle_write_transaction_timeout": "", "innodb_lock_wait_timeout": "", "sql_mode": "", "time_zone": "",
+		"transaction_isolation": "", "tx_isolation": "",
+	}
+}
+
+// dsnOptions refuses an option that would do nothing: one that is not known, and one that the
+// service decides otherwise. It shows only names that are known: what looks like an option may
+// be a piece of a password.
+func dsnOptions(text string) error {
+	imposed := dsnImposed()
+	for n, option := range dsnParts(text) {
+		name, value, _ := strings.Cut(option, "=")
+		must, decided := imposed[name]
+		switch {
+		case name == "tls":
+			if !slices.Contains([]string{"true", "false", "skip-verify", "preferred"}, value) {
+				return errors.New("has the option tls, which is true, false, skip-verify or preferred")
+			}
+		case decided && must == "":
+			return errors.New("has the option " + name + ", which the service decides")
+		case decided && !strings.EqualFold(value, must) && (must != "true" || value != "1") && (must != "false" || value != "0"):
+			return errors.New("has the option " + name + ", which the service sets to " + must)
+		case decided, slices.Contains(dsnTaken(), name) && value != "", sessionVariable.MatchString(name) && value != "":
+		default:
+			return errors.New("has an option that is not known: number " + strconv.Itoa(n+1) + " behind the ?")
+		}
+	}
+	return nil
+}
+
+// dsnOption is the value of an option in a DSN, or nothing.
+func dsnOption(text, name string) string {
+	for _, option := range dsnParts(text) {
+		if value, found := strings.CutPrefix(option, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// dsnParts are the options of a DSN as the driver divides it.
+func dsnParts(text string) []string {
+	_, options, has := strings.Cut(text[strings.LastIndexByte(text, '/')+1:], "?")
+	if !has {
+		return nil
+	}
+	return strings.Split(options, "&")
+}

@@ -1,0 +1,121 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"seckill/config"
+	"seckill/internal/redact"
+	"seckill/internal/testserver"
+)
+
+const realDatabase = "SECKILL_DATABASE_DSN=root:hunter2@tcp(db:3306)/shop"
+
+func TestTLSIsReadFromFiles(t *testing.T) {
+	t.Parallel()
+	files := testserver.NewCertificates(t, "db.test")
+	c := load(t, realDatabase, "SECKILL_JWT_SECRET="+secret,
+		"SECKILL_DATABASE_TLS_CA="+files.CA, "SECKILL_DATABASE_TLS_CERT="+files.ClientCert, "SECKILL_DATABASE_TLS_KEY="+files.ClientKey,
+		"SECKILL_DATABASE_TLS_SERVER_NAME=db.test")
+	client := c.DatabaseTLS.Client()
+	if client == nil || client.ServerName != "db.test" || client.RootCAs == nil {
+		t.Fatalf("the client has %+v", client)
+	}
+	before := testserver.Value(client.GetClientCertificate(nil))(t)
+	renewed := testserver.NewCertificates(t, "db.test")
+	testserver.Must(t, os.Rename(renewed.ClientCert, files.ClientCert))
+	testserver.Must(t, os.Rename(renewed.ClientKey, files.ClientKey))
+	after := testserver.Value(client.GetClientCertificate(nil))(t)
+	if slices.Equal(before.Certificate[0], after.Certificate[0]) {
+		t.Error("a renewed certificate is not shown")
+	}
+	if c.RedisTLS.Client() != nil || c.NATSTLS.Client() != nil {
+		t.Error("settings of the database have changed how Redis or NATS is spoken to")
+	}
+}
+
+func TestWrongTLS(t *testing.T) {
+	t.Parallel()
+	files, other := testserver.NewCertificates(t, "a"), testserver.NewCertificates(t, "b")
+	seed := filepath.Join(t.TempDir(), "seed")
+	testserver.Must(t, os.WriteFile(seed, []byte("SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4\n"), 0o600))
+	database := []string{realDatabase, "SECKILL_JWT_SECRET=" + secret}
+	nats := []string{"SECKILL_NATS_URL=nats://a:4222"}
+	for name, test := range map[string]struct {
+		set  []string
+		want string // the variable
+		says string
+	}{
+		"no such file":           {append(database, "SECKILL_DATABASE_TLS_CA=/nowhere/ca.pem"), "SECKILL_DATABASE_TLS_CA", "/nowhere/ca.pem"},
+		"no certificate":         {append(database, "SECKILL_DATABASE_TLS_CA="+files.Key), "SECKILL_DATABASE_TLS_CA", "without a certificate"},
+		"no key":                 {append(database, "SECKILL_DATABASE_TLS_CERT="+files.ClientCert), "SECKILL_DATABASE_TLS_CERT", "without SECKILL_DATABASE_TLS_KEY"},
+		"no certificate for it":  {append(nats, "SECKILL_NATS_TLS_KEY="+files.ClientKey), "SECKILL_NATS_TLS_KEY", "without"},
+		"another's key":          {append(nats, "SECKILL_NATS_TLS_CERT="+files.ClientCert, "SECKILL_NATS_TLS_KEY="+other.ClientKey), "SECKILL_NATS_TLS_CERT", "does not match"},
+		"the key itself":         {append(nats, "SECKILL_NATS_TLS_KEY=-----BEGIN PRIVATE KEY-----hunter2"), "SECKILL_NATS_TLS_KEY", "not the name of a file"},
+		"the seed itself":        {append(nats, "SECKILL_NATS_NKEY=hunter2hunter2hunter2"), "SECKILL_NATS_NKEY", "is not shown"},
+		"two identities":         {append(nats, "SECKILL_NATS_NKEY="+seed, "SECKILL_NATS_CREDENTIALS="+seed), "SECKILL_NATS_NKEY", "one of them"},
+		"a user and an nkey":     {[]string{"SECKILL_NATS_URL=nats://u:hunter2@a:4222", "SECKILL_NATS_NKEY=" + seed}, "SECKILL_NATS_URL", "one of them"},
+		"an embedded database":   {[]string{"SECKILL_DATABASE_TLS_CA=" + files.CA}, "SECKILL_DATABASE_DSN", "is required"},
+		"an embedded Redis":      {[]string{"SECKILL_REDIS_TLS_CA=" + files.CA}, "SECKILL_REDIS_URL", "is required"},
+		"an embedded queue":      {[]string{"SECKILL_NATS_TLS_CA=" + files.CA}, "SECKILL_NATS_URL", "is required"},
+		"an nkey for nobody":     {[]string{"SECKILL_NATS_NKEY=" + seed}, "SECKILL_NATS_URL", "is required"},
+		"Redis in plain text":    {[]string{"SECKILL_REDIS_TLS_CA=" + files.CA, "SECKILL_REDIS_URL=redis://a"}, "SECKILL_REDIS_URL", "rediss://"},
+		"a lock in plain text":   {[]string{"SECKILL_REDIS_TLS_CA=" + files.CA, "SECKILL_LOCK_REDIS_URLS=rediss://a,redis://b"}, "SECKILL_LOCK_REDIS_URLS", "rediss://"},
+		"Redis, not verified":    {[]string{"SECKILL_REDIS_TLS_CA=" + files.CA, "SECKILL_REDIS_URL=rediss://a?skip_verify=true"}, "SECKILL_REDIS_URL", "skip_verify"},
+		"database, not verified": {append([]string{realDatabase + "?tls=preferred", "SECKILL_JWT_SECRET=" + secret}, "SECKILL_DATABASE_TLS_CA="+files.CA), "SECKILL_DATABASE_DSN", "tls=preferred"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			variables, message := refused(t, test.set...)
+			if !slices.Equal(variables, []string{test.want}) || !strings.Contains(message, test.says) {
+				t.Errorf("want %s with %q: %s", test.want, test.says, message)
+			}
+			if strings.Contains(message, "hunter2") {
+				t.Errorf("a secret is shown: %s", message)
+			}
+		})
+	}
+}
+
+// An option that is not known, or that the service decides, is refused and not dropped.
+func TestNoOptionIsDropped(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []string{
+		"DATABASE_DSN=u@tcp(a)/s?parsetime=true", "DATABASE_DSN=u@tcp(a)/s?readTimeout=9s", "DATABASE_DSN=u@tcp(a)/s?loc=Local",
+		"DATABASE_DSN=u@tcp(a)/s?multiStatements=true", "DATABASE_DSN=u@tcp(a)/s?charset=latin1", "DATABASE_DSN=u@tcp(a)/s?time_zone=SYSTEM",
+		"DATABASE_DSN=u@tcp(a)/s?compress", "DATABASE_DSN=u@tcp(a)/s?tls=custom", "DATABASE_DSN=u@tcp(a)/s?", "DATABASE_DSN=u@tcp(a)/s?parseTime=true&&tls=true",
+		"REDIS_URL=redis://a:1?pool_size=9", "REDIS_URL=redis://a:1/0?db=3", "REDIS_URL=redis://a:1?skip_verify=true", "REDIS_URL=rediss://a:1?skip_verify=maybe",
+		"REDIS_URL=redis://a:1#b", "REDIS_URL=redis://a:1?%zz", "LOCK_REDIS_URLS=redis://a?x=y", "LOCK_REDIS_URLS=rediss://a?skip_verify=true&skip_verify=false",
+		"NATS_URL=nats://a:4222?tls=true", "NATS_URL=nats://a:4222/seckill", "NATS_URL=nats://a:4222#x",
+	} {
+		name, _, _ := strings.Cut(wrong, "=")
+		variables, message := refused(t, "SECKILL_"+wrong, "SECKILL_JWT_SECRET="+secret)
+		if !slices.Contains(variables, "SECKILL_"+name) {
+			t.Errorf("%s: %s", wrong, message)
+		}
+	}
+	for _, right := range []string{
+		"DATABASE_DSN=u@tcp(a)/s?parseTime=true&charset=utf8mb4&loc=UTC&tls=true", "DATABASE_DSN=u@tcp(a)/s?tls=skip-verify&allowNativePasswords=false",
+		"DATABASE_DSN=u@tcp(a)/s?wsrep_sync_wait=1&lock_wait_timeout=9", "DATABASE_DSN=u@tcp(a)/s?multiStatements=0&maxAllowedPacket=0",
+		"REDIS_URL=rediss://a:1/0?skip_verify=true", "NATS_URL=tls://a:4222/",
+	} {
+		if _, err := config.Load([]string{"SECKILL_" + right, "SECKILL_JWT_SECRET=" + secret}); err != nil {
+			t.Errorf("%s: %v", right, err)
+		}
+	}
+}
+
+// What the files hold is a secret too, wherever a library would quote it.
+func TestSecretsOfFiles(t *testing.T) {
+	t.Parallel()
+	files := testserver.NewCertificates(t, "a")
+	content := string(testserver.Value(os.ReadFile(files.ClientKey))(t))
+	line := strings.Split(content, "\n")[1]
+	secrets := redact.New(config.Secrets([]string{"SECKILL_NATS_TLS_KEY=" + files.ClientKey, "SECKILL_NATS_NKEY=SUthisIsTheSeedItself"})...)
+	if text := secrets.Text("read " + content + " SUthisIsTheSeedItself"); strings.Contains(text, line) || strings.Contains(text, "SUthis") {
+		t.Errorf("a secret is left: %s", text)
+	}
+}

@@ -1,0 +1,89 @@
+package queue_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+
+	"seckill/internal/testserver"
+	"seckill/queue"
+)
+
+func written(t *testing.T, content []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(name, content, 0o600))
+	return name
+}
+
+func public(t *testing.T, pair nkeys.KeyPair) string {
+	t.Helper()
+	return testserver.Value(pair.PublicKey())(t)
+}
+
+// operated is a server whose users are named by credentials, and those of one.
+func operated(t *testing.T) (server *testserver.Server, credentials string) {
+	t.Helper()
+	operator, account := testserver.Value(nkeys.CreateOperator())(t), testserver.Value(nkeys.CreateAccount())(t)
+	system, user := testserver.Value(nkeys.CreateAccount())(t), testserver.Value(nkeys.CreateUser())(t)
+	operatorJWT := testserver.Value(jwt.NewOperatorClaims(public(t, operator)).Encode(operator))(t)
+	systemJWT := testserver.Value(jwt.NewAccountClaims(public(t, system)).Encode(operator))(t)
+	claims := jwt.NewAccountClaims(public(t, account))
+	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
+		MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
+	}
+	accountJWT := testserver.Value(claims.Encode(operator))(t)
+	userJWT := testserver.Value(jwt.NewUserClaims(public(t, user)).Encode(account))(t)
+	server = testserver.NATS(t, "operator: "+operatorJWT, "system_account: "+public(t, system), "resolver: MEMORY",
+		"resolver_preload: {"+public(t, system)+": "+systemJWT+", "+public(t, account)+": "+accountJWT+"}")
+	return server, written(t, testserver.Value(jwt.FormatUserConfig(userJWT, testserver.Value(user.Seed())(t)))(t))
+}
+
+func TestUserOfCredentials(t *testing.T) {
+	t.Parallel()
+	server, credentials := operated(t)
+	log := &testserver.Log{}
+	options := queue.Options{URL: server.URL(), Access: queue.Access{Credentials: credentials}, Deployment: deployment, Log: log.Logger()}
+	q := testserver.Value(openQueue(t, options))(t)
+	must(t, q.Publish(t.Context(), some("a", 1)))
+	events := testserver.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
+		URL: server.URL(), Access: options.Access, Stream: "EVENTS", Deployment: deployment, Log: log.Logger(),
+	}))(t)
+	events.Close()
+
+	options.Access = queue.Access{}
+	if _, err := queue.Open(t.Context(), options); err == nil || !strings.Contains(err.Error(), "uthorization") {
+		t.Errorf("nobody is let in: %v", err)
+	}
+}
+
+func TestUserOfNKey(t *testing.T) {
+	t.Parallel()
+	user, other := testserver.Value(nkeys.CreateUser())(t), testserver.Value(nkeys.CreateUser())(t)
+	account := testserver.Value(nkeys.CreateAccount())(t)
+	server := testserver.NATS(t, "authorization: {users: [{nkey: "+public(t, user)+"}]}")
+	open := func(seed []byte) error {
+		log := &testserver.Log{}
+		_, err := openQueue(t, queue.Options{
+			URL: server.URL(), Access: queue.Access{NKey: written(t, seed)}, Deployment: deployment, Log: log.Logger(),
+		})
+		if said := log.String(); strings.Contains(said, string(seed)) || err != nil && strings.Contains(err.Error(), string(seed)) {
+			t.Errorf("the seed is told: %v\n%s", err, said)
+		}
+		return err
+	}
+	must(t, open(testserver.Value(user.Seed())(t)))
+	for want, seed := range map[string][]byte{
+		"uthorization":         testserver.Value(other.Seed())(t),
+		"holds no seed":        testserver.Value(account.Seed())(t),
+		"seed of a user (SU…)": []byte("SUthisIsNoSeedAtAll"),
+	} {
+		if err := open(seed); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}
