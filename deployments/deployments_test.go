@@ -106,14 +106,14 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	made := secrets(t)
-	want := []string{"proxy", "seckill-1", "seckill-2", "worker-1", "worker-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats"}
+	want := []string{"proxy", "seckill-1", "seckill-2", "worker-1", "worker-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats", "prometheus", "grafana"}
 	for _, name := range want {
 		if _, ok := c.Services[name]; !ok {
 			t.Errorf("service %s is missing", name)
 		}
 	}
 	for name, s := range c.Services {
-		if !regexp.MustCompile(`^seckill:latest$|^[a-z/.-]+:\d+\.\d+`).MatchString(s.Image) {
+		if !regexp.MustCompile(`^seckill:latest$|^[a-z/.-]+:v?\d+\.\d+`).MatchString(s.Image) {
 			t.Errorf("%s: image %q names no version", name, s.Image)
 		}
 		if s.Healthcheck == nil && s.Image != ours { // whose image brings its own

@@ -35,6 +35,7 @@ if [ ! -e secrets/tls_certificate ]; then
 fi
 
 write jwt_secret "$(random)"
+write grafana_password "$(random)"
 write mariadb_root_password "$(random)"
 write mariadb_password "$(random)"
 write redis_auth "requirepass $(random)"

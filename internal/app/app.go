@@ -131,6 +131,7 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 			return s, fmt.Errorf("name the embedded Redis: %w", err)
 		}
 	}
+	i.watch(s)
 	i.probe("database", s.db.Ping)
 	i.probe("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
 	if !i.cfg.Migrate {

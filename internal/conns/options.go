@@ -66,6 +66,9 @@ func newMetrics(o Options, open func() int) metrics {
 			Help: "Connections closed because of a bound, by reason: waiting ones that made room for others or for descriptors, and new ones beyond the bound of an address or of the whole.",
 		}, []string{"reason"}),
 	}
+	for _, reason := range []string{"address", "descriptors", "room", "whole"} {
+		m.closed.WithLabelValues(reason) // from zero: of a series that is born with 1 Prometheus sees no increase
+	}
 	o.Metrics.MustRegister(m.acceptErrors, m.closed,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "seckill_connections_open", ConstLabels: labels, Help: "Connections that are open.",

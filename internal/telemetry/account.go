@@ -11,6 +11,9 @@ func NewAccounts(registerer prometheus.Registerer) *Accounts {
 		Name: "seckill_account_attempts_total",
 		Help: "Calls that hash a password (login, register, password), by what became of them (OK or the problem's code).",
 	}, []string{"action", "outcome"})
+	for _, action := range []string{"login", "register", "password"} {
+		attempts.WithLabelValues(action, "OK") // from zero, see registry.counters
+	}
 	return &Accounts{attempts: registered(registry{registerer}, attempts)}
 }
 

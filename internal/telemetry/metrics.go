@@ -23,15 +23,17 @@ func New(registerer prometheus.Registerer) *Metrics {
 	// From a local answer to the longest one the contract allows (seconds).
 	buckets := []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 6}
 	r := registry{registerer}
-	return &Metrics{
-		placed:   r.counters("seckill_orders_placed_total", "outcome", "Attempts to buy, by what became of them (OK or the problem's code)."),
+	m := &Metrics{
+		placed:   r.counters("seckill_orders_placed_total", "outcome", "Attempts to buy, by what became of them (OK or the problem's code).", "OK"),
 		local:    r.counter("seckill_orders_answered_locally_total", "Attempts to buy that were answered from this instance's memory."),
 		placing:  r.histograms("seckill_order_place_seconds", "outcome", "How long an attempt to buy took, by what became of it.", buckets),
 		batch:    r.histogram("seckill_order_batch_size", "Orders that shared one transaction.", sizes()),
 		lockWait: r.histogram("seckill_lock_wait_seconds", "How long the user's lock took to get.", buckets),
 		unknown:  r.counter("seckill_orders_unknown_total", "Orders whose client was answered before it was known what became of them."),
-		reads:    r.counters("seckill_voucher_copy_reads_total", "result", "Reads of this instance's copies of vouchers, by hit or miss."),
+		reads:    r.counters("seckill_voucher_copy_reads_total", "result", "Reads of this instance's copies of vouchers, by hit or miss.", "hit", "miss"),
 	}
+	m.placing.WithLabelValues("OK") // from zero, see registry.counters
+	return m
 }
 
 // registry makes metrics and registers them.
@@ -41,8 +43,14 @@ func (r registry) counter(name, help string) prometheus.Counter {
 	return registered(r, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
-func (r registry) counters(name, label, help string) *prometheus.CounterVec {
-	return registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+// counters makes a counter for each value of a label. Those that are known begin at zero: of a
+// series that is born with 1, Prometheus sees no increase.
+func (r registry) counters(name, label, help string, known ...string) *prometheus.CounterVec {
+	vec := registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label}))
+	for _, value := range known {
+		vec.WithLabelValues(value)
+	}
+	return vec
 }
 
 func (r registry) gauge(name, help string) prometheus.Gauge {

@@ -1,6 +1,10 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/model"
+)
 
 // Payments are the counters of payments and refunds.
 type Payments struct{ notices, refunds *prometheus.CounterVec }
@@ -8,13 +12,19 @@ type Payments struct{ notices, refunds *prometheus.CounterVec }
 // NewPayments registers the metrics.
 func NewPayments(registerer prometheus.Registerer) *Payments {
 	r := registry{registerer}
-	return &Payments{
+	m := &Payments{
 		notices: registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seckill_payment_notices_total",
 			Help: "What the payment provider said of payments, by webhook or when it was asked, by what became of it (OK or the problem's code).",
 		}, []string{"source", "outcome"})),
-		refunds: r.counters("seckill_refund_attempts_total", "outcome", "Attempts to refund, by what became of them: done, later or failed for good."),
+		refunds: r.counters("seckill_refund_attempts_total", "outcome", "Attempts to refund, by what became of them: done, later or failed for good.", "done", "later", "failed"),
 	}
+	for _, source := range []string{"webhook", "question"} {
+		for _, outcome := range []string{"OK", string(model.CodeValidation)} {
+			m.notices.WithLabelValues(source, outcome)
+		}
+	}
+	return m
 }
 
 // Notice counts something that the provider said.

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/model"
 )
 
 // Worker are the counters of what happens behind the requests: persisting, settling,
@@ -27,15 +29,18 @@ type Worker struct {
 func NewWorker(registerer prometheus.Registerer) *Worker {
 	r := registry{registerer}
 	return &Worker{
-		persisted: r.counters("seckill_reservations_persisted_total", "status", "Reservations that became a row, by its status."),
-		failed:    r.counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed."),
-		buried:    r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
+		persisted: r.counters("seckill_reservations_persisted_total", "status", "Reservations that became a row, by its status.",
+			string(model.OrderUnpaid), string(model.OrderFailed)),
+		failed: r.counters("seckill_orders_failed_total", "reason", "Orders that were admitted and then failed.",
+			model.ReasonSoldOut, model.ReasonAlreadyOrdered, model.ReasonSuperseded, model.ReasonUnprocessable),
+		buried: r.counter("seckill_orders_buried_total", "Orders that went to the dead letters."),
 		stuck: r.counter("seckill_orders_buried_stuck_total",
 			"Dead letters whose failed row could not be written: their messages come again, and an operator must look."),
 		unsettled: r.counter("seckill_settle_failures_total", "Calls to hot copies that failed after a commit; the reconciler repeats them."),
 		reconciled: r.counters("seckill_reconciled_total", "action",
-			"What the reconciler put right, by what it did: settled, released, republished, relayed, applied, intent, rebuild."),
-		rebuilds:   r.counters("seckill_rebuilds_total", "result", "Rebuilds of hot copies, by result: done, superseded, failed."),
+			"What the reconciler put right, by what it did: settled, released, republished, relayed, applied, intent, rebuild.",
+			"settled", "released", "republished", "relayed", "applied", "intent", "rebuild"),
+		rebuilds:   r.counters("seckill_rebuilds_total", "result", "Rebuilds of hot copies, by result: done, superseded, failed.", "done", "superseded", "failed"),
 		rebuilding: r.gauge("seckill_rebuilding", "Rebuilds under way on this instance."),
 		rebuildFor: r.histogram("seckill_rebuild_seconds", "How long a voucher's rebuild took.",
 			// From an empty voucher to one that waits for a long queue (seconds).
@@ -121,7 +126,8 @@ func NewDelivery(registerer prometheus.Registerer) *Delivery {
 			// From a lone order to a transaction that ran into its time limit (seconds).
 			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}),
 		messages: r.counters("seckill_queue_messages_total", "result",
-			"Messages of the queue, by what became of them: acked, delayed (they come again), redelivered (they came again)."),
+			"Messages of the queue, by what became of them: acked, delayed (they come again), redelivered (they came again).",
+			"acked", "delayed", "redelivered"),
 		unreadable: r.counter("seckill_queue_unreadable_total",
 			"Orders, or whole messages, that could not be read and went to the dead letters."),
 	}

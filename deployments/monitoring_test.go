@@ -1,0 +1,300 @@
+package deployments
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/testserver"
+)
+
+// ruleFile is the part of rules.yml that is looked at.
+type ruleFile struct {
+	Groups []struct {
+		Rules []struct{ Record, Alert, Expr string }
+	}
+}
+
+// board is the part of a Grafana dashboard that is looked at.
+type board struct {
+	Panels []struct {
+		ID      int
+		Type    string
+		Title   string
+		GridPos struct{ H, W, X, Y int }
+		Targets []struct{ Expr string }
+	}
+	Templating struct {
+		List []struct{ Query any }
+	}
+}
+
+func rules(t *testing.T) ruleFile {
+	t.Helper()
+	var f ruleFile
+	testserver.Must(t, yaml.Unmarshal([]byte(read(t, "prometheus/rules.yml")), &f))
+	return f
+}
+
+func dashboard(t *testing.T) board {
+	t.Helper()
+	var b board
+	testserver.Must(t, json.Unmarshal([]byte(read(t, "grafana/seckill.json")), &b))
+	return b
+}
+
+// families are the metrics of a running server that sells through a queue and takes payments.
+func families(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	main, ops := testserver.Address(t), testserver.Address(t)
+	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "serve")
+	cmd.Env = append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
+		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	testserver.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	testserver.Eventually(t, "the server has asked itself for its readiness", func() bool {
+		_, err := ask(t, "http://"+main+"/readyz")
+		return err == nil
+	})
+	text, err := ask(t, "http://"+ops+"/metrics")
+	testserver.Must(t, err)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	found, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	testserver.Must(t, err)
+
+	// A voucher has a series of this only while its orders do not add up.
+	registry := prometheus.NewRegistry()
+	telemetry.NewWorker(registry).Drift("a", 1)
+	for _, family := range testserver.Value(registry.Gather())(t) {
+		if family.GetName() == "seckill_drifted_orders" {
+			found[family.GetName()] = family
+		}
+	}
+	return found
+}
+
+var (
+	metricName   = regexp.MustCompile(`\b(?:seckill|go|process)_[a-z0-9_]+\b`)
+	recordedName = regexp.MustCompile(`\bseckill:[a-z0-9_:]+\b`)
+)
+
+// named are the metrics that an expression names, as they are documented: a histogram's parts
+// by the name of the histogram.
+func named(expr string, families map[string]*dto.MetricFamily) []string {
+	names := metricName.FindAllString(expr, -1)
+	for i, name := range names {
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			if base, is := strings.CutSuffix(name, part); is && families[base] != nil {
+				names[i] = base
+			}
+		}
+	}
+	return names
+}
+
+func TestMonitoring(t *testing.T) {
+	t.Parallel()
+	families := families(t)
+	t.Run("it names only what there is", func(t *testing.T) {
+		t.Parallel()
+		monitoringNamesOnlyWhatThereIs(t, families)
+	})
+	t.Run("every metric is documented", func(t *testing.T) {
+		t.Parallel()
+		everyMetricIsDocumented(t, families)
+	})
+}
+
+// What no server tells makes a panel that is empty, or an alert that never comes.
+func monitoringNamesOnlyWhatThereIs(t *testing.T, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	recorded := map[string]bool{}
+	exprs := map[string]string{}
+	for _, group := range rules(t).Groups {
+		for _, rule := range group.Rules {
+			exprs["rule "+rule.Record+rule.Alert] = rule.Expr
+			if rule.Record != "" {
+				recorded[rule.Record] = true
+			}
+		}
+	}
+	for _, panel := range dashboard(t).Panels {
+		for n, target := range panel.Targets {
+			exprs[fmt.Sprintf("panel %s, %d", panel.Title, n)] = target.Expr
+		}
+		if panel.Type != "row" && len(panel.Targets) == 0 {
+			t.Errorf("the panel %s shows nothing", panel.Title)
+		}
+	}
+	if len(exprs) < 100 {
+		t.Fatalf("%d expressions were found: the files are not read as they are", len(exprs))
+	}
+	used := map[string]bool{}
+	for where, expr := range exprs {
+		for _, name := range named(expr, families) {
+			used[name] = true
+			if families[name] == nil {
+				t.Errorf("%s names %s, which no server tells", where, name)
+			}
+		}
+		for _, name := range recordedName.FindAllString(expr, -1) {
+			if !recorded[name] {
+				t.Errorf("%s names %s, which no rule records", where, name)
+			}
+		}
+	}
+	for name := range families {
+		if strings.HasPrefix(name, "seckill_") && !used[name] {
+			t.Errorf("%s is on no panel and in no rule", name)
+		}
+	}
+}
+
+// The list of metrics is what a running server says of them. To bring it up to date, put what
+// this test prints in the place of the table.
+func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily) {
+	t.Helper()
+	var table strings.Builder
+	table.WriteString("| metric | kind | labels | meaning |\n|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if !strings.HasPrefix(name, "seckill_") {
+			continue
+		}
+		family := families[name]
+		var labels []string
+		for _, label := range family.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+label.GetName()+"`")
+		}
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", name, strings.ToLower(family.GetType().String()), strings.Join(labels, ", "), family.GetHelp())
+	}
+	_, shown, _ := strings.Cut(read(t, "prometheus/metrics.md"), "<!-- metrics: a test compares -->\n")
+	if shown != table.String() {
+		t.Errorf("the table of prometheus/metrics.md is not\n%s", table.String())
+	}
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "seckill_") {
+			continue
+		}
+		for _, problem := range testserver.Value(promlint.NewWithMetricFamilies([]*dto.MetricFamily{family}).Lint())(t) {
+			t.Errorf("%s: %s", problem.Metric, problem.Text)
+		}
+	}
+}
+
+// Every alert that the README asks for is there, and each is tried by the tests of the rules.
+func TestAlertsAreComplete(t *testing.T) {
+	t.Parallel()
+	readme, tests := read(t, "../README.md"), read(t, "prometheus/rules_test.yml")+read(t, "prometheus/rules_long_test.yml")
+	_, asked, _ := strings.Cut(readme, "Alert on any of ")
+	asked, _, _ = strings.Cut(asked, "\n\n")
+	names := metricName.FindAllString(asked, -1)
+	if len(names) < 5 {
+		t.Fatalf("the README asks for alerts on %q", names)
+	}
+	var exprs strings.Builder
+	for _, group := range rules(t).Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				continue
+			}
+			exprs.WriteString(rule.Expr + "\n")
+			fires := regexp.MustCompile(`alertname: ` + rule.Alert + `\n\s+exp_alerts:\n`)
+			silent := regexp.MustCompile(`alertname: ` + rule.Alert + `\n\s+exp_alerts: \[\]\n`)
+			if !fires.MatchString(tests) || !silent.MatchString(tests) {
+				t.Errorf("the tests of the rules do not show both that %s fires and that it is silent", rule.Alert)
+			}
+		}
+	}
+	for _, name := range names {
+		if !strings.Contains(exprs.String(), name) {
+			t.Errorf("the README asks for an alert on %s, and none is there", name)
+		}
+	}
+}
+
+// No two panels lie on each other, and none beside the grid.
+func TestPanelsHaveTheirPlaces(t *testing.T) {
+	t.Parallel()
+	taken, ids := map[[2]int]string{}, map[int]bool{}
+	for _, panel := range dashboard(t).Panels {
+		if ids[panel.ID] {
+			t.Errorf("two panels have the id %d", panel.ID)
+		}
+		ids[panel.ID] = true
+		at := panel.GridPos
+		if at.X < 0 || at.W < 1 || at.X+at.W > 24 {
+			t.Errorf("%s lies beside the grid: %+v", panel.Title, at)
+		}
+		for x := at.X; x < at.X+at.W; x++ {
+			for y := at.Y; y < at.Y+at.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" {
+					t.Fatalf("%s lies on %s", panel.Title, other)
+				}
+				taken[[2]int{x, y}] = panel.Title
+			}
+		}
+	}
+}
+
+// Prometheus itself reads the configuration and the rules, and tries each alert.
+func TestPrometheusTriesTheRules(t *testing.T) {
+	t.Parallel()
+	promtool := testserver.Value(filepath.Abs("../bin/promtool"))(t)
+	// In a module of its own, see its go.mod. The tags leave out the clients of every cloud, which
+	// find targets there.
+	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "remove_all_sd,enable_dns_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
+	build.Dir = "tools/promtool"
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build promtool: %v\n%s", err, out)
+	}
+	for _, args := range []string{"check config --lint=all prometheus.yml", "test rules rules_test.yml rules_long_test.yml"} {
+		cmd := exec.CommandContext(t.Context(), promtool, strings.Fields(args)...)
+		cmd.Dir = "prometheus"
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("promtool %s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// ask returns what a server answers with 200.
+func ask(t *testing.T, url string) (string, error) {
+	t.Helper()
+	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return string(text), err
+}
