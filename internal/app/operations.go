@@ -18,7 +18,7 @@ import (
 // listenForOperations opens the operations listener. It has no authentication: every
 // client that reaches it may read the metrics and make the process write profiles.
 func (i *Instance) listenForOperations(ctx context.Context) (err error) {
-	i.registry.MustRegister(telemetry.NewChecks(i.checks)) //nolint:contextcheck // a scrape brings none
+	i.registry.MustRegister(telemetry.NewChecks(i.checks))
 	i.ops, err = i.listen(ctx, listenerOptions{
 		name: "operations", address: i.cfg.OpsAddr, patience: opsPatience,
 		handler: knownHosts(handler.NewOperations(i.registry), i.cfg.OpsAddr),

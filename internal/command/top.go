@@ -128,7 +128,7 @@ func (p Process) screen(title string) (show func([]row), restore func()) {
 	}
 	size := func() (width, height int) {
 		file, _ := p.Stdout.(interface{ Fd() uintptr })
-		width, height, err := term.GetSize(int(file.Fd())) //nolint:gosec // a descriptor is small
+		width, height, err := term.GetSize(int(file.Fd()))
 		if err != nil {
 			return 80, 24
 		}

@@ -182,7 +182,7 @@ func short(v float64) string {
 	}
 }
 
-// time of so many seconds, for people.
+// lasting writes so many seconds for people.
 func lasting(seconds float64) string {
 	if math.IsNaN(seconds) {
 		return "-"

@@ -41,7 +41,7 @@ func purchases(s span) string {
 	for _, rate := range rates {
 		total += rate
 	}
-	text := short(total) + "/s"
+	parts := []string{short(total) + "/s"}
 	outcomes := slices.SortedStableFunc(maps.Keys(rates), func(a, b string) int {
 		if rates[a] == rates[b] {
 			return strings.Compare(a, b)
@@ -53,13 +53,13 @@ func purchases(s span) string {
 	})
 	for _, outcome := range outcomes {
 		if rates[outcome] > 0 || outcome == "OK" {
-			text += fmt.Sprintf("  %s %s", outcome, short(rates[outcome]))
+			parts = append(parts, outcome+" "+short(rates[outcome]))
 		}
 	}
 	if total > 0 {
-		text += fmt.Sprintf("  (%s %% from memory)", short(100*s.rate("seckill_orders_answered_locally_total")/total))
+		parts = append(parts, fmt.Sprintf("(%s %% from memory)", short(100*s.rate("seckill_orders_answered_locally_total")/total)))
 	}
-	return text
+	return strings.Join(parts, "  ")
 }
 
 func latency(s span) string {
@@ -77,8 +77,10 @@ func locks(s span) string {
 func groups(s span) string {
 	var parts []string
 	for _, step := range []struct{ name, metric string }{
-		{"transaction", "seckill_order_batch_size"}, {"reserve", "seckill_reserve_group_size"},
-		{"publish", "seckill_publish_group_size"}, {"persist", "seckill_persist_group_size"},
+		{"transaction", "seckill_order_batch_size"},
+		{"reserve", "seckill_reserve_group_size"},
+		{"publish", "seckill_publish_group_size"},
+		{"persist", "seckill_persist_group_size"},
 	} {
 		if s.to.has(step.metric) {
 			parts = append(parts, step.name+" "+short(s.histogram(step.metric).mean()))
@@ -127,11 +129,11 @@ func answers(s span) string {
 		return classes
 	}
 	from, to := counts(s.from), counts(s.to)
-	text := ""
+	var parts []string
 	for _, class := range []byte("2345") {
-		text += fmt.Sprintf("%cxx %s/s  ", class, short(grown(from[class], to[class])/s.seconds()))
+		parts = append(parts, fmt.Sprintf("%cxx %s/s", class, short(grown(from[class], to[class])/s.seconds())))
 	}
-	return strings.TrimSpace(text)
+	return strings.Join(parts, "  ")
 }
 
 func connections(r reading) string {
