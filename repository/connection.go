@@ -51,13 +51,30 @@ func mysqlMaintenanceSession() []string {
 	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
 
-// mysqlConfig reads the DSN and imposes what the service depends on. The
-// parser's own message is not repeated: it can hold a piece of a password that
-// has an @ or a / in it.
-func mysqlConfig(o Options) (*mysql.Config, error) {
-	cfg, err := mysql.ParseDSN(o.DSN)
+// errDSN does not repeat the driver's own message, which can hold a piece of a
+// password that has an @ or a / in it.
+var errDSN = errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
+
+// mysqlConfigs reads the DSN, for each of its servers.
+func mysqlConfigs(o Options) ([]*mysql.Config, error) {
+	dsns, err := hostDSNs(o.DSN)
 	if err != nil {
-		return nil, errors.New("the database's DSN does not parse: user:password@tcp(host:port)/schema is expected")
+		return nil, err
+	}
+	configs := make([]*mysql.Config, len(dsns))
+	for i, dsn := range dsns {
+		if configs[i], err = mysqlConfig(dsn, o); err != nil {
+			return nil, err
+		}
+	}
+	return configs, nil
+}
+
+// mysqlConfig reads the DSN of one of the servers and imposes what the service depends on.
+func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errDSN
 	}
 	if cfg.DBName == "" {
 		return nil, errors.New("the database's DSN names no schema: user:password@tcp(host:port)/schema is expected")
@@ -67,7 +84,7 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	cfg.ClientFoundRows = true // else a repeated compare-and-set looks refused
 	cfg.InterpolateParams = true
 	cfg.CheckConnLiveness = true
-	cfg.RejectReadOnly = true // a connection to a demoted server is dropped, the next finds the new one
+	cfg.RejectReadOnly = false // endingConn does it, and tells hosts
 	cfg.MultiStatements = false
 	cfg.AllowAllFiles = false
 	cfg.Timeout = dialTimeout
@@ -81,13 +98,18 @@ func mysqlConfig(o Options) (*mysql.Config, error) {
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", "utf8mb4_bin"))
 }
 
-// openMySQL makes a pool whose connections are told the session's settings.
-func openMySQL(cfg *mysql.Config, session func() []string) (*sql.DB, error) {
-	base, err := mysql.NewConnector(cfg)
-	if err != nil {
-		return nil, errors.New("the database's DSN is no good: user:password@tcp(host:port)/schema is expected")
+// openMySQL makes a pool of connections to the server in use, which are told the
+// session's settings.
+func openMySQL(servers *hosts, configs []*mysql.Config, session func() []string) (*sql.DB, error) {
+	connector := hostConnector{hosts: servers}
+	for _, cfg := range configs {
+		base, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return nil, errDSN
+		}
+		connector.of = append(connector.of, sessionConnector{Connector: base, session: session})
 	}
-	return sql.OpenDB(endingConnector{sessionConnector{Connector: base, session: session}}), nil
+	return sql.OpenDB(connector), nil
 }
 
 // sessionConnector sets up every new connection.
@@ -204,12 +226,17 @@ func (c endingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	return endWith(conn, nil)
+}
+
+// endWith makes of a connection one that ends, and not after the stay at its server.
+func endWith(conn driver.Conn, at *stay) (driver.Conn, error) {
 	whole, ok := conn.(wholeConn)
 	if !ok {
 		_ = conn.Close()
 		return nil, fmt.Errorf("connection of type %T is not whole", conn)
 	}
-	return endingConn{wholeConn: whole, refused: new(bool)}, nil
+	return &endingConn{wholeConn: whole, stay: at}, nil
 }
 
 // wholeConn is what the connections of both drivers can do. The pool looks for
@@ -228,64 +255,104 @@ type wholeConn interface {
 type endingConn struct {
 	wholeConn
 
+	stay *stay
+	// inside says that a transaction is under way.
+	inside bool
 	// refused is set once the server refused a statement for a reason that may be
 	// this connection's: it looks at the account's rights when it is opened, and
 	// those that were granted since help only a new one.
-	refused *bool
+	refused bool
 }
 
 // IsValid implements driver.Validator: the pool closes a connection that is not.
-func (c endingConn) IsValid() bool { return !*c.refused && c.wholeConn.IsValid() }
+func (c *endingConn) IsValid() bool { return !c.refused && !c.stay.over() && c.wholeConn.IsValid() }
+
+// ResetSession implements driver.SessionResetter: the pool takes another connection
+// in place of one that is of an earlier stay.
+func (c *endingConn) ResetSession(ctx context.Context) error {
+	if c.stay.over() {
+		return driver.ErrBadConn
+	}
+	return c.wholeConn.ResetSession(ctx)
+}
 
 // ExecContext implements driver.ExecerContext.
-func (c endingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *endingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.strayed() {
+		return nil, driver.ErrBadConn
+	}
 	result, err := c.wholeConn.ExecContext(ctx, query, args)
-	c.note(err)
-	return result, err
+	return result, c.note(err)
 }
 
 // QueryContext implements driver.QueryerContext.
-func (c endingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *endingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.strayed() {
+		return nil, driver.ErrBadConn
+	}
 	rows, err := c.wholeConn.QueryContext(ctx, query, args)
-	c.note(err)
-	return rows, err
+	return rows, c.note(err)
 }
 
-func (c endingConn) note(err error) {
-	if _, answered := errors.AsType[*mysql.MySQLError](err); answered && classify(err) == faultAway {
-		*c.refused = true
+// strayed says that nothing more is to be asked here. A transaction comes to its
+// end where it began.
+func (c *endingConn) strayed() bool { return !c.inside && c.stay.over() }
+
+// note makes the pool close a connection that is of no use. A statement outside a
+// transaction that was refused because the server takes no writes goes to another
+// one, as with the driver's RejectReadOnly.
+func (c *endingConn) note(err error) error {
+	if _, answered := errors.AsType[*mysql.MySQLError](err); !answered || classify(err) != faultAway {
+		return err
 	}
+	c.refused = true
+	if !demoted(err) {
+		return err
+	}
+	c.stay.refused()
+	if c.inside {
+		return err
+	}
+	return driver.ErrBadConn
 }
 
 // BeginTx implements driver.ConnBeginTx.
-func (c endingConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+func (c *endingConn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx, error) {
+	if c.strayed() {
+		return nil, driver.ErrBadConn
+	}
 	tx, err := c.wholeConn.BeginTx(ctx, options)
 	if err != nil {
-		return nil, err
+		return nil, c.note(err)
 	}
-	return endingTx{tx}, nil
+	c.inside = true
+	return endingTx{tx, c}, nil
 }
 
 // CheckNamedValue implements driver.NamedValueChecker, which only MySQL's driver has.
-func (c endingConn) CheckNamedValue(value *driver.NamedValue) error {
+func (c *endingConn) CheckNamedValue(value *driver.NamedValue) error {
 	if checker, ok := c.wholeConn.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(value)
 	}
 	return driver.ErrSkip // the pool's own way
 }
 
-type endingTx struct{ tx driver.Tx }
+type endingTx struct {
+	tx   driver.Tx
+	conn *endingConn
+}
 
 // Commit implements driver.Tx.
-func (t endingTx) Commit() error { return ending(t.tx.Commit()) }
+func (t endingTx) Commit() error { return t.end(t.tx.Commit()) }
 
 // Rollback implements driver.Tx.
-func (t endingTx) Rollback() error { return ending(t.tx.Rollback()) }
+func (t endingTx) Rollback() error { return t.end(t.tx.Rollback()) }
 
-// ending makes the pool close the connection, which ends its transaction.
-func ending(err error) error {
+// end makes the pool close the connection when the transaction may still be open.
+func (t endingTx) end(err error) error {
 	if err == nil {
+		t.conn.inside = false
 		return nil
 	}
-	return fmt.Errorf("%w; %w", err, driver.ErrBadConn)
+	return fmt.Errorf("%w; %w", t.conn.note(err), driver.ErrBadConn)
 }

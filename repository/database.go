@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	gormmysql "gorm.io/driver/mysql"
 	gormsqlite "gorm.io/driver/sqlite"
 	"gorm.io/gorm"
@@ -58,7 +59,8 @@ const (
 type Options struct {
 	// DSN is a go-sql-driver DSN of MySQL 8+ or MariaDB 10.6+, for example
 	// `user:password@tcp(host:3306)/seckill`. It needs no parameters: the
-	// service imposes what it depends on. Empty: SQLite.
+	// service imposes what it depends on. `tcp(h1:3306,h2:3306)` names several
+	// servers, of which the first that takes writes is used. Empty: SQLite.
 	DSN string
 	// TLS is how the server is spoken to; nil leaves that to the DSN.
 	TLS *tls.Config
@@ -84,6 +86,9 @@ type Database struct {
 	// a call takes one first, because a pool by itself has no bound for the wait.
 	browsing *sql.DB
 	browsers chan struct{}
+
+	// hosts are the servers of MySQL; nil elsewhere.
+	hosts *hosts
 
 	// maintenance opens a pool for work that may take long: migrations.
 	maintenance func() (*sql.DB, error)
@@ -113,6 +118,9 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.hosts != nil {
+		d.hosts.watch(ctx)
+	}
 	if err := d.connect(ctx, dialector); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -120,22 +128,35 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 }
 
 func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
-	cfg, err := mysqlConfig(o)
+	configs, err := mysqlConfigs(o)
 	if err != nil {
 		return nil, err
 	}
-	open := func() (*sql.DB, error) { return openMySQL(cfg, mysqlSession) }
+	if d.hosts, err = newHosts(configs, o.Log); err != nil {
+		return nil, err
+	}
+	open := func() (*sql.DB, error) { return openMySQL(d.hosts, configs, mysqlSession) }
 	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
 		return nil, err
 	}
 	d.sql.SetConnMaxLifetime(connectionLifetime)
 	d.browsing.SetConnMaxLifetime(connectionLifetime)
-	d.schema = cfg.DBName
+	d.hosts.left = func() {
+		for _, pool := range []*sql.DB{d.sql, d.browsing} {
+			size := pool.Stats().MaxOpenConnections
+			pool.SetMaxIdleConns(0) // closes those that nobody uses
+			pool.SetMaxIdleConns(size)
+		}
+	}
+	d.schema = configs[0].DBName
 	d.dialect = mysqlDialect()
 	d.maintenance = func() (*sql.DB, error) {
-		patient := cfg.Clone()
-		patient.ReadTimeout, patient.WriteTimeout = 0, 0 // a migration takes as long as its tables are large
-		return openMySQL(patient, mysqlMaintenanceSession)
+		patient := make([]*mysql.Config, len(configs))
+		for i, cfg := range configs {
+			patient[i] = cfg.Clone()
+			patient[i].ReadTimeout, patient[i].WriteTimeout = 0, 0 // a migration takes as long as its tables are large
+		}
+		return openMySQL(d.hosts, patient, mysqlMaintenanceSession)
 	}
 	return gormmysql.New(gormmysql.Config{
 		Conn: d.sql,
@@ -220,7 +241,7 @@ func (d *Database) Close() error {
 		return nil
 	}
 	d.commits.Wait()
-	err := errors.Join(d.sql.Close(), d.browsing.Close())
+	err := errors.Join(d.sql.Close(), d.browsing.Close(), d.hosts.close())
 	if d.writer != nil {
 		err = errors.Join(err, d.writer.Close())
 	}

@@ -1,8 +1,11 @@
 package repository
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -46,6 +49,25 @@ func classify(err error) fault {
 		return classifySQLite(e.Code())
 	}
 	return faultAway
+}
+
+// noSuchTable is MySQL's number for a table that is not there.
+const noSuchTable = 1146
+
+// demoted says that the server takes no writes, and that another one may: it is
+// read-only (1290, 1836), or a member of a cluster without quorum (1047).
+func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) }
+
+// isMySQL says that the server has answered with one of these numbers.
+func isMySQL(err error, numbers ...uint16) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && slices.Contains(numbers, e.Number)
+}
+
+// broken says that the server was lost, or demoted, in the middle.
+func broken(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	return network || demoted(err) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn)
 }
 
 // classifyMySQL goes by the SQLSTATE that the server has sent, and by the error's

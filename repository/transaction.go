@@ -18,6 +18,9 @@ const (
 	// a short transaction takes, and a fraction of what a call may take.
 	firstPause   = 2 * time.Millisecond
 	longestPause = 100 * time.Millisecond
+	// serversTried bounds how often a transaction runs again because its server was
+	// lost: one that changes more often than that within a request is no server.
+	serversTried = 3
 )
 
 // errContended sends a transaction back to its beginning: what it had read was
@@ -102,9 +105,20 @@ func (d *Database) writeRepeatable(ctx context.Context, action string, work func
 	}
 }
 
-// transaction runs work between BEGIN and COMMIT. Its errors are the driver's,
-// or errLost when the outcome of the COMMIT is unknown.
+// transaction runs work between BEGIN and COMMIT, again when its server was lost
+// before the COMMIT and there is another: nothing has happened then. Its errors are
+// the driver's, or errLost when the outcome of the COMMIT is unknown.
 func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) error {
+	for n := 1; ; n++ {
+		at := d.hosts.place()
+		err := d.transactionOnce(ctx, work)
+		if err == nil || errors.Is(err, errLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
+			return err
+		}
+	}
+}
+
+func (d *Database) transactionOnce(ctx context.Context, work func(*gorm.DB) error) error {
 	session := d.gorm.WithContext(ctx)
 	if d.writer != nil {
 		session.Statement.ConnPool = d.writer
