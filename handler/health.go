@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -39,7 +40,8 @@ func (a *api) healthRoutes() {
 	a.registerPlain(route{
 		id: "readyz", access: public, method: http.MethodGet, path: "/readyz", tag: tagOperations,
 		summary:     "Can this instance serve",
-		description: "503 while a dependency cannot be reached or the server is about to stop, with a line per check.",
+		description: "503 while nothing can be sold or the server is about to stop, with a line per check: what a sale reads can be read, " +
+			"the database takes writes, and the queue has its leader. Order mode async sells on for a while without the database.",
 		status:      http.StatusOK, codes: []model.Code{model.CodeUnavailable},
 		response: map[string]any{"application/json": Readiness{}},
 	}, a.ready)
@@ -54,7 +56,7 @@ func (a *api) ready(c *gin.Context) {
 		checks["server"] = "about to stop"
 	}
 	for _, check := range a.options.Health.Check(c.Request.Context()) {
-		checks[check.Name] = "ok"
+		checks[check.Name] = cmp.Or(check.Note, "ok")
 		if check.Err != nil {
 			ready = false
 			checks[check.Name] = a.complaint(c, check.Name, check.Err)

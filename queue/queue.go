@@ -19,6 +19,7 @@ package queue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -147,12 +148,37 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Ping asks whether the server answers and has the stream of orders.
+// Ping asks whether orders could be stored: the server answers, and the stream of
+// orders has a leader, and a majority of its servers.
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	if _, err := q.js.Stream(ctx, q.names.orders); err != nil {
+	stream, err := q.js.Stream(ctx, q.names.orders)
+	if err == nil {
+		err = led(stream.CachedInfo().Cluster)
+	}
+	if err != nil {
 		return unavailable("ask the order queue", err)
+	}
+	return nil
+}
+
+// led fails for a stream that stores nothing now. A server that is alone has no cluster.
+func led(c *jetstream.ClusterInfo) error {
+	if c == nil {
+		return nil
+	}
+	if c.Leader == "" {
+		return errors.New("the stream has no leader")
+	}
+	there := 1
+	for _, replica := range c.Replicas {
+		if !replica.Offline {
+			there++
+		}
+	}
+	if all := 1 + len(c.Replicas); there <= all/2 {
+		return fmt.Errorf("the stream has %d of its %d servers, which is no majority", there, all)
 	}
 	return nil
 }

@@ -313,7 +313,7 @@ func (c *endingConn) note(err error) error {
 	if c.inside {
 		return err
 	}
-	return driver.ErrBadConn
+	return fmt.Errorf("%w; %w", err, driver.ErrBadConn)
 }
 
 // BeginTx implements driver.ConnBeginTx.

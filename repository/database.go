@@ -86,6 +86,8 @@ type Database struct {
 	// a call takes one first, because a pool by itself has no bound for the wait.
 	browsing *sql.DB
 	browsers chan struct{}
+	// health is the one connection of Ready.
+	health *sql.DB
 
 	// hosts are the servers of MySQL; nil elsewhere.
 	hosts *hosts
@@ -141,8 +143,9 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	}
 	d.sql.SetConnMaxLifetime(connectionLifetime)
 	d.browsing.SetConnMaxLifetime(connectionLifetime)
+	d.health.SetConnMaxLifetime(connectionLifetime)
 	d.hosts.left = func() {
-		for _, pool := range []*sql.DB{d.sql, d.browsing} {
+		for _, pool := range []*sql.DB{d.sql, d.browsing, d.health} {
 			size := pool.Stats().MaxOpenConnections
 			pool.SetMaxIdleConns(0) // closes those that nobody uses
 			pool.SetMaxIdleConns(size)
@@ -184,14 +187,14 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
 }
 
-// openPools opens the pool of those who sell and the one of those who browse. Every
+// openPools opens the pools of those who sell, of those who browse, and of Ready. Every
 // connection stays open once it is: a rush must not begin with opening them.
 func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int) error {
 	d.browsers = make(chan struct{}, browsing)
 	for _, pool := range []struct {
 		into **sql.DB
 		size int
-	}{{&d.sql, selling}, {&d.browsing, browsing}} {
+	}{{&d.sql, selling}, {&d.browsing, browsing}, {&d.health, 1}} {
 		opened, err := open()
 		if err != nil {
 			return err
@@ -234,6 +237,22 @@ func (d *Database) Ping(ctx context.Context) error {
 	return d.fail("reach the database", d.sql.PingContext(ctx))
 }
 
+// Ready asks whether a sale could be made: what it reads can be read, and the server
+// takes writes, which one that is read-only and a cluster's member without quorum do
+// not. It has a connection of its own, so that it does not wait behind those who buy.
+func (d *Database) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	defer cancel()
+	var mode string
+	var vouchers, orders int
+	err := d.health.QueryRowContext(ctx, "SELECT mode, (SELECT COUNT(*) FROM (SELECT id FROM vouchers LIMIT 1) AS some_voucher),"+
+		" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
+	if err == nil && d.hosts != nil {
+		_, err = d.health.ExecContext(ctx, writeNothing)
+	}
+	return d.fail("look whether the database can be sold from", err)
+}
+
 // Close waits for the COMMITs under way, which is bounded by the driver's
 // timeouts, and closes every connection. Closing again does nothing.
 func (d *Database) Close() error {
@@ -241,7 +260,7 @@ func (d *Database) Close() error {
 		return nil
 	}
 	d.commits.Wait()
-	err := errors.Join(d.sql.Close(), d.browsing.Close(), d.hosts.close())
+	err := errors.Join(d.sql.Close(), d.browsing.Close(), d.health.Close(), d.hosts.close())
 	if d.writer != nil {
 		err = errors.Join(err, d.writer.Close())
 	}

@@ -145,6 +145,8 @@ func (*Database) fail(action string, err error) error {
 		err = fmt.Errorf("%w: %w", model.ErrDataRefused, err)
 	case repeatable(err):
 		err = model.Unavailable("The database is too busy.", err)
+	case demoted(err):
+		err = model.Unavailable("The database takes no writes.", err)
 	default:
 		err = model.Unavailable("The database does not answer, or not as it should.", err)
 	}

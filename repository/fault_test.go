@@ -57,7 +57,8 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 		"account": func(ctx context.Context) error {
 			return f.accounts.Create(ctx, model.Account{ID: newID(t), Username: newID(t), Role: model.RoleUser})
 		},
-		"ping": f.db.Ping,
+		"ping":  f.db.Ping,
+		"ready": f.db.Ready,
 	}
 	names := make([]string, 0, len(calls))
 	for name := range calls {
@@ -180,7 +181,11 @@ func TestServerReadOnly(t *testing.T) {
 	if _, err := f.vouchers.Get(t.Context(), v.ID); err != nil {
 		t.Errorf("reading: %v", err)
 	}
+	if err := f.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("it is ready: %v", err)
+	}
 	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")))
+	must(t, f.db.Ready(t.Context()))
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
 }

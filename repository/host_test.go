@@ -20,13 +20,18 @@ import (
 type pair struct {
 	first, second *testserver.Server
 	dsn           string
+	voucher       string // on sale at both
 }
 
 func newPair(t *testing.T) pair {
 	t.Helper()
-	p := pair{first: testserver.MariaDB(t), second: testserver.MariaDB(t)}
+	p := pair{first: testserver.MariaDB(t), second: testserver.MariaDB(t), voucher: newID(t)}
 	for _, server := range []*testserver.Server{p.first, p.second} {
-		must(t, openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)}).db.Migrate(t.Context()))
+		f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
+		must(t, f.db.Migrate(t.Context()))
+		must(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
+			Title: "Tea", Price: 1, Stock: 100_000, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
+		}, model.Idempotency{})))
 	}
 	p.dsn = strings.Replace(p.first.DSN(testserver.DefaultSchema), p.first.Addr(), p.first.Addr()+","+p.second.Addr(), 1)
 	return p
@@ -115,8 +120,8 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 					return
 				default:
 				}
-				if err := f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: newID(t), Role: model.RoleUser}); err != nil {
-					t.Errorf("an account: %v", err)
+				if err := testserver.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, p.voucher, newID(t))})); err != nil {
+					t.Errorf("an order: %v", err)
 					return
 				}
 				made.Add(1)
@@ -124,7 +129,7 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 		})
 	}
 	await := func(n int32) {
-		testserver.Eventually(t, "accounts are made", func() bool { return made.Load() >= n || t.Failed() })
+		testserver.Eventually(t, "orders are made", func() bool { return made.Load() >= n || t.Failed() })
 	}
 	await(20)
 	setReadOnly(t, p.second, false)
@@ -136,9 +141,9 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 	var kept int64
 	for _, server := range []*testserver.Server{p.first, p.second} {
 		one := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
-		kept += one.number(t, "SELECT COUNT(*) FROM accounts")
+		kept += one.number(t, "SELECT COUNT(*) FROM orders")
 	}
-	testserver.Equal(t, "accounts that are kept", kept, int64(made.Load()))
+	testserver.Equal(t, "orders that are kept", kept, int64(made.Load()))
 }
 
 // TestServerThatHangsIsLeft: also by those who wait for its answer.
@@ -153,7 +158,7 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 	p.first.Pause()
 	defer p.first.Resume()
 	began := time.Now()
-	must(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: newID(t), Role: model.RoleUser}))
+	must(t, f.place(t, order(t, p.voucher, "alice")).Err)
 	t.Logf("a call took %v", time.Since(began))
 	if err := <-waiting; err == nil {
 		t.Error("the server that hangs has answered")
@@ -171,7 +176,7 @@ func TestServerThatDies(t *testing.T) {
 	f.fill(t)
 	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.first.Port())
 	p.first.Kill()
-	must(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: newID(t), Role: model.RoleUser}))
+	must(t, f.place(t, order(t, p.voucher, "alice")).Err)
 	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
 	testserver.Equal(t, "the port of another instance", testserver.Value(p.open(t).port(t.Context()))(t), p.second.Port())
 

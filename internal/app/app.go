@@ -132,7 +132,7 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 		}
 	}
 	i.watch(s)
-	i.probe("database", s.db.Ping)
+	i.probePatiently("database", i.withoutDatabase(), s.db.Ready)
 	i.probe("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
 	if !i.cfg.Migrate {
 		i.probe("schema", schemaProbe(s.db))

@@ -87,6 +87,15 @@ func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	return db, nil
 }
 
+// withoutDatabase is how long this instance sells on while the database is away: in
+// async until the orders in the queue are too old. A worker only waits for it.
+func (i *Instance) withoutDatabase() time.Duration {
+	if i.cfg.Async() && i.cfg.Role != config.RoleWorker {
+		return i.cfg.BacklogMaxAge
+	}
+	return 0
+}
+
 // schemaProbe tells an instance that does not migrate by itself when the schema
 // is up to date.
 func schemaProbe(db *Database) func(ctx context.Context) error {

@@ -114,7 +114,12 @@ func (i *Instance) Stop(ctx context.Context) error {
 
 // probe adds a question to the readiness check.
 func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
-	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask})
+	i.probePatiently(name, 0, ask)
+}
+
+// probePatiently is probe for a dependency without which sales go on for some time.
+func (i *Instance) probePatiently(name string, patience time.Duration, ask func(ctx context.Context) error) {
+	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
 }
 
 // onClose remembers how a part is closed. The last part is closed first.

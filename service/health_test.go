@@ -1,0 +1,126 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/testserver"
+)
+
+// asked is a probe that counts its questions, and answers what it is told.
+type asked struct {
+	times  atomic.Int32
+	answer atomic.Value // func(context.Context) error
+}
+
+func newAsked(answer func(context.Context) error) *asked {
+	a := &asked{}
+	a.answer.Store(answer)
+	return a
+}
+
+func (a *asked) ask(ctx context.Context) error {
+	a.times.Add(1)
+	return a.answer.Load().(func(context.Context) error)(ctx)
+}
+
+func fine(context.Context) error { return nil }
+
+// TestReadinessIsLookedAtOnce for all who ask: a crowd of load balancers is no load for the dependencies.
+func TestReadinessIsLookedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slow := newAsked(func(context.Context) error { <-time.After(300 * time.Millisecond); return nil })
+		h := NewHealth(Probe{Name: "slow", Ask: slow.ask})
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				if checks := h.Check(t.Context()); len(checks) != 1 || checks[0].Err != nil {
+					t.Errorf("checks %+v", checks)
+				}
+			})
+		}
+		callers.Wait()
+		h.Check(t.Context()) // a moment later
+		testserver.Equal(t, "questions for a crowd", slow.times.Load(), int32(1))
+		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		h.Check(t.Context())
+		testserver.Equal(t, "questions when the answer is old", slow.times.Load(), int32(2))
+	})
+}
+
+// TestReadinessDoesNotWait for what hangs, not for the caller's patience either, and does not ask it again meanwhile.
+func TestReadinessDoesNotWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		hanging := newAsked(func(context.Context) error { <-release; return nil })
+		h := NewHealth(Probe{Name: "hangs", Ask: hanging.ask}, Probe{Name: "fine", Ask: fine})
+		began := time.Now()
+		checks := h.Check(t.Context())
+		testserver.Equal(t, "the time of a check", time.Since(began), checkTimeout)
+		if checks[0].Err == nil || checks[1].Err != nil {
+			t.Errorf("checks %+v", checks)
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock
+		if checks = h.Check(t.Context()); checks[0].Err == nil {
+			t.Error("what hangs is well")
+		}
+		testserver.Equal(t, "questions to what hangs", hanging.times.Load(), int32(1))
+		close(release)
+		synctest.Wait()
+		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		if checks = h.Check(t.Context()); checks[0].Err != nil {
+			t.Errorf("when it answers again: %v", checks[0].Err)
+		}
+
+		hurried, cancel := context.WithCancel(t.Context())
+		cancel()
+		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		if checks = h.Check(hurried); len(checks) == 0 || !errors.Is(checks[0].Err, context.Canceled) {
+			t.Errorf("a caller that has gone: %+v", checks)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestReadyWhileSalesGoOn: an instance is ready as long as it sells without a dependency that it had, and no longer.
+func TestReadyWhileSalesGoOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		away := func(context.Context) error { return errors.New("away") }
+		database := newAsked(away)
+		h := NewHealth(Probe{Name: "database", Ask: database.ask, Patience: 30 * time.Second})
+		check := func() Check {
+			time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+			return h.Check(t.Context())[0]
+		}
+		if check().Err == nil {
+			t.Error("ready with a database that was never there")
+		}
+		database.answer.Store(fine)
+		if got := check(); got.Err != nil || got.Note != "" {
+			t.Errorf("with the database: %+v", got)
+		}
+		database.answer.Store(away)
+		check()
+		time.Sleep(29 * time.Second) //nolint:forbidigo // the bubble's clock
+		if got := check(); got.Err != nil || !strings.Contains(got.Note, "away for 29s") {
+			t.Errorf("after 29 s: %+v", got)
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
+		if got := check(); got.Err == nil {
+			t.Errorf("after 30 s: %+v", got)
+		}
+		database.answer.Store(fine)
+		if got := check(); got.Err != nil || got.Note != "" {
+			t.Errorf("with the database again: %+v", got)
+		}
+	})
+}
