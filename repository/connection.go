@@ -45,6 +45,23 @@ func mysqlSession() []string {
 	}
 }
 
+// mysqlClusterSession makes what one instance has committed visible to the next read
+// through another one, on whatever member that is. A server without the variable is
+// no member of such a cluster.
+//   - wsrep_sync_wait (Galera): SELECT and BEGIN wait until this member has applied
+//     what was committed before. It means nothing where wsrep_on is off.
+//   - group_replication_consistency (Group Replication): with several writers every
+//     transaction waits like that. With one, a new one waits for what its predecessor
+//     has committed; all instances are on it.
+//
+// TiDB needs neither: each transaction reads by a timestamp that follows every commit.
+func mysqlClusterSession() []string {
+	return []string{
+		"SET SESSION wsrep_sync_wait = 1",
+		"SET SESSION group_replication_consistency = IF(@@group_replication_single_primary_mode, 'BEFORE_ON_PRIMARY_FAILOVER', 'BEFORE')",
+	}
+}
+
 // mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest
 // transactions take one or two.
 func mysqlMaintenanceSession() []string {
@@ -128,8 +145,9 @@ func (c sessionConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("connection of type %T cannot execute", conn), conn.Close())
 	}
-	for _, statement := range c.session() {
-		if _, err := execer.ExecContext(ctx, statement, nil); err != nil {
+	for _, statement := range append(c.session(), mysqlClusterSession()...) {
+		_, err := execer.ExecContext(ctx, statement, nil)
+		if err != nil && !isMySQL(err, unknownVariable) { // only a cluster's are not known everywhere
 			return nil, errors.Join(fmt.Errorf("set up a connection: %w", err), conn.Close())
 		}
 	}

@@ -51,8 +51,11 @@ func classify(err error) fault {
 	return faultAway
 }
 
-// noSuchTable is MySQL's number for a table that is not there.
-const noSuchTable = 1146
+// MySQL's numbers for what is not there.
+const (
+	noSuchTable     = 1146
+	unknownVariable = 1193
+)
 
 // demoted says that the server takes no writes, and that another one may: it is
 // read-only (1290, 1836), or a member of a cluster without quorum (1047).

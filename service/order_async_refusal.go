@@ -5,10 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"seckill/internal/batch"
+	"seckill/internal/poll"
 	"seckill/model"
 )
+
+// secondLookAfter is how long a row may be known to one member of a cluster and not yet
+// to another: milliseconds, where reads do not wait for it anyway.
+const secondLookAfter = 200 * time.Millisecond
 
 // overcome deals with a hot copy's refusal. Nil means that the obstacle is gone, and
 // that it is worth asking once more.
@@ -46,9 +52,15 @@ func (r *reserving) closed(ctx context.Context) error {
 // the database refused after its admission shows that the hot copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.row(ctx, orderID)
-	switch {
-	case err != nil:
+	if err != nil {
 		return batch.Undone("Your earlier order could not be looked up.", err)
+	}
+	if row == nil {
+		if row, err = r.secondLook(ctx, orderID); err != nil {
+			return err
+		}
+	}
+	switch {
 	case row == nil:
 		return r.lostOrder(ctx, orderID)
 	case row.Live():
@@ -70,19 +82,27 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	return nil
 }
 
-// lostOrder answers for a mark whose order has no row. The order may have been
-// reserved a moment ago. Otherwise the database has lost a row, or the hot copy is
-// not of this database, and only a rebuild can tell who may buy.
-func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
+// secondLook looks again for the order of a mark that had no row. It may have been
+// reserved a moment ago. Its row may have been committed between the two looks, or on
+// another member of a cluster, and a rebuild must not be demanded for that.
+func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
 	pending, found, err := r.Hot.Pending(ctx, orderID)
 	switch {
 	case found && err == nil:
-		return model.AlreadyOrdered(pending.Processing())
+		return nil, model.AlreadyOrdered(pending.Processing())
 	case errors.Is(err, model.ErrCopyClosed):
-		return r.closed(ctx)
+		return nil, r.closed(ctx)
 	case err != nil:
-		return model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
+		return nil, model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
 	}
+	poll.Pause(ctx, secondLookAfter)
+	return r.row(ctx, orderID)
+}
+
+// lostOrder answers for a mark whose order has no row and is not reserved. The database
+// has lost a row, or the hot copy is not of this database, and only a rebuild can tell
+// who may buy.
+func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
 	r.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
 		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
 	return r.stale("lost")

@@ -85,8 +85,12 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 		"failed because of another": {prepare: row(model.OrderFailed, model.ReasonAlreadyOrdered), want: model.CodeUnavailable, replaces: 1},
 		"failed as sold out":        {prepare: row(model.OrderFailed, model.ReasonSoldOut), want: model.CodeUnavailable, replaces: 1},
 		"no row":                    {prepare: func(hotShop) {}, want: model.CodeUnavailable, replaces: 1},
-		"database away":             {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
-		"database in error":         {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
+		"unpaid, and shown late": {prepare: func(s hotShop) {
+			row(model.OrderUnpaid, "")(s)
+			s.rows.behind = s.rows.queries.Load() + 1
+		}, want: model.CodeAlreadyOrdered, order: "old.v1", status: model.OrderUnpaid},
+		"database away":     {prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) }, want: model.CodeUnavailable},
+		"database in error": {prepare: func(s hotShop) { s.rows.fail(errors.New("no such column")) }, want: model.CodeInternal},
 		"no row, but queued": {prepare: func(s hotShop) {
 			s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult { // between the call and the look-up
 				s.sale.Now().Pending["old.v1"] = model.Reservation{Order: model.Order{ID: "old.v1", UserID: "alice"}}
