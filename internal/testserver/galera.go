@@ -1,0 +1,113 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Galera starts members of one Galera cluster with deployments/engines/galera/node, as durable as in production. Each
+// has DefaultSchema, and the accounts of MariaDB. A member that was killed comes back with Start while the others have
+// quorum.
+func Galera(t testing.TB, members int) []*Server {
+	t.Helper()
+	g := &galera{}
+	for range members {
+		between, err := takePorts(3)
+		if err != nil {
+			t.Fatalf("testserver: %v", err)
+		}
+		t.Cleanup(func() {
+			for _, p := range between {
+				p.release()
+			}
+		})
+		g.between = append(g.between, between)
+	}
+	var servers []*Server
+	for number := range members {
+		servers = append(servers, start(t, g.engine(number), nil))
+	}
+	return servers
+}
+
+// galera is a cluster: the ports between its members.
+type galera struct{ between [][]port }
+
+// engine is a member. The first one begins the cluster, when it is started for the first time.
+func (g *galera) engine(number int) engine {
+	return engine{
+		program: configFile(filepath.Join("engines", "galera", "node")),
+		apt:     "mariadb-server",
+		prepare: func(ctx context.Context, data string) error {
+			server := filepath.Dir(data)
+			for _, dir := range []string{server, filepath.Dir(server)} {
+				if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // a member that joins is filled by another account
+					return fmt.Errorf("open the way to the data: %w", err)
+				}
+			}
+			if number > 0 {
+				return emptyDirectory(ctx, data)
+			}
+			return process.template.copy(ctx, data)
+		},
+		args:  func(s *Server) []string { return g.args(number, s) },
+		ready: galeraReady,
+	}
+}
+
+func (g *galera) args(number int, s *Server) []string {
+	var addresses []string
+	for _, ports := range g.between {
+		addresses = append(addresses, loopback+":"+strconv.Itoa(ports[0].number))
+	}
+	between := g.between[number]
+	args := []string{
+		s.dir, strconv.Itoa(s.port.number), fmt.Sprintf("%d:%d:%d", between[0].number, between[1].number, between[2].number),
+		strings.Join(addresses, ","),
+		"--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M", "--innodb-use-native-aio=OFF",
+		"--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF",
+	}
+	if _, err := os.Stat(filepath.Join(s.data(), "grastate.dat")); number == 0 && errors.Is(err, os.ErrNotExist) {
+		args = append(args, "--wsrep-new-cluster")
+	}
+	return append(args, s.extra...)
+}
+
+// galeraReady waits until the member takes part.
+func galeraReady(ctx context.Context, s *Server) error {
+	if err := mariadbReady(ctx, s); err != nil {
+		return err
+	}
+	db, err := connect(s.AdminDSN(""))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var name, ready string
+	if err := db.QueryRowContext(ctx, "SHOW STATUS LIKE 'wsrep_ready'").Scan(&name, &ready); err != nil {
+		return fmt.Errorf("ask the member on %s: %w", s.Addr(), err)
+	}
+	if ready != "ON" {
+		return fmt.Errorf("the member on %s is not ready", s.Addr())
+	}
+	return nil
+}
+
+// takePorts takes several ports.
+func takePorts(n int) ([]port, error) {
+	var ports []port
+	for range n {
+		p, err := takePort()
+		if err != nil {
+			return ports, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}

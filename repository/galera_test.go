@@ -1,0 +1,96 @@
+package repository_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// TestGaleraMemberThatRejectsQueries in the middle of transactions, their ROLLBACKs too, as one without quorum does:
+// no unit is taken for nobody, and every order that was acknowledged is there.
+func TestGaleraMemberThatRejectsQueries(t *testing.T) {
+	t.Parallel()
+	member := testserver.Galera(t, 1)[0]
+	f := openFixture(t, stores()[0], repository.Options{DSN: member.DSN(testserver.DefaultSchema)})
+	must(t, f.db.Migrate(t.Context()))
+	for variable, want := range map[string]string{"wsrep_on": "1", "wsrep_sync_wait": "1"} {
+		var got string
+		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
+		testserver.Equal(t, variable, got, want)
+	}
+	pool := testserver.Value(sql.Open("mysql", member.AdminDSN("")))(t)
+	defer pool.Close()
+	admin := testserver.Value(pool.Conn(t.Context()))(t) // a member that rejects queries refuses new connections' too
+	defer admin.Close()
+	reject := func(what string) {
+		must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what)))
+	}
+
+	const stock, writers = 100_000, 8 // never sold out
+	v := f.onSale(t, stock)
+	var created, refused atomic.Int32
+	var acknowledged sync.Map
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	for range writers {
+		load.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				batch := []model.Order{order(t, v.ID, newID(t)), order(t, v.ID, newID(t))}
+				ctx, cancel := context.WithTimeout(t.Context(), longestAnswer)
+				_, err := f.orders.CreateOrders(ctx, batch)
+				cancel()
+				switch {
+				case err == nil:
+					created.Add(2)
+					for _, o := range batch {
+						acknowledged.Store(o.ID, true)
+					}
+				case model.CodeOf(err) != model.CodeUnavailable:
+					t.Errorf("an order: %v", err)
+				case !errors.Is(err, model.ErrUnknownOutcome):
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	await := func(what string, count *atomic.Int32, more int32) {
+		enough := count.Load() + more
+		testserver.Eventually(t, what, func() bool { return count.Load() >= enough })
+	}
+	for range 5 {
+		await("orders are made", &created, 100)
+		reject("ALL")
+		await("orders are refused", &refused, 2*writers)
+		if err := f.db.Ready(t.Context()); err == nil {
+			t.Error("a member that rejects queries is ready")
+		}
+		reject("NONE")
+	}
+	await("orders are made again", &created, 100)
+	close(stop)
+	load.Wait()
+	must(t, f.db.Ready(t.Context()))
+
+	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID)
+	f.balanced(t, v.ID, live)
+	testserver.Equal(t, "units that are left", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), stock-live)
+	acknowledged.Range(func(id, _ any) bool {
+		if _, err := f.orders.Get(t.Context(), id.(string)); err != nil {
+			t.Errorf("an order that was acknowledged: %v", err)
+		}
+		return true
+	})
+	t.Logf("%d orders acknowledged, %d rows, %d calls refused", created.Load(), live, refused.Load())
+}
