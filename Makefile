@@ -116,6 +116,11 @@ quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=100
 reopen: deps ## a sale of a million buyers is reopened within 5 s and 100 MiB (BUYERS=1000000)
 	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service/worker $(ARGS) -run TestASaleIsReopenedFromAStream
 
+# Engines beyond one server, each brought up with plain processes: one line an engine.
+.PHONY: engines
+engines: deps ## sales on clusters whose members die (ARGS='-run TestGalera')
+	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
+
 .PHONY: interop
 interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)
 	mvn -q -B -f lock/interop/pom.xml package

@@ -239,6 +239,10 @@ func dsn(text string) (string, error) {
 	if name, _, _ := strings.Cut(text[slash+1:], "?"); name == "" {
 		return "", errors.New("names no database; the driver wants user:password@tcp(host:3306)/name")
 	}
+	_, hosts, listed := strings.Cut(text[strings.LastIndexByte(text[:slash], '@')+1:slash], "tcp(")
+	if listed && strings.Contains(hosts, ",") && slices.Contains(strings.Split(strings.TrimSuffix(hosts, ")"), ","), "") {
+		return "", errors.New("has a place without a server in its list; several are written user:password@tcp(h1:3306,h2:3306)/name")
+	}
 	return text, dsnOptions(text)
 }
 

@@ -35,7 +35,8 @@ func table(c *Config) []setting {
 			read:    into(&c.DataDir, anyText),
 		}, {
 			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
-			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters",
+			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters. " +
+				"Of `tcp(h1:3306,h2:3306)` the first server that takes writes is used",
 			secret:  showDSN, read: into(&c.DatabaseDSN, dsn),
 		}, {
 			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,21 +19,34 @@ import (
 func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	t.Parallel()
 	member := testserver.Galera(t, 1)[0]
-	f := openFixture(t, stores()[0], repository.Options{DSN: member.DSN(testserver.DefaultSchema)})
+	pool := testserver.Value(sql.Open("mysql", member.AdminDSN("")))(t)
+	defer pool.Close()
+	admin := testserver.Value(pool.Conn(t.Context()))(t)
+	defer admin.Close()
+	reject := func(what string) {
+		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what); err != nil {
+			t.Error(err)
+		}
+	}
+	// Units are taken, and their orders' INSERT is on its way.
+	var armed atomic.Bool
+	var rollbacks atomic.Int32
+	dsn := newWire(t, member.DSN(testserver.DefaultSchema), func(_ *wire, statement string) verdict {
+		if strings.HasPrefix(statement, "INSERT INTO orders") && armed.CompareAndSwap(true, false) {
+			reject("ALL")
+		}
+		if statement == "ROLLBACK" {
+			rollbacks.Add(1)
+		}
+		return pass
+	})
+	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
 	must(t, f.db.Migrate(t.Context()))
 	for variable, want := range map[string]string{"wsrep_on": "1", "wsrep_sync_wait": "1"} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
 		testserver.Equal(t, variable, got, want)
 	}
-	pool := testserver.Value(sql.Open("mysql", member.AdminDSN("")))(t)
-	defer pool.Close()
-	admin := testserver.Value(pool.Conn(t.Context()))(t) // a member that rejects queries refuses new connections' too
-	defer admin.Close()
-	reject := func(what string) {
-		must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what)))
-	}
-
 	const stock, writers = 100_000, 8 // never sold out
 	v := f.onSale(t, stock)
 	var created, refused atomic.Int32
@@ -69,9 +83,10 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 		enough := count.Load() + more
 		testserver.Eventually(t, what, func() bool { return count.Load() >= enough })
 	}
-	for range 5 {
+	const rounds = 5
+	for range rounds {
 		await("orders are made", &created, 100)
-		reject("ALL")
+		armed.Store(true)
 		await("orders are refused", &refused, 2*writers)
 		if err := f.db.Ready(t.Context()); err == nil {
 			t.Error("a member that rejects queries is ready")
@@ -81,6 +96,9 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	await("orders are made again", &created, 100)
 	close(stop)
 	load.Wait()
+	if n := rollbacks.Load(); n < rounds {
+		t.Errorf("%d transactions were broken off", n)
+	}
 	must(t, f.db.Ready(t.Context()))
 
 	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID)
