@@ -19,7 +19,7 @@ type Config struct {
 	DataDir        string
 
 	DatabaseDSN string // of go-sql-driver; empty: SQLite in DataDir
-	RedisURL    string // one URL, or a comma-separated list for a Cluster; empty: embedded
+	RedisURL    string // as internal/redisurl reads it; empty: embedded
 	Migrate     bool
 
 	OrderMode     OrderMode

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"seckill/internal/redisurl"
 )
 
 const (
@@ -250,23 +252,26 @@ func dsn(text string) (string, error) {
 // would connect to a piece of it.
 const splitPassword = "has a password with a /, a ? or a #, which must be written as %2F, %3F or %23"
 
+// redisURL is one server.
 func redisURL(text string) (string, error) {
-	u, err := url.Parse(text)
-	if err != nil || (u.Scheme != "redis" && u.Scheme != "rediss") || u.Host == "" {
-		return "", errors.New("is not a URL such as redis://host:6379/0 (or rediss:// for TLS)")
+	target, err := redisurl.Parse(text)
+	if err == nil && (target.Cluster || target.Primary != "") {
+		err = errors.New("is a Cluster or asks Sentinels: an instance of a quorum is one server, redis://host:6379/0")
 	}
-	if u.User == nil && strings.Contains(text, "@") {
-		return "", errors.New(splitPassword)
-	}
-	if number := strings.Trim(u.Path, "/"); number != "" {
-		if _, err := strconv.ParseUint(number, 10, 16); err != nil {
-			return "", errors.New("has a path that is not a database number, such as /0")
-		}
-	}
-	return text, redisOptions(u)
+	return text, err
 }
 
-func redisURLs(text string) (string, error) { return joined(text, redisURL) }
+// redisURLs is one server, a Cluster, or a primary that Sentinels know.
+func redisURLs(text string) (string, error) {
+	if _, err := redisurl.Parse(text); err != nil {
+		return "", err
+	}
+	parts := strings.Split(text, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return strings.Join(parts, ","), nil
+}
 
 func natsURLs(text string) (string, error) {
 	return joined(text, func(part string) (string, error) {

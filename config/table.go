@@ -37,10 +37,10 @@ func table(c *Config) []setting {
 			variable: "SECKILL_DATABASE_DSN", otherwise: "embedded SQLite", unit: "DSN of go-sql-driver",
 			meaning: "MySQL 8 or MariaDB 10.6+: `user:password@tcp(host:3306)/name`; needs no parameters. " +
 				"Of `tcp(h1:3306,h2:3306)` the first server that takes writes is used",
-			secret:  showDSN, read: into(&c.DatabaseDSN, dsn),
+			secret: showDSN, read: into(&c.DatabaseDSN, dsn),
 		}, {
 			variable: "SECKILL_REDIS_URL", otherwise: "embedded Redis", unit: "URL",
-			meaning: "`redis://…`; a comma-separated list is a Redis Cluster",
+			meaning: "`redis://…`; a comma-separated list, or `redis+cluster://host`, is a Redis Cluster; `redis+sentinel://user:pass@h1,h2,h3/primary/0`",
 			secret:  showURLs, read: into(&c.RedisURL, redisURLs),
 		}, {
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -182,7 +181,7 @@ func (r *reader) refuseTLS(c Config) {
 		if !c.given("SECKILL_REDIS_URL") && !c.given("SECKILL_LOCK_REDIS_URLS") {
 			r.problem("SECKILL_REDIS_URL", "is required with SECKILL_REDIS_TLS_…: the embedded Redis has no listener")
 		}
-		r.refusePlainRedis("SECKILL_REDIS_URL", strings.Split(c.RedisURL, ","))
+		r.refusePlainRedis("SECKILL_REDIS_URL", []string{c.RedisURL}) // the URLs of a list agree
 		r.refusePlainRedis("SECKILL_LOCK_REDIS_URLS", c.LockRedisURLs)
 	}
 	identity := c.NATSCredentials != "" || c.NATSNKey != ""
@@ -208,27 +207,6 @@ func (r *reader) refusePlainRedis(variable string, urls []string) {
 			r.problem(variable, "has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
 		}
 	}
-}
-
-// redisOptions refuses an option that would do nothing: the service decides time-outs and the
-// size of its pool.
-func redisOptions(u *url.URL) error {
-	options, err := url.ParseQuery(u.RawQuery)
-	if err != nil {
-		return errors.New("has options that cannot be read")
-	}
-	for name, values := range options {
-		if name != "skip_verify" || u.Scheme == "redis" {
-			return errors.New("has an option that is not known; the only one is skip_verify, of rediss://")
-		}
-		if _, err := boolean(values[0]); err != nil || len(values) > 1 {
-			return errors.New("has the option skip_verify, which is true or false")
-		}
-	}
-	if u.Fragment != "" {
-		return errors.New("has a #, behind which nothing has a meaning")
-	}
-	return nil
 }
 
 // sessionVariable is the name of a variable of the server, which refuses one that it does

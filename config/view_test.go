@@ -16,7 +16,7 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	t.Parallel()
 	c := load(t,
 		"SECKILL_DATABASE_DSN=root:hun:ter2@/x@tcp(127.0.0.1:3306)/shop?connectionAttributes=hunter2",
-		"SECKILL_REDIS_URL=redis://app:hunter2@a:1/0,redis://:hunter2@b:2",
+		"SECKILL_REDIS_URL=rediss://app:hunter2@a:1/0?skip_verify=on,rediss://app:hunter2@b:2?skip_verify=on",
 		"SECKILL_LOCK_REDIS_URLS=rediss://hunter2@c:3",
 		"SECKILL_NATS_URL=nats://hunter2@d:4222",
 		"SECKILL_JWT_SECRET=new="+secret+"hunter2,old=hunter2"+secret)
@@ -32,7 +32,7 @@ func TestSettingsShowNoSecret(t *testing.T) {
 	}
 	for variable, want := range map[string]string{
 		"SECKILL_DATABASE_DSN":    "root:***@tcp(127.0.0.1:3306)/shop",
-		"SECKILL_REDIS_URL":       "redis://app:***@a:1/0,redis://:***@b:2",
+		"SECKILL_REDIS_URL":       "rediss://app:***@a:1/0,rediss://app:***@b:2",
 		"SECKILL_LOCK_REDIS_URLS": "rediss://***@c:3",
 		"SECKILL_NATS_URL":        "nats://***@d:4222",
 		"SECKILL_JWT_SECRET":      "new=***,old=***",

@@ -136,7 +136,7 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 		keys = append(keys, keyName(s.layout.token, r.Name))
 	}
 	c := newCall(s.layout.acquire.on(millis(r.Lease), int64(r.Holds), s.retention, r.Token), keys, r.Holder)
-	s.calls.do(ctx, c)
+	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return Grant{}, err
@@ -157,9 +157,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
 	for i, r := range rs {
 		calls[i] = newCall(s.layout.renew.on(millis(r.Lease)), []string{r.Name}, r.Holder)
 	}
-	if err := s.calls.direct(ctx, calls); err != nil {
-		return nil, err
-	}
+	s.direct(ctx, calls)
 	there := make([]bool, len(rs))
 	partly := &partialRenewalError{unknown: make([]error, len(rs))}
 	failed := 0
@@ -185,7 +183,7 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 	latch := s.latch(r)
 	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.sharded(ctx), number(r.Abandon)),
 		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
-	s.calls.do(ctx, c)
+	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return false, err
@@ -202,7 +200,7 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	channel := s.channel(from.Name)
 	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
 		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)}, from.Holder, to.Holder)
-	s.calls.do(ctx, c)
+	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return Passed{}, err
@@ -217,7 +215,7 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
 	latch := s.latch(Request{Name: name, Holder: newUUID()})
 	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
-	s.calls.do(ctx, c)
+	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return false, err

@@ -62,6 +62,7 @@ type batcher struct {
 	sweeper *time.Timer
 	watched bool // sweeper is set
 	forgot  []string
+	lanes   map[string]*batcher // of a Cluster's nodes, by address
 	closed  bool
 	work    sync.WaitGroup
 }
@@ -315,9 +316,13 @@ func (b *batcher) close() {
 	b.sweeper.Stop()
 	forgot := b.forgot
 	b.forgot = nil
+	lanes := b.lanes // not changed any more
 	b.mu.Unlock()
 	if !first {
 		return
+	}
+	for _, lane := range lanes {
+		b.work.Go(lane.close)
 	}
 	if len(forgot) > 0 {
 		b.unlink(forgot)

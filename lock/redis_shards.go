@@ -145,6 +145,11 @@ func (s *shards) node(client *redis.Client) *subscriptions {
 	}
 	addr := client.Options().Addr
 	subs := s.nodes[addr]
+	// A node that had left, and is back, has another client: that of before is closed.
+	if subs != nil && subs.client != redis.UniversalClient(client) {
+		s.work.Go(subs.close)
+		subs = nil
+	}
 	if subs == nil {
 		subs = newSubscriptions(client)
 		subs.sharded = true

@@ -66,6 +66,9 @@ type AsyncDeps struct {
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
+	// Node names the server of a voucher's hot copy, so that a dead one holds up none of
+	// the others' orders. Nil: there is one server.
+	Node func(voucherID string) string
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
@@ -85,9 +88,9 @@ type asyncSeller struct {
 	OrderDeps
 	AsyncDeps
 
-	reserves  *batch.Group[model.ReserveRequest, admission]
-	publishes *batch.Group[model.Reservation, error]
-	held      *batch.Group[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
+	reserves  *batch.Lanes[model.ReserveRequest, admission] // a lane for each server of hot copies, as the next two have
+	publishes *batch.Lanes[model.Reservation, error]
+	held      *batch.Lanes[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
 	rows      *batch.Group[string, *model.Order]           // reads orders by id
 	cancels   canceler
 	waiters   *waiters
@@ -109,9 +112,15 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 			Writers: groupWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
 		}
 	}
-	s.reserves = batch.New(s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))
-	s.publishes = batch.New(s.publishGroup, options(maxPublishQueue, publishTimeout, s.Admission.Published))
-	s.held = batch.New(s.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
+	if s.Node == nil {
+		s.Node = func(string) string { return "" }
+	}
+	s.reserves = batch.NewLanes(func(r model.ReserveRequest) string { return s.Node(r.VoucherID) },
+		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))
+	s.publishes = batch.NewLanes(func(r model.Reservation) string { return s.Node(r.VoucherID) },
+		s.publishGroup, options(maxPublishQueue, publishTimeout, s.Admission.Published))
+	s.held = batch.NewLanes(func(b model.Buyer) string { return s.Node(b.VoucherID) },
+		s.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = batch.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end

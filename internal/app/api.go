@@ -111,7 +111,7 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes 
 	} else {
 		made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
 			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
-			Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg), BacklogMaxAge: i.cfg.BacklogMaxAge,
+			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
 			Admission: telemetry.NewAdmission(i.registry),
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
 	"seckill/internal/ids"
+	"seckill/repository/hotcopy"
 )
 
 // startTimeout bounds each check of a dependency at the start.
@@ -133,7 +134,8 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 	}
 	i.watch(s)
 	i.probePatiently("database", i.withoutDatabase(), s.db.Ready)
-	i.probe("redis", func(ctx context.Context) error { return s.redis.Ping(ctx).Err() })
+	i.probe("redis", hotcopy.NewReadiness(s.redis).Probe)
+	adviseCluster(ctx, s.redis, i.log)
 	if !i.cfg.Migrate {
 		i.probe("schema", schemaProbe(s.db))
 	}

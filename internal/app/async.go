@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
 	"seckill/internal/embedded"
@@ -54,7 +55,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	if err != nil {
 		return nil, err
 	}
-	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg)})
+	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg, s.redis)})
 	parts := worker.Parts{
 		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), Log: i.log,
@@ -106,8 +107,8 @@ func natsAccess(cfg config.Config) queue.Access {
 // scriptLocks reports whether the hot copies see the users' locks: in lock mode
 // redis on one real Redis, where both are. In a Cluster they lie on different
 // nodes, and no other program reaches the embedded one.
-func scriptLocks(cfg config.Config) bool {
-	return cfg.LockMode == config.LockRedis && cfg.RedisURL != "" && !strings.Contains(cfg.RedisURL, ",")
+func scriptLocks(cfg config.Config, client redis.UniversalClient) bool {
+	return cfg.LockMode == config.LockRedis && cfg.RedisURL != "" && !hotcopy.IsCluster(client)
 }
 
 // runAsyncParts runs what the role of this instance asks for, until the stop. The

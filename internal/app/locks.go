@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/internal/ids"
+	"seckill/internal/poll"
 	"seckill/lock"
 	"seckill/model"
 	"seckill/repository/hotcopy"
@@ -24,6 +26,10 @@ const (
 	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
 	// that could not be given back ends with its lease.
 	unlockTimeout = 500 * time.Millisecond
+	// listenTimeout bounds how long the messages of locks are waited for at the start,
+	// and listenPoll is between two looks.
+	listenTimeout = 2 * time.Second
+	listenPoll    = 5 * time.Millisecond
 )
 
 // openLocks makes the users' locks in the lock mode of the settings, and adds a
@@ -60,6 +66,57 @@ func (i *Instance) redisLocks(s servers, lease time.Duration) userLocks {
 // behind these locks, and a counter for each user would stay behind.
 func redisOptions() []lock.RedisOption {
 	return []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
+}
+
+// rehearseLocks tries what locks in Redis need, on a name of its own for each primary.
+func (i *Instance) rehearseLocks(ctx context.Context, client redis.UniversalClient) error {
+	unique, err := ids.New()
+	if err != nil {
+		return fmt.Errorf("name a rehearsal: %w", err)
+	}
+	name := func(n int) string { return fmt.Sprintf("lock:order:seckill-start-check.%s.%d", unique, n) }
+	spots, err := hotcopy.Spots(ctx, client, name)
+	failed := []error{err}
+	for _, n := range spots {
+		if i.cfg.LockMode == config.LockSetNX {
+			failed = append(failed, rehearseLock(ctx, lock.NewSetNXStore(client, redisOptions()...), "setnx:"+name(n)))
+		}
+		if i.cfg.LockMode == config.LockRedis || i.cfg.Async() { // the reconciler is elected with these
+			failed = append(failed, rehearseLock(ctx, lock.NewRedisStore(client, redisOptions()...), name(n)))
+		}
+	}
+	return hotcopy.Lacking(errors.Join(failed...))
+}
+
+// rehearseLock takes, keeps and gives back a lock that another one waits for.
+func rehearseLock(ctx context.Context, store lock.Store, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, lockCallTimeout)
+	defer cancel()
+	locks := lock.New(store)
+	lease, err := locks.Mutex(name).TryLock(ctx)
+	if err != nil {
+		return errors.Join(err, locks.Close(ctx))
+	}
+	watch := store.Watch(name, func() {})
+	_, renewed := store.Renew(ctx, []lock.Request{{Name: name, Holder: "none:0", Lease: time.Second}})
+	waited := make(chan error, 1)
+	go func() {
+		second, err := locks.Mutex(name).Lock(ctx, lock.Wait(lockCallTimeout))
+		if err == nil {
+			err = second.Unlock()
+		}
+		waited <- err
+	}()
+	patient, done := context.WithTimeout(ctx, listenTimeout)
+	defer done()
+	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), patient.Err() })
+	if heard != nil {
+		heard = fmt.Errorf("no message says that a lock is free: %w", heard)
+	}
+	watch.Stop()
+	err = errors.Join(renewed, heard, lease.Unlock(), <-waited)
+	_, forced := locks.ForceUnlock(ctx, name)
+	return errors.Join(err, forced, locks.Close(ctx))
 }
 
 // locksOf makes the locks of one store. A prefix keeps apart locks that look

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -43,10 +44,39 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 	i.onClose("Redis client", func(context.Context) error { return client.Close() })
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("reach Redis (SECKILL_REDIS_URL): %w", err)
+	if i.cfg.RedisURL != "" {
+		if err := i.inspectRedis(ctx, client); err != nil {
+			return nil, fmt.Errorf("use Redis (SECKILL_REDIS_URL): %w", err)
+		}
 	}
 	return client, nil
+}
+
+// inspectRedis refuses a Redis that is not what the URL says, and one whose user lacks a
+// right. A server of several that is just away is no reason not to start.
+func (i *Instance) inspectRedis(ctx context.Context, client redis.UniversalClient) error {
+	if err := hotcopy.Inspect(ctx, client); err != nil {
+		return err
+	}
+	err := errors.Join(hotcopy.Rehearse(ctx, client, i.cfg.Async()), i.rehearseLocks(ctx, client))
+	if err == nil || errors.Is(err, hotcopy.ErrRights) {
+		return err
+	}
+	i.log.WarnContext(ctx, "not all of Redis could be tried", slog.Any("error", err))
+	return nil
+}
+
+// adviseCluster says that a Cluster refuses everything while one primary is lost.
+func adviseCluster(ctx context.Context, client redis.UniversalClient, log *slog.Logger) {
+	const setting = "cluster-require-full-coverage"
+	if !hotcopy.IsCluster(client) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if settings, err := client.ConfigGet(ctx, setting).Result(); err == nil && settings[setting] == "yes" {
+		log.WarnContext(ctx, "the whole Redis Cluster refuses while one of its primaries is lost; set "+setting+" no on each node")
+	}
 }
 
 // adviseExpiry says that a Redis frees what expires in one go: the hot copy of a

@@ -42,7 +42,7 @@ var importMap = map[string][]string{
 	"model":      {},
 	// Programs of the build, in a module of their own.
 	"deployments": {},
-	"config":      {helpers}, // internal/redact; .golangci.yml names it alone
+	"config":      {helpers}, // internal/redact and redisurl; .golangci.yml names them alone
 }
 
 // libraries are the foreign modules of the layers that promise to need few; "" alone is the standard

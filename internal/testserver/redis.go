@@ -2,7 +2,10 @@ package testserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,10 +36,10 @@ func redisEngine() engine {
 		program: "redis-server",
 		apt:     "redis-server",
 		url:     "redis://%s/0",
-		prepare: emptyDirectory,
+		prepare: func(ctx context.Context, data string) error { return copyConfig(ctx, data, "redis.conf") },
 		args: func(s *Server) []string {
 			args := []string{
-				configFile("redis.conf"),
+				filepath.Join(s.data(), "redis.conf"),
 				"--bind", loopback,
 				"--port", strconv.Itoa(s.port.number),
 				"--dir", s.data(),
@@ -47,6 +50,16 @@ func redisEngine() engine {
 		},
 		ready: redisReady,
 	}
+}
+
+// copyConfig prepares a directory with a copy of a file in deployments/: Sentinels, and Redis when they tell it
+// to (CONFIG REWRITE), write into theirs.
+func copyConfig(ctx context.Context, data, name string) error {
+	text, err := os.ReadFile(configFile(name))
+	if err != nil {
+		return fmt.Errorf("read a configuration: %w", err)
+	}
+	return errors.Join(emptyDirectory(ctx, data), os.WriteFile(filepath.Join(data, filepath.Base(name)), text, 0o600))
 }
 
 // redisReady asks for the process id, so that another test's server on the same port is not taken for

@@ -1,0 +1,102 @@
+package e2e_test
+
+import (
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+)
+
+const (
+	// shortElection is the silence, in ms, after which the engines of these tests replace a primary. In production it
+	// is longer: on a busy machine a living primary is silent for so long too.
+	shortElection = "2000"
+	// riddenOut is how long a sale may be refused after the engine itself has a new primary. The target is a second;
+	// the rest is for a machine that is busy with the other tests.
+	riddenOut = 6 * time.Second
+)
+
+// failovers are sales in both order modes.
+func failovers(t *testing.T) map[string]func(*testing.T) settings {
+	t.Helper()
+	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
+}
+
+// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
+// own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
+func TestAPrimaryOfARedisClusterDies(t *testing.T) {
+	t.Parallel()
+	for mode, on := range failovers(t) {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", shortElection, "--appendonly", "no")
+			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
+			nodes := make([]string, len(cluster.Primaries))
+			for i, node := range cluster.Primaries {
+				nodes[i] = node.Addr()
+			}
+			where := newPartition(t, nodes)
+			flows := make([]*flow, len(nodes))
+			for i := range nodes {
+				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
+			}
+			for _, f := range flows {
+				f.sold(t, 20)
+			}
+			quiet := time.Now()
+			for _, f := range flows {
+				f.sold(t, 40)
+			}
+			killed := time.Now()
+			cluster.Primaries[0].Kill()
+			testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+			elected := time.Now()
+			flows[0].sold(t, 30)
+			until(t, patience, "it is ready", func() bool { return a.status(t, "/readyz") == 200 })
+
+			took := flows[0].away(elected)
+			t.Logf("election %.1f s, refused for %.2f s after it", elected.Sub(killed).Seconds(), took.Seconds())
+			if took > riddenOut {
+				t.Errorf("refused for %v after the election, want %v", took, riddenOut)
+			}
+			for i, f := range flows[1:] {
+				before, _, slow := f.between(quiet, killed)
+				yes, no, longest := f.between(killed, elected)
+				t.Logf("node %d: %.0f/s before, %.0f/s during the election; %d accepted, %d refused; longest answer %v, %v",
+					i+1, float64(before)/killed.Sub(quiet).Seconds(), float64(yes)/elected.Sub(killed).Seconds(), yes, no, slow, longest)
+				if yes == 0 || no*5 > yes+no {
+					t.Errorf("of the users and the voucher on node %d %d were accepted and %d refused", i+1, yes, no)
+				}
+			}
+			for _, f := range flows {
+				f.conservedFlow(t)
+			}
+		})
+	}
+}
+
+// The primary behind Sentinels dies during a sale and stays dead.
+func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
+	t.Parallel()
+	for mode, on := range failovers(t) {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			sentinels := testserver.RedisSentinels(t, time.Second, "--appendonly", "no")
+			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
+			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
+			f.sold(t, 60)
+			killed := time.Now()
+			sentinels.Primary.Kill()
+			testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
+			elected := time.Now()
+			f.sold(t, 60)
+
+			took := f.away(elected)
+			t.Logf("election %.1f s, refused for %.2f s after it", elected.Sub(killed).Seconds(), took.Seconds())
+			if took > riddenOut {
+				t.Errorf("refused for %v after the election, want %v", took, riddenOut)
+			}
+			f.conservedFlow(t)
+		})
+	}
+}

@@ -1,0 +1,195 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/model"
+)
+
+// flow is a steady stream of buyers of one voucher, while something happens to Redis.
+type flow struct {
+	*app
+
+	voucher  string
+	users    func(n int) string
+	mu       sync.Mutex
+	next     int
+	promised map[string]string // orders, and their users
+	answers  []sampled
+	stop     context.CancelFunc
+	buyers   sync.WaitGroup
+}
+
+// sampled is one answer.
+type sampled struct {
+	began, ended time.Time
+	accepted     bool
+}
+
+// flowing lets some buyers at a time ask for the voucher until the test ends, each again until he is told for good.
+func (a *app) flowing(t *testing.T, voucherID string, parallel int, users func(n int) string) *flow {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	f := &flow{app: a, voucher: voucherID, users: users, promised: map[string]string{}, stop: stop}
+	for range parallel {
+		f.buyers.Go(func() {
+			for ctx.Err() == nil {
+				f.mu.Lock()
+				user := users(f.next)
+				f.next++
+				f.mu.Unlock()
+				for ctx.Err() == nil && !f.ask(t, user) {
+					<-time.After(10 * time.Millisecond)
+				}
+				<-time.After(5 * time.Millisecond)
+			}
+		})
+	}
+	t.Cleanup(f.end)
+	return f
+}
+
+func (f *flow) end() {
+	f.stop()
+	f.buyers.Wait()
+}
+
+// ask makes one request, and tells whether the answer is final.
+func (f *flow) ask(t *testing.T, user string) bool {
+	began := time.Now()
+	got, err := f.place(t, f.voucher, user)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	accepted := err == nil && (got.status == http.StatusAccepted || got.status == http.StatusCreated)
+	switch {
+	case accepted:
+		f.promised[decode[model.Order](t, got).ID] = user
+	case err == nil && got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+	case err != nil, got.code() == model.CodeUnavailable, got.code() == model.CodeLockBusy:
+		f.answers = append(f.answers, sampled{began: began, ended: time.Now()})
+		return false
+	default:
+		t.Errorf("%s: %d %s", user, got.status, got.body)
+	}
+	f.answers = append(f.answers, sampled{began: began, ended: time.Now(), accepted: true})
+	return true
+}
+
+// sold waits until so many more have been told yes.
+func (f *flow) sold(t *testing.T, more int) {
+	t.Helper()
+	yes := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.promised)
+	}
+	from := yes()
+	until(t, patience, fmt.Sprintf("%d more of voucher %s are sold", more, f.voucher), func() bool { return yes() >= from+more })
+}
+
+// between counts the answers to requests that ended in a time, and tells which took longest.
+func (f *flow) between(from, to time.Time) (accepted, refused int, longest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.answers {
+		switch {
+		case a.ended.Before(from) || a.ended.After(to):
+			continue
+		case a.accepted:
+			accepted++
+		default:
+			refused++
+		}
+		longest = max(longest, a.ended.Sub(a.began))
+	}
+	return accepted, refused, longest
+}
+
+// away is the longest time without an acceptance from one instant on.
+func (f *flow) away(from time.Time) (longest time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, a := range f.answers {
+		if a.accepted && a.ended.After(from) {
+			longest = max(longest, a.ended.Sub(from))
+			from = a.ended
+		}
+	}
+	return longest
+}
+
+// conservedFlow ends the stream and checks that everything promised is there, and nothing else; then it sells the
+// rest of a small stock to the last unit.
+func (f *flow) conservedFlow(t *testing.T) {
+	t.Helper()
+	f.end()
+	unbroken(t, f.conserved(t, f.voucher, f.promised), f.promised)
+	const more = 5
+	sold := f.audit(t, f.voucher).Database.LiveOrders
+	got := f.call(t, http.MethodPost, "/admin/vouchers/"+f.voucher+"/stock", f.admin(t), map[string]any{"stock": sold + more})
+	if got.status != http.StatusOK {
+		t.Fatalf("lower the stock: %d %s", got.status, got.body)
+	}
+	f.sellsOn(t, f.voucher, 1_000_000)
+}
+
+// partition sorts users, and vouchers, by the node of a Cluster that holds what they need.
+type partition struct {
+	nodes []string
+	at    *redis.ClusterClient
+}
+
+func newPartition(t *testing.T, nodes []string) *partition {
+	t.Helper()
+	p := &partition{nodes: nodes, at: redis.NewClusterClient(&redis.ClusterOptions{Addrs: nodes})}
+	t.Cleanup(func() { _ = p.at.Close() })
+	return p
+}
+
+// of is the place among the nodes of the one that holds a key.
+func (p *partition) of(t *testing.T, key string) int {
+	t.Helper()
+	node, err := p.at.MasterForKey(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, address := range p.nodes {
+		if node.Options().Addr == address {
+			return i
+		}
+	}
+	t.Fatalf("%s is on %s, which is none of %v", key, node.Options().Addr, p.nodes)
+	return 0
+}
+
+// usersOn are as many users as are ever needed whose locks are on a node.
+func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
+	t.Helper()
+	const enough = 6000
+	names := make([]string, 0, enough)
+	for n := 0; len(names) < enough; n++ {
+		if user := fmt.Sprintf("%s%d-%d", a.prefix, node, n); p.of(t, "lock:order:"+user) == node {
+			names = append(names, user)
+		}
+	}
+	return func(n int) string { return names[n] }
+}
+
+// voucherOn is a voucher on sale whose hot copy is on a node.
+func (p *partition) voucherOn(t *testing.T, a *app, node, stock int) model.Voucher {
+	t.Helper()
+	for range 100 {
+		if v := a.onSale(t, stock); p.of(t, "{"+v.ID+"}") == node {
+			return v
+		}
+	}
+	t.Fatalf("no voucher is on node %d", node)
+	return model.Voucher{}
+}

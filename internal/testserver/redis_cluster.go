@@ -1,0 +1,130 @@
+package testserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// slots is how many a Redis Cluster has.
+const slots = 16384
+
+// Cluster is a Redis Cluster of a test.
+type Cluster struct {
+	Primaries, Replicas []*Server // as they began: Replicas[i] stands by for Primaries[i]
+}
+
+// RedisCluster starts a Redis Cluster of three primaries from deployments/redis.conf and
+// deployments/engines/redis-cluster/node.conf, with a replica each when asked for. Further arguments are those
+// of each node.
+func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
+	t.Helper()
+	const primaries = 3
+	args = append([]string{"--include", configFile("engines/redis-cluster/node.conf")}, args...)
+	c := &Cluster{}
+	for i := range primaries {
+		node := Redis(t, args...)
+		first, last := i*slots/primaries, (i+1)*slots/primaries-1
+		command(t, node, "cluster", "set-config-epoch", i+1)
+		command(t, node, "cluster", "addslotsrange", first, last)
+		c.Primaries = append(c.Primaries, node)
+	}
+	if replicas {
+		for range primaries {
+			c.Replicas = append(c.Replicas, Redis(t, args...))
+		}
+	}
+	nodes := slices.Concat(c.Primaries, c.Replicas)
+	for _, node := range nodes[1:] {
+		command(t, nodes[0], "cluster", "meet", loopback, node.Port())
+	}
+	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))
+	for _, node := range nodes {
+		Eventually(t, "the nodes of the cluster know each other", func() bool {
+			info := say(t, node, "cluster", "info")
+			return strings.Contains(info, known) && strings.Contains(info, "cluster_slots_ok:16384\r") &&
+				!strings.Contains(say(t, node, "cluster", "nodes"), "handshake")
+		})
+	}
+	for i, replica := range c.Replicas {
+		primary := c.Primaries[i]
+		id := say(t, primary, "cluster", "myid")
+		Eventually(t, "a replica knows its primary", func() bool { return ask(t, replica, "cluster", "replicate", id) == nil })
+	}
+	for _, replica := range c.Replicas {
+		Eventually(t, "a replica follows", func() bool {
+			return strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
+		})
+	}
+	for _, node := range nodes {
+		Eventually(t, "there is a cluster", func() bool {
+			return strings.Contains(say(t, node, "cluster", "info"), "cluster_state:ok") &&
+				strings.Count(say(t, node, "cluster", "nodes"), "slave ") == len(c.Replicas)
+		})
+	}
+	return c
+}
+
+// URL is where clients find the Cluster.
+func (c *Cluster) URL() string {
+	urls := make([]string, len(c.Primaries))
+	for i, node := range c.Primaries {
+		urls[i] = "redis://" + node.Addr()
+	}
+	return strings.Join(urls, ",")
+}
+
+// Primary tells whether a server takes writes.
+func Primary(t testing.TB, server *Server) bool {
+	t.Helper()
+	return strings.Contains(say(t, server, "info", "replication"), "role:master\r")
+}
+
+// Owner is the place among Primaries of the node that a key began on.
+func (c *Cluster) Owner(t testing.TB, key string) int {
+	t.Helper()
+	for _, node := range c.Primaries { // any that lives
+		if slot, err := strconv.Atoi(say(t, node, "cluster", "keyslot", key)); err == nil {
+			return (slot*len(c.Primaries) + len(c.Primaries) - 1) / slots
+		}
+	}
+	t.Fatalf("testserver: no node tells the slot of %s", key)
+	return 0
+}
+
+// command makes a server do something, or fails the test.
+func command(t testing.TB, server *Server, args ...any) {
+	t.Helper()
+	if err := ask(t, server, args...); err != nil {
+		t.Fatalf("testserver: %v on %s: %v", args, server.Addr(), err)
+	}
+}
+
+func ask(t testing.TB, server *Server, args ...any) error {
+	t.Helper()
+	_, err := reply(server, args...)
+	return err
+}
+
+// say is what a server answers; empty when it does not.
+func say(t testing.TB, server *Server, args ...any) string {
+	t.Helper()
+	said, _ := reply(server, args...)
+	return fmt.Sprint(said)
+}
+
+// reply is a server's answer to one command, over a connection of its own.
+func reply(server *Server, args ...any) (any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startBudget)
+	defer cancel()
+	client := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, Protocol: 2, DisableIdentity: true,
+	})
+	defer client.Close()
+	return client.Do(ctx, args...).Result()
+}
