@@ -100,6 +100,21 @@ weather: deps ## what no list of faults names, at random during a rush (ROUNDS=2
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)
 	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run 'TestHistoriesAreLinearizable'
 
+# Engines of several servers. Each has a target of its own, engine-NAME, which runs the larger version of its tests: a
+# node is killed during a sale and stays dead, a part is moved, and what a failover costs is printed.
+ENGINES ?= redis-cluster redis-sentinel
+.PHONY: engines
+engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
+	@for engine in $(ENGINES); do $(MAKE) --no-print-directory "engine-$$engine"; done
+
+.PHONY: engine-redis-cluster
+engine-redis-cluster:
+	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestAPrimaryOfARedisClusterDies|TestASlotOfALiveVoucherMoves|TestTheEnginesOfRedisStart/redis-cluster'
+
+.PHONY: engine-redis-sentinel
+engine-redis-sentinel:
+	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestThePrimaryOfRedisSentinelsDies|TestTheEnginesOfRedisStart/redis-sentinel'
+
 .PHONY: drain
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
 	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue

@@ -1,10 +1,15 @@
 package e2e_test
 
 import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/model"
 )
 
 const (
@@ -15,6 +20,12 @@ const (
 	// the rest is for a machine that is busy with the other tests.
 	riddenOut = 6 * time.Second
 )
+
+// ordersBefore is how many orders each voucher has sold before something happens to Redis, and sells behind it.
+func ordersBefore(t *testing.T) int {
+	t.Helper()
+	return count(t, "ORDERS", 60)
+}
 
 // failovers are sales in both order modes.
 func failovers(t *testing.T) map[string]func(*testing.T) settings {
@@ -45,13 +56,13 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			}
 			quiet := time.Now()
 			for _, f := range flows {
-				f.sold(t, 40)
+				f.sold(t, ordersBefore(t))
 			}
 			killed := time.Now()
 			cluster.Primaries[0].Kill()
 			testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 			elected := time.Now()
-			flows[0].sold(t, 30)
+			flows[0].sold(t, ordersBefore(t))
 			until(t, patience, "it is ready", func() bool { return a.status(t, "/readyz") == 200 })
 
 			took := flows[0].away(elected)
@@ -84,12 +95,12 @@ func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
 			sentinels := testserver.RedisSentinels(t, time.Second, "--appendonly", "no")
 			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
 			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
-			f.sold(t, 60)
+			f.sold(t, ordersBefore(t))
 			killed := time.Now()
 			sentinels.Primary.Kill()
 			testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
 			elected := time.Now()
-			f.sold(t, 60)
+			f.sold(t, ordersBefore(t))
 
 			took := f.away(elected)
 			t.Logf("election %.1f s, refused for %.2f s after it", elected.Sub(killed).Seconds(), took.Seconds())
@@ -97,6 +108,51 @@ func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
 				t.Errorf("refused for %v after the election, want %v", took, riddenOut)
 			}
 			f.conservedFlow(t)
+		})
+	}
+}
+
+// A slot is moved to another node while its voucher is sold.
+func TestASlotOfALiveVoucherMoves(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": cluster.URL()}))
+	v := a.onSale(t, 100_000)
+	f := a.flowing(t, v.ID, 4, a.user)
+	f.sold(t, ordersBefore(t))
+	key := "{" + v.ID + "}"
+	moved := time.Now()
+	cluster.Move(t, key, (cluster.Owner(t, key)+1)%len(cluster.Primaries))
+	took := time.Since(moved)
+	f.sold(t, ordersBefore(t))
+
+	away := f.away(moved)
+	t.Logf("moved within %.2f s, refused for %.2f s", took.Seconds(), away.Seconds())
+	if away > riddenOut {
+		t.Errorf("refused for %v because its slot moved, want %v", away, riddenOut)
+	}
+	f.conservedFlow(t)
+}
+
+// The scripts in deployments/engines start engines that the product sells from.
+func TestTheEnginesOfRedisStart(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"redis-cluster", "redis-sentinel"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			script, home := "../../deployments/engines/"+engine+"/run", filepath.Join(t.TempDir(), "engine")
+			t.Cleanup(func() {
+				if said, err := exec.CommandContext(context.Background(), script, "stop", home).CombinedOutput(); err != nil {
+					t.Errorf("stop: %v\n%s", err, said)
+				}
+			})
+			said, err := exec.CommandContext(t.Context(), script, "start", home).Output()
+			if err != nil {
+				t.Fatalf("start: %v\n%s", err, said)
+			}
+			a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": strings.TrimSpace(string(said))}))
+			voucher := a.onSale(t, 1)
+			a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
 		})
 	}
 }

@@ -45,6 +45,10 @@ func (a *app) flowing(t *testing.T, voucherID string, parallel int, users func(n
 				user := users(f.next)
 				f.next++
 				f.mu.Unlock()
+				if user == "" {
+					t.Errorf("voucher %s has sold to all users that there are", voucherID)
+					return
+				}
 				for ctx.Err() == nil && !f.ask(t, user) {
 					<-time.After(10 * time.Millisecond)
 				}
@@ -172,14 +176,19 @@ func (p *partition) of(t *testing.T, key string) int {
 // usersOn are as many users as are ever needed whose locks are on a node.
 func (p *partition) usersOn(t *testing.T, a *app, node int) func(n int) string {
 	t.Helper()
-	const enough = 6000
+	enough := 6000 + 10*ordersBefore(t)
 	names := make([]string, 0, enough)
 	for n := 0; len(names) < enough; n++ {
 		if user := fmt.Sprintf("%s%d-%d", a.prefix, node, n); p.of(t, "lock:order:"+user) == node {
 			names = append(names, user)
 		}
 	}
-	return func(n int) string { return names[n] }
+	return func(n int) string {
+		if n >= len(names) {
+			return ""
+		}
+		return names[n]
+	}
 }
 
 // voucherOn is a voucher on sale whose hot copy is on a node.

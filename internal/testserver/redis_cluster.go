@@ -97,6 +97,29 @@ func (c *Cluster) Owner(t testing.TB, key string) int {
 	return 0
 }
 
+// Move moves the slot of a key, with all that is in it, to another of the primaries, as resharding does.
+func (c *Cluster) Move(t testing.TB, key string, to int) {
+	t.Helper()
+	from, target := c.Primaries[c.Owner(t, key)], c.Primaries[to]
+	slot, fromID, targetID := say(t, from, "cluster", "keyslot", key), say(t, from, "cluster", "myid"), say(t, target, "cluster", "myid")
+	command(t, target, "cluster", "setslot", slot, "importing", fromID)
+	command(t, from, "cluster", "setslot", slot, "migrating", targetID)
+	for {
+		found, err := reply(from, "cluster", "getkeysinslot", slot, 10)
+		keys, ok := found.([]any)
+		if err != nil || !ok {
+			t.Fatalf("testserver: the keys of slot %s: %v, %v", slot, found, err)
+		}
+		if len(keys) == 0 {
+			break
+		}
+		command(t, from, append([]any{"migrate", loopback, target.Port(), "", 0, 5000, "keys"}, keys...)...)
+	}
+	for _, node := range []*Server{target, from} { // the others hear of it from these
+		command(t, node, "cluster", "setslot", slot, "node", targetID)
+	}
+}
+
 // command makes a server do something, or fails the test.
 func command(t testing.TB, server *Server, args ...any) {
 	t.Helper()

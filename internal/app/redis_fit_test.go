@@ -1,0 +1,128 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/config"
+	"seckill/internal/testserver"
+	"seckill/repository/hotcopy"
+)
+
+// rights are the words of README's ACL line, behind the password.
+func rights(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^ACL SETUSER seckill on >PASSWORD (.*)$`).FindSubmatch(text)
+	if line == nil {
+		t.Fatal("README has no ACL line")
+	}
+	return strings.Fields(string(line[1]))
+}
+
+// inspected is what the start says of a Redis.
+func inspected(t *testing.T, url string, mode config.OrderMode, locks config.LockMode) error {
+	t.Helper()
+	client, err := hotcopy.NewClient(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks}, slog.New(slog.DiscardHandler))
+	return i.inspectRedis(t.Context(), client)
+}
+
+// allow gives a Redis a user who may do so much, and returns the URL.
+func allow(t *testing.T, server *testserver.Server, user string, rights []string) string {
+	t.Helper()
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	args := []any{"acl", "setuser", user, "reset", "on", ">password1"}
+	for _, right := range rights {
+		args = append(args, right)
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	return "redis://" + user + ":password1@" + server.Addr() + "/0"
+}
+
+// README's line is enough, in every mode, and leaves nothing behind; without any of its rights the start is refused.
+func TestTheRightsInRedis(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	all := rights(t)
+	url := allow(t, server, "seckill", all)
+	for _, mode := range []config.OrderMode{config.Sync, config.Async} {
+		for _, locks := range []config.LockMode{config.LockRedis, config.LockSetNX, config.LockMySQL} {
+			if err := inspected(t, url, mode, locks); err != nil {
+				t.Errorf("%s, %s: %v", mode, locks, err)
+			}
+		}
+	}
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	for _, key := range admin.Keys(t.Context(), "*").Val() {
+		if ttl := admin.PTTL(t.Context(), key).Val(); ttl < 0 && key != "seckill:v1:canary" {
+			t.Errorf("%s is left behind", key)
+		}
+	}
+	// Not of one server, or not missed at the start.
+	elsewhere := []string{
+		"+ping", "+select", "+unsubscribe", "+ssubscribe", "+sunsubscribe", "+spublish", "+cluster|slots", "+asking", "+config|get",
+		"~lock_latch:*", "~lock_channel:*", "~setnx:lock:order:*", "&lock_channel:*",
+	}
+	for n, right := range all {
+		if slices.Contains(elsewhere, right) {
+			continue
+		}
+		t.Run(right, func(t *testing.T) {
+			t.Parallel()
+			less := allow(t, server, fmt.Sprint("less", n), slices.Concat(all[:n], all[n+1:]))
+			if err := inspected(t, less, config.Async, config.LockRedis); !errors.Is(err, hotcopy.ErrRights) {
+				t.Errorf("without it: %v", err)
+			}
+		})
+	}
+}
+
+// Whatever has a Redis' manners and cannot be sold from is refused with a sentence that says what to write.
+func TestARedisThatDoesNotFitIsRefused(t *testing.T) {
+	t.Parallel()
+	sentinels := testserver.RedisSentinels(t, time.Minute)
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	for url, why := range map[string]string{
+		"redis://" + sentinels.Sentinels[0].Addr():                                "it is a Sentinel",
+		"redis://" + sentinels.Sentinels[0].Addr() + "/1":                         "it is a Sentinel",
+		"redis+cluster://" + sentinels.Sentinels[0].Addr():                        "it is a Sentinel",
+		"redis://" + sentinels.Replica.Addr():                                     "it is a replica",
+		"redis://" + cluster.Primaries[0].Addr():                                  "write redis+cluster://",
+		"redis://" + cluster.Primaries[0].Addr() + "/1":                           "write redis+cluster://",
+		"redis+cluster://" + sentinels.Primary.Addr():                             "it is no Redis Cluster",
+		"redis+sentinel://" + sentinels.Primary.Addr() + "/shop":                  "no Sentinel",
+		strings.Replace(sentinels.URL(), "/"+testserver.SentinelPrimary, "/x", 1): "watch no primary",
+	} {
+		if err := inspected(t, url, config.Async, config.LockRedis); !errors.Is(err, hotcopy.ErrUnfit) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v, want %q", url, err, why)
+		}
+	}
+	for _, url := range []string{
+		sentinels.URL(), cluster.URL(), "redis+cluster://" + cluster.Primaries[2].Addr(), "redis://" + sentinels.Primary.Addr() + "/1",
+	} {
+		if err := inspected(t, url, config.Async, config.LockRedis); err != nil {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}

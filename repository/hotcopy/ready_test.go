@@ -1,0 +1,90 @@
+package hotcopy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+)
+
+func readiness(t *testing.T, url string) *Readiness {
+	t.Helper()
+	client := testserver.Value(NewClient(url))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	return NewReadiness(client)
+}
+
+// asked asks as a load balancer does, which waits a second, and no longer than that.
+func asked(t *testing.T, r *Readiness) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	return r.Probe(ctx)
+}
+
+// A Cluster is ready while one of its primaries takes writes.
+func TestAClusterIsReadyWhileAPrimaryIs(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	r := readiness(t, cluster.URL())
+	testserver.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
+	spots, err := Spots(t.Context(), r.client, func(n int) string { return fmt.Sprint("{", n, "}") })
+	if err != nil || len(spots) != len(cluster.Primaries) {
+		t.Errorf("the primaries are at %v, %v", spots, err)
+	}
+	cluster.Primaries[0].Kill()
+	testserver.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
+	cluster.Primaries[1].Pause()
+	cluster.Primaries[2].Pause()
+	testserver.Eventually(t, "it is not ready when none answers", func() bool { return asked(t, r) != nil })
+	cluster.Primaries[1].Resume()
+	cluster.Primaries[2].Resume()
+	testserver.Eventually(t, "it is ready again", func() bool { return asked(t, r) == nil })
+}
+
+// A server that takes no writes is not ready, at once; behind Sentinels it has some time for a failover.
+func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	r := readiness(t, server.URL())
+	testserver.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	testserver.Must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	testserver.Eventually(t, "a full Redis is not ready", func() bool { return asked(t, r) != nil })
+	r.mu.Lock()
+	r.elected, r.well = true, time.Now()
+	r.mu.Unlock()
+	testserver.Eventually(t, "it is while Sentinels may find another", func() bool { return asked(t, r) == nil })
+	r.mu.Lock()
+	r.well = time.Now().Add(-rideOut)
+	r.mu.Unlock()
+	testserver.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
+}
+
+// However many ask, few looks are taken.
+func TestLooksAreShared(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t)
+	r := readiness(t, server.URL())
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	began := time.Now()
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() { _ = r.Probe(t.Context()) })
+	}
+	all.Wait()
+	allowed := 2 + int64(time.Since(began)/readyAge)
+	stats := testserver.Value(admin.Info(t.Context(), "commandstats").Result())(t)
+	calls, _, _ := strings.Cut(strings.TrimPrefix(infoField(stats, "cmdstat_set"), "calls="), ",")
+	if looks := number(calls); looks < 1 || looks > allowed {
+		t.Errorf("500 callers took %d looks, %d are allowed", looks, allowed)
+	}
+}
