@@ -146,9 +146,11 @@ func TestTheEnginesOfRedisStart(t *testing.T) {
 					t.Errorf("stop: %v\n%s", err, said)
 				}
 			})
-			said, err := exec.CommandContext(t.Context(), script, "start", home).Output()
+			starting, why := exec.CommandContext(t.Context(), script, "start", home), new(strings.Builder)
+			starting.Stderr = why
+			said, err := starting.Output()
 			if err != nil {
-				t.Fatalf("start: %v\n%s", err, said)
+				t.Fatalf("start: %v\n%s%s", err, said, why)
 			}
 			a := start(t, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": strings.TrimSpace(string(said))}))
 			voucher := a.onSale(t, 1)
