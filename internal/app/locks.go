@@ -26,9 +26,9 @@ const (
 	// unlockTimeout bounds what giving a lock back may add to an answer; a lock
 	// that could not be given back ends with its lease.
 	unlockTimeout = 500 * time.Millisecond
-	// listenTimeout bounds how long the messages of locks are waited for at the start,
-	// and listenPoll is between two looks.
-	listenTimeout = 2 * time.Second
+	// listenTimeout bounds how long the start waits for the messages of locks, and
+	// listenPoll is between two looks.
+	listenTimeout = time.Second
 	listenPoll    = 5 * time.Millisecond
 )
 
@@ -88,35 +88,30 @@ func (i *Instance) rehearseLocks(ctx context.Context, client redis.UniversalClie
 	return hotcopy.Lacking(errors.Join(failed...))
 }
 
-// rehearseLock takes, keeps and gives back a lock that another one waits for.
+// rehearseLock does with one lock what is ever done with one: it is taken, kept, passed
+// on, given back, and forced open.
 func rehearseLock(ctx context.Context, store lock.Store, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockCallTimeout)
 	defer cancel()
-	locks := lock.New(store)
-	lease, err := locks.Mutex(name).TryLock(ctx)
-	if err != nil {
-		return errors.Join(err, locks.Close(ctx))
-	}
 	watch := store.Watch(name, func() {})
-	_, renewed := store.Renew(ctx, []lock.Request{{Name: name, Holder: "none:0", Lease: time.Second}})
-	waited := make(chan error, 1)
-	go func() {
-		second, err := locks.Mutex(name).Lock(ctx, lock.Wait(lockCallTimeout))
-		if err == nil {
-			err = second.Unlock()
-		}
-		waited <- err
-	}()
 	patient, done := context.WithTimeout(ctx, listenTimeout)
 	defer done()
-	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), patient.Err() })
-	if heard != nil {
-		heard = fmt.Errorf("no message says that a lock is free: %w", heard)
+	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
+	first := lock.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: lockCallTimeout}
+	second := lock.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: lockCallTimeout}
+	_, taken := store.Acquire(ctx, first)
+	_, kept := store.Renew(ctx, []lock.Request{first})
+	failed := []error{heard, taken, kept}
+	if passer, ok := store.(lock.Passer); ok {
+		_, err := passer.Pass(ctx, first, second)
+		failed = append(failed, err)
+		first = second
 	}
+	first.Holds = 0
+	_, freed := store.Release(ctx, first)
+	_, forced := store.ForceRelease(ctx, name)
 	watch.Stop()
-	err = errors.Join(renewed, heard, lease.Unlock(), <-waited)
-	_, forced := locks.ForceUnlock(ctx, name)
-	return errors.Join(err, forced, locks.Close(ctx))
+	return errors.Join(append(failed, freed, forced, store.Close())...)
 }
 
 // locksOf makes the locks of one store. A prefix keeps apart locks that look

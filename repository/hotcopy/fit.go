@@ -171,10 +171,10 @@ type rehearsed struct {
 func (r rehearsed) sale(ctx context.Context) error {
 	now := time.Now()
 	v := model.Voucher{
-		ID: r.id, Stock: 3, Price: 1, Currency: "XXX", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+		ID: r.id, Stock: 3, Price: 1, Currency: "CNY", State: model.VoucherPublished, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
 	}
 	order := func(user string) model.Order {
-		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "XXX", CreatedAt: now}
+		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now}
 	}
 	carried := model.Reservation{Order: order("b"), Epoch: 1}
 	defer r.free(context.WithoutCancel(ctx), append(append(epochKeys(r.id, 1), epochKeys(r.id, 2)...), headKey(r.id))...)
