@@ -105,3 +105,12 @@ func createSchema(b *testing.B, server *testserver.Server, name string) {
 	must(b, testserver.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
 	must(b, db.Close())
 }
+
+// benchFixture is a migrated database in a MariaDB of its own, of the sizes and the durability of production.
+func benchFixture(b *testing.B) (*fixture, *testserver.Server) {
+	b.Helper()
+	server := testserver.MariaDB(b, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
+	f := openFixture(b, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
+	must(b, f.db.Migrate(b.Context()))
+	return f, server
+}

@@ -43,11 +43,20 @@ func (d *Database) announce(tx *gorm.DB, events []model.Event) error {
 	if !d.events || len(events) == 0 {
 		return nil
 	}
-	if err := tx.CreateInBatches(events, insertRows).Error; err != nil {
+	args := make([]any, 0, len(events)*eventColumns)
+	for _, e := range events {
+		args = append(args, e.Type, e.Subject, e.HappenedAt, e.Data)
+	}
+	if err := insertRows(tx, insertEvent, eventColumns, args); err != nil {
 		return fmt.Errorf("write %d events: %w", len(events), err)
 	}
 	return nil
 }
+
+const (
+	insertEvent  = "INSERT INTO events (type, subject, happened_at, data) VALUES "
+	eventColumns = 4
+)
 
 // announceOrders writes an event for each order, which has its status since an instant.
 func (d *Database) announceOrders(tx *gorm.DB, orders []model.Order, at func(model.Order) time.Time) error {

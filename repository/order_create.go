@@ -19,9 +19,9 @@ const (
 	// rereads bounds how often one transaction reads a voucher again that was
 	// changed under its eyes; then it begins anew, after a pause.
 	rereads = 5
-	// insertRows is how many rows one INSERT carries: 500 rows are about 100 KiB,
+	// rowsAtOnce is how many rows one INSERT carries: 500 rows are about 100 KiB,
 	// far below max_allowed_packet (16 MiB) and SQLite's limit on parameters.
-	insertRows = 500
+	rowsAtOnce = 500
 	// readFirst is how many transactions look for existing rows after one that met a
 	// duplicate. Where users ask again and again, most transactions would, and begin
 	// anew; where they do not, few lose by it.
@@ -238,30 +238,39 @@ func (o *Orders) existing(tx *gorm.DB, orders []model.Reservation, voucherID str
 }
 
 // insertOrders is a plain INSERT: what the schema refuses is an error, never
-// dropped, cut or merged. It is written out here, because to find out by reflection
-// what an order is made of costs as much as sending it.
+// dropped, cut or merged.
 func insertOrders(tx *gorm.DB, rows []model.Order) error {
-	for some := range slices.Chunk(rows, insertRows) {
-		args := make([]any, 0, len(some)*orderColumns)
-		for i := range some {
-			r := &some[i]
-			args = append(args, r.ID, r.VoucherID, r.UserID, string(r.Status), r.Reason, r.Price, r.Currency,
-				r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt)
-		}
-		statement := insertInto + strings.Repeat(insertRow+", ", len(some)-1) + insertRow
-		if _, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, args...); err != nil {
-			return fmt.Errorf("insert %d orders: %w", len(some), err)
-		}
+	args := make([]any, 0, len(rows)*orderColumns)
+	for i := range rows {
+		r := &rows[i]
+		args = append(args, r.ID, r.VoucherID, r.UserID, string(r.Status), r.Reason, r.Price, r.Currency,
+			r.CreatedAt, r.ExpiresAt, r.PaidAt, r.ClosedAt, r.UnpaidAt)
+	}
+	if err := insertRows(tx, insertOrder, orderColumns, args); err != nil {
+		return fmt.Errorf("insert %d orders: %w", len(rows), err)
 	}
 	return nil
 }
 
 const (
-	insertInto = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
+	insertOrder = "INSERT INTO orders (id, voucher_id, user_id, status, reason, price, currency, " +
 		"created_at, expires_at, paid_at, closed_at, unpaid_at) VALUES "
-	insertRow    = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 	orderColumns = 12
 )
+
+// insertRows inserts the rows whose values follow each other, some hundred at once. The
+// statement is written out here, because to find out by reflection what a row is made of
+// costs as much as sending it.
+func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
+	row := "(?" + strings.Repeat(", ?", columns-1) + ")"
+	for some := range slices.Chunk(values, rowsAtOnce*columns) {
+		statement := insert + strings.Repeat(row+", ", len(some)/columns-1) + row
+		if _, err := tx.Statement.ConnPool.ExecContext(tx.Statement.Context, statement, some...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Persist turns reservations into orders, all in one transaction, and says of
 // each what became of it, in their order. It is CreateOrders for orders that a

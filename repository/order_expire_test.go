@@ -3,11 +3,10 @@ package repository_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,16 +53,22 @@ func withoutComments(statement string) string {
 	return strings.Join(lines, "")
 }
 
-// overdue is a voucher with so many orders whose time has passed.
-func overdue(b *testing.B, f *fixture, orders int) model.Voucher {
+// overdue is a voucher with so many orders whose time has passed, a hundred at each instant, as purchases make them.
+func overdue(b *testing.B, f *fixture, orders int) {
 	b.Helper()
-	v := filled(b, f, orders*3/2) // two in three are unpaid
-	must(b, f.db.Migrate(b.Context()))
-	for f.number(b, "SELECT COUNT(*) FROM (SELECT 1 FROM orders WHERE status = 'unpaid' AND expires_at > NOW(6) LIMIT 1) left_over") > 0 {
-		f.exec(b, "UPDATE orders SET expires_at = created_at WHERE status = 'unpaid' AND expires_at > NOW(6) LIMIT 20000")
+	v := f.onSale(b, int64(orders))
+	db := testserver.Value(sql.Open("mysql", f.options.DSN))(b) // which waits as long as it takes
+	defer func() { must(b, db.Close()) }()
+	for from := 0; from < orders; from += 5000 {
+		must(b, testserver.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
+			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
+				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', ?, ?, ? + INTERVAL seq DIV 100 MICROSECOND "+
+				"FROM seq_%d_to_%d", from+1, min(from+5000, orders)), v.ID, v.ID, longAgo, longAgo, longAgo)))
 	}
-	return v
+	f.exec(b, "UPDATE vouchers SET remaining = 0 WHERE id = ?", v.ID)
 }
+
+const longAgo = "2026-01-01 00:00:00"
 
 // expireAll expires what is overdue, one batch after the other, and tells how many that were.
 func expireAll(ctx context.Context, tb testing.TB, f *fixture, size int) (expired int) {
@@ -88,60 +93,28 @@ func expireAll(ctx context.Context, tb testing.TB, f *fixture, size int) (expire
 	return expired
 }
 
-// BenchmarkExpire expires a hundred thousand orders of one voucher, one batch after the other.
+// BenchmarkExpire measures what an order that expires costs: the processor time of the service and of MariaDB, which
+// has the sizes and the durability of production.
+//
+//	go test ./repository -run '^$' -bench 'Expire$' -benchtime 1x
 func BenchmarkExpire(b *testing.B) {
-	for _, size := range []int{100, 200, 500} {
-		b.Run(strconv.Itoa(size), func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				f := newAsync(b, stores()[0])
-				overdue(b, f, 100_000)
-				b.StartTimer()
-				expired := expireAll(b.Context(), b, f, size)
-				b.ReportMetric(float64(expired)/b.Elapsed().Seconds(), "orders/s")
-			}
-		})
-	}
-}
-
-// BenchmarkSaleWhileExpiring sells one voucher for some seconds, alone and while its overdue
-// orders expire; "share" is what is left of the sale.
-func BenchmarkSaleWhileExpiring(b *testing.B) {
-	const sellers, size = 4, 100
-	for b.Loop() {
-		f := newAsync(b, stores()[0])
-		v := overdue(b, f, 100_000)
-		f.exec(b, "UPDATE vouchers SET stock = stock + 10000000, remaining = remaining + 10000000")
-		sell := func(seconds int) (sold int64) {
-			ctx, stop := context.WithTimeout(b.Context(), time.Duration(seconds)*time.Second)
-			defer stop()
-			var total atomic.Int64
-			testserver.Volley(sellers, func(int) {
-				for ctx.Err() == nil {
-					batch := make([]model.Order, size)
-					for i := range batch {
-						id := newID(b)
-						batch[i] = model.Order{ID: model.OrderID(id, v.ID), VoucherID: v.ID, UserID: id}
-					}
-					if _, err := f.orders.CreateOrders(b.Context(), batch); err != nil {
-						b.Error(err)
-						return
-					}
-					total.Add(size)
+	const orders = 20_000
+	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
+		for _, size := range []int{100, 500} {
+			b.Run(fmt.Sprintf("%s/batch=%d", mode, size), func(b *testing.B) {
+				for b.Loop() {
+					b.StopTimer()
+					f, server := benchFixture(b)
+					must(b, testserver.ErrorOf(f.modes.Adopt(b.Context(), mode)))
+					f.asIn(b, mode)
+					overdue(b, f, orders)
+					ours, theirs := testserver.CPU(b, os.Getpid()), testserver.CPU(b, server.PID())
+					b.StartTimer()
+					expired := float64(expireAll(b.Context(), b, f, size))
+					b.ReportMetric((testserver.CPU(b, os.Getpid())-ours).Seconds()*1e6/expired, "µs/order")
+					b.ReportMetric((testserver.CPU(b, server.PID())-theirs).Seconds()*1e6/expired, "mariadb-µs/order")
 				}
 			})
-			return total.Load()
 		}
-		alone := sell(4)
-		ctx, stop := context.WithCancel(b.Context())
-		expired := make(chan int, 1)
-		began := time.Now()
-		go func() { expired <- expireAll(ctx, b, f, 500) }()
-		beside := sell(4)
-		stop()
-		b.ReportMetric(float64(<-expired)/time.Since(began).Seconds(), "expired/s")
-		b.ReportMetric(float64(alone)/4, "alone/s")
-		b.ReportMetric(float64(beside)/4, "beside/s")
-		b.ReportMetric(float64(beside)/float64(alone), "share")
 	}
 }

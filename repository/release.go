@@ -78,11 +78,17 @@ func releaseOf(order model.Order) model.Release {
 }
 
 func insertReleases(tx *gorm.DB, list []model.Release) error {
-	if len(list) == 0 {
-		return nil
+	args := make([]any, 0, len(list)*releaseColumns)
+	for _, r := range list {
+		args = append(args, r.OrderID, r.VoucherID, r.UserID)
 	}
-	if err := tx.CreateInBatches(list, insertRows).Error; err != nil {
+	if err := insertRows(tx, insertRelease, releaseColumns, args); err != nil {
 		return fmt.Errorf("insert %d releases: %w", len(list), err)
 	}
 	return nil
 }
+
+const (
+	insertRelease  = "INSERT INTO releases (order_id, voucher_id, user_id) VALUES "
+	releaseColumns = 3
+)
