@@ -78,6 +78,17 @@ func (o *Orders) Find(ctx context.Context, ids []string) (map[string]model.Order
 	return found, err
 }
 
+// Failed reads those of the orders that have failed.
+func (o *Orders) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	var found map[string]model.Order
+	err := o.db.read(ctx, fmt.Sprintf("look for failed ones among %d orders", len(ids)), func(db *gorm.DB) error {
+		var err error
+		found, err = findOrders(db.Where("status = ?", model.OrderFailed).Session(&gorm.Session{}), ids)
+		return err
+	})
+	return found, err
+}
+
 // findOrders reads rows by id, some hundred at once.
 func findOrders(db *gorm.DB, ids []string) (map[string]model.Order, error) {
 	found := make(map[string]model.Order, len(ids))

@@ -96,7 +96,12 @@ func (o *Orders) overdue(tx *gorm.DB, ids []string, sent map[string]time.Time) (
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, order := range found {
+	for _, id := range ids {
+		order, exists := found[id]
+		if !exists {
+			continue
+		}
+		delete(found, id) // an id that is asked for twice is one order
 		move, err := model.Move(order.Status, model.OrderExpired, model.MoverService)
 		switch {
 		case err != nil:

@@ -75,7 +75,6 @@ func moveOrders(tx *gorm.DB, db *Database, changes []statusChange) ([]model.Orde
 			}
 		}
 	}
-	slices.SortStableFunc(changes, func(a, b statusChange) int { return byVoucherAndUser(a.order, b.order) })
 	if err := updateStatus(tx, d, changes, now); err != nil {
 		return nil, err
 	}
@@ -117,8 +116,9 @@ func returnUnits(tx *gorm.DB, d dialect, back map[string]int) error {
 	return nil
 }
 
-// updateStatus moves orders, those that make the same move in one statement. The
-// orders before the units: the slower of two transactions finds nothing to move.
+// updateStatus moves orders, those that make the same move in one statement, which locks
+// them in the order of the primary key. The orders before the units: the slower of two
+// transactions finds nothing to move.
 func updateStatus(tx *gorm.DB, d dialect, changes []statusChange, now time.Time) error {
 	same := map[model.Transition][]string{}
 	for _, c := range changes {

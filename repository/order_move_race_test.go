@@ -2,8 +2,11 @@ package repository_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,10 +115,132 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	}
 	fight(t, []life{l}, fought, 40)
 	batches.Wait()
+	testserver.Equal(t, "deadlocks", deadlocks(t, admin), 0)
+}
+
+// TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
+// which is expiring; expiry holds that order and waits for the row. Whichever of the two the server ends, it runs again at
+// once: no order fails that need not, and the unit comes back once.
+func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string]int{"the buyers are ended": 0, "expiry is ended": 300} {
+		for _, strategy := range mysqlStrategies() {
+			t.Run(name+"/"+string(strategy), func(t *testing.T) {
+				t.Parallel()
+				near, _, admin := ownServer(t, strategy)
+				v := near.onSale(t, 1000)
+				l := lifeOf(near)
+				// The last of the users, so that the group has inserted the others when it meets this order: of two
+				// transactions the server ends the one that has changed less.
+				old := l.bought(t, v.ID, "zoe")
+				lapsing := []string{old.ID}
+				for i := range 20 {
+					o := l.bought(t, v.ID, fmt.Sprint("lapsed", i))
+					l.lapse(t, o)
+					lapsing = append(lapsing, o.ID)
+				}
+				l.lapse(t, old)
+				bought := []model.Order{order(t, v.ID, "zoe")}
+				for i := range others {
+					bought = append(bought, order(t, v.ID, fmt.Sprint("new", i)))
+				}
+				first := bought[min(others, 1)].ID // in the statement
+				var outcomes <-chan []model.Outcome
+				far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN,
+					onceOn("UPDATE vouchers SET remaining = remaining +", func(*wire) verdict {
+						outcomes = near.createLater(t, bought...)
+						testserver.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
+						return pass
+					}))})
+				expired := testserver.Value(far.orders.Expire(t.Context(), lapsing))(t)
+				testserver.Equal(t, "orders expired", len(expired), len(lapsing))
+				if deadlocks(t, admin) == 0 {
+					t.Error("they were not in each other's way")
+				}
+				live := int64(0)
+				for i, outcome := range <-outcomes {
+					switch {
+					case outcome.Err == nil && outcome.Created:
+						live++
+					case i > 0 || model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered: // with the order that was unpaid until then
+						t.Errorf("buyer %d: %+v", i, outcome)
+					}
+				}
+				near.balanced(t, v.ID, live)
+				testserver.Equal(t, "expiries on record",
+					near.number(t, "SELECT COUNT(*) FROM order_history WHERE to_status = 'expired'"), int64(len(lapsing)))
+			})
+		}
+	}
+}
+
+// TestBuyersComeBackWhileOrdersExpire: users buy again and again while their orders expire. No call fails, every unit
+// comes back once, and in the end each user has one.
+func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
+	t.Parallel()
+	const users, lapsing, group = 600, 50, 40
+	f, _, admin := ownServer(t, repository.StockConditional)
+	v := f.onSale(t, 2*users)
+	var ids []string
+	for from := 0; from < users; from += 100 {
+		var first []model.Order
+		for i := range 100 {
+			first = append(first, order(t, v.ID, user(from+i)))
+		}
+		for _, outcome := range f.create(t, first...) {
+			ids = append(ids, outcome.Order.ID)
+		}
+	}
+	f.exec(t, "UPDATE orders SET expires_at = created_at")
+	buyers := openFixture(t, f.store, f.options)
+	var again sync.WaitGroup
+	done := make(chan struct{})
+	for range 3 {
+		again.Go(func() {
+			for last := false; !last; {
+				select {
+				case <-done:
+					last = true
+				default:
+				}
+				var asked []model.Order
+				for _, i := range rand.Perm(users)[:group] {
+					asked = append(asked, order(t, v.ID, user(i)))
+				}
+				outcomes, err := buyers.orders.CreateOrders(t.Context(), asked)
+				if err != nil {
+					t.Errorf("buy: %v", err)
+				}
+				for _, outcome := range outcomes {
+					if outcome.Err != nil && model.CodeOf(outcome.Err) != model.CodeAlreadyOrdered {
+						t.Errorf("buy: %v", outcome.Err)
+					}
+				}
+			}
+		})
+	}
+	expired := 0
+	for batch := range slices.Chunk(ids, lapsing) {
+		expired += len(testserver.Value(f.orders.Expire(t.Context(), batch))(t))
+	}
+	close(done)
+	again.Wait()
+	testserver.Equal(t, "orders expired", expired, users)
+	var all []model.Order
+	for i := range users {
+		all = append(all, order(t, v.ID, user(i)))
+	}
+	f.create(t, all...)
+	f.balanced(t, v.ID, users)
+	t.Logf("%d deadlocks", deadlocks(t, admin))
+}
+
+// deadlocks is how many the server has ended.
+func deadlocks(t *testing.T, admin *sql.DB) (n int) {
+	t.Helper()
 	var name string
-	var deadlocks int
-	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks))
-	testserver.Equal(t, "deadlocks", deadlocks, 0)
+	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n))
+	return n
 }
 
 // contest makes orders whose time has passed, each with two payments under way; a third of

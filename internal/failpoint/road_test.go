@@ -21,7 +21,7 @@ const (
 var changing = map[string]kind{
 	"Reserve": ofAnInterface, "Publish": ofAnInterface, "Confirm": ofAnInterface,
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
-	"Settle": ofAnInterface, "Release": ofAnInterface, "Touch": ofAnInterface,
+	"Settle": ofAnInterface, "Release": ofAnInterface, "ReleaseAll": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
 	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
@@ -38,7 +38,7 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Find Get GetMany
+	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany
 	Incarnation Intents Kept Known List Live LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
 	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
@@ -50,11 +50,11 @@ var roads = map[string][]string{
 		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/order_query.go Cancel", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
-	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireVoucher"},
+	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireBatch"},
 	"published": {"service/worker/event.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
 	"refunded":  {"service/payment_loop.go refund"},
-	"relayed":   {"service/worker/outbox.go apply", "service/worker/outbox.go note"},
+	"relayed":   {"service/worker/outbox.go give", "service/worker/outbox.go note"},
 	"republish": {"service/worker/overdue.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
 	"lowered":   {"service/worker/stock.go Change"},

@@ -27,17 +27,37 @@ func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string)
 	return s.all(ctx, "settle orders", calls)
 }
 
-// Release gives the unit of a closed order back, and tells every instance. It
-// acts only while the user's mark is that order, and may be repeated. False is
-// "later": the copy is closed, and the release is still to be applied.
+// Release is ReleaseAll of one order.
 func (s *Store) Release(ctx context.Context, release model.Release) (applied bool, err error) {
-	if release.OrderID == "" || release.UserID == "" { // the sentinels are no order
-		return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q",
-			release.ID, release.VoucherID, release.OrderID, release.UserID)
+	return s.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
+}
+
+// ReleaseAll gives the units of closed orders of one voucher back, and tells every
+// instance. It acts only while a user's mark is that order, and may be repeated. False is
+// "later": the copy is closed, and the releases are still to be applied. Then, and after
+// an error, some of them may have been.
+func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
+	var calls []*call
+	for some := range slices.Chunk(releases, callOrders) {
+		c := &call{script: s.scripts.release, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
+		for _, r := range some {
+			if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
+				return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
+			}
+			c.args = append(c.args, r.OrderID, r.UserID)
+		}
+		calls = append(calls, c)
 	}
-	c := s.do(ctx, s.scripts.release, release.VoucherID,
-		release.OrderID, release.UserID, tombstoneRetention.Milliseconds(), settledChannel)
-	return c.verdict == verdictDone, c.fail("release order " + release.OrderID)
+	var failed []error
+	applied = true
+	for part := range slices.Chunk(calls, pipelineCalls) {
+		s.run(ctx, part...)
+		for _, c := range part {
+			applied = applied && c.err == nil && c.verdict == verdictDone
+			failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
+		}
+	}
+	return applied, errors.Join(failed...)
 }
 
 // Touch notes that reservations were published again: they are due again after a

@@ -54,6 +54,41 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 	})
 }
 
+// However many units come back at once, each is given back once: a mark that is another order of the same user stays.
+func TestReleaseOfManyOrders(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		const many = 7
+		var back []model.Release
+		for i := range many {
+			r := s.buy(fmt.Sprint("user", i))
+			if i%2 == 0 {
+				must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+			}
+			back = append(back, releaseOf(r))
+		}
+		s.wants(model.CopyOpen, 10-many, many/2, many)
+		back = append(back, model.Release{OrderID: "older." + s.v.ID, VoucherID: s.v.ID, UserID: "user0"})
+		if applied, err := s.copies.ReleaseAll(t.Context(), s.v.ID, back[1:]); !applied || err != nil {
+			t.Errorf("applied %v, %v", applied, err)
+		}
+		s.wants(model.CopyOpen, 9, 0, 1)
+		again := s.buy("user1")
+		for range 2 {
+			if applied, err := s.copies.ReleaseAll(t.Context(), s.v.ID, back); !applied || err != nil {
+				t.Errorf("again: applied %v, %v", applied, err)
+			}
+			if is, _, err := s.copies.OrderOf(t.Context(), s.v.ID, "user1"); err != nil || is != again.ID {
+				t.Errorf("user1 has order %q, %v; want %s", is, err, again.ID)
+			}
+		}
+		s.wants(model.CopyOpen, 9, 1, 1)
+		if _, err := s.copies.ReleaseAll(t.Context(), s.v.ID, append(back, model.Release{})); err == nil {
+			t.Error("released nothing of nobody")
+		}
+	})
+}
+
 func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {

@@ -27,6 +27,7 @@ type copies interface {
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	Settle(ctx context.Context, voucherID string, orderIDs []string) error
 	Release(ctx context.Context, release model.Release) (bool, error)
+	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
 	Touch(ctx context.Context, reservations []model.Reservation) error
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)

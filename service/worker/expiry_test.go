@@ -188,6 +188,38 @@ func TestExpiredWithinASecond(t *testing.T) {
 	})
 }
 
+// Expiry rests while it has time, so that a sale beside it has the machine, and does not
+// where orders would be expired too late.
+func TestExpiryRestsWhileItHasTime(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		orders      int
+		took        time.Duration
+		least, most time.Duration // from the first order to the last one
+	}{
+		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond},
+		"late":        {40 * expiryBatch, 400 * time.Millisecond, expiryHurry, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			expiring(t, func(t *testing.T, l *calendar, run func()) {
+				l.took = tt.took
+				l.add("v1", tt.orders, time.Second)
+				due := time.Now().Add(time.Second)
+				run()
+				<-time.After(time.Minute)
+				expired := l.look().expired
+				testserver.Equal(t, "expired", len(expired), tt.orders)
+				times := slices.SortedFunc(maps.Values(expired), time.Time.Compare)
+				first, last := times[0], times[len(times)-1]
+				if took := last.Sub(first); took < tt.least || last.Sub(due) > tt.most+time.Second {
+					t.Errorf("the first one expired after %s, the last one after %s", first.Sub(due), last.Sub(due))
+				}
+			})
+		})
+	}
+}
+
 // A voucher whose row is locked holds up no other one, not even when its orders fill the
 // first pages.
 func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {

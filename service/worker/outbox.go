@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"seckill/internal/failpoint"
 	"seckill/model"
@@ -12,7 +13,7 @@ import (
 
 const (
 	// relayPage is how many returned units are read at once.
-	relayPage = 500
+	relayPage = 1000
 	// maxRelayPages bounds the pages of one pass, and relayTurn those of one voucher
 	// before it is the others' turn.
 	maxRelayPages = 20
@@ -82,47 +83,82 @@ func (o *outbox) note(ctx context.Context, done []int64) error {
 	return nil
 }
 
-// apply gives the units of one page back, one by one, and returns the releases that
-// are done. A hot copy that cannot be told holds up no other one.
+// apply gives the units of one page back, those of a voucher at once, and returns the
+// releases that are done. A hot copy that cannot be told holds up no other one.
 func (o *outbox) apply(ctx context.Context, page []model.Release, later map[string]bool) ([]int64, error) {
 	ids := make([]string, len(page))
 	for i, release := range page {
 		ids[i] = release.OrderID
 	}
-	rows, err := o.Database.Find(ctx, ids)
+	refused, err := o.Database.Failed(ctx, ids)
 	if err != nil {
-		return nil, fmt.Errorf("read the orders of returned units: %w", err)
+		return nil, fmt.Errorf("look for the failed orders of returned units: %w", err)
 	}
 	var done []int64
 	var failed []error
-	needless := map[string]bool{} // vouchers whose hot copies need not be told
-	for _, release := range page {
-		id := release.VoucherID
-		if later[id] {
+	for len(page) > 0 {
+		id := page[0].VoucherID
+		end := slices.IndexFunc(page, func(r model.Release) bool { return r.VoucherID != id })
+		if end < 0 {
+			end = len(page)
+		}
+		releases := page[:end]
+		if page = page[end:]; later[id] {
 			continue
 		}
-		row := rows[release.OrderID] // tells why the order was closed; if it is absent, the release is enough
-		row.ID, row.VoucherID, row.UserID = release.OrderID, id, release.UserID
-		failpoint.Reach(failpoint.BeforeRelease)
-		applied, err := needless[id], error(nil)
-		if !applied {
-			applied, err = o.settler.undo(ctx, row)
-		}
-		failpoint.Reach(failpoint.AfterRelease)
-		if !applied && err == nil {
-			applied, err = o.retire(ctx, id)
-			needless[id] = applied
-		}
-		if err != nil {
-			failed = append(failed, err)
-		}
-		if applied && err == nil {
-			done = append(done, release.ID)
-		} else {
-			later[id] = true
-		}
+		applied, err := o.give(ctx, id, releases, refused)
+		done, failed = append(done, applied...), append(failed, err)
+		later[id] = len(applied) < len(releases)
 	}
 	return done, errors.Join(failed...)
+}
+
+// give brings units of one voucher to its hot copy, and returns the releases that are
+// done. The mark of an order that the database refused after its admission is not
+// released: see Settler.replace.
+func (o *outbox) give(ctx context.Context, voucherID string, releases []model.Release, refused map[string]model.Order) (done []int64, err error) {
+	var units []model.Release
+	var marks []model.Release
+	for _, release := range releases {
+		if row, ok := refused[release.OrderID]; ok && row.RefusedAfterAdmission() {
+			marks = append(marks, release)
+		} else {
+			units = append(units, release)
+		}
+	}
+	failpoint.Reach(failpoint.BeforeRelease)
+	applied, err := o.Hot.ReleaseAll(ctx, voucherID, units)
+	failpoint.Reach(failpoint.AfterRelease)
+	if applied && err == nil {
+		done = idsOf(units)
+		for _, release := range marks {
+			row := refused[release.OrderID]
+			row.ID, row.VoucherID, row.UserID = release.OrderID, voucherID, release.UserID
+			if applied, err = o.settler.replace(ctx, row); !applied || err != nil {
+				break
+			}
+			done = append(done, release.ID)
+		}
+	}
+	if err != nil {
+		return done, fmt.Errorf("give %d units of voucher %s back: %w", len(units), voucherID, err)
+	}
+	if !applied {
+		needless, err := o.retire(ctx, voucherID)
+		if needless && err == nil {
+			return idsOf(releases), nil
+		}
+		return done, err
+	}
+	return done, nil
+}
+
+func idsOf(releases []model.Release) []int64 {
+	ids := make([]int64, len(releases))
+	for i, release := range releases {
+		ids[i] = release.ID
+	}
+	return ids
 }
 
 // retire reports whether a closed hot copy need not be told of the units read before,

@@ -30,6 +30,8 @@ type Database interface {
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
 	// Find reads orders by id; absent ones are left out.
 	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
+	// Failed reads those of the orders that have failed.
+	Failed(ctx context.Context, ids []string) (map[string]model.Order, error)
 	// Live calls yield for every live order of a voucher; of each only the id,
 	// voucher and user are given.
 	Live(ctx context.Context, voucherID string, yield func(model.Order) error) error
@@ -108,6 +110,9 @@ type HotCopies interface {
 	Settle(ctx context.Context, voucherID string, orderIDs []string) error
 	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
+	// ReleaseAll is Release for rows of one voucher. When the answer is "later" or an
+	// error, some may have been given back; it may be repeated.
+	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Apply brings the database's voucher to its hot copy, and does nothing when the
 	// hot copy has something newer. False means that the hot copy is closed.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)

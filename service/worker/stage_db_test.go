@@ -117,6 +117,12 @@ func (d dbSide) Find(_ context.Context, ids []string) (map[string]model.Order, e
 	return found, err
 }
 
+func (d dbSide) Failed(ctx context.Context, ids []string) (map[string]model.Order, error) {
+	found, err := d.Find(ctx, ids)
+	maps.DeleteFunc(found, func(_ string, row model.Order) bool { return row.Status != model.OrderFailed })
+	return found, err
+}
+
 func (d dbSide) List(_ context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	var page model.OrderPage
 	for _, row := range d.all() {

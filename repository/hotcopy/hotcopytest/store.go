@@ -100,13 +100,26 @@ func (c *Copies) Settle(ctx context.Context, voucherID string, orderIDs []string
 
 // Release is that of hotcopy.Store.
 func (c *Copies) Release(ctx context.Context, release model.Release) (applied bool, err error) {
-	if release.OrderID == "" || release.UserID == "" {
-		return false, fmt.Errorf("release %d names no order and user", release.ID)
+	return c.ReleaseAll(ctx, release.VoucherID, []model.Release{release})
+}
+
+// ReleaseAll is that of hotcopy.Store, in one call however many there are.
+func (c *Copies) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
+	ids := make([]string, len(releases))
+	for i, r := range releases {
+		if ids[i] = r.OrderID; r.OrderID == "" || r.UserID == "" {
+			return false, fmt.Errorf("release %d names no order and user", r.ID)
+		}
 	}
-	err = c.do(ctx, "Release", release.VoucherID, func(s *Sale) error {
-		c.tell([]string{release.OrderID})
+	if len(releases) == 0 {
+		return true, nil
+	}
+	err = c.do(ctx, "Release", voucherID, func(s *Sale) error {
+		c.tell(ids)
 		if applied = s.open(); applied {
-			s.release(release.OrderID, release.UserID)
+			for _, r := range releases {
+				s.release(r.OrderID, r.UserID)
+			}
 		}
 		return nil
 	})
