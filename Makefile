@@ -70,6 +70,10 @@ bench-scale: deps ## how the cost of an order grows with buyers, vouchers, insta
 bench-scale: CASES ?= async
 bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instances=1,2,4 connections=32,128,512,1024,4096
 
+.PHONY: bench-expiry
+bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
+	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/worker $(ARGS)
+
 .PHONY: bench-compare
 bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)
 	@go run ./internal/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/cases-*.json)))) $(or $(NEW),$(BIN)/bench.json)

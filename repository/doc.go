@@ -5,7 +5,8 @@
 //
 // Every transaction locks the order mode first (shared), then vouchers by id,
 // then orders by voucher and user, then the outbox: with one order of locks
-// there are no deadlocks between buyers. Its isolation is READ COMMITTED: a
-// read sees what was committed while the transaction waited, and no gap is
-// locked.
+// there are no deadlocks between buyers. Orders whose time has passed come before
+// their voucher, whoever moves them: see moveOrders. Its isolation is READ
+// COMMITTED: a read sees what was committed while the transaction waited, and no
+// gap is locked.
 package repository

@@ -26,10 +26,11 @@ const (
 	// expiryTimeout bounds one look, so that a database that hangs holds up no stop.
 	expiryTimeout = 30 * time.Second
 	// expiryPage is how many overdue orders are read at once.
-	expiryPage = 2000
-	// expiryBatch orders of one voucher share a transaction, which writes a thousand rows and
-	// waits for the disk once. It takes the voucher's row last: see moveOrders.
-	expiryBatch = 500
+	expiryPage = 4000
+	// expiryBatch orders of one voucher share a transaction. It takes the voucher's row last
+	// (see moveOrders), for as long as a COMMIT takes, however many orders it has: with a
+	// thousand 100,000 orders take the row for half as long as with five hundred.
+	expiryBatch = 1000
 	// expiryVouchers are worked on at once: while the transactions of one wait for somebody
 	// who holds its row, the others go on.
 	expiryVouchers = 3

@@ -198,7 +198,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 		least, most time.Duration // from the first order to the last one
 	}{
 		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond},
-		"late":        {40 * expiryBatch, 400 * time.Millisecond, expiryHurry, 10 * time.Second},
+		"late":        {40 * expiryBatch, 300 * time.Millisecond, expiryHurry, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
