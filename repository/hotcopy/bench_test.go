@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -77,4 +78,34 @@ func BenchmarkHotCopyRead(b *testing.B) {
 			must(b, testserver.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
 		}
 	})
+}
+
+// BenchmarkHotCopyRelease measures how many units a second come back, by how many share a call of the caller.
+func BenchmarkHotCopyRelease(b *testing.B) {
+	for _, size := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
+			s := newSale(b, testserver.SharedRedis(b), hotcopy.Options{}, model.MaxAmount)
+			store := hotcopy.New(s.client, hotcopy.Options{})
+			var took time.Duration
+			var computed float64 // by Redis, seconds
+			for round := range b.N {
+				var bought []model.ReserveRequest
+				var back []model.Release
+				for n := range size {
+					id, user := model.OrderID(fmt.Sprintf("o%d-%d", round, n), s.v.ID), fmt.Sprintf("user:%d:%d", round, n)
+					bought = append(bought, model.ReserveRequest{OrderID: id, VoucherID: s.v.ID, UserID: user})
+					back = append(back, model.Release{OrderID: id, VoucherID: s.v.ID, UserID: user})
+				}
+				must(b, testserver.ErrorOf(store.Reserve(b.Context(), bought)))
+				used, began := redisCPU(b, s), time.Now()
+				if applied, err := store.ReleaseAll(b.Context(), s.v.ID, back); !applied || err != nil {
+					b.Fatalf("applied %v, %v", applied, err)
+				}
+				took += time.Since(began)
+				computed += redisCPU(b, s) - used
+			}
+			b.ReportMetric(float64(b.N*size)/took.Seconds(), "units/s")
+			b.ReportMetric(computed*1e6/float64(b.N*size), "redis-µs/unit")
+		})
+	}
 }

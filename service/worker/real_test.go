@@ -55,7 +55,7 @@ func newBackstage(t *testing.T, redisURL string) *backstage {
 }
 
 // openBackstage is one in which nothing runs yet.
-func openBackstage(t *testing.T, redisURL string) *backstage {
+func openBackstage(t testing.TB, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
 	dsn := testserver.Schema(t)
@@ -86,14 +86,14 @@ func openBackstage(t *testing.T, redisURL string) *backstage {
 	return b
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (b *backstage) voucher(t *testing.T, stock int64) model.Voucher {
+func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
 	id := testserver.Value(ids.New())(t)
 	v := testserver.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{

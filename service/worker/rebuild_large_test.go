@@ -26,7 +26,7 @@ const (
 )
 
 // closedShop is a backstage of which nothing runs but what a test asks for.
-func closedShop(t *testing.T) (b *backstage, db *sql.DB) {
+func closedShop(t testing.TB) (b *backstage, db *sql.DB) {
 	t.Helper()
 	b = openBackstage(t, testserver.Redis(t, "--appendonly", "no", "--maxmemory", "0").URL())
 	db = testserver.Value(sql.Open("mysql", b.dsn))(t)
@@ -35,7 +35,7 @@ func closedShop(t *testing.T) (b *backstage, db *sql.DB) {
 }
 
 // sold makes live orders of a voucher, by statements of many.
-func sold(t *testing.T, db *sql.DB, voucherID string, orders int) {
+func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 	t.Helper()
 	const at = 50_000
 	for first := 0; first < orders; first += at {
