@@ -57,6 +57,7 @@ type Config struct {
 	RateAddr Rate // on the seckill endpoint, per client address
 
 	CORSOrigins []string // of pages whose scripts may call the API
+	Console     bool     // serve the console in the browser
 
 	LogLevel  slog.Level
 	LogFormat LogFormat // empty: text on a terminal, else json
@@ -211,6 +212,9 @@ func Load(environ []string, options ...Option) (Config, error) {
 	}
 	if !c.given("SECKILL_PAYMENT_SIMULATOR") {
 		c.PaymentSimulator = !c.given("SECKILL_DATABASE_DSN") && !c.given("SECKILL_PAYMENT_URL")
+	}
+	if !c.given("SECKILL_CONSOLE") {
+		c.Console = !c.given("SECKILL_DATABASE_DSN")
 	}
 	r.refuseUnknown()
 	r.readTLS(&c)

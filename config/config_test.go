@@ -89,6 +89,7 @@ func TestValues(t *testing.T) {
 		{"MIGRATE=TRUE", func(c config.Config) any { return c.Migrate }, true},
 		{"MIGRATE=1", func(c config.Config) any { return c.Migrate }, true},
 		{"PAYMENT_SIMULATOR=off", func(c config.Config) any { return c.PaymentSimulator }, false},
+		{"CONSOLE=off", func(c config.Config) any { return c.Console }, false},
 		{"LOCK_WAIT=0s", func(c config.Config) any { return c.LockWait }, time.Duration(0)},
 		{"LOCK_WAIT=250ms", func(c config.Config) any { return c.LockWait }, 250 * time.Millisecond},
 		{"LOCK_LEASE=100ms", func(c config.Config) any { return c.LockLease }, 100 * time.Millisecond},
@@ -429,5 +430,25 @@ func TestFlagsWin(t *testing.T) {
 	if sources["SECKILL_HTTP_ADDR"] != config.SourceFlag || sources["SECKILL_CURRENCY"] != config.SourceEnv ||
 		sources["SECKILL_OPS_ADDR"] != config.SourceDefault {
 		t.Errorf("sources: %v", sources)
+	}
+}
+
+// The console is served where somebody tries the product out, and elsewhere only when asked for.
+func TestConsoleIsOnWhenEmbedded(t *testing.T) {
+	t.Parallel()
+	database := []string{"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill", "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
+	for name, test := range map[string]struct {
+		environ []string
+		on      bool
+	}{
+		"embedded":                 {nil, true},
+		"embedded, turned off":     {[]string{"SECKILL_CONSOLE=off"}, false},
+		"real database":            {database, false},
+		"real database, turned on": {append([]string{"SECKILL_CONSOLE=on"}, database...), true},
+	} {
+		c, err := config.Load(test.environ)
+		if err != nil || c.Console != test.on {
+			t.Errorf("%s: the console is on: %t, %v", name, c.Console, err)
+		}
 	}
 }

@@ -154,6 +154,10 @@ func table(c *Config) []setting {
 			meaning: "pages of these origins, such as `https://shop.example`, may call the API from browsers",
 			read:    into(&c.CORSOrigins, list(pageOrigin)),
 		}, {
+			variable: "SECKILL_CONSOLE", otherwise: "`on` when embedded, else `off`", unit: "`on` or `off`",
+			meaning: "the console in the browser, `/console` on the main listener, for administrators with an account",
+			read:    into(&c.Console, boolean),
+		}, {
 			variable: "SECKILL_LOG_LEVEL", fallback: "info", unit: "`debug`, `info`, `warn` or `error`",
 			meaning: "the least important records that are logged",
 			read:    into(&c.LogLevel, level),

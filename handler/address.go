@@ -13,6 +13,8 @@ import (
 const (
 	xForwardedFor = "X-Forwarded-For" // an address, or several with commas
 	forwarded     = "Forwarded"       // RFC 7239
+
+	xForwardedProto = "X-Forwarded-Proto" // the scheme that the client uses
 )
 
 // proxies are the networks of the proxies whose word counts.
@@ -51,6 +53,30 @@ func (p proxies) client(r *http.Request) netip.Addr {
 		return peer
 	}
 	return found
+}
+
+// encrypted reports whether a trusted proxy says that the client speaks TLS with it: its
+// own word is the rightmost, as with addresses.
+func (p proxies) encrypted(r *http.Request) bool {
+	if len(p) == 0 || !p.trusts(peerOf(r)) {
+		return false
+	}
+	if values := r.Header.Values(xForwardedProto); len(values) > 0 {
+		last := values[len(values)-1]
+		return strings.EqualFold(strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:]), "https")
+	}
+	values := r.Header.Values(forwarded)
+	if len(values) == 0 {
+		return false
+	}
+	last := values[len(values)-1]
+	for pair := range strings.SplitSeq(last[strings.LastIndexByte(last, ',')+1:], ";") {
+		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		if strings.EqualFold(name, "proto") {
+			return strings.EqualFold(strings.Trim(value, `"`), "https")
+		}
+	}
+	return false
 }
 
 // rightmost finds the rightmost address that is not trusted. When all are, the request

@@ -123,6 +123,9 @@ type Options struct {
 	// the API; none by default.
 	Origins []string
 
+	// Console is what people see at /console and below; nil is none.
+	Console http.Handler
+
 	Currency string // ISO 4217
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
@@ -186,6 +189,7 @@ func build(options Options) (*api, error) {
 	a.adminLogRoutes()
 	a.limitRoutes()
 	a.healthRoutes()
+	a.consoleRoutes()
 	if err := a.problemRoutes(); err != nil {
 		return nil, err
 	}
@@ -245,6 +249,9 @@ func (a *api) configure() error {
 }
 
 func (a *api) noRoute(c *gin.Context) {
+	if a.welcome(c) {
+		return
+	}
 	a.abort(c, &model.Error{Code: model.CodeNotFound, Detail: "There is nothing at this path."})
 }
 

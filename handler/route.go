@@ -268,6 +268,7 @@ const requestIDHeader = "X-Request-Id"
 type call struct {
 	id        string
 	address   netip.Addr    // of the client; invalid: unknown
+	encrypted bool          // a trusted proxy says that the client uses TLS
 	overLimit time.Duration // a purchase's address must wait this long
 	claims    *token.Claims // nil: anonymous
 }
@@ -296,10 +297,11 @@ func (a *api) identify(c *gin.Context) {
 	header["Cache-Control"] = values[1:2:2]
 	header["X-Content-Type-Options"] = values[2:3:3]
 	address := a.proxies.client(c.Request)
+	encrypted := a.proxies.encrypted(c.Request)
 	if len(a.proxies) > 0 && address != peerOf(c.Request) {
 		c.Request.RemoteAddr = netip.AddrPortFrom(address, 0).String() // for whoever asks Gin
 	}
-	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, address: address}))
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, address: address, encrypted: encrypted}))
 }
 
 // maxRequestID bounds a request's id, in bytes.

@@ -68,6 +68,23 @@ func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool)
 	return nil
 }
 
+// SignOut ends every token of the account that a token is of, on every instance within a
+// second. UNAUTHENTICATED: they have ended before; NOT_FOUND: the token is of no account.
+func (s *Accounts) SignOut(ctx context.Context, claims token.Claims) error {
+	changed, err := s.Store.Change(ctx, claims.Subject, func(found *model.Account) error {
+		if !valid(*found, claims) {
+			return ended()
+		}
+		found.Version++
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("sign account %s out: %w", claims.Subject, err)
+	}
+	s.Cache.Note(changed)
+	return nil
+}
+
 // valid reports whether a token is of the account's present version.
 func valid(account model.Account, claims token.Claims) bool {
 	return !account.Disabled && (claims.Version == 0 || claims.Version == account.Version)

@@ -46,7 +46,12 @@ func (i *Instance) mainHandler(
 	i.servePayments(pay, s.db, sale.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
+	people, err := i.openConsole(sale, accounts, tokens)
+	if err != nil {
+		return nil, err
+	}
 	return handler.New(handler.Options{
+		Console:        people,
 		Orders:         sale.orders,
 		Payments:       pay.service,
 		Webhooks:       pay.webhooks,

@@ -18,6 +18,8 @@ const (
 	lab     = "internal/lab"     // the laboratory: tries real locks and strategies on each other
 	helpers = "internal"         // the rest of internal/: no business of its own
 
+	console = "handler/console" // pages for people: beside the API, never on it
+
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
 	cache   = "service/cache"      // what an instance remembers
 	worker  = "service/worker"     // what happens behind the requests: never on service, which stands in front
@@ -28,9 +30,10 @@ const (
 var importMap = map[string][]string{
 	root:         {command},
 	command:      {app, "config", "model", lab, helpers}, // what it needs of the other parts, app offers
-	app:          {"config", "handler", "service", cache, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {"config", "handler", console, "service", cache, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
 	"handler":    {"service", "model", helpers},
+	console:      {"service", "model", helpers},
 	"service":    {cache, "model", helpers}, // the rest is behind its ports
 	cache:        {"model", helpers},
 	worker:       {"model", helpers},
@@ -66,7 +69,7 @@ var testOnly = []string{
 func layer(dir string) string {
 	first, rest, _ := strings.Cut(dir, "/")
 	second, _, _ := strings.Cut(rest, "/")
-	if part := first + "/" + second; slices.Contains([]string{command, app, lab, hotcopy, cache, worker}, part) {
+	if part := first + "/" + second; slices.Contains([]string{command, app, lab, console, hotcopy, cache, worker}, part) {
 		return part
 	}
 	return first
@@ -158,6 +161,10 @@ func TestImportRules(t *testing.T) {
 		{"handler/order.go", "seckill/config", false},
 		{"handler/order.go", "seckill/internal/command", false},
 		{"handler/order.go", "seckill/internal/app", false},
+		{"handler/order.go", "seckill/handler/console", false},
+		{"handler/console/page.go", "seckill/service", true},
+		{"handler/console/page.go", "seckill/handler", false},
+		{"handler/console/page.go", "seckill/repository", false},
 		{"handler/order_test.go", "seckill/repository", true},
 		{"service/order.go", "seckill/service/cache", true},
 		{"service/order.go", "seckill/repository", false},

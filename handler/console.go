@@ -1,0 +1,49 @@
+package handler
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// consolePath is where the console is.
+const consolePath = "/console"
+
+// consoleRoutes puts the console behind what stands in front of every route: the request's
+// id, the bound on connections and the limit of the address. Who may do what there, the
+// console decides.
+func (a *api) consoleRoutes() {
+	if a.options.Console == nil {
+		return
+	}
+	for _, path := range []string{consolePath, consolePath + "/*path"} {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+			a.engine.Handle(method, path, a.drain, a.console)
+		}
+	}
+}
+
+// console serves the console. It learns from the scheme of the URL that a proxy has taken TLS off.
+func (a *api) console(c *gin.Context) {
+	if callOf(c.Request.Context()).encrypted {
+		c.Request.URL.Scheme = "https"
+	}
+	a.options.Console.ServeHTTP(c.Writer, c.Request)
+}
+
+// welcome leads a browser that asks for / to the console. Programs hear there what they
+// hear at every other path with nothing behind it.
+func (a *api) welcome(c *gin.Context) bool {
+	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
+	if a.options.Console == nil || c.Request.URL.Path != "/" || !read {
+		return false
+	}
+	c.Writer.Header().Add("Vary", "Accept")
+	if !strings.Contains(strings.Join(c.Request.Header.Values("Accept"), ","), "text/html") {
+		return false
+	}
+	c.Redirect(http.StatusSeeOther, consolePath)
+	c.Abort()
+	return true
+}

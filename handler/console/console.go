@@ -1,0 +1,125 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	_ "time/tzdata" // people type times of their own zone; a container may have no zones
+
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service"
+)
+
+// Path is where the console is. Everything that it serves is below it.
+const Path = "/console"
+
+// vouchers is what the console needs of service.Vouchers.
+type vouchers interface {
+	Get(ctx context.Context, id string, admin bool) (model.Voucher, error)
+	List(ctx context.Context, query model.VoucherQuery) (model.VoucherPage, error)
+	Create(ctx context.Context, voucher model.NewVoucher, once model.Idempotency) (model.Voucher, error)
+	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
+	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+}
+
+// accounts is what the console needs of service.Accounts.
+type accounts interface {
+	Login(ctx context.Context, address, username, password string) (service.Session, error)
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) error
+	SignOut(ctx context.Context, claims token.Claims) error
+}
+
+// Options are what the console works with; all are required.
+type Options struct {
+	Vouchers vouchers // *service.Vouchers
+	Accounts accounts // *service.Accounts
+	Tokens   *token.Authority
+	Currency string // ISO 4217
+	Log      *slog.Logger
+}
+
+type console struct {
+	Options
+
+	money money
+	pages pages
+	files files
+}
+
+// New makes the console's handler. It expects the client's own address in RemoteAddr, and
+// "https" as the scheme of the URL where a proxy has taken TLS off.
+func New(options Options) (http.Handler, error) {
+	c := &console{Options: options, money: newMoney(options.Currency)}
+	var err error
+	if c.pages, err = newPages(c.money); err != nil {
+		return nil, err
+	}
+	if c.files, err = newFiles(); err != nil {
+		return nil, fmt.Errorf("read the console's files: %w", err)
+	}
+	return c.guarded(c.routes()), nil
+}
+
+func (c *console) routes() http.Handler {
+	mux := http.NewServeMux()
+	open := func(pattern string, do handle) { mux.Handle(at(pattern), c.public(do)) }
+	open("GET /sign-in", c.signInPage)
+	open("POST /sign-in", c.signIn)
+	open("POST /language", c.chooseLanguage)
+	open("GET /static/{file}", c.files.serve)
+	open("/", notFound)
+
+	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do)) }
+	admin("POST /sign-out", c.signOut)
+	mux.Handle("GET "+Path, c.signedIn(c.listVouchers))
+	admin("GET /vouchers/new", c.newVoucher)
+	admin("POST /vouchers/new", c.createVoucher)
+	admin("GET /vouchers/{id}", c.showVoucher)
+	admin("GET /vouchers/{id}/edit", c.editVoucher)
+	admin("POST /vouchers/{id}/edit", c.changeVoucher)
+	admin("POST /vouchers/{id}/state", c.changeState)
+	admin("POST /vouchers/{id}/stock", c.changeStock)
+	admin("POST /vouchers/{id}/end", c.moveEnd)
+	return mux
+}
+
+// at is a pattern of the mux: the method, and the path below the console's.
+func at(pattern string) string { return strings.Replace(pattern, "/", Path+"/", 1) }
+
+// policy lets a page load nothing but the console's own files, and lets no text become a
+// script (Content Security Policy Level 3; Trusted Types).
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// maxForm bounds a form, in bytes: a description of 4,000 characters, of 4 bytes each and
+// 3 characters for a byte, and the other fields.
+const maxForm = 64 << 10
+
+// guarded sets the headers of every answer, refuses what another site's page sends, and
+// bounds what is read.
+func (c *console) guarded(next http.Handler) http.Handler {
+	sameOrigin := http.NewCrossOriginProtection()
+	sameOrigin.SetDenyHandler(c.public(func(http.ResponseWriter, *http.Request, *visit) error {
+		return &model.Error{Code: model.CodeForbidden, Detail: "The request came from another site's page. Nothing was changed."}
+	}))
+	protected := sameOrigin.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")                     // browsers without frame-ancestors
+		header.Set("Referrer-Policy", "same-origin")              // "no-referrer" would make the Origin of forms "null"
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")   // no handle for a page that opened this one
+		header.Set("Cross-Origin-Resource-Policy", "same-origin") // no part of another site's page
+		header.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=()")
+		header.Set("Cache-Control", "no-store")
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		protected.ServeHTTP(w, r)
+	})
+}
+
+// encrypted reports whether nobody between the browser and us, or the proxy before us, reads along.
+func encrypted(r *http.Request) bool { return r.TLS != nil || r.URL.Scheme == "https" }

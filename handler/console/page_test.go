@@ -1,0 +1,176 @@
+package console_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"seckill/internal/testserver"
+)
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	for path, kind := range map[string]string{
+		"/console": "text/html; charset=utf-8", "/console/sign-in": "", "/console/nothing": "text/html; charset=utf-8",
+		"/console/static/console.css": "text/css; charset=utf-8", "/console/static/console.js": "text/javascript; charset=utf-8",
+		"/console/static/nothing": "text/html; charset=utf-8",
+	} {
+		got := b.get(t, path)
+		for name, value := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		} {
+			if got.header.Get(name) != value {
+				t.Errorf("%s: %s is %q", path, name, got.header.Get(name))
+			}
+		}
+		policy := got.header.Get("Content-Security-Policy")
+		want(t, policy, "default-src 'none'", "script-src 'self';", "style-src 'self';", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'")
+		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
+			t.Errorf("%s: the policy is %q", path, policy)
+		}
+		if kind != "" && got.header.Get("Content-Type") != kind {
+			t.Errorf("%s: Content-Type is %q", path, got.header.Get("Content-Type"))
+		}
+		if caching := got.header.Get("Cache-Control"); caching != "no-store" && !strings.HasPrefix(path, "/console/static/console") {
+			t.Errorf("%s: Cache-Control is %q", path, caching)
+		}
+		inline := regexp.MustCompile(`<style|style=|<script>|<script [^>]*>[^<]| on[a-z]+=|javascript:|(src|href)="(https?:)?//`)
+		if found := inline.FindString(got.body); found != "" && strings.HasPrefix(got.header.Get("Content-Type"), "text/html") {
+			t.Errorf("%s: the page has %q, which the policy forbids", path, found)
+		}
+	}
+	file := b.get(t, "/console/static/console.css")
+	if again := b.get(t, "/console/static/console.css", "If-None-Match", file.header.Get("ETag")); again.status != http.StatusNotModified {
+		t.Errorf("a file that is there already is sent again: %d", again.status)
+	}
+}
+
+// A browser is led to the console; programs hear at / what they have always heard.
+func TestRoot(t *testing.T) {
+	t.Parallel()
+	for environ, to := range map[string]string{"SECKILL_CONSOLE=on": "/console", "SECKILL_CONSOLE=off": ""} {
+		s := start(t, environ)
+		b := s.browser(t)
+		got := b.get(t, "/")
+		if got.header.Get("Location") != to {
+			t.Errorf("%s: a browser gets %d to %q", environ, got.status, got.header.Get("Location"))
+		}
+		for _, accept := range []string{"*/*", "application/json"} {
+			got := b.get(t, "/", "Accept", accept)
+			if got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s, %s: %d %s", environ, accept, got.status, got.body)
+			}
+		}
+		if got := b.get(t, "/console"); (got.status == http.StatusSeeOther) != (to != "") {
+			t.Errorf("%s: the console answers %d", environ, got.status)
+		}
+	}
+}
+
+func TestLanguages(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for asked, language := range map[string]string{
+		"": "en", "zh-CN,zh;q=0.9,en;q=0.8": "zh", "zh-Hant-TW": "zh", "en-US,en;q=0.5": "en", "de": "en", "de,zh;q=0.3": "zh", "!!": "en",
+	} {
+		if got := s.browser(t).get(t, "/console/sign-in", "Accept-Language", asked); !strings.Contains(got.body, `<html lang="`+language+`">`) {
+			t.Errorf("%q is answered otherwise than in %s", asked, language)
+		}
+	}
+	b := s.browser(t)
+	want(t, b.page(t, "/console/sign-in"), "Sign in")
+	want(t, b.act(t, "/console/language", url.Values{"to": {"zh"}, "back": {"/console/sign-in"}}), `lang="zh"`, "登录")
+	want(t, b.signIn(t, "nobody", "a wrong password").body, "用户名或密码错误。")
+	if got := b.post(t, "/console/language", url.Values{"to": {"xx"}}); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown language is %d", got.status)
+	}
+}
+
+// Whatever a page or the code says has its Chinese text, with the same arguments.
+func TestEveryTextIsTranslated(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("text/zh.json")
+	testserver.Must(t, err)
+	var chinese map[string]string
+	testserver.Must(t, json.Unmarshal(content, &chinese))
+	verbs := regexp.MustCompile(`%[a-z]`)
+	found := 0
+	for pattern, text := range map[string]*regexp.Regexp{
+		"pages/*.html": regexp.MustCompile(`\bt "([^"]+)"`),
+		"*.go":         regexp.MustCompile(`(?:language\.text\(|Detail: |NotFound\(|Invalid\([^,]+, |":\s+)"([^"]+)"`),
+	} {
+		files, err := filepath.Glob(pattern)
+		testserver.Must(t, err)
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			content, err := os.ReadFile(file)
+			testserver.Must(t, err)
+			for _, match := range text.FindAllStringSubmatch(string(content), -1) {
+				key := match[1]
+				if strings.Contains(match[0], "NotFound") {
+					key = "There is no such " + key + "."
+				}
+				if strings.Contains(key, "%s") && strings.HasSuffix(file, ".go") {
+					continue // the text depends on the currency
+				}
+				found++
+				translated, ok := chinese[key]
+				if !ok {
+					t.Errorf("%s: %q has no Chinese text", file, key)
+				}
+				if a, b := verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1); strings.Join(a, "") != strings.Join(b, "") {
+					t.Errorf("%q has other arguments than %q", key, translated)
+				}
+			}
+		}
+	}
+	if found < 80 {
+		t.Errorf("only %d texts were found: the pattern is wrong", found)
+	}
+}
+
+func TestTextStaysText(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	const title = `</title><script>alert(1)</script>"'><img src=x onerror=alert(2)>`
+	id := b.create(t, "title", title, "description", "</textarea><script>alert(3)</script>")
+	for _, path := range []string{"/console", "/console/vouchers/" + id, "/console/vouchers/" + id + "/edit"} {
+		page := b.page(t, path)
+		for _, wrong := range []string{"<script>alert", "<img", `"'><`} {
+			if strings.Contains(page, wrong) {
+				t.Errorf("%s: %q is not text:\n%s", path, wrong, page)
+			}
+		}
+		want(t, page, "&lt;script&gt;alert(1)")
+	}
+	// What is wrong in a request is not repeated as a part of the page either.
+	if got := b.get(t, "/console?phase=<script>alert(4)</script>&done=<b>"); strings.Contains(got.body, "<script>alert") || strings.Contains(got.body, "<b>\"") {
+		t.Errorf("a link writes into the page: %s", got.body)
+	}
+}
+
+func TestAnErrorShowsNoInternals(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	got := b.get(t, "/console/vouchers/unknown", "X-Request-Id", "the-request-of-this-test")
+	if got.status != http.StatusNotFound {
+		t.Errorf("an unknown voucher is %d", got.status)
+	}
+	want(t, got.body, "There is no such voucher.", "the-request-of-this-test")
+	got = b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}})
+	if got.status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a huge form is %d", got.status)
+	}
+}

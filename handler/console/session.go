@@ -1,0 +1,161 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"seckill/internal/ratelimit"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+// sessionCookie holds the token of a login. Behind TLS its name promises that no other
+// host, and nobody without TLS, has set it (RFC 6265bis, 4.1.3.2).
+func sessionCookie(r *http.Request) string {
+	if encrypted(r) {
+		return "__Host-seckill-console"
+	}
+	return "seckill-console"
+}
+
+// setSession keeps a token in the browser as long as the token lasts; none ends it.
+func setSession(w http.ResponseWriter, r *http.Request, token string, lasts time.Duration) {
+	cookie := &http.Cookie{
+		Name: sessionCookie(r), Value: token, Path: "/", MaxAge: int(lasts / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
+	}
+	if token == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(w, cookie)
+}
+
+// session finds whose session a request is of, as the API would: the token must be good,
+// its account must be an administrator's, and neither may have ended since. Only a token
+// of an account counts, because no other could be signed out.
+func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, error) {
+	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "Sign in."}
+	cookie, err := r.Cookie(sessionCookie(r))
+	if err != nil {
+		return token.Claims{}, refused
+	}
+	claims, err := c.Tokens.Verify(ctx, cookie.Value)
+	if err != nil || claims.Version == 0 || claims.Issuer != "" {
+		refused.Cause = err
+		return token.Claims{}, refused
+	}
+	if err := c.Accounts.Admit(ctx, claims, true); err != nil {
+		return token.Claims{}, err
+	}
+	if claims.Role != model.RoleAdmin {
+		return token.Claims{}, &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
+	}
+	return claims, nil
+}
+
+// signedIn serves administrators. Everybody else is asked to sign in, and led back to the
+// page then.
+func (c *console) signedIn(do handle) http.Handler {
+	return c.public(func(w http.ResponseWriter, r *http.Request, v *visit) error {
+		claims, err := c.session(r.Context(), r)
+		switch {
+		case err == nil:
+		case model.CodeOf(err) == model.CodeUnauthenticated, model.CodeOf(err) == model.CodeForbidden:
+			to := Path + "/sign-in"
+			if r.Method == http.MethodGet {
+				to += "?next=" + url.QueryEscape(r.URL.RequestURI())
+			}
+			http.Redirect(w, r, to, http.StatusSeeOther)
+			return nil
+		default:
+			return err
+		}
+		v.claims = claims
+		return do(w, r, v)
+	})
+}
+
+// signInForm is the page on which administrators sign in.
+type signInForm struct {
+	Username string
+	Next     string
+	Refusal  string
+}
+
+func (c *console) signInPage(w http.ResponseWriter, r *http.Request, v *visit) error {
+	next := below(r.URL.Query().Get("next"))
+	if _, err := c.session(r.Context(), r); err == nil {
+		http.Redirect(w, r, next, http.StatusSeeOther)
+		return nil
+	}
+	return c.show(w, r, v, http.StatusOK, "sign_in", signInForm{Next: next})
+}
+
+// signIn logs in like the API: with the same throttle and the same refusals.
+func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error {
+	form := signInForm{Username: r.PostFormValue("username"), Next: below(r.PostFormValue("next"))}
+	session, err := c.Accounts.Login(r.Context(), network(r), form.Username, r.PostFormValue("password"))
+	if err == nil {
+		err = c.administrator(r.Context(), session.AccessToken)
+	}
+	if refusal, ok := errors.AsType[*model.Error](err); ok {
+		form.Refusal = v.language.explain(err)
+		retryAfter(w, refusal)
+		return c.show(w, r, v, statusOf(refusal.Code), "sign_in", form)
+	}
+	if err != nil {
+		return err
+	}
+	setSession(w, r, session.AccessToken, session.ExpiresIn)
+	http.Redirect(w, r, form.Next, http.StatusSeeOther)
+	return nil
+}
+
+// administrator refuses the login of an account that is none.
+func (c *console) administrator(ctx context.Context, made string) error {
+	claims, err := c.Tokens.Verify(ctx, made)
+	if err != nil {
+		return err
+	}
+	if claims.Role != model.RoleAdmin {
+		return &model.Error{Code: model.CodeForbidden, Detail: "This account is not an administrator's."}
+	}
+	return nil
+}
+
+// signOut ends the session on the server, for every instance, and with it every other
+// token of the account: a copy of the cookie is worth nothing then.
+func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) error {
+	if err := c.Accounts.SignOut(r.Context(), v.claims); err != nil && model.CodeOf(err) != model.CodeUnauthenticated {
+		return err
+	}
+	setSession(w, r, "", 0)
+	http.Redirect(w, r, Path+"/sign-in?done=signed-out", http.StatusSeeOther)
+	return nil
+}
+
+// network is what shares a limit with the client.
+func network(r *http.Request) string {
+	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return ratelimit.Network(peer.Addr())
+	}
+	return ratelimit.Network(netip.Addr{})
+}
+
+// below is where to go next: a page of the console, and never of another site, whatever a
+// link has said.
+func below(next string) string {
+	u, err := url.Parse(next)
+	inside := err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.Contains(next, `\`) &&
+		(u.Path == Path || strings.HasPrefix(u.Path, Path+"/")) && !strings.Contains(u.Path, "..")
+	if !inside {
+		return Path
+	}
+	return cmp.Or(u.RequestURI(), Path)
+}

@@ -1,0 +1,220 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"seckill/model"
+)
+
+// sessionOf is the cookie that an answer sets.
+func sessionOf(t *testing.T, got answer) *http.Cookie {
+	t.Helper()
+	response := http.Response{Header: got.header}
+	for _, cookie := range response.Cookies() {
+		if strings.HasSuffix(cookie.Name, "seckill-console") {
+			return cookie
+		}
+	}
+	t.Fatalf("no session was set: %d %s", got.status, got.body)
+	return nil
+}
+
+func TestSignIn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.administrator(t, "ada")
+	b := s.browser(t)
+	got := b.get(t, "/console/vouchers/new")
+	if to := got.header.Get("Location"); got.status != http.StatusSeeOther || to != "/console/sign-in?next=%2Fconsole%2Fvouchers%2Fnew" {
+		t.Errorf("a stranger gets %d to %q", got.status, to)
+	}
+	want(t, b.page(t, got.header.Get("Location")), `name="next" value="/console/vouchers/new"`)
+
+	got = b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {"wrong password"}, "next": {"/console"}})
+	if got.status != http.StatusUnauthorized || len(got.header.Values("Set-Cookie")) != 0 {
+		t.Errorf("a wrong password is %d, cookies %q", got.status, got.header.Values("Set-Cookie"))
+	}
+	want(t, got.body, "The username or the password is wrong.", `value="ada"`)
+	if strings.Contains(got.body, "wrong password\"") {
+		t.Error("the page repeats the password")
+	}
+
+	got = b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}, "next": {"/console/vouchers/new"}},
+		"Cookie", "seckill-console=chosen-by-somebody-else")
+	cookie := sessionOf(t, got)
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.MaxAge != 1800 || cookie.Secure {
+		t.Errorf("the session's cookie is %s", cookie)
+	}
+	if cookie.Value == "chosen-by-somebody-else" {
+		t.Error("the session from before the login goes on")
+	}
+	if to := got.header.Get("Location"); to != "/console/vouchers/new" || strings.Contains(to, cookie.Value) {
+		t.Errorf("it leads to %q", to)
+	}
+	want(t, b.page(t, "/console/vouchers/new"), "ada")
+	if got := b.get(t, "/console/sign-in"); got.status != http.StatusSeeOther {
+		t.Errorf("who has signed in is asked to do it again: %d", got.status)
+	}
+}
+
+// Neither an account that is no administrator's nor a token that is of no account opens the console.
+func TestPagesAskToSignIn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	status, document := s.call(t, http.MethodPost, "/auth/register", "", map[string]string{"username": "bob", "password": password})
+	if status != http.StatusCreated {
+		t.Fatalf("register: %d %v", status, document)
+	}
+	b := s.browser(t)
+	got := b.signIn(t, "bob", password)
+	if got.status != http.StatusForbidden || len(got.header.Values("Set-Cookie")) != 0 {
+		t.Errorf("a buyer signs in: %d", got.status)
+	}
+	want(t, got.body, "This account is not an administrator")
+	for _, session := range []string{
+		"", "seckill-console=", "seckill-console=nonsense", "seckill-console=" + s.token(t, "admin", model.RoleAdmin), "seckill-console=" + s.token(t, "bob", model.RoleUser),
+	} {
+		for _, path := range []string{"/console", "/console/vouchers/new", "/console/vouchers/v1", "/console/vouchers/v1/edit"} {
+			if got := b.get(t, path, "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") {
+				t.Errorf("GET %s with %q: %d", path, session, got.status)
+			}
+		}
+		for _, path := range []string{
+			"/console/sign-out", "/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/state", "/console/vouchers/v1/stock", "/console/vouchers/v1/end",
+		} {
+			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusSeeOther || got.header.Get("Location") != "/console/sign-in" {
+				t.Errorf("POST %s with %q: %d", path, session, got.status)
+			}
+		}
+	}
+	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
+	if items, ok := list["items"].([]any); !ok || len(items) != 0 {
+		t.Errorf("strangers made vouchers: %v", list)
+	}
+}
+
+func TestSignInIsThrottled(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.administrator(t, "ada")
+	b := s.browser(t)
+	for n := 1; ; n++ {
+		got := b.signIn(t, "ada", "a wrong password")
+		if got.status == http.StatusTooManyRequests {
+			if got.header.Get("Retry-After") == "" {
+				t.Error("it does not say when to come back")
+			}
+			want(t, got.body, "Too many failed logins", `value="ada"`)
+			return
+		}
+		if got.status != http.StatusUnauthorized || n > 30 {
+			t.Fatalf("attempt %d: %d", n, got.status)
+		}
+	}
+}
+
+func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.administrator(t, "ada")
+	b := s.browser(t)
+	copied := sessionOf(t, b.signIn(t, "ada", password))
+	thief := s.browser(t)
+	stolen := []string{"Cookie", copied.Name + "=" + copied.Value}
+	if got := thief.get(t, "/console", stolen...); got.status != http.StatusOK {
+		t.Fatalf("the copy is no session before: %d", got.status)
+	}
+	got := b.post(t, "/console/sign-out", nil)
+	if cookie := sessionOf(t, got); cookie.MaxAge >= 0 || cookie.Value != "" {
+		t.Errorf("the cookie stays: %s", cookie)
+	}
+	want(t, b.page(t, got.header.Get("Location")), "You have signed out.")
+	if got := thief.get(t, "/console", stolen...); got.status != http.StatusSeeOther {
+		t.Errorf("the copy of the session still opens the console: %d", got.status)
+	}
+	if status, _ := s.call(t, http.MethodGet, "/admin/vouchers", copied.Value, nil); status != http.StatusUnauthorized {
+		t.Errorf("the token still opens the API: %d", status)
+	}
+	if got := b.signIn(t, "ada", password); got.status != http.StatusSeeOther {
+		t.Errorf("she cannot sign in again: %d", got.status)
+	}
+}
+
+func TestCookieBehindTLS(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		trusted, header, value string
+		secure                 bool
+	}{
+		"a trusted proxy":           {"127.0.0.0/8", "X-Forwarded-Proto", "https", true},
+		"a trusted proxy, RFC 7239": {"127.0.0.0/8", "Forwarded", `for=192.0.2.1;proto=https`, true},
+		"its word is the last":      {"127.0.0.0/8", "X-Forwarded-Proto", "https, http", false},
+		"anybody":                   {"10.0.0.0/8", "X-Forwarded-Proto", "https", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, "SECKILL_TRUSTED_PROXIES="+test.trusted)
+			s.administrator(t, "ada")
+			b := s.browser(t)
+			got := b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}}, test.header, test.value)
+			cookie := sessionOf(t, got)
+			if cookie.Secure != test.secure || strings.HasPrefix(cookie.Name, "__Host-") != test.secure || cookie.Path != "/" || cookie.Domain != "" {
+				t.Errorf("the cookie is %s", cookie)
+			}
+			if got := b.get(t, "/console", "Cookie", cookie.Name+"="+cookie.Value, test.header, test.value); got.status != http.StatusOK {
+				t.Errorf("it opens nothing: %d", got.status)
+			}
+		})
+	}
+}
+
+func TestSignInLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.administrator(t, "ada")
+	for next, to := range map[string]string{
+		"/console/vouchers/v1?x=1":         "/console/vouchers/v1?x=1",
+		"":                                 "/console",
+		"https://evil.example/console":     "/console",
+		"//evil.example/console":           "/console",
+		`/\evil.example/console`:           "/console",
+		"/consoles":                        "/console",
+		"/console/../api/v1/docs":          "/console",
+		"javascript:alert(1)":              "/console",
+		"/console/%0d%0aSet-Cookie:%20a=b": "/console/%0d%0aSet-Cookie:%20a=b",
+	} {
+		got := s.browser(t).post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}, "next": {next}})
+		if got.header.Get("Location") != to {
+			t.Errorf("%q leads to %q", next, got.header.Get("Location"))
+		}
+	}
+}
+
+func TestAnotherSiteIsRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t)
+	for name, headers := range map[string][]string{
+		"another site":          {"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"},
+		"another port":          {"Sec-Fetch-Site", "same-site", "Origin", "http://127.0.0.1:1"},
+		"an old browser's page": {"Sec-Fetch-Site", "", "Origin", "https://evil.example"},
+		"a sandboxed page":      {"Sec-Fetch-Site", "", "Origin", "null"},
+	} {
+		got := b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...)
+		if got.status != http.StatusForbidden {
+			t.Errorf("%s: %d", name, got.status)
+		}
+		want(t, got.body, "another site")
+		if got := b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}}, headers...); got.status != http.StatusForbidden {
+			t.Errorf("%s signs in: %d", name, got.status)
+		}
+	}
+	if state := s.voucher(t, id)["state"]; state != "published" {
+		t.Errorf("the voucher is %v", state)
+	}
+	want(t, b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}), "The sale is paused.")
+}

@@ -1,0 +1,156 @@
+package console
+
+import (
+	"crypto/rand"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"seckill/model"
+)
+
+// pageSize is how many lines a list shows.
+const pageSize = 20
+
+// voucherList is one page of the list of vouchers.
+type voucherList struct {
+	Phase  model.Phase // empty: any
+	Phases []model.Phase
+	Items  []model.Voucher
+	First  bool   // it is the first page
+	Next   string // where the next page is; empty on the last one
+}
+
+func (c *console) listVouchers(w http.ResponseWriter, r *http.Request, v *visit) error {
+	query := r.URL.Query()
+	list := voucherList{Phase: model.Phase(query.Get("phase")), Phases: model.Phases(), First: query.Get("cursor") == ""}
+	if list.Phase != "" && !slices.Contains(list.Phases, list.Phase) {
+		return model.Invalid("query.phase", "is no phase")
+	}
+	page, err := c.Vouchers.List(r.Context(), model.VoucherQuery{
+		Phase: list.Phase, All: true, Cursor: query.Get("cursor"), Limit: pageSize,
+	})
+	if err != nil {
+		return err
+	}
+	list.Items, list.Next = page.Items, nextPage(r.URL, page.NextCursor)
+	return c.show(w, r, v, http.StatusOK, "vouchers", list)
+}
+
+// nextPage is where a list goes on, with the same filter.
+func nextPage(here *url.URL, cursor string) string {
+	if cursor == "" {
+		return ""
+	}
+	query := here.Query()
+	query.Set("cursor", cursor)
+	query.Del("done")
+	return here.Path + "?" + query.Encode()
+}
+
+// voucherPage is the page of one voucher and of what can be done to it.
+type voucherPage struct {
+	model.Voucher
+
+	Once    string // makes a change of the stock happen once, however often it is sent
+	Local   string // EndAt as it is typed
+	Refused string // the action that was refused: state, stock or end
+	Refusal string // why
+	Typed   string // what was typed there
+}
+
+func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
+
+func (c *console) showVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
+	return c.voucherPage(w, r, v, http.StatusOK, voucherPage{})
+}
+
+// voucherPage shows a voucher as it is now, with what became of an action.
+func (c *console) voucherPage(w http.ResponseWriter, r *http.Request, v *visit, status int, page voucherPage) error {
+	var err error
+	if page.Voucher, err = c.Vouchers.Get(r.Context(), r.PathValue("id"), true); err != nil {
+		return err
+	}
+	page.Once, page.Local = rand.Text(), local(page.EndAt, v.zone)
+	return c.show(w, r, v, status, "voucher", page)
+}
+
+// results are what actions have done, by the word for it in a query: no text of a link is shown.
+func results() map[string]string {
+	return map[string]string{
+		"created":    "The voucher was created.",
+		"changed":    "The changes are saved. Every instance obeys them within a second.",
+		"published":  "The voucher is published: it is sold from its beginning to its end while any are left.",
+		"paused":     "The sale is paused. Buyers hear so from now on.",
+		"archived":   "The voucher is archived. Buyers do not see it any more.",
+		"draft":      "The voucher is a draft. Buyers do not see it.",
+		"stock":      "The stock was changed. The numbers below are those after the change.",
+		"end":        "The end of the sale was moved.",
+		"signed-out": "You have signed out. Every token of the account has ended.",
+	}
+}
+
+// done leads from an action back to the page of its voucher, which says what it has done.
+// A reload there repeats nothing.
+func done(w http.ResponseWriter, r *http.Request, id, what string) error {
+	http.Redirect(w, r, Path+"/vouchers/"+url.PathEscape(id)+"?done="+url.QueryEscape(what), http.StatusSeeOther)
+	return nil
+}
+
+// refused shows the page of a voucher again, with what was typed and why it was refused.
+func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, action, typed string, err error) error {
+	code := model.CodeOf(err)
+	if code == model.CodeNotFound || code == model.CodeInternal {
+		return err
+	}
+	page := voucherPage{Refused: action, Typed: typed, Refusal: v.language.explain(err)}
+	if fields := v.language.fields(err); len(fields) > 0 {
+		for _, message := range fields {
+			page.Refusal = message // these forms have one field
+		}
+	}
+	return c.voucherPage(w, r, v, statusOf(code), page)
+}
+
+// changeState pauses a sale, resumes it, publishes a voucher or archives it.
+func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id, state := r.PathValue("id"), model.VoucherState(r.PostForm.Get("to"))
+	if !slices.Contains(model.VoucherStates(), state) {
+		return model.Invalid("body.state", "is no state of a voucher")
+	}
+	if _, err := c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{State: &state, By: v.claims.Subject}); err != nil {
+		return c.refused(w, r, v, "state", "", err)
+	}
+	return done(w, r, id, string(state))
+}
+
+// changeStock adds to the total ever offered, or takes from it.
+func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id, typed := r.PathValue("id"), r.PostForm.Get("delta")
+	delta, err := parseWhole("body.delta", typed)
+	if err == nil {
+		_, err = c.Vouchers.ChangeStock(r.Context(), id, model.StockChange{Delta: &delta, By: v.claims.Subject},
+			once(v, "stock", r.PostForm.Get("once"), id, typed))
+	}
+	if err != nil {
+		return c.refused(w, r, v, "stock", typed, err)
+	}
+	return done(w, r, id, "stock")
+}
+
+// moveEnd lets a sale end earlier or later.
+func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) error {
+	id, typed := r.PathValue("id"), r.PostForm.Get("end_at")
+	zone, err := loadZone(r.PostForm.Get("zone"))
+	if err != nil {
+		return model.Invalid("body.zone", "is no time zone")
+	}
+	end, err := parseLocal("body.end_at", typed, zone)
+	if err == nil {
+		_, err = c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{EndAt: &end, By: v.claims.Subject})
+	}
+	if err != nil {
+		return c.refused(w, r, v, "end", typed, err)
+	}
+	return done(w, r, id, "end")
+}

@@ -1,0 +1,222 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/model"
+)
+
+func TestVoucherIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	want(t, b.page(t, "/console"), "There are no vouchers here.")
+	form := onSale("description", "First line\r\nsecond line", "payment_window", "30")
+	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
+	page := b.act(t, "/console/vouchers/new", form)
+	want(t, page, "The voucher was created.", "Coffee for two", "10.00 CNY", "25.00 CNY", "10 of 10 left", `<progress max="10" value="10"`)
+	if again := b.act(t, "/console/vouchers/new", form); !strings.Contains(again, "The voucher was created.") {
+		t.Error("the same form sent again is refused")
+	}
+	form.Set("title", "Another title")
+	if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusConflict {
+		t.Errorf("other entries with the same key are %d", got.status)
+	}
+	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
+	items, _ := list["items"].([]any)
+	if len(items) != 1 {
+		t.Fatalf("there are %d vouchers: %v", len(items), items)
+	}
+	made, _ := items[0].(map[string]any)
+	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" {
+		t.Errorf("the API shows %v", made)
+	}
+	list2 := b.page(t, "/console?phase=live")
+	want(t, list2, "Coffee for two", "10 of 10", "data-until=")
+	if strings.Contains(b.page(t, "/console?phase=ended"), "Coffee") {
+		t.Error("the filter shows other phases too")
+	}
+}
+
+// Times are typed and shown in the zone of the browser.
+func TestTimesAreLocal(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	zone := []string{"Cookie", "seckill-zone=Asia/Shanghai"}
+	form := b.get(t, "/console/vouchers/new", zone...)
+	want(t, form.body, "Begins at (Asia/Shanghai)", `name="zone" value="Asia/Shanghai"`)
+	id := b.create(t, "begin_at", "2030-11-11T20:00", "end_at", "2030-11-11T22:00:30", "zone", "Asia/Shanghai")
+	v := s.voucher(t, id)
+	if v["begin_at"] != "2030-11-11T12:00:00Z" || v["end_at"] != "2030-11-11T14:00:30Z" || v["phase"] != "upcoming" {
+		t.Errorf("the API shows %v", v)
+	}
+	want(t, b.get(t, "/console/vouchers/"+id, zone...).body, "2030-11-11 20:00:00 &#43;08:00", "2030-11-11 22:00:30 &#43;08:00")
+	want(t, b.get(t, "/console/vouchers/"+id+"/edit", zone...).body, `value="2030-11-11T20:00:00"`)
+	for name, form := range map[string]url.Values{
+		"a time that a summer time skips": onSale("begin_at", "2030-03-31T02:30", "end_at", "2031-01-01T00:00", "zone", "Europe/Berlin"),
+		"no time":                         onSale("begin_at", "tomorrow"),
+		"no zone":                         onSale("zone", "Atlantis/Capital"),
+		"the server's zone":               onSale("zone", "Local"),
+	} {
+		if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s is %d", name, got.status)
+		}
+	}
+}
+
+func TestNothingTypedIsLost(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0")
+	got := b.post(t, "/console/vouchers/new", form)
+	if got.status != http.StatusUnprocessableEntity {
+		t.Fatalf("it is %d", got.status)
+	}
+	want(t, got.body, "nothing that you typed is lost", `value="Tea for &#34;two&#34;"`, "a &lt; b</textarea>", `value="12,50"`, `value="-3"`,
+		`value="2001-01-01T00:00"`, `value="`+form.Get("begin_at")+`"`,
+		// Every field that is wrong is named, as by the API.
+		`<p class="wrong" id="price-wrong">must be an amount like 10.00`, `id="stock-wrong"`, `id="end_at-wrong">must be after begin_at`, `id="payment_window-wrong"`,
+		`aria-describedby="price-wrong"`)
+	for field, wrong := range map[string]string{
+		"title": " ", "price": "1.234", "face_value": "1e3", "stock": "many", "state": "sold", "description": strings.Repeat("x", 4001),
+	} {
+		got := b.post(t, "/console/vouchers/new", onSale(field, wrong))
+		if got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `id="`+field+`-wrong"`) {
+			t.Errorf("%s %q is %d", field, wrong, got.status)
+		}
+	}
+}
+
+func TestEditing(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
+	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), map[string]any{
+		"title": "Tea", "price": 5, "face_value": 10, "stock": 3, "begin_at": "2030-01-01T00:00:00.123456Z", "end_at": "2030-01-02T00:00:00Z",
+	})
+	if status != http.StatusCreated {
+		t.Fatalf("create: %d %v", status, made)
+	}
+	id := fmt.Sprint(made["id"])
+	path := "/console/vouchers/" + id + "/edit"
+	page := ada.page(t, path)
+	want(t, page, `value="0.05"`, `value="0.10"`, `value="2030-01-01T00:00:00"`)
+	entries := func(page, title string) url.Values {
+		return url.Values{
+			"title": {title}, "price": {"0.05"}, "face_value": {"0.10"}, "begin_at": {"2030-01-01T00:00"}, "end_at": {"2030-01-02T00:00:00"},
+			"zone": {"UTC"}, "tag": {hidden(t, page, "tag")},
+		}
+	}
+	later := eve.page(t, path)
+	want(t, ada.act(t, path, entries(page, "Green tea")), "The changes are saved.", "Green tea")
+	if v := s.voucher(t, id); v["begin_at"] != "2030-01-01T00:00:00.123456Z" || v["price"] != 5.0 {
+		t.Errorf("a field that was left alone has changed: %v", v)
+	}
+	// Another administrator has the page from before that.
+	got := eve.post(t, path, entries(later, "Black tea"))
+	if got.status != http.StatusPreconditionFailed {
+		t.Errorf("an overtaken change is %d", got.status)
+	}
+	want(t, got.body, "was changed since", `value="Black tea"`)
+	if title := s.voucher(t, id)["title"]; title != "Green tea" {
+		t.Errorf("the title is %v", title)
+	}
+	want(t, eve.act(t, path, entries(got.body, "Black tea")), "Black tea") // now she knows
+}
+
+// The actions say what they will do, do it to buyers, and say what they have done.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "stock", "2")
+	path := "/console/vouchers/" + id
+	hears := func(n int, code string) {
+		t.Helper()
+		if got := s.buy(t, "buyer-"+strconv.Itoa(n), id); got != code {
+			t.Errorf("buyer %d hears %s, want %s", n, got, code)
+		}
+	}
+	hears(1, "OK")
+	page := b.page(t, path)
+	want(t, page, "1 of 2 left", "Nobody can buy until the sale is resumed")
+	want(t, b.act(t, path+"/state", url.Values{"to": {"paused"}}), "The sale is paused.", "The 1 units that are left can be bought again")
+	hears(2, "PAUSED")
+	want(t, b.act(t, path+"/state", url.Values{"to": {"published"}}), "The voucher is published")
+	hears(2, "OK")
+	hears(3, "SOLD_OUT")
+
+	restock := url.Values{"delta": {"+2"}, "once": {hidden(t, b.page(t, path), "once")}}
+	want(t, b.act(t, path+"/stock", restock), "The stock was changed.", "2 of 4 left")
+	want(t, b.act(t, path+"/stock", restock), "2 of 4 left") // sent twice, it happens once
+	hears(3, "OK")
+	got := b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {hidden(t, b.page(t, path), "once")}})
+	if got.status != http.StatusConflict {
+		t.Errorf("a stock below what is sold is %d", got.status)
+	}
+	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, "1 of 4 left", "<details open>")
+	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), "0 of 3 left")
+	hears(4, "SOLD_OUT")
+	if got := b.post(t, path+"/stock", url.Values{"delta": {"some"}}); got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `value="some"`) {
+		t.Errorf("no number is %d", got.status)
+	}
+
+	past := time.Now().UTC().Add(-time.Minute).Format("2006-01-02T15:04:05")
+	want(t, b.act(t, path+"/end", url.Values{"end_at": {past}, "zone": {"UTC"}}), "The end of the sale was moved.", `class="badge ended"`)
+	hears(5, "ENDED")
+	got = b.post(t, path+"/end", url.Values{"end_at": {"1999-01-01T00:00"}, "zone": {"UTC"}})
+	if got.status < 400 || got.status >= 500 {
+		t.Errorf("an end before the beginning is %d", got.status)
+	}
+	want(t, got.body, `role="alert"`, `value="1999-01-01T00:00"`)
+	want(t, b.act(t, path+"/state", url.Values{"to": {"archived"}}), "The voucher is archived.")
+	hears(6, "NOT_FOUND")
+	if got := b.post(t, path+"/state", url.Values{"to": {"burnt"}}); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown state is %d", got.status)
+	}
+	// Everything is in the administrators' log, by the account that did it.
+	_, log := s.call(t, http.MethodGet, "/admin/log?limit=100", s.token(t, "admin", model.RoleAdmin), nil)
+	if items, _ := log["items"].([]any); len(items) < 6 || strings.Contains(fmt.Sprint(items), "actor:admin ") {
+		t.Errorf("the log has %d entries: %v", len(items), items)
+	}
+}
+
+func TestListHasPages(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	token := s.token(t, "admin", model.RoleAdmin)
+	for n := range 25 {
+		status, document := s.call(t, http.MethodPost, "/admin/vouchers", token, map[string]any{
+			"title": fmt.Sprintf("Voucher %02d.", n), "price": 1, "face_value": 1, "stock": 1, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z",
+		})
+		if status != http.StatusCreated {
+			t.Fatalf("create: %d %v", status, document)
+		}
+	}
+	first := b.page(t, "/console?phase=upcoming")
+	_, rest, ok := strings.Cut(first, `<a href="/console?cursor=`)
+	if !ok {
+		t.Fatalf("there is no next page: %s", first)
+	}
+	query, _, _ := strings.Cut(rest, `"`)
+	second := b.page(t, "/console?cursor="+strings.ReplaceAll(query, "&amp;", "&"))
+	for n := range 25 {
+		title := fmt.Sprintf("Voucher %02d.", n)
+		if strings.Contains(first, title) == strings.Contains(second, title) {
+			t.Errorf("%s is on both pages, or on none", title)
+		}
+	}
+	want(t, second, "First page", `aria-current="true">upcoming`)
+	if got := b.get(t, "/console?cursor=nonsense"); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("a broken cursor is %d", got.status)
+	}
+}
