@@ -8,6 +8,8 @@ import (
 	"strings"
 	_ "time/tzdata" // people type times of their own zone; a container may have no zones
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"seckill/internal/token"
 	"seckill/model"
 	"seckill/service"
@@ -23,6 +25,12 @@ type vouchers interface {
 	Create(ctx context.Context, voucher model.NewVoucher, once model.Idempotency) (model.Voucher, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
+	Stats(ctx context.Context, id string) (model.Stats, error)
+}
+
+// health is what the console needs of service.Health.
+type health interface {
+	Draining() bool
 }
 
 // accounts is what the console needs of service.Accounts.
@@ -36,7 +44,9 @@ type accounts interface {
 type Options struct {
 	Vouchers vouchers // *service.Vouchers
 	Accounts accounts // *service.Accounts
+	Health   health   // *service.Health
 	Tokens   *token.Authority
+	Metrics  prometheus.Gatherer
 	Currency string // ISO 4217
 	Log      *slog.Logger
 }
@@ -47,12 +57,16 @@ type console struct {
 	money money
 	pages pages
 	files files
+	hub   *hub
 }
 
 // New makes the console's handler. It expects the client's own address in RemoteAddr, and
 // "https" as the scheme of the URL where a proxy has taken TLS off.
 func New(options Options) (http.Handler, error) {
-	c := &console{Options: options, money: newMoney(options.Currency)}
+	c := &console{
+		Options: options, money: newMoney(options.Currency),
+		hub: newHub(options.Vouchers, newMeter(options.Metrics, options.Log), options.Log),
+	}
 	var err error
 	if c.pages, err = newPages(c.money); err != nil {
 		return nil, err
@@ -78,6 +92,7 @@ func (c *console) routes() http.Handler {
 	admin("GET /vouchers/new", c.newVoucher)
 	admin("POST /vouchers/new", c.createVoucher)
 	admin("GET /vouchers/{id}", c.showVoucher)
+	admin("GET /vouchers/{id}/events", c.live)
 	admin("GET /vouchers/{id}/edit", c.editVoucher)
 	admin("POST /vouchers/{id}/edit", c.changeVoucher)
 	admin("POST /vouchers/{id}/state", c.changeState)

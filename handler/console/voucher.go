@@ -59,7 +59,23 @@ type voucherPage struct {
 	Typed   string // what was typed there
 }
 
+// Taken is how many units are sold or reserved.
 func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
+
+// Phases are the words that a script may have to show.
+func (voucherPage) Phases() []model.Phase { return model.Phases() }
+
+// Outcomes are what an attempt to buy may hear, as the metrics name it.
+func (voucherPage) Outcomes() []string {
+	outcomes := []string{"OK"}
+	for _, code := range []model.Code{
+		model.CodeSoldOut, model.CodeAlreadyOrdered, model.CodeNotStarted, model.CodePaused, model.CodeEnded, model.CodeLockBusy,
+		model.CodeUnavailable, model.CodeNotFound, model.CodeInternal,
+	} {
+		outcomes = append(outcomes, string(code))
+	}
+	return outcomes
+}
 
 func (c *console) showVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	return c.voucherPage(w, r, v, http.StatusOK, voucherPage{})

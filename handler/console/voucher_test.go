@@ -20,7 +20,7 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	form := onSale("description", "First line\r\nsecond line", "payment_window", "30")
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
-	want(t, page, "The voucher was created.", "Coffee for two", "10.00 CNY", "25.00 CNY", "10 of 10 left", `<progress max="10" value="10"`)
+	want(t, page, "The voucher was created.", "Coffee for two", "10.00 CNY", "25.00 CNY", `<dd data-live="remaining">10</dd>`, `<progress max="10" value="10"`)
 	if again := b.act(t, "/console/vouchers/new", form); !strings.Contains(again, "The voucher was created.") {
 		t.Error("the same form sent again is refused")
 	}
@@ -147,7 +147,7 @@ func TestActions(t *testing.T) {
 	}
 	hears(1, "OK")
 	page := b.page(t, path)
-	want(t, page, "1 of 2 left", "Nobody can buy until the sale is resumed")
+	want(t, page, `<progress max="2" value="1"`, "Nobody can buy until the sale is resumed")
 	want(t, b.act(t, path+"/state", url.Values{"to": {"paused"}}), "The sale is paused.", "The 1 units that are left can be bought again")
 	hears(2, "PAUSED")
 	want(t, b.act(t, path+"/state", url.Values{"to": {"published"}}), "The voucher is published")
@@ -155,15 +155,15 @@ func TestActions(t *testing.T) {
 	hears(3, "SOLD_OUT")
 
 	restock := url.Values{"delta": {"+2"}, "once": {hidden(t, b.page(t, path), "once")}}
-	want(t, b.act(t, path+"/stock", restock), "The stock was changed.", "2 of 4 left")
-	want(t, b.act(t, path+"/stock", restock), "2 of 4 left") // sent twice, it happens once
+	want(t, b.act(t, path+"/stock", restock), "The stock was changed.", `<progress max="4" value="2"`)
+	want(t, b.act(t, path+"/stock", restock), `<progress max="4" value="2"`) // sent twice, it happens once
 	hears(3, "OK")
 	got := b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {hidden(t, b.page(t, path), "once")}})
 	if got.status != http.StatusConflict {
 		t.Errorf("a stock below what is sold is %d", got.status)
 	}
-	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, "1 of 4 left", "<details open>")
-	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), "0 of 3 left")
+	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, "<details open>")
+	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), `<progress max="3" value="0"`)
 	hears(4, "SOLD_OUT")
 	if got := b.post(t, path+"/stock", url.Values{"delta": {"some"}}); got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `value="some"`) {
 		t.Errorf("no number is %d", got.status)

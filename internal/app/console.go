@@ -17,7 +17,9 @@ func (i *Instance) openConsole(sale sale, accounts *service.Accounts, tokens *to
 	return console.New(console.Options{
 		Vouchers: sale.vouchers,
 		Accounts: accounts,
+		Health:   i.health,
 		Tokens:   tokens,
+		Metrics:  i.registry,
 		Currency: i.cfg.Currency,
 		Log:      i.log.With(slog.String("part", "console")),
 	})

@@ -1,0 +1,235 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// readEvery is between two readings of a watched sale: what anybody changes shows within a second.
+	readEvery = 500 * time.Millisecond
+	// readTimeout bounds one reading. Until it ends the page shows the one before.
+	readTimeout = 2 * time.Second
+	// countEvery is between two counts of a voucher's orders, and countShare what a count
+	// may take of the database's time: those of a million orders take it a while.
+	countEvery   = time.Second
+	countShare   = 10
+	countTimeout = 20 * time.Second
+	// maxWatchers bounds the streams of this instance, which hold a connection each.
+	maxWatchers = 500
+	// writeTimeout ends a stream whose browser reads nothing.
+	writeTimeout = 10 * time.Second
+)
+
+// reading is what the watchers of a sale are told.
+type reading struct {
+	Now       time.Time          `json:"now"` // on the clock that decides the window
+	State     model.VoucherState `json:"state"`
+	Phase     model.Phase        `json:"phase"`
+	Tag       string             `json:"tag"` // of all that administrators decide
+	Stock     int64              `json:"stock"`
+	Remaining int64              `json:"remaining"`
+	Taken     int64              `json:"taken"`
+	Counts    *counts            `json:"counts,omitempty"` // as of a moment before; absent: not counted yet
+	Rates
+}
+
+// counts are of a voucher's orders.
+type counts struct {
+	Sold     int64                       `json:"sold"`
+	Reserved int64                       `json:"reserved"`
+	ByStatus map[model.OrderStatus]int64 `json:"by_status"`
+}
+
+// hub reads the sales that are watched: each once, however many watch it.
+type hub struct {
+	vouchers vouchers
+	meter    *meter
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	sales    map[string]*watchedSale // by voucher
+	watchers int
+}
+
+// watchedSale is a sale with at least one watcher.
+type watchedSale struct {
+	end      context.CancelFunc
+	counts   atomic.Pointer[counts]
+	watchers map[chan []byte]bool // guarded by the hub's mutex, as latest
+	latest   []byte
+}
+
+func newHub(vouchers vouchers, meter *meter, log *slog.Logger) *hub {
+	return &hub{vouchers: vouchers, meter: meter, log: log, sales: map[string]*watchedSale{}}
+}
+
+// watch subscribes to the readings of a sale. Who reads them too slowly misses some. A
+// closed channel says that there is no such voucher. The function ends the subscription.
+func (h *hub) watch(id string) (readings <-chan []byte, leave func(), err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.watchers >= maxWatchers {
+		return nil, nil, model.Unavailable("Too many people are watching.", nil)
+	}
+	h.watchers++
+	sale, watched := h.sales[id]
+	if !watched {
+		ctx, end := context.WithCancel(context.Background())
+		sale = &watchedSale{end: end, watchers: map[chan []byte]bool{}}
+		h.sales[id] = sale
+		go h.count(ctx, id, sale)
+		go h.follow(ctx, id, sale)
+	}
+	told := make(chan []byte, 1)
+	sale.watchers[told] = true
+	if sale.latest != nil {
+		told <- sale.latest
+	}
+	return told, func() { h.leave(id, sale, told) }, nil
+}
+
+func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers--
+	delete(sale.watchers, told)
+	if len(sale.watchers) > 0 {
+		return
+	}
+	sale.end()
+	if h.sales[id] == sale {
+		delete(h.sales, id)
+	}
+}
+
+// follow reads a sale until nobody watches it.
+func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		message, err := h.read(ctx, id, sale)
+		switch {
+		case err == nil:
+			h.tell(sale, message)
+		case model.CodeOf(err) == model.CodeNotFound:
+			h.dismiss(id, sale)
+			return
+		case ctx.Err() == nil:
+			h.log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
+			h.tell(sale, []byte(`{"trouble":true}`))
+		}
+		poll.Pause(ctx, readEvery-time.Since(began))
+	}
+}
+
+func (h *hub) read(ctx context.Context, id string, sale *watchedSale) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	v, err := h.vouchers.Get(ctx, id, true)
+	if err != nil {
+		return nil, err
+	}
+	message, err := json.Marshal(reading{
+		Now: v.ServerTime, State: v.State, Phase: v.Phase, Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
+		Taken: v.Stock - v.Remaining, Counts: sale.counts.Load(), Rates: h.meter.read(time.Now()),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("write the reading of voucher %s: %w", id, err)
+	}
+	return message, nil
+}
+
+// count counts a sale's orders beside its readings, so that these never wait for a count.
+func (h *hub) count(ctx context.Context, id string, sale *watchedSale) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		limited, cancel := context.WithTimeout(ctx, countTimeout)
+		stats, err := h.vouchers.Stats(limited, id)
+		cancel()
+		if err == nil {
+			sale.counts.Store(&counts{Sold: stats.Sold, Reserved: stats.Reserved, ByStatus: stats.OrdersByStatus})
+		}
+		poll.Pause(ctx, max(countEvery, countShare*time.Since(began)))
+	}
+}
+
+// tell gives a reading to everybody who watches. It takes the place of one that was not read yet.
+func (h *hub) tell(sale *watchedSale, message []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sale.latest = message
+	for told := range sale.watchers {
+		select {
+		case <-told:
+		default:
+		}
+		told <- message // there is room: only tell and watch fill it, under the mutex
+	}
+}
+
+// dismiss ends the subscriptions of a sale that is none.
+func (h *hub) dismiss(id string, sale *watchedSale) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for told := range sale.watchers {
+		close(told)
+	}
+	delete(h.sales, id)
+}
+
+// live streams the readings of a sale as server-sent events (HTML, 9.2) until the browser
+// leaves, the session ends or the server is about to stop.
+func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
+	readings, leave, err := c.hub.watch(r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream; charset=utf-8")
+	header.Set("X-Accel-Buffering", "no") // nginx would keep the readings back
+	stream := http.NewResponseController(w)
+	if err := stream.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) { // that of the request would end the stream
+		return nil //nolint:nilerr // the browser is gone
+	}
+	for !c.Health.Draining() {
+		select {
+		case <-r.Context().Done():
+			return nil
+		case message, exists := <-readings:
+			event := append(append([]byte("data: "), message...), "\n\n"...)
+			going := exists && c.goesOn(r, v)
+			if !going {
+				event = []byte("event: ended\ndata: {}\n\n")
+			}
+			_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // it fails as the write does
+			if _, err := w.Write(event); err != nil || stream.Flush() != nil || !going {
+				return nil //nolint:nilerr // the browser is gone
+			}
+		}
+	}
+	return nil
+}
+
+// goesOn reports whether a session has not ended since its request came. It asks no
+// database: who was an administrator then has no good token when that has changed.
+func (c *console) goesOn(r *http.Request, v *visit) bool {
+	cookie, err := r.Cookie(sessionCookie(r))
+	if err == nil {
+		_, err = c.Tokens.Verify(r.Context(), cookie.Value)
+	}
+	if err == nil {
+		err = c.Accounts.Admit(r.Context(), v.claims, false)
+	}
+	return err == nil
+}

@@ -1,0 +1,260 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/handler/console"
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+	"seckill/service"
+)
+
+// reading is what a page is told of a sale.
+type reading struct {
+	State     string
+	Phase     string
+	Stock     int64
+	Remaining int64
+	Counts    *struct {
+		Sold, Reserved int64
+		ByStatus       map[string]int64 `json:"by_status"`
+	}
+	PerSecond map[string]float64 `json:"per_second"`
+	Latency   *struct{ Median, P99 float64 }
+}
+
+// watch opens the stream of a sale; next is its next event, and the name of that.
+func (b *browser) watch(t testing.TB, voucherID string) (next func() (event, data string)) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.site.url+"/console/vouchers/"+voucherID+"/events", nil)
+	testserver.Must(t, err)
+	response, err := b.client.Do(request)
+	testserver.Must(t, err)
+	t.Cleanup(func() { response.Body.Close() })
+	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
+		t.Fatalf("the stream: %d %s", response.StatusCode, response.Header.Get("Content-Type"))
+	}
+	lines := bufio.NewScanner(response.Body)
+	return func() (event, data string) {
+		t.Helper()
+		for lines.Scan() {
+			switch name, value, _ := strings.Cut(lines.Text(), ": "); {
+			case name == "event":
+				event = value
+			case name == "data":
+				data = value
+			case lines.Text() == "":
+				return event, data
+			}
+		}
+		return "closed", ""
+	}
+}
+
+// await reads a stream until a reading is as wanted.
+func await(t *testing.T, next func() (string, string), what string, wanted func(reading) bool) {
+	t.Helper()
+	var r reading
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		event, data := next()
+		if event != "" {
+			t.Fatalf("%s: the stream says %s", what, event)
+		}
+		r = reading{}
+		testserver.Must(t, json.Unmarshal([]byte(data), &r))
+		if wanted(r) {
+			return
+		}
+	}
+	t.Fatalf("%s: the latest reading is %+v", what, r)
+}
+
+// What buyers and other administrators do shows on a page that is open, without a reload.
+func TestTheSaleIsLive(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
+	id := ada.create(t, "stock", "3")
+	want(t, ada.page(t, "/console/vouchers/"+id), `data-events="/console/vouchers/`+id+`/events"`, "/console/static/live.js", `data-series="SOLD_OUT"`)
+	next := ada.watch(t, id)
+	await(t, next, "at first", func(r reading) bool { return r.Remaining == 3 && r.Stock == 3 && r.Phase == "live" })
+	for n := range 3 {
+		if got := s.buy(t, "buyer-"+strconv.Itoa(n), id); got != "OK" {
+			t.Fatalf("buyer %d hears %s", n, got)
+		}
+	}
+	await(t, next, "sold out", func(r reading) bool { return r.Remaining == 0 && r.Phase == "sold_out" })
+	await(t, next, "counted", func(r reading) bool { return r.Counts != nil && r.Counts.Sold == 3 && r.Counts.ByStatus["unpaid"] == 3 })
+	soldOut := make(chan struct{})
+	var buyers sync.WaitGroup
+	defer buyers.Wait()
+	defer close(soldOut)
+	buyers.Go(func() { // until a reading has seen it
+		for n := 100; ; n++ {
+			select {
+			case <-soldOut:
+				return
+			default:
+				s.buy(t, "buyer-"+strconv.Itoa(n), id)
+			}
+		}
+	})
+	await(t, next, "refusals a second", func(r reading) bool {
+		return r.PerSecond["SOLD_OUT"] > 0 && r.Latency != nil && r.Latency.Median > 0 && r.Latency.P99 >= r.Latency.Median
+	})
+	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
+	await(t, next, "paused by another administrator", func(r reading) bool { return r.State == "paused" && r.Phase == "paused" })
+}
+
+// A session that ends takes its streams along, also those that are open.
+func TestTheStreamEndsWithItsSession(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t)
+	next := b.watch(t, id)
+	await(t, next, "at first", func(reading) bool { return true })
+	b.post(t, "/console/sign-out", nil)
+	for {
+		event, _ := next()
+		if event == "ended" {
+			break
+		}
+		if event != "" {
+			t.Fatalf("the stream says %q", event)
+		}
+	}
+	if event, _ := next(); event != "closed" {
+		t.Errorf("it goes on with %q", event)
+	}
+	if got := b.get(t, "/console/vouchers/"+id+"/events"); got.status != http.StatusSeeOther {
+		t.Errorf("a stranger's stream is %d", got.status)
+	}
+}
+
+// The server's time limits are for requests that a client sends slowly; a stream outlives them.
+func TestTheStreamGoesOn(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	next := b.watch(t, b.create(t))
+	for began := time.Now(); time.Since(began) < 12*time.Second; {
+		if event, _ := next(); event != "" {
+			t.Fatalf("after %s the stream says %q", time.Since(began), event)
+		}
+	}
+}
+
+func TestAStreamOfNothingEnds(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	if event, _ := s.signedIn(t, "ada").watch(t, "unknown")(); event != "ended" {
+		t.Errorf("it says %q", event)
+	}
+}
+
+// shop counts what watchers cost.
+type shop struct {
+	console.Options
+
+	gets, stats atomic.Int64
+}
+
+func (s *shop) Get(_ context.Context, id string, _ bool) (model.Voucher, error) {
+	s.gets.Add(1)
+	return model.Voucher{ID: id, Stock: 10, Remaining: 10 - s.gets.Load()%10, State: model.VoucherPublished}, nil
+}
+
+func (s *shop) Stats(context.Context, string) (model.Stats, error) {
+	s.stats.Add(1)
+	return model.Stats{}, nil
+}
+
+func (*shop) List(context.Context, model.VoucherQuery) (model.VoucherPage, error) {
+	return model.VoucherPage{}, nil
+}
+
+func (*shop) Create(context.Context, model.NewVoucher, model.Idempotency) (model.Voucher, error) {
+	return model.Voucher{}, nil
+}
+
+func (*shop) Patch(context.Context, string, model.VoucherPatch) (model.Voucher, error) {
+	return model.Voucher{}, nil
+}
+
+func (*shop) ChangeStock(context.Context, string, model.StockChange, model.Idempotency) (model.Voucher, error) {
+	return model.Voucher{}, nil
+}
+
+// gate admits everybody.
+type gate struct{}
+
+func (gate) Login(context.Context, string, string, string) (service.Session, error) {
+	return service.Session{}, nil
+}
+func (gate) Admit(context.Context, token.Claims, bool) error { return nil }
+func (gate) SignOut(context.Context, token.Claims) error     { return nil }
+
+// Draining is that of a server that stays.
+func (gate) Draining() bool { return false }
+
+// Fifty who watch one sale cost its database what one does: a reading each half second,
+// and a count now and then.
+func TestWatchersShareOneReading(t *testing.T) {
+	t.Parallel()
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+	testserver.Must(t, err)
+	sold := &shop{}
+	sold.Options = console.Options{
+		Vouchers: sold, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
+		Log: slog.New(slog.DiscardHandler),
+	}
+	handler, err := console.New(sold.Options)
+	testserver.Must(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	signed, err := tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, time.Minute)
+	testserver.Must(t, err)
+	b := (&site{url: server.URL}).browser(t)
+	server.Config.ErrorLog = nil
+	jarURL, err := url.Parse(server.URL)
+	testserver.Must(t, err)
+	b.client.Jar.SetCookies(jarURL, []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
+
+	const watchers, readings = 50, 6
+	var streams [watchers]func() (string, string)
+	for n := range streams {
+		streams[n] = b.watch(t, "v1")
+	}
+	before := sold.gets.Load()
+	var all sync.WaitGroup
+	for _, next := range streams {
+		all.Go(func() {
+			for range readings {
+				next()
+			}
+		})
+	}
+	all.Wait()
+	if gets := sold.gets.Load() - before; gets > readings+2 {
+		t.Errorf("%d watchers of %d readings cost %d", watchers, readings, gets)
+	}
+	if stats := sold.stats.Load(); stats > readings {
+		t.Errorf("they were counted %d times", stats)
+	}
+}
