@@ -26,10 +26,41 @@ type vouchers interface {
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
+	Audit(ctx context.Context, id string) (model.Audit, error)
+	Rebuild(ctx context.Context, id string) error
+}
+
+// orders is what the console needs of service.Orders.
+type orders interface {
+	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
+	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
+	Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
+}
+
+// refunds is what the console needs of service.Refunds.
+type refunds interface {
+	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
+}
+
+// redemptions is what the console needs of service.Redemptions.
+type redemptions interface {
+	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
+}
+
+// adminLog is what the console needs of repository.AdminLog.
+type adminLog interface {
+	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
+}
+
+// limits is what the console needs of service.Limits.
+type limits interface {
+	InForce() model.Limits
 }
 
 // health is what the console needs of service.Health.
 type health interface {
+	Check(ctx context.Context) []service.Check
 	Draining() bool
 }
 
@@ -40,13 +71,23 @@ type accounts interface {
 	SignOut(ctx context.Context, claims token.Claims) error
 }
 
-// Options are what the console works with; all are required.
+// Options are what the console works with; all but Behind are required.
 type Options struct {
-	Vouchers vouchers // *service.Vouchers
-	Accounts accounts // *service.Accounts
-	Health   health   // *service.Health
+	Vouchers    vouchers    // *service.Vouchers
+	Orders      orders      // *service.Orders
+	Refunds     refunds     // *service.Refunds
+	Redemptions redemptions // *service.Redemptions
+	AdminLog    adminLog    // *repository.AdminLog
+	Accounts    accounts    // *service.Accounts
+	Limits      limits      // *service.Limits
+	Health      health      // *service.Health
+
+	// Behind is what works behind the requests; nil in the order mode sync.
+	Behind behind
+
 	Tokens   *token.Authority
 	Metrics  prometheus.Gatherer
+	Mode     model.OrderMode
 	Currency string // ISO 4217
 	Log      *slog.Logger
 }
@@ -98,6 +139,21 @@ func (c *console) routes() http.Handler {
 	admin("POST /vouchers/{id}/state", c.changeState)
 	admin("POST /vouchers/{id}/stock", c.changeStock)
 	admin("POST /vouchers/{id}/end", c.moveEnd)
+	admin("GET /vouchers/{id}/audit", c.audit)
+	admin("POST /vouchers/{id}/repair", c.repair)
+	admin("POST /vouchers/{id}/rebuild", c.rebuild)
+	admin("GET /vouchers/{id}/orders.csv", c.exportOrders)
+	admin("GET /orders", c.listOrders)
+	admin("GET /orders/{id}", c.showOrder)
+	admin("POST /orders/{id}/cancel", c.cancelOrder)
+	admin("POST /orders/{id}/refund", c.refundOrder)
+	admin("POST /redemptions", c.redeem)
+	admin("GET /dead-letters", c.listLetters)
+	admin("GET /dead-letters/{sequence}", c.showLetter)
+	admin("POST /dead-letters/{sequence}/replay", c.replayLetter)
+	admin("POST /dead-letters/{sequence}/drop", c.dropLetter)
+	admin("GET /system", c.system)
+	admin("GET /log", c.adminLog)
 	return mux
 }
 

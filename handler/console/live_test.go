@@ -201,6 +201,10 @@ func (*shop) ChangeStock(context.Context, string, model.StockChange, model.Idemp
 	return model.Voucher{}, nil
 }
 
+func (*shop) Audit(context.Context, string) (model.Audit, error) { return model.Audit{}, nil }
+
+func (*shop) Rebuild(context.Context, string) error { return nil }
+
 // gate admits everybody.
 type gate struct{}
 
@@ -209,6 +213,9 @@ func (gate) Login(context.Context, string, string, string) (service.Session, err
 }
 func (gate) Admit(context.Context, token.Claims, bool) error { return nil }
 func (gate) SignOut(context.Context, token.Claims) error     { return nil }
+
+// Check has nothing to ask.
+func (gate) Check(context.Context) []service.Check { return nil }
 
 // Draining is that of a server that stays.
 func (gate) Draining() bool { return false }
@@ -231,7 +238,6 @@ func TestWatchersShareOneReading(t *testing.T) {
 	signed, err := tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, time.Minute)
 	testserver.Must(t, err)
 	b := (&site{url: server.URL}).browser(t)
-	server.Config.ErrorLog = nil
 	jarURL, err := url.Parse(server.URL)
 	testserver.Must(t, err)
 	b.client.Jar.SetCookies(jarURL, []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})

@@ -102,14 +102,22 @@ func results() map[string]string {
 		"draft":      "The voucher is a draft. Buyers do not see it.",
 		"stock":      "The stock was changed. The numbers below are those after the change.",
 		"end":        "The end of the sale was moved.",
+		"canceled":   "The order is canceled, and its unit is on sale again.",
+		"refunding":  "The refund is under way: the unit is on sale again, and the money goes back soon.",
+		"redeemed":   "The code is used up.",
+		"repaired":   "What disagreed was repaired. This is the audit after it.",
+		"rebuilding": "The hot copy is being rebuilt. Audit again until it is open.",
+		"replayed":   "The letter was replayed as this order.",
+		"dropped":    "The letter was removed.",
 		"signed-out": "You have signed out. Every token of the account has ended.",
 	}
 }
 
-// done leads from an action back to the page of its voucher, which says what it has done.
-// A reload there repeats nothing.
-func done(w http.ResponseWriter, r *http.Request, id, what string) error {
-	http.Redirect(w, r, Path+"/vouchers/"+url.PathEscape(id)+"?done="+url.QueryEscape(what), http.StatusSeeOther)
+func voucherPath(id string) string { return Path + "/vouchers/" + url.PathEscape(id) }
+
+// done leads from an action to a page that says what it has done. A reload there repeats nothing.
+func done(w http.ResponseWriter, r *http.Request, path, what string) error {
+	http.Redirect(w, r, path+"?done="+url.QueryEscape(what), http.StatusSeeOther)
 	return nil
 }
 
@@ -137,7 +145,7 @@ func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) 
 	if _, err := c.Vouchers.Patch(r.Context(), id, model.VoucherPatch{State: &state, By: v.claims.Subject}); err != nil {
 		return c.refused(w, r, v, "state", "", err)
 	}
-	return done(w, r, id, string(state))
+	return done(w, r, voucherPath(id), string(state))
 }
 
 // changeStock adds to the total ever offered, or takes from it.
@@ -151,7 +159,7 @@ func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) 
 	if err != nil {
 		return c.refused(w, r, v, "stock", typed, err)
 	}
-	return done(w, r, id, "stock")
+	return done(w, r, voucherPath(id), "stock")
 }
 
 // moveEnd lets a sale end earlier or later.
@@ -168,5 +176,5 @@ func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) erro
 	if err != nil {
 		return c.refused(w, r, v, "end", typed, err)
 	}
-	return done(w, r, id, "end")
+	return done(w, r, voucherPath(id), "end")
 }

@@ -168,7 +168,7 @@ func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return c.retype(w, r, v, form, err)
 	}
-	return done(w, r, created.ID, "created")
+	return done(w, r, voucherPath(created.ID), "created")
 }
 
 // entries are what was typed.
@@ -228,7 +228,7 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 		}
 		return c.retype(w, r, v, form, err)
 	}
-	return done(w, r, form.ID, "changed")
+	return done(w, r, voucherPath(form.ID), "changed")
 }
 
 // difference is what of a form differs from the voucher. A field that was left alone keeps

@@ -6,6 +6,7 @@ import (
 
 	"seckill/config"
 	"seckill/handler"
+	"seckill/handler/console"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/repository/hotcopy"
@@ -46,7 +47,10 @@ func (i *Instance) mainHandler(
 	i.servePayments(pay, s.db, sale.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
-	people, err := i.openConsole(sale, accounts, tokens)
+	people, err := i.openConsole(console.Options{
+		Vouchers: sale.vouchers, Orders: sale.orders, Refunds: sale.refunds, Redemptions: redemptions, AdminLog: s.db.AdminLog,
+		Accounts: accounts, Limits: rates.service, Tokens: tokens,
+	}, async)
 	if err != nil {
 		return nil, err
 	}

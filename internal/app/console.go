@@ -1,26 +1,51 @@
 package app
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 
 	"seckill/handler/console"
-	"seckill/internal/token"
-	"seckill/service"
+	"seckill/model"
 )
 
 // openConsole makes what people see in a browser; nil where the settings want none.
-func (i *Instance) openConsole(sale sale, accounts *service.Accounts, tokens *token.Authority) (http.Handler, error) {
+func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http.Handler, error) {
 	if !i.cfg.Console {
 		return nil, nil //nolint:nilnil // none is what was asked for
 	}
-	return console.New(console.Options{
-		Vouchers: sale.vouchers,
-		Accounts: accounts,
-		Health:   i.health,
-		Tokens:   tokens,
-		Metrics:  i.registry,
-		Currency: i.cfg.Currency,
-		Log:      i.log.With(slog.String("part", "console")),
-	})
+	if async != nil {
+		options.Behind = behind{async}
+	}
+	options.Health, options.Metrics, options.Mode, options.Currency = i.health, i.registry, i.orderMode(), i.cfg.Currency
+	options.Log = i.log.With(slog.String("part", "console"))
+	return console.New(options)
+}
+
+// behind is the console's view of what works behind asynchronous orders.
+type behind struct{ parts *AsyncParts }
+
+// Repair is the auditor's.
+func (b behind) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
+	return b.parts.Auditor.Repair(ctx, voucherID)
+}
+
+// DeadLetters is the queue's.
+func (b behind) DeadLetters(ctx context.Context, yield func(model.DeadLetter) error) error {
+	return b.parts.Queue.DeadLetters(ctx, yield)
+}
+
+// DeadLetter is the queue's.
+func (b behind) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error) {
+	return b.parts.Queue.DeadLetter(ctx, sequence)
+}
+
+// RemoveDeadLetter is the queue's.
+func (b behind) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
+	return b.parts.Queue.RemoveDeadLetter(ctx, sequence)
+}
+
+// Replay is the replayer's.
+func (b behind) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
+	return b.parts.Replayer.Replay(ctx, sequence)
 }

@@ -1,0 +1,122 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// orderOf is the id of a user's order of a voucher.
+func (s *site) orderOf(t testing.TB, user, voucherID string) string {
+	t.Helper()
+	_, list := s.call(t, http.MethodGet, "/orders?voucher_id="+voucherID, s.token(t, user, model.RoleUser), nil)
+	items, _ := list["items"].([]any)
+	if len(items) == 0 {
+		t.Fatalf("%s has no order: %v", user, list)
+	}
+	order, _ := items[0].(map[string]any)
+	return fmt.Sprint(order["id"])
+}
+
+// An administrator finds an order and cancels it; its unit is sold to somebody else.
+func TestAnOrderIsFoundAndCanceled(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "stock", "1")
+	if got := s.buy(t, "alice:1", id); got != "OK" {
+		t.Fatalf("alice hears %s", got)
+	}
+	order := s.orderOf(t, "alice:1", id)
+	for _, query := range []string{"user=alice:1", "voucher=" + id, "voucher=" + id + "&user=alice:1", "voucher=" + id + "&status=unpaid", "user=+alice:1+"} {
+		want(t, b.page(t, "/console/orders?"+query), `href="/console/orders/`+order+`"`)
+	}
+	for _, query := range []string{"", "user=bob", "voucher=" + id + "&status=paid", "status=unpaid"} {
+		if strings.Contains(b.page(t, "/console/orders?"+query), order) {
+			t.Errorf("%q finds the order", query)
+		}
+	}
+	if got := b.get(t, "/console/orders?order=+"+order); got.header.Get("Location") != "/console/orders/"+order {
+		t.Errorf("its id leads to %q", got.header.Get("Location"))
+	}
+	for path, status := range map[string]int{
+		"/console/orders?voucher=unknown":                  http.StatusNotFound,
+		"/console/orders?user=a&status=lost":               http.StatusUnprocessableEntity,
+		"/console/orders/o1.unknown":                       http.StatusNotFound,
+		"/console/orders/a%2Fb":                            http.StatusNotFound,
+		"/console/vouchers/unknown/orders.csv":             http.StatusNotFound,
+		"/console/vouchers/" + id + "/orders.csv?status=x": http.StatusUnprocessableEntity,
+	} {
+		if got := b.get(t, path); got.status != status {
+			t.Errorf("GET %s is %d, want %d", path, got.status, status)
+		}
+	}
+	page := b.page(t, "/console/orders/"+order)
+	want(t, page, "alice:1", "10.00 CNY", "Not paid", "To be paid until", "canceled in its buyer", "<td>unpaid</td>")
+	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.", "unpaid → canceled")
+	if got := s.buy(t, "bob", id); got != "OK" {
+		t.Errorf("the unit is not on sale again: %s", got)
+	}
+	if !s.log.Has("an administrator canceled an order", order) {
+		t.Error("the log does not say who canceled it")
+	}
+	got := b.post(t, "/console/orders/"+order+"/refund", nil)
+	if got.status != http.StatusConflict {
+		t.Errorf("a refund of a canceled order is %d", got.status)
+	}
+	want(t, got.body, `role="alert"`, "Nothing was changed.")
+
+	file := b.get(t, "/console/vouchers/"+id+"/orders.csv")
+	want(t, file.header.Get("Content-Disposition"), `attachment; filename="orders-`+id+`.csv"`)
+	want(t, file.body, "id,voucher_id,user_id,status", order, ",alice:1,canceled,", ",bob,unpaid,")
+	if only := b.get(t, "/console/vouchers/"+id+"/orders.csv?status=unpaid"); strings.Contains(only.body, order) {
+		t.Error("the export has other statuses too")
+	}
+}
+
+// A paid order shows its code, is used with it, or its money goes back.
+func TestAPaidOrder(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t)
+	paid := func(user string) (order, code string) {
+		t.Helper()
+		if got := s.buy(t, user, id); got != "OK" {
+			t.Fatalf("%s hears %s", user, got)
+		}
+		order = s.orderOf(t, user, id)
+		status, payment := s.call(t, http.MethodPost, "/orders/"+order+"/pay", s.token(t, user, model.RoleUser), nil)
+		if status != http.StatusAccepted {
+			t.Fatalf("pay: %d %v", status, payment)
+		}
+		response, err := http.PostForm(fmt.Sprint(payment["payment_url"]), url.Values{"decision": {"approve"}})
+		testserver.Must(t, err)
+		testserver.Must(t, response.Body.Close())
+		testserver.Eventually(t, "the order is paid", func() bool {
+			_, document := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, user, model.RoleUser), nil)
+			code = fmt.Sprint(document["code"])
+			return document["status"] == "paid"
+		})
+		return order, code
+	}
+	order, code := paid("alice")
+	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order")
+	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {
+		got := b.post(t, "/console/redemptions", url.Values{"code": {wrong}})
+		if got.status != status || !strings.Contains(got.body, `value="`+wrong+`"`) {
+			t.Errorf("the code %q is %d", wrong, got.status)
+		}
+	}
+	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "paid → redeemed", order)
+	if got := b.post(t, "/console/redemptions", url.Values{"code": {code}}); got.status != http.StatusConflict {
+		t.Errorf("the code again is %d", got.status)
+	}
+	order, _ = paid("bob")
+	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
+}
