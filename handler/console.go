@@ -7,8 +7,11 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// consolePath is where the console is.
-const consolePath = "/console"
+// Where the pages for people are.
+const (
+	consolePath = "/console"
+	shopPath    = "/shop"
+)
 
 // consoleRoutes puts the console behind what stands in front of every route: the request's
 // id, the bound on connections and the limit of the address. Who may do what there, the
@@ -17,19 +20,24 @@ func (a *api) consoleRoutes() {
 	if a.options.Console == nil {
 		return
 	}
-	for _, path := range []string{consolePath, consolePath + "/*path"} {
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
-			a.engine.Handle(method, path, a.drain, a.console)
-		}
+	a.pages(a.options.Console, consolePath, consolePath+"/*path")
+	if a.options.Shop != nil {
+		a.pages(a.options.Shop, shopPath)
 	}
 }
 
-// console serves the console. It learns from the scheme of the URL that a proxy has taken TLS off.
-func (a *api) console(c *gin.Context) {
-	if callOf(c.Request.Context()).encrypted {
-		c.Request.URL.Scheme = "https"
+// pages mounts what serves people. It learns from the scheme of the URL that a proxy has taken TLS off.
+func (a *api) pages(serve http.Handler, paths ...string) {
+	for _, path := range paths {
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+			a.engine.Handle(method, path, a.drain, func(c *gin.Context) {
+				if callOf(c.Request.Context()).encrypted {
+					c.Request.URL.Scheme = "https"
+				}
+				serve.ServeHTTP(c.Writer, c.Request)
+			})
+		}
 	}
-	a.options.Console.ServeHTTP(c.Writer, c.Request)
 }
 
 // welcome leads a browser that asks for / to the console. Programs hear there what they

@@ -123,8 +123,9 @@ type Options struct {
 	// the API; none by default.
 	Origins []string
 
-	// Console is what people see at /console and below; nil is none.
+	// Console is what people see at /console and below, and Shop at /shop; nil is none.
 	Console http.Handler
+	Shop    http.Handler
 
 	Currency string // ISO 4217
 	Log      *slog.Logger

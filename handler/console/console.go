@@ -15,7 +15,7 @@ import (
 	"seckill/service"
 )
 
-// Path is where the console is. Everything that it serves is below it.
+// Path is where the console is. Everything that it serves is below it, but the shop window.
 const Path = "/console"
 
 // vouchers is what the console needs of service.Vouchers.
@@ -82,6 +82,9 @@ type Options struct {
 	Limits      limits      // *service.Limits
 	Health      health      // *service.Health
 
+	// Shop also serves the shop window, at ShopPath.
+	Shop bool
+
 	// Behind is what works behind the requests; nil in the order mode sync.
 	Behind behind
 
@@ -126,6 +129,10 @@ func (c *console) routes() http.Handler {
 	open("POST /language", c.chooseLanguage)
 	open("GET /static/{file}", c.files.serve)
 	open("/", notFound)
+	if c.Shop {
+		mux.Handle("GET "+ShopPath, c.public(c.shop))
+	}
+	mux.Handle("/", c.public(notFound))
 
 	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do)) }
 	admin("POST /sign-out", c.signOut)

@@ -114,7 +114,7 @@ func (c *console) chooseLanguage(w http.ResponseWriter, r *http.Request, _ *visi
 		return model.Invalid("body.to", "is no language of the console")
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: languageCookie, Value: chosen.Tag, Path: Path, MaxAge: languageLasts,
+		Name: languageCookie, Value: chosen.Tag, Path: "/", MaxAge: languageLasts,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
 	})
 	http.Redirect(w, r, below(r.PostFormValue("back")), http.StatusSeeOther)

@@ -119,6 +119,7 @@ type frame struct {
 	Back                 string // where the switch leads back to
 	Section              string // of the navigation
 	Username             string // empty: nobody has signed in
+	Shop                 bool   // there is a shop window
 	Zone                 string
 	Now                  time.Time
 	Done                 string // what an action has done, in words
@@ -135,7 +136,7 @@ func (f frame) At(at time.Time) string {
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
 		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path),
-		Username: v.claims.Username, Zone: v.zone.String(), Now: time.Now(), visit: v,
+		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Now: time.Now(), visit: v,
 	}
 	f.OtherTag, f.OtherWords = v.language.other()
 	if r.Method == http.MethodGet {

@@ -153,7 +153,7 @@ func network(r *http.Request) string {
 func below(next string) string {
 	u, err := url.Parse(next)
 	inside := err == nil && u.Scheme == "" && u.Host == "" && u.User == nil && !strings.Contains(next, `\`) &&
-		(u.Path == Path || strings.HasPrefix(u.Path, Path+"/")) && !strings.Contains(u.Path, "..")
+		(u.Path == Path || u.Path == ShopPath || strings.HasPrefix(u.Path, Path+"/")) && !strings.Contains(u.Path, "..")
 	if !inside {
 		return Path
 	}

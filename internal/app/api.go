@@ -54,8 +54,13 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
+	var shop http.Handler
+	if i.cfg.Embedded() {
+		shop = people
+	}
 	return handler.New(handler.Options{
 		Console:        people,
+		Shop:           shop,
 		Orders:         sale.orders,
 		Payments:       pay.service,
 		Webhooks:       pay.webhooks,

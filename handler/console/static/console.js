@@ -4,7 +4,7 @@
 // The server shows times in the zone that this cookie names. It is no secret.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
-  document.cookie = `seckill-zone=${zone}; path=/console; max-age=31536000; samesite=strict`;
+  document.cookie = `seckill-zone=${zone}; path=/; max-age=31536000; samesite=strict`;
 }
 
 // The browser's clock may be wrong. What has passed since the page was made is measured on the one that is never set.

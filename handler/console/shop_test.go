@@ -1,0 +1,57 @@
+package console_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"seckill/internal/testserver"
+)
+
+// The shop window is there for trying out, and asks nothing but the public API.
+func TestShopUsesThePublicAPIOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.browser(t)
+	got := b.get(t, "/shop")
+	if got.status != http.StatusOK {
+		t.Fatalf("the shop is %d", got.status)
+	}
+	want(t, got.header.Get("Content-Security-Policy"), "connect-src 'self'", "script-src 'self'")
+	want(t, got.body, "/console/static/shop.js", `data-word="SOLD_OUT"`, `data-word="unpaid"`)
+	want(t, b.get(t, "/shop", "Accept-Language", "zh").body, "橱窗", "立即购买")
+	if got := b.post(t, "/shop", nil); got.status != http.StatusNotFound {
+		t.Errorf("a form without its script is %d", got.status)
+	}
+
+	var document struct {
+		Paths map[string]map[string]any
+	}
+	testserver.Must(t, json.Unmarshal([]byte(b.get(t, "/api/v1/openapi.json").body), &document))
+	script, err := os.ReadFile("static/shop.js")
+	testserver.Must(t, err)
+	calls := regexp.MustCompile("call\\('([A-Z]+)', ['`]([^'`?]+)").FindAllStringSubmatch(string(script), -1)
+	if len(calls) < 7 {
+		t.Fatalf("the script makes only %d calls: the pattern is wrong", len(calls))
+	}
+	for _, call := range calls {
+		path := "/api/v1" + regexp.MustCompile(`\$\{[^}]*\}`).ReplaceAllString(call[2], "{id}")
+		if _, ok := document.Paths[path][strings.ToLower(call[1])]; !ok || strings.Contains(path, "/admin/") {
+			t.Errorf("the script calls %s %s, which is no part of the public API", call[1], path)
+		}
+	}
+	if strings.Contains(string(script), "innerHTML") || strings.Count(string(script), "fetch(") != 1 {
+		t.Error("the script writes HTML, or asks otherwise than through the API")
+	}
+}
+
+func TestNoShopWithoutTheConsole(t *testing.T) {
+	t.Parallel()
+	got := start(t, "SECKILL_CONSOLE=off").browser(t).get(t, "/shop")
+	if got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("it is %d %s", got.status, got.body)
+	}
+}
