@@ -54,6 +54,11 @@ cover: deps ## test coverage over all packages, bin/cover.html
 	go tool cover -html=$(BIN)/cover.out -o $(BIN)/cover.html
 	go tool cover -func=$(BIN)/cover.out | tail -1
 
+.PHONY: screenshots
+screenshots: deps ## pictures of the console and the shop window, made by their tests in a browser, bin/screenshots
+	@mkdir -p $(BIN)/screenshots
+	go test -count=1 -timeout=$(TEST_TIMEOUT) -run TestInABrowser ./handler/console -args -screenshots=$(BIN)/screenshots
+
 BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
 	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
 
@@ -221,5 +226,5 @@ $(BIN)/schemathesis/complete: deployments/schema/requirements.txt
 	deployments/tools/install-schemathesis $(@D)
 
 .PHONY: deps
-deps: # what the tests need beside Go: a C compiler for the race detector, the servers, and wrk
+deps: # what the tests need beside Go: a C compiler for the race detector, the servers, a browser, and wrk
 	@deployments/tools/install-servers

@@ -12,9 +12,10 @@ import (
 	"seckill/model"
 )
 
-// words are the Chinese texts, by the English ones that the pages and the services have.
+// words are the Chinese texts, by the English ones that the pages and the services have,
+// and the English texts for what is a word of programs.
 //
-//go:embed text/zh.json
+//go:embed text
 var words embed.FS
 
 // The languages of the console; the first is for everybody whose own is not among them.
@@ -26,7 +27,7 @@ const (
 // language is one language of the console.
 type language struct {
 	Tag   string            // of BCP 47
-	words map[string]string // by the English text; nil: it is the English text
+	words map[string]string // by the text of the page; what is absent is said as it is
 }
 
 // languages are those of the console.
@@ -36,18 +37,21 @@ type languages struct {
 }
 
 func newLanguages() (languages, error) {
-	text, err := words.ReadFile("text/zh.json")
-	if err != nil {
-		return languages{}, fmt.Errorf("read the Chinese texts: %w", err)
-	}
-	zh := &language{Tag: chinese}
-	if err := json.Unmarshal(text, &zh.words); err != nil {
-		return languages{}, fmt.Errorf("read the Chinese texts: %w", err)
-	}
-	return languages{
-		all:     map[string]*language{english: {Tag: english}, chinese: zh},
+	l := languages{
+		all:     map[string]*language{},
 		matcher: xlanguage.NewMatcher([]xlanguage.Tag{xlanguage.English, xlanguage.Chinese}),
-	}, nil
+	}
+	for _, tag := range []string{english, chinese} {
+		text, err := words.ReadFile("text/" + tag + ".json")
+		if err != nil {
+			return languages{}, fmt.Errorf("read the texts: %w", err)
+		}
+		l.all[tag] = &language{Tag: tag}
+		if err := json.Unmarshal(text, &l.all[tag].words); err != nil {
+			return languages{}, fmt.Errorf("read the texts in %s: %w", tag, err)
+		}
+	}
+	return l, nil
 }
 
 // languageCookie keeps what was chosen with the switch.
@@ -99,7 +103,7 @@ func (l *language) explain(err error) string {
 	if refusal.Detail == "" {
 		return l.text(string(refusal.Code))
 	}
-	if _, known := l.words[refusal.Detail]; known || l.words == nil {
+	if _, known := l.words[refusal.Detail]; known || l.Tag == english {
 		return l.text(refusal.Detail)
 	}
 	return l.text(string(refusal.Code)) + " (" + refusal.Detail + ")"

@@ -19,9 +19,9 @@ const (
 
 // Rates are what this instance does, for all vouchers together: its own counters tell no voucher.
 type Rates struct {
-	PerSecond map[string]float64 `json:"per_second,omitempty"` // attempts to buy, by outcome: OK or the problem's code
-	Latency   *Latency           `json:"latency,omitempty"`    // absent: nobody tried to buy
-	Backlog   *Backlog           `json:"backlog,omitempty"`    // absent: there is no queue, or it does not tell
+	PerSecond map[string]float64 `json:"per_second"`        // attempts to buy, by outcome: OK or the problem's code; null: not known yet
+	Latency   *Latency           `json:"latency,omitempty"` // absent: nobody tried to buy
+	Backlog   *Backlog           `json:"backlog,omitempty"` // absent: there is no queue, or it does not tell
 }
 
 // Latency is how long attempts to buy took, in milliseconds.

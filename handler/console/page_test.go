@@ -2,11 +2,13 @@ package console_test
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -173,4 +175,55 @@ func TestAnErrorShowsNoInternals(t *testing.T) {
 	if got.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a huge form is %d", got.status)
 	}
+}
+
+// Text has a contrast of 4.5 to 1 on its ground, and a line of a chart 3 to 1, in both
+// schemes (WCAG 2.2, 1.4.3 and 1.4.11).
+func TestContrast(t *testing.T) {
+	t.Parallel()
+	style, err := os.ReadFile("static/console.css")
+	testserver.Must(t, err)
+	colours := map[string][][2]string{}
+	for _, match := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
+		colours[match[1]] = append(colours[match[1]], [2]string{match[2], match[3]})
+	}
+	for _, pair := range []struct {
+		over, under string
+		least       float64
+	}{
+		{"ink", "ground", 4.5}, {"faint", "ground", 4.5}, {"link", "ground", 4.5}, {"good", "ground", 4.5}, {"bad", "ground", 4.5}, {"warm", "ground", 4.5},
+		{"ink", "raised", 4.5}, {"link", "raised", 4.5}, {"line", "ground", 3}, {"stroke", "ground", 3},
+	} {
+		if len(colours[pair.over]) == 0 {
+			t.Errorf("there is no colour %s", pair.over)
+		}
+		for _, over := range colours[pair.over] {
+			for scheme, under := range colours[pair.under][0] {
+				if got := contrast(t, over[scheme], under); got < pair.least {
+					t.Errorf("%s %s on %s %s: %.2f", pair.over, over[scheme], pair.under, under, got)
+				}
+			}
+		}
+	}
+}
+
+// contrast is the ratio of two colours (WCAG 2.2, "contrast ratio").
+func contrast(t *testing.T, a, b string) float64 {
+	t.Helper()
+	light := func(colour string) float64 {
+		number, err := strconv.ParseUint(colour[1:], 16, 32)
+		testserver.Must(t, err)
+		sum := 0.0
+		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+			part := float64(number>>(16-8*i)&0xff) / 255
+			if part <= 0.04045 {
+				part /= 12.92
+			} else {
+				part = math.Pow((part+0.055)/1.055, 2.4)
+			}
+			sum += weight * part
+		}
+		return sum + 0.05
+	}
+	return max(light(a), light(b)) / min(light(a), light(b))
 }

@@ -64,10 +64,10 @@ func TestSystemAndLog(t *testing.T) {
 	id := ada.create(t)
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
 	page := eve.page(t, "/console/log")
-	want(t, page, "voucher.create", "voucher.change", `href="/console/vouchers/`+id+`"`, `<code>state</code>: &#34;published&#34; → &#34;paused&#34;`)
+	want(t, page, "created a voucher", "changed a voucher", `href="/console/vouchers/`+id+`"`, `<code>state</code>: &#34;published&#34; → &#34;paused&#34;`)
 	_, rest, _ := strings.Cut(page, `href="/console/log?actor=`)
 	actor, _, _ := strings.Cut(rest, `"`)
-	if only := eve.page(t, "/console/log?actor="+actor); strings.Contains(only, "voucher.create") || !strings.Contains(only, "voucher.change") {
+	if only := eve.page(t, "/console/log?actor="+actor); strings.Contains(only, "created a voucher") || !strings.Contains(only, "changed a voucher") {
 		t.Errorf("the log of %s: %s", actor, only)
 	}
 }

@@ -8,7 +8,7 @@ const svg = 'http://www.w3.org/2000/svg';
 const width = 600;
 const height = 160;
 
-// What a line shows of a reading; undefined is a gap in it.
+// What a line shows of a reading; null, or nothing, is a gap in it.
 const values = {
   units: (reading, series) => reading[series],
   answers: (reading, series) => reading.per_second && (reading.per_second[series] ?? 0),
@@ -17,7 +17,7 @@ const values = {
 };
 
 function short(number) {
-  if (number === undefined) return '–';
+  if (number == null) return '–';
   return number < 10 && number % 1 !== 0 ? number.toFixed(1) : Math.round(number).toLocaleString(document.documentElement.lang);
 }
 
@@ -32,7 +32,7 @@ function points(chart, series, now, top) {
   const lines = [[]];
   for (const { at, reading } of readings) {
     const value = values[chart](reading, series);
-    if (value === undefined) {
+    if (value == null) {
       if (lines.at(-1).length > 0) lines.push([]);
       continue;
     }
@@ -40,7 +40,8 @@ function points(chart, series, now, top) {
     const y = height - (height - 4) * Math.min(1, value / top);
     lines.at(-1).push(`${x.toFixed(1)},${y.toFixed(1)}`);
   }
-  return lines.filter((line) => line.length > 0).map((line) => `M${line.join('L')}`).join('');
+  // A point by itself is drawn as a dash.
+  return lines.filter((line) => line.length > 0).map((line) => `M${line.join('L')}${line.length === 1 ? 'h3' : ''}`).join('');
 }
 
 function draw(figure, now) {
