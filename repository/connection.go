@@ -175,14 +175,38 @@ func (d *Database) checkVersion(ctx context.Context) error {
 		return d.fail("ask for the database's version", err)
 	}
 	if !supported(version) {
-		return fmt.Errorf("the database is %s; MySQL 8.0.16 or MariaDB 10.6 is the oldest that works", version)
+		return fmt.Errorf("the database is %s; MySQL 8.0.16, MariaDB 10.6 or TiDB 7.2 is the oldest that works", version)
+	}
+	if !strings.Contains(version, tidb) {
+		return nil
+	}
+	d.dialect = d.dialect.onTiDB()
+	return d.checkConstraints(ctx)
+}
+
+// tidb stands in TiDB's version behind that of the MySQL it speaks like, and before
+// its own.
+const tidb = "-TiDB-v"
+
+// checkConstraints refuses a TiDB that ignores CHECK, as it does unless it is told
+// otherwise, see https://docs.pingcap.com/tidb/stable/constraints/#check.
+func (d *Database) checkConstraints(ctx context.Context) error {
+	var enforced bool
+	if err := d.sql.QueryRowContext(ctx, "SELECT @@global.tidb_enable_check_constraint").Scan(&enforced); err != nil {
+		return d.fail("ask TiDB whether it enforces CHECK", err)
+	}
+	if !enforced {
+		return errors.New("TiDB ignores CHECK constraints: SET GLOBAL tidb_enable_check_constraint = ON before the tables are made")
 	}
 	return nil
 }
 
 func supported(version string) bool {
 	oldest := [3]int{8, 0, 16}
-	if strings.Contains(version, "MariaDB") {
+	if _, own, found := strings.Cut(version, tidb); found {
+		oldest = [3]int{7, 2, 0} // with CHECK constraints
+		version = own
+	} else if strings.Contains(version, "MariaDB") {
 		oldest = [3]int{10, 6, 0}
 		version = strings.TrimPrefix(version, "5.5.5-") // how old servers greeted old clients
 	}

@@ -310,6 +310,15 @@ func mysqlDialect() dialect {
 	}
 }
 
+// onTiDB is the dialect of TiDB, which refuses LOCK IN SHARE MODE (1235) because it has
+// no such lock. The lock that excludes others as well lets transactions wait for each
+// other that need not, and nothing else changes. GET_LOCK with no time to wait, which
+// claims and migrations use, waits a second there.
+func (d dialect) onTiDB() dialect {
+	d.share = " FOR UPDATE"
+	return d
+}
+
 // sqliteDialect: columns hold microseconds since 1970. SQLite's clock counts
 // milliseconds; its result is rounded because it is a floating point number.
 // A DELETE with a LIMIT is an option that SQLite is built without.

@@ -183,9 +183,29 @@ func TestSupportedVersions(t *testing.T) {
 	for version, want := range map[string]bool{
 		"10.11.19-MariaDB-0+deb12u1": true, "10.6.0-MariaDB": true, "10.5.29-MariaDB": false, "5.5.5-10.4.1-MariaDB": false,
 		"11.8.3-MariaDB": true, "8.0.16": true, "8.0.15": false, "8.4.5": true, "9.1.0": true, "5.7.44-log": false, "odd": true,
+		"5.7.25-TiDB-v7.1.5": false, "5.7.25-TiDB-v7.2.0": true, "8.0.11-TiDB-v8.5.1": true, "8.0.11-TiDB-v6.5.0-serverless": false,
 	} {
 		testserver.Equal(t, version+" is supported", supported(version), want)
 	}
+}
+
+// TestTiDBIsNotAskedForWhatItLacks: TiDB was not run. It answers LOCK IN SHARE MODE with 1235 (42000), which says
+// nothing about an order.
+func TestTiDBIsNotAskedForWhatItLacks(t *testing.T) {
+	t.Parallel()
+	d := mysqlDialect().onTiDB()
+	for name, statement := range map[string]string{"the lock of a row that must not change": d.share, "the order mode": d.mode()} {
+		if strings.Contains(statement, "SHARE") || !strings.Contains(statement, "FOR UPDATE") {
+			t.Errorf("%s: %s", name, statement)
+		}
+	}
+	files := testserver.Value(statements.ReadDir("sql"))(t)
+	for _, file := range files {
+		if statement := d.sql(strings.TrimSuffix(file.Name(), ".sql")); strings.Contains(statement, " SHARE") {
+			t.Errorf("%s: %s", file.Name(), statement)
+		}
+	}
+	testserver.Equal(t, "a refused lock", classify(mysqlError(1235, "42000")), faultAway)
 }
 
 func TestLockNames(t *testing.T) {

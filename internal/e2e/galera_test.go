@@ -141,15 +141,17 @@ func TestGaleraCluster(t *testing.T) {
 			load.Go(func() { c.buy(t, users(a, 300_000, stock+200), 16) })
 			c.afterSales(t, 100)
 			members[1].Kill()
-			if mode == "sync" {
-				until(t, 60*time.Second, "neither is ready", func() bool {
-					return a.status(t, "/readyz") == http.StatusServiceUnavailable && b.status(t, "/readyz") == http.StatusServiceUnavailable
-				})
-			} else {
-				until(t, 60*time.Second, "the last member has no quorum", func() bool {
-					return galeraStatus(t, members[2], "wsrep_cluster_status") != "Primary"
-				})
-			}
+			until(t, 60*time.Second, "the last member has no quorum", func() bool {
+				return galeraStatus(t, members[2], "wsrep_cluster_status") != "Primary"
+			})
+			until(t, 60*time.Second, "readiness tells that no order becomes a row", func() bool {
+				ready, err := send(a.client, http.MethodGet, a.url+"/readyz", "", nil)
+				if err != nil {
+					return false
+				}
+				said := decode[struct{ Checks map[string]string }](t, ready).Checks["database"]
+				return said != "ok" && (mode == "async" || ready.status == http.StatusServiceUnavailable)
+			})
 			onMember(t, members[2], "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'")
 			load.Wait()
 			exact(lost, c, stock)
