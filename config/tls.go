@@ -200,8 +200,8 @@ func (r *reader) refuseTLS(c Config) {
 func (r *reader) refusePlainRedis(variable string, urls []string) {
 	for _, text := range urls {
 		switch {
-		case text == "":
-		case !strings.HasPrefix(text, "rediss"):
+		case !strings.Contains(text, "://"): // nothing, or another host of the URL before it
+		case !strings.HasPrefix(strings.TrimSpace(text), "rediss"):
 			r.problem(variable, "names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
 		case strings.Contains(text, "skip_verify"):
 			r.problem(variable, "has the option skip_verify, and SECKILL_REDIS_TLS_… asks for TLS that is verified")
