@@ -102,13 +102,13 @@ func (a *Accounts) Change(ctx context.Context, id string, change func(*model.Acc
 	return row.Account, err
 }
 
-// Changed reads the accounts that were changed since an instant, the latest first,
-// at most so many, without their passwords.
+// Changed reads the accounts that were changed since an instant, the latest first and
+// those of one instant by id, at most so many, without their passwords.
 func (a *Accounts) Changed(ctx context.Context, since time.Time, limit int) ([]model.Account, error) {
 	var accounts []model.Account
 	err := a.db.read(ctx, "list changed accounts", func(db *gorm.DB) error {
 		return db.Table("accounts").Omit("PasswordHash").Where("changed_at >= ?", stored(since)).
-			Order("changed_at DESC").Limit(limit).Find(&accounts).Error
+			Order("changed_at DESC, id DESC").Limit(limit).Find(&accounts).Error
 	})
 	return accounts, err
 }

@@ -1,6 +1,8 @@
 package repository_test
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,11 +116,24 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 			})
 			must(t, err)
 		}
+		// SQLite's clock has milliseconds: changes that follow each other may be of one.
+		for n, name := range []string{"buyer", "zoe", "Adam"} {
+			f.exec(t, "UPDATE accounts SET changed_at = ? WHERE id = ?", began.Add(time.Duration(n)*time.Second).UTC().Truncate(time.Millisecond), ids[name])
+		}
+		began = began.Add(-time.Second)
 		changed, err = f.accounts.Changed(t.Context(), began, 2)
 		must(t, err)
 		if len(changed) != 2 || changed[0].ID != ids["Adam"] || changed[1].ID != ids["zoe"] ||
 			changed[0].Disabled || !changed[1].Disabled || changed[0].Version != 7 || changed[1].PasswordHash != "" {
 			t.Errorf("the latest two: %+v", changed)
+		}
+		// Of one instant they come by id, so that a bounded list is always the same.
+		f.exec(t, "UPDATE accounts SET changed_at = ?", began.Add(time.Second).UTC().Truncate(time.Millisecond))
+		changed, err = f.accounts.Changed(t.Context(), began, 2)
+		must(t, err)
+		byID := slices.Sorted(maps.Values(ids))
+		if len(changed) != 2 || changed[0].ID != byID[2] || changed[1].ID != byID[1] {
+			t.Errorf("of one instant: %+v, want the last of %v", changed, byID)
 		}
 		later, err := f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10)
 		must(t, err)
