@@ -231,6 +231,7 @@ func TestTheProviderIsInTrouble(t *testing.T) {
 		troubles := map[string]simulator.Fault{
 			"down": simulator.Down, "lost": simulator.Lost, "slow": simulator.Slow,
 			"failing": simulator.Failing, "nonsense": simulator.Nonsense, "foreign": simulator.Foreign,
+			"busy": simulator.Busy,
 		}
 		voucher := a.onSale(t, len(troubles))
 		n := 0

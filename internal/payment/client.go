@@ -166,7 +166,7 @@ func (c *Client) call(ctx context.Context, method, path, key string, body, answe
 		return unknown(err)
 	case response.StatusCode == http.StatusNotFound && refusal(document):
 		return fmt.Errorf("%w: %w", ErrRefused, ErrNotFound)
-	case (response.StatusCode == http.StatusConflict || response.StatusCode == http.StatusUnprocessableEntity) && refusal(document):
+	case response.StatusCode == http.StatusUnprocessableEntity && refusal(document):
 		return fmt.Errorf("%w: %s", ErrRefused, response.Status)
 	case response.StatusCode != http.StatusOK:
 		return unknown(fmt.Errorf("the answer is %s", response.Status))

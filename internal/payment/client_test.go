@@ -101,6 +101,7 @@ func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 	for name, fault := range map[string]simulator.Fault{
 		"down": simulator.Down, "lost": simulator.Lost, "slow": simulator.Slow,
 		"failing": simulator.Failing, "nonsense": simulator.Nonsense, "foreign": simulator.Foreign,
+		"busy": simulator.Busy,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,8 +10,9 @@
 //	POST /payments/{id}/refunds  {amount, currency}                 200 Refund
 //
 // Both POST carry an Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): the same key and body again
-// get the same answer, and nothing happens twice; the same key with another body is 409. 404, 409 and 422 are a
-// provider's refusals, which say that nothing has happened. Every other answer, and none, says nothing.
+// get the same answer, and nothing happens twice. The same key with another body is 422; the same key while the first
+// call is under way is 409, which says nothing, because that call may succeed. 404 and 422 are a provider's refusals,
+// which say that nothing has happened. Every other answer, and none, says nothing.
 package payment
 
 import "errors"

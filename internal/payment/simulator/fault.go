@@ -18,6 +18,7 @@ const (
 	Failing        // 500
 	Nonsense       // 200 with a page instead of a document
 	Foreign        // 404 with a page, as from a proxy that knows no such path
+	Busy           // 409: an earlier call with the key is under way
 )
 
 // Faults are what goes wrong on purpose, in tests. They may change while the simulator runs.
@@ -52,6 +53,8 @@ func (f *Faults) before(w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write([]byte("<html>Welcome!</html>"))
 	case Foreign:
 		http.Error(w, "<html>There is nothing here.</html>", http.StatusNotFound)
+	case Busy:
+		refuse(w, http.StatusConflict, "a call with this key is under way")
 	case None, Lost:
 		return false
 	}

@@ -166,8 +166,7 @@ func (s *Server) refund(w http.ResponseWriter, r *http.Request) {
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	for refusal, status := range map[error]int{
 		errNotFound: http.StatusNotFound,
-		errConflict: http.StatusConflict,
-		errDecided:  http.StatusConflict,
+		errConflict: http.StatusUnprocessableEntity,
 		errInvalid:  http.StatusUnprocessableEntity,
 	} {
 		if errors.Is(err, refusal) {
