@@ -61,7 +61,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	} else if cfg.Role == config.RoleWorker {
 		log.WarnContext(ctx, "in order mode sync there is no queue: a worker only tidies up")
 	}
-	pay, err := i.openPayments(ctx)
+	pay, err := i.openPayments(ctx, servers.db)
 	if err != nil {
 		return nil, err
 	}

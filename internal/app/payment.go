@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"seckill/internal/embedded"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/vouchercode"
 	"seckill/model"
@@ -20,6 +22,8 @@ import (
 )
 
 const (
+	// claimPatience is how long a claim of the instance before, which has just died, is waited for.
+	claimPatience = 2 * time.Second
 	// shortWebhookSecret, in bytes, is the least that Standard Webhooks wants.
 	shortWebhookSecret = 24
 	// webhookPath is where the provider tells of payments.
@@ -37,7 +41,7 @@ type payments struct {
 }
 
 // openPayments opens what the settings ask for, and the simulator's listener.
-func (i *Instance) openPayments(ctx context.Context) (p *payments, err error) {
+func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments, err error) {
 	p = &payments{}
 	key := i.cfg.CodeKey
 	if key == "" && i.cfg.Embedded() {
@@ -65,11 +69,11 @@ func (i *Instance) openPayments(ctx context.Context) (p *payments, err error) {
 				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
 		}
 	}
-	return p, i.openProvider(ctx, p, secrets)
+	return p, i.openProvider(ctx, db, p, secrets)
 }
 
 // openProvider opens the way to the payment provider.
-func (i *Instance) openProvider(ctx context.Context, p *payments, secrets []string) (err error) {
+func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, secrets []string) (err error) {
 	if len(secrets) == 0 {
 		return nil
 	}
@@ -79,6 +83,9 @@ func (i *Instance) openProvider(ctx context.Context, p *payments, secrets []stri
 	}
 	url := i.cfg.PaymentURL
 	if i.cfg.PaymentSimulator {
+		if err := i.claimLedger(ctx, db); err != nil {
+			return err
+		}
 		if url, err = i.openSimulator(ctx, p, key); err != nil {
 			return err
 		}
@@ -92,6 +99,35 @@ func (i *Instance) openProvider(ctx context.Context, p *payments, secrets []stri
 	i.onClose("payment provider", func(context.Context) error { p.client.Close(); return nil })
 	return nil
 }
+
+// claimLedger makes this instance the only one on its database that has the simulator. A second ledger would not know
+// the first one's payments, and each instance would ask its own. Embedded, the claim on the data directory does the same.
+func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
+	if i.cfg.Embedded() {
+		return nil
+	}
+	claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
+	i.onClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
+	ctx, enough := context.WithTimeout(ctx, claimPatience)
+	defer enough()
+	var held bool
+	err := poll.Until(ctx, claimPatience/10, func() (bool, error) {
+		var err error
+		held, err = claim.Held(ctx)
+		return held, err
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("claim the payment simulator: %w", err)
+	}
+	if !held {
+		return errSecondLedger
+	}
+	return nil
+}
+
+// errSecondLedger refuses a second simulator.
+var errSecondLedger = errors.New("another instance on this database has the payment simulator, and a second one would keep a ledger of its own: " +
+	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
 // openSimulator opens the simulated provider and its listener, and returns where that is.
 func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (url string, err error) {
