@@ -66,7 +66,7 @@ type Voucher struct {
 
 	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
 	// the settings say. An order keeps the one that it was made with.
-	PaymentWindow time.Duration `json:"-"`
+	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
 
 	// Phase and ServerTime are the view of the instant at which the voucher
 	// was read, on the clock that decides the window; they are not stored.
@@ -228,6 +228,19 @@ func checkAmount(field string, amount *int64) error {
 		return Invalid("body."+field, "%s must be from 0 to %d.", field, int64(MaxAmount))
 	}
 	return nil
+}
+
+// Window is how long an order may stay unpaid, in JSON a Go duration such as "15m0s".
+type Window time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (w Window) MarshalText() ([]byte, error) { return []byte(time.Duration(w).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (w *Window) UnmarshalText(text []byte) error {
+	window, err := time.ParseDuration(string(text))
+	*w = Window(window)
+	return err
 }
 
 // checkWindow bounds a payment window: nobody pays within a second, and who has not paid

@@ -81,18 +81,14 @@ type loggedVoucher struct {
 	BeginAt       time.Time          `json:"begin_at"`
 	EndAt         time.Time          `json:"end_at"`
 	State         model.VoucherState `json:"state"`
-	PaymentWindow string             `json:"payment_window,omitempty"`
+	PaymentWindow model.Window       `json:"payment_window,omitzero"`
 }
 
 func logged(v model.Voucher) loggedVoucher {
-	l := loggedVoucher{
+	return loggedVoucher{
 		Title: v.Title, Description: v.Description, Price: v.Price, FaceValue: v.FaceValue, Currency: v.Currency,
-		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State,
+		Stock: v.Stock, BeginAt: v.BeginAt, EndAt: v.EndAt, State: v.State, PaymentWindow: v.PaymentWindow,
 	}
-	if v.PaymentWindow > 0 {
-		l.PaymentWindow = v.PaymentWindow.String()
-	}
-	return l
 }
 
 // List reads one page, newest first. A cursor that is none of ours is VALIDATION.

@@ -103,7 +103,7 @@ func (j *judge) existing(order model.Reservation, row model.Order) model.Outcome
 
 // insert makes the order's row; with a reason it has failed.
 func (j *judge) insert(order model.Reservation, reason string) model.Outcome {
-	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, cmp.Or(j.voucher.PaymentWindow, j.terms.window)))
+	j.ruling.rows = append(j.ruling.rows, newRow(order, j.voucher, cmp.Or(time.Duration(j.voucher.PaymentWindow), j.terms.window)))
 	row := &j.ruling.rows[len(j.ruling.rows)-1]
 	if reason != "" {
 		fail(row, reason, j.voucher.Now.Time)

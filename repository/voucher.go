@@ -28,7 +28,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Price: asked.Price, FaceValue: asked.FaceValue, Currency: v.currency,
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
-		State: asked.State, PaymentWindow: asked.PaymentWindow, Version: 1, Revision: 1,
+		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished

@@ -75,6 +75,16 @@ func checkVouchers(t *testing.T, a *app) {
 			t.Errorf("%s: %v", one, p.Errors)
 		}
 	}
+	own := object(t, a.call(t, http.MethodPost, "/admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`), http.StatusCreated)
+	ownID, _ := own["id"].(string)
+	doc := readDocument(t, a)
+	for _, path := range []string{"/api/v1/vouchers/{id}", "/api/v1/admin/vouchers/{id}"} {
+		got := a.call(t, http.MethodGet, strings.ReplaceAll(path[len("/api/v1"):], "{id}", ownID), admin, nil)
+		doc.check(t, http.MethodGet, path, got)
+		if shown := object(t, got, http.StatusOK)["payment_window"]; shown != "1m30s" || own["payment_window"] != shown {
+			t.Errorf("%s: payment_window is %v, and %v when it was made", path, shown, own["payment_window"])
+		}
+	}
 	for _, path := range []string{"/admin/vouchers/none", "/admin/vouchers/no%20id"} {
 		refused(t, a.call(t, http.MethodPatch, path, admin, "{}"), http.StatusNotFound, model.CodeNotFound)
 		refused(t, a.call(t, http.MethodPost, path+"/stock", admin, `{"delta":1}`), http.StatusNotFound, model.CodeNotFound)
