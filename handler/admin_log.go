@@ -16,7 +16,7 @@ func (a *api) adminLogRoutes() {
 	register(a, route{
 		id: "admin-log", method: http.MethodGet, path: basePath + "/admin/log", tag: tagAdmin,
 		summary:     "List what administrators changed, newest first",
-		description: "Vouchers, stocks, refunds and redemptions: each entry was written in the transaction of its change.",
+		description: "Vouchers, stocks, rebuilds, refunds, redemptions and rate limits: each entry was written in the transaction of its change.",
 		access:      administrators, status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *adminLogInput) (*output[model.AdminLogPage], error) {

@@ -170,7 +170,7 @@ func (c *call) listen(fakes *fakes) {
 	fakes.cancel = func(_ context.Context, _, id string) (model.Order, error) {
 		return model.Order{ID: id, Status: model.OrderCanceled}, nil
 	}
-	fakes.rebuild = func(context.Context, string) error { return nil }
+	fakes.rebuild = func(context.Context, string, string) error { return nil }
 	fakes.getOrder = func(_ context.Context, _, id string, wait time.Duration) (model.Order, error) {
 		c.wait = wait
 		return model.Order{ID: id}, nil

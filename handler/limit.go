@@ -158,7 +158,7 @@ func (a *api) limitRoutes() {
 		if err := model.JoinInvalid(userErr, addrErr); err != nil {
 			return nil, err
 		}
-		changed, err := a.options.Limits.Change(ctx, model.LimitsPatch{User: user, Addr: addr})
+		changed, err := a.options.Limits.Change(ctx, model.LimitsPatch{User: user, Addr: addr, By: subject(ctx)})
 		return rateLimits(changed), err
 	})
 }

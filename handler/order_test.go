@@ -313,8 +313,8 @@ func TestCancel(t *testing.T) {
 func TestRebuild(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.fakes.rebuild = func(_ context.Context, id string) error {
-		if id == "sync" {
+	s.fakes.rebuild = func(_ context.Context, id, by string) error {
+		if id == "sync" || by != "a" {
 			return model.Conflict("x")
 		}
 		return nil

@@ -39,7 +39,7 @@ type fakes struct {
 	patch       func(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	changeStock func(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	cancel      func(ctx context.Context, userID, orderID string) (model.Order, error)
-	rebuild     func(ctx context.Context, id string) error
+	rebuild     func(ctx context.Context, id, by string) error
 	login       func(ctx context.Context, username, password string) (service.Session, error)
 	limits      model.Limits
 	admit       func(ctx context.Context, claims token.Claims, asAdmin bool) error
@@ -82,7 +82,9 @@ func (f fakeOrders) Cancel(ctx context.Context, userID, orderID string) (model.O
 	return f.cancel(ctx, userID, orderID)
 }
 
-func (f fakeVouchers) Rebuild(ctx context.Context, id string) error { return f.rebuild(ctx, id) }
+func (f fakeVouchers) Rebuild(ctx context.Context, id, by string) error {
+	return f.rebuild(ctx, id, by)
+}
 
 func (f fakeVouchers) Get(ctx context.Context, id string, admin bool) (model.Voucher, error) {
 	if f.getVoucher == nil {

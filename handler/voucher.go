@@ -184,7 +184,7 @@ func (a *api) adminVoucherChanges() {
 		response: map[string]any{"application/json": Rebuilding{}},
 	}, func(c *gin.Context) (any, error) {
 		id := c.Param("id")
-		err := a.options.Vouchers.Rebuild(c.Request.Context(), id)
+		err := a.options.Vouchers.Rebuild(c.Request.Context(), id, subject(c.Request.Context()))
 		return Rebuilding{VoucherID: id, State: model.CopyRebuilding}, err
 	})
 }

@@ -10,9 +10,14 @@ const (
 	ActionVoucherCreate = "voucher.create"
 	ActionVoucherChange = "voucher.change"
 	ActionStockChange   = "voucher.stock"
+	ActionRebuild       = "voucher.rebuild"
+	ActionLimitsChange  = "limits.change"
 	ActionOrderRedeem   = "order.redeem"
 	ActionOrderRefund   = "order.refund"
 )
+
+// SubjectLimits is the subject of changed rate limits, which are those of all instances.
+const SubjectLimits = "limits"
 
 // AdminChange is one change that an administrator made. Before and After are the subject
 // as JSON; a created one has no Before.
@@ -20,7 +25,7 @@ type AdminChange struct {
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"` // a user's id, or BySystem
 	Action  string          `json:"action"`
-	Subject string          `json:"subject"` // id of a voucher or an order
+	Subject string          `json:"subject"` // id of a voucher or an order, or SubjectLimits
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`
 }

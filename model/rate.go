@@ -65,6 +65,7 @@ type Limits struct {
 // LimitsPatch changes the limits that it has, for all instances of a database.
 type LimitsPatch struct {
 	User, Addr *Rate
+	By         string // the administrator
 }
 
 // Of replaces those of the limits given that the patch has.

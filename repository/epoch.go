@@ -145,6 +145,11 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 // tell whether this call began it. Two instances must never build one epoch, so
 // the caller must begin another.
 func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error) {
+	return c.CloseFor(ctx, voucherID, from, "")
+}
+
+// CloseFor is Close, and when an administrator has asked for it their log has it.
+func (c *Epochs) CloseFor(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error) {
 	var record model.EpochRecord
 	action, err := c.action("close", voucherID, from)
 	if err != nil {
@@ -155,8 +160,12 @@ func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model
 			return err
 		}
 		var err error
-		record, err = c.one(tx, voucherID)
-		return err
+		if record, err = c.one(tx, voucherID); err != nil || adminID == "" {
+			return err
+		}
+		return c.db.logChange(tx, adminChange{
+			at: stored(record.Now), actor: adminID, action: model.ActionRebuild, subject: voucherID,
+		})
 	})
 	return record, err
 }

@@ -1,10 +1,12 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"seckill/model"
 )
@@ -31,16 +33,50 @@ func (l *Limits) Read(ctx context.Context) (model.LimitRecord, error) {
 	return record, err
 }
 
-// Change sets the limits that the patch has, and tells which are set then.
+// loggedLimits is what administrators have set.
+type loggedLimits struct {
+	User string `json:"user,omitempty"`
+	Addr string `json:"addr,omitempty"`
+}
+
+func loggedLimitsOf(set model.LimitsPatch) (l loggedLimits) {
+	if set.User != nil {
+		l.User = set.User.String()
+	}
+	if set.Addr != nil {
+		l.Addr = set.Addr.String()
+	}
+	return l
+}
+
+// Change sets the limits that the patch has, and tells which are set then. The
+// administrators' log has it; what is set already is no change.
 func (l *Limits) Change(ctx context.Context, patch model.LimitsPatch) (record model.LimitRecord, err error) {
-	err = l.db.writeRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) (err error) {
-		done := tx.Exec("UPDATE rate_limits SET user_rate = COALESCE(?, user_rate), addr_rate = COALESCE(?, addr_rate) WHERE id = 1",
-			rateText(patch.User), rateText(patch.Addr))
-		if done.Error != nil {
-			return done.Error
+	err = l.db.writeRepeatable(ctx, "change the rate limits", func(tx *gorm.DB, _ bool) error {
+		var id int // locked first, so that each of two changes logs what it has found
+		err := tx.Table("rate_limits").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).Select("id").Take(&id).Error
+		if err != nil {
+			return fmt.Errorf("lock the rate limits: %w", err)
 		}
-		record, err = readLimits(tx)
-		return err
+		if record, err = readLimits(tx); err != nil {
+			return err
+		}
+		before := loggedLimitsOf(record.Set)
+		record.Set.User, record.Set.Addr = cmp.Or(patch.User, record.Set.User), cmp.Or(patch.Addr, record.Set.Addr)
+		after := loggedLimitsOf(record.Set)
+		if after == before {
+			return errNothingToWrite
+		}
+		now, err := readClock(tx, l.db.dialect)
+		if err != nil {
+			return err
+		}
+		if err := tx.Exec("UPDATE rate_limits SET user_rate = ?, addr_rate = ? WHERE id = 1", rateText(record.Set.User), rateText(record.Set.Addr)).Error; err != nil {
+			return err
+		}
+		return l.db.logChange(tx, adminChange{
+			at: now, actor: patch.By, action: model.ActionLimitsChange, subject: model.SubjectLimits, before: before, after: after,
+		})
 	})
 	return record, err
 }

@@ -53,5 +53,5 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 func TestNothingIsRebuiltInSync(t *testing.T) {
 	t.Parallel()
 	vouchers := NewVouchers(VoucherDeps{Stock: SyncStock{}, Selling: func() error { return nil }})
-	servicetest.WantCode(t, vouchers.Rebuild(t.Context(), "v1"), model.CodeConflict)
+	servicetest.WantCode(t, vouchers.Rebuild(t.Context(), "v1", "boss"), model.CodeConflict)
 }

@@ -88,8 +88,8 @@ type Stock interface {
 	Patched(ctx context.Context, v model.Voucher)
 	Change(ctx context.Context, voucherID string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Audit(ctx context.Context, voucherID string) (model.Audit, error)
-	// Rebuild closes the hot copy and has it rebuilt.
-	Rebuild(ctx context.Context, voucherID string) error
+	// Rebuild closes the hot copy for an administrator, and has it rebuilt.
+	Rebuild(ctx context.Context, voucherID, adminID string) error
 }
 
 // AccountStore keeps accounts.

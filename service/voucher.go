@@ -62,7 +62,7 @@ func (s SyncStock) Audit(ctx context.Context, id string) (model.Audit, error) {
 }
 
 // Rebuild is Stock's.
-func (SyncStock) Rebuild(context.Context, string) error {
+func (SyncStock) Rebuild(context.Context, string, string) error {
 	return model.Conflict("In the order mode sync there is no hot copy to rebuild.")
 }
 
@@ -175,10 +175,10 @@ func (s *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	return s.Stock.Audit(ctx, id)
 }
 
-// Rebuild closes a voucher's hot copy and has it rebuilt in the background. In the
-// order mode sync it answers CONFLICT: there is no hot copy.
-func (s *Vouchers) Rebuild(ctx context.Context, id string) error {
-	if err := s.Stock.Rebuild(ctx, id); err != nil {
+// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the
+// background. In the order mode sync it answers CONFLICT: there is no hot copy.
+func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
+	if err := s.Stock.Rebuild(ctx, id, adminID); err != nil {
 		return err
 	}
 	s.changed(ctx, id)

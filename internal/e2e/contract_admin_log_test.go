@@ -3,10 +3,39 @@ package e2e_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"seckill/model"
 )
+
+// TestRebuildsAndLimitsAreLogged: who had a hot copy rebuilt, and who changed the limits from what to what; what is as it
+// was is no change.
+func TestRebuildsAndLimitsAreLogged(t *testing.T) {
+	t.Parallel()
+	a := start(t, asyncOnServers(t).with(settings{"SECKILL_RATE_USER": "20/s"}))
+	boss, clerk := a.token(t, "boss", model.RoleAdmin), a.token(t, "clerk", model.RoleAdmin)
+	voucher := a.onSale(t, 1)
+	object(t, a.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", clerk, nil), http.StatusAccepted)
+	for _, body := range []string{`{"user":"7/m"}`, `{"user":"7/m"}`, `{}`, `{"addr":"0"}`, `{"user":"8/m","addr":"0"}`} {
+		object(t, a.call(t, http.MethodPatch, limitsPath, boss, body), http.StatusOK)
+	}
+	a.quiet(t, voucher.ID, settlement)
+	var told []string
+	for _, entry := range decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log", boss, nil)).Items {
+		told = append(told, strings.Join([]string{entry.Actor, entry.Action, entry.Subject, string(entry.Before), string(entry.After)}, " "))
+	}
+	want := []string{
+		`boss limits.change limits {"user":"7/m","addr":"0"} {"user":"8/m","addr":"0"}`,
+		`boss limits.change limits {"user":"7/m"} {"user":"7/m","addr":"0"}`,
+		`boss limits.change limits {} {"user":"7/m"}`,
+		"clerk voucher.rebuild " + voucher.ID + "  ",
+	}
+	if len(told) != len(want)+1 || !slices.Equal(told[:len(want)], want) { // and the voucher's creation
+		t.Errorf("%q, want %q", told, want)
+	}
+}
 
 // TestAdminLog: what administrators change is in their log, with who, before and after.
 func TestAdminLog(t *testing.T) {

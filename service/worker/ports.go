@@ -70,6 +70,8 @@ type Epochs interface {
 	// Close begins the next epoch. When the latest is not from, it answers
 	// ErrSuperseded.
 	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
+	// CloseFor is Close for an administrator, whose log has it; an empty one is nobody.
+	CloseFor(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
 	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier,

@@ -114,10 +114,11 @@ func whileElsewhere(ctx context.Context, pause time.Duration, do func() error) e
 	return err
 }
 
-// Begin closes a voucher's hot copy at once and leaves the loading to Run. It
+// Begin closes a voucher's hot copy at once for an administrator, and leaves the
+// loading to Run. While another instance rebuilds the voucher it does nothing. It
 // answers NOT_FOUND, CONFLICT in another order mode, or UNAVAILABLE.
-func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
-	if _, err := r.begin(ctx, voucherID, anyEpoch); err != nil && !elsewhere(err) {
+func (r *Rebuilder) Begin(ctx context.Context, voucherID, adminID string) error {
+	if _, err := r.begin(ctx, voucherID, anyEpoch, adminID); err != nil && !elsewhere(err) {
 		return err
 	}
 	r.Demand(voucherID)
@@ -128,7 +129,7 @@ func (r *Rebuilder) Begin(ctx context.Context, voucherID string) error {
 // under way will open nothing any more. It returns false when the hot copy is open,
 // or another instance rebuilds it.
 func (r *Rebuilder) Retire(ctx context.Context, voucherID string) (bool, error) {
-	job, err := r.begin(ctx, voucherID, 0)
+	job, err := r.begin(ctx, voucherID, 0, "")
 	if elsewhere(err) {
 		return false, nil
 	}
@@ -196,7 +197,7 @@ func (r *Rebuilder) note(voucherID string, run *rebuildRun) {
 }
 
 func (r *Rebuilder) perform(ctx context.Context, voucherID string, wrong int64, at place) error {
-	job, err := r.begin(ctx, voucherID, wrong)
+	job, err := r.begin(ctx, voucherID, wrong, "")
 	if err != nil || job == nil {
 		return err
 	}

@@ -45,8 +45,9 @@ type rebuildJob struct {
 }
 
 // begin takes the first two steps: it begins the next epoch in the database and
-// closes the hot copy. It returns nil when no rebuild is needed.
-func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*rebuildJob, error) {
+// closes the hot copy. It returns nil when no rebuild is needed. An empty adminID says
+// that no administrator has asked for it.
+func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, adminID string) (*rebuildJob, error) {
 	mode, err := r.Mode(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the order mode: %w", err)
@@ -63,7 +64,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64) (*
 	if _, err := r.Queue.Backlog(ctx); err != nil { // a sale that is closed now could not be opened again
 		return nil, fmt.Errorf("look at the queue: %w", err)
 	}
-	next, err := r.Epochs.Close(ctx, voucherID, record.Epoch)
+	next, err := r.Epochs.CloseFor(ctx, voucherID, record.Epoch, adminID)
 	if err != nil {
 		return nil, fmt.Errorf("close voucher %s: %w", voucherID, err)
 	}

@@ -272,7 +272,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.mode.SwitchingTo = model.ModeSync
-	servicetest.WantCode(t, s.Rebuilder.Begin(t.Context(), "v1"), model.CodeConflict)
+	servicetest.WantCode(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"), model.CodeConflict)
 	if s.record.Epoch != 1 || s.hot().State != model.CopyOpen {
 		t.Error("something was closed")
 	}
@@ -314,7 +314,7 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		running.Go(func() { s.Rebuilder.Run(ctx) })
 		s.Rebuilder.Demand("v1")
 		<-time.After(1200 * time.Millisecond) // it waits for the queue
-		testserver.Must(t, s.Rebuilder.Begin(t.Context(), "v1"))
+		testserver.Must(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"))
 		<-time.After(1200 * time.Millisecond)
 		s.work(t)
 		<-time.After(time.Second)

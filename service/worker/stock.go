@@ -38,12 +38,13 @@ func (s *Stock) Audit(ctx context.Context, voucherID string) (model.Audit, error
 	return s.auditor.Audit(ctx, voucherID)
 }
 
-// Rebuild closes a voucher's hot copy and has it rebuilt in the background.
-func (s *Stock) Rebuild(ctx context.Context, voucherID string) error {
+// Rebuild closes a voucher's hot copy for an administrator, and has it rebuilt in the
+// background.
+func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	if !model.ValidID(voucherID) {
 		return model.NotFound("voucher")
 	}
-	return unreachable("The hot copy could not be closed.", s.rebuilder.Begin(ctx, voucherID))
+	return unreachable("The hot copy could not be closed.", s.rebuilder.Begin(ctx, voucherID, adminID))
 }
 
 // Change changes the stock in the database and in the hot copy. When the stock
