@@ -91,7 +91,7 @@ bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
 bench-lock: deps ## the lock against redsync, redislock and rueidislock on one Redis (ARGS='-check')
 	cd lock/bench && go test -count=1 -v -timeout=10m -run TestPeers . $(ARGS)
 
-# The long versions of the tests of asynchronous orders. They are the tests that `make test` runs too, which
+# The long versions of tests. They are the tests that `make test` runs too, which
 # does less of the same. SEED repeats a run: each prints the seed it had.
 SEED ?=
 EVENT ?=
@@ -104,6 +104,10 @@ chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during
 .PHONY: weather
 weather: deps ## what no list of faults names, at random during a rush (ROUNDS=20 SEED= EVENT=)
 	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) EVENT="$(EVENT)" $(E2E) -run TestWeather
+
+.PHONY: life
+life: deps ## everybody moves the same 500 orders at once, and processes are killed meanwhile (ROUNDS=10 ORDERS=500 SEED=)
+	ROUNDS=$(or $(ROUNDS),10) ORDERS=$(or $(ORDERS),500) SEED=$(SEED) $(E2E) -run 'TestLivesAtOnce$$'
 
 .PHONY: linear
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)

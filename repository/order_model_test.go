@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -20,7 +21,7 @@ type orderModel struct {
 	payments []model.Payment
 	arrived  map[string]bool // payments whose money is here, or was
 	decided  map[string]bool // payments that are started no more
-	refunds  int
+	refunds  map[string]*model.Refund
 	code     *model.SealedCode
 }
 
@@ -33,7 +34,25 @@ type saleModel struct {
 	stock  int
 	orders map[string]*orderModel
 	live   map[string]string // user → order
-	fate   *atomic.Int32     // what becomes of the next COMMIT
+	outbox map[string]bool   // orders whose units came back, and no hot copy knows
+	mode   model.OrderMode
+	crash  *crash
+}
+
+// crash loses a connection at a statement, as the death of the process or of the server does.
+type crash struct {
+	in       atomic.Int32 // so many statements pass before
+	verdict  atomic.Int32
+	happened [cutAfter + 1]atomic.Int32
+}
+
+func (c *crash) judge(*wire, string) verdict {
+	if c.in.Add(-1) != -1 {
+		return pass
+	}
+	v := verdict(c.verdict.Load())
+	c.happened[v].Add(1)
+	return v
 }
 
 // The model of the moves is a second, plainer description of them than the table.
@@ -60,24 +79,52 @@ func (m *saleModel) answers(t *rapid.T, o *orderModel, to model.OrderStatus, err
 }
 
 func (m *saleModel) become(o *orderModel, to model.OrderStatus) {
+	if m.mode == model.ModeAsync && (model.Order{Status: o.status}).Live() && !(model.Order{Status: to}).Live() {
+		m.outbox[o.order.ID] = true
+	}
 	o.status = to
 	if !(model.Order{Status: to}).Live() && m.live[o.order.UserID] == o.order.ID {
 		delete(m.live, o.order.UserID)
 	}
 }
 
-// draw chooses an order, and what becomes of the COMMIT of the call that follows.
+// draw chooses an order.
 func (m *saleModel) draw(t *rapid.T) *orderModel {
 	if len(m.orders) == 0 {
 		t.Skip("no order yet")
 	}
-	m.fate.Store(rapid.SampledFrom([]int32{0, 0, 0, int32(cutBefore), int32(cutAfter)}).Draw(t, "COMMIT"))
 	return m.orders[rapid.SampledFrom(slices.Sorted(maps.Keys(m.orders))).Draw(t, "order")]
 }
 
+// call makes a call whose connection is lost, now and then, before or behind one of its statements. If the call then says
+// that it does not know, or that nothing has happened, it is made once more, as clients do.
+func (m *saleModel) call(t *rapid.T, do func() error) error {
+	m.crash.verdict.Store(int32(rapid.SampledFrom([]verdict{cutBefore, cutAfter}).Draw(t, "crash")))
+	m.crash.in.Store(rapid.Int32Range(0, 2*mostStatements).Draw(t, "crash behind statements"))
+	err := do()
+	m.crash.in.Store(-1)
+	if model.CodeOf(err) == model.CodeUnavailable {
+		err = do()
+	}
+	return err
+}
+
+// mostStatements is what the longest transaction of these has.
+const mostStatements = 16
+
 func (m *saleModel) buy(t *rapid.T) {
 	asked := order(m.t, m.v.ID, user(rapid.IntRange(0, 3).Draw(t, "user")))
-	got := m.place(m.t, asked)
+	var got model.Outcome
+	err := m.call(t, func() error {
+		outcomes, err := m.life.orders.CreateOrders(m.t.Context(), []model.Order{asked})
+		if err == nil {
+			got = outcomes[0]
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s buys: %v", asked.UserID, err)
+	}
 	want := model.Code("")
 	switch {
 	case m.live[asked.UserID] != "":
@@ -88,6 +135,7 @@ func (m *saleModel) buy(t *rapid.T) {
 		m.live[asked.UserID] = asked.ID
 		m.orders[asked.ID] = &orderModel{
 			order: got.Order, status: model.OrderUnpaid, arrived: map[string]bool{}, decided: map[string]bool{},
+			refunds: map[string]*model.Refund{},
 		}
 	}
 	if (got.Err != nil || want != "") && model.CodeOf(got.Err) != want {
@@ -97,7 +145,11 @@ func (m *saleModel) buy(t *rapid.T) {
 
 func (m *saleModel) start(t *rapid.T) {
 	o := m.draw(t)
-	payment, _, err := m.payments.Start(m.t.Context(), o.order.ID, o.order.UserID, newID(m.t))
+	var payment model.Payment
+	err := m.call(t, func() (err error) {
+		payment, _, err = m.payments.Start(m.t.Context(), o.order.ID, o.order.UserID, newID(m.t))
+		return err
+	})
 	if legal := o.status == model.OrderUnpaid; !legal || err != nil {
 		if legal || model.CodeOf(err) != model.CodeIllegalState {
 			t.Fatalf("start a payment of %s, %s: %v", o.order.ID, o.status, err)
@@ -128,26 +180,38 @@ func (m *saleModel) notice(t *rapid.T, succeeded bool) (*orderModel, model.Payme
 	return o, n
 }
 
-func (m *saleModel) pay(t *rapid.T) {
-	o, n := m.notice(t, true)
-	got, err := m.payments.Settle(m.t.Context(), n)
+func (m *saleModel) settle(t *rapid.T, n model.PaymentNotice) (got model.Receipt) {
+	err := m.call(t, func() (err error) {
+		got, err = m.payments.Settle(m.t.Context(), n)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return got
+}
+
+func (m *saleModel) pay(t *rapid.T) {
+	o, n := m.notice(t, true)
+	got := m.settle(t, n)
 	first := !o.arrived[n.PaymentID]
 	o.arrived[n.PaymentID], o.decided[n.PaymentID] = true, true
-	changed := first
+	changed, late := first, first
 	switch {
 	case !first:
 	case o.status == model.OrderUnpaid:
 		m.become(o, model.OrderPaid)
-		o.code = &n.Code
+		o.code, late = &n.Code, false
 	case o.status == model.OrderCanceled || o.status == model.OrderExpired:
 		m.become(o, model.OrderRefunded)
-		o.refunds++
 	default:
-		o.refunds++
 		changed = false
+	}
+	if late {
+		if got.Refund == nil || got.Refund.Status != model.RefundPending {
+			t.Fatalf("late money for %s: %+v", o.order.ID, got)
+		}
+		o.refunds[got.Refund.ID] = got.Refund
 	}
 	if got.Changed != changed || got.Order.Status != o.status {
 		t.Fatalf("money for %s: %+v, want %s (changed %v)", o.order.ID, got, o.status, changed)
@@ -156,16 +220,19 @@ func (m *saleModel) pay(t *rapid.T) {
 
 func (m *saleModel) fail(t *rapid.T) {
 	o, n := m.notice(t, false)
-	got, err := m.payments.Settle(m.t.Context(), n)
-	if err != nil || got.Changed || got.Order.Status != o.status {
-		t.Fatalf("a failed payment of %s: %+v, %v", o.order.ID, got, err)
+	if got := m.settle(t, n); got.Changed || got.Order.Status != o.status {
+		t.Fatalf("a failed payment of %s: %+v", o.order.ID, got)
 	}
 	o.decided[n.PaymentID] = true
 }
 
 func (m *saleModel) giveBack(t *rapid.T) {
 	o := m.draw(t)
-	_, changed, err := m.cancel(m.t.Context(), o.order.UserID, o.order.ID)
+	var changed bool
+	err := m.call(t, func() (err error) {
+		_, changed, err = m.cancel(m.t.Context(), o.order.UserID, o.order.ID)
+		return err
+	})
 	if o.status == model.OrderCanceled {
 		if changed || err != nil {
 			t.Fatalf("%s canceled again: %v, %v", o.order.ID, changed, err)
@@ -180,7 +247,11 @@ func (m *saleModel) giveBack(t *rapid.T) {
 func (m *saleModel) expire(t *rapid.T) {
 	o := m.draw(t)
 	m.lapse(m.t, o.order)
-	expired, err := m.life.orders.Expire(m.t.Context(), []string{o.order.ID})
+	var expired []model.Order
+	err := m.call(t, func() (err error) {
+		expired, err = m.life.orders.Expire(m.t.Context(), []string{o.order.ID})
+		return err
+	})
 	if legal := m.allowed(o.status, model.OrderExpired); err != nil || len(expired) != map[bool]int{true: 1}[legal] {
 		t.Fatalf("%s, %s: %d expired, %v", o.order.ID, o.status, len(expired), err)
 	} else if legal {
@@ -190,68 +261,145 @@ func (m *saleModel) expire(t *rapid.T) {
 
 func (m *saleModel) redeem(t *rapid.T) {
 	o := m.draw(t)
-	if o.code == nil {
-		_, err := m.life.orders.Redeem(m.t.Context(), newCode(m.t).Hash, "boss")
-		if model.CodeOf(err) != model.CodeNotFound {
-			t.Fatalf("a guessed code: %v", err)
-		}
-		return
+	code, known := newCode(m.t), o.code != nil
+	if known {
+		code = *o.code
 	}
-	_, err := m.life.orders.Redeem(m.t.Context(), o.code.Hash, "boss")
-	m.answers(t, o, model.OrderRedeemed, err)
+	err := m.call(t, func() error { return testserver.ErrorOf(m.life.orders.Redeem(m.t.Context(), code.Hash, "boss")) })
+	if known {
+		m.answers(t, o, model.OrderRedeemed, err)
+	} else if model.CodeOf(err) != model.CodeNotFound {
+		t.Fatalf("a guessed code: %v", err)
+	}
 }
 
+// refund refunds a paid order, or has a refund tried again that had failed for good.
 func (m *saleModel) refund(t *rapid.T) {
 	o := m.draw(t)
-	_, _, err := m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss")
-	if m.answers(t, o, model.OrderRefunded, err) {
-		o.refunds++
+	var got model.Refund
+	err := m.call(t, func() (err error) {
+		got, _, err = m.refunds.Request(m.t.Context(), o.order.ID, newID(m.t), "boss")
+		return err
+	})
+	if err == nil && got.Status != model.RefundPending {
+		t.Fatalf("refund %s: %+v", o.order.ID, got)
 	}
+	if failed := o.refunds[got.ID]; err == nil && failed != nil && failed.Status == model.RefundFailed && o.status != model.OrderPaid {
+		failed.Status = model.RefundPending
+		return
+	}
+	if anyFailed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)), func(r *model.Refund) bool { return r.Status == model.RefundFailed }); anyFailed && err != nil {
+		t.Fatalf("a failed refund of %s is not tried again: %v", o.order.ID, err)
+	}
+	if m.answers(t, o, model.OrderRefunded, err) {
+		o.refunds[got.ID] = &got
+	}
+}
+
+// attempt notes what the provider has said of a refund. Only a pending one is changed by that.
+func (m *saleModel) attempt(t *rapid.T) {
+	o := m.draw(t)
+	if len(o.refunds) == 0 {
+		t.Skip("nothing goes back")
+	}
+	r := o.refunds[rapid.SampledFrom(slices.Sorted(maps.Keys(o.refunds))).Draw(t, "refund")]
+	to := rapid.SampledFrom(model.RefundStatuses()).Draw(t, "what the provider says")
+	err := m.call(t, func() error {
+		switch to {
+		case model.RefundDone:
+			return m.refunds.Done(m.t.Context(), r.ID)
+		case model.RefundFailed:
+			return m.refunds.GiveUp(m.t.Context(), r.ID, "no")
+		default:
+			return m.refunds.Retry(m.t.Context(), r.ID, "later", time.Minute)
+		}
+	})
+	if err != nil {
+		t.Fatalf("refund %s is %s: %v", r.ID, to, err)
+	}
+	if r.Status == model.RefundPending {
+		r.Status, r.Attempts = to, r.Attempts+1
+	}
+}
+
+// relay takes the oldest units from the outbox, as if the hot copy knew of them.
+func (m *saleModel) relay(t *rapid.T) {
+	var ids []int64
+	for _, release := range m.releasesOf(t) {
+		if len(ids) < 2 {
+			ids = append(ids, release.ID)
+			delete(m.outbox, release.OrderID)
+		}
+	}
+	if err := m.call(t, func() error { return m.releases.Done(m.t.Context(), ids) }); err != nil {
+		t.Fatalf("take %v from the outbox: %v", ids, err)
+	}
+}
+
+// releasesOf reads the voucher's rows in the outbox, which has one for each unit that came back.
+func (m *saleModel) releasesOf(t *rapid.T) (list []model.Release) {
+	all, err := m.releases.After(m.t.Context(), model.Release{}, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, release := range all {
+		if release.VoucherID == m.v.ID {
+			list = append(list, release)
+		}
+	}
+	seen := map[string]bool{}
+	for _, release := range list {
+		seen[release.OrderID] = true
+	}
+	if !maps.Equal(seen, m.outbox) || len(list) != len(seen) {
+		t.Fatalf("the outbox has %+v, want the units of %v", list, m.outbox)
+	}
+	return list
 }
 
 // agrees compares everything.
 func (m *saleModel) agrees(t *rapid.T) {
 	m.balanced(m.t, m.v.ID, int64(len(m.live)))
+	m.releasesOf(t)
 	for id, o := range m.orders {
 		row := testserver.Value(m.life.orders.Get(m.t.Context(), id))(m.t)
 		refunds := m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE order_id = ?", id)
 		kept := len(o.arrived) - int(refunds)
 		holds := o.status == model.OrderPaid || o.status == model.OrderRedeemed
-		if row.Status != o.status || int(refunds) != o.refunds || kept != map[bool]int{true: 1}[holds] {
-			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds, len(o.arrived), o.status, o.refunds)
+		if row.Status != o.status || int(refunds) != len(o.refunds) || kept != map[bool]int{true: 1}[holds] {
+			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds, len(o.arrived), o.status, len(o.refunds))
+		}
+		for refundID, r := range o.refunds {
+			if m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE id = ? AND status = ? AND attempts <= ?", refundID, r.Status, r.Attempts) != 1 {
+				t.Fatalf("refund %s is not %s after at most %d attempts", refundID, r.Status, r.Attempts)
+			}
 		}
 	}
 }
 
-// TestLifeModel: random sequences of everything that can happen to orders, in which now
-// and then a COMMIT is lost, or its answer, agree with a simple model.
+// TestLifeModel: random sequences of everything that can happen to orders, in which now and then the connection is lost at
+// some statement, or behind it, as when a process dies there, agree with a simple model.
 func TestLifeModel(t *testing.T) {
 	t.Parallel()
 	for mode, open := range map[model.OrderMode]func(testing.TB, store) *fixture{model.ModeSync: newFixture, model.ModeAsync: newAsync} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			near := open(t, stores()[0])
-			var fate atomic.Int32
-			far := near.through(t, func(_ *wire, statement string) verdict {
-				if statement != "COMMIT" {
-					return pass
-				}
-				return verdict(fate.Swap(int32(pass)))
-			})
+			near, crash := open(t, stores()[0]), &crash{}
+			far := near.through(t, crash.judge)
 			far.asIn(t, mode)
 			l := lifeOf(far)
 			rapid.Check(t, func(r *rapid.T) {
 				stock := rapid.IntRange(1, 3).Draw(r, "stock")
 				m := &saleModel{
-					life: l, t: t, stock: stock, orders: map[string]*orderModel{}, live: map[string]string{}, fate: &fate,
+					life: l, t: t, stock: stock, orders: map[string]*orderModel{}, live: map[string]string{},
+					outbox: map[string]bool{}, mode: mode, crash: crash,
 				}
-				fate.Store(int32(pass))
+				crash.in.Store(-1)
 				m.v = near.onSale(t, int64(stock))
 				r.Repeat(map[string]func(*rapid.T){
 					"buy": m.buy, "start": m.start, "pay": m.pay, "fail": m.fail, "cancel": m.giveBack,
-					"expire": m.expire, "redeem": m.redeem, "refund": m.refund,
+					"expire": m.expire, "redeem": m.redeem, "refund": m.refund, "attempt": m.attempt, "relay": m.relay,
 				})
-				fate.Store(int32(pass))
 				m.agrees(r)
 				for id := range m.orders {
 					m.steps(t, id)
@@ -260,6 +408,11 @@ func TestLifeModel(t *testing.T) {
 					r.Fatal(fmt.Sprintf("voucher %s", m.v.ID))
 				}
 			})
+			for _, v := range []verdict{cutBefore, cutAfter} {
+				if times := crash.happened[v].Load(); times == 0 {
+					t.Errorf("the connection was never lost (%d)", v)
+				}
+			}
 		})
 	}
 }

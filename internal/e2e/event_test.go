@@ -51,7 +51,8 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		if err := json.Unmarshal(message.Data(), &event); err != nil {
 			t.Fatalf("%s: %v", message.Data(), err)
 		}
-		if event.SpecVersion != "1.0" || event.Source == "" || time.Since(event.Time).Abs() > time.Minute || len(event.Data) == 0 ||
+		published := testserver.Value(message.Metadata())(t).Timestamp
+		if event.SpecVersion != "1.0" || event.Source == "" || published.Sub(event.Time).Abs() > time.Minute || len(event.Data) == 0 ||
 			message.Headers().Get("Content-Type") != "application/cloudevents+json" || message.Headers().Get(nats.MsgIdHdr) != event.ID {
 			t.Errorf("%s %v", message.Data(), message.Headers())
 		}

@@ -363,59 +363,6 @@ func TestMoneyForAFailedOrderGoesBack(t *testing.T) {
 	testserver.Equal(t, "remaining", a.audit(t, voucher.ID).Database.Remaining, 2)
 }
 
-// Money, cancellations and an administrator at once: each order has one end, and the provider's ledger agrees.
-func TestMoneyRacesEverything(t *testing.T) {
-	t.Parallel()
-	x, s := openTill(t), onServers(t)
-	s = s.with(x.settings())
-	first, second := start(t, s), start(t, s)
-	x.tells(t, second)
-	const orders = 40
-	voucher := first.onSale(t, orders)
-	bought := make([]model.Order, orders)
-	for n := range bought {
-		bought[n] = first.buys(t, voucher.ID, first.user(n))
-	}
-	testserver.Volley(4*orders, func(i int) {
-		order, a := bought[i/4], []*app{first, second}[i%2]
-		switch i % 4 {
-		case 0, 1:
-			if got := a.asks(t, order, http.MethodPost, "/pay"); got.status == http.StatusAccepted {
-				_ = x.Decide(t.Context(), decode[struct {
-					PaymentID string `json:"payment_id"`
-				}](t, got).PaymentID, simulator.Approve) // the other one may have been first
-			}
-		case 2:
-			a.asks(t, order, http.MethodPost, "/cancel")
-		case 3:
-			a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil)
-		}
-	})
-	until(t, 3*refundedWithin, "every webhook was heard, and every refund made", func() bool {
-		balance := testserver.Value(x.Balance(t.Context()))(t)
-		return balance.Unsent == 0 && len(first.refunds(t, "pending")) == 0
-	})
-	paid := int64(0)
-	for _, order := range bought {
-		detail := decode[model.OrderDetail](t, first.call(t, http.MethodGet, "/admin/orders/"+order.ID, first.admin(t), nil))
-		if detail.Status == model.OrderPaid {
-			paid++
-		}
-		for i, move := range detail.History {
-			if i > 0 && (move.From == nil || *move.From != detail.History[i-1].To) {
-				t.Errorf("order %s: %+v", order.ID, detail.History)
-			}
-		}
-	}
-	balance := testserver.Value(x.Balance(t.Context()))(t)
-	testserver.Equal(t, "money that was kept", balance.Received-balance.Refunded, 1000*paid)
-	testserver.Equal(t, "failed refunds", len(first.refunds(t, "failed")), 0)
-	if !first.audit(t, voucher.ID).Balanced {
-		t.Error("the stock does not add up")
-	}
-	t.Logf("%d orders stayed paid; %+v", paid, balance)
-}
-
 // In async the road of money is the same, and a refunded unit is back in the hot copy.
 func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
 	t.Parallel()
