@@ -200,7 +200,7 @@ func (r *reader) refuseTLS(c Config) {
 func (r *reader) refusePlainRedis(variable string, urls []string) {
 	for _, text := range urls {
 		switch {
-		case !strings.Contains(text, "://"): // nothing, or another host of the URL before it
+		case text == "":
 		case !strings.HasPrefix(strings.TrimSpace(text), "rediss"):
 			r.problem(variable, "names a server in plain text (redis://), and SECKILL_REDIS_TLS_… is set: write rediss://")
 		case strings.Contains(text, "skip_verify"):

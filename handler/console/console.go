@@ -27,7 +27,7 @@ type vouchers interface {
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
 	Stats(ctx context.Context, id string) (model.Stats, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
-	Rebuild(ctx context.Context, id string) error
+	Rebuild(ctx context.Context, id, adminID string) error
 }
 
 // orders is what the console needs of service.Orders.

@@ -203,7 +203,7 @@ func (*shop) ChangeStock(context.Context, string, model.StockChange, model.Idemp
 
 func (*shop) Audit(context.Context, string) (model.Audit, error) { return model.Audit{}, nil }
 
-func (*shop) Rebuild(context.Context, string) error { return nil }
+func (*shop) Rebuild(context.Context, string, string) error { return nil }
 
 // gate admits everybody.
 type gate struct{}

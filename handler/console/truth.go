@@ -74,7 +74,7 @@ func (c *console) repair(w http.ResponseWriter, r *http.Request, v *visit) error
 
 func (c *console) rebuild(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id := r.PathValue("id")
-	if err := c.Vouchers.Rebuild(r.Context(), id); err != nil {
+	if err := c.Vouchers.Rebuild(r.Context(), id, v.claims.Subject); err != nil {
 		return err
 	}
 	c.Log.InfoContext(r.Context(), "an administrator had a hot copy rebuilt", slog.String("voucher_id", id), slog.String("by", v.claims.Subject))
