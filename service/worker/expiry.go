@@ -35,16 +35,16 @@ const (
 	// who holds its row, the others go on.
 	expiryVouchers = 3
 	// expiryLanes transactions of one voucher run at once: while one waits for the disk, or
-	// for its turn at the voucher's row, the other goes on. Those of all vouchers use at
+	// for its turn at the voucher's row, the other goes on. Those of one look use at
 	// most half of the connections of those who sell.
 	expiryLanes = 2
 	// expiryRest is how many times as long as a transaction has taken its lane rests, and
 	// expiryHurry the age of an order from which it does not. Expiry takes from a sale of the
-	// same machine what it computes, thus no more of it than it needs: a third of the time of
+	// same machine what it computes, thus no more of it than it needs: half of the time of
 	// either lane at first, which is enough for some ten thousand orders in a second, and
 	// more the longer orders have waited. A transaction that takes longer beside others
 	// makes its rest longer.
-	expiryRest  = 2
+	expiryRest  = 1
 	expiryHurry = 5 * time.Second
 	// expiryTroubleRest is how long a voucher whose orders could not be expired is left
 	// alone: the others do not wait for it in every look.

@@ -197,7 +197,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 		took        time.Duration
 		least, most time.Duration // from the first order to the last one
 	}{
-		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond},
+		"time enough": {4 * expiryBatch, 100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond},
 		"late":        {40 * expiryBatch, 300 * time.Millisecond, expiryHurry, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
