@@ -1,6 +1,7 @@
 package hotcopy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,13 @@ func Inspect(ctx context.Context, client redis.UniversalClient) error {
 			replication, err = client.Info(ctx, "replication").Result()
 			info += replication
 		}
+		mode := cmp.Or(infoField(info, "redis_mode"), infoField(info, "server_mode")) // the latter is Valkey's
 		switch {
 		case err != nil:
 			return known(err)
-		case infoField(info, "redis_mode") == "sentinel":
+		case mode == "sentinel":
 			return errIsSentinel
-		case infoField(info, "redis_mode") == "cluster":
+		case mode == "cluster":
 			return errIsNode
 		case infoField(info, "role") == "slave":
 			return errIsReplica
@@ -72,7 +74,7 @@ func known(err error) error {
 		return errUnwatched
 	case strings.Contains(text, "unknown command 'sentinel'"):
 		return errNoSentinel
-	case strings.Contains(text, "unknown command 'select'"), strings.Contains(text, "unknown command 'cluster'"):
+	case strings.Contains(text, "accepted by sentinel instances"), strings.Contains(text, "unknown command 'select'"), strings.Contains(text, "unknown command 'cluster'"):
 		return errIsSentinel
 	case strings.Contains(text, "select is not allowed in cluster mode"):
 		return errIsNode
@@ -87,7 +89,7 @@ func Lacking(err error) error {
 	if !ok {
 		return err
 	}
-	for _, sign := range []string{"NOPERM", "The user executing the script", "unknown command", "Unknown Redis command"} {
+	for _, sign := range []string{"NOPERM", "The user executing the script", "ACL failure in script", "unknown command", "Unknown Redis command"} {
 		if strings.Contains(answer.Error(), sign) {
 			return fmt.Errorf("%w: %w", ErrRights, err)
 		}

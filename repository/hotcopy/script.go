@@ -243,7 +243,7 @@ func unsent(err error) bool {
 func redisRefusals() []string {
 	return []string{
 		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script", // which lacks a permission
+		"NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script", "ACL failure in script", // a permission is lacking; the last is Valkey's
 		"MOVED", "ASK", "UNBLOCKED", "max number of clients",
 	}
 }
