@@ -6,11 +6,12 @@ usage() {
 	exit 2
 }
 
-# port prints a free one, whose bus port (10,000 higher, see cluster-port) is free too.
+# port prints a free one, whose bus port (10,000 higher, see cluster-port) is free too. Neither is one of those that
+# the tests' servers take (18000 to 31999), or that the kernel gives to connections.
 port() {
 	local n
 	for _ in {1..1000}; do
-		n=$((18000 + RANDOM % 14000))
+		n=$((6500 + RANDOM % 1500))
 		if [ ! -e "$home/$n" ] && ! (: <>/dev/tcp/127.0.0.1/$n) 2>/dev/null && ! (: <>/dev/tcp/127.0.0.1/$((n + 10000))) 2>/dev/null; then
 			echo "$n"
 			return
@@ -23,13 +24,20 @@ port() {
 # serve CONFIGURATION [ARGUMENT…] starts a redis-server with a copy of the file, into which it may write, and sets
 # $port. Each has a directory of its own below $home, which is named after its port.
 serve() {
-	port=$(port)
-	mkdir "$home/$port"
-	cp "$1" "$home/$port/redis.conf"
-	redis-server "$home/$port/redis.conf" "${@:2}" --bind 127.0.0.1 --port "$port" --dir "$home/$port" \
-		--daemonize yes --pidfile "$home/$port/pid" --logfile "$home/$port/log" >/dev/null
-	await "redis-server on $port" ask "$port" ping
+	for _ in {1..5}; do # a port that was free may be taken by now
+		port=$(port)
+		mkdir "$home/$port"
+		cp "$1" "$home/$port/redis.conf"
+		redis-server "$home/$port/redis.conf" "${@:2}" --bind 127.0.0.1 --port "$port" --dir "$home/$port" \
+			--daemonize yes --pidfile "$home/$port/pid" --logfile "$home/$port/log" >/dev/null
+		await "redis-server on $port" up && [ -s "$home/$port/pid" ] && return
+	done
+	tail -n 5 "$home/$port/log" >&2
+	return 1
 }
+
+# up: the server that was started last answers, or has given up. It writes its process id when it has its ports.
+up() { { [ -s "$home/$port/pid" ] && ask "$port" ping; } || grep -q 'aborting\|already in use' "$home/$port/log"; }
 
 # ask PORT COMMAND… fails when the answer is an error.
 ask() { redis-cli -e -p "$@"; }
