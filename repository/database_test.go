@@ -18,14 +18,21 @@ import (
 // the DSN and the server say.
 func TestSession(t *testing.T) {
 	t.Parallel()
+	isolation := "tx_isolation" // MariaDB's name before 11.1
+	wanted := map[string]string{
+		"time_zone": "+00:00", "innodb_lock_wait_timeout": "3", "autocommit": "1", "character_set_client": "utf8mb4",
+	}
+	if testserver.OnMySQL() {
+		isolation = "transaction_isolation"
+	} else {
+		wanted["idle_write_transaction_timeout"], wanted["idle_readonly_transaction_timeout"] = "5", "10"
+	}
+	wanted[isolation] = "READ-COMMITTED"
 	dsn := testserver.Schema(t) + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
-		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&tx_isolation=%27SERIALIZABLE%27&readTimeout=1h"
+		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation + "=%27SERIALIZABLE%27&readTimeout=1h"
 	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
 	must(t, f.db.Migrate(t.Context()))
-	for variable, want := range map[string]string{
-		"tx_isolation": "READ-COMMITTED", "time_zone": "+00:00", "innodb_lock_wait_timeout": "3",
-		"idle_write_transaction_timeout": "5", "idle_readonly_transaction_timeout": "10", "autocommit": "1", "character_set_client": "utf8mb4",
-	} {
+	for variable, want := range wanted {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
 		testserver.Equal(t, variable, got, want)

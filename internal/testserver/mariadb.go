@@ -29,7 +29,7 @@ const (
 // arguments win over the file, e.g. "--innodb-lock-wait-timeout=1". It has one empty schema, DefaultSchema.
 func MariaDB(t testing.TB, args ...string) *Server {
 	t.Helper()
-	return start(t, mariadbEngine(), args)
+	return start(t, databaseEngine(), args)
 }
 
 // DSN is the go-sql-driver DSN of a schema, for the account of a service: it may do everything but write
@@ -128,6 +128,13 @@ func (t *template) copy(ctx context.Context, data string) error {
 }
 
 func install(ctx context.Context) (string, error) {
+	if mysqlHome() != "" {
+		dir, err := process.dir("template")
+		if err != nil {
+			return "", err
+		}
+		return installMySQL(ctx, dir)
+	}
 	const program = "mariadb-install-db"
 	if _, err := exec.LookPath(program); err != nil {
 		return "", fmt.Errorf("%s is missing: install it with `apt-get install mariadb-server`: %w", program, err)
@@ -171,7 +178,7 @@ const dropBudget = 30 * time.Second
 func Schema(t testing.TB) string {
 	t.Helper()
 	server := process.database.get(t, func() (*Server, error) {
-		return launch(stderr{}, mariadbEngine(), []string{
+		return launch(stderr{}, databaseEngine(), []string{
 			"--innodb-flush-log-at-trx-commit=0",
 			"--innodb-doublewrite=OFF",
 			// Many parallel tests with a pool each.
