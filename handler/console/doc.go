@@ -22,7 +22,7 @@
 //	4.2.2  another site's page can change nothing                   TestAnotherSiteIsRefused
 //	5.1.5  the page after a sign-in is one of the console           TestSignInLeadsNowhereElse
 //	5.3.3  what people typed stays text                             TestTextStaysText
-//	7.4.1  an error shows no internals, and the request's id        TestAnErrorShowsNoInternals
+//	7.4.1  an error shows no internals, and the request's id        TestAFailureShowsNoInternals
 //	8.2.1  pages are not kept in caches                             TestHeaders
 //	14.4.1 every answer tells its type and its encoding             TestHeaders
 //	14.4.3 a Content-Security-Policy, with no inline script         TestHeaders

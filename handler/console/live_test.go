@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -172,12 +174,13 @@ func TestAStreamOfNothingEnds(t *testing.T) {
 type shop struct {
 	console.Options
 
+	err         error
 	gets, stats atomic.Int64
 }
 
 func (s *shop) Get(_ context.Context, id string, _ bool) (model.Voucher, error) {
 	s.gets.Add(1)
-	return model.Voucher{ID: id, Stock: 10, Remaining: 10 - s.gets.Load()%10, State: model.VoucherPublished}, nil
+	return model.Voucher{ID: id, Stock: 10, Remaining: 10 - s.gets.Load()%10, State: model.VoucherPublished}, s.err
 }
 
 func (s *shop) Stats(context.Context, string) (model.Stats, error) {
@@ -220,27 +223,54 @@ func (gate) Check(context.Context) []service.Check { return nil }
 // Draining is that of a server that stays.
 func (gate) Draining() bool { return false }
 
-// Fifty who watch one sale cost its database what one does: a reading each half second,
-// and a count now and then.
-func TestWatchersShareOneReading(t *testing.T) {
-	t.Parallel()
+// browser is that of an administrator who has signed in to a console of this shop.
+func (s *shop) browser(t *testing.T) *browser {
+	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
-	sold := &shop{}
-	sold.Options = console.Options{
-		Vouchers: sold, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
+	s.Options = console.Options{
+		Vouchers: s, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		Log: slog.New(slog.DiscardHandler),
 	}
-	handler, err := console.New(sold.Options)
+	handler, err := console.New(s.Options)
 	testserver.Must(t, err)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	signed, err := tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, time.Minute)
 	testserver.Must(t, err)
 	b := (&site{url: server.URL}).browser(t)
-	jarURL, err := url.Parse(server.URL)
+	place, err := url.Parse(server.URL)
 	testserver.Must(t, err)
-	b.client.Jar.SetCookies(jarURL, []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
+	b.client.Jar.SetCookies(place, []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
+	return b
+}
+
+// What breaks underneath is nobody's business but the log's.
+func TestAFailureShowsNoInternals(t *testing.T) {
+	t.Parallel()
+	for text, test := range map[string]struct {
+		err    error
+		status int
+	}{
+		"Something went wrong on our side.": {errors.New("dial tcp 10.0.0.1: password=hunter2"), http.StatusInternalServerError},
+		"The answer was not known in time.": {fmt.Errorf("read: password=hunter2: %w", context.DeadlineExceeded), http.StatusServiceUnavailable},
+		"The database cannot be reached.":   {model.Unavailable("The database cannot be reached.", errors.New("password=hunter2")), http.StatusServiceUnavailable},
+	} {
+		broken := &shop{err: test.err}
+		got := broken.browser(t).get(t, "/console/vouchers/v1")
+		if got.status != test.status || strings.Contains(got.body, "hunter2") {
+			t.Errorf("%v is %d %s", test.err, got.status, got.body)
+		}
+		want(t, got.body, text)
+	}
+}
+
+// Fifty who watch one sale cost its database what one does: a reading each half second,
+// and a count now and then.
+func TestWatchersShareOneReading(t *testing.T) {
+	t.Parallel()
+	sold := &shop{}
+	b := sold.browser(t)
 
 	const watchers, readings = 50, 6
 	var streams [watchers]func() (string, string)

@@ -162,7 +162,7 @@ func TestTextStaysText(t *testing.T) {
 	}
 }
 
-func TestAnErrorShowsNoInternals(t *testing.T) {
+func TestAnErrorNamesItsRequest(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
