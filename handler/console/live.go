@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -199,9 +198,6 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 	header.Set("Content-Type", "text/event-stream; charset=utf-8")
 	header.Set("X-Accel-Buffering", "no") // nginx would keep the readings back
 	stream := http.NewResponseController(w)
-	if err := stream.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) { // that of the request would end the stream
-		return nil //nolint:nilerr // the browser is gone
-	}
 	for !c.Health.Draining() {
 		select {
 		case <-r.Context().Done():
