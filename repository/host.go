@@ -70,7 +70,7 @@ type host struct {
 	probe *sql.DB // one connection, for the looks
 
 	mu      sync.Mutex
-	sockets map[net.Conn]struct{}
+	sockets map[*hostSocket]struct{}
 }
 
 // place is a stay at a server. Connections that were made during an earlier stay are closed.
@@ -107,7 +107,7 @@ func newHosts(configs []*mysql.Config, log *slog.Logger) (*hosts, error) {
 	h := &hosts{log: log, left: func() {}, wake: make(chan struct{}, 1)}
 	h.at.Store(&place{})
 	for _, cfg := range configs {
-		s := &host{addr: cfg.Addr, sockets: make(map[net.Conn]struct{})}
+		s := &host{addr: cfg.Addr, sockets: make(map[*hostSocket]struct{})}
 		if cfg.Net == "tcp" {
 			cfg.DialFunc = s.dial
 		}
@@ -333,7 +333,7 @@ func (s *host) cut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for socket := range s.sockets {
-		_ = socket.(*hostSocket).TCPConn.Close() // its owner closes it again, and forgets it
+		_ = socket.TCPConn.Close() // its owner closes it again, and forgets it
 	}
 }
 

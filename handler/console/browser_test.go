@@ -21,12 +21,11 @@ import (
 	"seckill/internal/testserver"
 )
 
-//nolint:gochecknoglobals // a flag of the test's program
 var screenshots = flag.String("screenshots", "", "the directory that the browser's pictures are written to; empty: none")
 
 // chromium is a real browser with one tab.
 type chromium struct {
-	ctx  context.Context //nolint:containedctx // chromedp has the browser in its context
+	ctx  context.Context
 	site *site
 
 	mu       sync.Mutex
@@ -114,7 +113,7 @@ func (b *chromium) fits(t *testing.T, path string) {
 }
 
 // Both sides of a sale, one after the other: two browsers at once are too much for a small machine.
-func TestInABrowser(t *testing.T) {
+func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 	t.Parallel()
 	t.Run("console", consoleInABrowser) //nolint:paralleltest // see above
 	t.Run("shop", shopInABrowser)       //nolint:paralleltest // see above

@@ -210,7 +210,7 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 			}
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // it fails as the write does
 			if _, err := w.Write(event); err != nil || stream.Flush() != nil || !going {
-				return nil //nolint:nilerr // the browser is gone
+				return nil // the browser is gone
 			}
 		}
 	}

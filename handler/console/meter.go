@@ -137,9 +137,8 @@ func quantile(bounds []float64, cumulative map[float64]float64, q float64) float
 				return low
 			}
 			return low + (bound-low)*(rank-below)/(count-below)
-		} else {
-			low, below = bound, count
 		}
+		low, below = bound, cumulative[bound]
 	}
 	return low
 }

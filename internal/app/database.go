@@ -87,11 +87,15 @@ func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	return db, nil
 }
 
-// withoutDatabase is how long this instance sells on while the database is away: in
-// async until the orders in the queue are too old. A worker only waits for it.
+// failoverPatience is how long an instance that sells on without its database is ready
+// without it: a failover takes seconds, and one that lasts is to be seen.
+const failoverPatience = 5 * time.Second
+
+// withoutDatabase is how long this instance is ready while the database is away: in
+// async it sells on until the orders in the queue are too old. A worker only waits for it.
 func (i *Instance) withoutDatabase() time.Duration {
 	if i.cfg.Async() && i.cfg.Role != config.RoleWorker {
-		return i.cfg.BacklogMaxAge
+		return min(i.cfg.BacklogMaxAge, failoverPatience)
 	}
 	return 0
 }

@@ -73,7 +73,7 @@ func TestTheRightsInRedis(t *testing.T) {
 		}
 	}
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer admin.Close()
+	t.Cleanup(func() { _ = admin.Close() })
 	for _, key := range admin.Keys(t.Context(), "*").Val() {
 		if ttl := admin.PTTL(t.Context(), key).Val(); ttl < 0 && key != "seckill:v1:canary" {
 			t.Errorf("%s is left behind", key)

@@ -23,7 +23,7 @@ var changing = map[string]kind{
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
 	"Settle": ofAnInterface, "Release": ofAnInterface, "ReleaseAll": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
-	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
+	"Close": ofAnInterface, "CloseFor": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
@@ -96,6 +96,7 @@ var elsewhere = map[string]string{
 	"service/payment_loop.go reconcile":       "only puts off the next question",
 	"service/account.go create":               "no order depends on it",
 	"service/account.go ChangePassword":       "no order depends on it",
+	"service/account_session.go SignOut":      "no order depends on it",
 	"service/account_admin.go change":         "no order depends on it",
 	"service/order_sync.go create":            "sync mode: one transaction, or one a voucher, between the steps of persisting",
 

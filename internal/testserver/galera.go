@@ -47,7 +47,7 @@ func (g *galera) engine(number int) engine {
 		prepare: func(ctx context.Context, data string) error {
 			server := filepath.Dir(data)
 			for _, dir := range []string{server, filepath.Dir(server)} {
-				if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // a member that joins is filled by another account
+				if err := os.Chmod(dir, 0o711); err != nil { // a member that joins is filled by another account
 					return fmt.Errorf("open the way to the data: %w", err)
 				}
 			}
