@@ -39,10 +39,10 @@ func (a *api) healthRoutes() {
 	})
 	a.registerPlain(route{
 		id: "readyz", access: public, method: http.MethodGet, path: "/readyz", tag: tagOperations,
-		summary:     "Can this instance serve",
+		summary: "Can this instance serve",
 		description: "503 while nothing can be sold or the server is about to stop, with a line per check: what a sale reads can be read, " +
 			"the database takes writes, and the queue has its leader. Order mode async sells on for a while without the database.",
-		status:      http.StatusOK, codes: []model.Code{model.CodeUnavailable},
+		status: http.StatusOK, codes: []model.Code{model.CodeUnavailable},
 		response: map[string]any{"application/json": Readiness{}},
 	}, a.ready)
 }

@@ -83,7 +83,7 @@ func NewHealth(probes ...Probe) *Health {
 // Check asks all probes at the same time, for a second at the most, and answers in
 // their order. Callers at the same time share one look.
 func (h *Health) Check(ctx context.Context) []Check {
-	look := h.look()
+	look := h.look() //nolint:contextcheck // callers share it
 	var checks []Check
 	select {
 	case <-look.done:

@@ -117,7 +117,7 @@ func (c *console) chooseLanguage(w http.ResponseWriter, r *http.Request, _ *visi
 	if !ok {
 		return model.Invalid("body.to", "is no language of the console")
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
 		Name: languageCookie, Value: chosen.Tag, Path: "/", MaxAge: languageLasts,
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
 	})

@@ -189,7 +189,7 @@ func (h *hub) dismiss(id string, sale *watchedSale) {
 // live streams the readings of a sale as server-sent events (HTML, 9.2) until the browser
 // leaves, the session ends or the server is about to stop.
 func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
-	readings, leave, err := c.hub.watch(r.PathValue("id"))
+	readings, leave, err := c.hub.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
 	if err != nil {
 		return err
 	}

@@ -191,8 +191,16 @@ func TestContrast(t *testing.T) {
 		over, under string
 		least       float64
 	}{
-		{"ink", "ground", 4.5}, {"faint", "ground", 4.5}, {"link", "ground", 4.5}, {"good", "ground", 4.5}, {"bad", "ground", 4.5}, {"warm", "ground", 4.5},
-		{"ink", "raised", 4.5}, {"link", "raised", 4.5}, {"line", "ground", 3}, {"stroke", "ground", 3},
+		{"ink", "ground", 4.5},
+		{"faint", "ground", 4.5},
+		{"link", "ground", 4.5},
+		{"good", "ground", 4.5},
+		{"bad", "ground", 4.5},
+		{"warm", "ground", 4.5},
+		{"ink", "raised", 4.5},
+		{"link", "raised", 4.5},
+		{"line", "ground", 3},
+		{"stroke", "ground", 3},
 	} {
 		if len(colours[pair.over]) == 0 {
 			t.Errorf("there is no colour %s", pair.over)

@@ -26,7 +26,7 @@ func sessionCookie(r *http.Request) string {
 
 // setSession keeps a token in the browser as long as the token lasts; none ends it.
 func setSession(w http.ResponseWriter, r *http.Request, token string, lasts time.Duration) {
-	cookie := &http.Cookie{
+	cookie := &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
 		Name: sessionCookie(r), Value: token, Path: "/", MaxAge: int(lasts / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
 	}

@@ -25,7 +25,7 @@ func NewLanes[In, Out any](of func(In) string, run Run[In, Out], opts Options) *
 
 // Submit queues one item, as Group.Submit does.
 func (l *Lanes[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
-	group, err := l.lane(l.of(item))
+	group, err := l.lane(l.of(item)) //nolint:contextcheck // a lane outlives the item that made it
 	if err != nil {
 		return nil, err
 	}

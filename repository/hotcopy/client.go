@@ -188,7 +188,7 @@ func dialSentinels(config *tls.Config) func(ctx context.Context, network, addr s
 			_ = conn.Close()
 		}
 		if err != nil {
-			return unreachable{err: err}, nil
+			return unreachable{err: err}, nil //nolint:nilerr // see above
 		}
 		return conn, nil
 	}

@@ -57,7 +57,7 @@ const failoverAddress = "FailoverClient"
 // Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost
 // sells on what lies on the others.
 func (r *Readiness) Probe(ctx context.Context) error {
-	look := r.share()
+	look := r.share() //nolint:contextcheck // callers share it
 	select {
 	case <-look.done:
 		return look.err
