@@ -83,7 +83,10 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	}
 	url := i.cfg.PaymentURL
 	if i.cfg.PaymentSimulator {
-		if err := i.claimLedger(ctx, db); err != nil {
+		switch err := i.claimLedger(ctx, db); {
+		case errors.Is(err, errSecondLedger):
+			i.log.WarnContext(ctx, err.Error())
+		case err != nil:
 			return err
 		}
 		if url, err = i.openSimulator(ctx, p, key); err != nil {
@@ -100,8 +103,8 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	return nil
 }
 
-// claimLedger makes this instance the only one on its database that has the simulator. A second ledger would not know
-// the first one's payments, and each instance would ask its own. Embedded, the claim on the data directory does the same.
+// claimLedger finds out whether this instance is the only one on its database that has the simulator. A second ledger does
+// not know the first one's payments, and each instance asks its own: that does for trying out, and is said. Embedded, the claim on the data directory does the same.
 func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	if i.cfg.Embedded() {
 		return nil
@@ -125,8 +128,8 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	return nil
 }
 
-// errSecondLedger refuses a second simulator.
-var errSecondLedger = errors.New("another instance on this database has the payment simulator, and a second one would keep a ledger of its own: " +
+// errSecondLedger tells of a second simulator.
+var errSecondLedger = errors.New("another instance on this database has the payment simulator, and this one keeps a ledger of its own, which does not know the payments of the other: " +
 	"set SECKILL_PAYMENT_SIMULATOR=off here, SECKILL_PAYMENT_URL to the other one's simulator, and SECKILL_WEBHOOK_SECRETS as there")
 
 // openSimulator opens the simulated provider and its listener, and returns where that is.

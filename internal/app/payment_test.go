@@ -9,8 +9,8 @@ import (
 	"seckill/internal/testserver"
 )
 
-// Of several instances on one database one has the simulator, and with it the ledger; a second one says what to set. When
-// the first has stopped, another one may have it.
+// Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says what
+// to set. When the first has stopped, another one has it.
 func TestOneInstanceHasTheSimulator(t *testing.T) {
 	t.Parallel()
 	settings := []string{
@@ -18,17 +18,23 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 		"SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more", "SECKILL_CODE_KEY=a key of codes in tests, 32 bytes or more",
 		"SECKILL_WEBHOOK_SECRETS=a secret of webhooks, 24 bytes or more", "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
 	}
-	start := func(more ...string) (*Instance, error) {
-		cfg := testserver.Value(config.Load(append(append(more, "SECKILL_DATA_DIR="+t.TempDir()), settings...)))(t)
-		return Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	start := func(setting string, warns bool) *Instance {
+		var log testserver.Log
+		cfg := testserver.Value(config.Load(append([]string{setting, "SECKILL_DATA_DIR=" + t.TempDir()}, settings...)))(t)
+		instance := testserver.Value(Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil))))(t)
+		if warned := strings.Contains(log.String(), "SECKILL_PAYMENT_URL to the other"); warned != warns {
+			t.Errorf("%s: warned %t, want %t", setting, warned, warns)
+		}
+		return instance
 	}
-	first := testserver.Value(start("SECKILL_PAYMENT_SIMULATOR=on"))(t)
-	if _, err := start("SECKILL_PAYMENT_SIMULATOR=on"); err == nil || !strings.Contains(err.Error(), "SECKILL_PAYMENT_URL") {
-		t.Errorf("a second simulator: %v", err)
+	const simulator = "SECKILL_PAYMENT_SIMULATOR=on"
+	first := start(simulator, false)
+	second := start(simulator, true)
+	sharing := start("SECKILL_PAYMENT_URL=http://127.0.0.1:9", false)
+	for _, instance := range []*Instance{first, second} {
+		testserver.Must(t, instance.Stop(t.Context()))
 	}
-	sharing := testserver.Value(start("SECKILL_PAYMENT_URL=http://127.0.0.1:9"))(t)
-	testserver.Must(t, first.Stop(t.Context()))
-	next := testserver.Value(start("SECKILL_PAYMENT_SIMULATOR=on"))(t)
+	next := start(simulator, false)
 	testserver.Must(t, next.Stop(t.Context()))
 	testserver.Must(t, sharing.Stop(t.Context()))
 }
