@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counted is the value of a counter.
+// Counted is the value of a counter, over all its labels.
 func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := metrics.Gather()
@@ -15,7 +15,11 @@ func Counted(t *testing.T, metrics *prometheus.Registry, name string) float64 {
 	}
 	for _, family := range families {
 		if family.GetName() == name {
-			return family.GetMetric()[0].GetCounter().GetValue()
+			sum := 0.0
+			for _, metric := range family.GetMetric() {
+				sum += metric.GetCounter().GetValue()
+			}
+			return sum
 		}
 	}
 	t.Fatalf("there is no metric %s", name)
