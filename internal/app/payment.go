@@ -85,7 +85,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	if i.cfg.PaymentSimulator {
 		switch err := i.claimLedger(ctx, db); {
 		case errors.Is(err, errSecondLedger):
-			i.log.WarnContext(ctx, err.Error())
+			i.log.WarnContext(ctx, "this is a second payment simulator", slog.Any("error", err))
 		case err != nil:
 			return err
 		}
