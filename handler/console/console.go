@@ -199,5 +199,5 @@ func (c *console) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// encrypted reports whether nobody between the browser and us, or the proxy before us, reads along.
+// encrypted reports whether the request came over TLS, to this server or to the proxy before it.
 func encrypted(r *http.Request) bool { return r.TLS != nil || r.URL.Scheme == "https" }

@@ -112,7 +112,7 @@ func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
 	}
 }
 
-// follow reads a sale until nobody watches it.
+// follow reads a sale as long as it has watchers.
 func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
 	for ctx.Err() == nil {
 		began := time.Now()

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// meterEvery is the least time between two looks at the counters, whoever asks.
+	// meterEvery is the least time between two looks at the counters, however many ask.
 	meterEvery = readEvery - 50*time.Millisecond
 	// meterLost is the time from which the difference to the look before says nothing of now.
 	meterLost = 5 * time.Second

@@ -15,8 +15,8 @@ import (
 	"seckill/model"
 )
 
-// sessionCookie holds the token of a login. Behind TLS its name promises that no other
-// host, and nobody without TLS, has set it (RFC 6265bis, 4.1.3.2).
+// sessionCookie holds the token of a login. Behind TLS its name promises that this host
+// has set it, and over TLS (RFC 6265bis, 4.1.3.2).
 func sessionCookie(r *http.Request) string {
 	if encrypted(r) {
 		return "__Host-seckill-console"

@@ -84,7 +84,7 @@ func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	return model.Idempotency{Scope: v.claims.Subject + " console " + call, Key: key, Fingerprint: hex.EncodeToString(sum[:])}
 }
 
-// usualSale is how long a new voucher is offered, and soon when, until somebody types something else.
+// usualSale is how long a new voucher is offered, and soon when, unless the administrator types something else.
 const (
 	soon      = time.Hour
 	usualSale = 24 * time.Hour
@@ -206,8 +206,8 @@ func (c *console) editVoucher(w http.ResponseWriter, r *http.Request, v *visit) 
 	return c.show(w, r, v, http.StatusOK, "voucher_form", c.formOf(voucher, v.zone))
 }
 
-// changeVoucher changes the fields that were typed over, if nobody else has changed the
-// voucher since the form was made. Otherwise the form is shown again as it was typed;
+// changeVoucher changes the fields that were typed over, if the voucher has not changed
+// since the form was made. Otherwise the form is shown again as it was typed;
 // sent once more, it is meant for the voucher as it is by then.
 func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := typed(r)
