@@ -248,10 +248,6 @@ func dsn(text string) (string, error) {
 	return text, dsnOptions(text)
 }
 
-// splitPassword tells of a URL whose password ends its host for the parser, which
-// would connect to a piece of it.
-const splitPassword = "has a password with a /, a ? or a #, which must be written as %2F, %3F or %23"
-
 // redisURL is one server.
 func redisURL(text string) (string, error) {
 	target, err := redisurl.Parse(text)
@@ -280,7 +276,7 @@ func natsURLs(text string) (string, error) {
 			return "", errors.New("is not a URL such as nats://host:4222 or tls://host:4222")
 		}
 		if u.User == nil && strings.Contains(part, "@") {
-			return "", errors.New(splitPassword)
+			return "", redisurl.ErrPassword
 		}
 		if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > 65535) {
 			return "", errors.New("names a port that is not from 1 to 65535")

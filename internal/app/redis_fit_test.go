@@ -35,7 +35,7 @@ func rights(t *testing.T) []string {
 // inspected is what the start says of a Redis.
 func inspected(t *testing.T, url string, mode config.OrderMode, locks config.LockMode) error {
 	t.Helper()
-	client, err := hotcopy.NewClient(url)
+	client, err := hotcopy.NewClient(url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, err := hotcopy.NewClient(testserver.Redis(t, tt.args...).URL())
+			client, err := hotcopy.NewClient(testserver.Redis(t, tt.args...).URL(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -141,7 +141,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 // spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
-	rdb := testserver.Value(hotcopy.NewClient(cfg.RedisURL))(t)
+	rdb := testserver.Value(hotcopy.NewClient(cfg.RedisURL, nil))(t)
 	defer rdb.Close()
 	head := "seckill:v1:{" + voucher + "}:head"
 	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {

@@ -38,9 +38,9 @@ const (
 var (
 	errShape = errors.New("is not a URL such as redis://host:6379/0, redis+cluster://host:6379 or " +
 		"redis+sentinel://host1,host2,host3/primary/0 (rediss for TLS)")
-	// errPassword tells of a URL whose password ends its host for the parser, which
-	// would connect to a piece of it.
-	errPassword = errors.New("has a password with a /, a ? or a #, which must be written as %2F, %3F or %23")
+	// ErrPassword tells of a URL whose password ends its host for the parser, which
+	// would connect to a piece of it. URLs of every kind of server know it.
+	ErrPassword = errors.New("has a password with a /, a ? or a #, which must be written as %2F, %3F or %23")
 	errDatabase = errors.New("has a path that is not a database number, such as /0")
 	errCluster  = errors.New("names a database other than 0, and a Redis Cluster has no other")
 	errPrimary  = errors.New("does not say which primary the Sentinels are asked for: redis+sentinel://host1,host2/primary/0")
@@ -114,7 +114,7 @@ func parse(text string) (t Target, err error) {
 	case err != nil || u.Fragment != "":
 		return t, errShape
 	case u.User == nil && strings.Contains(text, "@"):
-		return t, errPassword
+		return t, ErrPassword
 	}
 	t.Username = u.User.Username()
 	t.Password, _ = u.User.Password()

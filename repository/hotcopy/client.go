@@ -38,9 +38,9 @@ const (
 )
 
 // NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or
-// a primary that Sentinels know. It does not connect yet. With a configuration, that is how
-// `rediss://` is spoken; nil leaves it to the URL.
-func NewClient(url string, secure ...*tls.Config) (redis.UniversalClient, error) {
+// a primary that Sentinels know. It does not connect yet. `rediss://` is spoken as secure
+// says; nil leaves it to the URL.
+func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
 	target, err := redisurl.Parse(url)
 	config := tlsOf(target, secure)
 	switch {
@@ -64,15 +64,13 @@ func NewClient(url string, secure ...*tls.Config) (redis.UniversalClient, error)
 }
 
 // tlsOf is how servers are spoken to whose URL asks for TLS: as the configuration says
-// that was given and is not nil. It names no server: each is held to the name of its own host.
-func tlsOf(target redisurl.Target, given []*tls.Config) *tls.Config {
-	if !target.TLS {
+// where one was given. It names no server: each is held to the name of its own host.
+func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
+	switch {
+	case !target.TLS:
 		return nil
-	}
-	for _, config := range given {
-		if config != nil {
-			return config.Clone()
-		}
+	case given != nil:
+		return given.Clone()
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: target.SkipVerify} //nolint:gosec // when asked for
 }

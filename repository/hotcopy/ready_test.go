@@ -15,7 +15,7 @@ import (
 
 func readiness(t *testing.T, url string) *Readiness {
 	t.Helper()
-	client := testserver.Value(NewClient(url))(t)
+	client := testserver.Value(NewClient(url, nil))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return NewReadiness(client)
 }

@@ -123,7 +123,7 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
-	client := testserver.Value(hotcopy.NewClient(urls))(t)
+	client := testserver.Value(hotcopy.NewClient(urls, nil))(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	return client
 }

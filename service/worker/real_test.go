@@ -66,7 +66,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	record := testserver.Value(modes.Adopt(ctx, model.ModeAsync))(t)
 	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
 	b.orders = testserver.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
-	b.redis = testserver.Value(hotcopy.NewClient(redisURL))(t)
+	b.redis = testserver.Value(hotcopy.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { must(t, b.redis.Close()) })
 	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
 	b.queue = testserver.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log}))(t)
