@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,14 +18,14 @@ type bundle struct {
 	stop  context.CancelFunc // of the parts that have not answered
 
 	mu       sync.Mutex
-	parts    []*Lease // by part; nil when not held
-	held     int      // parts that are held and have not ended
-	busy     int      // parts somebody else holds
-	failed   []error  // of parts that could not be asked
+	parts    []*Lease     // by part; nil when not held
+	held     int          // parts that are held and have not ended
+	busy     map[int]bool // parts that are held: by another owner, or by a call of this one (false)
+	failed   []error      // of parts that could not be asked
 	answered int
 	changed  bell   // rung by every answer
 	began    bool   // enough were held
-	over     bool   // given up, unlocked or lost: whoever joins now is sent back
+	over     bool   // given up, unlocked or lost: a part that joins now is sent back
 	number   int64  // the token
 	unfence  func() // forgets it
 	left     func() // takes it out of the line, once; see leave
@@ -42,7 +43,7 @@ func (b *bundle) answer(i int, part *Lease, err error) {
 		b.parts[i] = part
 		b.held++
 	case errors.Is(err, ErrHeld):
-		b.busy++
+		b.busy[i] = !errors.Is(err, errTurn)
 	default:
 		b.failed = append(b.failed, err)
 	}
@@ -70,7 +71,7 @@ func (b *bundle) decided(ctx context.Context) error {
 		switch {
 		case len(b.failed) > spare:
 			err = errors.Join(b.failed...)
-		case lost > spare && (b.busy > spare || b.answered == len(b.parts)):
+		case lost > spare && (len(b.busy) > spare || b.answered == len(b.parts)):
 			// Until then how many fail may still decide between the two errors.
 			err = ErrHeld
 		}
@@ -87,6 +88,27 @@ func (b *bundle) decided(ctx context.Context) error {
 		case <-b.changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+}
+
+// allAnswered waits until every part has answered, but no longer than patience.
+func (b *bundle) allAnswered(ctx context.Context, patience time.Duration) {
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	for {
+		b.mu.Lock()
+		all := b.answered == len(b.parts)
+		b.mu.Unlock()
+		if all {
+			return
+		}
+		select {
+		case <-b.changed:
+		case <-enough.C:
+			return
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -152,11 +174,14 @@ func each(parts []*Lease, do func(*Lease) error) []error {
 
 // giveUp gives back every part that was got, on a context of its own: that of
 // the caller may be what ended, and bounds only how long it waits. It reports
-// whether there were any.
-func (b *bundle) giveUp(ctx context.Context, bound time.Duration) bool {
+// whether there were any, and the parts that turned out to be held.
+func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 	parts, _ := b.take()
-	if len(parts) == 0 {
-		return false
+	b.mu.Lock()
+	v := vain{partly: len(parts) > 0, busy: maps.Clone(b.busy)}
+	b.mu.Unlock()
+	if !v.partly {
+		return v
 	}
 	done := make(chan struct{})
 	go func() {
@@ -169,7 +194,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) bool {
 	case <-done:
 	case <-ctx.Done():
 	}
-	return true
+	return v
 }
 
 // unlock gives back every part and reports every failure. A part that was lost

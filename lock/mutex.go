@@ -111,6 +111,9 @@ func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	return l, nil
 }
 
+// errTurn is the answer to a TryLock while another call of its owner asks for the lock.
+var errTurn = fmt.Errorf("%w: another call of its owner asks for it", ErrHeld)
+
 // take waits for the slot's turn.
 func (s *slot) take(ctx context.Context, a attempt) error {
 	select {
@@ -123,7 +126,7 @@ func (s *slot) take(ctx context.Context, a attempt) error {
 		return nil
 	case <-a.budget():
 		if a.try {
-			return ErrHeld
+			return errTurn
 		}
 		return ErrTimeout
 	case <-ctx.Done():

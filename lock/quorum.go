@@ -78,7 +78,7 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 	}
 	ctx, own := withOwner(ctx)
 	if a.once() {
-		lease, _, err := q.round(ctx, own, a)
+		lease, _, err := q.round(ctx, own, a, 0)
 		if errors.Is(err, ErrHeld) && !a.try {
 			err = fmt.Errorf("lock %s: %w", q.name, ErrTimeout)
 		}
@@ -87,12 +87,19 @@ func (q *Quorum) lock(ctx context.Context, a attempt) (*Lease, error) {
 	return q.await(ctx, own, a)
 }
 
-// round asks the parts once. ErrHeld means that other owners hold too many;
-// partly, that some had to be given back.
-func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease, partly bool, err error) {
+// vain is what a round without success has learnt.
+type vain struct {
+	partly bool         // some parts had to be given back
+	busy   map[int]bool // parts that are held: by another owner, or by a call of this one (false)
+}
+
+// round asks the parts once. ErrHeld means that other owners hold too many; then it
+// waits for the other parts' answers for as long as patience, rather than cancel them,
+// so that the next round knows of them and finds none of this one under way.
+func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
 	l := &Lease{name: q.name, parent: ctx, term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
-	b := &bundle{q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), changed: newBell()}
+	b := &bundle{q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), busy: map[int]bool{}, changed: newBell()}
 	l.hold = b
 
 	one := a.trying()
@@ -104,7 +111,7 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 		}()
 	}
 
-	err = b.decided(ctx)
+	err := b.decided(ctx)
 	if err == nil && a.fenced {
 		err = b.fence(ctx, own)
 	}
@@ -114,11 +121,14 @@ func (q *Quorum) round(ctx context.Context, own *owner, a attempt) (lease *Lease
 	if err == nil {
 		// Parts that have not answered may still join: they make it safer.
 		q.enter(b)
-		return l, false, nil
+		return l, vain{}, nil
+	}
+	if patience > 0 && errors.Is(err, ErrHeld) {
+		b.allAnswered(ctx, patience)
 	}
 	b.stop()
-	partly = b.giveUp(ctx, q.settings().unlockTimeout)
-	return nil, partly, fmt.Errorf("lock %s: %w", q.name, err)
+	v := b.giveUp(ctx, q.settings().unlockTimeout)
+	return nil, v, fmt.Errorf("lock %s: %w", q.name, err)
 }
 
 const (
@@ -150,31 +160,30 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	pause := quorumPause
 	for due, soon := false, false; ; {
 		first, inTheWay := p.turn()
-		news := q.need
+		free, news := q.need, false
 		if watches != nil {
-			news = p.news()
+			free, news = p.told()
 		}
-		if 0 < news && news < q.need && !soon {
+		if news && free < q.need && !soon {
 			// The other parts are being given back, or need not be: a round
 			// soon, rather than one for each message.
 			soon = true
 			retry.Reset(pause)
 		}
 		wake := p.wake
-		if ctx.Err() == nil && first && (!inTheWay || due) && (news >= q.need || due) {
-			if news >= q.need {
-				p.forget() // not before: a lease in the way may end after its messages
-			}
-			lease, partly, err := q.round(ctx, own, a)
+		if ctx.Err() == nil && first && (!inTheWay || due) && (free >= q.need || due) {
+			told := p.forget() // not before: a lease in the way may end after its messages
+			lease, v, err := q.round(ctx, own, a, quorumPause)
 			if !errors.Is(err, ErrHeld) {
 				return lease, err
 			}
+			p.recall(told, v.busy)
 			due, soon = false, false
-			raced := partly || watches != nil && news > 0
+			raced := v.partly || news
 			if watches == nil {
 				watches = q.watch(p)
 			}
-			if partly {
+			if free, _ = p.told(); v.partly || free >= q.need {
 				wake = nil                                 // until retry: what was given back wakes all, to take parts of one another again
 				retry.Reset(rand.N(pause) + quorumPause/2) //nolint:gosec // spreads requests, guards nothing
 			} else {
@@ -233,18 +242,37 @@ func (q *Quorum) interval(watches []Watch) time.Duration {
 	return set.probe
 }
 
-// news tells how many parts are said to have become free since the last round that
-// was made for such news.
-func (p *place) news() int {
+// told tells how many parts are said to be free, and whether any has been said to be
+// since the last round.
+func (p *place) told() (free int, news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.free)
+	for _, fresh := range p.free {
+		news = news || fresh
+	}
+	return len(p.free), news
 }
 
-func (p *place) forget() {
+// forget begins anew, for a round, and returns what was known: a message that comes during
+// the round may be younger than the part's answer.
+func (p *place) forget() (told map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	clear(p.free)
+	told, p.free = p.free, map[int]bool{}
+	return told
+}
+
+// recall is for a round in vain: what was told of a part holds on, unless another owner
+// was found to hold it. A part that has not answered is as free as before, and sends no
+// other message.
+func (p *place) recall(told, busy map[int]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range told {
+		if !busy[i] {
+			p.free[i] = p.free[i] // what came during the round stays news
+		}
+	}
 }
 
 // waitLines are where the callers of one process wait for locks of several parts,
@@ -270,7 +298,7 @@ type place struct {
 	wake bell
 
 	mu   sync.Mutex   // guards free; a store's messages take it
-	free map[int]bool // parts that are said to have become free since the last round
+	free map[int]bool // parts that are said to be free, and were not found held since; true: since the last round
 }
 
 const (

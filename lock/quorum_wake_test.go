@@ -77,6 +77,79 @@ func (s *counting) Acquire(ctx context.Context, r lock.Request) (lock.Grant, err
 	return s.MemoryStore.Acquire(ctx, r)
 }
 
+// All parts are said to be free, but another caller is faster at one of them, before the
+// other two have answered: a round in vain, which neither got them nor saw them held. Once
+// that one is free too, its message alone is enough. Guards: what Quorum.await remembers of
+// a round in vain. (It slept out a pause, which doubles each time.)
+func TestQuorumRemembersWhatItWasTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const waited, answer = 3200 * time.Millisecond, 5 * time.Millisecond
+		contested := &overtaken{MemoryStore: lock.NewMemoryStore()}
+		stores := []lock.Store{
+			&slow{lock.NewMemoryStore(), answer}, &slow{lock.NewMemoryStore(), answer}, contested,
+		}
+		var parts []lock.Locker
+		var held []*lock.Lease
+		for _, s := range stores {
+			held = append(held, mustLock(t, t.Context(), newLocks(t, s).Mutex("k")))
+			parts = append(parts, newLocks(t, s).Mutex("k"))
+		}
+		got := make(chan *lock.Lease)
+		go func() { got <- mustLock(t, t.Context(), lock.All(parts...)) }()
+		time.Sleep(waited) //nolint:forbidigo // in a bubble this is exact
+		contested.next.Store(true)
+		for _, lease := range held {
+			mustUnlock(t, lease)
+		}
+		time.Sleep(answer) //nolint:forbidigo // as above
+		contested.letGo(t)
+		start := time.Now()
+		mustUnlock(t, <-got)
+		// It asks once, and once more for a token that is the same everywhere.
+		if took := time.Since(start); took > 2*answer {
+			t.Errorf("woken %v after the last part was free, and an answer takes %v", took, answer)
+		}
+	})
+}
+
+// slow takes its time to answer whether a lock may be had.
+type slow struct {
+	*lock.MemoryStore
+	after time.Duration
+}
+
+func (s *slow) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	select {
+	case <-time.After(s.after):
+		return s.MemoryStore.Acquire(ctx, r)
+	case <-ctx.Done():
+		return lock.Grant{}, ctx.Err()
+	}
+}
+
+// overtaken lets another owner be faster than the next request.
+type overtaken struct {
+	*lock.MemoryStore
+	next atomic.Bool
+}
+
+func (s *overtaken) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	if s.next.CompareAndSwap(true, false) {
+		if _, err := s.MemoryStore.Acquire(ctx, lock.Request{Name: r.Name, Holder: "the other", Holds: 1, Lease: time.Minute}); err != nil {
+			return lock.Grant{}, err
+		}
+	}
+	return s.MemoryStore.Acquire(ctx, r)
+}
+
+func (s *overtaken) letGo(t *testing.T) {
+	t.Helper()
+	if was, err := s.Release(t.Context(), lock.Request{Name: "k", Holder: "the other"}); !was || err != nil {
+		t.Errorf("the other owner had it: %t, %v", was, err)
+	}
+}
+
 // A caller has waited for a lease of its own process for so long that it listens to the
 // messages. The last one comes before the answer that ends the lease, and counts once it
 // has ended. Guards: what Quorum.await forgets, and when. (Of one part, so that no first
