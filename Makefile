@@ -115,7 +115,7 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 
 # Engines of several servers. Each has a target of its own, engine-NAME, which runs the larger version of its tests: a
 # node is killed during a sale and stays dead, a part is moved, and what a failover costs is printed.
-ENGINES ?= redis-cluster redis-sentinel galera
+ENGINES ?= redis-cluster redis-sentinel galera nats
 .PHONY: engines
 engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
 	@for engine in $(ENGINES); do $(MAKE) --no-print-directory "engine-$$engine"; done
@@ -131,6 +131,10 @@ engine-redis-sentinel:
 .PHONY: engine-galera
 engine-galera:
 	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
+
+.PHONY: engine-nats
+engine-nats:
+	ORDERS=$${ORDERS:-1000} $(E2E) -tags engines -run '^TestNATSCluster$$|TestTheLeaderOfTheQueueDies|TestTheEngineOfNATSStarts'
 
 .PHONY: drain
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)

@@ -13,7 +13,7 @@ import (
 	"seckill/model"
 )
 
-// flow is a steady stream of buyers of one voucher, while something happens to Redis.
+// flow is a steady stream of buyers of one voucher, while something happens to Redis or to the queue.
 type flow struct {
 	*app
 
@@ -31,6 +31,7 @@ type flow struct {
 type sampled struct {
 	began, ended time.Time
 	accepted     bool
+	promised     bool // for the first time: the buyer has not heard that there is an order already
 }
 
 // flowing lets some buyers at a time ask for the voucher until the test ends, each again until he is told for good.
@@ -82,7 +83,7 @@ func (f *flow) ask(t *testing.T, user string) bool {
 	default:
 		t.Errorf("%s: %d %s", user, got.status, got.body)
 	}
-	f.answers = append(f.answers, sampled{began: began, ended: time.Now(), accepted: true})
+	f.answers = append(f.answers, sampled{began: began, ended: time.Now(), accepted: true, promised: accepted})
 	return true
 }
 
@@ -116,12 +117,12 @@ func (f *flow) between(from, to time.Time) (accepted, refused int, longest time.
 	return accepted, refused, longest
 }
 
-// away is the longest time without an acceptance from one instant on.
+// away is the longest time without a new promise from one instant on.
 func (f *flow) away(from time.Time) (longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, a := range f.answers {
-		if a.accepted && a.ended.After(from) {
+		if a.promised && a.ended.After(from) {
 			longest = max(longest, a.ended.Sub(from))
 			from = a.ended
 		}

@@ -26,11 +26,17 @@ const (
 // over the file, e.g. "max_file_store: 1MB"; one that the file does not name is added to it.
 func NATS(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	return start(t, natsEngine(NATSProgram(t), nil), settings)
+}
+
+// NATSProgram is the path of nats-server.
+func NATSProgram(t testing.TB) string {
+	t.Helper()
 	program, err := buildNATS(t.Context())
 	if err != nil {
 		t.Fatalf("testserver: %v", err)
 	}
-	return start(t, natsEngine(program), settings)
+	return program
 }
 
 // ReloadNATS gives a running NATS server other further settings, without a restart. What an account may do
@@ -72,7 +78,8 @@ func buildNATS(ctx context.Context) (string, error) {
 	return program, nil
 }
 
-func natsEngine(program string) engine {
+// natsEngine is a server, or with a member one of a cluster.
+func natsEngine(program string, member *natsMember) engine {
 	return engine{
 		program: program,
 		url:     "nats://%s",
@@ -80,13 +87,13 @@ func natsEngine(program string) engine {
 		args: func(s *Server) []string {
 			// The server reports a file that could not be written.
 			path := filepath.Join(s.dir, "nats.conf")
-			_ = writeNATSConfig(path, append([]string{
+			_ = writeNATSConfig(path, member.files(), append([]string{
 				"listen: " + s.Addr(),
 				"http: \"" + loopback + ":-1\"", // any port
 				"store_dir: \"" + s.data() + "\"",
 				"server_name: " + natsName(s),
 			}, s.extra...))
-			return []string{"-c", path}
+			return append([]string{"-c", path}, member.args()...)
 		},
 		ready: natsReady,
 	}
@@ -97,13 +104,16 @@ func natsName(s *Server) string {
 	return filepath.Base(filepath.Dir(s.dir)) + "-" + filepath.Base(s.dir)
 }
 
-// writeNATSConfig writes the file of deployments/ with some of its settings replaced where they stand.
-func writeNATSConfig(path string, settings []string) error {
-	text, err := os.ReadFile(configFile("nats.conf"))
-	if err != nil {
-		return err
+// writeNATSConfig writes files of deployments/ as one, with some of their settings replaced where they stand.
+func writeNATSConfig(path string, files, settings []string) error {
+	config := ""
+	for _, file := range files {
+		text, err := os.ReadFile(configFile(file))
+		if err != nil {
+			return err
+		}
+		config += string(text)
 	}
-	config := string(text)
 	for _, setting := range settings {
 		name, _, _ := strings.Cut(setting, ":")
 		line := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(name) + `:.*$`)
@@ -148,6 +158,6 @@ func SharedNATS(t testing.TB) string {
 			return nil, err
 		}
 		// No test kills this one: it need not wait for the disk.
-		return launch(stderr{}, natsEngine(program), []string{"sync_interval: 2m"})
+		return launch(stderr{}, natsEngine(program, nil), []string{"sync_interval: 2m"})
 	}).URL()
 }
