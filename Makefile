@@ -202,6 +202,10 @@ pin: ## pin the images of deployments/ to the digests that their tags have now (
 schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI document with the service (MODES=async CALLERS=user EXAMPLES=100 SEED=2)
 	BIN=$(BIN) deployments/schema/run
 
+.PHONY: chart
+chart: $(BIN)/helm $(BIN)/kubeconform $(BIN)/kubernetes/complete ## the Helm chart: lint, render, and hold against Kubernetes' schemas
+	BIN=$(BIN) deployments/helm/check
+
 .PHONY: load
 load: build $(BIN)/k6 ## load test of the running server at BASE_URL (SCENARIO=rush|sustained|mixed|soak RATE= DURATION= STOCK=)
 	deployments/k6/run
@@ -236,6 +240,17 @@ $(BIN)/govulncheck: deployments/tools/go.mod deployments/tools/go.sum
 $(BIN)/components: deployments/tools/go.mod deployments/tools/go.sum deployments/tools/components/main.go
 	cd deployments/tools && CGO_ENABLED=0 GOBIN=$(BIN) go install ./components
 	@touch $@
+
+$(BIN)/helm: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
+	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install helm.sh/helm/v3/cmd/helm
+	@touch $@
+
+$(BIN)/kubeconform: deployments/tools/chart/go.mod deployments/tools/chart/go.sum
+	cd deployments/tools/chart && CGO_ENABLED=0 GOBIN=$(BIN) go install github.com/yannh/kubeconform/cmd/kubeconform
+	@touch $@
+
+$(BIN)/kubernetes/complete: deployments/tools/install-kubernetes-schemas deployments/tools/chart/operators/main.go deployments/helm/requirements.txt
+	deployments/tools/install-kubernetes-schemas $(@D)
 
 # k6 is a program to run beside the service, not a part of its build: the one version is pinned here.
 $(BIN)/k6:

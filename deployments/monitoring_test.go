@@ -60,10 +60,10 @@ func dashboard(t *testing.T) board {
 	return b
 }
 
-// families are the metrics of a running server that sells through a queue and takes payments.
-func families(t *testing.T) map[string]*dto.MetricFamily {
+// serving runs a server that sells through a queue and takes payments, and returns its addresses.
+func serving(t *testing.T) (main, ops string) {
 	t.Helper()
-	main, ops := testserver.Address(t), testserver.Address(t)
+	main, ops = testserver.Address(t), testserver.Address(t)
 	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "serve")
 	cmd.Env = append(os.Environ(), "SECKILL_DATA_DIR="+t.TempDir(), "SECKILL_ORDER_MODE=async", "SECKILL_REDIS_URL="+testserver.SharedRedis(t),
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)
@@ -81,6 +81,13 @@ func families(t *testing.T) map[string]*dto.MetricFamily {
 		_, err := ask(t, "http://"+main+"/readyz")
 		return err == nil
 	})
+	return main, ops
+}
+
+// families are the metrics of a running server.
+func families(t *testing.T) map[string]*dto.MetricFamily {
+	t.Helper()
+	_, ops := serving(t)
 	text, err := ask(t, "http://"+ops+"/metrics")
 	testserver.Must(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
