@@ -28,7 +28,10 @@ import (
 // ruleFile is the part of rules.yml that is looked at.
 type ruleFile struct {
 	Groups []struct {
-		Rules []struct{ Record, Alert, Expr string }
+		Rules []struct {
+			Record, Alert, Expr string
+			Annotations         map[string]string
+		}
 	}
 }
 
@@ -240,6 +243,47 @@ func TestAlertsAreComplete(t *testing.T) {
 	for _, name := range names {
 		if !strings.Contains(exprs.String(), name) {
 			t.Errorf("the README asks for an alert on %s, and none is there", name)
+		}
+	}
+}
+
+// Every alert names a runbook that is there, and every runbook names only metrics and tests that there are.
+func TestAlertsLeadToRunbooks(t *testing.T) {
+	t.Parallel()
+	text := read(t, "runbooks.md")
+	places := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(text, -1) {
+		places["#"+strings.ReplaceAll(strings.ToLower(heading[1]), " ", "-")] = true
+	}
+	for _, link := range regexp.MustCompile(`\]\((#[^)]*)\)`).FindAllStringSubmatch(text, -1) {
+		if !places[link[1]] {
+			t.Errorf("a runbook leads to %s, which is not there", link[1])
+		}
+	}
+	alerts := 0
+	for _, group := range rules(t).Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				continue
+			}
+			alerts++
+			place, ours := strings.CutPrefix(rule.Annotations["runbook"], "deployments/runbooks.md")
+			if !ours || !places[place] {
+				t.Errorf("%s leads to %q, which is no runbook", rule.Alert, rule.Annotations["runbook"])
+			}
+			shown := regexp.MustCompile(`\d[hd]$`).ReplaceAllString(rule.Alert, "")
+			if !strings.Contains(text, shown) {
+				t.Errorf("no runbook names %s as its symptom", rule.Alert)
+			}
+		}
+	}
+	if alerts < 20 {
+		t.Fatalf("%d alerts were found", alerts)
+	}
+	documented := read(t, "prometheus/metrics.md")
+	for _, name := range metricName.FindAllString(text, -1) {
+		if !strings.Contains(documented, "`"+name+"`") {
+			t.Errorf("a runbook names the metric %s, which is not there", name)
 		}
 	}
 }

@@ -74,3 +74,24 @@ func TestNATSCluster(t *testing.T) {
 	}
 	testserver.Equal(t, "orders that wait in the queue", instances[0].audit(t, flows[0].voucher).Queue.Pending, 0)
 }
+
+// The queue loses everything while all that was promised is in it and no worker has seen it, as three servers do whose
+// disks are all gone. Redis knows what was reserved: it is published again as soon as somebody has made the stream anew,
+// which every start does.
+func TestAQueueWithoutItsDisksLosesNoOrder(t *testing.T) {
+	t.Parallel()
+	own, s := asyncOnOwnServers(t)
+	a := launch(t, s.with(settings{"SECKILL_ROLE": "api", "SECKILL_BACKLOG_MAX_AGE": "1h"}))
+	voucher := a.onSale(t, 30)
+	promised := map[string]string{}
+	for n := range 10 {
+		order := a.accepted(t, voucher.ID, a.user(n))
+		promised[order.ID] = order.UserID
+	}
+	own.nats.Kill()
+	own.nats.ClearData()
+	own.nats.Start()
+	launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+	unbroken(t, a.conserved(t, voucher.ID, promised), promised)
+	a.sellsOn(t, voucher.ID, 100)
+}
