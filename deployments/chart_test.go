@@ -38,8 +38,6 @@ type manifest struct {
 
 type container struct {
 	Env             []struct{ Name, Value string }
-	Args            []string
-	Ports           []struct{ Name string }
 	Startup         probe `yaml:"startupProbe"`
 	Liveness        probe `yaml:"livenessProbe"`
 	Readiness       probe `yaml:"readinessProbe"`
@@ -54,7 +52,7 @@ type container struct {
 }
 
 type probe struct {
-	HTTP struct{ Path, Port string } `yaml:"httpGet"`
+	HTTP struct{ Path string } `yaml:"httpGet"`
 }
 
 // helm runs the version that deployments/tools/chart pins, and returns what it says.

@@ -344,7 +344,9 @@ func (d *driftWatch) due() []string {
 		hot, known := d.hot[id]
 		before, compared := d.checked[id]
 		age := time.Since(before.at)
-		moved := epoch.Version > before.row || hot.version > before.hot
+		// A database that was restored from a backup has a row of an earlier version. What was read of a hot copy is older
+		// than the comparison where that was not read since.
+		moved := epoch.Version != before.row || hot.version > before.hot
 		switch {
 		case !epoch.Open():
 		case !compared: // wait first: not all at once after an election, and not right after a rebuild

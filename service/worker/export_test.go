@@ -1,6 +1,11 @@
 package worker
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"seckill/model"
+)
 
 // CompareTwice compares a voucher as the drift watch does, without its repair: how
 // many differences there are, and how many are certain.
@@ -11,4 +16,14 @@ func (r *Reconciler) CompareTwice(ctx context.Context, voucherID string) (found,
 	}
 	now, same, err := r.drift.compare(ctx, voucherID, before)
 	return len(now.suspects), len(same), err
+}
+
+// DriftDue tells whether a voucher is compared again long after a comparison, at which its row had another version than
+// it has now.
+func DriftDue(then, now int64) bool {
+	const id = "v"
+	d := newDriftWatch(nil)
+	d.watched(map[string]model.EpochRecord{id: {VoucherID: id, Epoch: 1, OpenEpoch: 1, Version: now, Taken: 1}})
+	d.checked[id] = driftCheck{at: time.Now().Add(-driftEvery), row: then}
+	return len(d.due()) == 1
 }
