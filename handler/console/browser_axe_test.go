@@ -1,0 +1,251 @@
+package console_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"seckill/handler/console"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// The axe-core of testdata/axe; its README.md tells where it is from.
+const (
+	axeVersion = "4.14.1"
+	axeHash    = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c" // SHA-256
+)
+
+// axeRun asks for the rules of WCAG 2.0 to 2.2, levels A and AA. That of the size of targets is off by default.
+const axeRun = `axe.run(document, {
+	runOnly: { type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] },
+	rules: { 'target-size': { enabled: true } }, resultTypes: ['violations'],
+}).then(({ violations }) => JSON.stringify(violations.map(({ id, nodes }) => ({ id, nodes: nodes.map((node) => node.html + ': ' + node.failureSummary) }))))`
+
+// axe is the script that finds what keeps people from using a page.
+func axe(t *testing.T) string {
+	t.Helper()
+	script, err := os.ReadFile("testdata/axe/axe.min.js")
+	testserver.Must(t, err)
+	if sum := sha256.Sum256(script); hex.EncodeToString(sum[:]) != axeHash {
+		t.Fatalf("testdata/axe/axe.min.js is not that of axe-core %s", axeVersion)
+	}
+	return string(script)
+}
+
+// finds is what axe finds on the page in a scheme, by rule. The page's policy does not bind what the tools of the
+// browser evaluate; closed parts are opened, because nobody sees them otherwise.
+func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]string {
+	t.Helper()
+	var version, result string
+	b.run(t, what+" in "+inScheme, scheme(inScheme),
+		chromedp.Evaluate(`for (const part of document.querySelectorAll('details')) part.open = true; window.axe?.version ?? ''`, &version))
+	if version == "" {
+		b.run(t, "axe", chromedp.Evaluate(script, nil), chromedp.Evaluate(`axe.version`, &version))
+	}
+	if version != axeVersion {
+		t.Fatalf("axe is %s", version)
+	}
+	b.run(t, "axe on "+what+" in "+inScheme, chromedp.Evaluate(axeRun, &result, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	var violations []struct {
+		ID    string
+		Nodes []string
+	}
+	testserver.Must(t, json.Unmarshal([]byte(result), &violations))
+	found := map[string][]string{}
+	for _, v := range violations {
+		found[v.ID] = v.Nodes
+	}
+	return found
+}
+
+// view is one page as people see it.
+type view struct {
+	template string // in pages/
+	path     string // empty: the page is there already
+}
+
+// Every page, on a telephone too: by Tab, in both schemes with axe, and in Chinese.
+func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
+	t.Helper()
+	script := axe(t)
+	seen := map[string]bool{}
+	look := func(b *tab, v view) {
+		t.Helper()
+		seen[v.template] = true
+		what := v.template + " " + v.path
+		if v.path != "" {
+			b.run(t, what, b.visit(v.path), chromedp.WaitVisible("main"))
+			b.walk(t, what)
+		}
+		for _, in := range []string{"light", "dark"} {
+			for rule, nodes := range b.finds(t, script, in, what) {
+				t.Errorf("%s in %s: axe finds %s:\n%s", what, in, rule, strings.Join(nodes, "\n"))
+			}
+		}
+		b.fits(t, what)
+	}
+	stranger := c.person(t, s.url)
+	look(stranger, view{"sign_in", "/console/sign-in"})
+	stranger.run(t, "a wrong password", credentials("nobody", "a wrong password"), chromedp.WaitVisible(".refusal"))
+	look(stranger, view{"sign_in", ""})
+
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	views := s.views(t)
+	for _, v := range views {
+		look(b, v)
+	}
+	b.run(t, "a voucher that is wrong", b.visit("/console/vouchers/new"), chromedp.SetValue("#title", "x"), chromedp.SetValue("#price", "x"),
+		chromedp.SetValue("#face_value", "x"), chromedp.SetValue("#stock", "x"), chromedp.SetValue("#payment_window", "x"), press("Create"), chromedp.WaitVisible(".refusal"))
+	look(b, view{"voucher_form", ""})
+	b.run(t, "a code that is wrong", b.visit("/console/orders"), chromedp.SetValue("#code", "x"), press("Use the code"), chromedp.WaitVisible(".refusal"))
+	look(b, view{"orders", ""})
+	b.controlled(t, script)
+	broken := damagedShop(t, c)
+	for _, v := range []view{
+		{"audit", "/console/vouchers/v1/audit"},
+		{"dead_letters", "/console/dead-letters"},
+		{"dead_letter", "/console/dead-letters/1"},
+		{"dead_letter", "/console/dead-letters/2"},
+	} {
+		look(broken, v)
+	}
+
+	b.run(t, "Chinese", b.visit("/console"), chromedp.Click(`header button[name="to"]`), until(`document.documentElement.lang === "zh"`))
+	for _, v := range views {
+		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.documentElement.lang === "zh" && /\p{Script=Han}/u.test(document.querySelector("main").textContent)`))
+		b.fits(t, "Chinese "+v.path)
+	}
+	files, err := filepath.Glob("pages/*.html")
+	testserver.Must(t, err)
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
+			t.Errorf("no view here shows %s", file)
+		}
+	}
+}
+
+// views are the pages of a shop in which everything occurs.
+func (s *site) views(t *testing.T) []view {
+	t.Helper()
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	for _, changes := range []map[string]any{
+		{"begin_at": in(time.Hour)}, {"end_at": in(-time.Minute)}, {"stock": 0}, {"state": "draft"}, {"state": "paused"},
+		{"title": strings.Repeat("Donaudampfschifffahrtsgesellschaft", 5)},
+	} {
+		s.onSale(t, changes)
+	}
+	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
+	paid := s.paid(t, "views-1", id)
+	s.buy(t, "views-2", id)
+	path := "/console/vouchers/" + id
+	return []view{
+		{"vouchers", "/console"},
+		{"vouchers", "/console?phase=live"},
+		{"voucher_form", "/console/vouchers/new"},
+		{"voucher", path},
+		{"voucher_form", path + "/edit"},
+		{"audit", path + "/audit"},
+		{"orders", "/console/orders"},
+		{"orders", "/console/orders?voucher=" + id},
+		{"order", "/console/orders/" + paid},
+		{"order", "/console/orders/" + s.orderOf(t, "views-2", id)},
+		{"log", "/console/log"},
+		{"system", "/console/system"},
+		{"dead_letters", "/console/dead-letters"},
+		{"failure", "/console/vouchers/unknown"},
+		{"shop", "/shop"},
+	}
+}
+
+// controlled checks that axe finds what is wrong on purpose.
+func (b *tab) controlled(t *testing.T, script string) {
+	t.Helper()
+	b.run(t, "a page with faults", b.visit("/console"), chromedp.WaitVisible("main"), chromedp.Evaluate(`{
+		const image = document.createElement('img');
+		image.src = '/console/static/console.css';
+		const faint = document.createElement('p');
+		faint.textContent = 'Nobody can read this.';
+		faint.style.color = '#ddd';
+		faint.style.backgroundColor = '#fff';
+		document.querySelector('main').append(image, faint);
+	}`, nil))
+	found := slices.Sorted(maps.Keys(b.finds(t, script, "light", "a page with faults")))
+	if !slices.Equal(found, []string{"color-contrast", "image-alt"}) {
+		t.Errorf("on a page with an image without a text and a text without contrast axe finds %q", found)
+	}
+}
+
+// damaged is a shop whose voucher does not add up, and whose queue has dead letters.
+type damaged struct{ *shop }
+
+func (damaged) Audit(_ context.Context, id string) (model.Audit, error) {
+	return model.Audit{
+		VoucherID: id, Mode: model.ModeAsync, Database: model.AuditDatabase{Stock: 10, Remaining: 4, LiveOrders: 5},
+		Redis: &model.AuditHotCopy{State: "rebuilding", Remaining: 4, Reserved: 1, Buyers: 5}, Queue: &model.AuditQueue{Pending: 1, OldestAgeMS: 2000},
+		Drift: []model.DriftedOrder{{OrderID: "o1", Found: "reserved, and in no queue"}},
+	}, nil
+}
+
+// behind is what a worker would offer.
+type behind struct{}
+
+func (behind) letters() []model.DeadLetter {
+	return []model.DeadLetter{
+		{Sequence: 1, Reason: "the voucher is gone", Reservation: &model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}},
+		{Sequence: 2, Reason: "it cannot be read", Raw: []byte(`{"v":99,"order":"` + strings.Repeat("x", 200) + `"}`)},
+	}
+}
+
+func (b behind) DeadLetters(_ context.Context, yield func(model.DeadLetter) error) error {
+	for _, letter := range b.letters() {
+		if err := yield(letter); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b behind) DeadLetter(_ context.Context, sequence uint64) (model.DeadLetter, error) {
+	return b.letters()[sequence-1], nil
+}
+
+func (behind) Repair(context.Context, string) (model.Audit, error) { return model.Audit{}, nil }
+func (behind) RemoveDeadLetter(context.Context, uint64) error      { return nil }
+func (behind) Replay(context.Context, uint64) (model.Reservation, error) {
+	return model.Reservation{}, nil
+}
+
+// damagedShop is a tab of somebody who has signed in to the console of such a shop.
+func damagedShop(t *testing.T, c *chromium) *tab {
+	t.Helper()
+	sold := &shop{}
+	session := sold.browser(t)
+	sold.Options.Vouchers, sold.Options.Behind = damaged{sold}, behind{}
+	handler, err := console.New(sold.Options)
+	testserver.Must(t, err)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	place, err := url.Parse(session.site.url)
+	testserver.Must(t, err)
+	b := c.person(t, server.URL)
+	for _, cookie := range session.client.Jar.Cookies(place) {
+		b.run(t, "the session", network.SetCookie(cookie.Name, cookie.Value).WithURL(server.URL))
+	}
+	return b
+}

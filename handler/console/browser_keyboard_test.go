@@ -1,0 +1,140 @@
+package console_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// places finds what a person can do something with on the page, in its order, as the Tab key should.
+const places = `(() => {
+	window.places = [...document.querySelectorAll('a[href], button, input, select, textarea, summary')].filter((place) =>
+		!place.disabled && place.type !== 'hidden' && place.tabIndex >= 0 && place.checkVisibility({ visibilityProperty: true }));
+	return window.places.length;
+})()`
+
+// focus is where the keyboard is.
+type focus struct {
+	At   int    // of the places; -1: at none of them
+	Name string // for people
+	Ring bool   // it is marked
+	Seen bool   // it is in the window
+}
+
+const focused = `(() => {
+	const place = document.activeElement;
+	const style = getComputedStyle(place);
+	const box = place.getBoundingClientRect();
+	return {
+		At: (window.places ?? []).indexOf(place), Name: place.outerHTML.slice(0, 80),
+		Ring: place.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2,
+		Seen: box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth,
+	};
+})()`
+
+// mostStops bounds the presses of Tab: a page has some 30 places, and the field of a time has 8 parts.
+const mostStops = 100
+
+// walk goes through a page that was just loaded with the Tab key: to every place, in their order, each marked and in the window.
+func (b *tab) walk(t *testing.T, what string) {
+	t.Helper()
+	var count int
+	b.run(t, what+" by Tab", chromedp.Evaluate(places, &count))
+	next := 0
+	for range mostStops {
+		var f focus
+		b.run(t, what+" by Tab", chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(focused, &f))
+		switch {
+		case f.At == next-1 && next > 0: // the next part of one field
+			continue
+		case f.At != next:
+			t.Errorf("%s: Tab leads to place %d of %d, want %d: %s", what, f.At, count, next, f.Name)
+			return
+		case !f.Ring || !f.Seen:
+			t.Errorf("%s: the focus cannot be seen (marked %t, in the window %t): %s", what, f.Ring, f.Seen, f.Name)
+		}
+		if next++; next == count {
+			return
+		}
+	}
+	t.Errorf("%s: Tab reached %d of %d places", what, next, count)
+}
+
+// reach presses Tab until the focus is at a place, and then other keys.
+func (b *tab) reach(t *testing.T, selector string, keys string) {
+	t.Helper()
+	for range mostStops {
+		var there bool
+		b.run(t, "Tab to "+selector, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(fmt.Sprintf(`document.activeElement.matches(%q)`, selector), &there))
+		if there {
+			b.run(t, "keys at "+selector, chromedp.KeyEvent(keys))
+			return
+		}
+	}
+	t.Fatalf("Tab does not reach %s", selector)
+}
+
+// Every action is done with the keyboard alone: nothing here is clicked, or set by a script.
+func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
+	t.Helper()
+	b := c.person(t, s.url)
+	done := func(what string) { b.run(t, what, chromedp.WaitVisible(".done:not([hidden])")) }
+	b.run(t, "sign-in", b.visit("/console"), chromedp.WaitVisible("#password"))
+	b.reach(t, ".skip", kb.Enter)
+	b.run(t, "the content is skipped to", until(`document.activeElement.id === "main"`))
+	b.reach(t, "#username", "ada")
+	b.reach(t, "#password", password+kb.Enter)
+	b.run(t, "signed in", chromedp.WaitVisible(`a[href="/console/vouchers/new"]`))
+	b.reach(t, `a[href="/console/vouchers/new"]`, kb.Enter)
+	b.run(t, "form", chromedp.WaitVisible("#title"))
+	for _, field := range [][2]string{{"#title", "Typed by keys"}, {"#price", "10"}, {"#face_value", "25"}, {"#stock", "5"}} {
+		b.reach(t, field[0], field[1])
+	}
+	b.reach(t, "main form button", kb.Enter)
+	done("created")
+
+	act := func(path, field, keys string) {
+		t.Helper()
+		form := `form[action$="` + path + `"]`
+		b.reach(t, `details:has(> `+form+`) > summary`, kb.Enter)
+		b.reach(t, form+" "+field, keys)
+	}
+	state := func(to string) {
+		t.Helper()
+		form := `form:has(> [value="` + to + `"])`
+		b.reach(t, `details:has(> `+form+`) > summary`, kb.Enter)
+		b.reach(t, form+" button", kb.Enter)
+		done(to)
+	}
+	for _, to := range []string{"paused", "published", "archived", "published"} {
+		state(to)
+	}
+	act("/stock", "#delta", "3"+kb.Enter)
+	done("restocked")
+	b.run(t, "3 more", shows(`[data-live="stock"]`, "8"))
+	act("/end", "button", kb.Enter)
+	done("the end is moved")
+
+	id := s.onSale(t, nil)
+	order := func(user string) string {
+		if got := s.buy(t, user, id); got != "OK" {
+			t.Fatalf("%s hears %s", user, got)
+		}
+		return s.orderOf(t, user, id)
+	}
+	for action, orderID := range map[string]string{"/cancel": order("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
+		b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
+		b.run(t, "orders", chromedp.WaitVisible("#order"))
+		b.reach(t, "#order", orderID+kb.Enter)
+		b.run(t, "the order", shows("h1 code", orderID))
+		act(action, "button", kb.Enter)
+		done(action)
+	}
+	b.reach(t, `header button[name="to"]`, kb.Enter)
+	b.run(t, "in Chinese", until(`document.documentElement.lang === "zh"`))
+	b.reach(t, `form[action="/console/sign-out"] button`, kb.Enter)
+	b.run(t, "signed out", chromedp.WaitVisible("#password"))
+	b.quiet(t)
+}

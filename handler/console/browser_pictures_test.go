@@ -1,0 +1,53 @@
+package console_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"seckill/internal/poll"
+)
+
+// picturesInABrowser renews the pictures that README.md shows: of a sale that is going on.
+func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
+	t.Helper()
+	s := start(t)
+	s.administrator(t, "ada")
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	for _, voucher := range []map[string]any{
+		{"title": "A day at the baths", "stock": 200, "price": 2900, "face_value": 4900, "begin_at": in(-72 * time.Hour), "end_at": in(-48 * time.Hour)},
+		{"title": "Cinema on Mondays", "stock": 500, "price": 500, "face_value": 1200, "begin_at": in(30 * time.Hour), "end_at": in(54 * time.Hour)},
+		{"title": "Dinner for four", "stock": 0, "price": 9900, "face_value": 18000},
+		{"title": "A book of your choice", "stock": 80, "price": 1500, "face_value": 3000, "state": "draft"},
+		{"title": "A bicycle for a week", "stock": 50, "price": 1900, "face_value": 5900, "state": "paused"},
+	} {
+		s.onSale(t, voucher)
+	}
+	id := s.onSale(t, map[string]any{"title": "Coffee for two", "stock": 300, "end_at": in(2 * time.Hour)})
+	path := "/console/vouchers/" + id
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	telephone := b.another(t)
+	b.run(t, "the sale", scheme("light"), b.visit(path), marked())
+	telephone.run(t, "the sale", scheme("light"), chromedp.EmulateViewport(390, 844), telephone.visit(path), marked())
+	next := 0
+	for second := range 40 { // a rush that grows and fades
+		n := 1 + int(14*math.Exp(-math.Pow(float64(second-20)/8, 2)))
+		s.rush(t, id, next, n)
+		next += n
+		poll.Pause(t.Context(), time.Second)
+	}
+	b.picture(t, "sale", 1000, 1180)
+	telephone.picture(t, "telephone", 390, 844)
+	b.run(t, "the vouchers", scheme("dark"), b.visit("/console"), chromedp.WaitVisible("main table"))
+	b.picture(t, "vouchers-dark", 1000, 640)
+	b.run(t, "the audit", scheme("light"), b.visit(path+"/audit"), chromedp.WaitVisible("main table"))
+	b.picture(t, "audit", 1000, 480)
+	shop := c.person(t, s.url)
+	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), chromedp.SetValue("#username", "carol"), chromedp.SetValue("#password", password),
+		press("Register"), chromedp.WaitVisible("#buyer"))
+	shop.run(t, "bought", chromedp.Click(`[data-id="`+id+`"] [data-field="buy"]`), chromedp.WaitVisible("#pay"))
+	shop.picture(t, "shop", 1000, 800)
+}

@@ -1,0 +1,222 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"seckill/internal/poll"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// rush lets buyers number first to first+n-1 press the button at the same instant. Each asks again until the request is
+// decided, as the API tells its clients. It returns how many heard each answer; a repeated request may find the order.
+func (s *site) rush(t testing.TB, voucherID string, first, n int) map[string]int {
+	t.Helper()
+	heard := map[string]int{}
+	var mu sync.Mutex
+	testserver.Volley(n, func(i int) {
+		var answer string
+		_ = poll.Until(t.Context(), 100*time.Millisecond, func() (bool, error) { // it ends early with the test only
+			answer = s.buy(t, buyer(first+i), voucherID)
+			return !slices.Contains([]string{"UNAVAILABLE", "LOCK_BUSY", "RATE_LIMITED"}, answer), nil
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		heard[strings.Replace(answer, "ALREADY_ORDERED", "OK", 1)]++
+	})
+	return heard
+}
+
+func buyer(n int) string { return "buyer-" + strconv.Itoa(n) }
+
+// shown is true when the page of a sale shows so many units, at the bar and as a number, without a reload since marked.
+func shown(remaining int) chromedp.Action {
+	return until(fmt.Sprintf(`window.neverReloaded && document.querySelector('[data-live="remaining"]').textContent === "%[1]d" &&
+		document.querySelector("[data-bar]").value === %[1]d`, remaining))
+}
+
+// marked lets shown notice a reload. The page is live then.
+func marked() chromedp.Action {
+	return chromedp.Tasks{
+		until(`document.querySelector("[data-connection]")?.textContent.startsWith("Live")`), chromedp.Evaluate(`window.neverReloaded = true`, nil),
+	}
+}
+
+// An administrator puts a voucher up; 300 buyers rush in over the API; a second administrator watches. The sale is
+// paused, goes on and is restocked, and an order is canceled. At the end the audit adds up.
+func saleInABrowser(t *testing.T, c *chromium, s *site) {
+	t.Helper()
+	ada := c.person(t, s.url)
+	ada.run(t, "/ leads to the sign-in", ada.visit("/"), chromedp.WaitVisible("#password"))
+	ada.run(t, "a wrong password is refused", credentials("ada", "a wrong password"), chromedp.WaitVisible(".refusal"))
+	ada.run(t, "signed in", credentials("ada", password), chromedp.WaitVisible(`a[href="/console/vouchers/new"]`))
+	id := ada.putUp(t)
+	path := "/console/vouchers/" + id
+	eve := c.person(t, s.url)
+	eve.signIn(t, "eve")
+
+	eve.run(t, "the second administrator watches", eve.visit(path), marked())
+	ada.run(t, "so does the first", marked())
+	heard := s.rush(t, id, 0, 150)
+	for _, b := range []*tab{ada, eve} {
+		b.run(t, "the bar has fallen without a reload", shown(50))
+	}
+	for answer, times := range s.rush(t, id, 150, 150) {
+		heard[answer] += times
+	}
+	if heard["OK"] != 200 || heard["SOLD_OUT"] != 100 {
+		t.Errorf("300 buyers of 200 units hear %v", heard)
+	}
+	for _, b := range []*tab{ada, eve} {
+		b.run(t, "the bar has fallen to nothing", shown(0), shows("[data-phase]", "sold out"), shows(`[data-live="sold"]`, "200"))
+	}
+	ada.run(t, "the charts are drawn", until(`["units", "answers", "latency"].every((name) =>
+		/^M.*[Lh]/.test(document.querySelector('[data-chart="' + name + '"] path')?.getAttribute("d")))`))
+
+	eve.run(t, "restock", press("Restock"), chromedp.SetValue("#delta", "20"), press("Change the stock"), chromedp.WaitVisible(".done:not([hidden])"), marked())
+	ada.run(t, "the other administrator's units show", shown(20), chromedp.WaitVisible("[data-changed]"))
+	s.pauseInABrowser(t, ada, eve, id)
+	ada.run(t, "resume", press("Resume"), press("Resume the sale"), chromedp.WaitVisible(".done:not([hidden])"), marked())
+	if heard := s.rush(t, id, 300, 20); heard["OK"] != 20 {
+		t.Errorf("20 buyers of 20 units hear %v", heard)
+	}
+	ada.run(t, "the restocked units are sold", shown(0), shows("[data-phase]", "sold out"))
+
+	eve.run(t, "the second administrator watches again", eve.visit(path), marked(), shown(0))
+	ada.cancels(t, s.orderOf(t, buyer(300), id))
+	eve.run(t, "the unit is on sale again", shown(1), shows("[data-phase]", "live"))
+	ada.run(t, "audit", ada.visit(path), press("Audit"), chromedp.WaitVisible(".done:not([hidden])"),
+		until(`document.querySelector("main").textContent.includes("The stock of 220 is the 1 that remain and 219 live orders.")`))
+	ada.run(t, "signed out", chromedp.Submit(`form[action="/console/sign-out"] button`), chromedp.WaitVisible("#password"))
+	ada.quiet(t)
+	eve.quiet(t)
+}
+
+// putUp creates a voucher of 200 units through the form, in which a field is wrong at first, and returns its id.
+func (b *tab) putUp(t *testing.T) (id string) {
+	t.Helper()
+	const title = `Coffee <script>document.title = "broken"</script>`
+	now := time.Now().UTC()
+	b.run(t, "the form of a new voucher", press("New voucher"), chromedp.WaitVisible("#title"))
+	b.run(t, "a field is wrong", chromedp.SetValue("#title", title), chromedp.SetValue("#price", "ten"), chromedp.SetValue("#face_value", "25"),
+		chromedp.SetValue("#stock", "200"), chromedp.SetValue("#begin_at", now.Add(-time.Hour).Format("2006-01-02T15:04:05")),
+		chromedp.SetValue("#end_at", now.Add(time.Hour).Format("2006-01-02T15:04:05")), press("Create"), chromedp.WaitVisible("#price-wrong"))
+	var kept string
+	b.run(t, "what was typed is there", chromedp.Value("#title", &kept))
+	if kept != title {
+		t.Errorf("the title is %q", kept)
+	}
+	var place string
+	b.run(t, "created", chromedp.SetValue("#price", "10"), press("Create"), chromedp.WaitVisible("[data-events]"), chromedp.Location(&place))
+	b.run(t, "a script in a title stays text", until(`document.title.includes("<script>") && document.querySelector("h1").textContent.includes("<script>")`))
+	id, _, _ = strings.Cut(place[strings.LastIndexByte(place, '/')+1:], "?")
+	return id
+}
+
+// pauseInABrowser pauses a sale of which buyers and the other administrator hear at once.
+func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
+	t.Helper()
+	shop := by.browser.person(t, s.url)
+	card := `[data-id="` + id + `"] `
+	shop.run(t, "the shop window sells", shop.visit("/shop"), shows(card+`[data-field="phase"]`, "live"))
+	by.run(t, "pause", press("Show it as it is now"), chromedp.WaitNotVisible("[data-changed]"), press("Pause"), press("Pause the sale"), chromedp.WaitVisible(".done:not([hidden])"))
+	watcher.run(t, "the time of the pause", chromedp.Evaluate(`window.since = performance.now()`, nil))
+	if got := s.buy(t, "late", id); got != "PAUSED" {
+		t.Errorf("a buyer hears %s", got)
+	}
+	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), chromedp.WaitVisible("[data-changed]"))
+	var before int
+	watcher.run(t, "readings", chromedp.Evaluate(`readings.filter(({ at, reading }) => at > window.since && reading.state !== "paused").length`, &before))
+	if before > 4 { // there are two of them a second
+		t.Errorf("another administrator's page shows the pause after %d readings", before)
+	}
+	shop.run(t, "the shop window is paused", shows(card+`[data-field="phase"]`, "paused"), until(`document.querySelector('`+card+`[data-field="buy"]').disabled`))
+	shop.quiet(t)
+}
+
+// cancels finds an order by its id, and cancels it.
+func (b *tab) cancels(t *testing.T, orderID string) {
+	t.Helper()
+	b.run(t, "the search for orders", chromedp.Click(`header a[href="/console/orders"]`), chromedp.WaitVisible("#order"))
+	b.run(t, "an order is found by its id", chromedp.SetValue("#order", orderID), press("Search"), chromedp.WaitVisible(".badge.unpaid"), shows("h1 code", orderID))
+	b.run(t, "it is canceled", press("Cancel the order"), chromedp.Click(`details[open] form[action$="/cancel"] button`), chromedp.WaitVisible(".badge.canceled"))
+}
+
+// Two administrators edit one voucher: the second is told, and loses nothing.
+func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
+	t.Helper()
+	ada, eve := c.person(t, s.url), c.person(t, s.url)
+	ada.signIn(t, "ada")
+	eve.signIn(t, "eve")
+	id := s.onSale(t, map[string]any{"title": "Coffee for two"})
+	edit := "/console/vouchers/" + id + "/edit"
+	for _, b := range []*tab{ada, eve} {
+		b.run(t, "the form", b.visit(edit), chromedp.WaitVisible("#title"))
+	}
+	ada.run(t, "the first saves", chromedp.SetValue("#title", "Tea for two"), press("Save"), chromedp.WaitVisible(".done:not([hidden])"))
+	eve.run(t, "the second is refused", chromedp.SetValue("#title", "Coffee for three"), chromedp.SetValue("#description", "A table at the window."),
+		press("Save"), chromedp.WaitVisible(".refusal"), until(`document.querySelector(".refusal").textContent.includes("was changed since you read it")`))
+	var title, description string
+	eve.run(t, "nothing typed is lost", chromedp.Value("#title", &title), chromedp.Value("#description", &description))
+	if title != "Coffee for three" || description != "A table at the window." {
+		t.Errorf("the form has %q and %q", title, description)
+	}
+	if v := s.voucher(t, id); v["title"] != "Tea for two" || v["description"] != "" {
+		t.Errorf("the voucher is %v", v)
+	}
+	eve.run(t, "sent once more it is meant", press("Save"), chromedp.WaitVisible(".done:not([hidden])"))
+	if v := s.voucher(t, id); v["title"] != "Coffee for three" || v["description"] != "A table at the window." {
+		t.Errorf("the voucher is %v", v)
+	}
+	ada.quiet(t)
+	eve.quiet(t)
+}
+
+// onSale makes a voucher over the API that is on sale now, with changes to it, and returns its id.
+func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
+	t.Helper()
+	now := time.Now().UTC()
+	voucher := map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
+		"begin_at": now.Add(-time.Hour).Format(time.RFC3339), "end_at": now.Add(24 * time.Hour).Format(time.RFC3339),
+	}
+	for name, value := range changes {
+		voucher[name] = value
+	}
+	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
+	if status != http.StatusCreated {
+		t.Fatalf("create: %d %v", status, made)
+	}
+	return fmt.Sprint(made["id"])
+}
+
+// paid is the id of an order that a user has bought and paid.
+func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
+	t.Helper()
+	if got := s.buy(t, user, voucherID); got != "OK" {
+		t.Fatalf("%s hears %s", user, got)
+	}
+	orderID = s.orderOf(t, user, voucherID)
+	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
+	if status != http.StatusAccepted {
+		t.Fatalf("pay: %d %v", status, started)
+	}
+	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}}) //nolint:noctx // of the simulator in this process
+	testserver.Must(t, err)
+	testserver.Must(t, response.Body.Close())
+	testserver.Eventually(t, "the order is paid", func() bool {
+		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)
+		return order["status"] == "paid"
+	})
+	return orderID
+}
