@@ -41,13 +41,13 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	}
 	b.picture(t, "sale", 1000, 1180)
 	telephone.picture(t, "telephone", 390, 844)
-	b.run(t, "the vouchers", scheme("dark"), b.visit("/console"), chromedp.WaitVisible("main table"))
+	b.run(t, "the vouchers", scheme("dark"), b.visit("/console"), visible("main table"))
 	b.picture(t, "vouchers-dark", 1000, 640)
-	b.run(t, "the audit", scheme("light"), b.visit(path+"/audit"), chromedp.WaitVisible("main table"))
+	b.run(t, "the audit", scheme("light"), b.visit(path+"/audit"), visible("main table"))
 	b.picture(t, "audit", 1000, 480)
 	shop := c.person(t, s.url)
 	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), chromedp.SetValue("#username", "carol"), chromedp.SetValue("#password", password),
-		press("Register"), chromedp.WaitVisible("#buyer"))
-	shop.run(t, "bought", chromedp.Click(`[data-id="`+id+`"] [data-field="buy"]`), chromedp.WaitVisible("#pay"))
+		press("Register"), visible("#buyer"))
+	shop.run(t, "bought", chromedp.Click(`[data-id="`+id+`"] [data-field="buy"]`), visible("#pay"))
 	shop.picture(t, "shop", 1000, 800)
 }

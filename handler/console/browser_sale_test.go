@@ -57,9 +57,9 @@ func marked() chromedp.Action {
 func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	t.Helper()
 	ada := c.person(t, s.url)
-	ada.run(t, "/ leads to the sign-in", ada.visit("/"), chromedp.WaitVisible("#password"))
-	ada.run(t, "a wrong password is refused", credentials("ada", "a wrong password"), chromedp.WaitVisible(".refusal"))
-	ada.run(t, "signed in", credentials("ada", password), chromedp.WaitVisible(`a[href="/console/vouchers/new"]`))
+	ada.run(t, "/ leads to the sign-in", ada.visit("/"), visible("#password"))
+	ada.run(t, "a wrong password is refused", credentials("ada", "a wrong password"), visible(".refusal"))
+	ada.run(t, "signed in", credentials("ada", password), visible(`a[href="/console/vouchers/new"]`))
 	id := ada.putUp(t)
 	path := "/console/vouchers/" + id
 	eve := c.person(t, s.url)
@@ -83,10 +83,10 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	ada.run(t, "the charts are drawn", until(`["units", "answers", "latency"].every((name) =>
 		/^M.*[Lh]/.test(document.querySelector('[data-chart="' + name + '"] path')?.getAttribute("d")))`))
 
-	eve.run(t, "restock", press("Restock"), chromedp.SetValue("#delta", "20"), press("Change the stock"), chromedp.WaitVisible(".done:not([hidden])"), marked())
-	ada.run(t, "the other administrator's units show", shown(20), chromedp.WaitVisible("[data-changed]"))
+	eve.run(t, "restock", press("Restock"), chromedp.SetValue("#delta", "20"), leads(press("Change the stock")), done(), marked())
+	ada.run(t, "the other administrator's units show", shown(20), visible("[data-changed]"))
 	s.pauseInABrowser(t, ada, eve, id)
-	ada.run(t, "resume", press("Resume"), press("Resume the sale"), chromedp.WaitVisible(".done:not([hidden])"), marked())
+	ada.run(t, "resume", press("Resume"), leads(press("Resume the sale")), done(), marked())
 	if heard := s.rush(t, id, 300, 20); heard["OK"] != 20 {
 		t.Errorf("20 buyers of 20 units hear %v", heard)
 	}
@@ -95,9 +95,9 @@ func saleInABrowser(t *testing.T, c *chromium, s *site) {
 	eve.run(t, "the second administrator watches again", eve.visit(path), marked(), shown(0))
 	ada.cancels(t, s.orderOf(t, buyer(300), id))
 	eve.run(t, "the unit is on sale again", shown(1), shows("[data-phase]", "live"))
-	ada.run(t, "audit", ada.visit(path), press("Audit"), chromedp.WaitVisible(".done:not([hidden])"),
+	ada.run(t, "audit", ada.visit(path), leads(press("Audit")), done(),
 		until(`document.querySelector("main").textContent.includes("The stock of 220 is the 1 that remain and 219 live orders.")`))
-	ada.run(t, "signed out", chromedp.Submit(`form[action="/console/sign-out"] button`), chromedp.WaitVisible("#password"))
+	ada.run(t, "signed out", chromedp.Submit(`form[action="/console/sign-out"] button`), visible("#password"))
 	ada.quiet(t)
 	eve.quiet(t)
 }
@@ -107,17 +107,17 @@ func (b *tab) putUp(t *testing.T) (id string) {
 	t.Helper()
 	const title = `Coffee <script>document.title = "broken"</script>`
 	now := time.Now().UTC()
-	b.run(t, "the form of a new voucher", press("New voucher"), chromedp.WaitVisible("#title"))
+	b.run(t, "the form of a new voucher", leads(press("New voucher")), visible("#title"))
 	b.run(t, "a field is wrong", chromedp.SetValue("#title", title), chromedp.SetValue("#price", "ten"), chromedp.SetValue("#face_value", "25"),
 		chromedp.SetValue("#stock", "200"), chromedp.SetValue("#begin_at", now.Add(-time.Hour).Format("2006-01-02T15:04:05")),
-		chromedp.SetValue("#end_at", now.Add(time.Hour).Format("2006-01-02T15:04:05")), press("Create"), chromedp.WaitVisible("#price-wrong"))
+		chromedp.SetValue("#end_at", now.Add(time.Hour).Format("2006-01-02T15:04:05")), leads(press("Create")), visible("#price-wrong"))
 	var kept string
 	b.run(t, "what was typed is there", chromedp.Value("#title", &kept))
 	if kept != title {
 		t.Errorf("the title is %q", kept)
 	}
 	var place string
-	b.run(t, "created", chromedp.SetValue("#price", "10"), press("Create"), chromedp.WaitVisible("[data-events]"), chromedp.Location(&place))
+	b.run(t, "created", chromedp.SetValue("#price", "10"), leads(press("Create")), visible("[data-events]"), chromedp.Location(&place))
 	b.run(t, "a script in a title stays text", until(`document.title.includes("<script>") && document.querySelector("h1").textContent.includes("<script>")`))
 	id, _, _ = strings.Cut(place[strings.LastIndexByte(place, '/')+1:], "?")
 	return id
@@ -129,12 +129,12 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	shop := by.browser.person(t, s.url)
 	card := `[data-id="` + id + `"] `
 	shop.run(t, "the shop window sells", shop.visit("/shop"), shows(card+`[data-field="phase"]`, "live"))
-	by.run(t, "pause", press("Show it as it is now"), chromedp.WaitNotVisible("[data-changed]"), press("Pause"), press("Pause the sale"), chromedp.WaitVisible(".done:not([hidden])"))
+	by.run(t, "pause", leads(press("Show it as it is now")), press("Pause"), leads(press("Pause the sale")), done())
 	watcher.run(t, "the time of the pause", chromedp.Evaluate(`window.since = performance.now()`, nil))
 	if got := s.buy(t, "late", id); got != "PAUSED" {
 		t.Errorf("a buyer hears %s", got)
 	}
-	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), chromedp.WaitVisible("[data-changed]"))
+	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), visible("[data-changed]"))
 	var before int
 	watcher.run(t, "readings", chromedp.Evaluate(`readings.filter(({ at, reading }) => at > window.since && reading.state !== "paused").length`, &before))
 	if before > 4 { // there are two of them a second
@@ -147,9 +147,9 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 // cancels finds an order by its id, and cancels it.
 func (b *tab) cancels(t *testing.T, orderID string) {
 	t.Helper()
-	b.run(t, "the search for orders", chromedp.Click(`header a[href="/console/orders"]`), chromedp.WaitVisible("#order"))
-	b.run(t, "an order is found by its id", chromedp.SetValue("#order", orderID), press("Search"), chromedp.WaitVisible(".badge.unpaid"), shows("h1 code", orderID))
-	b.run(t, "it is canceled", press("Cancel the order"), chromedp.Click(`details[open] form[action$="/cancel"] button`), chromedp.WaitVisible(".badge.canceled"))
+	b.run(t, "the search for orders", leads(chromedp.Click(`header a[href="/console/orders"]`)), visible("#order"))
+	b.run(t, "an order is found by its id", chromedp.SetValue("#order", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
+	b.run(t, "it is canceled", press("Cancel the order"), leads(chromedp.Click(`details[open] form[action$="/cancel"] button`)), visible(".badge.canceled"))
 }
 
 // Two administrators edit one voucher: the second is told, and loses nothing.
@@ -161,11 +161,11 @@ func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
 	id := s.onSale(t, map[string]any{"title": "Coffee for two"})
 	edit := "/console/vouchers/" + id + "/edit"
 	for _, b := range []*tab{ada, eve} {
-		b.run(t, "the form", b.visit(edit), chromedp.WaitVisible("#title"))
+		b.run(t, "the form", b.visit(edit), visible("#title"))
 	}
-	ada.run(t, "the first saves", chromedp.SetValue("#title", "Tea for two"), press("Save"), chromedp.WaitVisible(".done:not([hidden])"))
+	ada.run(t, "the first saves", chromedp.SetValue("#title", "Tea for two"), leads(press("Save")), done())
 	eve.run(t, "the second is refused", chromedp.SetValue("#title", "Coffee for three"), chromedp.SetValue("#description", "A table at the window."),
-		press("Save"), chromedp.WaitVisible(".refusal"), until(`document.querySelector(".refusal").textContent.includes("was changed since you read it")`))
+		leads(press("Save")), visible(".refusal"), until(`document.querySelector(".refusal").textContent.includes("was changed since you read it")`))
 	var title, description string
 	eve.run(t, "nothing typed is lost", chromedp.Value("#title", &title), chromedp.Value("#description", &description))
 	if title != "Coffee for three" || description != "A table at the window." {
@@ -174,7 +174,7 @@ func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
 	if v := s.voucher(t, id); v["title"] != "Tea for two" || v["description"] != "" {
 		t.Errorf("the voucher is %v", v)
 	}
-	eve.run(t, "sent once more it is meant", press("Save"), chromedp.WaitVisible(".done:not([hidden])"))
+	eve.run(t, "sent once more it is meant", leads(press("Save")), done())
 	if v := s.voucher(t, id); v["title"] != "Coffee for three" || v["description"] != "A table at the window." {
 		t.Errorf("the voucher is %v", v)
 	}

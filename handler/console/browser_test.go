@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"seckill/internal/poll"
@@ -68,8 +70,16 @@ type chromium struct {
 // open starts a browser. It ends, by its process id, with the test or when its time is over.
 func open(t *testing.T) *chromium {
 	t.Helper()
+	said, err := os.Create(filepath.Join(t.TempDir(), "chromium.log"))
+	testserver.Must(t, err)
+	t.Cleanup(func() {
+		if content, _ := os.ReadFile(said.Name()); t.Failed() {
+			t.Logf("chromium says:\n%s", content[max(0, len(content)-4000):])
+		}
+		_ = said.Close() // the test is over
+	})
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1200, 900), //nolint:gocritic // a copy
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en"), chromedp.Env("TZ=UTC"), chromedp.WSURLReadTimeout(2*time.Minute))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("lang", "en"), chromedp.Env("TZ=UTC"), chromedp.WSURLReadTimeout(2*time.Minute), chromedp.CombinedOutput(said))
 	limited, enough := context.WithTimeout(t.Context(), browserLasts)
 	t.Cleanup(enough)
 	running, stop := chromedp.NewExecAllocator(limited, options...)
@@ -84,7 +94,8 @@ func open(t *testing.T) *chromium {
 type tab struct {
 	browser *chromium
 	ctx     context.Context //nolint:containedctx // chromedp keeps the tab in it
-	url     string          // of the site
+	cookies cdp.BrowserContextID
+	url     string // of the site
 
 	mu       sync.Mutex
 	troubles []string // what its scripts and its policy complained of
@@ -93,22 +104,36 @@ type tab struct {
 // person is a tab of somebody whose cookies nobody else in the browser has.
 func (c *chromium) person(t *testing.T, url string) *tab {
 	t.Helper()
-	ctx, leave := chromedp.NewContext(c.first, chromedp.WithNewBrowserContext())
-	t.Cleanup(leave)
-	return c.tab(t, ctx, url)
+	var cookies cdp.BrowserContextID
+	testserver.Must(t, c.ask(func(ctx context.Context) (err error) {
+		cookies, err = target.CreateBrowserContext().WithDisposeOnDetach(true).Do(ctx)
+		return err
+	}))
+	return c.tab(t, cookies, url)
 }
 
 // another is another tab of the same person.
 func (b *tab) another(t *testing.T) *tab {
 	t.Helper()
-	ctx, leave := chromedp.NewContext(b.ctx)
-	t.Cleanup(leave)
-	return b.browser.tab(t, ctx, b.url)
+	return b.browser.tab(t, b.cookies, b.url)
 }
 
-func (c *chromium) tab(t *testing.T, ctx context.Context, url string) *tab { //nolint:revive // the test comes first everywhere here
+// ask asks the browser, and no tab.
+func (c *chromium) ask(what func(context.Context) error) error {
+	return what(cdp.WithExecutor(c.first, chromedp.FromContext(c.first).Browser))
+}
+
+// tab opens a tab in a window of its own: there is none yet for new cookies.
+func (c *chromium) tab(t *testing.T, cookies cdp.BrowserContextID, url string) *tab {
 	t.Helper()
-	b := &tab{browser: c, ctx: ctx, url: url}
+	var id target.ID
+	testserver.Must(t, c.ask(func(ctx context.Context) (err error) {
+		id, err = target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(ctx)
+		return err
+	}))
+	ctx, leave := chromedp.NewContext(c.first, chromedp.WithTargetID(id))
+	t.Cleanup(leave)
+	b := &tab{browser: c, ctx: ctx, cookies: cookies, url: url}
 	chromedp.ListenTarget(ctx, func(event any) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -126,26 +151,39 @@ func (c *chromium) tab(t *testing.T, ctx context.Context, url string) *tab { //n
 	return b
 }
 
-// run does what a person does, or fails the test with what the page shows then.
+// run does what a person does, or fails the test with what the page shows then. With -steps it leaves a picture.
 func (b *tab) run(t *testing.T, what string, actions ...chromedp.Action) {
 	t.Helper()
-	step, enough := context.WithTimeout(b.ctx, time.Minute)
-	defer enough()
-	err := chromedp.Run(step, actions...)
-	if *steps != "" {
+	defer func() {
+		if *steps == "" {
+			return
+		}
 		name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(what), "-")
 		content, _ := b.shot() // of a page that is about to go there is none
 		testserver.Must(t, os.WriteFile(filepath.Join(*steps, fmt.Sprintf("%03d-%s.png", b.browser.steps.Add(1), name)), content, 0o600))
-	}
-	if err != nil {
+	}()
+	b.do(t, what, actions...)
+}
+
+// do is run without a picture.
+func (b *tab) do(t *testing.T, what string, actions ...chromedp.Action) {
+	t.Helper()
+	step, enough := context.WithTimeout(b.ctx, time.Minute)
+	defer enough()
+	if err := chromedp.Run(step, actions...); err != nil {
 		var shown string
-		_ = chromedp.Run(b.ctx, chromedp.Text("body", &shown)) // the failure is what counts
+		look, enough := context.WithTimeout(b.ctx, shotLasts)
+		defer enough()
+		_ = chromedp.Run(look, chromedp.Evaluate("document.body.innerText", &shown)) // the failure is what counts
 		t.Fatalf("%s: %v; the page shows:\n%s", what, err, shown)
 	}
 }
 
+// shotLasts bounds a look at a page, which no test waits for.
+const shotLasts = 10 * time.Second
+
 func (b *tab) shot() (content []byte, err error) {
-	ctx, enough := context.WithTimeout(b.ctx, time.Minute)
+	ctx, enough := context.WithTimeout(b.ctx, shotLasts)
 	defer enough()
 	err = chromedp.Run(ctx, page.BringToFront(), chromedp.CaptureScreenshot(&content))
 	return content, err
@@ -171,8 +209,7 @@ func (b *tab) visit(path string) chromedp.Action { return chromedp.Navigate(b.ur
 // signIn signs an administrator in.
 func (b *tab) signIn(t *testing.T, name string) {
 	t.Helper()
-	b.run(t, name+" signs in", b.visit("/console/sign-in"), chromedp.WaitVisible("#password"), credentials(name, password),
-		chromedp.WaitVisible(`a[href="/console/vouchers/new"]`))
+	b.run(t, name+" signs in", b.visit("/console/sign-in"), visible("#password"), credentials(name, password), visible(`a[href="/console/vouchers/new"]`))
 }
 
 // credentials fills in the form of a sign-in, and sends it.
@@ -191,6 +228,14 @@ func until(expression string) chromedp.Action {
 	})
 }
 
+// visible waits until something can be seen.
+func visible(selector string) chromedp.Action {
+	return until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, selector))
+}
+
+// done waits until a page says what was done.
+func done() chromedp.Action { return visible(".done:not([data-changed])") }
+
 // shows waits until a place of a page has a text.
 func shows(selector, text string) chromedp.Action {
 	return until(fmt.Sprintf(`document.querySelector(%q)?.textContent.trim() === %q`, selector, text))
@@ -199,6 +244,11 @@ func shows(selector, text string) chromedp.Action {
 // press presses the button, or follows the link, that has a text.
 func press(text string) chromedp.Action {
 	return chromedp.Click(`//main//*[self::button or self::a or self::summary][normalize-space()="`+text+`" and not(ancestor-or-self::*[@hidden])]`, chromedp.BySearch)
+}
+
+// leads presses what leads to another page, or to the same one again, and waits for that.
+func leads(press chromedp.Action) chromedp.Action {
+	return chromedp.Tasks{chromedp.Evaluate(`window.here = true`, nil), press, until(`!window.here && document.readyState === "complete"`)}
 }
 
 // scheme is what the person has chosen for all pages: light or dark.
@@ -210,7 +260,7 @@ func scheme(name string) chromedp.Action {
 func (b *tab) fits(t *testing.T, what string) {
 	t.Helper()
 	var wide int
-	b.run(t, what+" at 390 px", chromedp.EmulateViewport(390, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide),
+	b.do(t, what+" at 390 px", chromedp.EmulateViewport(390, 844), chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide),
 		chromedp.EmulateViewport(1200, 900))
 	if wide > 390 {
 		t.Errorf("%s is %d pixels wide on a telephone", what, wide)
