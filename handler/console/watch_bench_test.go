@@ -1,0 +1,252 @@
+package console_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/internal/testserver"
+	"seckill/internal/token"
+	"seckill/model"
+)
+
+// BenchmarkWatchers measures what people cost who watch a live sale in the console; `make bench-console` starts it. Its
+// first table has what the servers were asked in a second, by their own counters, and what all computed, while nobody
+// buys. Its second has the rounds of a sale with and without the watchers, in alternating order: the processor time of
+// the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same machine.
+//
+// WATCHERS is how many watch (50), SECONDS how long each count takes (10), ROUNDS how often all is repeated (5), and
+// WATCH_ORDERS how many orders a round has (20000).
+func BenchmarkWatchers(b *testing.B) {
+	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
+		b.Run(string(mode), func(b *testing.B) {
+			for b.Loop() {
+				w := watch(b, serve(b, true, "SECKILL_ORDER_MODE="+string(mode)))
+				watchers, rounds := setting(b, "WATCHERS", 50), setting(b, "ROUNDS", 5)
+				costs := w.costs(b, []int{0, 1, watchers}, rounds, time.Duration(setting(b, "SECONDS", 10))*time.Second)
+				sales := w.sales(b, watchers, rounds, setting(b, "WATCH_ORDERS", 20_000))
+				b.Log(table(costs.rows()), table(sales.rows()))
+				b.ReportMetric(0, "ns/op") // which says nothing
+				b.ReportMetric(costs[watchers].statements/costs[1].statements, "statements-ratio")
+				b.ReportMetric(costs[watchers].commands/costs[1].commands, "commands-ratio")
+				b.ReportMetric(sales.ratio(), "cpu-ratio")
+			}
+		})
+	}
+}
+
+// Those who watch a sale together ask the database and Redis no more than one of them, and cost no sale its orders.
+func TestWatchersAskTheServersOnce(t *testing.T) {
+	t.Parallel()
+	const watchers, orders = 25, 100
+	w := watch(t, serve(t, false))
+	costs := w.costs(t, []int{0, 1, watchers}, 1, 3*time.Second)
+	for what, cost := range map[string]func(cost) float64{
+		"statements": func(c cost) float64 { return c.statements }, "commands": func(c cost) float64 { return c.commands },
+	} {
+		one, all := cost(costs[1])-cost(costs[0]), cost(costs[watchers])-cost(costs[0])
+		if all > 2*max(one, 0)+5 { // what goes on by itself is not the same in every second
+			t.Errorf("%d watchers cost %.1f %s a second, and one %.1f", watchers, all, what, one)
+		}
+	}
+	if costs[1].statements <= costs[0].statements {
+		t.Errorf("a watcher costs no statements, %v: nothing was measured", costs)
+	}
+	w.sales(t, watchers, 1, orders) // checks that each is sold
+}
+
+// watched is a live sale, and the browser of an administrator.
+type watched struct {
+	*process
+	browser *browser
+	id      string
+	sold    int // how many users have bought
+}
+
+func watch(t testing.TB, p *process) *watched {
+	t.Helper()
+	w := &watched{process: p, browser: p.signedIn(t, "ada"), id: p.onSale(t, map[string]any{"stock": 1_000_000_000})}
+	testserver.Eventually(t, "the sale is open", func() bool { return p.buy(t, "first", w.id) == "OK" })
+	return w
+}
+
+// watchers opens so many streams, each of which has had its first reading then.
+func (w *watched) watchers(t testing.TB, n int) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var reading sync.WaitGroup
+	for range n {
+		request := testserver.Value(http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
+		stream := &http.Client{Jar: w.browser.client.Jar, Transport: w.browser.client.Transport} // without a limit of time
+		response, err := stream.Do(request)
+		testserver.Must(t, err)
+		lines := bufio.NewReader(response.Body)
+		testserver.Value(lines.ReadString('\n'))(t)
+		reading.Go(func() {
+			defer response.Body.Close()
+			_, _ = io.Copy(io.Discard, lines) // until it is canceled
+		})
+	}
+	return func() {
+		cancel()
+		reading.Wait()
+	}
+}
+
+// cost is what the servers were asked in a second, and what all have computed in it.
+type cost struct {
+	statements, commands float64
+	cpu                  time.Duration
+}
+
+// costs are by the number of watchers.
+type costs map[int]cost
+
+// costs counts while nobody buys: the medians of rounds.
+func (w *watched) costs(t testing.TB, watchers []int, rounds int, lasts time.Duration) costs {
+	t.Helper()
+	all := map[int][]cost{}
+	for range rounds {
+		for _, n := range watchers {
+			all[n] = append(all[n], w.cost(t, n, lasts))
+		}
+	}
+	medians := costs{}
+	for n, found := range all {
+		medians[n] = cost{
+			statements: median(found, func(c cost) float64 { return c.statements }),
+			commands:   median(found, func(c cost) float64 { return c.commands }),
+			cpu:        time.Duration(median(found, func(c cost) float64 { return float64(c.cpu) })),
+		}
+	}
+	return medians
+}
+
+func (w *watched) cost(t testing.TB, watchers int, lasts time.Duration) cost {
+	t.Helper()
+	defer w.watchers(t, watchers)()
+	began, statements, commands, cpu := time.Now(), w.statements(t), w.commands(t), w.cpu(t)
+	poll.Pause(t.Context(), lasts)
+	seconds := time.Since(began).Seconds()
+	return cost{
+		statements: (w.statements(t) - statements - 1) / seconds, // its own is counted before it is answered
+		commands:   (w.commands(t) - commands) / seconds,
+		cpu:        time.Duration(float64(w.cpu(t)-cpu) / seconds),
+	}
+}
+
+func (c costs) rows() []string {
+	rows := []string{"watchers\tstatements/s\tRedis commands/s\tCPU ms/s"}
+	for _, n := range slices.Sorted(func(yield func(int) bool) {
+		for n := range c {
+			if !yield(n) {
+				return
+			}
+		}
+	}) {
+		rows = append(rows, fmt.Sprintf("%d\t%.1f\t%.1f\t%s", n, c[n].statements, c[n].commands, milliseconds(c[n].cpu)))
+	}
+	return rows
+}
+
+// sale is one round of selling.
+type sale struct {
+	watchers int
+	rate     float64       // orders a second
+	cpu      time.Duration // of an order
+}
+
+// sales are pairs: without watchers and with them.
+type sales [][2]sale
+
+func (w *watched) sales(t testing.TB, watchers, rounds, orders int) (all sales) {
+	t.Helper()
+	for round := range rounds {
+		var pair [2]sale
+		for _, side := range []int{round % 2, 1 - round%2} {
+			pair[side] = w.sale(t, side*watchers, orders)
+		}
+		all = append(all, pair)
+	}
+	return all
+}
+
+// sale sells so many orders to 32 buyers at a time, and waits until all are in the database.
+func (w *watched) sale(t testing.TB, watchers, orders int) sale {
+	t.Helper()
+	const connections = 32
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+	testserver.Must(t, err)
+	bearers := make([]string, orders)
+	for i := range bearers {
+		w.sold++
+		bearers[i] = testserver.Value(tokens.Issue(token.Claims{Subject: "buyer-" + strconv.Itoa(w.sold), Role: model.RoleUser}, time.Hour))(t)
+	}
+	defer w.watchers(t, watchers)()
+	transport := &http.Transport{MaxIdleConnsPerHost: connections}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: time.Minute}
+	left := w.remaining(t)
+	began, cpu := time.Now(), w.cpu(t)
+	var next atomic.Int64
+	testserver.Volley(connections, func(int) {
+		for n := next.Add(1); n <= int64(orders); n = next.Add(1) {
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/api/v1/vouchers/"+w.id+"/seckill", http.NoBody)
+			if err == nil {
+				request.Header.Set("Authorization", "Bearer "+bearers[n-1])
+				var response *http.Response
+				if response, err = client.Do(request); err == nil {
+					_, _ = io.Copy(io.Discard, response.Body) // the status is what counts
+					err = response.Body.Close()
+					if response.StatusCode != http.StatusCreated && response.StatusCode != http.StatusAccepted {
+						t.Errorf("an attempt to buy is %d", response.StatusCode)
+					}
+				}
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	testserver.Eventually(t, "all orders are in the database", func() bool { return left-w.remaining(t) == int64(orders) })
+	return sale{watchers: watchers, rate: float64(orders) / time.Since(began).Seconds(), cpu: (w.cpu(t) - cpu) / time.Duration(orders)}
+}
+
+func (w *watched) remaining(t testing.TB) (units int64) {
+	t.Helper()
+	testserver.Must(t, w.db.QueryRowContext(t.Context(), "SELECT remaining FROM vouchers WHERE id = ?", w.id).Scan(&units))
+	return units
+}
+
+// ratio is the processor time of an order with watchers, divided by that without: the median of the rounds.
+func (s sales) ratio() float64 {
+	return median(s, func(pair [2]sale) float64 { return float64(pair[1].cpu) / float64(pair[0].cpu) })
+}
+
+func (s sales) rows() []string {
+	rows := []string{"round\tCPU µs/order alone\twatched\tratio\torders/s alone\twatched"}
+	for n, pair := range s {
+		rows = append(rows, fmt.Sprintf("%d\t%d\t%d\t%.3f\t%.0f\t%.0f", n+1, pair[0].cpu.Microseconds(), pair[1].cpu.Microseconds(),
+			float64(pair[1].cpu)/float64(pair[0].cpu), pair[0].rate, pair[1].rate))
+	}
+	return append(rows, fmt.Sprintf("median\t\t\t%.3f\t\t", s.ratio()))
+}
+
+func median[T any](of []T, value func(T) float64) float64 {
+	var values []float64
+	for _, one := range of {
+		values = append(values, value(one))
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
