@@ -54,10 +54,13 @@ cover: deps ## test coverage over all packages, bin/cover.html
 	go tool cover -html=$(BIN)/cover.out -o $(BIN)/cover.html
 	go tool cover -func=$(BIN)/cover.out | tail -1
 
+# The pictures of README.md, and beside them one of each step of the browser's test. A font for the language switch is
+# installed where no font has Chinese.
 .PHONY: screenshots
-screenshots: deps ## pictures of the console and the shop window, made by their tests in a browser, bin/screenshots
+screenshots: deps ## renew handler/console/pictures, which README.md shows; those of all steps are in bin/screenshots
+	@[ -n "$$(fc-list :lang=zh 2>/dev/null)" ] || deployments/tools/install-packages fonts-wqy-microhei
 	@mkdir -p $(BIN)/screenshots
-	go test -count=1 -timeout=$(TEST_TIMEOUT) -run TestInABrowser ./handler/console -args -screenshots=$(BIN)/screenshots
+	go test -count=1 -timeout=$(TEST_TIMEOUT) -run 'TestInABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
 
 BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
 	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
@@ -78,6 +81,11 @@ bench-scale: SERIES ?= buyers=10000,100000,1000000 vouchers=1,100,10000 instance
 .PHONY: bench-expiry
 bench-expiry: deps ## a sale at half its capacity, alone and while orders of its voucher, or another one, expire (EXPIRY_ORDERS=100000)
 	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/worker $(ARGS)
+
+.PHONY: bench-console
+bench-console: deps ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
+	WATCHERS=$(WATCHERS) ROUNDS=$(ROUNDS) VOUCHERS=$(VOUCHERS) ORDERS=$(ORDERS) \
+		go test -run='^$$' -bench='^Benchmark(Watchers|Pages)$$' -benchtime=1x -timeout=60m ./handler/console $(ARGS)
 
 .PHONY: bench-compare
 bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)

@@ -33,11 +33,15 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	b.run(t, "the sale", scheme("light"), b.visit(path), marked())
 	telephone.run(t, "the sale", scheme("light"), chromedp.EmulateViewport(390, 844), telephone.visit(path), marked())
 	next := 0
-	for second := range 40 { // a rush that grows and fades
-		n := 1 + int(14*math.Exp(-math.Pow(float64(second-20)/8, 2)))
-		s.rush(t, id, next, n)
-		next += n
-		poll.Pause(t.Context(), time.Second)
+	due := 0.0
+	for quarter := range 160 { // of a second; a rush that grows and fades
+		due += 4 * math.Exp(-math.Pow(float64(quarter-80)/32, 2))
+		if n := int(due) - next; n > 0 {
+			s.rush(t, id, next, n)
+			next += n
+		}
+		s.buy(t, buyer(max(0, next-20)), id) // somebody who has one
+		poll.Pause(t.Context(), 250*time.Millisecond)
 	}
 	b.picture(t, "sale", 1000, 1180)
 	telephone.picture(t, "telephone", 390, 844)

@@ -80,19 +80,18 @@ func fill(t testing.TB, p *process, vouchers, orders int) *large {
 			CASE seq % 20 WHEN 10 THEN 'draft' WHEN 11 THEN 'archived' WHEN 12 THEN 'paused' ELSE 'published' END, 1, UTC_TIMESTAMP(6) - INTERVAL seq SECOND
 		FROM ` + sequence(1, vouchers))
 	const insert = `INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, paid_at, closed_at)
-		SELECT id, voucher_id, user_id, status, 1000, 'CNY', at, IF(status = 'unpaid', at + INTERVAL 30 DAY, NULL), IF(status IN ('paid', 'redeemed', 'refunded'), at, NULL),
+		SELECT CONCAT(id, '.', voucher_id), voucher_id, user_id, status, 1000, 'CNY', at, IF(status = 'unpaid', at + INTERVAL 30 DAY, NULL), IF(status IN ('paid', 'redeemed', 'refunded'), at, NULL),
 			IF(status IN ('canceled', 'expired', 'refunded', 'failed'), at, NULL)
-		FROM (SELECT %s AS id, %s AS voucher_id, %s AS user_id, UTC_TIMESTAMP(6) - INTERVAL seq * 50 MICROSECOND * 1000 AS at,
+		FROM (SELECT %s AS id, %s AS voucher_id, %s AS user_id, UTC_TIMESTAMP(6) - INTERVAL seq * 50000 MICROSECOND AS at,
 			CASE WHEN seq %% 100 < 10 THEN 'unpaid' WHEN seq %% 100 < 50 THEN 'paid' WHEN seq %% 100 < 70 THEN 'redeemed' WHEN seq %% 100 < 85 THEN 'canceled'
 				WHEN seq %% 100 < 96 THEN 'expired' WHEN seq %% 100 < 99 THEN 'refunded' ELSE 'failed' END AS status FROM %s) made`
-	statement := strings.Replace(insert, "seq * 50 MICROSECOND * 1000", "seq * 50000 MICROSECOND", 1)
 	const chunk = 50_000 // rows of a transaction
 	for first := 1; first <= orders; first += chunk {
-		exec(fmt.Sprintf(statement, "CONCAT('order-', LPAD(seq, 8, '0'))",
+		exec(fmt.Sprintf(insert, "CONCAT('order-', LPAD(seq, 8, '0'))",
 			fmt.Sprintf("IF(seq <= %d, '%s', CONCAT('voucher-', LPAD(2 + seq %% %d, 6, '0')))", orders/5, hotVoucher, vouchers-1),
 			fmt.Sprintf("CONCAT('user-', IF(seq <= %d, seq, seq DIV 10))", orders/5), sequence(first, min(first+chunk-1, orders))))
 	}
-	exec(fmt.Sprintf(statement, "CONCAT('heavy-', LPAD(seq, 8, '0'))", "CONCAT('voucher-', LPAD(seq, 6, '0'))", "'"+heavyUser+"'", sequence(2, vouchers)))
+	exec(fmt.Sprintf(insert, "CONCAT('heavy-', LPAD(seq, 8, '0'))", "CONCAT('voucher-', LPAD(seq, 6, '0'))", "'"+heavyUser+"'", sequence(2, vouchers)))
 	exec(`INSERT INTO order_history (order_id, moved_at, from_status, to_status, actor) SELECT id, created_at, '', status, user_id FROM orders`)
 	exec(`UPDATE vouchers JOIN (SELECT voucher_id, COUNT(slot) AS live FROM orders GROUP BY voucher_id) sold ON sold.voucher_id = vouchers.id
 		SET stock = live + IF(id LIKE '%3', 0, 100), remaining = IF(id LIKE '%3', 0, 100)`)
@@ -120,11 +119,11 @@ func (l *large) pages(t testing.TB) []onePage {
 			table, where, entries*9/10), args...).Scan(&cursor.At, &cursor.ID))
 		return cursor.String()
 	}
-	const lines, order, user = "<tbody>\n<tr>", "/console/orders/order-", "/console/orders/heavy-"
+	const lines, order, user = "<td>", "/console/orders/order-", "/console/orders/heavy-"
 	hot := "/console/vouchers/" + hotVoucher
 	late := "&cursor=" + deep("vouchers", "TRUE")
 	pages := []onePage{
-		{"sign-in", "/console/sign-in", "<h1>"}, {"vouchers", "/console", lines}, {"vouchers, deep", "/console?" + late[1:], lines},
+		{"vouchers", "/console", lines}, {"vouchers, deep", "/console?" + late[1:], lines},
 	}
 	for _, phase := range model.Phases() {
 		path := "/console?phase=" + string(phase)
@@ -133,7 +132,7 @@ func (l *large) pages(t testing.TB) []onePage {
 	pages = append(pages, []onePage{
 		{"voucher", hot, "data-events"}, {"voucher, edit", hot + "/edit", "<form"}, {"voucher, first reading", hot + "/events", ""},
 		{"audit of a hot voucher", hot + "/audit", "Everything adds up"}, {"audit of another", "/console/vouchers/voucher-000002/audit", "Everything adds up"},
-		{"order by id", "/console/orders/order-00000001", "<h1>"},
+		{"order by id", "/console/orders/order-00000001." + hotVoucher, "<h1>"},
 		{"orders of a user", "/console/orders?user=user-1", order}, {"orders of nobody", "/console/orders?user=nobody", "There are no such orders"},
 		{"orders of a heavy user", "/console/orders?user=" + heavyUser, user},
 		{"orders of a heavy user, deep", "/console/orders?user=" + heavyUser + "&cursor=" + deep("orders", "user_id = ?", heavyUser), user},
@@ -185,7 +184,7 @@ func (l *large) ask(t testing.TB, p onePage) time.Duration {
 	passed := time.Since(began)
 	testserver.Must(t, err)
 	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), p.has) {
-		t.Fatalf("%s (%s) is %d and has no %q:\n%s", p.name, p.path, response.StatusCode, p.has, body)
+		t.Fatalf("%s (%s) is %d and has no %q", p.name, p.path, response.StatusCode, p.has)
 	}
 	return passed
 }

@@ -24,7 +24,7 @@ import (
 // buys. Its second has the rounds of a sale with and without the watchers, in alternating order: the processor time of
 // the service, MariaDB and Redis for an order says more than the orders a second, because the buyers are on the same machine.
 //
-// WATCHERS is how many watch (50), SECONDS how long each count takes (10), ROUNDS how often all is repeated (5), and
+// WATCHERS is how many watch (50), WATCH_SECONDS how long each count takes (10), ROUNDS how often all is repeated (5), and
 // WATCH_ORDERS how many orders a round has (20000).
 func BenchmarkWatchers(b *testing.B) {
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -32,7 +32,7 @@ func BenchmarkWatchers(b *testing.B) {
 			for b.Loop() {
 				w := watch(b, serve(b, true, "SECKILL_ORDER_MODE="+string(mode)))
 				watchers, rounds := setting(b, "WATCHERS", 50), setting(b, "ROUNDS", 5)
-				costs := w.costs(b, []int{0, 1, watchers}, rounds, time.Duration(setting(b, "SECONDS", 10))*time.Second)
+				costs := w.costs(b, []int{0, 1, watchers}, rounds, time.Duration(setting(b, "WATCH_SECONDS", 10))*time.Second)
 				sales := w.sales(b, watchers, rounds, setting(b, "WATCH_ORDERS", 20_000))
 				b.Log(table(costs.rows()), table(sales.rows()))
 				b.ReportMetric(0, "ns/op") // which says nothing
