@@ -149,8 +149,8 @@ func (l *large) pages(t testing.TB) []onePage {
 		{"export, first byte", hot + "/orders.csv", ""}, {"export of the failed, first byte", hot + "/orders.csv?status=failed", ""},
 		{"log", "/console/log", lines}, {"log of one", "/console/log?actor=admin-3", lines},
 		{"log, deep", "/console/log?cursor=" + model.Cursor{At: time.Now(), ID: "30"}.String(), lines},
-		{"system", "/console/system", "<h1>"}, {"dead letters", "/console/dead-letters", "<h1>"}, {"shop window", "/shop", "<h1>"},
-		{"shop window, list", "/api/v1/vouchers?limit=20", `"items"`},
+		{"system", "/console/system", "<h1>"}, {"dead letters", "/console/dead-letters", "<h1>"},
+		{"what the shop window asks for", "/api/v1/vouchers?limit=20", `"items"`},
 	}...)
 }
 
