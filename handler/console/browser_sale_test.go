@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -190,9 +191,7 @@ func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
 		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
 		"begin_at": now.Add(-time.Hour).Format(time.RFC3339), "end_at": now.Add(24 * time.Hour).Format(time.RFC3339),
 	}
-	for name, value := range changes {
-		voucher[name] = value
-	}
+	maps.Copy(voucher, changes)
 	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
 	if status != http.StatusCreated {
 		t.Fatalf("create: %d %v", status, made)
@@ -211,7 +210,7 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	if status != http.StatusAccepted {
 		t.Fatalf("pay: %d %v", status, started)
 	}
-	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}}) //nolint:noctx // of the simulator in this process
+	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
 	testserver.Must(t, err)
 	testserver.Must(t, response.Body.Close())
 	testserver.Eventually(t, "the order is paid", func() bool {

@@ -63,7 +63,7 @@ const browserLasts = 8 * time.Minute
 
 // chromium is a real browser.
 type chromium struct {
-	first context.Context //nolint:containedctx // chromedp keeps the browser in it
+	first context.Context // chromedp keeps the browser in it
 	steps atomic.Int64
 }
 
@@ -93,7 +93,7 @@ func open(t *testing.T) *chromium {
 // tab is a tab of one person's.
 type tab struct {
 	browser *chromium
-	ctx     context.Context //nolint:containedctx // chromedp keeps the tab in it
+	ctx     context.Context // chromedp keeps the tab in it
 	cookies cdp.BrowserContextID
 	url     string // of the site
 

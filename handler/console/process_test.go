@@ -68,7 +68,7 @@ func (p *process) run(t testing.TB, settings []string) {
 		if command.Ended() {
 			t.Fatal("the service has ended")
 		}
-		response, err := http.Get(p.url + "/readyz") //nolint:noctx,gosec // of this machine
+		response, err := http.Get(p.url + "/readyz")
 		if err != nil {
 			return false
 		}

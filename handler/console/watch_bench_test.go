@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -146,13 +147,7 @@ func (w *watched) cost(t testing.TB, watchers int, lasts time.Duration) cost {
 
 func (c costs) rows() []string {
 	rows := []string{"watchers\tstatements/s\tRedis commands/s\tCPU ms/s"}
-	for _, n := range slices.Sorted(func(yield func(int) bool) {
-		for n := range c {
-			if !yield(n) {
-				return
-			}
-		}
-	}) {
+	for _, n := range slices.Sorted(maps.Keys(c)) {
 		rows = append(rows, fmt.Sprintf("%d\t%.1f\t%.1f\t%s", n, c[n].statements, c[n].commands, milliseconds(c[n].cpu)))
 	}
 	return rows
