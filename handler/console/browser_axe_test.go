@@ -81,7 +81,6 @@ type view struct {
 
 // Every page, on a telephone too: by Tab, in both schemes with axe, and in Chinese.
 func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
-	t.Helper()
 	script := axe(t)
 	seen := map[string]bool{}
 	look := func(b *tab, v view) {

@@ -84,7 +84,6 @@ func (b *tab) reach(t *testing.T, selector string, keys string) {
 
 // Every action is done with the keyboard alone: nothing here is clicked, or set by a script.
 func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
-	t.Helper()
 	b := c.person(t, s.url)
 	b.run(t, "sign-in", b.visit("/console"), visible("#password"))
 	b.reach(t, ".skip", kb.Enter)

@@ -72,7 +72,6 @@ func said(script string, result *string) chromedp.Action {
 // A page of another origin can change nothing, though its visitor has signed in. That of another port of the same host
 // is of the same site, so that the browser sends the cookie along: what refuses it is the console.
 func anotherOriginInABrowser(t *testing.T, c *chromium, s *site) {
-	t.Helper()
 	b := c.person(t, s.url)
 	b.signIn(t, "ada")
 	id := s.onSale(t, nil)

@@ -12,7 +12,6 @@ import (
 
 // picturesInABrowser renews the pictures that README.md shows: of a sale that is going on.
 func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
-	t.Helper()
 	s := start(t)
 	s.administrator(t, "ada")
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }

@@ -56,7 +56,6 @@ func marked() chromedp.Action {
 // An administrator puts a voucher up; 300 buyers rush in over the API; a second administrator watches. The sale is
 // paused, goes on and is restocked, and an order is canceled. At the end the audit adds up.
 func saleInABrowser(t *testing.T, c *chromium, s *site) {
-	t.Helper()
 	ada := c.person(t, s.url)
 	ada.run(t, "/ leads to the sign-in", ada.visit("/"), visible("#password"))
 	ada.run(t, "a wrong password is refused", credentials("ada", "a wrong password"), visible(".refusal"))
@@ -155,7 +154,6 @@ func (b *tab) cancels(t *testing.T, orderID string) {
 
 // Two administrators edit one voucher: the second is told, and loses nothing.
 func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
-	t.Helper()
 	ada, eve := c.person(t, s.url), c.person(t, s.url)
 	ada.signIn(t, "ada")
 	eve.signIn(t, "eve")

@@ -11,7 +11,6 @@ import (
 
 // A buyer registers, waits for a sale to begin, buys, pays with the simulated provider and gets the code.
 func shopInABrowser(t *testing.T, c *chromium, _ *site) {
-	t.Helper()
 	s := start(t, "SECKILL_ORDER_MODE=async")
 	begins := time.Now().Add(time.Hour).UTC()
 	id := s.onSale(t, map[string]any{"stock": 3, "begin_at": begins.Format(time.RFC3339)})
