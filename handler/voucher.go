@@ -66,6 +66,7 @@ type VoucherDraft struct {
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
+	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts a very hot voucher may be divided. It changes nothing here: orders that arrive together share a transaction, so that every voucher is sold in one part."`
 }
 
 // VoucherChange changes the members that it has.
@@ -230,9 +231,13 @@ func (d VoucherDraft) parse() (model.NewVoucher, error) {
 	if err := model.JoinInvalid(err, wrong); err != nil {
 		return model.NewVoucher{}, err
 	}
+	if d.Shards == 1 {
+		d.Shards = 0 // the same request as one that says nothing
+	}
 	return model.NewVoucher{
 		Title: d.Title, Description: d.Description, Price: d.Price, FaceValue: d.FaceValue, Stock: d.Stock,
 		BeginAt: *patch.BeginAt, EndAt: *patch.EndAt, State: model.VoucherState(d.State), PaymentWindow: window,
+		Shards: d.Shards,
 	}, nil
 }
 

@@ -100,6 +100,14 @@ func TestDrafts(t *testing.T) {
 		{"state", `"archived"`, ""},
 		{"state", `"Draft"`, "body.state"},
 		{"state", `""`, "body.state"},
+		{"shards", "1", ""},
+		{"shards", "64", ""},
+		{"shards", "0", "body.shards"},
+		{"shards", "65", "body.shards"},
+		{"shards", "-1", "body.shards"},
+		{"shards", "1.5", "body.shards"},
+		{"shards", `"4"`, "body.shards"},
+		{"shards", "null", "body.shards"},
 		{"id", `"v1"`, "body.id"},
 		{"remaining", `1`, "body.remaining"},
 	} {
@@ -142,6 +150,28 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	}
 	if asked != want {
 		t.Errorf("%+v", asked)
+	}
+}
+
+// What was said of shards is a part of the request, so that a key that was used with
+// another number is a CONFLICT. One is the default, and no other request.
+func TestShardsAreAsked(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var asked model.Idempotency
+	s.fakes.create = func(_ context.Context, _ model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
+		asked = once
+		return voucher("v1"), nil
+	}
+	fingerprint := func(shards string) string {
+		got := s.do(t, http.MethodPost, vouchersPath, draftWith("shards", shards), append(s.as(t, "a", model.RoleAdmin), "Idempotency-Key", "k")...)
+		if got.status != http.StatusCreated || asked.Fingerprint == "" {
+			t.Fatalf("shards %s: %d %s", shards, got.status, got.body)
+		}
+		return asked.Fingerprint
+	}
+	if none, one, four := fingerprint(""), fingerprint("1"), fingerprint("4"); none != one || one == four {
+		t.Errorf("the fingerprints are %s without, %s with 1 and %s with 4", none, one, four)
 	}
 }
 

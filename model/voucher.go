@@ -157,6 +157,7 @@ type NewVoucher struct {
 	State       VoucherState // empty: published
 
 	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
+	Shards        int           `json:",omitempty"` // zero: one; it is a part of what is asked, and divides nothing
 	By            string        `json:"-"`          // the administrator; no part of what is asked
 }
 
