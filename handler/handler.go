@@ -245,6 +245,7 @@ func (a *api) configure() error {
 	}
 	// A path either is one of ours or it is not: no redirects to a similar one.
 	a.engine.RedirectTrailingSlash = false
+	a.engine.UseRawPath = true // an escaped slash belongs to an id, which then cannot exist
 	a.engine.HandleMethodNotAllowed = true
 	return nil
 }

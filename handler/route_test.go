@@ -214,6 +214,31 @@ func sameMethods(got, want string) bool {
 	return len(seen) == len(methods)
 }
 
+// An escaped slash is a part of an id, which then cannot exist (RFC 3986, 2.2): it does not
+// lead to another route, behind the back of a proxy that guards that one.
+func TestAnEscapedSlashDividesNothing(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.place = func(context.Context, string, string) (model.Order, error) {
+		t.Error("something was bought")
+		return model.Order{}, nil
+	}
+	s.fakes.cancel = func(context.Context, string, string) (model.Order, error) {
+		t.Error("something was canceled")
+		return model.Order{}, nil
+	}
+	headers := s.as(t, "u", model.RoleUser)
+	for _, path := range []string{"/api/v1/vouchers/v1%2Fseckill", "/api/v1/vouchers/v1%2fseckill", "/api/v1/orders/o1.v1%2Fcancel", "/api/v1%2Fvouchers"} {
+		wantProblem(t, s.do(t, http.MethodGet, path, "", headers...), http.StatusNotFound, model.CodeNotFound)
+		if got := s.do(t, http.MethodPost, path, "", headers...); got.status != http.StatusNotFound && got.status != http.StatusMethodNotAllowed {
+			t.Errorf("POST %s: %d %s", path, got.status, got.body)
+		}
+	}
+	if got := s.do(t, http.MethodGet, "/api/v1/vouchers/%76%31", ""); got.status != http.StatusOK || !strings.Contains(got.body, `"id":"v1"`) {
+		t.Errorf("an id that is escaped for nothing: %d %s", got.status, got.body)
+	}
+}
+
 func TestHead(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
