@@ -22,8 +22,8 @@ const intentTable = "stock_intents"
 // remains. Less than was sold is a CONFLICT that changes nothing; more than
 // model.MaxAmount is VALIDATION, and a voucher with none of the tags asked for
 // PRECONDITION_FAILED. With an idempotency key it happens once. In
-// async mode a stock shrinks only as IntendStock has announced; UNAVAILABLE
-// otherwise.
+// async mode a stock shrinks only as IntendStock has announced; otherwise it is
+// UNAVAILABLE with model.ErrSuperseded.
 func (v *Vouchers) ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error) {
 	if err := checkChange(id, change); err != nil {
 		return model.Voucher{}, err
@@ -102,8 +102,8 @@ func newStock(stock int64, change model.StockChange) (int64, error) {
 // ChangeStock is going to refuse it, or when the database is sold from in sync
 // mode: ChangeStock alone gives the answer then.
 //
-// There is one intent per voucher: UNAVAILABLE while that of another call is
-// younger than 10 s; an older one is replaced.
+// There is one intent per voucher: UNAVAILABLE with model.ErrSuperseded while that of
+// another call is younger than 10 s; an older one is replaced.
 func (v *Vouchers) IntendStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (intent model.StockIntent, needed bool, err error) {
 	if err := checkChange(id, change); err != nil {
 		return intent, false, err
@@ -152,7 +152,7 @@ func replaceIntent(tx *gorm.DB, intent *model.StockIntent, doubtful bool) error 
 	}
 	if found {
 		if intent.CreatedAt.Sub(other.CreatedAt) < intentAge {
-			return model.Unavailable("Another change of this voucher's stock is under way.", nil)
+			return model.Unavailable("Another change of this voucher's stock is under way.", model.ErrSuperseded)
 		}
 		if err := deleteIntent(tx, intent.VoucherID); err != nil {
 			return err
@@ -193,7 +193,7 @@ func spendIntent(tx *gorm.DB, mode model.OrderMode, row voucherRow, stock int64)
 		return err
 	}
 	if !found || intent.Stock != stock || intent.Revision != row.Revision {
-		return model.Unavailable("The voucher was changed meanwhile.", nil)
+		return model.Unavailable("The voucher was changed meanwhile.", model.ErrSuperseded)
 	}
 	return deleteIntent(tx, row.ID)
 }

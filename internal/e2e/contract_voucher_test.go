@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -172,6 +173,41 @@ func checkStockChanges(t *testing.T, a *app) {
 		t.Errorf("more than 10^12: %d %s", got.status, got.body)
 	}
 	if audit := a.audit(t, voucher.ID); audit.Database.Stock != 2 || !audit.Balanced {
+		t.Errorf("%+v", audit)
+	}
+}
+
+func TestStockChangesAtOnce(t *testing.T) {
+	t.Parallel()
+	async := settings{"SECKILL_ORDER_MODE": "async"}
+	everywhere(t, nil, checkStockChangesAtOnce)
+	t.Run("async on servers", func(t *testing.T) {
+		t.Parallel()
+		checkStockChangesAtOnce(t, start(t, asyncOnServers(t)))
+	})
+	t.Run("async embedded", func(t *testing.T) {
+		t.Parallel()
+		checkStockChangesAtOnce(t, start(t, embeddedSettings(t).with(async)))
+	})
+}
+
+// checkStockChangesAtOnce has administrators change one stock up and down at the same
+// time: each change is made, whatever the others do.
+func checkStockChangesAtOnce(t *testing.T, a *app) {
+	t.Helper()
+	voucher := a.onSale(t, 100)
+	path := "/admin/vouchers/" + voucher.ID + "/stock"
+	admin := a.admin(t)
+	testserver.Volley(12, func(i int) {
+		body := `{"delta":3}`
+		if i%2 == 0 {
+			body = `{"delta":-2}`
+		}
+		if got := a.call(t, http.MethodPost, path, admin, body); got.status != http.StatusOK {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	})
+	if audit := a.audit(t, voucher.ID); audit.Database.Stock != 106 || audit.Database.Remaining != 106 {
 		t.Errorf("%+v", audit)
 	}
 }

@@ -307,6 +307,9 @@ func (d dbSide) Known(ctx context.Context, ids []string) (map[string]bool, error
 func (d dbSide) IntendStock(
 	_ context.Context, id string, change model.StockChange, _ model.Idempotency,
 ) (model.StockIntent, bool, error) {
+	if err := d.step("db.intendstock"); err != nil {
+		return model.StockIntent{}, false, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	stock := d.voucher.Stock

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"seckill/internal/failpoint"
+	"seckill/internal/poll"
 	"seckill/model"
 )
 
@@ -20,6 +22,11 @@ const (
 	firstLoadPause = 10 * time.Millisecond
 	// hotChangeBudget bounds the calls that bring a change to a hot copy.
 	hotChangeBudget = 2 * time.Second
+	// changePatience is how long a change of a stock waits for others of the same voucher,
+	// each of which takes some ten milliseconds, and changePause the longest pause between
+	// two attempts. One that died ends after abandonedIntent, which nobody waits for.
+	changePatience = 2 * time.Second
+	changePause    = 40 * time.Millisecond
 	// abandonedIntent is the age at which the process of an intent is taken for dead:
 	// longer than any call may take.
 	abandonedIntent = 10 * time.Second
@@ -47,10 +54,26 @@ func (s *Stock) Rebuild(ctx context.Context, voucherID, adminID string) error {
 	return unreachable("The hot copy could not be closed.", s.rebuilder.Begin(ctx, voucherID, adminID))
 }
 
-// Change changes the stock in the database and in the hot copy. When the stock
-// shrinks the hot copy is first, when it grows the database is first: so the
-// database never has fewer units than the hot copy has promised.
+// Change changes the stock in the database and in the hot copy. When another change of
+// the voucher comes in between, it begins anew: administrators who act at once are one
+// behind the other, and hear nothing of it.
 func (s *Stock) Change(
+	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
+) (model.Voucher, error) {
+	patient, enough := context.WithTimeout(ctx, changePatience)
+	defer enough()
+	for {
+		v, err := s.change(ctx, id, change, once)
+		if !errors.Is(err, model.ErrSuperseded) || patient.Err() != nil {
+			return v, err
+		}
+		poll.Pause(patient, rand.N(changePause)) //nolint:gosec // spreads the load, guards nothing
+	}
+}
+
+// change is one attempt. When the stock shrinks the hot copy is first, when it grows the
+// database is first: so the database never has fewer units than the hot copy has promised.
+func (s *Stock) change(
 	ctx context.Context, id string, change model.StockChange, once model.Idempotency,
 ) (model.Voucher, error) {
 	intent, lower, err := s.Database.IntendStock(ctx, id, change, once)

@@ -99,6 +99,37 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	servicetest.WantCode(t, testserver.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
 }
 
+// Two administrators who change a stock at once are one behind the other: that is no
+// trouble of the service, and neither hears of it. Only a change that does not end, of a
+// process that died, is told.
+func TestAStockThatIsBeingChangedIsChangedAfterwards(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"db.intendstock", "hot.lower", "db.changestock"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			busy := 3
+			s.mu.Lock()
+			s.on[at] = func() error {
+				if busy--; busy >= 0 {
+					return model.Unavailable("another change is under way", model.ErrSuperseded)
+				}
+				return nil
+			}
+			s.mu.Unlock()
+			v, err := s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})
+			if err != nil || v.Stock != 5 || s.hot().Voucher.Stock != 5 || len(s.intents) != 0 {
+				t.Errorf("%+v, %v, the copy has %d, %d intents", v, err, s.hot().Voucher.Stock, len(s.intents))
+			}
+
+			s.fail(at, model.Unavailable("another change is under way", model.ErrSuperseded))
+			began := time.Now()
+			_, err = s.Stock.Change(t.Context(), "v1", to(4), model.Idempotency{})
+			if took := time.Since(began); model.CodeOf(err) != model.CodeUnavailable || took < time.Second || took > 3*time.Second {
+				t.Errorf("a change that does not end: %v after %s", err, took)
+			}
+		})
+	}
+}
+
 func TestRebuildOnDemand(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
