@@ -62,6 +62,8 @@ type Config struct {
 	LogLevel  slog.Level
 	LogFormat LogFormat // empty: text on a terminal, else json
 
+	Tracing Tracing
+
 	origins map[string]origin // by variable
 }
 
@@ -219,6 +221,7 @@ func Load(environ []string, options ...Option) (Config, error) {
 	r.refuseUnknown()
 	r.readTLS(&c)
 	r.refuseContradictions(c)
+	c.Tracing = r.readTracing()
 	if len(r.problems) > 0 {
 		return Config{}, r.failure()
 	}

@@ -44,17 +44,21 @@ func (s Source) variable(of setting) string {
 // reader collects values, and what is wrong with them.
 type reader struct {
 	environment   map[string]string // set and not empty
+	standard      map[string]string // OpenTelemetry's variables; see tracing.go
 	flags         map[string]string
 	withoutTokens bool
 	problems      []Problem
 }
 
 func newReader(environ []string) *reader {
-	r := &reader{environment: make(map[string]string)}
+	r := &reader{environment: make(map[string]string), standard: make(map[string]string)}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, prefixAll) {
 			r.environment[name] = value // of two with one name the last counts, as everywhere
+		}
+		if strings.HasPrefix(name, standardPrefix) {
+			r.standard[name] = strings.TrimSpace(value)
 		}
 	}
 	for name, value := range r.environment {

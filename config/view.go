@@ -117,6 +117,7 @@ func Secrets(environ []string) []string {
 			found = append(found, secretsIn(text)...)
 		}
 	}
+	found = append(found, r.tracingSecrets()...)
 	return append(found, r.secretFiles()...)
 }
 

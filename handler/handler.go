@@ -127,6 +127,9 @@ type Options struct {
 	Console http.Handler
 	Shop    http.Handler
 
+	// Trace is the first of every chain; nil: nothing is traced.
+	Trace gin.HandlerFunc
+
 	Currency string // ISO 4217
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
@@ -214,6 +217,9 @@ func begin(options Options) (*api, error) {
 	}
 	if err := a.configure(); err != nil {
 		return nil, err
+	}
+	if options.Trace != nil {
+		a.engine.Use(options.Trace)
 	}
 	a.engine.Use(a.identify, a.observe)
 	if len(options.Origins) > 0 {

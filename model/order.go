@@ -50,6 +50,10 @@ type Order struct {
 
 	// UnpaidAt is when the order got its row; nil for one that failed.
 	UnpaidAt *time.Time `json:"-"`
+
+	// Trace is the traceparent (W3C Trace Context) of what was done of the order so far, for the step that follows.
+	// Empty: it is not traced.
+	Trace string `json:"-" gorm:"-"`
 }
 
 // Live reports whether the order holds a unit in the database.

@@ -45,6 +45,8 @@ type ReserveRequest struct {
 	// Anytime asks for a unit outside the window too: an operator replays what
 	// was admitted within it.
 	Anytime bool
+	// Trace is that of the order.
+	Trace string
 }
 
 // ReserveResult is the answer to an ReserveRequest; its Epoch is that of the hot copy that

@@ -19,13 +19,16 @@ func appendMessage(to []byte, orders []order1) (_ []byte, usual bool) {
 		if i > 0 {
 			to = append(to, ',')
 		}
-		usual = usual && plain(o.ID) && plain(o.User) && plain(o.Currency)
+		usual = usual && plain(o.ID) && plain(o.User) && plain(o.Currency) && plain(o.Trace)
 		to = append(append(to, `{"id":"`...), o.ID...)
 		to = append(append(to, `","user":"`...), o.User...)
 		to = strconv.AppendInt(append(to, `","epoch":`...), o.Epoch, 10)
 		to = strconv.AppendInt(append(to, `,"created":`...), o.Created, 10)
 		to = strconv.AppendInt(append(to, `,"price":`...), o.Price, 10)
 		to = append(append(to, `,"currency":"`...), o.Currency...)
+		if o.Trace != "" {
+			to = append(append(to, `","trace":"`...), o.Trace...)
+		}
 		to = append(to, `"}`...)
 	}
 	return append(to, `]}`...), usual
@@ -57,6 +60,9 @@ func readMessage(body string) (_ []order1, usual bool) {
 			ID: r.text(`{"id":`), User: r.text(`,"user":`), Epoch: r.number(`,"epoch":`), Created: r.number(`,"created":`),
 			Price: r.number(`,"price":`), Currency: r.text(`,"currency":`),
 		})
+		if strings.HasPrefix(r.rest, `,`) {
+			orders[len(orders)-1].Trace = r.text(`,"trace":`)
+		}
 		r.skip(`}`)
 	}
 	r.skip(`]}`)

@@ -10,6 +10,8 @@ import (
 	"seckill/internal/testserver"
 )
 
+const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 func someOrders(n int) []order1 {
 	orders := make([]order1, n)
 	for i := range orders {
@@ -42,6 +44,7 @@ func TestLayoutIsThatOfTheLibrary(t *testing.T) {
 		"negative":      {odd(func(o *order1) { o.Epoch = -1 }), true, false},
 		"an escape":     {odd(func(o *order1) { o.Currency = "<\"\\\n" }), false, false},
 		"other letters": {odd(func(o *order1) { o.User = "ü" }), false, false},
+		"traced":        {odd(func(o *order1) { o.Trace = trace }), true, true},
 		"none":          {[]order1{}, true, false},
 	} {
 		want, err := json.Marshal(message1{Version: version, Orders: test.orders})
@@ -64,7 +67,9 @@ func TestLayoutIsThatOfTheLibrary(t *testing.T) {
 //
 //	go test -run '^$' -fuzz FuzzReadMessage ./queue
 func FuzzReadMessage(f *testing.F) {
-	whole, _ := appendMessage(nil, someOrders(2))
+	traced := someOrders(2)
+	traced[1].Trace = trace
+	whole, _ := appendMessage(nil, traced)
 	for _, text := range []string{
 		string(whole), string(whole) + " ", string(whole[:len(whole)-1]),
 		`{"v":2,"orders":[]}`, `{"v":1,"orders":[]}`, `{"v":1,"orders":[{"id":"{\"id\":"}]}`, ``,

@@ -159,6 +159,9 @@ type order1 struct {
 	Created  int64  `json:"created"` // µs since 1970
 	Price    int64  `json:"price"`
 	Currency string `json:"currency"`
+	// Trace is the traceparent under which the order is traced. A worker that does not know it passes it over, and an
+	// order without it is complete: this is the same version.
+	Trace string `json:"trace,omitempty"`
 }
 
 // usualOrder is how many bytes of a message an order takes, with ids of usual lengths.
@@ -258,7 +261,7 @@ func decodeEach(body []byte, sequence uint64) (good []model.Reservation, bad []f
 }
 
 func orderOf(r model.Reservation) order1 {
-	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency}
+	return order1{ID: r.ID, User: r.UserID, Epoch: r.Epoch, Created: r.CreatedAt.UnixMicro(), Price: r.Price, Currency: r.Currency, Trace: r.Trace}
 }
 
 // reservation checks the order and makes a reservation of it.
@@ -275,7 +278,7 @@ func (o order1) reservation(sequence uint64) (model.Reservation, error) {
 	return model.Reservation{
 		Order: model.Order{
 			ID: o.ID, VoucherID: voucherID, UserID: o.User, Status: model.OrderProcessing,
-			Price: o.Price, Currency: o.Currency, CreatedAt: time.UnixMicro(o.Created).UTC(),
+			Price: o.Price, Currency: o.Currency, CreatedAt: time.UnixMicro(o.Created).UTC(), Trace: o.Trace,
 		},
 		Epoch:    o.Epoch,
 		Sequence: sequence,

@@ -117,7 +117,9 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 
 // openMySQL makes a pool of connections to the server in use, which are told the
 // session's settings.
-func openMySQL(servers *hosts, configs []*mysql.Config, session func() []string) (*sql.DB, error) {
+func openMySQL(
+	pool func(driver.Connector) *sql.DB, servers *hosts, configs []*mysql.Config, session func() []string,
+) (*sql.DB, error) {
 	connector := hostConnector{hosts: servers}
 	for _, cfg := range configs {
 		base, err := mysql.NewConnector(cfg)
@@ -126,7 +128,7 @@ func openMySQL(servers *hosts, configs []*mysql.Config, session func() []string)
 		}
 		connector.of = append(connector.of, sessionConnector{Connector: base, session: session})
 	}
-	return sql.OpenDB(connector), nil
+	return pool(connector), nil
 }
 
 // sessionConnector sets up every new connection.
@@ -236,7 +238,7 @@ const sqliteDriver = "sqlite"
 //   - Times are microseconds since 1970: they sort and compare exactly.
 //
 // Foreign keys are not used, so their setting does not matter.
-func openSQLite(file string) (*sql.DB, error) {
+func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, error) {
 	query := url.Values{
 		"_busy_timeout":        {"3000"},
 		"_journal_mode":        {"WAL"},
@@ -252,7 +254,7 @@ func openSQLite(file string) (*sql.DB, error) {
 	if err != nil {
 		return nil, errors.New("the name of SQLite's file is no good")
 	}
-	return sql.OpenDB(endingConnector{connector}), nil
+	return pool(endingConnector{connector}), nil
 }
 
 // endingConnector opens connections that do not outlive a COMMIT or ROLLBACK

@@ -66,6 +66,8 @@ type Options struct {
 	TLS *tls.Config
 	// SQLiteFile is the file of the embedded database, made when missing.
 	SQLiteFile string
+	// OpenDB opens the pools of those who sell and browse; nil is sql.OpenDB.
+	OpenDB func(driver.Connector) *sql.DB
 	// Log hears what the driver has to say; nil discards it.
 	Log *slog.Logger
 	// Events has every change written into the outbox of events, too. Something must
@@ -111,6 +113,9 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.OpenDB == nil {
+		o.OpenDB = sql.OpenDB
+	}
 	d := &Database{log: o.Log, events: o.Events}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
@@ -137,7 +142,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	if d.hosts, err = newHosts(configs, o.Log); err != nil {
 		return nil, err
 	}
-	open := func() (*sql.DB, error) { return openMySQL(d.hosts, configs, mysqlSession) }
+	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, d.hosts, configs, mysqlSession) }
 	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
 		return nil, err
 	}
@@ -159,7 +164,7 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 			patient[i] = cfg.Clone()
 			patient[i].ReadTimeout, patient[i].WriteTimeout = 0, 0 // a migration takes as long as its tables are large
 		}
-		return openMySQL(d.hosts, patient, mysqlMaintenanceSession)
+		return openMySQL(sql.OpenDB, d.hosts, patient, mysqlMaintenanceSession)
 	}
 	return gormmysql.New(gormmysql.Config{
 		Conn: d.sql,
@@ -172,7 +177,7 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	if o.SQLiteFile == "" {
 		return nil, errors.New("open the database: neither a DSN nor a file for SQLite is given")
 	}
-	open := func() (*sql.DB, error) { return openSQLite(o.SQLiteFile) }
+	open := func() (*sql.DB, error) { return openSQLite(o.OpenDB, o.SQLiteFile) }
 	if err := d.openPools(open, sqliteConnections-sqliteBrowseConnections, sqliteBrowseConnections); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"crypto/tls"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -104,7 +105,7 @@ func TestClassify(t *testing.T) {
 // TestClassifySQLite: an error of each kind, made by SQLite.
 func TestClassifySQLite(t *testing.T) {
 	t.Parallel()
-	db := testserver.Value(openSQLite(filepath.Join(t.TempDir(), "errors")))(t)
+	db := testserver.Value(openSQLite(sql.OpenDB, filepath.Join(t.TempDir(), "errors")))(t)
 	defer db.Close()
 	testserver.Must(t, testserver.ErrorOf(db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
 		INSERT INTO t VALUES (1, 'x', 1);

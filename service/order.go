@@ -34,12 +34,24 @@ type OrderDeps struct {
 	Locks    model.Locker
 	LockWait time.Duration // zero: one try
 	Selling  Selling
+	Trace    Trace // nil: nothing is traced
 	Metrics  *telemetry.Metrics
 	Log      *slog.Logger
 }
 
 // Announce tells every instance what became of a voucher, for its cache.
 type Announce func(ctx context.Context, voucherID string) error
+
+// Trace is the traceparent under which the order of a request is traced further; empty: it is not.
+type Trace func(ctx context.Context) string
+
+// of is empty also where nothing is traced.
+func (t Trace) of(ctx context.Context) string {
+	if t == nil {
+		return ""
+	}
+	return t(ctx)
+}
 
 // Selling is nil while the database is sold from in this instance's order mode, and
 // UNAVAILABLE otherwise.

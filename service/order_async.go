@@ -243,7 +243,7 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, voucherID string) (admission, error) {
 	try := &reserving{asyncSeller: s, lease: lease}
 	defer try.giveBack(ctx)
-	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil}
+	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil, Trace: s.Trace.of(ctx)}
 	if err := try.newID(); err != nil {
 		return admission{}, err
 	}

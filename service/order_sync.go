@@ -84,7 +84,7 @@ func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, vouche
 		s.unlock(ctx, lease, userID)
 		return model.Order{}, err
 	}
-	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID}
+	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID, Trace: s.Trace.of(ctx)}
 	ticket, err := s.commits.Submit(ctx, order)
 	if err != nil {
 		s.unlock(ctx, lease, userID)

@@ -79,6 +79,7 @@ func (i *Instance) mainHandler(
 		Currency:       i.cfg.Currency,
 		Log:            i.log,
 		Metrics:        i.registry,
+		Trace:          i.tracedRequests(),
 	})
 }
 
@@ -94,8 +95,8 @@ type sale struct {
 func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made sale, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := service.OrderDeps{
-		Store: s.db.Orders, Announce: changes.AnnounceReturn, Codes: codes, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
-		Metrics: telemetry.New(i.registry), Log: i.log,
+		Store: i.tracedOrders(s.db.Orders), Announce: changes.AnnounceReturn, Codes: codes, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Trace: i.traced(), Metrics: telemetry.New(i.registry), Log: i.log,
 	}
 	vouchers := service.VoucherDeps{
 		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
@@ -124,7 +125,7 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes 
 		made.orders = service.NewSyncOrders(orders)
 	} else {
 		made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
-			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
+			Hot: i.tracedHot(async.Hot), Queue: i.tracedQueue(async.Queue), Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
 			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
 			Admission: telemetry.NewAdmission(i.registry),
 		})

@@ -35,6 +35,9 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	}()
 
 	// What everything else stands on.
+	if err := i.openTracing(ctx); err != nil {
+		return nil, err
+	}
 	if err := i.claimDataDir(); err != nil {
 		return nil, err
 	}

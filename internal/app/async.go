@@ -57,7 +57,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	}
 	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg, s.redis)})
 	parts := worker.Parts{
-		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
+		Database: i.tracedDatabase(s.db), Epochs: s.db.Epochs, Hot: i.tracedHot(hot), Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
@@ -142,7 +142,7 @@ func (a *AsyncParts) Consume() {
 		a.delivered.Unreadable(d.Buried)
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {
-		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe})
+		err := a.Queue.Consume(ctx, a.instance.tracedPersist(a.Persister.Persist), queue.ConsumeOptions{Observe: observe})
 		if err != nil && ctx.Err() == nil {
 			a.instance.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
 		}

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,7 +49,14 @@ type Database struct {
 // OpenDatabase opens the database of the settings: the real one, or the file in
 // the data directory. It needs no running instance, and disturbs none.
 func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Database, error) {
-	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client()}
+	return openDatabase(ctx, cfg, log, nil)
+}
+
+// openDatabase opens its pools with a function of their own; nil: as usual.
+func openDatabase(
+	ctx context.Context, cfg config.Config, log *slog.Logger, pools func(driver.Connector) *sql.DB,
+) (*Database, error) {
+	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), OpenDB: pools}
 	if cfg.Embedded() {
 		if err := embedded.MakeDir(cfg.DataDir); err != nil {
 			return nil, err
@@ -76,7 +85,7 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	opening, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	db, err := OpenDatabase(opening, i.cfg, i.log)
+	db, err := openDatabase(opening, i.cfg, i.log, i.pools())
 	if err != nil {
 		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/tracing"
 	"seckill/service"
 )
 
@@ -54,7 +55,9 @@ type Instance struct {
 	// leave tells the requests that wait for orders that the stop has begun.
 	leave func()
 
-	closers  []closer // closed last first
+	closers []closer        // closed last first
+	tracer  *tracing.Tracer // nil: nothing is traced
+
 	failed   chan error
 	stopOnce sync.Once
 	stopErr  error

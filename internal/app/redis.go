@@ -42,6 +42,9 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		return nil, err
 	}
 	i.onClose("Redis client", func(context.Context) error { return client.Close() })
+	if err := i.traceRedis(client); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if i.cfg.RedisURL != "" {

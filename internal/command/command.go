@@ -19,6 +19,7 @@ import (
 	"seckill/internal/embedded"
 	"seckill/internal/failpoint"
 	"seckill/internal/redact"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -204,7 +205,11 @@ func (p Process) newLogger(cfg config.Config) *slog.Logger {
 	if cfg.LogFormat == config.LogText || cfg.LogFormat == "" && onTerminal(p.Stderr) {
 		handler = slog.NewTextHandler(p.Stderr, options)
 	}
-	return slog.New(p.secrets.Handler(handler))
+	handler = p.secrets.Handler(handler)
+	if cfg.Tracing.On {
+		handler = tracing.Handler(handler)
+	}
+	return slog.New(handler)
 }
 
 // table lines up columns on stdout.

@@ -15,6 +15,7 @@ import (
 	"seckill/internal/app"
 	"seckill/internal/embedded"
 	"seckill/internal/token"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -47,6 +48,9 @@ func (p Process) serveOn(cmd *cobra.Command) {
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	log := p.newLogger(cfg)
 	app.LogRedis(log)
+	if cfg.Tracing.On {
+		tracing.LogTo(log)
+	}
 	instance, err := app.Start(ctx, cfg, log)
 	if err != nil {
 		return err

@@ -1,0 +1,216 @@
+package app
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"log/slog"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository/hotcopy"
+	"seckill/service"
+	"seckill/service/worker"
+)
+
+// tracesPatience is what the last spans have to be exported at a stop: a collector that is well needs milliseconds.
+const tracesPatience = 500 * time.Millisecond
+
+// openTracing begins to trace where the settings ask for it. Where they do not there is no tracer, and what follows in
+// this file leaves every part as it is.
+func (i *Instance) openTracing(ctx context.Context) (err error) {
+	metrics := telemetry.NewTracing(i.registry)
+	if !i.cfg.Tracing.On {
+		return nil
+	}
+	i.tracer, err = tracing.Start(ctx, tracing.Options{
+		Ratio: i.cfg.Tracing.Ratio, ParentBased: i.cfg.Tracing.ParentBased, Metrics: metrics, Log: i.log,
+	})
+	if err != nil {
+		return err
+	}
+	i.onCloseWithin(tracesPatience, "tracing", i.tracer.Stop)
+	i.log.InfoContext(ctx, "requests are traced", slog.Float64("ratio", i.cfg.Tracing.Ratio))
+	return nil
+}
+
+// tracedRequests is the first of the handler's chain; nil: none.
+func (i *Instance) tracedRequests() gin.HandlerFunc {
+	if i.tracer == nil {
+		return nil
+	}
+	return i.tracer.HTTP()
+}
+
+// traced tells the services how an order is traced; nil: none is.
+func (i *Instance) traced() service.Trace {
+	if i.tracer == nil {
+		return nil
+	}
+	return tracing.Of
+}
+
+func (i *Instance) traceRedis(client redis.UniversalClient) error {
+	if i.tracer == nil {
+		return nil
+	}
+	return i.tracer.Redis(client)
+}
+
+// pools is how the database's pools of connections are opened; nil: as usual.
+func (i *Instance) pools() func(driver.Connector) *sql.DB {
+	if i.tracer == nil {
+		return nil
+	}
+	return i.tracer.OpenDB
+}
+
+// tracedOrders records the commits of orders in sync.
+func (i *Instance) tracedOrders(store service.OrderStore) service.OrderStore {
+	if i.tracer == nil {
+		return store
+	}
+	return tracedOrders{store, i.tracer}
+}
+
+type tracedOrders struct {
+	service.OrderStore
+
+	tracer *tracing.Tracer
+}
+
+// CreateOrders implements service.OrderStore.
+func (s tracedOrders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
+	ctx, group := s.tracer.Group(ctx, "commit", len(orders), func(i int) model.Order { return orders[i] })
+	outcomes, err := s.OrderStore.CreateOrders(ctx, orders)
+	group.End(func(i int) error { return failure(err, i, len(outcomes), func() error { return outcomes[i].Err }) })
+	return outcomes, err
+}
+
+// hotCopies are what both sides of the queue need of the hot copies.
+type hotCopies interface {
+	service.HotCopies
+	worker.HotCopies
+}
+
+// tracedHot records what is reserved and settled.
+func (i *Instance) tracedHot(hot *hotcopy.Store) hotCopies {
+	if i.tracer == nil {
+		return hot
+	}
+	return tracedHot{hot, i.tracer}
+}
+
+type tracedHot struct {
+	*hotcopy.Store
+
+	tracer *tracing.Tracer
+}
+
+// Reserve implements service.HotCopies. A reservation is traced as its request is.
+func (h tracedHot) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+	ctx, group := h.tracer.Group(ctx, "reserve", len(asked), func(i int) model.Order {
+		return model.Order{ID: asked[i].OrderID, VoucherID: asked[i].VoucherID, Trace: asked[i].Trace}
+	})
+	results, err := h.Store.Reserve(ctx, asked)
+	for i := range results {
+		results[i].Trace = asked[i].Trace
+	}
+	group.End(func(i int) error { return failure(err, i, len(results), func() error { return results[i].Err }) })
+	return results, err
+}
+
+// Settle implements worker.HotCopies, for the orders of the group that is being persisted.
+func (h tracedHot) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
+	ctx, group := h.tracer.Group(ctx, "settle", len(orderIDs), func(i int) model.Order {
+		return model.Order{ID: orderIDs[i], VoucherID: voucherID, Trace: tracing.Within(ctx, orderIDs[i])}
+	})
+	err := h.Store.Settle(ctx, voucherID, orderIDs)
+	group.End(func(int) error { return err })
+	return err
+}
+
+// tracedQueue records what is published. The message carries on from there.
+func (i *Instance) tracedQueue(q *queue.Queue) service.Queue {
+	if i.tracer == nil {
+		return q
+	}
+	return tracedQueue{q, i.tracer}
+}
+
+type tracedQueue struct {
+	*queue.Queue
+
+	tracer *tracing.Tracer
+}
+
+// Publish implements service.Queue.
+func (q tracedQueue) Publish(ctx context.Context, reservations []model.Reservation) error {
+	ctx, group := q.tracer.Group(ctx, "publish", len(reservations), orderOf(reservations))
+	err := q.Queue.Publish(ctx, followed(reservations, group))
+	group.End(func(int) error { return err })
+	return err
+}
+
+// tracedDatabase records the commits of orders in async.
+func (i *Instance) tracedDatabase(db *Database) worker.Database {
+	if i.tracer == nil {
+		return db
+	}
+	return tracedDatabase{db, i.tracer}
+}
+
+type tracedDatabase struct {
+	*Database
+
+	tracer *tracing.Tracer
+}
+
+// Persist implements worker.Database.
+func (d tracedDatabase) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
+	ctx, group := d.tracer.Group(ctx, "commit", len(reservations), orderOf(reservations))
+	outcomes, err := d.Database.Persist(ctx, reservations)
+	group.End(func(i int) error { return failure(err, i, len(outcomes), func() error { return outcomes[i].Err }) })
+	return outcomes, err
+}
+
+// tracedPersist records what a worker does with the orders of one call, from the queue to the settling.
+func (i *Instance) tracedPersist(persist queue.Persist) queue.Persist {
+	if i.tracer == nil {
+		return persist
+	}
+	return func(ctx context.Context, reservations []model.Reservation) []error {
+		ctx, group := i.tracer.Group(ctx, "persist", len(reservations), orderOf(reservations))
+		verdicts := persist(ctx, followed(reservations, group))
+		group.End(func(i int) error { return failure(nil, i, len(verdicts), func() error { return verdicts[i] }) })
+		return verdicts
+	}
+}
+
+func orderOf(reservations []model.Reservation) func(i int) model.Order {
+	return func(i int) model.Order { return reservations[i].Order }
+}
+
+// followed are reservations whose next step follows the group.
+func followed(reservations []model.Reservation, group *tracing.Group) []model.Reservation {
+	if group == nil {
+		return reservations
+	}
+	next := append([]model.Reservation(nil), reservations...)
+	group.Each(func(i int, trace string) { next[i].Trace = trace })
+	return next
+}
+
+// failure is that of the whole, or of its i-th order where each has an answer.
+func failure(whole error, i, answers int, own func() error) error {
+	if whole != nil || i >= answers {
+		return whole
+	}
+	return own()
+}

@@ -1,0 +1,96 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"seckill/model"
+)
+
+// maxLinks of a group are recorded, those of its first orders: as many as OpenTelemetry allows by default. Each of its
+// orders names the group all the same.
+const maxLinks = 128
+
+// Group is one step of several orders. A nil one is of orders none of which is traced.
+type Group struct {
+	span    trace.Span
+	members []member
+	byID    map[string]int // of members
+}
+
+// member is an order of a group that is traced.
+type member struct {
+	index int
+	span  trace.Span
+}
+
+// Group begins a step of n orders, of which order returns each, with the Trace of the step before. A step inside
+// another one's context is a part of it.
+func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int) model.Order) (context.Context, *Group) {
+	var traced []model.Order
+	var parents []trace.SpanContext
+	g := &Group{byID: map[string]int{}}
+	for i := range n {
+		o := order(i)
+		if parent := parse(o.Trace); parent.IsSampled() {
+			g.byID[o.ID] = len(traced)
+			traced, parents, g.members = append(traced, o), append(parents, parent), append(g.members, member{index: i})
+		}
+	}
+	if len(traced) == 0 {
+		return ctx, nil
+	}
+	links := make([]trace.Link, min(len(parents), maxLinks))
+	for i := range links {
+		links[i] = trace.Link{SpanContext: parents[i]}
+	}
+	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links...), trace.WithAttributes(attribute.Int(attributeOrders, n)))
+	own := g.span.SpanContext()
+	for i, o := range traced {
+		before := trace.ContextWithRemoteSpanContext(context.Background(), parents[i])
+		_, g.members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}), trace.WithAttributes(
+			attribute.String(attributeOrder, o.ID), attribute.String(attributeVoucher, o.VoucherID),
+			attribute.String(attributeGroupTrace, own.TraceID().String()), attribute.String(attributeGroupSpan, own.SpanID().String())))
+	}
+	return context.WithValue(ctx, groupKey{}, g), g
+}
+
+// Each calls yield with the place of each order that is traced, and the Trace for its next step.
+func (g *Group) Each(yield func(i int, trace string)) {
+	if g == nil {
+		return
+	}
+	for _, m := range g.members {
+		yield(m.index, format(m.span.SpanContext()))
+	}
+}
+
+// End ends the step. Failure is why an order did not get through it; nil: it did.
+func (g *Group) End(failure func(i int) error) {
+	if g == nil {
+		return
+	}
+	for _, m := range g.members {
+		outcome := "OK"
+		if err := failure(m.index); err != nil {
+			outcome = string(model.CodeOf(err))
+		}
+		m.span.SetAttributes(attribute.String(attributeOutcome, outcome))
+		m.span.End()
+	}
+	g.span.End()
+}
+
+type groupKey struct{}
+
+// Within is the Trace of an order in the group that ctx belongs to; empty: there is none, or it is not traced.
+func Within(ctx context.Context, orderID string) string {
+	if g, ok := ctx.Value(groupKey{}).(*Group); ok {
+		if i, traced := g.byID[orderID]; traced {
+			return format(g.members[i].span.SpanContext())
+		}
+	}
+	return ""
+}

@@ -1,0 +1,136 @@
+// Package tracing follows orders through the service, from the request to the row, with OpenTelemetry.
+//
+// An order that is traced carries the traceparent of its latest step with it, through group commits and the queue.
+// A step that many orders share is a span of its own, in a trace of its own: it links to a span of each of its orders,
+// and each of those names it. Whether anything of an order is recorded is decided once, at its request.
+//
+// Nobody waits for a span: it goes into a bounded queue or is dropped, and is exported behind the sale. What leaves
+// the process are the attributes listed in export.go and no texts: no code, token, password or user.
+package tracing
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/XSAM/otelsql"
+	"github.com/gin-gonic/gin"
+	"github.com/go-logr/logr"
+	"github.com/redis/go-redis/extra/redisotel/v9"
+	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/contrib/instrumentation/github.com/gin-gonic/gin/otelgin"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	metrics "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"seckill/internal/telemetry"
+)
+
+// service is the name of the service where OTEL_SERVICE_NAME gives none.
+const service = "seckill"
+
+// Options say what is traced.
+type Options struct {
+	// Ratio of the requests that nobody traces yet is traced, from 0 to 1.
+	Ratio float64
+	// ParentBased says that a request which is traced already, or is not to be, stays so.
+	ParentBased bool
+	// Exporter sends spans away; nil: over OTLP/HTTP, as OpenTelemetry's variables of the process say.
+	Exporter sdk.SpanExporter
+	Metrics  *telemetry.Tracing
+	Log      *slog.Logger
+}
+
+// Tracer records spans. It is safe for concurrent use.
+type Tracer struct {
+	provider *sdk.TracerProvider
+	spans    trace.Tracer
+	doors    door
+	log      *slog.Logger
+}
+
+// Start begins to trace. It asks no collector whether it is there.
+func Start(ctx context.Context, o Options) (*Tracer, error) {
+	if o.Exporter == nil {
+		var err error
+		if o.Exporter, err = otlptracehttp.New(ctx); err != nil {
+			return nil, fmt.Errorf("prepare the export of spans: %w", err)
+		}
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
+	}
+	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(newSampler(o)), sdk.WithSpanProcessor(newOutlet(o)))
+	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), doors: newDoor(), log: o.Log}, nil
+}
+
+// Stop exports what is left, as long as ctx lasts.
+func (t *Tracer) Stop(ctx context.Context) {
+	if err := t.provider.Shutdown(ctx); err != nil {
+		t.log.DebugContext(ctx, "the last spans were not exported", slog.Any("error", err))
+	}
+}
+
+// LogTo passes on what the library has to say of its variables, which would go to standard error with their values.
+func LogTo(log *slog.Logger) {
+	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.Warn("tracing is in trouble", slog.Any("error", err))
+	}))
+}
+
+// HTTP makes the middleware that records the requests of the API. It comes first in the chain.
+func (t *Tracer) HTTP() gin.HandlerFunc {
+	return otelgin.Middleware(service,
+		otelgin.WithTracerProvider(t.provider), otelgin.WithPropagators(t.doors), otelgin.WithMeterProvider(metrics.NewMeterProvider()),
+		otelgin.WithSpanNameFormatter(func(c *gin.Context) string { return c.Request.Method + " " + c.FullPath() }),
+		// A path that there is not, and a health check, are no work of ours. Of the others the method is known, too.
+		otelgin.WithGinFilter(func(c *gin.Context) bool { return strings.HasPrefix(c.FullPath(), "/api/") }),
+	)
+}
+
+// Redis records the commands of a client, without their arguments.
+func (t *Tracer) Redis(client redis.UniversalClient) error {
+	err := redisotel.InstrumentTracing(client,
+		redisotel.WithTracerProvider(t.provider), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
+	if err != nil {
+		return fmt.Errorf("trace Redis: %w", err)
+	}
+	return nil
+}
+
+// OpenDB is sql.OpenDB of a pool whose statements are recorded, without their texts.
+func (t *Tracer) OpenDB(connector driver.Connector) *sql.DB {
+	return otelsql.OpenDB(connector,
+		otelsql.WithTracerProvider(t.provider), otelsql.WithMeterProvider(metrics.NewMeterProvider()),
+		otelsql.WithSpanOptions(otelsql.SpanOptions{
+			DisableQuery: true, DisableErrSkip: true, OmitConnResetSession: true, OmitRows: true,
+			SpanFilter: func(ctx context.Context, _ otelsql.Method, _ string, _ []driver.NamedValue) bool {
+				return trace.SpanContextFromContext(ctx).IsSampled()
+			},
+			RecordError: func(err error) bool { return !errors.Is(err, driver.ErrSkip) },
+		}))
+}
+
+const (
+	// maxSpans wait for their export at the most: some 8 MB, and what 80 orders a second that are traced leave behind
+	// in the 5 s between two exports. What exceeds it is dropped and counted.
+	maxSpans = 4096
+	// maxBatch spans are one export.
+	maxBatch = 512
+	// clientTraces is how many requests a second are traced because their client says so: enough for whoever looks
+	// for something, and no load. The others of that second are treated as if they had said nothing.
+	clientTraces = 10
+	// exportTimeout bounds one export with its repetitions: meanwhile the next ones wait.
+	exportTimeout = 10 * time.Second
+)
