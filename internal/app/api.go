@@ -104,6 +104,7 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes 
 	if orders.Locks, err = i.openLocks(s); err != nil {
 		return made, err
 	}
+	orders.Locks = i.tracedLocks(orders.Locks)
 	if async == nil {
 		vouchers.Stock = service.SyncStock{Store: s.db.Vouchers}
 		orders.Cache, err = cache.OfDatabase(s.db, orders.Metrics, i.log)

@@ -71,6 +71,28 @@ func (i *Instance) pools() func(driver.Connector) *sql.DB {
 	return i.tracer.OpenDB
 }
 
+// tracedLocks records the waits for users' locks.
+func (i *Instance) tracedLocks(locks model.Locker) model.Locker {
+	if i.tracer == nil {
+		return locks
+	}
+	return tracedLocks{locks, i.tracer}
+}
+
+type tracedLocks struct {
+	model.Locker
+
+	tracer *tracing.Tracer
+}
+
+// Lock implements model.Locker.
+func (l tracedLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
+	ctx, end := l.tracer.Step(ctx, "lock")
+	lease, err := l.Locker.Lock(ctx, name, wait)
+	end(err)
+	return lease, err
+}
+
 // tracedOrders records the commits of orders in sync.
 func (i *Instance) tracedOrders(store service.OrderStore) service.OrderStore {
 	if i.tracer == nil {

@@ -38,12 +38,13 @@ const (
 	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
 	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
 	codeSecret    = `cod/Yb4+Rk9=Lw2mXs7Dn5Pf1Ge8Hj3Vt6`
+	otelSecret    = `otl:Jk3/Wm8+Qs5=Ze2yBt6Vh9Xr4Gd7`
 	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
 )
 
 func allSecrets() []string {
 	return []string{
-		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, userPassword,
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, otelSecret, userPassword,
 	}
 }
 
@@ -91,8 +92,11 @@ func guarded(database, redis, nats string) settings {
 		"SECKILL_CODE_KEY":        codeSecret,
 		"SECKILL_ORDER_MODE":      "async",
 		"SECKILL_LOG_LEVEL":       "debug",
-		"SECKILL_HTTP_ADDR":       "127.0.0.1:0",
-		"SECKILL_OPS_ADDR":        "127.0.0.1:0",
+		// The second header is not encoded: the library shows such a one.
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+		"OTEL_EXPORTER_OTLP_HEADERS":  "authorization=Bearer%20" + url.QueryEscape(otelSecret) + ",x=%zz" + otelSecret,
+		"SECKILL_HTTP_ADDR":           "127.0.0.1:0",
+		"SECKILL_OPS_ADDR":            "127.0.0.1:0",
 	}
 }
 

@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -73,14 +74,34 @@ func (g *Group) End(failure func(i int) error) {
 		return
 	}
 	for _, m := range g.members {
-		outcome := "OK"
-		if err := failure(m.index); err != nil {
-			outcome = string(model.CodeOf(err))
-		}
-		m.span.SetAttributes(attribute.String(attributeOutcome, outcome))
+		m.span.SetAttributes(outcome(failure(m.index)))
 		m.span.End()
 	}
 	g.span.End()
+}
+
+// Step begins a step of one request. The function ends it.
+func (t *Tracer) Step(ctx context.Context, step string) (_ context.Context, end func(failure error)) {
+	ctx, span := t.spans.Start(ctx, step)
+	return ctx, func(failure error) {
+		span.SetAttributes(outcome(failure))
+		span.End()
+	}
+}
+
+// outcome tells of a failure no more than the code that a client would hear.
+func outcome(failure error) attribute.KeyValue {
+	said := "OK"
+	switch {
+	case failure == nil:
+	case errors.Is(failure, model.ErrLockBusy), errors.Is(failure, model.ErrUserLocked):
+		said = string(model.CodeLockBusy)
+	case errors.Is(failure, model.ErrUnknownOutcome), errors.Is(failure, model.ErrCopyClosed), errors.Is(failure, model.ErrNotTried):
+		said = string(model.CodeUnavailable)
+	default:
+		said = string(model.CodeOf(failure))
+	}
+	return attribute.String(attributeOutcome, said)
 }
 
 type groupKey struct{}
