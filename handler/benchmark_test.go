@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"seckill/internal/ratelimit"
+	"seckill/internal/telemetry"
 	"seckill/internal/token"
+	"seckill/internal/tracing"
 	"seckill/model"
 	"seckill/service"
 )
@@ -25,6 +28,36 @@ type seller struct {
 
 func (s seller) Place(_ context.Context, userID, voucherID string) (model.Order, error) {
 	return model.Order{ID: "01jcexampleexampleexamplee." + voucherID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid}, s.err
+}
+
+// BenchmarkTracing measures what tracing costs a purchase, before and after the service: off, which is the program as it
+// is without OpenTelemetry's variable; on, for a request that is not recorded, as most are not; and for one that is.
+//
+//	go test -run '^$' -bench BenchmarkTracing ./handler
+func BenchmarkTracing(b *testing.B) {
+	for _, way := range []struct {
+		name  string
+		on    bool
+		ratio float64
+	}{{"off", false, 0}, {"on", true, 0}, {"recorded", true, 1}} {
+		options, signed := purchases(b, nil)
+		if way.on {
+			tracer, err := tracing.Start(b.Context(), tracing.Options{
+				Exporter: tracetest.NewNoopExporter(), Ratio: way.ratio, ParentBased: true,
+				Metrics: telemetry.NewTracing(prometheus.NewRegistry()), Log: options.Log,
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { tracer.Stop(context.Background()) })
+			options.Trace = tracer.HTTP()
+		}
+		a, err := build(options)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(way.name, func(b *testing.B) { buy(b, a, "/vouchers/v1/seckill", signed) })
+	}
 }
 
 // admitting accepts every token.
@@ -68,28 +101,10 @@ func (d *discard) WriteHeader(int)             {}
 // unknown voucher without doing huma's work over again.
 func BenchmarkPlace(b *testing.B) {
 	for name, err := range map[string]error{"sold": nil, "sold_out": model.SoldOut()} {
-		tokens, tokenErr := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", 32)}}, "seckill", "seckill")
-		if tokenErr != nil {
-			b.Fatal(tokenErr)
-		}
-		signed, tokenErr := tokens.Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Hour)
-		if tokenErr != nil {
-			b.Fatal(tokenErr)
-		}
-		byUser, byAddress := ratelimit.New("user", 0, nil), ratelimit.NewAddresses(nil)
-		plenty := model.Rate{Events: 1 << 29, Per: time.Second}
-		if err := errors.Join(byUser.Set(plenty, ""), byAddress.Set(plenty, "")); err != nil {
-			b.Fatal(err)
-		}
-		var a *api
-		options := Options{
-			Orders: seller{err: err}, Accounts: admitting{}, Health: serving{}, Tokens: tokens,
-			ByUser: byUser, ByAddress: byAddress,
-			Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-		}
-		a, tokenErr = build(options)
-		if tokenErr != nil {
-			b.Fatal(tokenErr)
+		options, signed := purchases(b, err)
+		a, buildErr := build(options)
+		if buildErr != nil {
+			b.Fatal(buildErr)
 		}
 		register(a, route{
 			id: "typed", method: http.MethodPost, path: basePath + "/typed/{id}", access: users, status: http.StatusCreated,
@@ -98,14 +113,39 @@ func BenchmarkPlace(b *testing.B) {
 			return &created[model.Order]{Location: basePath + "/orders/" + order.ID, Body: order}, err
 		})
 		for kind, path := range map[string]string{"plain": "/vouchers/v1/seckill", "typed": "/typed/v1"} {
-			b.Run(kind+"/"+name, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					request, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, basePath+path, nil)
-					request.Header.Set("Authorization", "Bearer "+signed)
-					a.engine.ServeHTTP(&discard{header: http.Header{}}, request)
-				}
-			})
+			b.Run(kind+"/"+name, func(b *testing.B) { buy(b, a, path, signed) })
 		}
+	}
+}
+
+// purchases are the options of a handler whose service answers at once, and a buyer's token.
+func purchases(b *testing.B, refusal error) (_ Options, signed string) {
+	b.Helper()
+	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", 32)}}, "seckill", "seckill")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if signed, err = tokens.Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Hour); err != nil {
+		b.Fatal(err)
+	}
+	byUser, byAddress := ratelimit.New("user", 0, nil), ratelimit.NewAddresses(nil)
+	plenty := model.Rate{Events: 1 << 29, Per: time.Second}
+	if err := errors.Join(byUser.Set(plenty, ""), byAddress.Set(plenty, "")); err != nil {
+		b.Fatal(err)
+	}
+	return Options{
+		Orders: seller{err: refusal}, Accounts: admitting{}, Health: serving{}, Tokens: tokens,
+		ByUser: byUser, ByAddress: byAddress,
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+	}, signed
+}
+
+func buy(b *testing.B, a *api, path, signed string) {
+	b.Helper()
+	b.ReportAllocs()
+	for b.Loop() {
+		request, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, basePath+path, nil)
+		request.Header.Set("Authorization", "Bearer "+signed)
+		a.engine.ServeHTTP(&discard{header: http.Header{}}, request)
 	}
 }

@@ -29,6 +29,7 @@ func (i *Instance) openTracing(ctx context.Context) (err error) {
 	if !i.cfg.Tracing.On {
 		return nil
 	}
+	tracing.LogTo(i.log)
 	i.tracer, err = tracing.Start(ctx, tracing.Options{
 		Ratio: i.cfg.Tracing.Ratio, ParentBased: i.cfg.Tracing.ParentBased, Metrics: metrics, Log: i.log,
 	})

@@ -15,7 +15,6 @@ import (
 	"seckill/internal/app"
 	"seckill/internal/embedded"
 	"seckill/internal/token"
-	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -48,9 +47,6 @@ func (p Process) serveOn(cmd *cobra.Command) {
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	log := p.newLogger(cfg)
 	app.LogRedis(log)
-	if cfg.Tracing.On {
-		tracing.LogTo(log)
-	}
 	instance, err := app.Start(ctx, cfg, log)
 	if err != nil {
 		return err

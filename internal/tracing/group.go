@@ -32,17 +32,17 @@ type member struct {
 func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int) model.Order) (context.Context, *Group) {
 	var traced []model.Order
 	var parents []trace.SpanContext
-	g := &Group{byID: map[string]int{}}
+	var members []member
 	for i := range n {
 		o := order(i)
 		if parent := parse(o.Trace); parent.IsSampled() {
-			g.byID[o.ID] = len(traced)
-			traced, parents, g.members = append(traced, o), append(parents, parent), append(g.members, member{index: i})
+			traced, parents, members = append(traced, o), append(parents, parent), append(members, member{index: i})
 		}
 	}
 	if len(traced) == 0 {
 		return ctx, nil
 	}
+	g := &Group{members: members, byID: make(map[string]int, len(members))}
 	links := make([]trace.Link, min(len(parents), maxLinks))
 	for i := range links {
 		links[i] = trace.Link{SpanContext: parents[i]}
@@ -50,6 +50,7 @@ func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int
 	ctx, g.span = t.spans.Start(ctx, step+" group", trace.WithLinks(links...), trace.WithAttributes(attribute.Int(attributeOrders, n)))
 	own := g.span.SpanContext()
 	for i, o := range traced {
+		g.byID[o.ID] = i
 		before := trace.ContextWithRemoteSpanContext(context.Background(), parents[i])
 		_, g.members[i].span = t.spans.Start(before, step, trace.WithLinks(trace.Link{SpanContext: own}), trace.WithAttributes(
 			attribute.String(attributeOrder, o.ID), attribute.String(attributeVoucher, o.VoucherID),
