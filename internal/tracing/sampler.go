@@ -2,6 +2,8 @@ package tracing
 
 import (
 	"context"
+	"encoding/binary"
+	"math/rand/v2"
 
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -9,57 +11,76 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// sampler decides what is recorded. A request is, by chance or because what it belongs to is. A group is when one of
-// its orders is. What belongs to neither, such as a look at Redis every second, is not.
-type sampler struct{ sdk.Sampler }
-
-func newSampler(o Options) sdk.Sampler {
-	chosen := sdk.TraceIDRatioBased(o.Ratio)
-	if o.ParentBased {
-		chosen = sdk.ParentBased(chosen)
-	}
-	return sampler{chosen}
+// door decides of each request whether it is recorded, by the traceparent (W3C Trace Context) that it brings and by
+// chance. Anybody may send one, so it is believed within bounds. One that says "sampled" counts for clientTraces requests
+// a second; of a crowd that all say so the ratio is recorded, in traces of their own. Chance is ours and not the trace's
+// id, which the client makes up. So nobody can have everything recorded, or choose what is. Tracestate and baggage are
+// not read: they are texts of any client's making, which would travel with every order.
+type door struct {
+	ratio       float64
+	parentBased bool
+	asked       *rate.Limiter
 }
+
+func newDoor(o Options) door {
+	return door{ratio: o.Ratio, parentBased: o.ParentBased, asked: rate.NewLimiter(clientTraces, clientTraces)}
+}
+
+// enter returns a request's context with what it belongs to, and whether it is to be recorded. One that is not has ids
+// for the log alone: to make a span of it would cost as much as the answer (see BenchmarkTracing).
+func (d door) enter(ctx context.Context, header string) (_ context.Context, recorded bool) {
+	parent := parse(header)
+	chosen := rand.Float64() < d.ratio //nolint:gosec // guards nothing
+	switch {
+	case !parent.IsValid() || !d.parentBased:
+	case !parent.IsSampled():
+		chosen = false
+	case d.asked.Allow():
+		chosen = true
+	default:
+		parent = trace.SpanContext{}
+	}
+	if chosen {
+		if !parent.IsValid() {
+			return ctx, true
+		}
+		return trace.ContextWithRemoteSpanContext(ctx, parent.WithTraceFlags(trace.FlagsSampled)), true
+	}
+	return trace.ContextWithSpanContext(ctx, unrecorded(parent.TraceID())), false
+}
+
+// unrecorded is a span that nobody records, of a new trace where there is none.
+func unrecorded(of trace.TraceID) trace.SpanContext {
+	if !of.IsValid() {
+		binary.NativeEndian.PutUint64(of[:8], rand.Uint64()) //nolint:gosec // a name in the log
+		binary.NativeEndian.PutUint64(of[8:], rand.Uint64()) //nolint:gosec // likewise
+	}
+	var span trace.SpanID
+	binary.NativeEndian.PutUint64(span[:], rand.Uint64()) //nolint:gosec // likewise
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: of, SpanID: span})
+}
+
+// sampler records what belongs to something that is recorded, a group one of whose orders is, and the requests that the
+// door has chosen. What belongs to none of them, such as a look at Redis every second, is not.
+type sampler struct{}
 
 // ShouldSample implements sdk.Sampler.
-func (s sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
-	if !trace.SpanContextFromContext(p.ParentContext).IsValid() {
-		for _, link := range p.Links {
-			if link.SpanContext.IsSampled() {
-				return sdk.SamplingResult{Decision: sdk.RecordAndSample}
-			}
-		}
-		if p.Kind != trace.SpanKindServer {
-			return sdk.SamplingResult{Decision: sdk.Drop}
-		}
+func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	parent := trace.SpanContextFromContext(p.ParentContext)
+	recorded := parent.IsSampled() || !parent.IsValid() && p.Kind == trace.SpanKindServer
+	for _, link := range p.Links {
+		recorded = recorded || link.SpanContext.IsSampled()
 	}
-	return s.Sampler.ShouldSample(p)
+	if recorded {
+		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
+	}
+	return sdk.SamplingResult{Decision: sdk.Drop}
 }
 
-// door reads the traceparent (W3C Trace Context) that a client sends. Anybody may send one, so it is believed within
-// bounds. One that says "sampled" counts for clientTraces requests a second; a crowd that all say so gets traces of its
-// own, of which the ratio is recorded, so that nobody can have everything recorded or choose what is. Tracestate and
-// baggage are not read: they are texts of any client's making, which would travel with every order.
-type door struct{ asked *rate.Limiter }
-
-func newDoor() door { return door{rate.NewLimiter(clientTraces, clientTraces)} }
+// Description implements sdk.Sampler.
+func (sampler) Description() string { return "by the request" }
 
 const traceparent = "traceparent"
-
-// Extract implements propagation.TextMapPropagator.
-func (d door) Extract(ctx context.Context, carrier propagation.TextMapCarrier) context.Context {
-	of := parse(carrier.Get(traceparent))
-	if !of.IsValid() || of.IsSampled() && !d.asked.Allow() {
-		return ctx
-	}
-	return trace.ContextWithRemoteSpanContext(ctx, of)
-}
-
-// Inject implements propagation.TextMapPropagator: the client is told nothing.
-func (door) Inject(context.Context, propagation.TextMapCarrier) {}
-
-// Fields implements propagation.TextMapPropagator.
-func (door) Fields() []string { return []string{traceparent} }
 
 // parse reads a traceparent of version 00; what is none is an invalid span context.
 func parse(text string) trace.SpanContext {

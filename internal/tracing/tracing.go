@@ -28,6 +28,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	metrics "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -54,7 +55,7 @@ type Options struct {
 type Tracer struct {
 	provider *sdk.TracerProvider
 	spans    trace.Tracer
-	doors    door
+	door     door
 	log      *slog.Logger
 }
 
@@ -70,8 +71,8 @@ func Start(ctx context.Context, o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(newSampler(o)), sdk.WithSpanProcessor(newOutlet(o)))
-	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), doors: newDoor(), log: o.Log}, nil
+	provider := sdk.NewTracerProvider(sdk.WithResource(about), sdk.WithSampler(sampler{}), sdk.WithSpanProcessor(newOutlet(o)))
+	return &Tracer{provider: provider, spans: provider.Tracer("seckill"), door: newDoor(o), log: o.Log}, nil
 }
 
 // Stop exports what is left, as long as ctx lasts.
@@ -91,12 +92,22 @@ func LogTo(log *slog.Logger) {
 
 // HTTP makes the middleware that records the requests of the API. It comes first in the chain.
 func (t *Tracer) HTTP() gin.HandlerFunc {
-	return otelgin.Middleware(service,
-		otelgin.WithTracerProvider(t.provider), otelgin.WithPropagators(t.doors), otelgin.WithMeterProvider(metrics.NewMeterProvider()),
+	record := otelgin.Middleware(service,
+		otelgin.WithTracerProvider(t.provider), otelgin.WithMeterProvider(metrics.NewMeterProvider()),
+		otelgin.WithPropagators(propagation.NewCompositeTextMapPropagator()), // of none: the door has read what there is
 		otelgin.WithSpanNameFormatter(func(c *gin.Context) string { return c.Request.Method + " " + c.FullPath() }),
-		// A path that there is not, and a health check, are no work of ours. Of the others the method is known, too.
-		otelgin.WithGinFilter(func(c *gin.Context) bool { return strings.HasPrefix(c.FullPath(), "/api/") }),
 	)
+	return func(c *gin.Context) {
+		// A path that there is not, and a health check, are no work of ours. Of the others the method is known, too.
+		if !strings.HasPrefix(c.FullPath(), "/api/") {
+			return
+		}
+		ctx, recorded := t.door.enter(c.Request.Context(), c.GetHeader(traceparent))
+		c.Request = c.Request.WithContext(ctx)
+		if recorded {
+			record(c)
+		}
+	}
 }
 
 // Redis records the commands of a client, without their arguments.

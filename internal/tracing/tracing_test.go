@@ -87,7 +87,7 @@ func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 	began := time.Now()
 	for range requests {
 		of, _ := asks(tracer, purchase, traceparent, sampled)
-		if of.IsSampled() != (of.TraceID() == client.TraceID()) {
+		if !of.IsValid() || of.IsSampled() != (of.TraceID() == client.TraceID()) {
 			t.Errorf("a request is recorded: %v, in the trace %v", of.IsSampled(), of.TraceID())
 		}
 		if of.IsSampled() {
@@ -102,6 +102,15 @@ func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 	always, _ := begin(t, Options{Exporter: tracetest.NewInMemoryExporter(), Ratio: 1, ParentBased: true})
 	if of, _ := asks(always, purchase, traceparent, ignored); of.IsSampled() || of.TraceID() != client.TraceID() {
 		t.Errorf("a request that is not to be recorded is %v, in the trace %v", of.IsSampled(), of.TraceID())
+	}
+	for ratio, recorded := range map[float64]bool{0: false, 1: true} {
+		alone, _ := begin(t, Options{Exporter: tracetest.NewInMemoryExporter(), Ratio: ratio})
+		for _, header := range []string{sampled, ignored} {
+			of, _ := asks(alone, purchase, traceparent, header)
+			if of.IsSampled() != recorded || of.TraceID() != client.TraceID() {
+				t.Errorf("whatever its client says, %s: a request is recorded: %v, in the trace %v", header, of.IsSampled(), of.TraceID())
+			}
+		}
 	}
 	for _, odd := range []string{"", "00", strings.Repeat("0", 1<<14), "00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01", sampled + "-"} {
 		if of, _ := asks(always, purchase, traceparent, odd); !of.IsSampled() || of.TraceID() == client.TraceID() {
