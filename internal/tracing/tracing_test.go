@@ -148,8 +148,8 @@ func TestNoTextLeaves(t *testing.T) {
 				t.Errorf("%s has no attribute", name)
 			}
 			for _, a := range span.Attributes {
-				if strings.Contains(a.Value.Emit(), "secret") {
-					t.Errorf("%s tells %s=%s", name, a.Key, a.Value.Emit())
+				if strings.Contains(a.Value.String(), "secret") {
+					t.Errorf("%s tells %s=%s", name, a.Key, a.Value.String())
 				}
 			}
 		}
