@@ -170,23 +170,25 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 			t.Errorf("the log does not name the trace: %s", tail(said, 5))
 		}
 	})
-	t.Run("sync", func(t *testing.T) {
-		t.Parallel()
-		c := collect(t)
-		a := launch(t, onServers(t).with(tracedTo(c)))
-		voucher := a.onSale(t, 5)
-		user := a.user(1)
-		got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
-		if got.status != http.StatusCreated {
-			t.Fatalf("%d %s", got.status, got.body)
-		}
-		request := c.one(t, clientTrace, purchase)
-		c.after(t, request, "commit", decode[model.Order](t, got), "sql.tx.commit")
-		if lock := c.one(t, clientTrace, "lock"); string(lock.GetParentSpanId()) != string(request.GetSpanId()) {
-			t.Error("the lock is not the request's")
-		}
-		c.tellsNothing(t, user)
-	})
+	for name, s := range map[string]settings{"sync": onServers(t), "embedded": embeddedSettings(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := collect(t)
+			a := launch(t, s.with(tracedTo(c)))
+			voucher := a.onSale(t, 5)
+			user := a.user(1)
+			got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
+			if got.status != http.StatusCreated {
+				t.Fatalf("%d %s", got.status, got.body)
+			}
+			request := c.one(t, clientTrace, purchase)
+			c.after(t, request, "commit", decode[model.Order](t, got), "sql.tx.commit")
+			if lock := c.one(t, clientTrace, "lock"); string(lock.GetParentSpanId()) != string(request.GetSpanId()) {
+				t.Error("the lock is not the request's")
+			}
+			c.tellsNothing(t, user)
+		})
+	}
 }
 
 // tellsNothing demands that the collector was told no user, token, address or statement.
