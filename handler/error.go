@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -55,11 +56,11 @@ func problemOf(err error) *Problem {
 	default:
 		refusal = &model.Error{Code: model.CodeInternal}
 	}
-	kind := kindOf(refusal.Code)
+	kind := wire.KindOf(refusal.Code)
 	p := &Problem{
 		Type:        problemPath(refusal.Code),
-		Title:       kind.title,
-		Status:      kind.status,
+		Title:       kind.Title,
+		Status:      kind.Status,
 		Detail:      refusal.Detail,
 		Code:        refusal.Code,
 		OrderID:     refusal.OrderID,
@@ -67,7 +68,7 @@ func problemOf(err error) *Problem {
 		Errors:      refusal.Fields,
 		retryAfter:  refusal.RetryAfter,
 	}
-	if kind.status == http.StatusInternalServerError {
+	if kind.Status == http.StatusInternalServerError {
 		// The text of the error was not written for clients.
 		p.Code, p.Type = model.CodeInternal, problemPath(model.CodeInternal)
 		p.Detail = "Something went wrong on our side. The request id finds it in our log."

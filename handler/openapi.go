@@ -19,6 +19,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/swaggest/swgui/v5/static"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -228,7 +229,7 @@ func (r route) problems() map[int][]model.Code {
 	codes = append(codes, model.CodePayloadTooLarge, model.CodeRateLimited, model.CodeInternal)
 	byStatus := map[int][]model.Code{}
 	for _, code := range codes {
-		status := kindOf(code).status
+		status := wire.KindOf(code).Status
 		if !slices.Contains(byStatus[status], code) {
 			byStatus[status] = append(byStatus[status], code)
 		}

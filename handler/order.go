@@ -3,19 +3,16 @@ package handler
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -190,7 +187,7 @@ func (a *api) adminOrderRoutes() {
 		summary: "List a voucher's orders, newest first, or export them as CSV",
 		access:  administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
 		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
-		response: map[string]any{"application/json": model.OrderPage{}, csvType: ""},
+		response: map[string]any{"application/json": model.OrderPage{}, wire.CSV: ""},
 	}, a.voucherOrders)
 	register(a, route{
 		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
@@ -225,131 +222,18 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	}}, nil
 }
 
-// csvType is the media type of exports (RFC 4180).
-const csvType = "text/csv; charset=utf-8"
-
-const (
-	// rowsPerFlush is how many rows are sent at a time: some 100 kB. An export of
-	// any length needs no more memory, and no packet for each row.
-	rowsPerFlush = 500
-	// flushTimeout ends an export whose client has stopped reading, because it
-	// holds a database connection. It starts anew with every flush.
-	flushTimeout = 30 * time.Second
-)
-
-// errHeadOnly ends the export of a HEAD request at its first row.
-var errHeadOnly = errors.New("only the header was asked for")
-
-func columns() []string {
-	return []string{
-		"id", "voucher_id", "user_id", "status", "reason", "price", "currency",
-		"created_at", "expires_at", "paid_at", "closed_at",
-	}
-}
-
-// exportOrders streams orders as CSV. It sends nothing before the first row or the
-// end is known, so that a failure until then is a problem document. A later failure
-// cuts the connection, so that half a file never looks whole.
+// exportOrders streams orders as CSV. A failure before the first row is a problem document;
+// a later one cuts the connection, so that half a file never looks whole.
 func (a *api) exportOrders(c *gin.Context, query model.OrderQuery) {
-	out := &export{c: c, csv: csv.NewWriter(c.Writer), name: "orders-" + query.VoucherID + ".csv"}
-	out.csv.UseCRLF = true // RFC 4180, 2.1
-	err := a.options.Orders.Each(c.Request.Context(), query, out.row)
+	begun, err := wire.ExportOrders(c.Writer, c.Request, query.VoucherID, func(row func(model.Order) error) error {
+		return a.options.Orders.Each(c.Request.Context(), query, row)
+	})
 	switch {
-	case err == nil, errors.Is(err, errHeadOnly):
-		err = out.finish()
-	case !out.begun:
+	case err == nil:
+	case !begun:
 		a.abort(c, err)
-		return
-	}
-	if err != nil {
+	default:
 		_ = a.fail(c.Request.Context(), fmt.Errorf("export orders of voucher %s: %w", query.VoucherID, err))
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// export is one answer in CSV.
-type export struct {
-	c     *gin.Context
-	csv   *csv.Writer
-	name  string
-	begun bool
-	rows  int
-}
-
-// begin writes the header, once. An answer to HEAD has the headers of one to GET, and
-// nothing else: what is written would be counted as its length (RFC 9110, 9.3.2).
-func (e *export) begin() error {
-	if e.begun {
-		return nil
-	}
-	e.begun = true
-	header := e.c.Writer.Header()
-	header.Set("Content-Type", csvType)
-	header.Set("Content-Disposition", `attachment; filename="`+e.name+`"`)
-	e.c.Status(http.StatusOK)
-	if e.headOnly() {
-		return nil
-	}
-	return e.csv.Write(columns())
-}
-
-func (e *export) row(order model.Order) error {
-	if e.headOnly() {
-		return errHeadOnly
-	}
-	if err := e.begin(); err != nil {
-		return err
-	}
-	if err := e.csv.Write(cells(order)); err != nil {
-		return err
-	}
-	if e.rows++; e.rows%rowsPerFlush != 0 {
-		return nil
-	}
-	return e.flush()
-}
-
-func (e *export) flush() error {
-	extendWrite(e.c, flushTimeout)
-	e.csv.Flush()
-	if err := e.csv.Error(); err != nil {
-		return err
-	}
-	e.c.Writer.Flush()
-	return e.c.Request.Context().Err()
-}
-
-// finish sends the rest. It is flushed, as every part before: a stream has no
-// Content-Length, however short it is.
-func (e *export) finish() error {
-	if err := e.begin(); err != nil {
-		return err
-	}
-	return e.flush()
-}
-
-func (e *export) headOnly() bool { return e.c.Request.Method == http.MethodHead }
-
-func cells(order model.Order) []string {
-	return []string{
-		text(order.ID), text(order.VoucherID), text(order.UserID), text(string(order.Status)), text(order.Reason),
-		strconv.FormatInt(order.Price, 10), text(order.Currency),
-		order.CreatedAt.UTC().Format(time.RFC3339Nano), instant(order.ExpiresAt), instant(order.PaidAt), instant(order.ClosedAt),
-	}
-}
-
-// text guards a cell against spreadsheets that take it for a formula (OWASP, "CSV
-// Injection"). The ids of users come from other issuers and may begin with a minus.
-func text(cell string) string {
-	if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
-		return "'" + cell
-	}
-	return cell
-}
-
-func instant(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339Nano)
 }

@@ -19,6 +19,7 @@ const (
 	helpers = "internal"         // the rest of internal/: no business of its own
 
 	console = "handler/console" // pages for people: beside the API, never on it
+	wire    = "handler/wire"    // what both say on HTTP with one voice
 
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
 	cache   = "service/cache"      // what an instance remembers
@@ -32,8 +33,9 @@ var importMap = map[string][]string{
 	command:      {app, "config", "model", lab, helpers}, // what it needs of the other parts, app offers
 	app:          {"config", "handler", console, "service", cache, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
-	"handler":    {"service", "model", helpers},
-	console:      {"service", "model", helpers},
+	"handler":    {wire, "service", "model", helpers},
+	console:      {wire, "service", "model", helpers},
+	wire:         {"model"},
 	"service":    {cache, "model", helpers}, // the rest is behind its ports
 	cache:        {"model", helpers},
 	worker:       {"model", helpers},
@@ -69,7 +71,7 @@ var testOnly = []string{
 func layer(dir string) string {
 	first, rest, _ := strings.Cut(dir, "/")
 	second, _, _ := strings.Cut(rest, "/")
-	if part := first + "/" + second; slices.Contains([]string{command, app, lab, console, hotcopy, cache, worker}, part) {
+	if part := first + "/" + second; slices.Contains([]string{command, app, lab, console, wire, hotcopy, cache, worker}, part) {
 		return part
 	}
 	return first
@@ -165,6 +167,10 @@ func TestImportRules(t *testing.T) {
 		{"handler/console/page.go", "seckill/service", true},
 		{"handler/console/page.go", "seckill/handler", false},
 		{"handler/console/page.go", "seckill/repository", false},
+		{"handler/console/page.go", "seckill/handler/wire", true},
+		{"handler/order.go", "seckill/handler/wire", true},
+		{"handler/wire/code.go", "seckill/handler", false},
+		{"handler/wire/code.go", "seckill/service", false},
 		{"handler/order_test.go", "seckill/repository", true},
 		{"service/order.go", "seckill/service/cache", true},
 		{"service/order.go", "seckill/repository", false},

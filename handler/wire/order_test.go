@@ -1,4 +1,4 @@
-package handler
+package wire
 
 import (
 	"encoding/csv"
