@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -87,7 +88,9 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 	if route == "" {
 		route = unmatchedRoute
 	}
-	a.durations.WithLabelValues(methodLabel(c.Request.Method), route, code).Observe(took.Seconds())
+	if !isStream(c) {
+		a.durations.WithLabelValues(methodLabel(c.Request.Method), route, code).Observe(took.Seconds())
+	}
 	if !a.options.Log.Enabled(ctx, slog.LevelDebug) {
 		return // a flash sale has no time for a line per request
 	}
@@ -100,6 +103,12 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 		slog.Duration("took", took),
 		slog.String("user_id", subject(ctx)),
 		slog.String("address", callOf(ctx).address.String()))
+}
+
+// isStream reports whether the answer is server-sent events (HTML, 9.2), which last as long as
+// somebody watches: how long says nothing of how fast the service answers.
+func isStream(c *gin.Context) bool {
+	return strings.HasPrefix(c.Writer.Header().Get("Content-Type"), "text/event-stream")
 }
 
 func methodLabel(method string) string {

@@ -163,3 +163,35 @@ func TestOperations(t *testing.T) {
 		}
 	}
 }
+
+// TestStreamsAreNoSlowRequests: how long somebody watches is no duration of a request. What
+// ends without a stream is one, at the same path.
+func TestStreamsAreNoSlowRequests(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(options *handler.Options) {
+		options.Console = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/events") {
+				w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+				_, _ = w.Write([]byte("data: {}\n\n"))
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+	})
+	if got := s.do(t, http.MethodGet, "/console/vouchers/v1/events", ""); !strings.Contains(got.body, "data:") {
+		t.Fatalf("%d %s", got.status, got.body)
+	}
+	s.do(t, http.MethodGet, "/console/vouchers/v1", "")
+	testserver.Eventually(t, "the page is counted, and the stream is not", func() bool {
+		families := testserver.Value(s.registry.Gather())(t)
+		counted := uint64(0)
+		for _, family := range families {
+			for _, metric := range family.GetMetric() {
+				if family.GetName() == "seckill_http_request_duration_seconds" {
+					counted += metric.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return counted == 1
+	})
+	testserver.Eventually(t, "both are in the log", func() bool { return strings.Count(s.log.String(), `"msg":"request"`) == 2 })
+}
