@@ -79,8 +79,9 @@ const (
 // to buy something at once. Tokens are printed to a terminal only: any other output is
 // a log, which more people read and which is kept for longer than a token should be.
 func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.Instance) error {
+	door := p.consoleDoor(ctx, cfg)
 	admin, buyer := "$ADMIN", "$BUYER"
-	tokens := strings.ReplaceAll(welcomeHow, "{dir}", quoted(cfg.DataDir))
+	tokens := welcomeHow
 	if onTerminal(p.Stdout) {
 		var err error
 		if admin, buyer, err = welcomeTokens(ctx, cfg); err != nil {
@@ -105,18 +106,18 @@ func (p Process) welcome(ctx context.Context, cfg config.Config, instance *app.I
 	now := time.Now().UTC().Truncate(time.Second)
 	api := instance.BaseURL() + "/api/v1"
 	_, err := fmt.Fprint(p.Stdout, strings.NewReplacer(
+		"{dir}", quoted(cfg.DataDir),
 		"{base}", instance.BaseURL(),
 		"{ops}", instance.OpsURL(),
 		"{api}", api,
 		"{file}", embedded.SQLiteFile(cfg.DataDir),
 		"{redis}", redis,
 		"{orders}", orders,
-		"{tokens}", tokens,
 		"{admin}", admin,
 		"{buyer}", buyer,
 		"{begin}", now.Add(-time.Minute).Format(time.RFC3339),
 		"{end}", now.Add(welcomeSale).Format(time.RFC3339),
-	).Replace(welcomeText))
+	).Replace(strings.NewReplacer("{door}", door, "{tokens}", tokens).Replace(welcomeText)))
 	if err != nil {
 		return fmt.Errorf("print the welcome: %w", err)
 	}
@@ -147,7 +148,7 @@ BUYER=$(seckill token --data-dir {dir} --users 1)
 
 const welcomeText = `
   seckill is running, embedded: for trying out, not for real sales.
-
+{door}
     API          {base}     documentation: {api}/docs
     operations   {ops}     /metrics, /debug/pprof
     database     SQLite in {file}; orders survive a restart
