@@ -14,6 +14,13 @@ const (
 	ActionLimitsChange  = "limits.change"
 	ActionOrderRedeem   = "order.redeem"
 	ActionOrderRefund   = "order.refund"
+	ActionOrderCancel   = "order.cancel"
+
+	// Of these there is no transaction in the database: they are logged before they are
+	// done, and the log says that they were asked for.
+	ActionRepair       = "voucher.repair"
+	ActionLetterReplay = "letter.replay"
+	ActionLetterDrop   = "letter.drop"
 )
 
 // SubjectLimits is the subject of changed rate limits, which are those of all instances.
@@ -25,7 +32,7 @@ type AdminChange struct {
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"` // a user's id, or BySystem
 	Action  string          `json:"action"`
-	Subject string          `json:"subject"` // id of a voucher or an order, or SubjectLimits
+	Subject string          `json:"subject"` // id of a voucher or an order, number of a dead letter, or SubjectLimits
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`
 }

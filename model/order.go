@@ -79,7 +79,11 @@ type Outcome struct {
 }
 
 // Cancellation asks for a user's order to be canceled.
-type Cancellation struct{ OrderID, UserID string }
+type Cancellation struct {
+	OrderID, UserID string
+
+	By string // the administrator who asks for it in the user's place; empty: the user
+}
 
 // Canceled is what became of a Cancellation: the order as it is now, or a refusal.
 // NOT_FOUND says that the user has no such order, ILLEGAL_STATE (with its status) that

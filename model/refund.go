@@ -44,11 +44,12 @@ type Refund struct {
 	NextAt *time.Time `json:"-"`
 }
 
-// RefundQuery selects refunds, newest first. An empty Status selects all.
+// RefundQuery selects refunds, newest first. Empty fields select all.
 type RefundQuery struct {
-	Status RefundStatus
-	Cursor string
-	Limit  int
+	OrderID string
+	Status  RefundStatus
+	Cursor  string
+	Limit   int
 }
 
 // RefundPage is one page of refunds; NextCursor is empty on the last one.

@@ -14,8 +14,8 @@ import (
 	"seckill/model"
 )
 
-// AdminLog reads what administrators changed. Every change writes its entry in its own
-// transaction.
+// AdminLog keeps what administrators changed. Every change of the database writes its entry
+// in its own transaction.
 type AdminLog struct{ db *Database }
 
 // NewAdminLog reads the log of a database.
@@ -68,6 +68,23 @@ func (d *Database) logChange(tx *gorm.DB, c adminChange) error {
 		return nil
 	}
 	return d.announce(tx, []model.Event{{Type: c.action, Subject: c.subject, HappenedAt: c.at, Data: *row.Became}})
+}
+
+// Record writes an entry by itself, of what an administrator asks for and no transaction of
+// the database does. It is to be written before that is done, so that nothing is done without
+// an entry. The time is the database's, whatever the entry says.
+func (l *AdminLog) Record(ctx context.Context, change model.AdminChange) error {
+	return l.db.write(ctx, "log "+change.Action+" of "+change.Subject, func(tx *gorm.DB) error {
+		now, err := readClock(tx, l.db.dialect)
+		if err != nil {
+			return err
+		}
+		entry := adminChange{at: now, actor: change.Actor, action: change.Action, subject: change.Subject}
+		if change.Before != nil {
+			entry.before = change.Before
+		}
+		return l.db.logChange(tx, entry)
+	})
 }
 
 // loggedVoucher is what administrators decide about a voucher.

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -32,6 +33,8 @@ type cancels struct {
 	orders  *Orders
 	asked   []model.Cancellation
 	answers []model.Canceled
+	// by are the administrators who asked in a buyer's place, by order.
+	by map[string]string
 	// doubtful orders went out with a COMMIT that may not have been answered: found
 	// canceled, it was this call.
 	doubtful map[string]bool
@@ -53,6 +56,7 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	var due []statusChange
 	c.answers = make([]model.Canceled, len(c.asked))
 	changed := map[string]bool{}
+	c.by = map[string]string{}
 	for i, asked := range c.asked {
 		order, ok := found[asked.OrderID]
 		answer := &c.answers[i]
@@ -63,7 +67,8 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 		move, err := model.Move(order.Status, model.OrderCanceled, model.MoverBuyer)
 		switch {
 		case err == nil && !changed[order.ID]:
-			due = append(due, statusChange{order: order, move: move, actor: order.UserID})
+			due = append(due, statusChange{order: order, move: move, actor: cmp.Or(asked.By, order.UserID)})
+			c.by[order.ID] = asked.By
 			answer.Changed = true
 		case order.Status == model.OrderCanceled:
 			answer.Changed = c.doubtful[order.ID] && !changed[order.ID]
@@ -80,11 +85,22 @@ func (c *cancels) attempt(tx *gorm.DB, doubtful bool) error {
 	return c.write(tx, due)
 }
 
-// write cancels orders that were unpaid when they were read.
+// write cancels orders that were unpaid when they were read. The administrators' log has
+// those that one of them canceled.
 func (c *cancels) write(tx *gorm.DB, due []statusChange) error {
 	orders, err := moveOrders(tx, c.orders.db, due)
 	if err != nil {
 		return err
+	}
+	for i, order := range orders {
+		if c.by[order.ID] == "" {
+			continue
+		}
+		if err := c.orders.db.logChange(tx, adminChange{
+			at: *order.ClosedAt, actor: c.by[order.ID], action: model.ActionOrderCancel, subject: order.ID, before: due[i].order, after: order,
+		}); err != nil {
+			return err
+		}
 	}
 	moved := make(map[string]model.Order, len(orders))
 	for _, order := range orders { // nothing but the COMMIT follows

@@ -83,6 +83,22 @@ func (p *Payments) Get(ctx context.Context, id string) (model.Payment, error) {
 	return payment, err
 }
 
+// maxPaymentsShown bounds what is shown of one order, which is paid with one payment and
+// may have had many that failed.
+const maxPaymentsShown = 50
+
+// OfOrder reads the latest payments of an order, newest first.
+func (p *Payments) OfOrder(ctx context.Context, orderID string) ([]model.Payment, error) {
+	var list []model.Payment
+	if !model.ValidID(orderID) { // see possible
+		return nil, nil
+	}
+	err := p.db.browse(ctx, "read the payments of order "+orderID, func(db *gorm.DB) error {
+		return newestFirst(db, model.Cursor{}, maxPaymentsShown).Where("order_id = ?", orderID).Find(&list).Error
+	})
+	return list, err
+}
+
 // Started reads the payments of orders whose end is not known.
 func (p *Payments) Started(ctx context.Context, orderIDs []string) ([]model.Payment, error) {
 	var list []model.Payment

@@ -163,9 +163,15 @@ func (r *Refunds) List(ctx context.Context, q model.RefundQuery) (model.RefundPa
 	if q.Status != "" && !slices.Contains(model.RefundStatuses(), q.Status) {
 		return page, model.Invalid("query.status", "is not a status of refunds")
 	}
+	if q.OrderID != "" && !model.ValidID(q.OrderID) { // see possible
+		return page, nil
+	}
 	limit := model.PageSize(q.Limit)
 	err = r.db.browse(ctx, "list refunds", func(db *gorm.DB) error {
 		query := newestFirst(db, after, limit+1)
+		if q.OrderID != "" {
+			query = query.Where("order_id = ?", q.OrderID)
+		}
 		if q.Status != "" {
 			query = query.Where("status = ?", q.Status)
 		}

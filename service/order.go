@@ -80,7 +80,7 @@ type seller interface {
 	list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
 	detail(ctx context.Context, orderID string) (model.OrderDetail, error)
-	cancel(ctx context.Context, userID, orderID string) (order model.Order, changed bool, err error)
+	cancel(ctx context.Context, asked model.Cancellation) (order model.Order, changed bool, err error)
 
 	// drain ends the waits for orders to leave processing.
 	drain()

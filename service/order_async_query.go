@@ -217,11 +217,11 @@ func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*mo
 	return &order, nil
 }
 
-func (s *asyncSeller) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	order, changed, err := s.cancels.do(ctx, userID, orderID)
+func (s *asyncSeller) cancel(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+	order, changed, err := s.cancels.do(ctx, asked)
 	if model.CodeOf(err) == model.CodeNotFound {
-		if err = s.notCancelable(ctx, userID, orderID); err == nil {
-			order, changed, err = s.cancels.do(ctx, userID, orderID) // it may have been persisted meanwhile
+		if err = s.notCancelable(ctx, asked.UserID, asked.OrderID); err == nil {
+			order, changed, err = s.cancels.do(ctx, asked) // it may have been persisted meanwhile
 		}
 	}
 	if err == nil {

@@ -34,15 +34,15 @@ func newCanceler(store OrderStore) canceler {
 }
 
 // do cancels one order.
-func (c canceler) do(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	voucherID, _ := model.VoucherOf(orderID)
-	canceled, err := c.group.Do(ctx, voucherID, model.Cancellation{OrderID: orderID, UserID: userID})
+func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+	voucherID, _ := model.VoucherOf(asked.OrderID)
+	canceled, err := c.group.Do(ctx, voucherID, asked)
 	switch {
 	case err != nil && ctx.Err() != nil && !errors.Is(err, batch.ErrNotRun):
 		return model.Order{}, false, model.Unavailable("It is not known yet whether the order was canceled.",
-			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, err))
+			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
 	case err != nil:
-		return model.Order{}, false, batch.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", orderID, err))
+		return model.Order{}, false, batch.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
 	}
 	return canceled.Order, canceled.Changed, canceled.Err
 }

@@ -132,7 +132,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 				ctx, enough := context.WithTimeout(t.Context(), cancelBudget)
 				defer enough()
 				began := time.Now()
-				if _, _, err := c.do(ctx, "alice", id); !errors.Is(err, model.ErrUnknownOutcome) || time.Since(began) > cancelBudget {
+				if _, _, err := c.do(ctx, model.Cancellation{OrderID: id, UserID: "alice"}); !errors.Is(err, model.ErrUnknownOutcome) || time.Since(began) > cancelBudget {
 					t.Errorf("%s: %v after %v", id, err, time.Since(began))
 				}
 			})
@@ -144,7 +144,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		if !answers[0].Changed || !errors.Is(answers[1].Err, model.ErrDataRefused) || !answers[2].Changed {
 			t.Errorf("%+v", answers)
 		}
-		if _, changed, err := c.do(t.Context(), "alice", "4.well"); err != nil || !changed || time.Since(began) > 0 {
+		if _, changed, err := c.do(t.Context(), model.Cancellation{OrderID: "4.well", UserID: "alice"}); err != nil || !changed || time.Since(began) > 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		all.Wait()

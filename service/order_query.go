@@ -62,7 +62,25 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 // or a moment later if the hot copy cannot be told now. An order that is canceled
 // already is returned as it is.
 func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
-	voucherID, ok := model.VoucherOf(orderID)
+	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
+}
+
+// CancelFor is Cancel of anybody's order, for an administrator in the buyer's place: the
+// order's history and the administrators' log say who that was.
+func (s *Orders) CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	found, err := s.detail(ctx, orderID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: found.UserID, By: adminID})
+}
+
+// end cancels an order.
+func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order, error) {
+	voucherID, ok := model.VoucherOf(asked.OrderID)
 	if !ok {
 		return model.Order{}, model.NotFound("order")
 	}
@@ -70,7 +88,7 @@ func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Orde
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), cancelBudget)
 	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)
-	order, changed, err := s.cancel(ctx, userID, orderID)
+	order, changed, err := s.cancel(ctx, asked)
 	if changed || errors.Is(err, model.ErrUnknownOutcome) {
 		s.Cache.Returned(voucherID)
 		s.Announce.tell(ctx, s.Log, voucherID)

@@ -192,6 +192,6 @@ func (s *syncSeller) detail(ctx context.Context, orderID string) (model.OrderDet
 	return detail, s.unheard(err)
 }
 
-func (s *syncSeller) cancel(ctx context.Context, userID, orderID string) (model.Order, bool, error) {
-	return s.cancels.do(ctx, userID, orderID)
+func (s *syncSeller) cancel(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+	return s.cancels.do(ctx, asked)
 }

@@ -49,7 +49,7 @@ var roads = map[string][]string{
 		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
 		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/order_query.go Cancel", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
+	"canceled":  {"service/order_query.go end", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
 	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireBatch"},
 	"published": {"service/worker/event.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
