@@ -35,12 +35,18 @@ type orders interface {
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
 	Each(ctx context.Context, query model.OrderQuery, row func(model.Order) error) error
-	Cancel(ctx context.Context, userID, orderID string) (model.Order, error)
+	CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error)
+}
+
+// payments is what the console needs of repository.Payments.
+type payments interface {
+	OfOrder(ctx context.Context, orderID string) ([]model.Payment, error)
 }
 
 // refunds is what the console needs of service.Refunds.
 type refunds interface {
 	Request(ctx context.Context, adminID, orderID string) (model.Refund, error)
+	List(ctx context.Context, query model.RefundQuery) (model.RefundPage, error)
 }
 
 // redemptions is what the console needs of service.Redemptions.
@@ -64,6 +70,11 @@ type health interface {
 	Draining() bool
 }
 
+// instances is what the console needs of hotcopy.Instances.
+type instances interface {
+	Alive(ctx context.Context) ([]model.Instance, error)
+}
+
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
@@ -75,12 +86,14 @@ type accounts interface {
 type Options struct {
 	Vouchers    vouchers    // *service.Vouchers
 	Orders      orders      // *service.Orders
+	Payments    payments    // *repository.Payments
 	Refunds     refunds     // *service.Refunds
 	Redemptions redemptions // *service.Redemptions
 	AdminLog    adminLog    // *repository.AdminLog
 	Accounts    accounts    // *service.Accounts
 	Limits      limits      // *service.Limits
 	Health      health      // *service.Health
+	Instances   instances   // *hotcopy.Instances
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool
@@ -134,18 +147,19 @@ func (c *console) routes() http.Handler {
 	}
 	mux.Handle("/", c.public(notFound))
 
-	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do)) }
+	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, askToSignIn)) }
+	kept := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, c.keepTyped)) }
 	admin("POST /sign-out", c.signOut)
-	mux.Handle("GET "+Path, c.signedIn(c.listVouchers))
+	mux.Handle("GET "+Path, c.signedIn(c.listVouchers, askToSignIn))
 	admin("GET /vouchers/new", c.newVoucher)
-	admin("POST /vouchers/new", c.createVoucher)
+	kept("POST /vouchers/new", c.createVoucher)
 	admin("GET /vouchers/{id}", c.showVoucher)
 	admin("GET /vouchers/{id}/events", c.live)
 	admin("GET /vouchers/{id}/edit", c.editVoucher)
-	admin("POST /vouchers/{id}/edit", c.changeVoucher)
+	kept("POST /vouchers/{id}/edit", c.changeVoucher)
 	admin("POST /vouchers/{id}/state", c.changeState)
-	admin("POST /vouchers/{id}/stock", c.changeStock)
-	admin("POST /vouchers/{id}/end", c.moveEnd)
+	kept("POST /vouchers/{id}/stock", c.changeStock)
+	kept("POST /vouchers/{id}/end", c.moveEnd)
 	admin("GET /vouchers/{id}/audit", c.audit)
 	admin("POST /vouchers/{id}/repair", c.repair)
 	admin("POST /vouchers/{id}/rebuild", c.rebuild)
@@ -154,6 +168,7 @@ func (c *console) routes() http.Handler {
 	admin("GET /orders/{id}", c.showOrder)
 	admin("POST /orders/{id}/cancel", c.cancelOrder)
 	admin("POST /orders/{id}/refund", c.refundOrder)
+	admin("GET /refunds", c.listRefunds)
 	admin("POST /redemptions", c.redeem)
 	admin("GET /dead-letters", c.listLetters)
 	admin("GET /dead-letters/{sequence}", c.showLetter)

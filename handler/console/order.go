@@ -1,15 +1,13 @@
 package console
 
 import (
-	"encoding/csv"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -77,7 +75,10 @@ func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id)
 type orderPage struct {
 	model.OrderDetail
 
-	Refusal string // why an action was refused
+	Payments []model.Payment // newest first
+	Refunds  []model.Refund  // newest first
+	Retry    bool            // one of the refunds can be tried again
+	Refusal  string          // why an action was refused
 }
 
 // historyLine is one move of an order.
@@ -108,6 +109,18 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if page.OrderDetail, err = c.Orders.Detail(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
+	if page.Status == model.OrderProcessing { // the database knows nothing of it
+		return c.show(w, r, v, status, "order", page)
+	}
+	if page.Payments, err = c.Payments.OfOrder(r.Context(), page.ID); err != nil {
+		return err
+	}
+	refunds, err := c.Refunds.List(r.Context(), model.RefundQuery{OrderID: page.ID})
+	if err != nil {
+		return err
+	}
+	page.Refunds = refunds.Items
+	page.Retry = slices.ContainsFunc(page.Refunds, func(refund model.Refund) bool { return refund.Status == model.RefundFailed })
 	return c.show(w, r, v, status, "order", page)
 }
 
@@ -117,22 +130,15 @@ func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit,
 	if code == model.CodeNotFound || code == model.CodeInternal {
 		return err
 	}
-	return c.orderPage(w, r, v, statusOf(code), orderPage{Refusal: v.language.explain(err)})
+	return c.orderPage(w, r, v, wire.KindOf(code).Status, orderPage{Refusal: v.language.explain(err)})
 }
 
-// cancelOrder cancels an unpaid order in its buyer's name: the move is the buyer's alone,
-// and so the history tells it. Who did it is in the server's log.
+// cancelOrder cancels an unpaid order in its buyer's place.
 func (c *console) cancelOrder(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id := r.PathValue("id")
-	order, err := c.Orders.Detail(r.Context(), id)
-	if err != nil {
-		return err
-	}
-	if _, err := c.Orders.Cancel(r.Context(), order.UserID, id); err != nil {
+	if _, err := c.Orders.CancelFor(r.Context(), v.claims.Subject, id); err != nil {
 		return c.refusedOrder(w, r, v, err)
 	}
-	c.Log.InfoContext(r.Context(), "an administrator canceled an order",
-		slog.String("order_id", id), slog.String("user_id", order.UserID), slog.String("by", v.claims.Subject))
 	return done(w, r, orderPath(id), "canceled")
 }
 
@@ -156,24 +162,9 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 		for _, message := range v.language.fields(err) {
 			list.Refusal = message // the form has one field
 		}
-		return c.ordersPage(w, r, v, statusOf(model.CodeOf(err)), list)
+		return c.ordersPage(w, r, v, wire.KindOf(model.CodeOf(err)).Status, list)
 	}
 	return done(w, r, orderPath(order.ID), "redeemed")
-}
-
-const (
-	// rowsPerFlush is how many rows of an export are sent at a time: some 100 kB.
-	rowsPerFlush = 500
-	// flushTimeout ends an export whose browser has stopped reading. It starts anew with every flush.
-	flushTimeout = 30 * time.Second
-)
-
-// export is one file of orders (RFC 4180), as the API exports them.
-type export struct {
-	w    http.ResponseWriter
-	csv  *csv.Writer
-	name string
-	rows int // the header too
 }
 
 // exportOrders streams a voucher's orders. An error before the first row is a page; a later
@@ -183,77 +174,12 @@ func (c *console) exportOrders(w http.ResponseWriter, r *http.Request, _ *visit)
 	if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
 		return model.Invalid("query.status", "is no status of an order")
 	}
-	out := &export{w: w, csv: csv.NewWriter(w), name: "orders-" + query.VoucherID + ".csv"}
-	out.csv.UseCRLF = true
-	err := c.Orders.Each(r.Context(), query, out.row)
-	if err != nil && out.rows == 0 {
-		return err
-	}
-	if err == nil {
-		err = out.finish()
-	}
-	if err != nil {
+	begun, err := wire.ExportOrders(w, r, query.VoucherID, func(row func(model.Order) error) error {
+		return c.Orders.Each(r.Context(), query, row)
+	})
+	if err != nil && begun {
 		c.Log.WarnContext(r.Context(), "an export was cut off", slog.String("voucher_id", query.VoucherID), slog.Any("error", err))
 		panic(http.ErrAbortHandler)
 	}
-	return nil
-}
-
-func (e *export) begin() error {
-	if e.rows > 0 {
-		return nil
-	}
-	e.rows++
-	e.w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	e.w.Header().Set("Content-Disposition", `attachment; filename="`+e.name+`"`)
-	return e.csv.Write([]string{
-		"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at",
-	})
-}
-
-func (e *export) row(o model.Order) error {
-	if err := e.begin(); err != nil {
-		return err
-	}
-	err := e.csv.Write([]string{
-		cell(o.ID), cell(o.VoucherID), cell(o.UserID), cell(string(o.Status)), cell(o.Reason), strconv.FormatInt(o.Price, 10),
-		cell(o.Currency), rfc(o.CreatedAt), instant(o.ExpiresAt), instant(o.PaidAt), instant(o.ClosedAt),
-	})
-	if e.rows++; err != nil || e.rows%rowsPerFlush != 0 {
-		return err
-	}
-	return e.flush()
-}
-
-func (e *export) flush() error {
-	stream := http.NewResponseController(e.w)
-	_ = stream.SetWriteDeadline(time.Now().Add(flushTimeout)) // it fails as the write does
-	e.csv.Flush()
-	if err := e.csv.Error(); err != nil {
-		return err
-	}
-	return stream.Flush()
-}
-
-func (e *export) finish() error {
-	if err := e.begin(); err != nil {
-		return err
-	}
-	return e.flush()
-}
-
-// cell guards a text against spreadsheets that take it for a formula (OWASP, "CSV
-// Injection"): the ids of users come from other issuers and may begin with a minus.
-func cell(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
-		return "'" + text
-	}
-	return text
-}
-
-func instant(at *time.Time) string {
-	if at == nil {
-		return ""
-	}
-	return rfc(*at)
+	return err
 }

@@ -57,13 +57,16 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		}
 	}
 	page := b.page(t, "/console/orders/"+order)
-	want(t, page, "alice:1", "10.00 CNY", "Not paid", "To be paid until", "canceled in its buyer", "<td>unpaid</td>")
+	want(t, page, "alice:1", "10.00 CNY", "Not paid", "To be paid until", "the log say who did it", "<td>unpaid</td>")
 	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.", "unpaid → canceled")
 	if got := s.buy(t, "bob", id); got != "OK" {
 		t.Errorf("the unit is not on sale again: %s", got)
 	}
-	if !s.log.Has("an administrator canceled an order", order) {
-		t.Error("the log does not say who canceled it")
+	ada := s.account(t, "ada")
+	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td><code>"+ada+"</code>")
+	want(t, b.page(t, "/console/log?actor="+ada), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
+	if again := b.page(t, "/console/log"); strings.Count(again, "canceled an order") != 1 {
+		t.Error("the log has it more than once")
 	}
 	got := b.post(t, "/console/orders/"+order+"/refund", nil)
 	if got.status != http.StatusConflict {
@@ -85,6 +88,7 @@ func TestAPaidOrder(t *testing.T) {
 	s := start(t)
 	b := s.signedIn(t, "ada")
 	id := b.create(t)
+	reference := ""
 	paid := func(user string) (order, code string) {
 		t.Helper()
 		if got := s.buy(t, user, id); got != "OK" {
@@ -95,6 +99,7 @@ func TestAPaidOrder(t *testing.T) {
 		if status != http.StatusAccepted {
 			t.Fatalf("pay: %d %v", status, payment)
 		}
+		reference = fmt.Sprint(payment["payment_id"])
 		response, err := http.PostForm(fmt.Sprint(payment["payment_url"]), url.Values{"decision": {"approve"}})
 		testserver.Must(t, err)
 		testserver.Must(t, response.Body.Close())
@@ -106,7 +111,7 @@ func TestAPaidOrder(t *testing.T) {
 		return order, code
 	}
 	order, code := paid("alice")
-	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order")
+	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", "<code>"+reference+"</code>", `<span class="badge succeeded">succeeded</span>`)
 	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {
 		got := b.post(t, "/console/redemptions", url.Values{"code": {wrong}})
 		if got.status != status || !strings.Contains(got.body, `value="`+wrong+`"`) {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/handler/wire"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -182,7 +183,7 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code, err = model.CodeUnavailable, model.Unavailable("The answer was not known in time.", err)
 	}
-	f := failure{Status: statusOf(code), Refusal: v.language.explain(err), ID: w.Header().Get("X-Request-Id")}
+	f := failure{Status: wire.KindOf(code).Status, Refusal: v.language.explain(err), ID: w.Header().Get("X-Request-Id")}
 	level := slog.LevelDebug
 	switch {
 	case f.Status == http.StatusInternalServerError:
@@ -211,37 +212,6 @@ func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 	if refusal.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refusal.RetryAfter.Seconds()))))
 	}
-}
-
-// statusOf is the HTTP status of a code, the same as that of the API.
-func statusOf(code model.Code) int {
-	switch code {
-	case model.CodeValidation:
-		return http.StatusUnprocessableEntity
-	case model.CodeUnauthenticated:
-		return http.StatusUnauthorized
-	case model.CodeForbidden:
-		return http.StatusForbidden
-	case model.CodeNotFound:
-		return http.StatusNotFound
-	case model.CodeMethodNotAllowed:
-		return http.StatusMethodNotAllowed
-	case model.CodePayloadTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case model.CodeUnsupportedMediaType:
-		return http.StatusUnsupportedMediaType
-	case model.CodeEnded, model.CodePaused, model.CodeNotStarted, model.CodeAlreadyOrdered, model.CodeSoldOut,
-		model.CodeConflict, model.CodeIllegalState:
-		return http.StatusConflict
-	case model.CodePreconditionFailed:
-		return http.StatusPreconditionFailed
-	case model.CodeLockBusy, model.CodeRateLimited:
-		return http.StatusTooManyRequests
-	case model.CodeUnavailable:
-		return http.StatusServiceUnavailable
-	case model.CodeInternal:
-	}
-	return http.StatusInternalServerError
 }
 
 // files are the scripts and the style, each with the hash of its content as its tag.

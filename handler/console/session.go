@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/handler/wire"
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/model"
@@ -59,20 +60,14 @@ func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, e
 	return claims, nil
 }
 
-// signedIn serves administrators. Everybody else is asked to sign in, and led back to the
-// page then.
-func (c *console) signedIn(do handle) http.Handler {
+// signedIn serves administrators. Everybody else is asked to sign in.
+func (c *console) signedIn(do, ask handle) http.Handler {
 	return c.public(func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		claims, err := c.session(r.Context(), r)
 		switch {
 		case err == nil:
 		case model.CodeOf(err) == model.CodeUnauthenticated, model.CodeOf(err) == model.CodeForbidden:
-			to := Path + "/sign-in"
-			if r.Method == http.MethodGet {
-				to += "?next=" + url.QueryEscape(r.URL.RequestURI())
-			}
-			http.Redirect(w, r, to, http.StatusSeeOther)
-			return nil
+			return ask(w, r, v)
 		default:
 			return err
 		}
@@ -81,11 +76,28 @@ func (c *console) signedIn(do handle) http.Handler {
 	})
 }
 
+// askToSignIn leads back to the page that was asked for, or from which a button was pressed.
+// What the button stands for is not done, and the person is told so.
+func askToSignIn(w http.ResponseWriter, r *http.Request, _ *visit) error {
+	query := url.Values{}
+	if r.Method == http.MethodPost {
+		query.Set("done", "ended")
+		if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+			query.Set("next", below(from.RequestURI()))
+		}
+	} else {
+		query.Set("next", r.URL.RequestURI())
+	}
+	http.Redirect(w, r, Path+"/sign-in?"+query.Encode(), http.StatusSeeOther)
+	return nil
+}
+
 // signInForm is the page on which administrators sign in.
 type signInForm struct {
 	Username string
 	Next     string
 	Refusal  string
+	Typed    []entry // of a form that is to be there again
 }
 
 func (c *console) signInPage(w http.ResponseWriter, r *http.Request, v *visit) error {
@@ -99,34 +111,36 @@ func (c *console) signInPage(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // signIn logs in like the API: with the same throttle and the same refusals.
 func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error {
-	form := signInForm{Username: r.PostFormValue("username"), Next: below(r.PostFormValue("next"))}
+	form := signInForm{Username: r.PostFormValue("username"), Next: below(r.PostFormValue("next")), Typed: typedBefore(r.PostForm)}
 	session, err := c.Accounts.Login(r.Context(), network(r), form.Username, r.PostFormValue("password"))
+	var claims token.Claims
 	if err == nil {
-		err = c.administrator(r.Context(), session.AccessToken)
+		claims, err = c.administrator(r.Context(), session.AccessToken)
 	}
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
 		form.Refusal = v.language.explain(err)
 		retryAfter(w, refusal)
-		return c.show(w, r, v, statusOf(refusal.Code), "sign_in", form)
+		return c.show(w, r, v, wire.KindOf(refusal.Code).Status, "sign_in", form)
 	}
 	if err != nil {
 		return err
 	}
 	setSession(w, r, session.AccessToken, session.ExpiresIn)
+	if len(form.Typed) > 0 {
+		v.claims = claims
+		return c.show(w, r, v, http.StatusOK, "typed", form)
+	}
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
 	return nil
 }
 
 // administrator refuses the login of an account that is none.
-func (c *console) administrator(ctx context.Context, made string) error {
+func (c *console) administrator(ctx context.Context, made string) (token.Claims, error) {
 	claims, err := c.Tokens.Verify(ctx, made)
-	if err != nil {
-		return err
+	if err == nil && claims.Role != model.RoleAdmin {
+		err = &model.Error{Code: model.CodeForbidden, Detail: "This account is not an administrator's."}
 	}
-	if claims.Role != model.RoleAdmin {
-		return &model.Error{Code: model.CodeForbidden, Detail: "This account is not an administrator's."}
-	}
-	return nil
+	return claims, err
 }
 
 // signOut ends the session on the server, for every instance, and with it every other

@@ -80,18 +80,23 @@ func TestPagesAskToSignIn(t *testing.T) {
 		for _, path := range []string{
 			"/console", "/console/vouchers/new", "/console/vouchers/v1", "/console/vouchers/v1/edit", "/console/vouchers/v1/events",
 			"/console/vouchers/v1/audit", "/console/vouchers/v1/orders.csv", "/console/orders", "/console/orders/o1.v1", "/console/dead-letters",
-			"/console/dead-letters/1", "/console/system", "/console/log",
+			"/console/dead-letters/1", "/console/system", "/console/log", "/console/refunds",
 		} {
 			if got := b.get(t, path, "Cookie", session); got.status != http.StatusSeeOther || !strings.HasPrefix(got.header.Get("Location"), "/console/sign-in") {
 				t.Errorf("GET %s with %q: %d", path, session, got.status)
 			}
 		}
 		for _, path := range []string{
-			"/console/sign-out", "/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/state", "/console/vouchers/v1/stock", "/console/vouchers/v1/end",
-			"/console/vouchers/v1/repair", "/console/vouchers/v1/rebuild", "/console/orders/o1.v1/cancel", "/console/orders/o1.v1/refund",
+			"/console/sign-out", "/console/vouchers/v1/state", "/console/vouchers/v1/repair", "/console/vouchers/v1/rebuild",
+			"/console/orders/o1.v1/cancel", "/console/orders/o1.v1/refund",
 			"/console/redemptions", "/console/dead-letters/1/replay", "/console/dead-letters/1/drop",
 		} {
-			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusSeeOther || got.header.Get("Location") != "/console/sign-in" {
+			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusSeeOther || got.header.Get("Location") != "/console/sign-in?done=ended" {
+				t.Errorf("POST %s with %q: %d to %q", path, session, got.status, got.header.Get("Location"))
+			}
+		}
+		for _, path := range []string{"/console/vouchers/new", "/console/vouchers/v1/edit", "/console/vouchers/v1/stock", "/console/vouchers/v1/end"} {
+			if got := b.post(t, path, onSale(), "Cookie", session); got.status != http.StatusUnauthorized || !strings.Contains(got.body, `action="/console/sign-in"`) {
 				t.Errorf("POST %s with %q: %d", path, session, got.status)
 			}
 		}

@@ -261,3 +261,17 @@ func (b *browser) create(t testing.TB, changes ...string) string {
 	}
 	return id
 }
+
+// account is the id of an administrator's account.
+func (s *site) account(t testing.TB, name string) string {
+	t.Helper()
+	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	defer db.Close()
+	for _, account := range testserver.Value(db.Administrators().List(t.Context()))(t) {
+		if account.Username == name {
+			return account.ID
+		}
+	}
+	t.Fatalf("there is no administrator %s", name)
+	return ""
+}

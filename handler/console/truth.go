@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"seckill/model"
@@ -65,10 +66,9 @@ func (c *console) repair(w http.ResponseWriter, r *http.Request, v *visit) error
 		return model.NotFound("voucher")
 	}
 	c.patiently(w)
-	if _, err := c.Behind.Repair(r.Context(), id); err != nil {
+	if _, err := c.Behind.Repair(r.Context(), id, v.claims.Subject); err != nil {
 		return err
 	}
-	c.Log.InfoContext(r.Context(), "an administrator had a voucher repaired", slog.String("voucher_id", id), slog.String("by", v.claims.Subject))
 	return done(w, r, auditPath(id), "repaired")
 }
 
@@ -77,18 +77,20 @@ func (c *console) rebuild(w http.ResponseWriter, r *http.Request, v *visit) erro
 	if err := c.Vouchers.Rebuild(r.Context(), id, v.claims.Subject); err != nil {
 		return err
 	}
-	c.Log.InfoContext(r.Context(), "an administrator had a hot copy rebuilt", slog.String("voucher_id", id), slog.String("by", v.claims.Subject))
 	return done(w, r, auditPath(id), "rebuilding")
 }
 
-// behind is what works behind the requests in the order mode async.
+// behind is what works behind the requests in the order mode async. The administrators' log
+// has what it does for one of them.
 type behind interface {
 	// Repair puts right what an audit finds, and audits again.
-	Repair(ctx context.Context, voucherID string) (model.Audit, error)
+	Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error)
 	DeadLetters(ctx context.Context, yield func(model.DeadLetter) error) error
 	DeadLetter(ctx context.Context, sequence uint64) (model.DeadLetter, error)
-	RemoveDeadLetter(ctx context.Context, sequence uint64) error
-	Replay(ctx context.Context, sequence uint64) (model.Reservation, error)
+	// Replay gives the buyer of a dead letter another chance.
+	Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error)
+	// Drop removes a dead letter for good.
+	Drop(ctx context.Context, sequence uint64, adminID string) error
 }
 
 // maxLetters bounds one page of dead letters.
@@ -127,17 +129,21 @@ type letterPage struct {
 	Text string // the reservation, or the message that could not be read
 }
 
-// letter finds the dead letter of a path.
-func (c *console) letter(r *http.Request) (model.DeadLetter, error) {
+// sequence is the number of the dead letter that a path names.
+func (c *console) sequence(r *http.Request) (uint64, error) {
 	sequence, err := strconv.ParseUint(r.PathValue("sequence"), 10, 64)
 	if err != nil || c.Behind == nil {
-		return model.DeadLetter{}, model.NotFound("dead letter")
+		return 0, model.NotFound("dead letter")
 	}
-	return c.Behind.DeadLetter(r.Context(), sequence)
+	return sequence, nil
 }
 
 func (c *console) showLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
-	letter, err := c.letter(r)
+	sequence, err := c.sequence(r)
+	if err != nil {
+		return err
+	}
+	letter, err := c.Behind.DeadLetter(r.Context(), sequence)
 	if err != nil {
 		return err
 	}
@@ -154,40 +160,41 @@ func (c *console) showLetter(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // replayLetter gives the buyer of a dead letter another chance, and leads to the new order.
 func (c *console) replayLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
-	letter, err := c.letter(r)
+	sequence, err := c.sequence(r)
 	if err != nil {
 		return err
 	}
-	made, err := c.Behind.Replay(r.Context(), letter.Sequence)
+	made, err := c.Behind.Replay(r.Context(), sequence, v.claims.Subject)
 	if err != nil {
 		return err
 	}
-	c.Log.InfoContext(r.Context(), "an administrator replayed a dead letter",
-		slog.Uint64("sequence", letter.Sequence), slog.String("order_id", made.ID), slog.String("by", v.claims.Subject))
 	return done(w, r, orderPath(made.ID), "replayed")
 }
 
 func (c *console) dropLetter(w http.ResponseWriter, r *http.Request, v *visit) error {
-	letter, err := c.letter(r)
+	sequence, err := c.sequence(r)
 	if err != nil {
 		return err
 	}
-	if err := c.Behind.RemoveDeadLetter(r.Context(), letter.Sequence); err != nil {
+	if err := c.Behind.Drop(r.Context(), sequence, v.claims.Subject); err != nil {
 		return err
 	}
-	c.Log.WarnContext(r.Context(), "an administrator dropped a dead letter",
-		slog.Uint64("sequence", letter.Sequence), slog.String("reason", letter.Reason), slog.String("by", v.claims.Subject))
 	return done(w, r, Path+"/dead-letters", "dropped")
 }
 
-// systemPage is the state of this instance.
+// systemPage is the state of this instance, and which others there are.
 type systemPage struct {
-	Mode   model.OrderMode
-	Checks []checkLine
-	Ready  bool
-	Limits model.Limits
-	Rates  Rates
+	Mode      model.OrderMode
+	Checks    []checkLine
+	Ready     bool
+	Limits    model.Limits
+	Rates     Rates
+	Instances []model.Instance // by name
+	Unknown   bool             // the instances cannot be listed now
 }
+
+// listTimeout bounds the look for instances: the page is for times of trouble, too.
+const listTimeout = time.Second
 
 // checkLine is one line of the readiness check; an empty Trouble says that all is well.
 type checkLine struct{ Name, Trouble string }
@@ -201,6 +208,13 @@ func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error
 			line.Trouble = c.trouble(r.Context(), v, check)
 		}
 		page.Checks = append(page.Checks, line)
+	}
+	ctx, enough := context.WithTimeout(r.Context(), listTimeout)
+	defer enough()
+	var err error
+	if page.Instances, err = c.Instances.Alive(ctx); err != nil {
+		page.Unknown = true
+		c.Log.WarnContext(r.Context(), "the instances cannot be listed", slog.Any("error", err))
 	}
 	return c.show(w, r, v, http.StatusOK, "system", page)
 }
@@ -242,13 +256,26 @@ func (c *console) adminLog(w http.ResponseWriter, r *http.Request, v *visit) err
 	}
 	page.Next = nextPage(r.URL, found.NextCursor)
 	for _, change := range found.Items {
-		entry := logEntry{AdminChange: change, Differences: differences(change.Before, change.After), Where: voucherPath(change.Subject)}
-		if change.Action == model.ActionOrderRedeem || change.Action == model.ActionOrderRefund {
-			entry.Where = orderPath(change.Subject)
-		}
-		page.Items = append(page.Items, entry)
+		page.Items = append(page.Items, logEntry{
+			AdminChange: change, Differences: differences(change.Before, change.After), Where: subjectPath(change),
+		})
 	}
 	return c.show(w, r, v, http.StatusOK, "log", page)
+}
+
+// subjectPath is the page of what an administrator has changed.
+func subjectPath(change model.AdminChange) string {
+	kind, _, _ := strings.Cut(change.Action, ".")
+	switch kind {
+	case "order":
+		return orderPath(change.Subject)
+	case "letter": // it may be gone
+		return Path + "/dead-letters"
+	case model.SubjectLimits:
+		return Path + "/system"
+	default:
+		return voucherPath(change.Subject)
+	}
 }
 
 // differences compares two JSON objects, member by member.

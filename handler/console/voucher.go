@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -54,8 +55,8 @@ type voucherPage struct {
 
 	Once    string // makes a change of the stock happen once, however often it is sent
 	Local   string // EndAt as it is typed
-	Refused string // the action that was refused: state, stock or end
-	Refusal string // why
+	Open    string // the action that was tried: state, stock or end
+	Refusal string // why it was refused; empty: it was not
 	Typed   string // what was typed there
 }
 
@@ -109,6 +110,7 @@ func results() map[string]string {
 		"rebuilding": "The hot copy is being rebuilt. Audit again until it is open.",
 		"replayed":   "The letter was replayed as this order.",
 		"dropped":    "The letter was removed.",
+		"ended":      "The session had ended. Nothing was changed.",
 		"signed-out": "You have signed out. Every token of the account has ended.",
 	}
 }
@@ -127,13 +129,13 @@ func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, acti
 	if code == model.CodeNotFound || code == model.CodeInternal {
 		return err
 	}
-	page := voucherPage{Refused: action, Typed: typed, Refusal: v.language.explain(err)}
+	page := voucherPage{Open: action, Typed: typed, Refusal: v.language.explain(err)}
 	if fields := v.language.fields(err); len(fields) > 0 {
 		for _, message := range fields {
 			page.Refusal = message // these forms have one field
 		}
 	}
-	return c.voucherPage(w, r, v, statusOf(code), page)
+	return c.voucherPage(w, r, v, wire.KindOf(code).Status, page)
 }
 
 // changeState pauses a sale, resumes it, publishes a voucher or archives it.
@@ -151,6 +153,9 @@ func (c *console) changeState(w http.ResponseWriter, r *http.Request, v *visit) 
 // changeStock adds to the total ever offered, or takes from it.
 func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id, typed := r.PathValue("id"), r.PostForm.Get("delta")
+	if toShowAgain(r) {
+		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "stock", Typed: typed})
+	}
 	delta, err := parseWhole("body.delta", typed)
 	if err == nil {
 		_, err = c.Vouchers.ChangeStock(r.Context(), id, model.StockChange{Delta: &delta, By: v.claims.Subject},
@@ -165,6 +170,9 @@ func (c *console) changeStock(w http.ResponseWriter, r *http.Request, v *visit) 
 // moveEnd lets a sale end earlier or later.
 func (c *console) moveEnd(w http.ResponseWriter, r *http.Request, v *visit) error {
 	id, typed := r.PathValue("id"), r.PostForm.Get("end_at")
+	if toShowAgain(r) {
+		return c.voucherPage(w, r, v, http.StatusOK, voucherPage{Open: "end", Typed: typed})
+	}
 	zone, err := loadZone(r.PostForm.Get("zone"))
 	if err != nil {
 		return model.Invalid("body.zone", "is no time zone")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -159,6 +160,9 @@ func parseWindow(text string) (time.Duration, error) {
 
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := typed(r)
+	if toShowAgain(r) {
+		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
+	}
 	draft, err := form.draft(c.money)
 	if err != nil {
 		return c.retype(w, r, v, form, err)
@@ -186,7 +190,7 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 	if code == model.CodeConflict { // perhaps of the key, which was used for other entries
 		form.Once = rand.Text()
 	}
-	return c.show(w, r, v, statusOf(code), "voucher_form", form)
+	return c.show(w, r, v, wire.KindOf(code).Status, "voucher_form", form)
 }
 
 // formOf is a voucher as it would be typed.
@@ -214,6 +218,9 @@ func (c *console) changeVoucher(w http.ResponseWriter, r *http.Request, v *visit
 	now, err := c.Vouchers.Get(r.Context(), form.ID, true)
 	if err != nil {
 		return err
+	}
+	if toShowAgain(r) {
+		return c.show(w, r, v, http.StatusOK, "voucher_form", form)
 	}
 	draft, err := form.draft(c.money)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // mainHandler makes what the main listener serves: the API, or the health of an
 // instance that only works. It completes the list of probes.
 func (i *Instance) mainHandler(
-	s servers, mode orderMode, async *AsyncParts, tokens *token.Authority, pay *payments,
+	s servers, mode orderMode, async *AsyncParts, tokens *token.Authority, pay *payments, instances *hotcopy.Instances,
 ) (http.Handler, error) {
 	if i.cfg.Role == config.RoleWorker {
 		i.servePayments(pay, s.db, nil)
@@ -48,8 +48,8 @@ func (i *Instance) mainHandler(
 
 	i.health = service.NewHealth(i.probes...)
 	people, err := i.openConsole(console.Options{
-		Vouchers: sale.vouchers, Orders: sale.orders, Refunds: sale.refunds, Redemptions: redemptions, AdminLog: s.db.AdminLog,
-		Accounts: accounts, Limits: rates.service, Tokens: tokens,
+		Vouchers: sale.vouchers, Orders: sale.orders, Payments: s.db.Payments, Refunds: sale.refunds, Redemptions: redemptions,
+		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens,
 	}, async)
 	if err != nil {
 		return nil, err

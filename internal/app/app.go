@@ -76,7 +76,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	// What is served. Now the list of probes is complete.
 	guard := conns.New(conns.Options{Name: "main", Exempt: cfg.TrustedProxies, Metrics: i.registry, Log: log})
 	i.probe("connections", guard.Probe)
-	main, err := i.mainHandler(servers, mode, async, tokens, pay) //nolint:contextcheck // its requests bring their own
+	instances := i.openInstances(servers, mode)
+	main, err := i.mainHandler(servers, mode, async, tokens, pay, instances) //nolint:contextcheck // its requests bring their own
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +88,10 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		name: "main", address: cfg.HTTPAddr, handler: main, guard: guard, slowest: cfg.LockWait, patience: mainPatience,
 	})
 	if err != nil {
+		return nil, err
+	}
+
+	if err := i.signIn(instances); err != nil { //nolint:contextcheck // until the stop
 		return nil, err
 	}
 

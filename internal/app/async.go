@@ -58,7 +58,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg, s.redis)})
 	parts := worker.Parts{
 		Database: i.tracedDatabase(s.db), Epochs: s.db.Epochs, Hot: i.tracedHot(hot), Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
-		Metrics: telemetry.NewWorker(i.registry), Log: i.log,
+		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
 	locks := i.redisLocks(s, reconcilerLease)

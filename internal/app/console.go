@@ -27,8 +27,8 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 type behind struct{ parts *AsyncParts }
 
 // Repair is the auditor's.
-func (b behind) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
-	return b.parts.Auditor.Repair(ctx, voucherID)
+func (b behind) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
+	return b.parts.Auditor.Repair(ctx, voucherID, adminID)
 }
 
 // DeadLetters is the queue's.
@@ -41,12 +41,12 @@ func (b behind) DeadLetter(ctx context.Context, sequence uint64) (model.DeadLett
 	return b.parts.Queue.DeadLetter(ctx, sequence)
 }
 
-// RemoveDeadLetter is the queue's.
-func (b behind) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
-	return b.parts.Queue.RemoveDeadLetter(ctx, sequence)
+// Drop is the replayer's.
+func (b behind) Drop(ctx context.Context, sequence uint64, adminID string) error {
+	return b.parts.Replayer.Drop(ctx, sequence, adminID)
 }
 
 // Replay is the replayer's.
-func (b behind) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
-	return b.parts.Replayer.Replay(ctx, sequence)
+func (b behind) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
+	return b.parts.Replayer.Replay(ctx, sequence, adminID)
 }

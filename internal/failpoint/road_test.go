@@ -39,7 +39,7 @@ var changing = map[string]kind{
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
 	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany
-	Incarnation Intents Kept Known List Live LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Selling ShowMany Snapshot Started Stats
+	Incarnation Intents Kept Known List Live LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Selling ShowMany Snapshot Started Stats
 	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
@@ -81,6 +81,7 @@ var elsewhere = map[string]string{
 	"service/worker/stock.go lower":           "between the steps of a stock that shrinks",
 	"service/order_async_refusal.go marked":   "does what the outbox does, for a buyer who asks before it",
 	"service/worker/audit.go repairEach":      "does what the reconciler does, when an operator asks for it",
+	"service/worker/replay.go Drop":           "one step: the letter goes, or stays",
 	"service/worker/outbox.go retire":         "before the step that notes it, and repeated until then",
 	"service/worker/reconcile.go apply":       "repeated until the hot copy has the row's revision",
 	"service/worker/stock.go Patched":         "the reconciler does it if this does not",

@@ -121,12 +121,16 @@ func unreachable(detail string, err error) error {
 }
 
 // Repair puts right what an audit finds, by order id where that is enough and by a
-// rebuild otherwise, and audits again. It never adjusts a count.
-func (a *Auditor) Repair(ctx context.Context, voucherID string) (model.Audit, error) {
+// rebuild otherwise, and audits again. It never adjusts a count. When an administrator asks
+// for it and there is something to repair, their log has it; an empty adminID is nobody.
+func (a *Auditor) Repair(ctx context.Context, voucherID, adminID string) (model.Audit, error) {
 	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	audit, found, err := a.audit(ctx, voucherID)
 	if err != nil || audit.Balanced || audit.Mode != model.ModeAsync {
+		return audit, err
+	}
+	if err := a.record(ctx, adminID, model.ActionRepair, voucherID, map[string]int{"orders_that_disagree": len(found)}); err != nil {
 		return audit, err
 	}
 	rebuild, err := a.repairEach(ctx, found)

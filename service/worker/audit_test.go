@@ -115,7 +115,7 @@ func TestRepair(t *testing.T) {
 			<-time.After(time.Second)
 			s.work(t)
 		}()
-		testserver.Must(t, testserver.ErrorOf(s.Auditor.Repair(t.Context(), "v1")))
+		testserver.Must(t, testserver.ErrorOf(s.Auditor.Repair(t.Context(), "v1", "")))
 		<-done
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || !audit.Balanced || len(audit.Drift) != 0 {

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -18,7 +20,28 @@ type Parts struct {
 	// Mode reads the database's order mode.
 	Mode    func(ctx context.Context) (model.ModeRecord, error)
 	Metrics *telemetry.Worker
-	Log     *slog.Logger
+	// AdminLog is needed where administrators ask for something.
+	AdminLog AdminLog
+	Log      *slog.Logger
+}
+
+// AdminLog keeps what administrators change.
+type AdminLog interface {
+	// Record writes an entry of what no transaction of the database does.
+	Record(ctx context.Context, change model.AdminChange) error
+}
+
+// record notes that an administrator asks for something, before it is done. An empty adminID
+// is nobody: a command.
+func (p Parts) record(ctx context.Context, adminID, action, subject string, before any) error {
+	if adminID == "" {
+		return nil
+	}
+	document, err := json.Marshal(before)
+	if err != nil {
+		return fmt.Errorf("write down %s of %s: %w", action, subject, err)
+	}
+	return p.AdminLog.Record(ctx, model.AdminChange{Actor: adminID, Action: action, Subject: subject, Before: document})
 }
 
 // Database is the truth about vouchers and orders.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"seckill/internal/ids"
@@ -21,8 +22,9 @@ type Replayer struct{ Parts }
 // one was within it. An order that has no row and is still reserved is queued again as
 // it is: its user still hears that it is processing. The letter is removed once the
 // queue has the order, or when its order has got a live row after all. A refusal
-// (ALREADY_ORDERED, SOLD_OUT …) is returned, and the letter stays.
-func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservation, error) {
+// (ALREADY_ORDERED, SOLD_OUT …) is returned, and the letter stays. The administrators' log
+// has who asked; an empty adminID is nobody.
+func (r *Replayer) Replay(ctx context.Context, sequence uint64, adminID string) (model.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	letter, err := r.Queue.DeadLetter(ctx, sequence)
@@ -33,6 +35,9 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservati
 		return model.Reservation{}, model.Conflict(fmt.Sprintf(
 			"Dead letter %d is a message that could not be read; it names no order that could be replayed.", sequence))
 	}
+	if err := r.recordLetter(ctx, adminID, model.ActionLetterReplay, letter); err != nil {
+		return model.Reservation{}, err
+	}
 	reserved, err := r.again(ctx, *letter.Reservation)
 	if err != nil {
 		return reserved, fmt.Errorf("replay dead letter %d: %w", sequence, err)
@@ -41,6 +46,37 @@ func (r *Replayer) Replay(ctx context.Context, sequence uint64) (model.Reservati
 		return reserved, fmt.Errorf("dead letter %d was replayed as order %s and could not be removed: %w", sequence, reserved.ID, err)
 	}
 	return reserved, nil
+}
+
+// Drop removes a dead letter for good. The administrators' log has who asked, and what the
+// letter held; an empty adminID is nobody.
+func (r *Replayer) Drop(ctx context.Context, sequence uint64, adminID string) error {
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	letter, err := r.Queue.DeadLetter(ctx, sequence)
+	if err != nil {
+		return fmt.Errorf("read dead letter %d: %w", sequence, err)
+	}
+	if err := r.recordLetter(ctx, adminID, model.ActionLetterDrop, letter); err != nil {
+		return err
+	}
+	return r.Queue.RemoveDeadLetter(ctx, sequence)
+}
+
+// loggedLetter is what the administrators' log keeps of a dead letter.
+type loggedLetter struct {
+	Reason    string `json:"reason"`
+	OrderID   string `json:"order_id,omitempty"`
+	VoucherID string `json:"voucher_id,omitempty"`
+	UserID    string `json:"user_id,omitempty"`
+}
+
+func (r *Replayer) recordLetter(ctx context.Context, adminID, action string, letter model.DeadLetter) error {
+	held := loggedLetter{Reason: letter.Reason}
+	if letter.Reservation != nil {
+		held.OrderID, held.VoucherID, held.UserID = letter.Reservation.ID, letter.Reservation.VoucherID, letter.Reservation.UserID
+	}
+	return r.record(ctx, adminID, action, strconv.FormatUint(letter.Sequence, 10), held)
 }
 
 // again returns the order that takes the place of an old one.

@@ -14,7 +14,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	s.poison["o1"] = true
 	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
-	reserved := testserver.Value(s.Replayer.Replay(t.Context(), 1))(t)
+	reserved := testserver.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)
 	if voucher, ok := model.VoucherOf(reserved.ID); reserved.ID == "o1" || !ok || voucher != "v1" {
 		t.Errorf("the new id is %q", reserved.ID)
 	}
@@ -33,7 +33,7 @@ func TestReplayOfAReservationThatStandsPublishesIt(t *testing.T) {
 	r := s.admit("o1", "u1")
 	r.Epoch = 0 // the letter's is that of an earlier copy
 	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
-	got, err := s.Replayer.Replay(t.Context(), 1)
+	got, err := s.Replayer.Replay(t.Context(), 1, "")
 	if err != nil || got.ID != "o1" || got.Epoch != 1 || len(s.letters) != 0 || len(s.messages) != 1 {
 		t.Errorf("%+v, %v; %d letters, %d messages", got, err, len(s.letters), len(s.messages))
 	}
@@ -52,7 +52,7 @@ func TestReplayOfAnOrderThatWasPersistedAfterAllRemovesTheLetter(t *testing.T) {
 	s.work(t)
 	r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
-	got, err := s.Replayer.Replay(t.Context(), 1)
+	got, err := s.Replayer.Replay(t.Context(), 1, "")
 	if err != nil || got.ID != "o1" || len(s.letters) != 0 || len(s.rows) != 1 {
 		t.Errorf("%+v, %v; %d letters, %d rows", got, err, len(s.letters), len(s.rows))
 	}
@@ -83,7 +83,7 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 			r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 			s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 			tt.prepare(s)
-			servicetest.WantCode(t, testserver.ErrorOf(s.Replayer.Replay(t.Context(), 1)), tt.want)
+			servicetest.WantCode(t, testserver.ErrorOf(s.Replayer.Replay(t.Context(), 1, "")), tt.want)
 			testserver.Equal(t, "letters", len(s.letters), 1)
 		})
 	}

@@ -1,0 +1,69 @@
+package console_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"seckill/internal/app"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// A refund that the provider has refused for good is found in the list, says why on its
+// order's page, and is tried again there until the money is back.
+func TestAFailedRefundIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	order := s.paid(t, b.create(t), "alice")
+	done := func() bool {
+		return strings.Contains(b.page(t, "/console/refunds?status=done"), `href="/console/orders/`+order+`"`)
+	}
+	want(t, b.page(t, "/console/refunds"), "There are none.", `aria-current="true">failed</a>`)
+	b.act(t, "/console/orders/"+order+"/refund", nil)
+	testserver.Eventually(t, "the money is back", done)
+	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`, "an administrator asked for it", `<td class="number">1</td>`)
+
+	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	defer db.Close()
+	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(),
+		"UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?", order)))
+	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number">3</td>`)
+	want(t, b.page(t, "/console/refunds?status="), order)
+	if strings.Contains(b.page(t, "/console/refunds?status=pending"), order) {
+		t.Error("a failed refund is pending")
+	}
+	page := b.page(t, "/console/orders/"+order)
+	want(t, page, "the card is &lt;closed&gt;", "Try the refund again")
+	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way")
+	testserver.Eventually(t, "the money is back after another try", done)
+	if page := b.page(t, "/console/orders/"+order); strings.Contains(page, "Try the refund again") {
+		t.Error("a refund that is made can be tried again")
+	}
+	if got := b.get(t, "/console/refunds?status=lost"); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("an unknown status is %d", got.status)
+	}
+}
+
+// paid is the id of a user's order of a voucher, which is paid.
+func (s *site) paid(t testing.TB, voucherID, user string) string {
+	t.Helper()
+	if got := s.buy(t, user, voucherID); got != "OK" {
+		t.Fatalf("%s hears %s", user, got)
+	}
+	order := s.orderOf(t, user, voucherID)
+	token := s.token(t, user, model.RoleUser)
+	_, payment := s.call(t, http.MethodPost, "/orders/"+order+"/pay", token, nil)
+	response, err := http.PostForm(fmt.Sprint(payment["payment_url"]), url.Values{"decision": {"approve"}})
+	testserver.Must(t, err)
+	testserver.Must(t, response.Body.Close())
+	testserver.Eventually(t, "the order is paid", func() bool {
+		_, document := s.call(t, http.MethodGet, "/orders/"+order, token, nil)
+		return document["status"] == "paid"
+	})
+	return order
+}

@@ -1,0 +1,194 @@
+package console_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/app"
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/queue"
+	"seckill/repository/hotcopy"
+)
+
+// onServers are the settings of a deployment on MariaDB, Redis and, in async, NATS.
+func onServers(t testing.TB, more ...string) []string {
+	t.Helper()
+	return append([]string{
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on",
+	}, more...)
+}
+
+func asyncOnServers(t testing.TB) []string {
+	t.Helper()
+	return onServers(t, "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL="+testserver.SharedNATS(t))
+}
+
+// database opens the database of a site until the test ends.
+func (s *site) database(t testing.TB) *app.Database {
+	t.Helper()
+	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	t.Cleanup(func() { testserver.Must(t, db.Close()) })
+	return db
+}
+
+// bury puts a letter among the dead ones, and returns its page.
+func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
+	t.Helper()
+	mode := testserver.Value(s.database(t).Modes.Read(t.Context()))(t)
+	q := testserver.Value(queue.Open(t.Context(), queue.Options{
+		URL: s.cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler),
+	}))(t)
+	defer q.Close(context.Background())
+	testserver.Must(t, q.Bury(t.Context(), letter))
+	rows := regexp.MustCompile(`href="(/console/dead-letters/\d+)"`).FindAllStringSubmatch(b.page(t, "/console/dead-letters"), -1)
+	if len(rows) == 0 {
+		t.Fatal("no letter is listed")
+	}
+	return rows[len(rows)-1][1]
+}
+
+// lost is an order that could not be stored.
+func lost(id, voucherID, user string) *model.Reservation {
+	return &model.Reservation{Epoch: 1, Sequence: 7, Order: model.Order{
+		ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: user, Status: model.OrderProcessing,
+		Price: 1000, Currency: "CNY", CreatedAt: time.Now(),
+	}}
+}
+
+// A dead letter is replayed as an order of its buyer, or dropped, and the administrators' log
+// says who asked. What cannot be replayed stays.
+func TestDeadLettersAreReplayedAndDropped(t *testing.T) {
+	t.Parallel()
+	s := start(t, asyncOnServers(t)...)
+	b := s.signedIn(t, "ada")
+	voucher := b.create(t, "stock", "2")
+	letter := s.bury(t, b, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", voucher, "alice")})
+	want(t, b.page(t, letter), "a column is missing", "alice", "Replay the letter")
+
+	got := b.post(t, letter+"/replay", nil)
+	path, _, _ := strings.Cut(got.header.Get("Location"), "?")
+	made, isOrder := strings.CutPrefix(path, "/console/orders/")
+	if got.status != http.StatusSeeOther || !isOrder || made == model.OrderID("one", voucher) {
+		t.Fatalf("replay: %d to %q: %s", got.status, path, got.body)
+	}
+	want(t, b.page(t, got.header.Get("Location")), "The letter was replayed as this order.", "alice")
+	testserver.Eventually(t, "alice has an order to pay", func() bool {
+		_, order := s.call(t, http.MethodGet, "/orders/"+made, s.token(t, "alice", model.RoleUser), nil)
+		return order["status"] == "unpaid"
+	})
+	ada := s.account(t, "ada")
+	logged := b.page(t, "/console/log?actor="+ada)
+	want(t, logged, "asked for the replay of a dead letter", `<code>order_id</code>: `, model.OrderID("one", voucher), "a column is missing")
+	for _, action := range []string{"", "/replay", "/drop"} {
+		answer := b.get(t, letter)
+		if action != "" {
+			answer = b.post(t, letter+action, nil)
+		}
+		if answer.status != http.StatusNotFound {
+			t.Errorf("%s%s of a letter that is gone is %d", letter, action, answer.status)
+		}
+	}
+	if after := b.page(t, "/console/log?actor="+ada); strings.Count(after, "dead letter") != strings.Count(logged, "dead letter") {
+		t.Error("what was not there is in the log")
+	}
+
+	letter = s.bury(t, b, model.DeadLetter{Reason: "again", Reservation: lost("two", voucher, "alice")})
+	if got := b.post(t, letter+"/replay", nil); got.status != http.StatusConflict {
+		t.Errorf("a letter of who has an order is replayed: %d", got.status)
+	}
+	want(t, b.page(t, letter), "again")
+	want(t, b.act(t, letter+"/drop", nil), "The letter was removed.", "There are none.")
+	want(t, b.page(t, "/console/log"), "asked to drop a dead letter", model.OrderID("two", voucher))
+
+	raw := s.bury(t, b, model.DeadLetter{Reason: "no JSON", Raw: []byte("\x00garbage<script>")})
+	want(t, b.page(t, raw), "garbage&lt;script&gt;")
+	if got := b.post(t, raw+"/replay", nil); got.status != http.StatusConflict {
+		t.Errorf("what cannot be read is replayed: %d", got.status)
+	}
+	b.act(t, raw+"/drop", nil)
+	want(t, b.page(t, "/console/dead-letters"), "There are none.")
+}
+
+// A hot copy that is wrong is repaired, and one is rebuilt, by the forms of the audit. The
+// administrators' log says who asked, and of a repair only when there was something to repair.
+func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
+	t.Parallel()
+	s := start(t, asyncOnServers(t)...)
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "stock", "5")
+	path := "/console/vouchers/" + id
+	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
+	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
+	testserver.Eventually(t, "the audit adds up", func() bool {
+		page := b.page(t, path+"/audit")
+		return strings.Contains(page, "Everything adds up") && strings.Contains(page, sums)
+	})
+	b.act(t, path+"/repair", nil)
+	if page := b.page(t, "/console/log"); strings.Contains(page, "asked for a repair") {
+		t.Error("a repair of nothing is in the log")
+	}
+
+	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL))(t)
+	defer client.Close()
+	testserver.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
+	want(t, b.page(t, path+"/audit"), "It does not add up now.", "The hot copy is open: 5 remain")
+	want(t, b.act(t, path+"/repair", nil), "What disagreed was repaired.", "Everything adds up", sums)
+	ada := s.account(t, "ada")
+	want(t, b.page(t, "/console/log?actor="+ada), "asked for a repair", `href="`+path+`"`)
+
+	epochs := s.database(t).Epochs
+	before := testserver.Value(epochs.Latest(t.Context(), []string{id}))(t)[id]
+	want(t, b.act(t, path+"/rebuild", nil), "The hot copy is being rebuilt.")
+	testserver.Eventually(t, "a later copy is open and adds up", func() bool {
+		record := testserver.Value(epochs.Read(t.Context(), []string{id}))(t)[id]
+		return record.OpenEpoch > before && strings.Contains(b.page(t, path+"/audit"), sums)
+	})
+	want(t, b.page(t, "/console/log?actor="+ada), "had the hot copy rebuilt")
+	if got := s.buy(t, "bob", id); got != "OK" {
+		t.Errorf("bob hears %s", got)
+	}
+}
+
+// The System page shows every instance of the deployment, and one that has left no more.
+func TestInstancesAreListed(t *testing.T) {
+	t.Parallel()
+	environ := onServers(t)
+	first := start(t, environ...)
+	b := first.signedIn(t, "ada")
+	port := func(s *site) string {
+		at := testserver.Value(url.Parse(s.url))(t)
+		return ":" + at.Port() + "</th>"
+	}
+	listed := func() string {
+		page := b.page(t, "/console/system")
+		_, page, _ = strings.Cut(page, "<h2>Instances</h2>")
+		list, _, _ := strings.Cut(page, "</table>")
+		return list
+	}
+	var second *site
+	t.Run("while the second runs", func(t *testing.T) {
+		second = start(t, append(environ, "SECKILL_ROLE=worker")...)
+		testserver.Eventually(t, "both are listed", func() bool {
+			list := listed()
+			return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
+		})
+		want(t, listed(), "<td>worker</td><td>sync</td>", "<td>all</td><td>sync</td>", "<time datetime=")
+	})
+	if list := listed(); strings.Contains(list, port(second)) || !strings.Contains(list, port(first)) {
+		t.Errorf("after the second has stopped: %s", list)
+	}
+	// Without Redis the page is there all the same: this is when it is needed.
+	alone := testserver.Redis(t)
+	s := start(t, "SECKILL_REDIS_URL="+alone.URL())
+	b = s.signedIn(t, "ada")
+	testserver.Eventually(t, "it lists itself", func() bool { return strings.Contains(listed(), port(s)) })
+	alone.Stop()
+	want(t, b.page(t, "/console/system"), "This instance is not ready.", "Which instances there are cannot be learnt now.")
+}

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"context"
+	"net"
+	"os"
+	"runtime/debug"
+
+	"seckill/internal/ids"
+	"seckill/model"
+	"seckill/repository/hotcopy"
+)
+
+// openInstances makes the list of the instances that are alive. This one is in it from the
+// moment it listens.
+func (i *Instance) openInstances(s servers, mode orderMode) *hotcopy.Instances {
+	return hotcopy.NewInstances(s.redis, func(ctx context.Context) (string, error) {
+		if mode.deployment != "" {
+			return mode.deployment, nil
+		}
+		record, err := s.db.Modes.Read(ctx) // it was not known at the start: there was no schema
+		return record.Deployment, err
+	})
+}
+
+// signIn gives signs of life until the stop.
+func (i *Instance) signIn(list *hotcopy.Instances) error {
+	id, err := ids.New()
+	if err != nil {
+		return err
+	}
+	self := model.Instance{ID: id, Name: name(i.main.address), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version()}
+	i.loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
+	return nil
+}
+
+// name is this machine's, and the port of a listener: a machine may have several instances.
+func name(listener net.Addr) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	_, port, err := net.SplitHostPort(listener.String())
+	if err != nil {
+		return host
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// version is what the Go toolchain has written into the program.
+func version() string {
+	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
+		return build.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,130 @@
+package hotcopy
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+const (
+	// instanceKey begins the names of the sorted sets of instances, one of each deployment:
+	// who an instance is, by when it was seen last, in milliseconds of Redis' clock.
+	instanceKey = "seckill:v1:instances:"
+	// signEvery is between two signs of life, three calls each.
+	signEvery = 3 * time.Second
+	// signLost is the age from which an instance counts as gone: four signs are missing.
+	signLost = 4 * signEvery
+	// signTimeout bounds a sign: the next one follows.
+	signTimeout = 2 * time.Second
+	// leaveTimeout bounds the last one: a stop does not wait for a Redis that is away.
+	leaveTimeout = 300 * time.Millisecond
+	// maxInstances bounds the list.
+	maxInstances = 500
+)
+
+// Instances tells which instances of a deployment are alive. Each signs itself into a set in
+// Redis again and again. What Redis loses is there again with the next signs.
+type Instances struct {
+	client     redis.UniversalClient
+	deployment func(ctx context.Context) (string, error)
+}
+
+// NewInstances tells the instances of a deployment, whose name may not be known at the start.
+func NewInstances(client redis.UniversalClient, deployment func(ctx context.Context) (string, error)) *Instances {
+	return &Instances{client: client, deployment: deployment}
+}
+
+// Sign signs an instance in until ctx ends, and then out.
+func (i *Instances) Sign(ctx context.Context, self model.Instance) {
+	sign := func() { self = i.sign(ctx, self) }
+	sign()
+	poll.Every(ctx, signEvery, sign)
+	i.leave(context.WithoutCancel(ctx), self)
+}
+
+// sign gives one sign of life. An instance begins with its first one. Errors are those of a
+// Redis that is away, of which the readiness check tells.
+func (i *Instances) sign(ctx context.Context, self model.Instance) model.Instance {
+	ctx, cancel := context.WithTimeout(ctx, signTimeout)
+	defer cancel()
+	deployment, err := i.deployment(ctx)
+	if err != nil {
+		return self
+	}
+	now, err := i.client.Time(ctx).Result()
+	if err != nil {
+		return self
+	}
+	if self.Since.IsZero() {
+		self.Since = now.UTC()
+	}
+	member, err := json.Marshal(self)
+	if err != nil {
+		return self
+	}
+	key := instanceKey + deployment
+	pipe := i.client.Pipeline()
+	pipe.ZAdd(ctx, key, redis.Z{Score: float64(now.UnixMilli()), Member: member})
+	pipe.ZRemRangeByScore(ctx, key, "-inf", before(now))
+	pipe.PExpire(ctx, key, signLost)
+	_, _ = pipe.Exec(ctx) // the next sign follows
+	return self
+}
+
+// leave signs an instance out, so that nobody waits until it counts as gone.
+func (i *Instances) leave(ctx context.Context, self model.Instance) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	deployment, err := i.deployment(ctx)
+	member, failed := json.Marshal(self)
+	if err == nil && failed == nil {
+		i.client.ZRem(ctx, instanceKey+deployment, member)
+	}
+}
+
+// Alive lists the instances that have given a sign of life lately, by name.
+func (i *Instances) Alive(ctx context.Context) ([]model.Instance, error) {
+	deployment, err := i.deployment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := i.client.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read Redis' clock: %w", err)
+	}
+	found, err := i.client.ZRangeByScoreWithScores(ctx, instanceKey+deployment, &redis.ZRangeBy{
+		Min: before(now), Max: "+inf", Count: maxInstances,
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list the instances: %w", err)
+	}
+	return instancesOf(found), nil
+}
+
+// before is the score of the instances that count as gone just now.
+func before(now time.Time) string { return strconv.FormatInt(now.Add(-signLost).UnixMilli(), 10) }
+
+// instancesOf reads members. One of a later version that cannot be read is left out.
+func instancesOf(found []redis.Z) []model.Instance {
+	list := make([]model.Instance, 0, len(found))
+	for _, z := range found {
+		text, _ := z.Member.(string)
+		var instance model.Instance
+		if json.Unmarshal([]byte(text), &instance) != nil {
+			continue
+		}
+		instance.SeenAt = time.UnixMilli(int64(z.Score)).UTC()
+		list = append(list, instance)
+	}
+	slices.SortFunc(list, func(a, b model.Instance) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Since.Compare(b.Since)) })
+	return list
+}

@@ -1,0 +1,82 @@
+package hotcopy_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository/hotcopy"
+)
+
+// signs signs an instance in until the function that is returned is called.
+func signs(t *testing.T, list *hotcopy.Instances, self model.Instance) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		list.Sign(ctx, self)
+	}()
+	stop = func() { cancel(); <-left }
+	t.Cleanup(stop)
+	return stop
+}
+
+// Instances of one deployment see each other, those of another do not; who leaves is gone at
+// once, and who has died is gone when four signs are missing.
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	client := openRedis(t, testserver.SharedRedis(t))
+	of := func(deployment string) *hotcopy.Instances {
+		return hotcopy.NewInstances(client, func(context.Context) (string, error) { return deployment, nil })
+	}
+	deployment := newID(t)
+	list := of(deployment)
+	self := model.Instance{ID: "1", Name: "a:8080", Role: "all", Mode: model.ModeAsync, Version: "v1"}
+	signs(t, list, self)
+	leave := signs(t, list, model.Instance{ID: "2", Name: "b:8080", Role: "worker", Mode: model.ModeAsync, Version: "v2"})
+	names := func() (names []string) {
+		for _, instance := range testserver.Value(list.Alive(t.Context()))(t) {
+			names = append(names, instance.Name)
+		}
+		return names
+	}
+	testserver.Eventually(t, "both are there", func() bool { return slices.Equal(names(), []string{"a:8080", "b:8080"}) })
+	found := testserver.Value(list.Alive(t.Context()))(t)[0]
+	if age := time.Since(found.Since); age < -time.Minute || age > time.Minute || found.SeenAt.Before(found.Since.Truncate(time.Millisecond)) {
+		t.Errorf("since %s, seen at %s", found.Since, found.SeenAt)
+	}
+	found.Since, found.SeenAt = time.Time{}, time.Time{}
+	testserver.Equal(t, "what is told of one", found, self)
+	leave()
+	testserver.Equal(t, "instances after one has left", len(names()), 1)
+
+	key := "seckill:v1:instances:" + deployment
+	dead := redis.Z{Score: float64(time.Now().Add(-13 * time.Second).UnixMilli()), Member: `{"id":"3","name":"dead:1"}`}
+	must(t, client.ZAdd(t.Context(), key, dead).Err())
+	if now := names(); slices.Contains(now, "dead:1") {
+		t.Errorf("a dead one is alive: %q", now)
+	}
+	testserver.Eventually(t, "the next sign forgets it", func() bool { return client.ZCard(t.Context(), key).Val() == 1 })
+	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
+		t.Errorf("the list itself is kept for %s", ttl)
+	}
+	testserver.Equal(t, "instances of another deployment", len(testserver.Value(of(newID(t)).Alive(t.Context()))(t)), 0)
+}
+
+// An instance that does not know its deployment yet is nowhere, and asks again.
+func TestAnInstanceOfNoDeploymentYet(t *testing.T) {
+	t.Parallel()
+	unknown := errors.New("no schema yet")
+	list := hotcopy.NewInstances(openRedis(t, testserver.SharedRedis(t)), func(context.Context) (string, error) { return "", unknown })
+	signs(t, list, model.Instance{ID: "1"})()
+	if _, err := list.Alive(t.Context()); !errors.Is(err, unknown) {
+		t.Errorf("the list is %v", err)
+	}
+}
