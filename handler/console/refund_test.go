@@ -19,7 +19,7 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	order := s.paid(t, b.create(t), "alice")
+	order := s.paidFor(t, b.create(t), "alice")
 	done := func() bool {
 		return strings.Contains(b.page(t, "/console/refunds?status=done"), `href="/console/orders/`+order+`"`)
 	}
@@ -49,8 +49,8 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	}
 }
 
-// paid is the id of a user's order of a voucher, which is paid.
-func (s *site) paid(t testing.TB, voucherID, user string) string {
+// paidFor is the id of a user's order of a voucher, which is paid.
+func (s *site) paidFor(t testing.TB, voucherID, user string) string {
 	t.Helper()
 	if got := s.buy(t, user, voucherID); got != "OK" {
 		t.Fatalf("%s hears %s", user, got)

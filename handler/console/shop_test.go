@@ -55,3 +55,24 @@ func TestNoShopWithoutTheConsole(t *testing.T) {
 		t.Errorf("it is %d %s", got.status, got.body)
 	}
 }
+
+// Where the service is tried out, a voucher is on sale with what the form says by itself.
+func TestATrialBeginsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	page := b.page(t, "/console/vouchers/new")
+	form := onSale("once", hidden(t, page, "once"))
+	for _, name := range []string{"begin_at", "end_at"} {
+		found := regexp.MustCompile(`name="` + name + `"[^>]* value="([^"]*)"`).FindStringSubmatch(page)
+		if found == nil {
+			t.Fatalf("the form has no %s", name)
+		}
+		form.Set(name, found[1])
+	}
+	got := b.post(t, "/console/vouchers/new", form)
+	id, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Location"), "/console/vouchers/"), "?")
+	if heard := s.buy(t, "alice", id); heard != "OK" {
+		t.Errorf("alice hears %s", heard)
+	}
+}

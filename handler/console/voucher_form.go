@@ -93,6 +93,9 @@ const (
 
 func (c *console) newVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	begin := time.Now().Add(soon).Truncate(time.Hour)
+	if c.Shop { // it is tried out: what is put up can be bought
+		begin = time.Now().Truncate(time.Minute)
+	}
 	return c.show(w, r, v, http.StatusOK, "voucher_form", voucherForm{
 		BeginAt: local(begin, v.zone), EndAt: local(begin.Add(usualSale), v.zone), State: string(model.VoucherPublished),
 		Zone: v.zone.String(), Once: rand.Text(), States: model.VoucherStates(),
