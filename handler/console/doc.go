@@ -3,6 +3,9 @@
 // nothing is loaded from elsewhere. It decides nothing: it asks the services that the API
 // asks, with the same checks, and shows their answers.
 //
+// What administrators do here, their log has. What they typed is not lost when their session
+// ends before it is sent.
+//
 // Everything that a person reads is in two languages: the English texts are in the pages,
 // and the Chinese ones in text/zh.json by the English.
 //

@@ -174,7 +174,7 @@ func (c *console) exportOrders(w http.ResponseWriter, r *http.Request, _ *visit)
 	if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
 		return model.Invalid("query.status", "is no status of an order")
 	}
-	begun, err := wire.ExportOrders(w, r, query.VoucherID, func(row func(model.Order) error) error {
+	begun, err := wire.ExportOrders(w, r, query.VoucherID, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
 		return c.Orders.Each(r.Context(), query, row)
 	})
 	if err != nil && begun {

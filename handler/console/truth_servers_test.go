@@ -157,7 +157,7 @@ func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
 }
 
 // The System page shows every instance of the deployment, and one that has left no more.
-func TestInstancesAreListed(t *testing.T) {
+func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second instance runs as long as one of the parts
 	t.Parallel()
 	environ := onServers(t)
 	first := start(t, environ...)

@@ -75,7 +75,8 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	}
 	c := client(t)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	response := testserver.Value(c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}}))(t)
+	response, err := c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}})
+	testserver.Must(t, err)
 	testserver.Must(t, response.Body.Close())
 	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console" {
 		t.Errorf("signing in as %s: %d", username, response.StatusCode)
@@ -120,8 +121,9 @@ func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
 	dir := t.TempDir()
 	quiet := attend(t, false, welcomes, in(dir)...)
 	base, _, _ := quiet.door(t)
-	response := testserver.Value(client(t).Post(base+"/api/v1/auth/register", "application/json",
-		strings.NewReader(`{"username":"Admin","password":"correct horse"}`)))(t)
+	body := strings.NewReader(`{"username":"Admin","password":"correct horse"}`)
+	response, err := client(t).Post(base+"/api/v1/auth/register", "application/json", body)
+	testserver.Must(t, err)
 	testserver.Must(t, response.Body.Close())
 	testserver.Equal(t, "the buyer registers", response.StatusCode, http.StatusCreated)
 	quiet.stop()
