@@ -61,6 +61,9 @@ func TestSystemAndLog(t *testing.T) {
 	s := start(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
 	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync")
+	testserver.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
+		return strings.Contains(ada.page(t, "/console/system"), "<td>all</td><td>sync</td>")
+	})
 	id := ada.create(t)
 	eve.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}})
 	page := eve.page(t, "/console/log")
