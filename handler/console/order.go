@@ -120,7 +120,10 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 		return err
 	}
 	page.Refunds = refunds.Items
-	page.Retry = slices.ContainsFunc(page.Refunds, func(refund model.Refund) bool { return refund.Status == model.RefundFailed })
+	// Of a paid order, the same call would give the money back that has paid it.
+	page.Retry = page.Status != model.OrderPaid && slices.ContainsFunc(page.Refunds, func(refund model.Refund) bool {
+		return refund.Status == model.RefundFailed
+	})
 	return c.show(w, r, v, status, "order", page)
 }
 

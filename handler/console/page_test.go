@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/model"
 )
 
 func TestHeaders(t *testing.T) {
@@ -234,4 +235,43 @@ func contrast(t *testing.T, a, b string) float64 {
 		return sum + 0.05
 	}
 	return max(light(a), light(b)) / min(light(a), light(b))
+}
+
+// What is a word of programs has a text in both languages: what administrators do, and what
+// becomes of money. (What is an English word already needs none there.)
+func TestEveryWordOfProgramsHasItsText(t *testing.T) {
+	t.Parallel()
+	texts := map[string]map[string]string{}
+	for _, tag := range []string{"en", "zh"} {
+		var words map[string]string
+		testserver.Must(t, json.Unmarshal(testserver.Value(os.ReadFile("text/"+tag+".json"))(t), &words))
+		texts[tag] = words
+	}
+	found := 0
+	for file, word := range map[string]*regexp.Regexp{
+		"admin_log.go": regexp.MustCompile(`Action\w+ += "([^"]+)"`),
+		"refund.go":    regexp.MustCompile(`Refund\w+ += "([A-Z_]+)"`),
+	} {
+		for _, match := range word.FindAllStringSubmatch(string(testserver.Value(os.ReadFile("../../model/"+file))(t)), -1) {
+			found++
+			if texts["en"][match[1]] == "" || texts["zh"][match[1]] == "" {
+				t.Errorf("model/%s: %q has no text", file, match[1])
+			}
+		}
+	}
+	if found < 14 {
+		t.Errorf("only %d words were found: the pattern is wrong", found)
+	}
+	words := []string{string(model.PaymentStarted), string(model.PaymentSucceeded), string(model.PaymentFailed)}
+	for _, status := range model.RefundStatuses() {
+		words = append(words, string(status))
+	}
+	for _, status := range model.OrderStatuses() {
+		words = append(words, string(status))
+	}
+	for _, word := range words {
+		if texts["zh"][word] == "" {
+			t.Errorf("%q has no Chinese text", word)
+		}
+	}
 }

@@ -37,6 +37,14 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	if strings.Contains(b.page(t, "/console/refunds?status=pending"), order) {
 		t.Error("a failed refund is pending")
 	}
+	// A payment that was one too many: who tries its refund again must not refund the order.
+	for status, offered := range map[string]bool{"paid": false, "refunded": true} {
+		testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = ? WHERE id = ?", status, order)))
+		if strings.Contains(b.page(t, "/console/orders/"+order), "Try the refund again") != offered {
+			t.Errorf("of an order that is %s, the refund can be tried again: %t", status, !offered)
+		}
+	}
+	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = 'refunded' WHERE id = ?", order)))
 	page := b.page(t, "/console/orders/"+order)
 	want(t, page, "the card is &lt;closed&gt;", "Try the refund again")
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way")
