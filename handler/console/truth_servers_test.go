@@ -135,7 +135,7 @@ func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
 		t.Error("a repair of nothing is in the log")
 	}
 
-	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL))(t)
+	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
 	defer client.Close()
 	testserver.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
 	want(t, b.page(t, path+"/audit"), "It does not add up now.", "The hot copy is open: 5 remain")

@@ -57,7 +57,7 @@ var roads = map[string][]string{
 	"relayed":   {"service/worker/outbox.go give", "service/worker/outbox.go note"},
 	"republish": {"service/worker/overdue.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
-	"lowered":   {"service/worker/stock.go Change"},
+	"lowered":   {"service/worker/stock.go change"},
 }
 
 // together are calls between which no process needs to die, and why.

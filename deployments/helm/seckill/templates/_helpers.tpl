@@ -53,7 +53,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "seckill.pod" -}}
 {{- $v := .root.Values -}}
 automountServiceAccountToken: false
-# Kubernetes would set SECKILL_PORT and the like of a Service of that name, which are no settings.
+# For a Service of that name Kubernetes would set variables that begin as the settings do, and are none.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
