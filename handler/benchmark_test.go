@@ -34,6 +34,12 @@ func (s seller) Place(_ context.Context, userID, voucherID string) (model.Order,
 // is without OpenTelemetry's variable; on, for a request that is not recorded, as most are not; and for one that is.
 //
 //	go test -run '^$' -bench BenchmarkTracing ./handler
+//
+// Processor time of one, side by side on a busy 2-core virtual machine (medians of six runs):
+//
+//	off         8.8 µs   31 allocs, as before there was tracing
+//	on          9.5 µs   35 allocs
+//	recorded   22.2 µs   60 allocs
 func BenchmarkTracing(b *testing.B) {
 	for _, way := range []struct {
 		name  string
