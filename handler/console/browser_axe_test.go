@@ -144,7 +144,11 @@ func (s *site) views(t *testing.T) []view {
 	t.Helper()
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	for _, changes := range []map[string]any{
-		{"begin_at": in(time.Hour)}, {"end_at": in(-time.Minute)}, {"stock": 0}, {"state": "draft"}, {"state": "paused"},
+		{"begin_at": in(time.Hour)},
+		{"end_at": in(-time.Minute)},
+		{"stock": 0},
+		{"state": "draft"},
+		{"state": "paused"},
 		{"title": strings.Repeat("Donaudampfschifffahrtsgesellschaft", 5)},
 	} {
 		s.onSale(t, changes)
@@ -243,7 +247,7 @@ func damagedShop(t *testing.T, c *chromium) *tab {
 	t.Helper()
 	sold := &shop{}
 	session := sold.browser(t)
-	sold.Options.Vouchers, sold.Options.Behind = damaged{sold}, behind{}
+	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
 	handler, err := console.New(sold.Options)
 	testserver.Must(t, err)
 	server := httptest.NewServer(handler)

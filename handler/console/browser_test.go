@@ -40,7 +40,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		s.administrator(t, name)
 	}
 	c := open(t)
-	for _, part := range []struct {
+	for _, part := range []struct { //nolint:paralleltest // see above
 		name string
 		run  func(*testing.T, *chromium, *site)
 	}{
@@ -51,10 +51,10 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		{"every page", everyPageInABrowser},
 		{"shop", shopInABrowser},
 	} {
-		t.Run(part.name, func(t *testing.T) { part.run(t, c, s) }) //nolint:paralleltest // see above
+		t.Run(part.name, func(t *testing.T) { part.run(t, c, s) })
 	}
 	if *pictures != "" {
-		t.Run("pictures", func(t *testing.T) { picturesInABrowser(t, c, s) }) //nolint:paralleltest // see above
+		t.Run("pictures", func(t *testing.T) { picturesInABrowser(t, c, s) })
 	}
 }
 

@@ -130,10 +130,14 @@ func (l *large) pages(t testing.TB) []onePage {
 		pages = append(pages, onePage{"vouchers, " + string(phase), path, lines}, onePage{"vouchers, " + string(phase) + ", deep", path + late, "<h1>"})
 	}
 	pages = append(pages, []onePage{
-		{"voucher", hot, "data-events"}, {"voucher, edit", hot + "/edit", "<form"}, {"voucher, first reading", hot + "/events", ""},
-		{"audit of a hot voucher", hot + "/audit", "Everything adds up"}, {"audit of another", "/console/vouchers/voucher-000002/audit", "Everything adds up"},
+		{"voucher", hot, "data-events"},
+		{"voucher, edit", hot + "/edit", "<form"},
+		{"voucher, first reading", hot + "/events", ""},
+		{"audit of a hot voucher", hot + "/audit", "Everything adds up"},
+		{"audit of another", "/console/vouchers/voucher-000002/audit", "Everything adds up"},
 		{"order by id", "/console/orders/order-00000001." + hotVoucher, "<h1>"},
-		{"orders of a user", "/console/orders?user=user-1", order}, {"orders of nobody", "/console/orders?user=nobody", "There are no such orders"},
+		{"orders of a user", "/console/orders?user=user-1", order},
+		{"orders of nobody", "/console/orders?user=nobody", "There are no such orders"},
 		{"orders of a heavy user", "/console/orders?user=" + heavyUser, user},
 		{"orders of a heavy user, deep", "/console/orders?user=" + heavyUser + "&cursor=" + deep("orders", "user_id = ?", heavyUser), user},
 		{"orders of a voucher", "/console/orders?voucher=" + hotVoucher, order},
@@ -146,10 +150,13 @@ func (l *large) pages(t testing.TB) []onePage {
 			onePage{"orders of a heavy user, " + string(status), "/console/orders?user=" + heavyUser + "&status=" + string(status), "<h1>"})
 	}
 	return append(pages, []onePage{
-		{"export, first byte", hot + "/orders.csv", ""}, {"export of the failed, first byte", hot + "/orders.csv?status=failed", ""},
-		{"log", "/console/log", lines}, {"log of one", "/console/log?actor=admin-3", lines},
+		{"export, first byte", hot + "/orders.csv", ""},
+		{"export of the failed, first byte", hot + "/orders.csv?status=failed", ""},
+		{"log", "/console/log", lines},
+		{"log of one", "/console/log?actor=admin-3", lines},
 		{"log, deep", "/console/log?cursor=" + model.Cursor{At: time.Now(), ID: "30"}.String(), lines},
-		{"system", "/console/system", "<h1>"}, {"dead letters", "/console/dead-letters", "<h1>"},
+		{"system", "/console/system", "<h1>"},
+		{"dead letters", "/console/dead-letters", "<h1>"},
 		{"what the shop window asks for", "/api/v1/vouchers?limit=20", `"items"`},
 	}...)
 }
