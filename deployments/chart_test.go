@@ -55,8 +55,10 @@ type probe struct {
 	HTTP struct{ Path string } `yaml:"httpGet"`
 }
 
-// helm runs the version that deployments/tools/chart pins, and returns what it says.
-func helm(t *testing.T, args ...string) (string, error) {
+// helm is the program, of the version that deployments/tools/chart pins.
+type helm string
+
+func buildHelm(t *testing.T) helm {
 	t.Helper()
 	program := testserver.Value(filepath.Abs("../bin/helm"))(t)
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "helm.sh/helm/v3/cmd/helm")
@@ -65,14 +67,21 @@ func helm(t *testing.T, args ...string) (string, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build helm: %v\n%s", err, out)
 	}
-	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	return helm(program)
+}
+
+// template renders the chart with a file of values, and returns what comes out or what is wrong.
+func (h helm) template(t *testing.T, values string, more ...string) (string, error) {
+	t.Helper()
+	args := append([]string{"template", "shop", "helm/seckill", "--kube-version", "1.30.0", "--values", values}, more...)
+	out, err := exec.CommandContext(t.Context(), string(h), args...).CombinedOutput()
 	return string(out), err
 }
 
 // rendered are the objects that the chart makes of a file of values.
-func rendered(t *testing.T, values string, more ...string) []manifest {
+func (h helm) rendered(t *testing.T, values string) []manifest {
 	t.Helper()
-	text, err := helm(t, append([]string{"template", "shop", "helm/seckill", "--kube-version", "1.30.0", "--values", values}, more...)...)
+	text, err := h.template(t, values)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", values, err, text)
 	}
@@ -112,12 +121,28 @@ func chartValues(t *testing.T) []string {
 	return files
 }
 
-// The program takes the settings of every container of the chart, knows each of them, and is what the chart means it to be.
-func TestTheChartsSettingsAreAccepted(t *testing.T) {
+func TestTheChart(t *testing.T) {
 	t.Parallel()
+	h := buildHelm(t)
+	for name, test := range map[string]func(*testing.T){
+		"settings are accepted":     h.settingsAreAccepted,
+		"wrong values are refused":  h.wrongValuesAreRefused,
+		"probes find what is there": h.probesFindWhatIsThere,
+		"pods are confined":         h.podsAreConfined,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+// The program takes the settings of every container of the chart, knows each of them, and is what the chart means it to be.
+func (h helm) settingsAreAccepted(t *testing.T) {
+	t.Helper()
 	for _, values := range chartValues(t) {
 		pods := 0
-		for _, m := range rendered(t, values) {
+		for _, m := range h.rendered(t, values) {
 			for _, c := range m.Spec.Template.Spec.Containers {
 				pods++
 				component := m.Metadata.Labels["app.kubernetes.io/component"]
@@ -191,8 +216,8 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 }
 
 // A wrong value stops the installation, with its name.
-func TestTheChartRefusesWrongValues(t *testing.T) {
-	t.Parallel()
+func (h helm) wrongValuesAreRefused(t *testing.T) {
+	t.Helper()
 	for wrong, named := range map[string]string{
 		"settings.SECKILL_LOCK_MOOD=redis":     "SECKILL_LOCK_MOOD",
 		"settings.SECKILL_LOCK_MODE=mood":      "SECKILL_LOCK_MODE",
@@ -204,7 +229,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"api.replicas=0":                       "replicas",
 		"worker.keda.prometheus=prometheus:90": "prometheus",
 	} {
-		said, err := helm(t, "template", "shop", "helm/seckill", "--kube-version", "1.30.0", "--values", "helm/values/sync.yaml", "--set", wrong)
+		said, err := h.template(t, "helm/values/sync.yaml", "--set", wrong)
 		if err == nil || !strings.Contains(said, named) {
 			t.Errorf("%s: %v\n%s", wrong, err, said)
 		}
@@ -212,11 +237,11 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 }
 
 // The probes, and Prometheus, ask for what a running server answers.
-func TestTheChartProbesWhatIsThere(t *testing.T) {
-	t.Parallel()
+func (h helm) probesFindWhatIsThere(t *testing.T) {
+	t.Helper()
 	main, ops := serving(t)
 	asked := 0
-	for _, m := range rendered(t, "helm/values/everything.yaml") {
+	for _, m := range h.rendered(t, "helm/values/everything.yaml") {
 		for _, endpoint := range m.Spec.Endpoints {
 			asked++
 			testserver.Must(t, testserver.ErrorOf(ask(t, "http://"+ops+endpoint.Path)))
@@ -235,11 +260,11 @@ func TestTheChartProbesWhatIsThere(t *testing.T) {
 }
 
 // Whoever breaks out of the program is nobody and can change nothing; and a stop has the time that it needs.
-func TestTheChartsPodsAreConfined(t *testing.T) {
-	t.Parallel()
+func (h helm) podsAreConfined(t *testing.T) {
+	t.Helper()
 	const stop = 10 // s, what the service takes at most
 	for _, values := range chartValues(t) {
-		for _, m := range rendered(t, values) {
+		for _, m := range h.rendered(t, values) {
 			for _, c := range m.Spec.Template.Spec.Containers {
 				s := c.SecurityContext
 				if !s.ReadOnly || s.Escalation == nil || *s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {

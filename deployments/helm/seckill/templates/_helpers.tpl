@@ -53,7 +53,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- define "seckill.pod" -}}
 {{- $v := .root.Values -}}
 automountServiceAccountToken: false
-# For a Service of that name Kubernetes would set variables that begin as the settings do, and are none.
+# Kubernetes would set variables for a Service of the name seckill, which are no settings and stop the start.
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
