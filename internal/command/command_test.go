@@ -54,6 +54,8 @@ func TestExitCodes(t *testing.T) {
 		"no users":             {nil, "token", 2, "--users"},
 		"wrong role":           {nil, "token --users 1 --role boss", 2, "boss"},
 		"no lifetime":          {nil, "token --users 1 --ttl 0s", 2, "--ttl"},
+		"too long a lifetime":  {nil, "token --users 1 --ttl 9601h", 2, "--ttl"},
+		"of administrators":    {nil, "token --users 1 --role admin --ttl 169h", 2, "168h0m0s"},
 		"too many users":       {nil, "token --users 2 --first 9223372036854775807", 2, "--first"},
 		"no username":          {nil, "admin create", 2, "--username"},
 		"nobody to disable":    {nil, "admin disable", 2, "--username"},

@@ -44,6 +44,8 @@ func (p Process) tokenCommand() *cobra.Command {
 			return misused("--role is user or admin, not %q", role)
 		case ttl < time.Second:
 			return misused("--ttl must be at least 1s")
+		case ttl > token.Longest(model.Role(role)):
+			return misused("--ttl must be at most %s for the role %s", token.Longest(model.Role(role)), role)
 		}
 		cfg, err := load()
 		if err != nil {

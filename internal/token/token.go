@@ -131,7 +131,7 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	if err := claims.check(); err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
-	if most := longest(claims.Role); ttl < time.Second || ttl > most {
+	if most := Longest(claims.Role); ttl < time.Second || ttl > most {
 		return "", fmt.Errorf("issue a token: a lifetime of %s for the role %s is not from 1s to %s", ttl, claims.Role, most)
 	}
 	now := a.now()
@@ -163,8 +163,8 @@ func (c Claims) check() error {
 	return nil
 }
 
-// longest is how far ahead the expiry of a token may lie.
-func longest(role model.Role) time.Duration {
+// Longest is how far ahead the expiry of a token may lie.
+func Longest(role model.Role) time.Duration {
 	if role == model.RoleAdmin {
 		return maxLifetimeAdmin
 	}
@@ -252,7 +252,7 @@ func (a *Authority) claims(p *payload, from *issuer) (Claims, error) {
 	if err := claims.check(); err != nil {
 		return Claims{}, err
 	}
-	if p.Expires > seconds(a.now().Add(longest(claims.Role))) {
+	if p.Expires > seconds(a.now().Add(Longest(claims.Role))) {
 		return Claims{}, errors.New("its expiry is too far ahead")
 	}
 	if claims.Role == model.RoleAdmin && !from.admins {
