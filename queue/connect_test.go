@@ -313,9 +313,20 @@ func TestReplicasAreKept(t *testing.T) {
 	testserver.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
 	testserver.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
+	// More messages than a fetch asks for. On replicas a message leaves once they agree that it
+	// is delivered, and what the server says of a fetch beside its messages comes before them.
+	const waiting = 700
+	testserver.Volley(waiting, func(i int) {
+		if err := three.Publish(t.Context(), some(fmt.Sprintf("c%d", i), 1)); err != nil {
+			t.Error(err)
+		}
+	})
 	var l ledger
 	consume(t, three, l.persist, queue.ConsumeOptions{})
-	testserver.Eventually(t, "both orders came out", func() bool { return len(l.seen()) == 2 })
+	testserver.Eventually(t, "all orders came out", func() bool { return len(l.seen()) == 2+waiting })
+	if log.Has("cannot be fetched") {
+		t.Errorf("a fetch ended before its messages had come\n%s", log)
+	}
 }
 
 // Several instances start at once on a server that has nothing yet.

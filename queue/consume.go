@@ -19,15 +19,17 @@ import (
 )
 
 const (
-	// fetchMessages and fetchBytes bound one fetch. The next one begins when
-	// less than a full call of persist is left of it. An instance thus has in
-	// hand at most one fetch (1 MiB of text, or the server's max_payload if that
-	// is more), one call that waits to be taken, and one for each worker: a few
-	// MiB, and never more than some 2,000 messages.
-	fetchMessages = 500
-	fetchBytes    = 1 << 20
-	// fetchSlack is for the subjects and headers of a message of max_payload.
-	fetchSlack = 4 << 10
+	// fetchMessages bounds one fetch. The next one begins when less than a full call
+	// of persist is left of it. An instance thus has in hand at most one fetch, one
+	// call that waits to be taken, and one for each worker: a few MiB, as a message
+	// has at most 500 orders of some 130 bytes.
+	//
+	// A fetch is bounded by nothing else. The server says in a message of its own that
+	// the bytes are used up, or are not (409 Batch Completed). From a consumer with
+	// replicas that comes before the orders, which leave once the replicas agree; the
+	// client then takes the fetch for ended, and the orders come again after ackWait,
+	// for ever in the same way (nats-server 2.15, nats.go 1.55).
+	fetchMessages = 64
 	// fetchBudget is how long a fetch waits for messages, which are passed on as
 	// they arrive. An orderly stop waits for the fetch under way, because its
 	// messages would otherwise not be delivered again until ackWait is over.
@@ -278,10 +280,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 // fetch makes one fetch and passes its messages on. It is not cut short when the
 // consuming ends: messages on their way would stay unacknowledged until ackWait.
 func (c *consumption) fetch(worker jetstream.Consumer) error {
-	// A message may be as large as the server's max_payload. One that does not
-	// fit into a fetch would never be delivered.
-	limit := max(fetchBytes, int(c.queue.conn.MaxPayload())+fetchSlack)
-	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxBytes(limit), jetstream.FetchMaxWait(fetchBudget))
+	batch, err := worker.Fetch(fetchMessages, jetstream.FetchMaxWait(fetchBudget))
 	if err != nil {
 		return fmt.Errorf("fetch orders: %w", err)
 	}

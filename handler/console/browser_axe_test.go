@@ -103,6 +103,16 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 	stranger.run(t, "a wrong password", credentials("nobody", "a wrong password"), visible(".refusal"))
 	look(stranger, view{"sign_in", ""})
 
+	late := c.person(t, s.url)
+	late.signIn(t, "ada")
+	late.run(t, "a form whose session has ended", late.visit("/console/vouchers/new"), chromedp.SetValue("#title", strings.Repeat("Donaudampfschiff", 9)),
+		chromedp.SetValue("#price", "1"), chromedp.SetValue("#face_value", "1"), chromedp.SetValue("#stock", "1"),
+		network.ClearBrowserCookies(), leads(press("Create")), visible("#password"))
+	look(late, view{"sign_in", ""})
+	late.run(t, "signed in again", credentials("ada", password), visible(`input[name="again"] ~ button`))
+	look(late, view{"typed", ""})
+	late.run(t, "back to the form", leads(press("Back to the form")), until(`document.querySelector("#title").value.startsWith("Donaudampfschiff")`))
+
 	b := c.person(t, s.url)
 	b.signIn(t, "ada")
 	views := s.views(t)
@@ -155,6 +165,9 @@ func (s *site) views(t *testing.T) []view {
 	}
 	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
 	paid := s.paid(t, "views-1", id)
+	refunded := s.paid(t, "views-3", id)
+	testserver.Must(t, func() error { s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil); return nil }())
+	testserver.Must(t, testserver.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id
 	return []view{
@@ -167,7 +180,9 @@ func (s *site) views(t *testing.T) []view {
 		{"orders", "/console/orders"},
 		{"orders", "/console/orders?voucher=" + id},
 		{"order", "/console/orders/" + paid},
+		{"order", "/console/orders/" + refunded},
 		{"order", "/console/orders/" + s.orderOf(t, "views-2", id)},
+		{"refunds", "/console/refunds?status="},
 		{"log", "/console/log"},
 		{"system", "/console/system"},
 		{"dead_letters", "/console/dead-letters"},

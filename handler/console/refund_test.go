@@ -1,10 +1,8 @@
 package console_test
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -19,7 +17,7 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	order := s.paidFor(t, b.create(t), "alice")
+	order := s.paid(t, "alice", b.create(t))
 	done := func() bool {
 		return strings.Contains(b.page(t, "/console/refunds?status=done"), `href="/console/orders/`+order+`"`)
 	}
@@ -55,23 +53,4 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	if got := b.get(t, "/console/refunds?status=lost"); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("an unknown status is %d", got.status)
 	}
-}
-
-// paidFor is the id of a user's order of a voucher, which is paid.
-func (s *site) paidFor(t testing.TB, voucherID, user string) string {
-	t.Helper()
-	if got := s.buy(t, user, voucherID); got != "OK" {
-		t.Fatalf("%s hears %s", user, got)
-	}
-	order := s.orderOf(t, user, voucherID)
-	token := s.token(t, user, model.RoleUser)
-	_, payment := s.call(t, http.MethodPost, "/orders/"+order+"/pay", token, nil)
-	response, err := http.PostForm(fmt.Sprint(payment["payment_url"]), url.Values{"decision": {"approve"}})
-	testserver.Must(t, err)
-	testserver.Must(t, response.Body.Close())
-	testserver.Eventually(t, "the order is paid", func() bool {
-		_, document := s.call(t, http.MethodGet, "/orders/"+order, token, nil)
-		return document["status"] == "paid"
-	})
-	return order
 }
