@@ -166,7 +166,10 @@ func (s *site) views(t *testing.T) []view {
 	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
 	paid := s.paid(t, "views-1", id)
 	refunded := s.paid(t, "views-3", id)
-	testserver.Must(t, func() error { s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil); return nil }())
+	testserver.Must(t, func() error {
+		s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
+		return nil
+	}())
 	testserver.Must(t, testserver.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id

@@ -8,7 +8,6 @@ import (
 
 	"seckill/internal/app"
 	"seckill/internal/testserver"
-	"seckill/model"
 )
 
 // A refund that the provider has refused for good is found in the list, says why on its
