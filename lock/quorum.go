@@ -269,8 +269,8 @@ func (p *place) recall(told, busy map[int]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range told {
-		if !busy[i] {
-			p.free[i] = p.free[i] // what came during the round stays news
+		if _, again := p.free[i]; !again && !busy[i] {
+			p.free[i] = false // no news
 		}
 	}
 }
