@@ -17,7 +17,7 @@ const standardPrefix = "OTEL_"
 // by the library itself.
 type Tracing struct {
 	On bool
-	// Ratio of the requests that nobody traces yet is traced, from 0 to 1.
+	// Ratio of the requests that belong to no trace yet is traced, from 0 to 1.
 	Ratio float64
 	// ParentBased says that a request which is traced already, or is not to be, stays so.
 	ParentBased bool
@@ -32,7 +32,7 @@ const (
 	tracesSamplerArg = "OTEL_TRACES_SAMPLER_ARG"
 )
 
-// readTracing reads the variables that would otherwise be wrong without anybody being told.
+// readTracing reads the variables that would otherwise be wrong without a word.
 func (r *reader) readTracing() (t Tracing) {
 	of := r.standard
 	if of[tracesEndpoint] == "" || strings.EqualFold(of["OTEL_SDK_DISABLED"], "true") || of["OTEL_TRACES_EXPORTER"] == "none" {

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,21 +107,13 @@ func (p *Problem) setHeaders(header http.Header) {
 	case model.CodeForbidden:
 		header.Set("WWW-Authenticate", bearerChallenge+` error="insufficient_scope"`)
 	case model.CodeNotStarted, model.CodeLockBusy, model.CodeRateLimited:
-		header.Set("Retry-After", retryAfter(p.retryAfter))
+		header.Set("Retry-After", wire.RetryAfter(p.retryAfter))
 	case model.CodeUnavailable: // to everybody at once
-		header.Set("Retry-After", retryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
+		header.Set("Retry-After", wire.RetryAfter(p.retryAfter+rand.N(spread))) //nolint:gosec // spreads the load, guards nothing
 	case model.CodeValidation, model.CodeNotFound, model.CodeMethodNotAllowed, model.CodePayloadTooLarge,
 		model.CodeUnsupportedMediaType, model.CodeEnded, model.CodePaused, model.CodeAlreadyOrdered, model.CodeSoldOut,
 		model.CodeConflict, model.CodePreconditionFailed, model.CodeIllegalState, model.CodeInternal:
 	}
-}
-
-// retryAfter renders a wait in whole seconds. It rounds up, because a client that
-// comes back early is refused again. It never says 0, with which a client would
-// repeat the request without any wait.
-func retryAfter(wait time.Duration) string {
-	seconds := int64(math.Ceil(wait.Seconds()))
-	return strconv.FormatInt(max(seconds, 1), 10)
 }
 
 // fail translates an error, and logs it with what the client must not see.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"seckill/handler/wire"
 	"seckill/internal/conns"
 	"seckill/internal/ratelimit"
 	"seckill/model"
@@ -101,7 +102,7 @@ func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait ti
 	wait = max(wait-a.brake.Hold(ctx, callOf(ctx).address), time.Millisecond)
 	header := c.Writer.Header()
 	header["Ratelimit-Policy"] = []string{fmt.Sprintf(`"%s";q=%d;w=%d`, policy, rate.Events, int64(rate.Per.Seconds()))}
-	header["Ratelimit"] = []string{`"` + policy + `";r=0;t=` + retryAfter(wait)}
+	header["Ratelimit"] = []string{`"` + policy + `";r=0;t=` + wire.RetryAfter(wait)}
 	a.abort(c, &model.Error{Code: model.CodeRateLimited, Detail: detail, RetryAfter: wait})
 }
 

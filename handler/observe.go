@@ -106,7 +106,7 @@ func (a *api) record(c *gin.Context, took time.Duration, aborted bool) {
 }
 
 // isStream reports whether the answer is server-sent events (HTML, 9.2), which last as long as
-// somebody watches: how long says nothing of how fast the service answers.
+// a browser watches: how long says nothing of how fast the service answers.
 func isStream(c *gin.Context) bool {
 	return strings.HasPrefix(c.Writer.Header().Get("Content-Type"), "text/event-stream")
 }

@@ -130,7 +130,7 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 // refusedOrder shows an order again with why an action was refused.
 func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit, err error) error {
 	code := model.CodeOf(err)
-	if code == model.CodeNotFound || code == model.CodeInternal {
+	if hasOwnPage(code) {
 		return err
 	}
 	return c.orderPage(w, r, v, wire.KindOf(code).Status, orderPage{Refusal: v.language.explain(err)})
@@ -161,10 +161,7 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 		if model.CodeOf(err) == model.CodeInternal {
 			return err
 		}
-		list := orderList{Code: typed, Refusal: v.language.explain(err), First: true}
-		for _, message := range v.language.fields(err) {
-			list.Refusal = message // the form has one field
-		}
+		list := orderList{Code: typed, Refusal: v.language.explainField(err), First: true}
 		return c.ordersPage(w, r, v, wire.KindOf(model.CodeOf(err)).Status, list)
 	}
 	return done(w, r, orderPath(order.ID), "redeemed")

@@ -88,29 +88,12 @@ func TestAPaidOrder(t *testing.T) {
 	s := start(t)
 	b := s.signedIn(t, "ada")
 	id := b.create(t)
-	reference := ""
-	paid := func(user string) (order, code string) {
-		t.Helper()
-		if got := s.buy(t, user, id); got != "OK" {
-			t.Fatalf("%s hears %s", user, got)
-		}
-		order = s.orderOf(t, user, id)
-		status, payment := s.call(t, http.MethodPost, "/orders/"+order+"/pay", s.token(t, user, model.RoleUser), nil)
-		if status != http.StatusAccepted {
-			t.Fatalf("pay: %d %v", status, payment)
-		}
-		reference = fmt.Sprint(payment["payment_id"])
-		response, err := http.PostForm(fmt.Sprint(payment["payment_url"]), url.Values{"decision": {"approve"}})
-		testserver.Must(t, err)
-		testserver.Must(t, response.Body.Close())
-		testserver.Eventually(t, "the order is paid", func() bool {
-			_, document := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, user, model.RoleUser), nil)
-			code = fmt.Sprint(document["code"])
-			return document["status"] == "paid"
-		})
-		return order, code
-	}
-	order, code := paid("alice")
+	order := s.paid(t, "alice", id)
+	_, document := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, "alice", model.RoleUser), nil)
+	code := fmt.Sprint(document["code"])
+	payments, err := s.database(t).Payments.OfOrder(t.Context(), order)
+	testserver.Must(t, err)
+	reference := payments[0].ID
 	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", "<code>"+reference+"</code>", `<span class="badge succeeded">succeeded</span>`)
 	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {
 		got := b.post(t, "/console/redemptions", url.Values{"code": {wrong}})
@@ -122,6 +105,6 @@ func TestAPaidOrder(t *testing.T) {
 	if got := b.post(t, "/console/redemptions", url.Values{"code": {code}}); got.status != http.StatusConflict {
 		t.Errorf("the code again is %d", got.status)
 	}
-	order, _ = paid("bob")
+	order = s.paid(t, "bob", id)
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }

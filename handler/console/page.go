@@ -14,7 +14,6 @@ import (
 	"math"
 	"net/http"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -205,12 +204,17 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	}
 }
 
+// hasOwnPage reports whether an error is a page of its own, rather than a message beside a form.
+func hasOwnPage(code model.Code) bool {
+	return code == model.CodeNotFound || code == model.CodeInternal
+}
+
 func notFound(http.ResponseWriter, *http.Request, *visit) error { return model.NotFound("page") }
 
-// retryAfter says when to come back, in whole seconds and never 0 (RFC 9110, 10.2.3).
+// retryAfter says when to come back.
 func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 	if refusal.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(refusal.RetryAfter.Seconds()))))
+		w.Header().Set("Retry-After", wire.RetryAfter(refusal.RetryAfter))
 	}
 }
 

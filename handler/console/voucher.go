@@ -126,15 +126,10 @@ func done(w http.ResponseWriter, r *http.Request, path, what string) error {
 // refused shows the page of a voucher again, with what was typed and why it was refused.
 func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, action, typed string, err error) error {
 	code := model.CodeOf(err)
-	if code == model.CodeNotFound || code == model.CodeInternal {
+	if hasOwnPage(code) {
 		return err
 	}
-	page := voucherPage{Open: action, Typed: typed, Refusal: v.language.explain(err)}
-	if fields := v.language.fields(err); len(fields) > 0 {
-		for _, message := range fields {
-			page.Refusal = message // these forms have one field
-		}
-	}
+	page := voucherPage{Open: action, Typed: typed, Refusal: v.language.explainField(err)}
 	return c.voucherPage(w, r, v, wire.KindOf(code).Status, page)
 }
 

@@ -79,6 +79,14 @@ func (l *language) fields(err error) map[string]string {
 	return wrong
 }
 
+// explainField is what to say of a refusal beside a form that has one field.
+func (l *language) explainField(err error) string {
+	for _, message := range l.fields(err) {
+		return message
+	}
+	return l.explain(err)
+}
+
 // once makes a call happen once for the key of a form. The same form sent again with other entries is a CONFLICT.
 func once(v *visit, call, key string, asked ...string) model.Idempotency {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", asked))
@@ -186,7 +194,7 @@ func (f voucherForm) entries() []string {
 // retype shows a form again, with everything that was typed and what is wrong with it.
 func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form voucherForm, err error) error {
 	code := model.CodeOf(err)
-	if code == model.CodeNotFound || code == model.CodeInternal {
+	if hasOwnPage(code) {
 		return err
 	}
 	form.Refusal, form.Wrong = v.language.explain(err), v.language.fields(err)

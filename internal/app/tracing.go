@@ -112,7 +112,7 @@ type tracedOrders struct {
 func (s tracedOrders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
 	ctx, group := s.tracer.Group(ctx, "commit", len(orders), func(i int) model.Order { return orders[i] })
 	outcomes, err := s.OrderStore.CreateOrders(ctx, orders)
-	group.End(func(i int) error { return failure(err, i, len(outcomes), func() error { return outcomes[i].Err }) })
+	group.End(failures(err, outcomes, outcomeErr))
 	return outcomes, err
 }
 
@@ -145,7 +145,7 @@ func (h tracedHot) Reserve(ctx context.Context, asked []model.ReserveRequest) ([
 	for i := range results {
 		results[i].Trace = asked[i].Trace
 	}
-	group.End(func(i int) error { return failure(err, i, len(results), func() error { return results[i].Err }) })
+	group.End(failures(err, results, func(r model.ReserveResult) error { return r.Err }))
 	return results, err
 }
 
@@ -199,7 +199,7 @@ type tracedDatabase struct {
 func (d tracedDatabase) Persist(ctx context.Context, reservations []model.Reservation) ([]model.Outcome, error) {
 	ctx, group := d.tracer.Group(ctx, "commit", len(reservations), orderOf(reservations))
 	outcomes, err := d.Database.Persist(ctx, reservations)
-	group.End(func(i int) error { return failure(err, i, len(outcomes), func() error { return outcomes[i].Err }) })
+	group.End(failures(err, outcomes, outcomeErr))
 	return outcomes, err
 }
 
@@ -211,7 +211,7 @@ func (i *Instance) tracedPersist(persist queue.Persist) queue.Persist {
 	return func(ctx context.Context, reservations []model.Reservation) []error {
 		ctx, group := i.tracer.Group(ctx, "persist", len(reservations), orderOf(reservations))
 		verdicts := persist(ctx, followed(reservations, group))
-		group.End(func(i int) error { return failure(nil, i, len(verdicts), func() error { return verdicts[i] }) })
+		group.End(failures(nil, verdicts, func(verdict error) error { return verdict }))
 		return verdicts
 	}
 }
@@ -230,10 +230,14 @@ func followed(reservations []model.Reservation, group *tracing.Group) []model.Re
 	return next
 }
 
-// failure is that of the whole, or of its i-th order where each has an answer.
-func failure(whole error, i, answers int, own func() error) error {
-	if whole != nil || i >= answers {
-		return whole
+func outcomeErr(outcome model.Outcome) error { return outcome.Err }
+
+// failures is why each order of a group failed: as the whole did, or as its own answer says where there is one.
+func failures[T any](whole error, answers []T, own func(T) error) func(i int) error {
+	return func(i int) error {
+		if whole != nil || i >= len(answers) {
+			return whole
+		}
+		return own(answers[i])
 	}
-	return own()
 }

@@ -118,7 +118,7 @@ func databaseAlone(db *app.Database) auditor {
 // everything asks database, Redis and queue. Once the stock is repaired, the hot copy
 // is rebuilt, which counts the units as they were before.
 func everything(a *app.AsyncParts) auditor {
-	repair := func(ctx context.Context, id string) (model.Audit, error) { return a.Auditor.Repair(ctx, id, nobody) }
+	repair := func(ctx context.Context, id string) (model.Audit, error) { return a.Auditor.Repair(ctx, id, noAdmin) }
 	return auditor{a.DB.IDs, a.Auditor.Audit, repair, func(ctx context.Context, id string) (*model.AuditDatabase, error) {
 		found, err := a.DB.RepairStock(ctx, id)
 		if err != nil || found == nil {

@@ -21,8 +21,8 @@ const (
 	drainPatience = 30 * time.Second
 	// drainPause is between two looks at the queue meanwhile.
 	drainPause = 50 * time.Millisecond
-	// nobody is in the place of an administrator's id: whoever runs a command has no account.
-	nobody = ""
+	// noAdmin is in the place of an administrator's id: a command has no account.
+	noAdmin = ""
 )
 
 const deadLettersHelp = "Orders that could not be persisted lie in the queue's dead letters; each is failed in the database as far as\n" +
@@ -100,7 +100,7 @@ func (p Process) dropLetter(ctx context.Context, a *app.AsyncParts, args []strin
 	if err != nil {
 		return err
 	}
-	if err := a.Replayer.Drop(ctx, sequence, nobody); err != nil {
+	if err := a.Replayer.Drop(ctx, sequence, noAdmin); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.Stdout, "dead letter %d was removed\n", sequence)
@@ -235,10 +235,10 @@ func (p Process) replayLetter(ctx context.Context, a *app.AsyncParts, sequence u
 	if err != nil {
 		return err
 	}
-	reserved, err := a.Replayer.Replay(ctx, sequence, nobody)
+	reserved, err := a.Replayer.Replay(ctx, sequence, noAdmin)
 	if a.InPlaceOfServer() && reserved.ID == "" && errors.Is(err, model.ErrCopyClosed) && letter.Reservation != nil {
 		if err = a.Rebuilder.Rebuild(ctx, letter.Reservation.VoucherID); err == nil {
-			reserved, err = a.Replayer.Replay(ctx, sequence, nobody)
+			reserved, err = a.Replayer.Replay(ctx, sequence, noAdmin)
 		}
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 	return strings.NewReplacer("{admin}", firstAdmin, "{password}", secret).Replace(text)
 }
 
-// newPassword is one that nobody guesses and a person can type: 80 random bits.
+// newPassword is one that cannot be guessed and that a person can type: 80 random bits.
 func newPassword() string {
 	letters := strings.ToLower(rand.Text())
 	return strings.Join([]string{letters[:4], letters[4:8], letters[8:12], letters[12:16]}, "-")

@@ -56,7 +56,7 @@ func (discreet) Events() []sdk.Event { return nil }
 func (d discreet) Status() sdk.Status { return sdk.Status{Code: d.ReadOnlySpan.Status().Code} }
 
 // outlet takes the spans that have ended to the exporter. It is the library's batch processor behind a count of what
-// is in it: the library drops what its queue cannot hold as well, and tells nobody.
+// is in it: the library drops what its queue cannot hold as well, and does not tell.
 type outlet struct {
 	sdk.SpanProcessor
 

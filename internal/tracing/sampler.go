@@ -49,7 +49,7 @@ func (d door) enter(ctx context.Context, header string) (_ context.Context, reco
 	return trace.ContextWithSpanContext(ctx, unrecorded(parent.TraceID())), false
 }
 
-// unrecorded is a span that nobody records, of a new trace where there is none.
+// unrecorded is a span that is not recorded, of a new trace where there is none.
 func unrecorded(of trace.TraceID) trace.SpanContext {
 	if !of.IsValid() {
 		binary.NativeEndian.PutUint64(of[:8], rand.Uint64()) //nolint:gosec // a name in the log

@@ -41,7 +41,7 @@ const service = "seckill"
 
 // Options say what is traced.
 type Options struct {
-	// Ratio of the requests that nobody traces yet is traced, from 0 to 1.
+	// Ratio of the requests that belong to no trace yet is traced, from 0 to 1.
 	Ratio float64
 	// ParentBased says that a request which is traced already, or is not to be, stays so.
 	ParentBased bool
@@ -139,7 +139,7 @@ const (
 	maxSpans = 4096
 	// maxBatch spans are one export.
 	maxBatch = 512
-	// clientTraces is how many requests a second are traced because their client says so: enough for whoever looks
+	// clientTraces is how many requests a second are traced because their client says so: enough to look
 	// for something, and no load. The others of that second are treated as if they had said nothing.
 	clientTraces = 10
 	// exportTimeout bounds one export with its repetitions: meanwhile the next ones wait.

@@ -42,25 +42,27 @@ const (
 // says; nil leaves it to the URL.
 func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
 	target, err := redisurl.Parse(url)
-	config := tlsOf(target, secure)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("the Redis URL %w", err)
-	case target.Cluster:
-		return newClusterClient(target, config), nil
-	case target.Primary != "":
-		return newSentinelClient(target, config), nil
 	}
-	return redis.NewClient(&redis.Options{
-		Addr: target.Hosts[0], DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: config,
+	common := &redis.UniversalOptions{
+		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: tlsOf(target, secure),
 		ContextTimeoutEnabled: true, // otherwise a caller's deadline is ignored on reads
 		DialTimeout:           redisDialTimeout,
 		ReadTimeout:           redisIOTimeout,
 		WriteTimeout:          redisIOTimeout,
 		PoolTimeout:           redisIOTimeout,
-		PoolSize:              redisPoolSize,
-		MaxRetries:            redisRetries,
-	}), nil
+		PoolSize:              redisPoolSize, // of each node
+	}
+	switch {
+	case target.Cluster:
+		return newClusterClient(common.Cluster()), nil
+	case target.Primary != "":
+		return newSentinelClient(common.Failover(), target), nil
+	}
+	one := common.Simple()
+	one.MaxRetries = redisRetries
+	return redis.NewClient(one), nil
 }
 
 // tlsOf is how servers are spoken to whose URL asks for TLS: as the configuration says
@@ -77,19 +79,11 @@ func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
 
 // newClusterClient makes a client that learns of a failover or of a slot that has moved
 // within moments: see follower.
-func newClusterClient(target redisurl.Target, config *tls.Config) *redis.ClusterClient {
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: target.Hosts, Username: target.Username, Password: target.Password, TLSConfig: config,
-		ContextTimeoutEnabled:      true,
-		DialTimeout:                redisDialTimeout,
-		DialerRetries:              redisDials,
-		ReadTimeout:                redisIOTimeout,
-		WriteTimeout:               redisIOTimeout,
-		PoolTimeout:                redisIOTimeout,
-		PoolSize:                   redisPoolSize, // of each node
-		MaxRedirects:               redisRetries,  // also the number of retries
-		ClusterStateReloadInterval: topologyAge,
-	})
+func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
+	options.DialerRetries = redisDials
+	options.MaxRedirects = redisRetries // also the number of retries
+	options.ClusterStateReloadInterval = topologyAge
+	client := redis.NewClusterClient(options)
 	client.OnNewNode(func(node *redis.Client) { node.AddHook(follower{client}) })
 	return client
 }
@@ -145,20 +139,11 @@ func (f follower) note(ctx context.Context, err error) {
 }
 
 // newSentinelClient makes a client of the server that the Sentinels name.
-func newSentinelClient(target redisurl.Target, config *tls.Config) *redis.Client {
-	options := &redis.FailoverOptions{
-		MasterName: target.Primary, SentinelAddrs: target.Hosts,
-		Username: target.Username, Password: target.Password, DB: target.Database, TLSConfig: config,
-		ContextTimeoutEnabled: true,
-		DialTimeout:           redisDialTimeout,
-		DialerRetries:         redisDials,
-		ReadTimeout:           redisIOTimeout,
-		WriteTimeout:          redisIOTimeout,
-		PoolTimeout:           redisIOTimeout,
-		PoolSize:              redisPoolSize,
-		MaxRetries:            redisRetries,
-	}
-	options.Dialer = dialSentinels(config)
+func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *redis.Client {
+	options.MasterName = target.Primary
+	options.DialerRetries = redisDials
+	options.MaxRetries = redisRetries
+	options.Dialer = dialSentinels(options.TLSConfig)
 	if target.SentinelLogin {
 		options.SentinelUsername, options.SentinelPassword = target.Username, target.Password
 	}
@@ -224,7 +209,7 @@ func (unreachable) SetReadDeadline(time.Time) error { return nil }
 func (unreachable) SetWriteDeadline(time.Time) error { return nil }
 
 // Node names the server of a voucher's copy, so that calls to different servers can be
-// kept apart. It asks nobody. Empty: there is only one, or it is not known.
+// kept apart. It asks no server. Empty: there is only one, or it is not known.
 func (s *Store) Node(voucherID string) string {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	readyKey = "seckill:v1:ready:"
 	// readyKept is how long they are kept.
 	readyKept = 10 * time.Second
-	// readyTimeout bounds a look: whoever asks waits a second.
+	// readyTimeout bounds a look: a health check waits a second.
 	readyTimeout = 900 * time.Millisecond
 	// readyAge is how old an answer may be: however many ask, there are ten looks a second at the most.
 	readyAge = 100 * time.Millisecond
