@@ -8,7 +8,7 @@ SHELL := bash
 BIN := $(CURDIR)/bin
 PKG ?= ./...
 
-# One package may take this long before go test prints its goroutines. The slowest needs about six minutes under
+# One package may take this long before go test prints its goroutines. The slowest needs about ten minutes under
 # the race detector on two cores, beside the others.
 TEST_TIMEOUT ?= 15m
 # Packages tested at a time; each is parallel in itself. Their tests wait for servers as much as they compute.

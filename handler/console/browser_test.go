@@ -86,7 +86,7 @@ func open(t *testing.T) *chromium {
 	t.Cleanup(stop)
 	first, leave := chromedp.NewContext(running)
 	t.Cleanup(leave)
-	testserver.Must(t, chromedp.Run(first)) // the browser lives as long as this context
+	testserver.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))
 	return &chromium{first: first}
 }
 

@@ -5,10 +5,8 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,7 +24,7 @@ type process struct {
 
 	mu     sync.Mutex // held while it is started or killed
 	cmd    *exec.Cmd
-	exited chan struct{} // closed once it has been waited for
+	exited <-chan struct{} // closed once it has been waited for
 }
 
 // output collects what a process says, for the failing test.
@@ -83,26 +81,11 @@ func (p *process) start(t *testing.T, more ...settings) {
 	for _, m := range more {
 		s = s.with(m)
 	}
-	cmd, exited := exec.Command(p.path, "serve"), make(chan struct{})
+	cmd := exec.Command(p.path, "serve")
 	cmd.Env = append(os.Environ(), s.environ()...)
 	cmd.Stdout, cmd.Stderr = p.output, p.output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The kernel kills the program when the thread ends that started it, and threads do
-	// end: each that has hashed a password. This one waits for the program.
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // the exit code is in ProcessState
-			close(exited)
-		}
-	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	exited, err := testserver.StartTied(cmd)
+	testserver.Must(t, err)
 	p.cmd, p.exited = cmd, exited
 }
 

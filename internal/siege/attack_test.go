@@ -16,8 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"seckill/internal/testserver"
@@ -341,7 +339,7 @@ type running struct {
 	cmd   *exec.Cmd
 	input io.Closer
 	out   *bufio.Reader
-	ended atomic.Bool
+	ended <-chan struct{}
 }
 
 // launch starts an attacker in a process of its own, and returns when the attack has begun: on a busy machine the
@@ -351,20 +349,20 @@ func (w *town) launch(a attack) *running {
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
 	cmd := exec.Command("nice", "-n", "19", os.Args[0])
 	cmd.Env = append(os.Environ(), attackVariable+"="+a.name, "SIEGE_URL="+w.url, "SIEGE_VOUCHER="+w.crowd.voucher)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = os.Stderr
-	r := &running{w: w, cmd: cmd}
-	output, err := cmd.StdoutPipe()
+	output, its, err := os.Pipe() // one of cmd's own would be closed when the process ends, read or not
 	testserver.Must(w.t, err)
-	r.out = bufio.NewReader(output)
+	cmd.Stdout = its
+	r := &running{w: w, cmd: cmd, out: bufio.NewReader(output)}
 	r.input, err = cmd.StdinPipe()
 	testserver.Must(w.t, err)
-	testserver.Must(w.t, cmd.Start())
+	r.ended, err = testserver.StartTied(cmd)
+	testserver.Must(w.t, err)
+	testserver.Must(w.t, its.Close())
 	w.t.Cleanup(func() {
-		if !r.ended.Load() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+		_ = cmd.Process.Kill() // most have ended
+		<-r.ended
+		_ = output.Close()
 	})
 	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
@@ -380,7 +378,8 @@ func (r *running) end() outcome {
 	testserver.Must(r.w.t, r.input.Close())
 	var did outcome
 	testserver.Must(r.w.t, json.NewDecoder(r.out).Decode(&did))
-	testserver.Must(r.w.t, r.cmd.Wait())
-	r.ended.Store(true)
+	if <-r.ended; !r.cmd.ProcessState.Success() {
+		r.w.t.Fatalf("the attacker ended: %v", r.cmd.ProcessState)
+	}
 	return did
 }

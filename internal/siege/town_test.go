@@ -82,11 +82,11 @@ func serve(t *testing.T, settings []string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), settings...)
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	testserver.Must(t, cmd.Start())
+	ended, err := testserver.StartTied(cmd)
+	testserver.Must(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 		if t.Failed() {
 			lines := strings.Split(said.String(), "\n")
 			t.Logf("the service said:\n%s", strings.Join(lines[max(0, len(lines)-20):], "\n"))

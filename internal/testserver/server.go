@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -303,14 +302,11 @@ func (s *Server) kept() string { return filepath.Join(s.dir, "kept") }
 // child is one running server process.
 type child struct {
 	process *os.Process
-	done    chan struct{} // closed when the process has ended
+	done    <-chan struct{} // closed when the process has ended
 }
 
 // spawn starts a program whose output goes to the log file. Without an environment it has that of the test.
-//
-// The kernel kills the child when the thread that started it ends (Pdeathsig), so that no server outlives a
-// test binary that was killed. That thread must therefore live as long as the child: a goroutine is locked
-// to it and waits there.
+// No server outlives a test binary that was killed.
 func spawn(program string, args, environ []string, dir, log string) (*child, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -322,26 +318,11 @@ func spawn(program string, args, environ []string, dir, log string) (*child, err
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Env = dir, environ
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = attributes()
-
-	c := &child{done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		if err := cmd.Start(); err != nil {
-			started <- err
-			return
-		}
-		c.process = cmd.Process
-		started <- nil
-		_ = cmd.Wait() // how it ended is in its log
-		close(c.done)
-	}()
-	if err := <-started; err != nil {
+	ended, err := StartTied(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", program, err)
 	}
-	return c, nil
+	return &child{process: cmd.Process, done: ended}, nil
 }
 
 // signal sends a signal; one to a process that has ended is no error.
