@@ -363,3 +363,30 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A failed refund that is tried again, whose COMMIT or its answer is lost, is pending and in the log once.
+func TestRefundTriedAgainWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			near := lifeOf(newAsync(t, stores()[0]))
+			v := near.onSale(t, 1)
+			o := near.bought(t, v.ID, "alice")
+			payment := near.started(t, o)
+			near.lapse(t, o)
+			must(t, testserver.ErrorOf(near.orders.Expire(t.Context(), []string{o.ID})))
+			receipt := testserver.Value(near.payments.Settle(t.Context(), money(t, payment)))(t)
+			must(t, near.refunds.GiveUp(t.Context(), receipt.Refund.ID, "the account is closed"))
+
+			far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
+			refund, _, err := far.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+			must(t, err)
+			if refund.ID != receipt.Refund.ID || refund.Status != model.RefundPending {
+				t.Errorf("the refund %s was tried again: %+v", receipt.Refund.ID, refund)
+			}
+			testserver.Equal(t, "pending refunds", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"), int64(1))
+			testserver.Equal(t, "lines of the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), int64(1))
+		})
+	}
+}

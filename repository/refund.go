@@ -31,6 +31,7 @@ func NewRefunds(db *Database) *Refunds { return &Refunds{db: db} }
 func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (model.Refund, model.Order, error) {
 	var refund *model.Refund
 	var order model.Order
+	var revived string           // by an attempt of this call whose COMMIT may not have been answered
 	if !model.ValidID(orderID) { // see possible
 		return model.Refund{}, order, fmt.Errorf("refund order %q: %w", orderID, model.NotFound("order"))
 	}
@@ -42,7 +43,7 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 		}
 		if doubtful {
 			var earlier []model.Refund
-			if err := tx.Where("id = ?", newID).Find(&earlier).Error; err != nil {
+			if err := tx.Where("id = ? OR id = ? AND status <> ?", newID, revived, model.RefundFailed).Find(&earlier).Error; err != nil {
 				return fmt.Errorf("look for the refund: %w", err)
 			}
 			if len(earlier) > 0 { // it was this call
@@ -54,7 +55,9 @@ func (r *Refunds) Request(ctx context.Context, orderID, newID, adminID string) (
 		if model.CodeOf(err) != model.CodeIllegalState {
 			return err
 		}
-		refund, err = r.revive(tx, found, adminID, err)
+		if refund, err = r.revive(tx, found, adminID, err); err == nil {
+			revived = refund.ID
+		}
 		return err
 	})
 	if err != nil {
