@@ -69,6 +69,25 @@ func TestReadyWithALeader(t *testing.T) {
 	})
 }
 
+// TestOpenDuringAnElection: a server whose cluster has no leader leaves what it is asked unanswered. Who opens the queue
+// then asks again, and finds the leader that was elected in the meantime.
+func TestOpenDuringAnElection(t *testing.T) {
+	t.Parallel()
+	servers := newCluster(t)
+	options := queue.Options{URL: servers[2].URL(), Deployment: deployment, Replicas: 3, Log: slog.New(slog.DiscardHandler)}
+	testserver.Eventually(t, "the cluster has a leader, and the stream", func() bool {
+		return testserver.ErrorOf(openQueue(t, options)) == nil
+	})
+	servers[0].Kill()
+	servers[1].Kill()
+	opened := make(chan error)
+	go func() { opened <- testserver.ErrorOf(openQueue(t, options)) }()
+	servers[0].Start()
+	if err := <-opened; err != nil {
+		t.Errorf("open while a leader is elected: %v", err)
+	}
+}
+
 // second is what a readiness check has.
 func second(t *testing.T) context.Context {
 	t.Helper()

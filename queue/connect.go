@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"seckill/internal/poll"
 	"seckill/internal/redact"
 )
 
@@ -140,15 +142,46 @@ func address(o Options) string {
 	return redact.Addresses(o.URL)
 }
 
+// patiently does what asks the server something, and repeats it until ctx ends while it
+// fails for a reason that may pass. A cluster that has no leader yet leaves a question
+// unanswered, and does not come back to it: so each attempt has askBudget.
+func patiently(ctx context.Context, ask func(context.Context) error) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, askBudget)
+		err := ask(attempt)
+		cancel()
+		if err == nil || final(err) || ctx.Err() != nil {
+			return err
+		}
+		poll.Pause(ctx, reconnectPause)
+	}
+}
+
+// unfit is the error of a server that has answered, and is not what is needed.
+type unfit struct{ error }
+
+// Unwrap lets errors.Is and errors.As see what the server said.
+func (u unfit) Unwrap() error { return u.error }
+
+// final reports whether the server would answer a repeated question in the same way: it
+// is unfit, or refuses it for another reason than that it is unavailable (503).
+func final(err error) bool {
+	var refused jetstream.JetStreamError
+	if errors.As(err, &refused) && refused.APIError() != nil && refused.APIError().Code != http.StatusServiceUnavailable {
+		return true
+	}
+	return errors.As(err, new(unfit))
+}
+
 // checkServer refuses a server that is too old or has no JetStream.
 func (q *Queue) checkServer(ctx context.Context) error {
 	version := q.conn.ConnectedServerVersion()
 	if !recent(version) {
-		return fmt.Errorf("the server is version %q and must be %d.%d or newer", version, oldestMajor, oldestMinor)
+		return unfit{fmt.Errorf("the server is version %q and must be %d.%d or newer", version, oldestMajor, oldestMinor)}
 	}
 	if _, err := q.js.AccountInfo(ctx); err != nil {
 		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-			return fmt.Errorf("the server has no JetStream (for this account): it must be enabled: %w", err)
+			return unfit{fmt.Errorf("the server has no JetStream (for this account): it must be enabled: %w", err)}
 		}
 		return fmt.Errorf("ask for JetStream: %w", err)
 	}

@@ -260,7 +260,12 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 		}
 		ctx, cancel := context.WithTimeout(ctx, startBudget)
 		defer cancel()
-		created, err := c.queue.prepare(ctx)
+		var created bool
+		err := patiently(ctx, func(ctx context.Context) error {
+			made, err := c.queue.prepare(ctx)
+			created = created || made
+			return err
+		})
 		if created {
 			c.queue.log.ErrorContext(ctx, "the stream of orders was gone: what waited in it comes again only from the reservations")
 		}

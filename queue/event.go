@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -58,7 +59,7 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 		return nil, err
 	}
 	if e.js, err = jetstream.New(e.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
-		err = e.prepare(ctx)
+		err = patiently(ctx, e.prepare)
 	}
 	if err != nil {
 		e.conn.Close()
@@ -69,10 +70,10 @@ func OpenEvents(ctx context.Context, o EventOptions) (*Events, error) {
 
 // prepare makes the stream.
 func (e *Events) prepare(ctx context.Context) error {
-	if _, err := e.js.Stream(ctx, e.o.Stream); err == nil {
-		return nil
+	if _, err := e.js.Stream(ctx, e.o.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
 	}
-	_, err := e.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	_, err := e.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name:        e.o.Stream,
 		Description: "seckill: what happened to orders and vouchers",
 		Subjects:    []string{e.subject(">")},
@@ -83,6 +84,9 @@ func (e *Events) prepare(ctx context.Context) error {
 		MaxAge:     eventAge,
 		Duplicates: eventDuplicates,
 	})
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another instance was faster, or an administrator
+		return nil
+	}
 	return err
 }
 

@@ -34,9 +34,10 @@ import (
 )
 
 const (
-	// startBudget bounds Open. A healthy server needs milliseconds; a cluster
-	// that has just elected its leaders needs a few seconds.
-	startBudget = 15 * time.Second
+	// startBudget bounds Open. A healthy server needs milliseconds. A cluster that
+	// elects its leaders needs 4 to 9 s for each round (nats-server, raft.go), of
+	// which a busy one may need a second.
+	startBudget = 30 * time.Second
 	// askBudget bounds one question to the server, because a server that takes
 	// longer to look something up in memory is as good as gone.
 	askBudget = 2 * time.Second
@@ -102,7 +103,12 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 		return nil, err
 	}
 	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
-		err = q.begin(ctx, o)
+		err = patiently(ctx, func(ctx context.Context) error { return q.begin(ctx, o) })
+	}
+	if err == nil && o.InProcess == nil {
+		q.log.WarnContext(ctx, "the order queue is on an external server, whose sync_interval no client can see: "+
+			"unless it is \"always\", orders that were accepted are lost when that machine dies",
+			slog.String("server", redact.Address(q.conn.ConnectedUrl())), slog.String("version", q.conn.ConnectedServerVersion()))
 	}
 	if err != nil {
 		q.closed.Store(true)
@@ -127,7 +133,7 @@ func (q *Queue) lose(err error) {
 	q.lost <- err
 }
 
-// begin checks the server, then what it keeps for us.
+// begin checks the server, then what it keeps for us. It may be repeated.
 func (q *Queue) begin(ctx context.Context, o Options) error {
 	if err := q.checkServer(ctx); err != nil {
 		return err
@@ -137,15 +143,8 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if _, err := q.prepare(ctx); err != nil {
-		return err
-	}
-	if o.InProcess == nil {
-		q.log.WarnContext(ctx, "the order queue is on an external server, whose sync_interval no client can see: "+
-			"unless it is \"always\", orders that were accepted are lost when that machine dies",
-			slog.String("server", redact.Address(q.conn.ConnectedUrl())), slog.String("version", q.conn.ConnectedServerVersion()))
-	}
-	return nil
+	_, err := q.prepare(ctx)
+	return err
 }
 
 // Ping asks whether orders could be stored: the server answers, and the stream of

@@ -210,7 +210,7 @@ func correctedWorker(have, wanted jetstream.ConsumerConfig) jetstream.ConsumerCo
 }
 
 // prepare makes the server hold the streams and the consumer as wanted. It
-// reports whether the stream of orders had to be created.
+// reports whether the stream of orders had to be created, also when it fails.
 func (q *Queue) prepare(ctx context.Context) (created bool, err error) {
 	if created, err = q.prepareStream(ctx, q.wanted.orders); err != nil {
 		return created, err
@@ -249,8 +249,8 @@ func (q *Queue) correctStream(ctx context.Context, have, wanted jetstream.Stream
 	}
 	if found := differences(have, fixed(have, wanted)); len(found) > 0 {
 		d := found[0]
-		return fmt.Errorf("its %s is %v and must be %v; a server cannot change that: "+
-			"let its messages be consumed, delete it, and start again", d.name, d.is, d.must)
+		return unfit{fmt.Errorf("its %s is %v and must be %v; a server cannot change that: "+
+			"let its messages be consumed, delete it, and start again", d.name, d.is, d.must)}
 	}
 	next := corrected(have, wanted)
 	deviations := differences(have, next)
