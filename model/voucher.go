@@ -72,6 +72,9 @@ type Voucher struct {
 	// was read, on the clock that decides the window; they are not stored.
 	Phase      Phase     `json:"phase" gorm:"-"`
 	ServerTime time.Time `json:"server_time" gorm:"-"`
+	// Reserved is how many of the units that are not left belong to orders without a row
+	// yet, as its hot copy says; the others are sold.
+	Reserved int64 `json:"-" gorm:"-"`
 
 	// Version grows with every change of the row, a sold unit included, so
 	// that two reads with one version saw the same voucher.

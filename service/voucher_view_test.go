@@ -65,7 +65,7 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 			vouchers, _, s := newShelf(t)
 			tt.prepare(s)
 			v, err := vouchers.Get(t.Context(), "v1", false)
-			if err != nil || v.Remaining != tt.remaining || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
+			if err != nil || v.Remaining != tt.remaining || v.Reserved != tt.reserved || v.Phase != tt.phase || v.Title != "Tea" || v.ServerTime.IsZero() {
 				t.Errorf("%+v, %v", v, err)
 			}
 			for _, phase := range model.Phases() {

@@ -25,7 +25,6 @@ type vouchers interface {
 	Create(ctx context.Context, voucher model.NewVoucher, once model.Idempotency) (model.Voucher, error)
 	Patch(ctx context.Context, id string, patch model.VoucherPatch) (model.Voucher, error)
 	ChangeStock(ctx context.Context, id string, change model.StockChange, once model.Idempotency) (model.Voucher, error)
-	Stats(ctx context.Context, id string) (model.Stats, error)
 	Audit(ctx context.Context, id string) (model.Audit, error)
 	Rebuild(ctx context.Context, id, adminID string) error
 }
@@ -102,7 +101,7 @@ type Options struct {
 	Behind behind
 
 	Tokens   *token.Authority
-	Metrics  prometheus.Gatherer
+	Metrics  prometheus.Gatherer // of the attempts to buy and the backlog; it must ask nobody, see meter
 	Mode     model.OrderMode
 	Currency string // ISO 4217
 	Log      *slog.Logger

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"seckill/internal/poll"
@@ -19,35 +18,25 @@ const (
 	readEvery = 500 * time.Millisecond
 	// readTimeout bounds one reading. Until it ends the page shows the one before.
 	readTimeout = 2 * time.Second
-	// countEvery is between two counts of a voucher's orders. A count takes a countShare-th of
-	// the time at the most: those of a million orders take a while, of a core that sells.
-	countEvery   = time.Second
-	countShare   = 50
-	countTimeout = 20 * time.Second
 	// maxWatchers bounds the streams of this instance, which hold a connection each.
 	maxWatchers = 500
 	// writeTimeout ends a stream whose browser reads nothing.
 	writeTimeout = 10 * time.Second
 )
 
-// reading is what the watchers of a sale are told.
+// reading is what the watchers of a sale are told. It counts no orders, which are more and
+// more: what is sold is what neither remains nor is reserved. An audit compares the two.
 type reading struct {
 	Now       time.Time          `json:"now"` // on the clock that decides the window
 	State     model.VoucherState `json:"state"`
-	Phase     model.Phase        `json:"phase"`
+	Phase     string             `json:"phase"`
 	Tag       string             `json:"tag"` // of all that administrators decide
 	Stock     int64              `json:"stock"`
 	Remaining int64              `json:"remaining"`
-	Taken     int64              `json:"taken"`
-	Counts    *counts            `json:"counts,omitempty"` // as of a moment before; absent: not counted yet
+	Taken     int64              `json:"taken"` // sold or reserved
+	Reserved  int64              `json:"reserved"`
+	Sold      int64              `json:"sold"`
 	Rates
-}
-
-// counts are of a voucher's orders.
-type counts struct {
-	Sold     int64                       `json:"sold"`
-	Reserved int64                       `json:"reserved"`
-	ByStatus map[model.OrderStatus]int64 `json:"by_status"`
 }
 
 // hub reads the sales that are watched: each once, however many watch it.
@@ -64,18 +53,17 @@ type hub struct {
 // watchedSale is a sale with at least one watcher.
 type watchedSale struct {
 	end      context.CancelFunc
-	counts   atomic.Pointer[counts]
 	watchers map[chan []byte]bool // guarded by the hub's mutex, as latest
-	latest   []byte
+	latest   []byte               // a whole event, which everybody is sent as it is
 }
 
 func newHub(vouchers vouchers, meter *meter, log *slog.Logger) *hub {
 	return &hub{vouchers: vouchers, meter: meter, log: log, sales: map[string]*watchedSale{}}
 }
 
-// watch subscribes to the readings of a sale. Who reads them too slowly misses some. A
+// watch subscribes to the events of a sale. Who reads them too slowly misses some. A
 // closed channel says that there is no such voucher. The function ends the subscription.
-func (h *hub) watch(id string) (readings <-chan []byte, leave func(), err error) {
+func (h *hub) watch(id string) (events <-chan []byte, leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watchers >= maxWatchers {
@@ -87,7 +75,6 @@ func (h *hub) watch(id string) (readings <-chan []byte, leave func(), err error)
 		ctx, end := context.WithCancel(context.Background())
 		sale = &watchedSale{end: end, watchers: map[chan []byte]bool{}}
 		h.sales[id] = sale
-		go h.count(ctx, id, sale)
 		go h.follow(ctx, id, sale)
 	}
 	told := make(chan []byte, 1)
@@ -116,22 +103,22 @@ func (h *hub) leave(id string, sale *watchedSale, told chan []byte) {
 func (h *hub) follow(ctx context.Context, id string, sale *watchedSale) {
 	for ctx.Err() == nil {
 		began := time.Now()
-		message, err := h.read(ctx, id, sale)
+		message, err := h.read(ctx, id)
 		switch {
 		case err == nil:
-			h.tell(sale, message)
+			h.tell(sale, event("", message))
 		case model.CodeOf(err) == model.CodeNotFound:
 			h.dismiss(id, sale)
 			return
 		case ctx.Err() == nil:
 			h.log.WarnContext(ctx, "a sale that is watched cannot be read", slog.String("voucher_id", id), slog.Any("error", err))
-			h.tell(sale, []byte(`{"trouble":true}`))
+			h.tell(sale, event("", []byte(`{"trouble":true}`)))
 		}
 		poll.Pause(ctx, readEvery-time.Since(began))
 	}
 }
 
-func (h *hub) read(ctx context.Context, id string, sale *watchedSale) ([]byte, error) {
+func (h *hub) read(ctx context.Context, id string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	v, err := h.vouchers.Get(ctx, id, true)
@@ -139,8 +126,8 @@ func (h *hub) read(ctx context.Context, id string, sale *watchedSale) ([]byte, e
 		return nil, err
 	}
 	message, err := json.Marshal(reading{
-		Now: v.ServerTime, State: v.State, Phase: v.Phase, Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
-		Taken: v.Stock - v.Remaining, Counts: sale.counts.Load(), Rates: h.meter.read(time.Now()),
+		Now: v.ServerTime, State: v.State, Phase: phase(v), Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
+		Taken: v.Stock - v.Remaining, Reserved: v.Reserved, Sold: v.Stock - v.Remaining - v.Reserved, Rates: h.meter.read(time.Now()),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the reading of voucher %s: %w", id, err)
@@ -148,31 +135,25 @@ func (h *hub) read(ctx context.Context, id string, sale *watchedSale) ([]byte, e
 	return message, nil
 }
 
-// count counts a sale's orders beside its readings, so that these never wait for a count.
-func (h *hub) count(ctx context.Context, id string, sale *watchedSale) {
-	for ctx.Err() == nil {
-		began := time.Now()
-		limited, cancel := context.WithTimeout(ctx, countTimeout)
-		stats, err := h.vouchers.Stats(limited, id)
-		cancel()
-		if err == nil {
-			sale.counts.Store(&counts{Sold: stats.Sold, Reserved: stats.Reserved, ByStatus: stats.OrdersByStatus})
-		}
-		poll.Pause(ctx, max(countEvery, countShare*time.Since(began)))
+// event is a server-sent event (HTML, 9.2.6) of one line of data; without a name it is a message.
+func event(name string, data []byte) []byte {
+	if name != "" {
+		name = "event: " + name + "\n"
 	}
+	return fmt.Appendf(nil, "%sdata: %s\n\n", name, data)
 }
 
-// tell gives a reading to everybody who watches. It takes the place of one that was not read yet.
-func (h *hub) tell(sale *watchedSale, message []byte) {
+// tell gives an event to everybody who watches. It takes the place of one that was not read yet.
+func (h *hub) tell(sale *watchedSale, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sale.latest = message
+	sale.latest = event
 	for told := range sale.watchers {
 		select {
 		case <-told:
 		default:
 		}
-		told <- message // there is room: only tell and watch fill it, under the mutex
+		told <- event // there is room: only tell and watch fill it, under the mutex
 	}
 }
 
@@ -189,7 +170,7 @@ func (h *hub) dismiss(id string, sale *watchedSale) {
 // live streams the readings of a sale as server-sent events (HTML, 9.2) until the browser
 // leaves, the session ends or the server is about to stop.
 func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
-	readings, leave, err := c.hub.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
+	events, leave, err := c.hub.watch(r.PathValue("id")) //nolint:contextcheck // one reading for all who watch
 	if err != nil {
 		return err
 	}
@@ -202,14 +183,13 @@ func (c *console) live(w http.ResponseWriter, r *http.Request, v *visit) error {
 		select {
 		case <-r.Context().Done():
 			return nil
-		case message, exists := <-readings:
-			event := append(append([]byte("data: "), message...), "\n\n"...)
+		case next, exists := <-events:
 			going := exists && c.goesOn(r, v)
 			if !going {
-				event = []byte("event: ended\ndata: {}\n\n")
+				next = event("ended", []byte("{}"))
 			}
 			_ = stream.SetWriteDeadline(time.Now().Add(writeTimeout)) // it fails as the write does
-			if _, err := w.Write(event); err != nil || stream.Flush() != nil || !going {
+			if _, err := w.Write(next); err != nil || stream.Flush() != nil || !going {
 				return nil // the browser is gone
 			}
 		}

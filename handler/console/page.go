@@ -98,7 +98,7 @@ func newPages(money money) (pages, error) {
 	p := pages{languages: languages, templates: map[string]map[string]*template.Template{}}
 	for tag, language := range languages.all {
 		p.templates[tag] = map[string]*template.Template{}
-		functions := template.FuncMap{"t": language.text, "money": money.format, "rfc": rfc, "share": share}
+		functions := template.FuncMap{"t": language.text, "money": money.format, "phase": phase, "rfc": rfc, "share": share}
 		for _, name := range names {
 			page, err := template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html", name)
 			if err != nil {

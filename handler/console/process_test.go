@@ -78,11 +78,14 @@ func (p *process) run(t testing.TB, settings []string) {
 	})
 }
 
-// statements is how many the database was ever asked.
-func (p *process) statements(t testing.TB) (asked float64) {
+// statements is how many the database was ever asked, and entries how many of an index it has read in turn for them.
+func (p *process) statements(t testing.TB) (asked, entries float64) {
 	t.Helper()
-	testserver.Must(t, p.db.QueryRowContext(t.Context(), "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Questions'").Scan(&asked))
-	return asked
+	status := func(name string) (value float64) {
+		testserver.Must(t, p.db.QueryRowContext(t.Context(), "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?", name).Scan(&value))
+		return value
+	}
+	return status("Questions"), status("Handler_read_next")
 }
 
 // commands is how many Redis was ever asked, but for this question itself.

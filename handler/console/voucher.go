@@ -64,7 +64,21 @@ type voucherPage struct {
 func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
 
 // Phases are the words that a script may have to show.
-func (voucherPage) Phases() []model.Phase { return model.Phases() }
+func (voucherPage) Phases() []string {
+	words := []string{string(model.VoucherDraft), string(model.VoucherArchived)}
+	for _, word := range model.Phases() {
+		words = append(words, string(word))
+	}
+	return words
+}
+
+// phase is where a voucher stands for people: in its sale, or as a draft or in the archive outside of every sale.
+func phase(v model.Voucher) string {
+	if !v.Buyable() {
+		return string(v.State)
+	}
+	return string(v.Phase)
+}
 
 // Outcomes are what an attempt to buy may hear, as the metrics name it.
 func (voucherPage) Outcomes() []string {

@@ -50,6 +50,7 @@ func TestWatchersAskTheServersOnce(t *testing.T) {
 	t.Parallel()
 	const watchers, orders = 25, 100
 	w := watch(t, serve(t, false))
+	w.sales(t, watchers, 1, orders) // checks that each is sold
 	costs := w.costs(t, []int{0, 1, watchers}, 1, 3*time.Second)
 	for what, cost := range map[string]func(cost) float64{
 		"statements": func(c cost) float64 { return c.statements }, "commands": func(c cost) float64 { return c.commands },
@@ -62,7 +63,30 @@ func TestWatchersAskTheServersOnce(t *testing.T) {
 	if costs[1].statements <= costs[0].statements {
 		t.Errorf("a watcher costs no statements, %v: nothing was measured", costs)
 	}
-	w.sales(t, watchers, 1, orders) // checks that each is sold
+	if read := costs[watchers].entries; read >= orders {
+		t.Errorf("of %d orders %.1f entries are read a second: a reading must not grow with the sale", 2*orders, read)
+	}
+}
+
+// Who watches a sale does not have every server asked whether it is ready, as a scrape does: a reading would wait for
+// the slowest. The looks at Redis leave a key there.
+func TestAReadingChecksNoServer(t *testing.T) {
+	t.Parallel()
+	w := watch(t, serve(t, false))
+	ready := func() []string { return testserver.Value(w.hot.Keys(t.Context(), "seckill:v1:ready:*").Result())(t) }
+	w.browser.page(t, "/console/system")
+	keys := ready()
+	if len(keys) == 0 {
+		t.Fatal("a look at Redis leaves no key")
+	}
+	testserver.Must(t, w.hot.Del(t.Context(), keys...).Err())
+	next := w.browser.watch(t, w.id)
+	for range 4 {
+		await(t, next, "a reading", func(r reading) bool { return r.Sold == 1 })
+	}
+	if keys := ready(); len(keys) > 0 {
+		t.Errorf("readings have left %q", keys)
+	}
 }
 
 // watched is a live sale, and the browser of an administrator.
@@ -105,8 +129,8 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 
 // cost is what the servers were asked in a second, and what all have computed in it.
 type cost struct {
-	statements, commands float64
-	cpu                  time.Duration
+	statements, entries, commands float64 // entries of indexes, which the database has read in turn
+	cpu                           time.Duration
 }
 
 // costs are by the number of watchers.
@@ -125,6 +149,7 @@ func (w *watched) costs(t testing.TB, watchers []int, rounds int, lasts time.Dur
 	for n, found := range all {
 		medians[n] = cost{
 			statements: median(found, func(c cost) float64 { return c.statements }),
+			entries:    median(found, func(c cost) float64 { return c.entries }),
 			commands:   median(found, func(c cost) float64 { return c.commands }),
 			cpu:        time.Duration(median(found, func(c cost) float64 { return float64(c.cpu) })),
 		}
@@ -135,20 +160,23 @@ func (w *watched) costs(t testing.TB, watchers []int, rounds int, lasts time.Dur
 func (w *watched) cost(t testing.TB, watchers int, lasts time.Duration) cost {
 	t.Helper()
 	defer w.watchers(t, watchers)()
-	began, statements, commands, cpu := time.Now(), w.statements(t), w.commands(t), w.cpu(t)
+	began, commands, cpu := time.Now(), w.commands(t), w.cpu(t)
+	statements, entries := w.statements(t)
 	poll.Pause(t.Context(), lasts)
 	seconds := time.Since(began).Seconds()
+	statementsAfter, entriesAfter := w.statements(t)
 	return cost{
-		statements: (w.statements(t) - statements - 1) / seconds, // its own is counted before it is answered
+		statements: (statementsAfter - statements - 2) / seconds, // its own are counted before they are answered
+		entries:    (entriesAfter - entries) / seconds,
 		commands:   (w.commands(t) - commands) / seconds,
 		cpu:        time.Duration(float64(w.cpu(t)-cpu) / seconds),
 	}
 }
 
 func (c costs) rows() []string {
-	rows := []string{"watchers\tstatements/s\tRedis commands/s\tCPU ms/s"}
+	rows := []string{"watchers\tstatements/s\tindex entries/s\tRedis commands/s\tCPU ms/s"}
 	for _, n := range slices.Sorted(maps.Keys(c)) {
-		rows = append(rows, fmt.Sprintf("%d\t%.1f\t%.1f\t%s", n, c[n].statements, c[n].commands, milliseconds(c[n].cpu)))
+		rows = append(rows, fmt.Sprintf("%d\t%.1f\t%.1f\t%.1f\t%s", n, c[n].statements, c[n].entries, c[n].commands, milliseconds(c[n].cpu)))
 	}
 	return rows
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"seckill/config"
 	"seckill/handler"
 	"seckill/handler/console"
@@ -49,7 +51,7 @@ func (i *Instance) mainHandler(
 	i.health = service.NewHealth(i.probes...)
 	people, err := i.openConsole(console.Options{
 		Vouchers: sale.vouchers, Orders: sale.orders, Payments: s.db.Payments, Refunds: sale.refunds, Redemptions: redemptions,
-		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens,
+		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens, Metrics: sale.metrics,
 	}, async)
 	if err != nil {
 		return nil, err
@@ -88,6 +90,7 @@ type sale struct {
 	orders   *service.Orders
 	vouchers *service.Vouchers
 	refunds  *service.Refunds
+	metrics  prometheus.Gatherer // what people watch it by
 }
 
 // openSale sells from the database or, when there are asynchronous parts, from the
@@ -122,15 +125,18 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes 
 	})
 
 	made.vouchers = service.NewVouchers(vouchers)
+	var backlog *telemetry.Admission
 	if async == nil {
 		made.orders = service.NewSyncOrders(orders)
 	} else {
+		backlog = telemetry.NewAdmission(i.registry)
 		made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
 			Hot: i.tracedHot(async.Hot), Queue: i.tracedQueue(async.Queue), Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
 			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
-			Admission: telemetry.NewAdmission(i.registry),
+			Admission: backlog,
 		})
 	}
+	made.metrics = telemetry.Sale(orders.Metrics, backlog)
 	made.refunds = service.NewRefunds(service.RefundDeps{
 		Store: s.db.Refunds, Detail: made.orders.Detail, Cache: orders.Cache, Announce: orders.Announce, Log: i.log,
 	})

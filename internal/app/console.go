@@ -18,7 +18,7 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 		options.Behind = behind{async}
 	}
 	options.Shop = i.cfg.Embedded()
-	options.Health, options.Metrics, options.Mode, options.Currency = i.health, i.registry, i.orderMode(), i.cfg.Currency
+	options.Health, options.Mode, options.Currency = i.health, i.orderMode(), i.cfg.Currency
 	options.Log = i.log.With(slog.String("part", "console"))
 	return console.New(options)
 }

@@ -213,7 +213,7 @@ func shownAs(v model.Voucher, hot model.HotCopy) model.Voucher {
 	if hot.State != model.CopyOpen {
 		return v
 	}
-	v.Stock, v.Remaining = hot.Voucher.Stock, hot.Voucher.Remaining
+	v.Stock, v.Remaining, v.Reserved = hot.Voucher.Stock, hot.Voucher.Remaining, hot.Reserved
 	return v.At(hot.Voucher.ServerTime)
 }
 

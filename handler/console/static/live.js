@@ -85,8 +85,7 @@ function show(reading) {
   while (now - readings[0].at > kept * 1000) readings.shift();
   for (const place of document.querySelectorAll('[data-live]')) {
     const name = place.dataset.live;
-    const value = reading[name] ?? reading.counts?.[name];
-    if (value !== undefined) place.textContent = short(value);
+    if (reading[name] !== undefined) place.textContent = short(reading[name]);
   }
   const bar = document.querySelector('[data-bar]');
   bar.max = reading.stock;
