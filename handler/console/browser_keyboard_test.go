@@ -2,11 +2,16 @@ package console_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository/hotcopy"
 )
 
 // places finds what a person can do something with on the page, in its order, as the Tab key should.
@@ -63,18 +68,36 @@ func (b *tab) walk(t *testing.T, what string) {
 	t.Errorf("%s: Tab reached %d of %d places", what, next, count)
 }
 
-// reach presses Tab until the focus is at a place, and then other keys. Enter at its end leads to another page, or to
-// the same one again.
+// reach is keys in the console, where Enter leads to another page, or to the same one again.
 func (b *tab) reach(t *testing.T, selector string, keys string) {
+	t.Helper()
+	action := chromedp.Action(chromedp.KeyEvent(keys))
+	if strings.HasSuffix(keys, kb.Enter) && !strings.HasSuffix(selector, "summary") && selector != ".skip" {
+		action = leads(action)
+	}
+	b.tabTo(t, selector, action)
+}
+
+// keys presses Tab until the focus is at a place, and then other keys.
+func (b *tab) keys(t *testing.T, selector string, keys string) {
+	t.Helper()
+	b.tabTo(t, selector, chromedp.KeyEvent(keys))
+}
+
+// act opens what can be done, and does it: with what is at a place of the form.
+func (b *tab) act(t *testing.T, place, keys string) {
+	t.Helper()
+	b.reach(t, `details:has(`+place+`) > summary`, kb.Enter)
+	b.reach(t, place, keys)
+	b.run(t, "done: "+place, done())
+}
+
+func (b *tab) tabTo(t *testing.T, selector string, action chromedp.Action) {
 	t.Helper()
 	for range mostStops {
 		var there bool
 		b.do(t, "Tab to "+selector, chromedp.KeyEvent(kb.Tab), chromedp.Evaluate(fmt.Sprintf(`document.activeElement.matches(%q)`, selector), &there))
 		if there {
-			action := chromedp.Action(chromedp.KeyEvent(keys))
-			if strings.HasSuffix(keys, kb.Enter) && !strings.HasSuffix(selector, "summary") && selector != ".skip" {
-				action = leads(action)
-			}
 			b.run(t, "keys at "+selector, action)
 			return
 		}
@@ -99,36 +122,72 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 	b.reach(t, "main form button", kb.Enter)
 	b.run(t, "created", done())
 
-	act := func(place, keys string) {
-		t.Helper()
-		b.reach(t, `details:has(`+place+`) > summary`, kb.Enter)
-		b.reach(t, place, keys)
-		b.run(t, "done: "+place, done())
-	}
+	b.reach(t, `a[href$="/edit"]`, kb.Enter)
+	b.reach(t, "#title", "Changed by keys"+kb.Enter)
+	b.run(t, "saved", done(), shows("h1", "Changed by keys"))
 	for _, to := range []string{"paused", "published", "archived", "published"} {
-		act(`form[action$="/state"] [value="`+to+`"]`, kb.Enter)
+		b.act(t, `form[action$="/state"] [value="`+to+`"]`, kb.Enter)
 	}
-	act("#delta", "3"+kb.Enter)
+	b.act(t, "#delta", "3"+kb.Enter)
 	b.run(t, "3 more", shows(`[data-live="stock"]`, "8"))
-	act(`form[action$="/end"] button`, kb.Enter)
+	b.act(t, `form[action$="/end"] button`, kb.Enter)
 
 	id := s.onSale(t, nil)
-	order := func(user string) string {
+	bought := func(user string) string {
 		if got := s.buy(t, user, id); got != "OK" {
 			t.Fatalf("%s hears %s", user, got)
 		}
 		return s.orderOf(t, user, id)
 	}
-	for action, orderID := range map[string]string{"/cancel": order("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
+	for action, orderID := range map[string]string{"/cancel": bought("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
 		b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
 		b.run(t, "orders", visible("#order"))
 		b.reach(t, "#order", orderID+kb.Enter)
 		b.run(t, "the order", shows("h1 code", orderID))
-		act(`form[action$="`+action+`"] button`, kb.Enter)
+		b.act(t, `form[action$="`+action+`"] button`, kb.Enter)
 	}
+	_, order := s.call(t, http.MethodGet, "/admin/orders/"+s.paid(t, "keys-3", id), s.token(t, "admin", model.RoleAdmin), nil)
+	b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
+	b.reach(t, "#code", fmt.Sprint(order["code"])+kb.Enter)
+	b.run(t, "the code is used up", done(), visible(".badge.redeemed"))
 	b.reach(t, `header button[name="to"]`, kb.Enter)
 	b.run(t, "in Chinese", until(`document.documentElement.lang === "zh"`))
 	b.reach(t, `form[action="/console/sign-out"] button`, kb.Enter)
 	b.run(t, "signed out", visible("#password"))
+	b.quiet(t)
+}
+
+// What asynchronous orders need of an administrator, with the keyboard alone: a hot copy that is wrong is repaired, and
+// one is rebuilt; one letter is looked at and replayed, and another one dropped.
+func repairInABrowser(t *testing.T, c *chromium, _ *site) {
+	s := start(t, asyncOnServers(t)...)
+	session := s.signedIn(t, "ada")
+	id := s.onSale(t, nil)
+	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
+	b := c.person(t, s.url)
+	b.signIn(t, "ada")
+	b.run(t, "the voucher", b.visit("/console/vouchers/"+id))
+	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
+	defer client.Close()
+	testserver.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
+	b.reach(t, `a[href$="/audit"]`, kb.Enter)
+	b.run(t, "it does not add up", visible(".refusal"))
+	b.act(t, `form[action$="/repair"] button`, kb.Enter)
+	b.run(t, "it adds up", until(`document.querySelector("main").textContent.includes("Everything adds up") && !document.querySelector(".refusal")`))
+	b.act(t, `form[action$="/rebuild"] button`, kb.Enter)
+	testserver.Eventually(t, "the rebuilt copy is sold from", func() bool { return s.buy(t, "bob", id) == "OK" })
+
+	letter := s.bury(t, session, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", id, "carol")})
+	s.bury(t, session, model.DeadLetter{Reason: "no JSON", Raw: []byte("garbage")})
+	b.reach(t, `header a[href="/console/system"]`, kb.Enter)
+	b.reach(t, `main a[href="/console/dead-letters"]`, kb.Enter)
+	b.reach(t, `a[href="`+letter+`"]`, kb.Enter)
+	b.run(t, "the letter says why", until(`document.querySelector("main").textContent.includes("a column is missing")`))
+	b.act(t, `form[action$="/replay"] button`, kb.Enter)
+	b.run(t, "it is an order of its buyer", until(`document.querySelector("main").textContent.includes("carol")`))
+	b.run(t, "the letters", b.visit("/console/dead-letters"))
+	b.reach(t, `main a[href^="/console/dead-letters/"]`, kb.Enter)
+	b.act(t, `form[action$="/drop"] button`, kb.Enter)
+	b.run(t, "no letter is left", until(`document.querySelector("main").textContent.includes("There are none.")`))
 	b.quiet(t)
 }

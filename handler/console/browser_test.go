@@ -48,6 +48,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		{"two administrators", twoAdministratorsInABrowser},
 		{"another origin", anotherOriginInABrowser},
 		{"keyboard", keyboardInABrowser},
+		{"repair", repairInABrowser},
 		{"every page", everyPageInABrowser},
 		{"shop", shopInABrowser},
 	} {

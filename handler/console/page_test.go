@@ -200,6 +200,7 @@ func TestContrast(t *testing.T) {
 		{"warm", "ground", 4.5},
 		{"ink", "raised", 4.5},
 		{"link", "raised", 4.5},
+		{"faint", "raised", 4.5},
 		{"line", "ground", 3},
 		{"stroke", "ground", 3},
 	} {

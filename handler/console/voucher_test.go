@@ -44,6 +44,25 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	}
 }
 
+// A draft, and what is in the archive, is in no phase of a sale.
+func TestADraftIsNotLive(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := s.signedIn(t, "ada")
+	id := b.create(t, "state", "draft")
+	for state, word := range map[string]string{"draft": "草稿", "archived": "已归档"} {
+		b.act(t, "/console/vouchers/"+id+"/state", url.Values{"to": {state}})
+		for _, path := range []string{"/console", "/console/vouchers/" + id} {
+			page, chinese := b.page(t, path), b.get(t, path, "Accept-Language", "zh").body
+			want(t, page, `<span class="badge `+state+`"`, ">"+state+"</span>")
+			want(t, chinese, `<span class="badge `+state+`"`, ">"+word+"</span>")
+			if strings.Contains(page, "badge live") || strings.Count(page, `class="badge`) != 1 {
+				t.Errorf("what is %s has other badges on %s: %s", state, path, page)
+			}
+		}
+	}
+}
+
 // Times are typed and shown in the zone of the browser.
 func TestTimesAreLocal(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func (i *Instance) runExpiry(s servers, mode orderMode, provider worker.Provider
 	}
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	expiry := &worker.Expiry{
-		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
+		Store: i.tracedExpiry(expiryStore{s.db.Orders, s.db.Payments}), Provider: provider,
 		Returned: func(ctx context.Context, voucherID string) {
 			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
 				i.log.WarnContext(ctx, "the instances learn of returned units by the age of their copies only",

@@ -165,7 +165,7 @@ func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context
 		Metrics: telemetry.NewPayments(i.registry), Log: i.log,
 	}
 	if p.client != nil && p.codes != nil {
-		deps.Provider = p.client
+		deps.Provider = i.tracedProvider(p.client)
 	}
 	p.service = service.NewPayments(deps)
 }

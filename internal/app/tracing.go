@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/payment"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -156,6 +157,82 @@ func (h tracedHot) Settle(ctx context.Context, voucherID string, orderIDs []stri
 	})
 	err := h.Store.Settle(ctx, voucherID, orderIDs)
 	group.End(func(int) error { return err })
+	return err
+}
+
+// ReleaseAll implements worker.HotCopies, for units that somebody else has not given back.
+func (h tracedHot) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error) {
+	ctx, end := h.tracer.Work(ctx, "release", len(releases))
+	applied, err := h.Store.ReleaseAll(ctx, voucherID, releases)
+	end(err)
+	return applied, err
+}
+
+// Load implements worker.HotCopies, for a part of a rebuild.
+func (h tracedHot) Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error {
+	ctx, end := h.tracer.Work(ctx, "load", len(live)+len(carried))
+	err := h.Store.Load(ctx, voucherID, epoch, live, carried)
+	end(err)
+	return err
+}
+
+// tracedExpiry records the transactions that expire orders.
+func (i *Instance) tracedExpiry(store worker.ExpiryStore) worker.ExpiryStore {
+	if i.tracer == nil {
+		return store
+	}
+	return tracedExpiry{store, i.tracer}
+}
+
+type tracedExpiry struct {
+	worker.ExpiryStore
+
+	tracer *tracing.Tracer
+}
+
+// Expire implements worker.ExpiryStore.
+func (s tracedExpiry) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+	ctx, end := s.tracer.Work(ctx, "expire", len(ids))
+	expired, err := s.ExpiryStore.Expire(ctx, ids)
+	end(err)
+	return expired, err
+}
+
+// tracedProvider records what the payment provider is asked, by requests and behind them.
+func (i *Instance) tracedProvider(provider service.Provider) service.Provider {
+	if i.tracer == nil {
+		return provider
+	}
+	return tracedProvider{provider, i.tracer}
+}
+
+type tracedProvider struct {
+	service.Provider
+
+	tracer *tracing.Tracer
+}
+
+// Start implements service.Provider.
+func (p tracedProvider) Start(ctx context.Context, r payment.Request) (payment.Payment, error) {
+	ctx, end := p.tracer.Work(ctx, "start payment", 1)
+	started, err := p.Provider.Start(ctx, r)
+	end(err)
+	return started, err
+}
+
+// LookUp implements service.Provider.
+func (p tracedProvider) LookUp(ctx context.Context, id string) (payment.Payment, error) {
+	ctx, end := p.tracer.Work(ctx, "look up payment", 1)
+	found, err := p.Provider.LookUp(ctx, id)
+	end(err)
+	return found, err
+}
+
+// Refund implements service.Provider.
+func (p tracedProvider) Refund(ctx context.Context, key string, r payment.Refund) error {
+	ctx, end := p.tracer.Work(ctx, "refund", 1)
+	err := p.Provider.Refund(ctx, key, r)
+	end(err)
 	return err
 }
 

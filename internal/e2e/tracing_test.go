@@ -288,6 +288,32 @@ func (c *collecting) shared(t *testing.T) bool {
 	return several
 }
 
+// What is done behind the requests is in traces of its own, with what it asked the database.
+func TestExpiryIsATraceOfItsOwn(t *testing.T) {
+	t.Parallel()
+	c := collect(t)
+	a := launch(t, onServers(t).with(tracedTo(c)).with(settings{"SECKILL_PAYMENT_WINDOW": "1s"}))
+	voucher := a.onSale(t, 5)
+	user := a.user(1)
+	got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
+	a.becomes(t, decode[model.Order](t, got), model.OrderExpired)
+	until(t, 20*time.Second, "the expiry with its commit", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, spans := range c.traces {
+			names := map[string]bool{}
+			for _, span := range spans {
+				names[span.GetName()] = len(span.GetParentSpanId()) == 0 || span.GetName() != "expire"
+			}
+			if names["expire"] && names["sql.tx.commit"] {
+				return true
+			}
+		}
+		return false
+	})
+	c.tellsNothing(t, user)
+}
+
 // A collector that hangs neither refuses nor delays an order, nor the stop.
 func TestACollectorThatHangsCostsNoOrder(t *testing.T) {
 	t.Parallel()

@@ -17,6 +17,7 @@ const (
 	attributeVoucher    = "seckill.voucher.id"
 	attributeOutcome    = "seckill.outcome" // OK or the problem's code
 	attributeOrders     = "seckill.group.orders"
+	attributeWork       = "seckill.work.orders"
 	attributeGroupTrace = "seckill.group.trace_id"
 	attributeGroupSpan  = "seckill.group.span_id"
 )
@@ -25,7 +26,7 @@ const (
 // addresses, user agents and statements, in which anybody may write anything, a code or a password.
 func leaves(a attribute.KeyValue) bool {
 	switch a.Key {
-	case attributeOrder, attributeVoucher, attributeOutcome, attributeOrders, attributeGroupTrace, attributeGroupSpan,
+	case attributeOrder, attributeVoucher, attributeOutcome, attributeOrders, attributeWork, attributeGroupTrace, attributeGroupSpan,
 		"http.request.method", "http.route", "http.response.status_code", "http.response.body.size",
 		"db.system", "db.system.name", "db.operation.name", "db.redis.num_cmd":
 		return true

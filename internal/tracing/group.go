@@ -90,6 +90,19 @@ func (t *Tracer) Step(ctx context.Context, step string) (_ context.Context, end 
 	}
 }
 
+// Work begins a step that no request has asked for, on so many orders or what belongs to them: of these the ratio is
+// recorded, as of requests. Inside something that is traced, or is not to be, it is a part of that. The function ends it.
+func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
+	if !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
+		return ctx, func(error) {}
+	}
+	ctx, span := t.spans.Start(ctx, step, trace.WithAttributes(attribute.Int(attributeWork, orders)))
+	return ctx, func(failure error) {
+		span.SetAttributes(outcome(failure))
+		span.End()
+	}
+}
+
 // outcome tells of a failure no more than the code that a client would hear.
 func outcome(failure error) attribute.KeyValue {
 	said := "OK"

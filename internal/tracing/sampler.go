@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -30,7 +32,7 @@ func newDoor(o Options) door {
 // for the log alone: to make a span of it would cost as much as the answer (see BenchmarkTracing).
 func (d door) enter(ctx context.Context, header string) (_ context.Context, recorded bool) {
 	parent := parse(header)
-	chosen := rand.Float64() < d.ratio //nolint:gosec // guards nothing
+	chosen := d.chance()
 	switch {
 	case !parent.IsValid() || !d.parentBased:
 	case !parent.IsSampled():
@@ -49,6 +51,9 @@ func (d door) enter(ctx context.Context, header string) (_ context.Context, reco
 	return trace.ContextWithSpanContext(ctx, unrecorded(parent.TraceID())), false
 }
 
+// chance decides of what belongs to nothing yet.
+func (d door) chance() bool { return rand.Float64() < d.ratio } //nolint:gosec // guards nothing
+
 // unrecorded is a span that is not recorded, of a new trace where there is none.
 func unrecorded(of trace.TraceID) trace.SpanContext {
 	if !of.IsValid() {
@@ -60,14 +65,14 @@ func unrecorded(of trace.TraceID) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: of, SpanID: span})
 }
 
-// sampler records what belongs to something that is recorded, a group one of whose orders is, and the requests that the
-// door has chosen. What belongs to none of them, such as a look at Redis every second, is not.
+// sampler records what belongs to something that is recorded, a group one of whose orders is, and the requests and the
+// work that the door has chosen. What belongs to none of them, such as a look at Redis every second, is not.
 type sampler struct{}
 
 // ShouldSample implements sdk.Sampler.
 func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 	parent := trace.SpanContextFromContext(p.ParentContext)
-	recorded := parent.IsSampled() || !parent.IsValid() && p.Kind == trace.SpanKindServer
+	recorded := parent.IsSampled() || !parent.IsValid() && (p.Kind == trace.SpanKindServer || isWork(p.Attributes))
 	for _, link := range p.Links {
 		recorded = recorded || link.SpanContext.IsSampled()
 	}
@@ -75,6 +80,10 @@ func (sampler) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
 		return sdk.SamplingResult{Decision: sdk.RecordAndSample}
 	}
 	return sdk.SamplingResult{Decision: sdk.Drop}
+}
+
+func isWork(attributes []attribute.KeyValue) bool {
+	return slices.ContainsFunc(attributes, func(a attribute.KeyValue) bool { return a.Key == attributeWork })
 }
 
 // Description implements sdk.Sampler.

@@ -262,6 +262,35 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 	testserver.Equal(t, "spans that were exported", counted(t, registry, "exported"), float64(len(orders)+2))
 }
 
+// What no request has asked for is a trace of its own, recorded by the ratio; inside a request it is as that is.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	for ratio, recordings := range map[float64]int{0: 0, 1: 1} {
+		exporter := tracetest.NewInMemoryExporter()
+		tracer, _ := begin(t, Options{Exporter: exporter, Ratio: ratio, ParentBased: true})
+		work := func(ctx context.Context, step string, failure error) {
+			ctx, end := tracer.Work(ctx, step, 3)
+			_, inside := tracer.spans.Start(ctx, "inside "+step)
+			inside.End()
+			end(failure)
+		}
+		work(t.Context(), "alone", model.SoldOut())
+		work(trace.ContextWithSpanContext(t.Context(), parse(ignored)), "in a request", nil)
+		work(trace.ContextWithSpanContext(t.Context(), parse(sampled)), "in a trace", nil)
+		spans := recorded(t, tracer, exporter)
+		for name, want := range map[string]int{"alone": recordings, "in a request": 0, "in a trace": 1} {
+			testserver.Equal(t, "spans "+name, len(spans[name]), want)
+			testserver.Equal(t, "spans inside "+name, len(spans["inside "+name]), want)
+		}
+		testserver.Equal(t, "the trace", spans["in a trace"][0].SpanContext.TraceID(), parse(sampled).TraceID())
+		for _, span := range spans["alone"] {
+			testserver.Equal(t, "what it tells", attribute.NewSet(span.Attributes...), attribute.NewSet(
+				attribute.Int(attributeWork, 3), attribute.String(attributeOutcome, string(model.CodeSoldOut))))
+			testserver.Equal(t, "what it belongs to", span.Parent.IsValid(), false)
+		}
+	}
+}
+
 func TestLogLinesTellTheirTrace(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
