@@ -159,6 +159,10 @@ func (h helm) settingsAreAccepted(t *testing.T) {
 				if cfg.DatabaseDSN == "" {
 					t.Errorf("%s, %s runs embedded", values, m.Metadata.Name)
 				}
+				// Where the values name a collector everybody who serves or works has it, and nobody else.
+				if want := strings.HasSuffix(values, "everything.yaml") && component != "migrate"; cfg.Tracing.On != want || want && cfg.Tracing.Ratio != 0.1 {
+					t.Errorf("%s, %s traces: %+v", values, m.Metadata.Name, cfg.Tracing)
+				}
 				role := config.RoleAll
 				if cfg.Async() {
 					role = config.Role(component)
@@ -227,6 +231,8 @@ func (h helm) wrongValuesAreRefused(t *testing.T) {
 		"secrets.existingSecret=":              "existingSecret",
 		"orderMode=both":                       "orderMode",
 		"api.replicas=0":                       "replicas",
+		"tracing.endpoint=http://collector":    "endpoint", // the port is what the NetworkPolicy lets through
+		"tracing.ratio=2":                      "ratio",
 		"worker.keda.prometheus=prometheus:90": "prometheus",
 	} {
 		said, err := h.template(t, "helm/values/sync.yaml", "--set", wrong)

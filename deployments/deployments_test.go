@@ -3,6 +3,7 @@
 package deployments
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -305,8 +306,9 @@ func interpolated(t *testing.T, s service, envFile, secrets string) []string {
 	}
 	var environ []string
 	for name, value := range s.Environment {
-		value = regexp.MustCompile(`\$\{(\w+):-\}`).ReplaceAllStringFunc(value, func(reference string) string {
-			return values[strings.TrimSuffix(strings.TrimPrefix(reference, "${"), ":-}")]
+		value = regexp.MustCompile(`\$\{\w+:-[^}]*\}`).ReplaceAllStringFunc(value, func(reference string) string {
+			variable, otherwise, _ := strings.Cut(strings.Trim(reference, "${}"), ":-")
+			return cmp.Or(values[variable], otherwise)
 		})
 		environ = append(environ, name+"="+strings.ReplaceAll(value, "/run/secrets", secrets))
 	}
@@ -322,9 +324,15 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", instance, err)
 		}
-		if cfg.Embedded() || cfg.RedisURL == "" {
-			t.Errorf("%s runs embedded: %q", instance, interpolated(t, c.Services[instance], "", made))
+		if cfg.Embedded() || cfg.RedisURL == "" || cfg.Tracing.On {
+			t.Errorf("%s runs embedded, or traces: %q", instance, interpolated(t, c.Services[instance], "", made))
 		}
+	}
+	tracing := filepath.Join(t.TempDir(), "tracing.env")
+	testserver.Must(t, os.WriteFile(tracing, []byte("OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n"), 0o600))
+	for _, instance := range []string{"seckill-1", "seckill-2", "worker-1", "worker-2"} {
+		cfg := testserver.Value(config.Load(interpolated(t, c.Services[instance], tracing, made)))(t)
+		testserver.Equal(t, "what "+instance+" traces", cfg.Tracing, config.Tracing{On: true, Ratio: 0.01, ParentBased: true})
 	}
 	for _, test := range []struct {
 		envFile, instance string

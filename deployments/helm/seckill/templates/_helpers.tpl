@@ -47,6 +47,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - {name: {{ $variable }}, value: {{ $value | toString | quote }}}
 {{- end }}
 {{- end }}
+{{- if and $v.tracing.endpoint (ne .component "migrate") }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ $v.tracing.endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ $v.tracing.ratio | toString | quote }}}
+{{- with $v.tracing.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* What the pods of all components have in common. */}}
