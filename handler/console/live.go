@@ -125,9 +125,10 @@ func (h *hub) read(ctx context.Context, id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	page := voucherPage{Voucher: v}
 	message, err := json.Marshal(reading{
 		Now: v.ServerTime, State: v.State, Phase: phase(v), Tag: v.Tag(), Stock: v.Stock, Remaining: v.Remaining,
-		Taken: v.Stock - v.Remaining, Reserved: v.Reserved, Sold: v.Stock - v.Remaining - v.Reserved, Rates: h.meter.read(time.Now()),
+		Taken: page.Taken(), Reserved: v.Reserved, Sold: page.Sold(), Rates: h.meter.read(time.Now()),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the reading of voucher %s: %w", id, err)

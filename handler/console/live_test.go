@@ -133,6 +133,7 @@ func TestTheSaleIsLiveWithAQueue(t *testing.T) {
 	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
 	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 3 && r.Remaining == 2 && r.Sold == 1 && r.Reserved == 0 })
 
+	want(t, b.page(t, "/console/vouchers/"+id), `data-live="sold">1</dd>`, `data-live="reserved">0</dd>`)
 	queued := &shop{reserved: 4}
 	await(t, queued.browser(t).watch(t, "v1"), "reserved", func(r reading) bool { return r.Remaining == 5 && r.Reserved == 4 && r.Sold == 1 })
 }

@@ -63,6 +63,9 @@ type voucherPage struct {
 // Taken is how many units are sold or reserved.
 func (p voucherPage) Taken() int64 { return p.Stock - p.Remaining }
 
+// Sold is how many are sold.
+func (p voucherPage) Sold() int64 { return p.Taken() - p.Reserved }
+
 // Phases are the words that a script may have to show.
 func (voucherPage) Phases() []string {
 	words := []string{string(model.VoucherDraft), string(model.VoucherArchived)}
