@@ -44,6 +44,9 @@ func newShelf(t *testing.T) (*Vouchers, *shelf, hotShop) {
 	for _, user := range []string{"a", "b", "c", "d", "e"} {
 		s.sale.Now().Marks[user] = user + ".v1"
 	}
+	for _, user := range []string{"d", "e"} {
+		s.sale.Now().Pending[user+".v1"] = model.Reservation{}
+	}
 	rows := &shelf{table: s.table, sold: 3}
 	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: s.cache}), rows, s
 }
