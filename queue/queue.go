@@ -35,8 +35,8 @@ import (
 
 const (
 	// startBudget bounds Open. A healthy server needs milliseconds. A cluster that
-	// elects its leaders needs 4 to 9 s for each round (nats-server, raft.go), of
-	// which a busy one may need a second.
+	// elects its leaders needs 4 to 9 s for each round (nats-server, raft.go), and
+	// a busy one may need two rounds.
 	startBudget = 30 * time.Second
 	// askBudget bounds one question to the server, because a server that takes
 	// longer to look something up in memory is as good as gone.

@@ -101,7 +101,7 @@ type Options struct {
 	Behind behind
 
 	Tokens   *token.Authority
-	Metrics  prometheus.Gatherer // of the attempts to buy and the backlog; it must ask nobody, see meter
+	Metrics  prometheus.Gatherer // of the attempts to buy and the backlog; read from memory alone, see meter
 	Mode     model.OrderMode
 	Currency string // ISO 4217
 	Log      *slog.Logger

@@ -54,14 +54,14 @@ type hub struct {
 type watchedSale struct {
 	end      context.CancelFunc
 	watchers map[chan []byte]bool // guarded by the hub's mutex, as latest
-	latest   []byte               // a whole event, which everybody is sent as it is
+	latest   []byte               // a whole event, which each watcher is sent as it is
 }
 
 func newHub(vouchers vouchers, meter *meter, log *slog.Logger) *hub {
 	return &hub{vouchers: vouchers, meter: meter, log: log, sales: map[string]*watchedSale{}}
 }
 
-// watch subscribes to the events of a sale. Who reads them too slowly misses some. A
+// watch subscribes to the events of a sale. A watcher that reads them too slowly misses some. A
 // closed channel says that there is no such voucher. The function ends the subscription.
 func (h *hub) watch(id string) (events <-chan []byte, leave func(), err error) {
 	h.mu.Lock()
@@ -144,7 +144,7 @@ func event(name string, data []byte) []byte {
 	return fmt.Appendf(nil, "%sdata: %s\n\n", name, data)
 }
 
-// tell gives an event to everybody who watches. It takes the place of one that was not read yet.
+// tell gives an event to each watcher. It takes the place of one that was not read yet.
 func (h *hub) tell(sale *watchedSale, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -36,7 +36,7 @@ type Backlog struct {
 	Age    float64 `json:"age"`    // of the oldest, in seconds
 }
 
-// meter makes rates of this instance's metrics. Who watches a sale waits for them twice a second.
+// meter makes rates of this instance's metrics. The stream of a sale waits for them twice a second.
 type meter struct {
 	metrics prometheus.Gatherer
 	log     *slog.Logger

@@ -160,7 +160,7 @@ func (h tracedHot) Settle(ctx context.Context, voucherID string, orderIDs []stri
 	return err
 }
 
-// ReleaseAll implements worker.HotCopies, for units that somebody else has not given back.
+// ReleaseAll implements worker.HotCopies, for units that the instance which closed their orders has not given back.
 func (h tracedHot) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error) {
 	ctx, end := h.tracer.Work(ctx, "release", len(releases))
 	applied, err := h.Store.ReleaseAll(ctx, voucherID, releases)

@@ -12,7 +12,7 @@ import (
 )
 
 // leaderBudget bounds one question for the leader of a stream. A living leader answers in milliseconds; while there is
-// none, nobody answers.
+// none, no server answers.
 const leaderBudget = 200 * time.Millisecond
 
 // NATSServers are the three of a JetStream cluster.

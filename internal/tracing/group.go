@@ -82,8 +82,8 @@ func (g *Group) End(failure func(i int) error) {
 }
 
 // Step begins a step of one request. The function ends it.
-func (t *Tracer) Step(ctx context.Context, step string) (_ context.Context, end func(failure error)) {
-	ctx, span := t.spans.Start(ctx, step)
+func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanStartOption) (_ context.Context, end func(failure error)) {
+	ctx, span := t.spans.Start(ctx, step, options...)
 	return ctx, func(failure error) {
 		span.SetAttributes(outcome(failure))
 		span.End()
@@ -96,11 +96,7 @@ func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.C
 	if !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
 		return ctx, func(error) {}
 	}
-	ctx, span := t.spans.Start(ctx, step, trace.WithAttributes(attribute.Int(attributeWork, orders)))
-	return ctx, func(failure error) {
-		span.SetAttributes(outcome(failure))
-		span.End()
-	}
+	return t.Step(ctx, step, trace.WithAttributes(attribute.Int(attributeWork, orders)))
 }
 
 // outcome tells of a failure no more than the code that a client would hear.
