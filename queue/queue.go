@@ -41,6 +41,9 @@ const (
 	// askBudget bounds one question to the server, because a server that takes
 	// longer to look something up in memory is as good as gone.
 	askBudget = 2 * time.Second
+	// heardWithin is how long a replica counts as there after it was heard: a leader sends a heartbeat each second, and
+	// believes in who answered for three (nats-server, raft.go, withinLiveWindow). It steps down only after 10 to 20 s.
+	heardWithin = 3 * time.Second
 	// closeBudget bounds the flush of the last acknowledgements. They are only
 	// an optimisation: an order whose ack is lost is delivered again.
 	closeBudget = 2 * time.Second
@@ -172,7 +175,7 @@ func led(c *jetstream.ClusterInfo) error {
 	}
 	there := 1
 	for _, replica := range c.Replicas {
-		if !replica.Offline {
+		if heard(replica) {
 			there++
 		}
 	}
@@ -180,6 +183,12 @@ func led(c *jetstream.ClusterInfo) error {
 		return fmt.Errorf("the stream has %d of its %d servers, which is no majority", there, all)
 	}
 	return nil
+}
+
+// heard reports whether the leader has heard from a replica lately. A replica that died is Offline only when its server
+// has said goodbye; one that has never answered this leader is active for 0 s.
+func heard(replica *jetstream.PeerInfo) bool {
+	return !replica.Offline && replica.Active <= heardWithin && (replica.Active > 0 || replica.Current)
 }
 
 // Close sends what is still buffered and ends the connection. It is safe to
