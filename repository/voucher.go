@@ -202,28 +202,12 @@ type count struct {
 	Status    *model.OrderStatus
 	Orders    int64
 	Live      int64
-	Mode      model.OrderMode
-}
-
-func (v *Vouchers) count(ctx context.Context, action, id string) ([]count, error) {
-	if err := possible(id); err != nil {
-		return nil, err
-	}
-	var counts []count
-	err := v.db.browse(ctx, action+" voucher "+id, func(db *gorm.DB) error {
-		err := db.Raw(v.db.dialect.sql("voucher_count"), id).Scan(&counts).Error
-		if err == nil && len(counts) == 0 {
-			return model.NotFound("voucher")
-		}
-		return err
-	})
-	return counts, err
 }
 
 // Stats counts one voucher's units and orders at one instant. Every status is
 // among them, also when no order has it.
 func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
-	counts, err := v.count(ctx, "count", id)
+	counts, err := counted[count](ctx, v.db, "count voucher "+id, "voucher_count", id)
 	if err != nil {
 		return model.Stats{}, err
 	}
@@ -244,16 +228,33 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 // Audit checks the database's side of the conservation of one voucher: every
 // unit of the stock remains or is held by a live order.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
-	counts, err := v.count(ctx, "audit", id)
+	type row struct {
+		model.AuditDatabase
+
+		Mode model.OrderMode
+	}
+	rows, err := counted[row](ctx, v.db, "audit voucher "+id, "voucher_audit", id)
 	if err != nil {
 		return model.Audit{}, err
 	}
-	audit := model.Audit{VoucherID: id, Drift: []model.DriftedOrder{}}
-	for _, c := range counts {
-		audit.Mode = c.Mode
-		audit.Database.Stock, audit.Database.Remaining = c.Stock, c.Remaining
-		audit.Database.LiveOrders += c.Live
+	found := rows[0]
+	return model.Audit{
+		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
+		Balanced: found.Stock == found.Remaining+found.LiveOrders,
+	}, nil
+}
+
+// counted reads what a statement of the folder sql counts of a voucher: one row at the least, or NOT_FOUND.
+func counted[T any](ctx context.Context, d *Database, action, statement, id string) (rows []T, err error) {
+	if err := possible(id); err != nil {
+		return nil, err
 	}
-	audit.Balanced = audit.Database.Stock == audit.Database.Remaining+audit.Database.LiveOrders
-	return audit, nil
+	err = d.browse(ctx, action, func(db *gorm.DB) error {
+		err := db.Raw(d.dialect.sql(statement), id).Scan(&rows).Error
+		if err == nil && len(rows) == 0 {
+			return model.NotFound("voucher")
+		}
+		return err
+	})
+	return rows, err
 }

@@ -1,12 +1,11 @@
 -- One voucher's units and its orders by status, from one snapshot because it is
--- one statement, and how the database is sold from. One row with a NULL status
--- when there are no orders; none when there is no such voucher. Live orders are told by
--- their status, as slot is: an index has that, and the rows need not be read.
+-- one statement. One row with a NULL status when there are no orders; none when there
+-- is no such voucher. Live orders are told by their status, as slot is: an index has
+-- that, and the rows need not be read.
 -- Parameter: voucher id.
 SELECT vouchers.stock AS stock, vouchers.remaining AS remaining, orders.status AS status,
        COUNT(orders.id) AS orders,
-       COUNT(CASE WHEN orders.status IN ('unpaid', 'paid', 'redeemed') THEN 1 END) AS live,
-       (SELECT mode FROM order_mode WHERE id = 1) AS mode
+       COUNT(CASE WHEN orders.status IN ('unpaid', 'paid', 'redeemed') THEN 1 END) AS live
 FROM vouchers
 LEFT JOIN orders ON orders.voucher_id = vouchers.id
 WHERE vouchers.id = ?
