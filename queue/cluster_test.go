@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -31,6 +35,24 @@ func newCluster(t *testing.T) [3]*testserver.Server {
 	return servers
 }
 
+// replicated waits until each of the three has what the queue keeps. A server that is killed before, with an empty log, has
+// no vote when it comes back, because it may have lost what it had (nats-server, raft.go, emptyVotes): two of three elect
+// no leader then.
+func replicated(t *testing.T, server *testserver.Server) {
+	t.Helper()
+	js := plain(t, nats.Name("beside"), server.URL())
+	testserver.Eventually(t, "all replicas have it", func() bool {
+		stored, err1 := js.Stream(second(t), orders)
+		buried, err2 := js.Stream(second(t), dead)
+		worker, err3 := js.Consumer(second(t), orders, "worker")
+		if err1 != nil || err2 != nil || err3 != nil {
+			return false
+		}
+		replicas := slices.Concat(stored.CachedInfo().Cluster.Replicas, buried.CachedInfo().Cluster.Replicas, worker.CachedInfo().Cluster.Replicas)
+		return !slices.ContainsFunc(replicas, func(one *jetstream.PeerInfo) bool { return !one.Current || one.Active == 0 })
+	})
+}
+
 // TestReadyWithALeader: the queue is ready again once a stream has elected a leader, and is not while a majority of
 // its servers is away, although one still answers.
 func TestReadyWithALeader(t *testing.T) {
@@ -46,6 +68,7 @@ func TestReadyWithALeader(t *testing.T) {
 	ready := func() bool { return q.Ping(second(t)) == nil }
 	testserver.Eventually(t, "it is ready", ready)
 	must(t, q.Publish(t.Context(), some("a", 1)))
+	replicated(t, servers[2])
 
 	servers[0].Kill()
 	testserver.Eventually(t, "two of three are ready", ready)
@@ -77,6 +100,7 @@ func TestOpenDuringAnElection(t *testing.T) {
 	testserver.Eventually(t, "the cluster has a leader, and the stream", func() bool {
 		return testserver.ErrorOf(openQueue(t, options)) == nil
 	})
+	replicated(t, servers[2])
 	servers[0].Kill()
 	servers[1].Kill()
 	opened := make(chan error)

@@ -144,14 +144,22 @@ func address(o Options) string {
 
 // patiently does what asks the server something, and repeats it until ctx ends while it
 // fails for a reason that may pass. A cluster that has no leader yet leaves a question
-// unanswered, and does not come back to it: so each attempt has askBudget.
+// unanswered, and does not come back to it: so each attempt has askBudget. The error is
+// the last that a server gave, if one did.
 func patiently(ctx context.Context, ask func(context.Context) error) error {
+	var given error
 	for {
 		attempt, cancel := context.WithTimeout(ctx, askBudget)
 		err := ask(attempt)
 		cancel()
-		if err == nil || final(err) || ctx.Err() != nil {
+		if err == nil || final(err) {
 			return err
+		}
+		if given == nil || !errors.Is(err, context.DeadlineExceeded) {
+			given = err
+		}
+		if ctx.Err() != nil {
+			return given
 		}
 		poll.Pause(ctx, reconnectPause)
 	}
