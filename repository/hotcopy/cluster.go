@@ -1,0 +1,207 @@
+package hotcopy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// topologyAge is how old the client's picture of a Cluster may get while nothing goes
+	// wrong; whatever does has it drawn anew at once.
+	topologyAge = time.Second
+	// topologyTimeout bounds the question to one node which node has which slots: another
+	// node knows too, and the whole is to be known within a second of a failover.
+	topologyTimeout = 300 * time.Millisecond
+	// overdue is how long a node may take for an answer before the Cluster is asked, and is
+	// asked again, whether another one has its place. It bounds no call: a node that is slow
+	// and has no successor is waited for. A healthy one answers in a thousandth of it.
+	overdue = 250 * time.Millisecond
+)
+
+// newClusterClient makes a client that learns of a failover or of a slot that has moved
+// within moments: see follower.
+func newClusterClient(options *redis.ClusterOptions) *redis.ClusterClient {
+	options.DialerRetries = redisDials
+	options.MaxRedirects = redisRetries // also the number of retries
+	options.ClusterStateReloadInterval = topologyAge
+	client := redis.NewClusterClient(options)
+	client.OnNewNode(func(node *redis.Client) {
+		node.AddHook(&follower{cluster: client, node: node, open: make(map[*nodeConn]struct{})})
+	})
+	return client
+}
+
+// follower of a node has the Cluster's topology read again as soon as the node cannot be
+// reached, does not answer, or says that the Cluster is in trouble. By itself the client
+// reads it only when it is old, or a node names another one. It pauses for 200 ms between
+// two readings. The follower also ends the calls of a node that hangs, once the node has a
+// successor: they would wait until their own time is up, though the sale goes on elsewhere.
+type follower struct {
+	cluster *redis.ClusterClient
+	node    *redis.Client
+	looking atomic.Bool
+
+	mu   sync.Mutex
+	open map[*nodeConn]struct{} // connections to the node
+}
+
+// DialHook implements redis.Hook.
+func (f *follower) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		f.note(ctx, err)
+		if err != nil {
+			return nil, err
+		}
+		return f.keep(conn), nil
+	}
+}
+
+// ProcessHook implements redis.Hook.
+func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "cluster" {
+			limited, cancel := context.WithTimeout(ctx, topologyTimeout)
+			defer cancel()
+			return next(limited, cmd)
+		}
+		defer f.watch()()
+		err := next(ctx, cmd)
+		f.note(ctx, err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (f *follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer f.watch()()
+		err := next(ctx, cmds)
+		f.note(ctx, err)
+		for _, cmd := range cmds {
+			f.note(ctx, cmd.Err())
+		}
+		return err
+	}
+}
+
+// note reads the topology again after an error that another topology may end.
+func (f *follower) note(ctx context.Context, err error) {
+	_, answered := errors.AsType[redis.Error](err)
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+	case !answered, redis.IsClusterDownError(err), redis.IsReadOnlyError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err):
+		f.cluster.ReloadState(ctx)
+	}
+}
+
+// watch looks after a call, until the function returned is called.
+func (f *follower) watch() (answered func()) {
+	over := make(chan struct{})
+	late := time.AfterFunc(overdue, func() {
+		for {
+			f.look()
+			select {
+			case <-over:
+				return
+			case <-time.After(overdue):
+			}
+		}
+	})
+	return func() {
+		late.Stop()
+		close(over)
+	}
+}
+
+// look ends the connections to the node if the Cluster says that it is no primary, which it
+// says of no node that has only become slow. However many calls are late, one of them asks.
+func (f *follower) look() {
+	if !f.looking.CompareAndSwap(false, true) {
+		return
+	}
+	defer f.looking.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	defer cancel()
+	var primary atomic.Bool
+	err := f.cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
+		if node == f.node {
+			primary.Store(true)
+		}
+		return nil
+	})
+	if err != nil || primary.Load() {
+		return
+	}
+	f.mu.Lock()
+	deposed := slices.Collect(maps.Keys(f.open))
+	f.mu.Unlock()
+	for _, conn := range deposed {
+		_ = conn.Close()
+	}
+}
+
+// keep remembers a connection until it is closed.
+func (f *follower) keep(conn net.Conn) net.Conn {
+	kept := &nodeConn{Conn: conn, from: f}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.open[kept] = struct{}{}
+	if raw, ok := conn.(syscall.Conn); ok {
+		return rawNodeConn{kept, raw}
+	}
+	return kept
+}
+
+// nodeConn is a connection that its node's follower can close.
+type nodeConn struct {
+	net.Conn
+
+	from *follower
+}
+
+// Close implements net.Conn.
+func (c *nodeConn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.open, c)
+	c.from.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// rawNodeConn is one whose socket the client looks at before it uses it again. (It must not
+// look at that of a TLS connection.)
+type rawNodeConn struct {
+	*nodeConn
+	syscall.Conn
+}
+
+// Node names the server of a voucher's copy, so that calls to different servers can be
+// kept apart. It asks no server. Empty: there is only one, or it is not known.
+func (s *Store) Node(voucherID string) string {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), topologyTimeout)
+	defer cancel()
+	node, err := cluster.MasterForKey(ctx, headKey(voucherID))
+	if err != nil {
+		return ""
+	}
+	return node.Options().Addr
+}
+
+// IsCluster reports whether keys lie on different servers.
+func IsCluster(client redis.UniversalClient) bool {
+	_, ok := client.(*redis.ClusterClient)
+	return ok
+}

@@ -1,0 +1,118 @@
+package hotcopy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+)
+
+// ages is longer than any test waits.
+const ages = time.Hour
+
+// patientCluster is a client of a Cluster whose calls wait for an answer longer than the test lasts.
+func patientCluster(t *testing.T, cluster *testserver.Cluster) *redis.ClusterClient {
+	t.Helper()
+	options := &redis.ClusterOptions{ContextTimeoutEnabled: true, DialTimeout: redisDialTimeout, ReadTimeout: ages, WriteTimeout: ages}
+	for _, node := range cluster.Primaries {
+		options.Addrs = append(options.Addrs, node.Addr())
+	}
+	client := newClusterClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// keyOn is a key that lies on a primary of the Cluster.
+func keyOn(t *testing.T, cluster *testserver.Cluster, primary int) string {
+	t.Helper()
+	for n := range 1000 {
+		if key := fmt.Sprint("key", n); cluster.Owner(t, key) == primary {
+			return key
+		}
+	}
+	t.Fatalf("no key is on primary %d", primary)
+	return ""
+}
+
+// A primary of a Cluster hangs without being dead. The calls that it has taken end once another one has its place, and not
+// when their own patience is over.
+func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", "2000", "--appendonly", "no")
+	client, key := patientCluster(t, cluster), keyOn(t, cluster, 0)
+	testserver.Must(t, client.Set(t.Context(), key, "before", 0).Err())
+
+	cluster.Primaries[0].Pause()
+	ended := make(chan struct{}, 2)
+	go func() { client.Set(t.Context(), key, "one", 0); ended <- struct{}{} }()
+	go func() {
+		_, _ = client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), key, "one of several", 0).Err() })
+		ended <- struct{}{}
+	}()
+	testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+	for range cap(ended) {
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a call still waits for the primary that was replaced")
+		}
+	}
+	testserver.Eventually(t, "the new primary answers", func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
+}
+
+// A primary that is slow and has no successor keeps its calls: each is answered, and made once.
+func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	client, key := patientCluster(t, cluster), keyOn(t, cluster, 0)
+	testserver.Must(t, client.Set(t.Context(), key, "0", 0).Err())
+
+	cluster.Primaries[0].Pause()
+	const calls = 10
+	counted := make(chan error, calls)
+	for range calls {
+		go func() { counted <- client.Incr(t.Context(), key).Err() }()
+	}
+	<-time.After(8 * overdue) // that is how slow it is
+	cluster.Primaries[0].Resume()
+	for range calls {
+		testserver.Must(t, <-counted)
+	}
+	testserver.Equal(t, "counted", client.Get(t.Context(), key).Val(), fmt.Sprint(calls))
+}
+
+// The primary hangs, and with it the Sentinel that this client asks, as when both are on one machine. The other Sentinels
+// are asked for the new primary.
+func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
+	t.Parallel()
+	sentinels := testserver.RedisSentinels(t, time.Second, "--appendonly", "no")
+	client := testserver.Value(NewClient(sentinels.URL(), nil))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	set := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		return client.Set(ctx, "key", "", 0).Err()
+	}
+	testserver.Must(t, set())
+
+	asked := -1
+	testserver.Eventually(t, "a Sentinel has a client that listens", func() bool {
+		for i, sentinel := range sentinels.Sentinels {
+			beside := redis.NewClient(&redis.Options{Addr: sentinel.Addr(), Protocol: 2, DisableIdentity: true})
+			if strings.Contains(fmt.Sprint(beside.Do(t.Context(), "client", "list").Val()), " sub=2 ") {
+				asked = i
+			}
+			_ = beside.Close()
+		}
+		return asked >= 0
+	})
+	sentinels.Sentinels[asked].Pause()
+	sentinels.Primary.Pause()
+	testserver.Eventually(t, "the others have promoted the replica", func() bool { return testserver.Primary(t, sentinels.Replica) })
+	testserver.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
+}

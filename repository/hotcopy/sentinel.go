@@ -1,0 +1,87 @@
+package hotcopy
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/redisurl"
+)
+
+const (
+	// sentinelTimeout bounds each step of a question to a Sentinel, because the others know too.
+	// It is longer than most fsyncs: a Sentinel writes its file when a primary is replaced.
+	sentinelTimeout = 500 * time.Millisecond
+	// primaryTimeout bounds asking for the primary and connecting to it: a Sentinel that hangs
+	// is asked twice, then the others are, and the primary has redisDialTimeout. The library
+	// would ask a Sentinel that hangs for ever if this were over before.
+	primaryTimeout = 5*sentinelTimeout + redisDialTimeout
+)
+
+// newSentinelClient makes a client of the server that the Sentinels name.
+func newSentinelClient(options *redis.FailoverOptions, target redisurl.Target) *redis.Client {
+	options.MasterName = target.Primary
+	options.DialerRetries = redisDials
+	options.MaxRetries = redisRetries
+	options.DialTimeout = primaryTimeout
+	options.Dialer = dialAnyway(options.Dialer)
+	if target.SentinelLogin {
+		options.SentinelUsername, options.SentinelPassword = target.Username, target.Password
+	}
+	client := redis.NewFailoverClient(options)
+	// The library has one set of limits for the primary and for the Sentinels. It has copied
+	// the primary's by now, and reads those of a Sentinel when it begins to ask that one.
+	options.DialTimeout, options.ReadTimeout, options.WriteTimeout = sentinelTimeout, sentinelTimeout, sentinelTimeout
+	options.MaxRetries = -1 // none
+	return client
+}
+
+// dialAnyway reaches Sentinels, and the primary that they name. That one may be dead
+// until they have elected another. The library's pool stops dialing for a second after
+// as many failures as it has places, and would go on not to see the new primary for that
+// time. So it is not told that a dial failed: it gets a connection on which everything
+// fails with the error of the dial.
+func dialAnyway(
+	dial func(ctx context.Context, network, addr string) (net.Conn, error),
+) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return unreachable{err: err}, nil //nolint:nilerr // see above
+		}
+		return conn, nil
+	}
+}
+
+// unreachable is a connection to nowhere.
+type unreachable struct {
+	net.Conn // nil: nothing else is called
+
+	err error // of the dial
+}
+
+// Read implements net.Conn.
+func (u unreachable) Read([]byte) (int, error) { return 0, u.err }
+
+// Write implements net.Conn.
+func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
+
+// Close implements net.Conn.
+func (unreachable) Close() error { return nil }
+
+// LocalAddr implements net.Conn.
+func (unreachable) LocalAddr() net.Addr { return &net.TCPAddr{} }
+
+// RemoteAddr implements net.Conn.
+func (unreachable) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// SetDeadline implements net.Conn.
+func (unreachable) SetDeadline(time.Time) error { return nil }
+
+// SetReadDeadline implements net.Conn.
+func (unreachable) SetReadDeadline(time.Time) error { return nil }
+
+// SetWriteDeadline implements net.Conn.
+func (unreachable) SetWriteDeadline(time.Time) error { return nil }
