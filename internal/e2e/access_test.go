@@ -26,8 +26,7 @@ func certified(t *testing.T) settings {
 
 	address := testserver.Address(t)
 	_, port, _ := net.SplitHostPort(address)
-	cache := testserver.Redis(t, "--tls-port", port, "--tls-ca-cert-file", files.CA, "--tls-cert-file", files.Cert,
-		"--tls-key-file", files.Key, "--tls-auth-clients", "yes")
+	cache := testserver.Redis(t, files.Redis(port)...)
 	onRedis(t, cache, "", "CONFIG", "SET", "requirepass", redisSecret)
 
 	user := testserver.Value(nkeys.CreateUser())(t)

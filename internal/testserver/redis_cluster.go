@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,8 @@ const slots = 16384
 // Cluster is a Redis Cluster of a test.
 type Cluster struct {
 	Primaries, Replicas []*Server // as they began: Replicas[i] stands by for Primaries[i]
+
+	tls *redisTLS
 }
 
 // RedisCluster starts a Redis Cluster of three primaries from deployments/redis.conf and
@@ -24,11 +27,29 @@ type Cluster struct {
 // of each node.
 func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	t.Helper()
+	return (&Cluster{}).start(t, replicas, args)
+}
+
+// RedisClusterOverTLS starts one with replicas that clients reach over TLS, and whose nodes speak TLS with each other.
+func RedisClusterOverTLS(t testing.TB, files Certificates, args ...string) *Cluster {
+	t.Helper()
+	return (&Cluster{tls: newRedisTLS(files)}).start(t, true, args)
+}
+
+func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
+	t.Helper()
 	const primaries = 3
 	args = append([]string{"--include", configFile("engines/redis-cluster/node.conf")}, args...)
-	c := &Cluster{}
+	var between []string // ports of the nodes for each other, in the order of their start
+	launch := func() *Server {
+		t.Helper()
+		_, port, err := net.SplitHostPort(Address(t))
+		Must(t, err)
+		between = append(between, port)
+		return c.tls.start(t, redisEngine(), append([]string{"--cluster-port", port}, args...))
+	}
 	for i := range primaries {
-		node := Redis(t, args...)
+		node := launch()
 		first, last := i*slots/primaries, (i+1)*slots/primaries-1
 		command(t, node, "cluster", "set-config-epoch", i+1)
 		command(t, node, "cluster", "addslotsrange", first, last)
@@ -36,12 +57,13 @@ func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 	}
 	if replicas {
 		for range primaries {
-			c.Replicas = append(c.Replicas, Redis(t, args...))
+			c.Replicas = append(c.Replicas, launch())
 		}
 	}
 	nodes := slices.Concat(c.Primaries, c.Replicas)
-	for _, node := range nodes[1:] {
-		command(t, nodes[0], "cluster", "meet", loopback, node.Port())
+	for i, node := range nodes[1:] {
+		host, port := c.tls.hostPort(t, node)
+		command(t, nodes[0], "cluster", "meet", host, port, between[i+1])
 	}
 	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))
 	for _, node := range nodes {
@@ -74,7 +96,7 @@ func RedisCluster(t testing.TB, replicas bool, args ...string) *Cluster {
 func (c *Cluster) URL() string {
 	urls := make([]string, len(c.Primaries))
 	for i, node := range c.Primaries {
-		urls[i] = "redis://" + node.Addr()
+		urls[i] = c.tls.scheme() + "://" + c.tls.addr(node)
 	}
 	return strings.Join(urls, ",")
 }

@@ -20,6 +20,8 @@ const (
 type Sentinels struct {
 	Primary, Replica *Server // as they began
 	Sentinels        []*Server
+
+	tls *redisTLS
 }
 
 // RedisSentinels starts a primary and its replica from deployments/redis.conf, and three Sentinels from
@@ -27,22 +29,34 @@ type Sentinels struct {
 // for the time given. Further arguments are those of the primary and the replica.
 func RedisSentinels(t testing.TB, downAfter time.Duration, args ...string) *Sentinels {
 	t.Helper()
+	return (&Sentinels{}).start(t, downAfter, args)
+}
+
+// RedisSentinelsOverTLS starts them for clients who use TLS, as do all the servers among each other.
+func RedisSentinelsOverTLS(t testing.TB, files Certificates, downAfter time.Duration, args ...string) *Sentinels {
+	t.Helper()
+	return (&Sentinels{tls: newRedisTLS(files)}).start(t, downAfter, args)
+}
+
+func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) *Sentinels {
+	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
-	s := &Sentinels{Primary: Redis(t, args...), Replica: Redis(t, args...)}
-	command(t, s.Replica, "replicaof", loopback, s.Primary.Port())
+	s.Primary, s.Replica = s.tls.start(t, redisEngine(), args), s.tls.start(t, redisEngine(), args)
+	host, port := s.tls.hostPort(t, s.Primary)
+	command(t, s.Replica, "replicaof", host, port)
 	Eventually(t, "the replica follows", func() bool {
 		return strings.Contains(say(t, s.Replica, "info", "replication"), "master_link_status:up")
 	})
 	for range 3 {
-		sentinel := start(t, sentinelEngine(), nil)
-		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, loopback, s.Primary.Port(), 2)
+		sentinel := s.tls.start(t, sentinelEngine(), nil)
+		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, host, port, 2)
 		command(t, sentinel, "sentinel", "set", SentinelPrimary,
 			"down-after-milliseconds", downAfter.Milliseconds(), "failover-timeout", (10 * time.Second).Milliseconds())
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
 	deadline := time.Now().Add(hellos)
 	for _, sentinel := range s.Sentinels {
-		for !strings.Contains(say(t, sentinel, "info", "sentinel"), "status=ok,address="+s.Primary.Addr()+",slaves=1,sentinels=3") {
+		for !strings.Contains(say(t, sentinel, "info", "sentinel"), "status=ok,address="+s.tls.addr(s.Primary)+",slaves=1,sentinels=3") {
 			if time.Now().After(deadline) {
 				t.Fatalf("testserver: the Sentinels do not know each other:\n%s", say(t, sentinel, "info", "sentinel"))
 			}
@@ -56,9 +70,9 @@ func RedisSentinels(t testing.TB, downAfter time.Duration, args ...string) *Sent
 func (s *Sentinels) URL() string {
 	hosts := make([]string, len(s.Sentinels))
 	for i, sentinel := range s.Sentinels {
-		hosts[i] = sentinel.Addr()
+		hosts[i] = s.tls.addr(sentinel)
 	}
-	return "redis+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
+	return s.tls.scheme() + "+sentinel://" + strings.Join(hosts, ",") + "/" + SentinelPrimary + "/0"
 }
 
 // sentinelEngine is Debian's redis-sentinel, which is a link to redis-server that means --sentinel.
@@ -72,10 +86,10 @@ func sentinelEngine() engine {
 			return copyConfig(ctx, data, "engines/redis-sentinel/"+file)
 		},
 		args: func(s *Server) []string {
-			return []string{
+			return append([]string{
 				filepath.Join(s.data(), file), "--sentinel",
 				"--bind", loopback, "--port", strconv.Itoa(s.port.number), "--dir", s.data(), "--logfile", "",
-			}
+			}, s.extra...)
 		},
 		ready: redisReady,
 	}
@@ -88,7 +102,7 @@ func (s *Sentinels) Elected(t testing.TB) bool {
 		return false
 	}
 	for _, sentinel := range s.Sentinels {
-		if strings.Contains(say(t, sentinel, "info", "sentinel"), "address="+s.Replica.Addr()) {
+		if strings.Contains(say(t, sentinel, "info", "sentinel"), "address="+s.tls.addr(s.Replica)) {
 			return true
 		}
 	}

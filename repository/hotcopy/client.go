@@ -72,7 +72,8 @@ func tlsOf(target redisurl.Target, given *tls.Config) *tls.Config {
 }
 
 // dialer makes connections. The handshake counts for redisDialTimeout and for the caller's
-// deadline too: a server that hangs still accepts connections.
+// deadline too: a server that hangs still accepts connections. Where no name was given, a
+// server's certificate is to name the host of its address.
 func dialer(config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	// A machine that is gone is found out within 45 s also by who only listens.
 	alive := net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
@@ -80,5 +81,22 @@ func dialer(config *tls.Config) func(ctx context.Context, network, addr string) 
 	if config == nil {
 		return plain.DialContext
 	}
-	return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, redisDialTimeout)
+		defer cancel()
+		conn, err := plain.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		own := config.Clone()
+		if own.ServerName == "" {
+			own.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		secured := tls.Client(conn, own)
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("TLS handshake with %s: %w", addr, err)
+		}
+		return secured, nil
+	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,6 +29,7 @@ var (
 	errIsReplica  = fmt.Errorf("%w: it is a replica, which takes no writes: name the primary, or the Sentinels that know it", ErrUnfit)
 	errNoCluster  = fmt.Errorf("%w: it is no Redis Cluster: write redis://host:port/0", ErrUnfit)
 	errNoSentinel = fmt.Errorf("%w: it is a Redis itself and no Sentinel: write redis://host:port/0", ErrUnfit)
+	errWantsTLS   = fmt.Errorf("%w: it ends the connection at the first words, as one does that wants TLS: write rediss:// in the place of redis://", ErrUnfit)
 	errUnwatched  = fmt.Errorf("%w: the Sentinels watch no primary of that name", ErrUnfit)
 	// ErrRights says that Redis refuses a command, a key or a channel.
 	ErrRights = errors.New("the user of this Redis may not do what the service needs; the rights that it needs are in README.md, \"The rights in Redis\"")
@@ -40,7 +43,7 @@ func Inspect(ctx context.Context, client redis.UniversalClient) error {
 		if err != nil && strings.Contains(err.Error(), "cluster support disabled") {
 			return errNoCluster
 		}
-		return known(err)
+		return known(err, client.Options().TLSConfig != nil)
 	case *redis.Client:
 		info, err := client.Info(ctx, "server").Result()
 		if err == nil {
@@ -51,7 +54,7 @@ func Inspect(ctx context.Context, client redis.UniversalClient) error {
 		mode := cmp.Or(infoField(info, "redis_mode"), infoField(info, "server_mode")) // the latter is Valkey's
 		switch {
 		case err != nil:
-			return known(err)
+			return known(err, client.Options().TLSConfig != nil)
 		case mode == "sentinel":
 			return errIsSentinel
 		case mode == "cluster":
@@ -63,8 +66,8 @@ func Inspect(ctx context.Context, client redis.UniversalClient) error {
 	return nil
 }
 
-// known gives what a wrong server answers a meaning.
-func known(err error) error {
+// known gives what a wrong server answers a meaning. Secured says whether it was asked over TLS.
+func known(err error, secured bool) error {
 	if err == nil {
 		return nil
 	}
@@ -78,6 +81,13 @@ func known(err error) error {
 		return errIsSentinel
 	case strings.Contains(text, "select is not allowed in cluster mode"):
 		return errIsNode
+	case secured && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it gave no answer in time, as one does that speaks no TLS: %w", err)
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE):
+	case secured:
+		return fmt.Errorf("it ends the connection behind the handshake, as one does that does not take the service's certificate: %w", err)
+	default:
+		return fmt.Errorf("%w (%w)", errWantsTLS, err)
 	}
 	return Lacking(err)
 }
