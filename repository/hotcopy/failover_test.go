@@ -116,3 +116,70 @@ func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	testserver.Eventually(t, "the others have promoted the replica", func() bool { return testserver.Primary(t, sentinels.Replica) })
 	testserver.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
 }
+
+// The user of the URL is the servers'. The Sentinels are asked as nobody, unless the URL says that they know the user too.
+func TestTheLoginOfSentinels(t *testing.T) {
+	t.Parallel()
+	sentinels := testserver.RedisSentinels(t, time.Minute, "--appendonly", "no")
+	allow := func(servers ...*testserver.Server) {
+		t.Helper()
+		for _, server := range servers {
+			admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
+			testserver.Must(t, admin.Do(t.Context(), "acl", "setuser", "seckill", "on", ">secret", "~*", "&*", "+@all").Err())
+			testserver.Must(t, admin.Close())
+		}
+	}
+	who := func(options string) (string, error) {
+		url := strings.Replace(sentinels.URL(), "://", "://seckill:secret@", 1) + options
+		client := testserver.Value(NewClient(url, nil))(t)
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		defer cancel()
+		return client.Do(ctx, "acl", "whoami").Text()
+	}
+	allow(sentinels.Primary)
+	if name, err := who(""); name != "seckill" || err != nil {
+		t.Errorf("the Sentinels know nobody: %q, %v", name, err)
+	}
+	if _, err := who("?sentinel_login=on"); !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
+		t.Errorf("a login that the Sentinels do not know: %v", err)
+	}
+	allow(sentinels.Sentinels...)
+	if name, err := who("?sentinel_login=on"); name != "seckill" || err != nil {
+		t.Errorf("the Sentinels know the user too: %q, %v", name, err)
+	}
+}
+
+// What every kind of client does when a server does not answer, in the words of the constants.
+func TestTheLimitsOfTheClients(t *testing.T) {
+	t.Parallel()
+	one := testserver.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
+	defer one.Close()
+	behind := testserver.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
+	defer behind.Close()
+	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
+		o := client.Options()
+		testserver.Equal(t, name+": retries", o.MaxRetries, redisRetries)
+		testserver.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
+		testserver.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
+		testserver.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
+		testserver.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
+		testserver.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	}
+	testserver.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
+	testserver.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
+	testserver.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
+	testserver.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
+	testserver.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
+
+	all := testserver.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
+	defer all.Close()
+	o := all.Options()
+	testserver.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
+	testserver.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
+	testserver.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
+	testserver.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
+	testserver.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
+	testserver.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
+	testserver.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
+}
