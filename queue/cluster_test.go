@@ -111,6 +111,50 @@ func TestOpenDuringAnElection(t *testing.T) {
 	}
 }
 
+// TestAServerThatHangsIsLeft: a server that leads nothing hangs. Who is connected to it goes to another one before the pings of
+// 5 s, which the connection once had, would have noticed anything. A server that is silent for a second is not left, and
+// what was published meanwhile is stored once.
+func TestAServerThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	servers := testserver.NATSCluster(t)
+	open := func(url string) (*queue.Queue, *testserver.Log) {
+		log := &testserver.Log{}
+		var q *queue.Queue
+		testserver.Eventually(t, "the queue opens", func() (opened bool) {
+			var err error
+			q, err = openQueue(t, queue.Options{URL: url, Deployment: deployment, Replicas: 3, Log: log.Logger()})
+			return err == nil
+		})
+		return q, log
+	}
+	open(servers.URL())
+	leader := -1
+	testserver.Eventually(t, "the stream has a leader", func() bool { leader = servers.Leader(t, orders); return leader >= 0 })
+	follower := servers[(leader+1)%len(servers)]
+	q, log := open(follower.URL()) // the others are made known by it
+	testserver.Eventually(t, "it stores", func() bool { return q.Publish(second(t), some("a", 1)) == nil })
+	before := testserver.Value(q.Backlog(t.Context()))(t).Messages
+
+	follower.Pause()
+	stored := make(chan error, 1)
+	go func() { stored <- q.Publish(t.Context(), some("slow", 1)) }()
+	<-time.After(time.Second) // that is how slow it is
+	follower.Resume()
+	must(t, <-stored)
+	waiting(t, q, before+1)
+	if log.Has("disconnected") {
+		t.Errorf("a server that was slow was left\n%s", log)
+	}
+
+	follower.Pause()
+	hung := time.Now()
+	must(t, q.Publish(t.Context(), some("hung", 1))) // it is repeated for publishBudget
+	if took := time.Since(hung); took > 9*time.Second {
+		t.Errorf("it took %v to leave a server that hangs", took)
+	}
+	waiting(t, q, before+2)
+}
+
 // second is what a readiness check has.
 func second(t *testing.T) context.Context {
 	t.Helper()

@@ -25,9 +25,16 @@ const (
 	// reconnectPause is the wait between two tries to reach a server that is
 	// gone. It is short because a restart takes less than a second.
 	reconnectPause = 100 * time.Millisecond
-	// pingPause and deadPings find a dead connection that was not closed within
-	// 10 s; the library's 2 minutes are too long for a sale.
-	pingPause = 5 * time.Second
+	// pingPause and deadPings find a server that hangs: the connection is given up
+	// when the next ping is due and deadPings have no answer, 2 to 3 s after the
+	// server fell silent. The others need 4 s at least to elect a leader in its place.
+	//
+	// That is no matter of load: a server answers a ping where it reads from the
+	// connection, and stores what was published somewhere else. A publish without an
+	// ack is repeated after tryBudget, which is shorter. A server that was only slow
+	// costs a connection made anew, and the publishes under way are repeated under the
+	// same ids. Where this process itself stood still, the missed pings count as one.
+	pingPause = time.Second
 	deadPings = 2
 
 	// sameAgain is between two reports of the same error: a server that refuses

@@ -33,6 +33,12 @@ const (
 	// fetchBudget is how long a fetch waits for messages, which are passed on as
 	// they arrive. An orderly stop waits for the fetch under way, because its
 	// messages would otherwise not be delivered again until ackWait is over.
+	//
+	// Replicas may still agree on a message when its fetch ends. The server then says so
+	// (408 Request Timeout) behind the message, since https://github.com/nats-io/nats-server/pull/7046,
+	// and the client waits for it a second longer than for the fetch. What they agree on
+	// later, or through an older server that has replicas and not this, comes again
+	// after ackWait.
 	fetchBudget = time.Second
 	// stopBudget is how long calls under way may go on after the end was asked
 	// for: longer than a transaction, shorter than a call that has to bisect its

@@ -11,8 +11,8 @@ import (
 
 const (
 	// stalled is how long the sale may stand still when a server is silent without being dead: until the instance that is
-	// connected to it has missed its pings (15 s at the most, see queue/connect.go), or the others have elected a leader.
-	stalled = 15 * time.Second
+	// connected to it has missed its pings (3 s at the most, see queue/connect.go), or the others have elected a leader.
+	stalled = 9 * time.Second
 	// longPause outlasts that.
 	longPause = 20 * time.Second
 )
