@@ -212,3 +212,26 @@ func recent(version string) bool {
 	minor, err2 := strconv.Atoi(parts[1])
 	return err1 == nil && err2 == nil && (major > oldestMajor || major == oldestMajor && minor >= oldestMinor)
 }
+
+// leaving makes a call of the library, and returns at the deadline of ctx. The library
+// alone does not while it connects again: it keeps its lock until the server has said
+// something, for dialBudget at the most, and a server that hangs accepts connections and
+// says nothing. The call ends behind its caller then, at most that much later.
+func leaving[T any](ctx context.Context, call func(ctx context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		value, err := call(ctx)
+		ended <- result{value, err}
+	}()
+	select {
+	case r := <-ended:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}

@@ -111,7 +111,9 @@ func (q *Queue) try(ctx context.Context, subject string, body []byte, options ..
 	defer cancel()
 	// publish repeats, within its budget; the library must not.
 	options = append(options, jetstream.WithRetryAttempts(0))
-	_, err := q.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, options...)
+	_, err := leaving(ctx, func(ctx context.Context) (*jetstream.PubAck, error) {
+		return q.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: body}, options...)
+	})
 	return err
 }
 

@@ -155,7 +155,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	stream, err := q.js.Stream(ctx, q.names.orders)
+	stream, err := leaving(ctx, func(ctx context.Context) (jetstream.Stream, error) { return q.js.Stream(ctx, q.names.orders) })
 	if err == nil {
 		err = led(stream.CachedInfo().Cluster)
 	}

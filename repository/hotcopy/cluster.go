@@ -74,7 +74,7 @@ func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			defer cancel()
 			return next(limited, cmd)
 		}
-		defer f.watch()()
+		defer f.watch()() //nolint:contextcheck // a look is for all calls that are late
 		err := next(ctx, cmd)
 		f.note(ctx, err)
 		return err
@@ -84,7 +84,7 @@ func (f *follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (f *follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		defer f.watch()()
+		defer f.watch()() //nolint:contextcheck // a look is for all calls that are late
 		err := next(ctx, cmds)
 		f.note(ctx, err)
 		for _, cmd := range cmds {
