@@ -22,7 +22,9 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	var floor uint64
-	worker, err := q.js.Consumer(ctx, q.names.orders, workerName)
+	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return q.js.Consumer(ctx, q.names.orders, workerName)
+	})
 	switch {
 	case err == nil:
 		floor = worker.CachedInfo().AckFloor.Stream
@@ -30,7 +32,7 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	default:
 		return model.Backlog{}, unavailable("ask for the queue's worker", err)
 	}
-	stream, err := q.js.Stream(ctx, q.names.orders)
+	stream, err := q.stream(ctx)
 	if err != nil {
 		return model.Backlog{}, unavailable("ask for the queue's stream", err)
 	}
@@ -51,7 +53,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
-	stream, err := q.js.Stream(ctx, q.names.orders)
+	stream, err := q.stream(ctx)
 	if err != nil {
 		return model.Backlog{}, unavailable(action, err)
 	}

@@ -155,7 +155,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	stream, err := leaving(ctx, func(ctx context.Context) (jetstream.Stream, error) { return q.js.Stream(ctx, q.names.orders) })
+	stream, err := q.stream(ctx)
 	if err == nil {
 		err = led(stream.CachedInfo().Cluster)
 	}
@@ -163,6 +163,11 @@ func (q *Queue) Ping(ctx context.Context) error {
 		return unavailable("ask the order queue", err)
 	}
 	return nil
+}
+
+// stream asks for the stream of orders, as it is now.
+func (q *Queue) stream(ctx context.Context) (jetstream.Stream, error) {
+	return leaving(ctx, func(ctx context.Context) (jetstream.Stream, error) { return q.js.Stream(ctx, q.names.orders) })
 }
 
 // led fails for a stream that stores nothing now. A server that is alone has no cluster.
