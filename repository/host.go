@@ -39,6 +39,30 @@ const (
 // nothing is written or replicated.
 const writeNothing = "UPDATE order_mode SET mode = mode WHERE id = 0"
 
+// groupMajority is false on a member of Group Replication that has left its group, or that reaches no majority of it.
+// Such a member takes writeNothing, which it need not tell the others, and lets every COMMIT wait, for
+// group_replication_unreachable_majority_timeout or for ever. A server that is no member has no row, or NULL.
+const groupMajority = "SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*) FROM performance_schema.replication_group_members"
+
+// errNoMajority says that a server would let every COMMIT wait.
+var errNoMajority = errors.New("the member of Group Replication reaches no majority of its group")
+
+// takesWrites is nil when a sale's statements would be carried out.
+func takesWrites(ctx context.Context, at *sql.DB) error {
+	if _, err := at.ExecContext(ctx, writeNothing); err != nil {
+		return err
+	}
+	var majority sql.NullBool
+	err := at.QueryRowContext(ctx, groupMajority).Scan(&majority)
+	switch {
+	case isMySQL(err, noSuchTable, tableDenied): // MariaDB; an account that may not look
+		return nil
+	case err == nil && majority.Valid && !majority.Bool:
+		return errNoMajority
+	}
+	return err
+}
+
 // hosts are the servers of a DSN. One is used at a time: the first that takes writes. It is left only for another one
 // that takes writes; while none does, reads go on where they are. With one server, which may be a router or an address
 // that moves, its connections are made anew once it has refused a write and takes writes again.
@@ -294,7 +318,7 @@ func (h *hosts) together(i, k int) bool {
 
 // takesWrites is nil when a sale's statements would be carried out. A schema without tables yet takes them too.
 func (s *host) takesWrites(ctx context.Context) error {
-	_, err := s.probe.ExecContext(ctx, writeNothing)
+	err := takesWrites(ctx, s.probe)
 	if err == nil || isMySQL(err, noSuchTable) {
 		return nil
 	}

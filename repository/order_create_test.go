@@ -113,13 +113,10 @@ func (f *fixture) buyUntilEnded(t *testing.T, v model.Voucher) (bought []model.O
 	return bought
 }
 
-// blocked tells whether a statement that names an id has been running for so
-// long that it must be waiting for a row. (innodb_trx would say so exactly, but
-// shows a copy that is renewed only when no one has looked for 100 ms.)
+// blocked tells whether a statement that names an id waits for a row.
 func (f *fixture) blocked(t testing.TB, id string) bool {
 	t.Helper()
-	return f.number(t, `SELECT COUNT(*) FROM information_schema.processlist
-		WHERE command = 'Query' AND time_ms > 50 AND id <> CONNECTION_ID() AND info LIKE ?`, "%"+id+"%") > 0
+	return testserver.Waiting(t, f.db.SQL(), id)
 }
 
 // begin opens a transaction of another program.

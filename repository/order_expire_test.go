@@ -24,22 +24,17 @@ func TestOverdueIsReadByItsIndex(t *testing.T) {
 	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < 'u2'")
 	f.exec(t, "ANALYZE TABLE orders")
 	statement := testserver.Value(os.ReadFile("sql/order_overdue.sql"))(t)
-	rows := testserver.Value(f.db.SQL().QueryContext(t.Context(), "EXPLAIN "+withoutComments(string(statement)),
-		time.Unix(0, 0), time.Unix(0, 0), "", false, 100))(t)
-	defer rows.Close()
+	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", false, 100)
 	found := 0
-	for rows.Next() {
-		var id, selects, table, kind, keys, key, length, ref, count, extra sql.NullString
-		must(t, rows.Scan(&id, &selects, &table, &kind, &keys, &key, &length, &ref, &count, &extra))
-		if table.String != "orders" {
+	for _, step := range plan {
+		if step.Table != "orders" {
 			continue
 		}
 		found++
-		if key.String != "orders_due" || strings.Contains(extra.String, "filesort") {
-			t.Errorf("orders of voucher %s are read by %s (%s)", v.ID, key.String, extra.String)
+		if step.Key != "orders_due" || strings.Contains(step.Extra, "filesort") {
+			t.Errorf("orders of voucher %s are read by %s (%s)", v.ID, step.Key, step.Extra)
 		}
 	}
-	must(t, rows.Err())
 	testserver.Equal(t, "plans of orders", found, 1)
 }
 

@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -115,7 +114,7 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	}
 	fight(t, []life{l}, fought, 40)
 	batches.Wait()
-	testserver.Equal(t, "deadlocks", deadlocks(t, admin), 0)
+	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
 }
 
 // TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
@@ -154,7 +153,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 					}))})
 				expired := testserver.Value(far.orders.Expire(t.Context(), lapsing))(t)
 				testserver.Equal(t, "orders expired", len(expired), len(lapsing))
-				if deadlocks(t, admin) == 0 {
+				if testserver.Deadlocks(t, admin) == 0 {
 					t.Error("they were not in each other's way")
 				}
 				live := int64(0)
@@ -232,15 +231,7 @@ func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	}
 	f.create(t, all...)
 	f.balanced(t, v.ID, users)
-	t.Logf("%d deadlocks", deadlocks(t, admin))
-}
-
-// deadlocks is how many the server has ended.
-func deadlocks(t *testing.T, admin *sql.DB) (n int) {
-	t.Helper()
-	var name string
-	must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n))
-	return n
+	t.Logf("%d deadlocks", testserver.Deadlocks(t, admin))
 }
 
 // contest makes orders whose time has passed, each with two payments under way; a third of

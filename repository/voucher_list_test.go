@@ -128,12 +128,9 @@ func TestListsReadFewRows(t *testing.T) {
 	f, _, admin := ownServer(t, repository.StockConditional)
 	rare := f.rare(t)
 	f.crowd(t, *rare[model.PhaseLive], crowd)
-	read := func() (rows int64) {
-		must(t, admin.QueryRowContext(t.Context(),
-			`SELECT SUM(variable_value) FROM information_schema.global_status WHERE variable_name IN
-			 ('Handler_read_first', 'Handler_read_key', 'Handler_read_last', 'Handler_read_next', 'Handler_read_prev',
-			  'Handler_read_rnd', 'Handler_read_rnd_next')`).Scan(&rows))
-		return rows
+	read := func() int64 {
+		return testserver.Status(t, admin, "Handler_read_first", "Handler_read_key", "Handler_read_last", "Handler_read_next", "Handler_read_prev",
+			"Handler_read_rnd", "Handler_read_rnd_next")
 	}
 	before := read()
 	own := read() - before // what the question itself counts
@@ -162,13 +159,9 @@ func TestListsUseTheirIndexes(t *testing.T) {
 		"FORCE INDEX (vouchers_state) WHERE state = 'published' AND sold_out = 1 AND begin_at <= NOW(6) AND end_at > NOW(6)": "vouchers_state",
 		"FORCE INDEX (vouchers_newest) WHERE end_at <= NOW(6) AND state IN ('published', 'paused')":                          "vouchers_newest",
 	} {
-		var id, kind, table, access, extra string
-		var possible, key, length, ref *string
-		var rows int64
-		must(t, f.db.SQL().QueryRowContext(t.Context(), "EXPLAIN SELECT id FROM vouchers "+query+" ORDER BY created_at DESC, id DESC LIMIT 21").
-			Scan(&id, &kind, &table, &access, &possible, &key, &length, &ref, &rows, &extra))
-		if key == nil || *key != want || !strings.Contains(extra, "Using index") || strings.Contains(extra, "filesort") {
-			t.Errorf("%s: key %v, %s", query, key, extra)
+		plan := testserver.Plan(t, f.db.SQL(), "SELECT id FROM vouchers "+query+" ORDER BY created_at DESC, id DESC LIMIT 21")
+		if len(plan) != 1 || plan[0].Key != want || !strings.Contains(plan[0].Extra, "Using index") || strings.Contains(plan[0].Extra, "filesort") {
+			t.Errorf("%s: %+v", query, plan)
 		}
 	}
 }
@@ -181,14 +174,12 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	const sales = 500
 	v := f.onSale(t, 10*sales)
 	writes := func(work string) int64 {
-		var before, after int64
-		const asked = "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_buffer_pool_write_requests'"
-		must(t, admin.QueryRowContext(t.Context(), asked).Scan(&before))
+		const counter = "Innodb_buffer_pool_write_requests"
+		before := testserver.Status(t, admin, counter)
 		for range sales {
 			f.exec(t, work, v.ID)
 		}
-		must(t, admin.QueryRowContext(t.Context(), asked).Scan(&after))
-		return after - before
+		return testserver.Status(t, admin, counter) - before
 	}
 	// The server also counts what it writes in the background, such as the purge of what
 	// made the tables: the least of a few is the work's own.

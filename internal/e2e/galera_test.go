@@ -16,8 +16,8 @@ import (
 	"seckill/model"
 )
 
-// galeraDSN names the members beginning with one of them, which is the one that is used while it is there.
-func galeraDSN(members []*testserver.Server, first int) string {
+// membersDSN names the members of a cluster beginning with one of them.
+func membersDSN(members []*testserver.Server, first int) string {
 	order := slices.Concat(members[first:], members[:first])
 	addresses := make([]string, len(order))
 	for i, member := range order {
@@ -84,8 +84,8 @@ func TestGaleraCluster(t *testing.T) {
 			if mode == "async" {
 				s = asyncOnServers(t)
 			}
-			a := launch(t, s.with(settings{"SECKILL_DATABASE_DSN": galeraDSN(members, 0)})).app
-			b := launch(t, s.with(settings{"SECKILL_DATABASE_DSN": galeraDSN(members, 1)})).app
+			a := launch(t, s.with(settings{"SECKILL_DATABASE_DSN": membersDSN(members, 0)})).app
+			b := launch(t, s.with(settings{"SECKILL_DATABASE_DSN": membersDSN(members, 1)})).app
 			exact := func(voucher model.Voucher, c *crowd, stock int) {
 				if mode == "async" {
 					b.quiet(t, voucher.ID, settlement)

@@ -30,8 +30,9 @@ const (
 
 // engine is what one kind of server needs beyond being a process.
 type engine struct {
-	program string // looked up in PATH, unless it is a path
-	apt     string // the Debian package that holds it
+	program string   // looked up in PATH, unless it is a path
+	apt     string   // the Debian package that holds it
+	environ []string // what it needs beside the test's environment
 	// url is where clients find it, with %s for its address; empty when that is not said in a URL.
 	url string
 	// prepare fills an empty data directory.
@@ -119,7 +120,7 @@ func (s *Server) fill(ctx context.Context) error {
 
 // run starts the process once on the port it has and waits until it answers.
 func (s *Server) run(ctx context.Context) error {
-	c, err := spawn(s.engine.program, s.engine.args(s), nil, s.dir, s.log())
+	c, err := spawn(s.engine.program, s.engine.args(s), append(os.Environ(), s.engine.environ...), s.dir, s.log())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,94 @@
+//go:build engines
+
+package repository_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// TestGroupReplicationMembers: a connection is told the consistency that the service needs; a secondary is not ready;
+// a primary that reaches no majority is not ready either, although it takes what it need not tell the others. Nothing
+// hangs for ever, and when the others are back nothing was lost or sold twice.
+func TestGroupReplicationMembers(t *testing.T) {
+	t.Parallel()
+	members := testserver.GroupReplication(t, 3)
+	addresses := make([]string, len(members))
+	for i, member := range members {
+		addresses[i] = member.Addr()
+	}
+	all := strings.Replace(members[0].DSN(testserver.DefaultSchema), addresses[0], strings.Join(addresses, ","), 1)
+	log := &testserver.Log{}
+	f := openFixture(t, stores()[0], repository.Options{DSN: all, Log: log.Logger()})
+	must(t, f.db.Migrate(t.Context())) // every table has a primary key, or a member would refuse its rows
+	must(t, f.db.Ready(t.Context()))
+	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), members[0].Port())
+	var consistency string
+	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@group_replication_consistency").Scan(&consistency))
+	testserver.Equal(t, "the consistency of a connection", consistency, "BEFORE_ON_PRIMARY_FAILOVER")
+
+	secondary := openFixture(t, stores()[0], repository.Options{DSN: members[1].DSN(testserver.DefaultSchema)})
+	if err := secondary.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
+		t.Errorf("a secondary is ready: %v", err)
+	}
+
+	v := f.onSale(t, 100_000)
+	must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	// As MySQL has it by itself: the member waits for ever, and never becomes read-only.
+	administer(t, members[0], "SET GLOBAL group_replication_unreachable_majority_timeout = 0")
+	members[1].Pause()
+	members[2].Pause()
+	lost := time.Now()
+	testserver.Eventually(t, "the primary is not ready without the others", func() bool {
+		return strings.Contains(errorText(f.db.Ready(t.Context())), "takes no writes")
+	})
+	t.Logf("not ready %.1f s after the majority was lost", time.Since(lost).Seconds())
+	hanging := order(t, v.ID, "bob")
+	testserver.Within(t, longestAnswer, func(context.Context) {
+		err := testserver.ErrorOf(f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{hanging}))
+		wantCode(t, err, model.CodeUnavailable)
+		if !errors.Is(err, model.ErrUnknownOutcome) {
+			t.Errorf("%v does not say that the outcome is unknown", err)
+		}
+	})
+	members[1].Resume()
+	members[2].Resume()
+	testserver.Eventually(t, "a primary of the majority is ready", func() bool { return f.db.Ready(t.Context()) == nil })
+	t.Logf("ready %.1f s after the majority was lost", time.Since(lost).Seconds())
+
+	// The same order again: it is there once, whether or not its COMMIT came through in the end.
+	testserver.Eventually(t, "bob has his order", func() bool {
+		outcomes, err := f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{hanging})
+		return err == nil && outcomes[0].Err == nil && outcomes[0].Order.ID == hanging.ID
+	})
+	f.balanced(t, v.ID, 2)
+	if connections := f.connections(t, members[0]); connections > 100 {
+		t.Errorf("%d connections to a member that hung", connections)
+	}
+}
+
+// errorText is what an error says; nothing when there is none.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// connections is how many a server has.
+func (*fixture) connections(t testing.TB, server *testserver.Server) (n int) {
+	t.Helper()
+	db := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+	defer db.Close()
+	var name string
+	must(t, db.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &n))
+	return n
+}
