@@ -253,7 +253,7 @@ func (d *Database) Ready(ctx context.Context) error {
 	err := d.health.QueryRowContext(ctx, "SELECT mode, (SELECT COUNT(*) FROM (SELECT id FROM vouchers LIMIT 1) AS some_voucher),"+
 		" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
 	if err == nil && d.hosts != nil {
-		err = takesWrites(ctx, d.health)
+		err = d.hosts.takesWrites(ctx, d.health)
 	}
 	return d.fail("look whether the database can be sold from", err)
 }

@@ -51,7 +51,7 @@ func classify(err error) fault {
 	return faultAway
 }
 
-// MySQL's numbers for what is not there, or not to be seen.
+// MySQL's numbers for what is not there, or not to be looked at.
 const (
 	tableDenied     = 1142
 	noSuchTable     = 1146

@@ -41,27 +41,13 @@ const writeNothing = "UPDATE order_mode SET mode = mode WHERE id = 0"
 
 // groupMajority is false on a member of Group Replication that has left its group, or that reaches no majority of it.
 // Such a member takes writeNothing, which it need not tell the others, and lets every COMMIT wait, for
-// group_replication_unreachable_majority_timeout or for ever. A server that is no member has no row, or NULL.
-const groupMajority = "SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*) FROM performance_schema.replication_group_members"
+// group_replication_unreachable_majority_timeout or for ever. A server that is no member has no row, and MariaDB skips
+// what is for MySQL 8 alone.
+const groupMajority = "SELECT COALESCE(/*!80000 (SELECT SUM(member_state IN ('ONLINE', 'RECOVERING')) * 2 > COUNT(*)" +
+	" FROM performance_schema.replication_group_members), */ TRUE)"
 
 // errNoMajority says that a server would let every COMMIT wait.
 var errNoMajority = errors.New("the member of Group Replication reaches no majority of its group")
-
-// takesWrites is nil when a sale's statements would be carried out.
-func takesWrites(ctx context.Context, at *sql.DB) error {
-	if _, err := at.ExecContext(ctx, writeNothing); err != nil {
-		return err
-	}
-	var majority sql.NullBool
-	err := at.QueryRowContext(ctx, groupMajority).Scan(&majority)
-	switch {
-	case isMySQL(err, noSuchTable, tableDenied): // MariaDB; an account that may not look
-		return nil
-	case err == nil && majority.Valid && !majority.Bool:
-		return errNoMajority
-	}
-	return err
-}
 
 // hosts are the servers of a DSN. One is used at a time: the first that takes writes. It is left only for another one
 // that takes writes; while none does, reads go on where they are. With one server, which may be a router or an address
@@ -75,6 +61,8 @@ type hosts struct {
 
 	// doubtful says that a statement was refused as by a server that takes no writes.
 	doubtful atomic.Bool
+	// blind says that the account may not look at groupMajority, or that there is nothing to look at.
+	blind atomic.Bool
 	wake     chan struct{}
 	stop     context.CancelFunc
 	work     sync.WaitGroup
@@ -257,7 +245,7 @@ func (h *hosts) ask() []error {
 	answers := make([]error, len(h.servers))
 	var asked sync.WaitGroup
 	for i, s := range h.servers {
-		asked.Go(func() { answers[i] = s.takesWrites(ctx) })
+		asked.Go(func() { answers[i] = s.answer(h.takesWrites(ctx, s.probe)) })
 	}
 	asked.Wait()
 	return answers
@@ -316,9 +304,25 @@ func (h *hosts) together(i, k int) bool {
 	return false
 }
 
-// takesWrites is nil when a sale's statements would be carried out. A schema without tables yet takes them too.
-func (s *host) takesWrites(ctx context.Context) error {
-	err := takesWrites(ctx, s.probe)
+// takesWrites is nil when a sale's statements would be carried out by a server.
+func (h *hosts) takesWrites(ctx context.Context, at *sql.DB) error {
+	if _, err := at.ExecContext(ctx, writeNothing); err != nil || h.blind.Load() {
+		return err
+	}
+	var majority bool
+	err := at.QueryRowContext(ctx, groupMajority).Scan(&majority)
+	switch {
+	case isMySQL(err, noSuchTable, tableDenied):
+		h.blind.Store(true)
+		return nil
+	case err == nil && !majority:
+		return errNoMajority
+	}
+	return err
+}
+
+// answer is what a server has answered. A schema without tables yet takes writes too.
+func (s *host) answer(err error) error {
 	if err == nil || isMySQL(err, noSuchTable) {
 		return nil
 	}

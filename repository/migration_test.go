@@ -34,19 +34,16 @@ func filled(t testing.TB, f *fixture, orders int) model.Voucher {
 	const atOnce = 5_000 // a statement has seconds
 	for from := 0; from < orders; from += atOnce {
 		f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, unpaid_at, closed_at) "+
+			"WITH RECURSIVE thousand(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM thousand WHERE n < 999), numbers(seq) AS "+
+			"(SELECT ? + a.n + 1000 * b.n + 1 FROM thousand a JOIN (SELECT n FROM thousand WHERE n < 5) b) "+
 			"SELECT CONCAT('o', seq, '.', ?), ?, CONCAT('u', seq), IF(seq % 3 = 0, 'canceled', 'unpaid'), 1000, 'CNY', "+
 			"NOW(6) - INTERVAL 1 SECOND, NOW(6) + INTERVAL 15 MINUTE, NOW(6) - INTERVAL 1 SECOND, IF(seq % 3 = 0, NOW(6), NULL) "+
-			"FROM (SELECT ? + a.n + 1000 * b.n + 1 AS seq FROM "+digits+" a JOIN (SELECT n FROM "+digits+" all_digits WHERE n < 5) b) numbers WHERE seq <= ?",
-			v.ID, v.ID, from, orders)
+			"FROM numbers WHERE seq <= ?",
+			from, v.ID, v.ID, orders)
 	}
 	f.exec(t, "UPDATE vouchers SET remaining = stock - ?", orders-orders/3)
 	return v
 }
-
-// digits are the numbers from 0 to 999.
-const digits = "(SELECT x.i + 10 * y.i + 100 * z.i AS n FROM " + ten + " x JOIN " + ten + " y JOIN " + ten + " z)"
-
-const ten = "(SELECT 0 AS i UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"
 
 // migrateAndRead migrates while another instance reads orders as it always did, and
 // returns how many readings it made and the longest of them.

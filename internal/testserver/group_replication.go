@@ -2,10 +2,7 @@ package testserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -49,17 +46,8 @@ func (g *group) engine(number int) engine {
 	return engine{
 		program: configFile(filepath.Join("engines", "group-replication", "node")),
 		environ: []string{"MYSQL_HOME=" + mysqlHome()},
-		prepare: func(ctx context.Context, data string) error {
-			if err := process.template.copy(ctx, data); err != nil {
-				return err
-			}
-			// Each member has an identity of its own.
-			if err := os.Remove(filepath.Join(data, "auto.cnf")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("forget whose copy it is: %w", err)
-			}
-			return nil
-		},
-		args: func(s *Server) []string { return g.args(number, s) },
+		prepare: process.template.copy,
+		args:    func(s *Server) []string { return g.args(number, s) },
 		ready: func(ctx context.Context, s *Server) error {
 			if err := groupReady(ctx, s); err != nil {
 				return err
@@ -77,12 +65,9 @@ func (g *group) args(number int, s *Server) []string {
 	}
 	args := []string{
 		s.dir, strconv.Itoa(s.port.number), strconv.Itoa(g.between[number].number), strings.Join(addresses, ","),
-		// Many small servers on one machine.
-		"--innodb-buffer-pool-size=64M", "--innodb-use-native-aio=OFF",
-		"--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF",
 		"--group-replication-message-cache-size=134217728", // the least that it takes
-		"--performance-schema-instrument=%=OFF",            // the members are listed all the same
 	}
+	args = append(args, smallMySQL()...)
 	if number == 0 && !g.begun.Load() {
 		args = append(args, "--group-replication-bootstrap-group=ON")
 	}
@@ -90,7 +75,9 @@ func (g *group) args(number int, s *Server) []string {
 }
 
 // Addr is where the other members find one, not its clients.
-func (g *group) Addr(number int) string { return loopback + ":" + strconv.Itoa(g.between[number].number) }
+func (g *group) Addr(number int) string {
+	return loopback + ":" + strconv.Itoa(g.between[number].number)
+}
 
 // groupReady waits until the member takes part.
 func groupReady(ctx context.Context, s *Server) error {

@@ -128,12 +128,8 @@ func (t *template) copy(ctx context.Context, data string) error {
 }
 
 func install(ctx context.Context) (string, error) {
-	if mysqlHome() != "" {
-		dir, err := process.dir("template")
-		if err != nil {
-			return "", err
-		}
-		return installMySQL(ctx, dir)
+	if OnMySQL() {
+		return filepath.Join(mysqlHome(), "data"), nil // made with it, because that takes 5 s
 	}
 	const program = "mariadb-install-db"
 	if _, err := exec.LookPath(program); err != nil {
