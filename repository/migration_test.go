@@ -34,12 +34,9 @@ func filled(t testing.TB, f *fixture, orders int) model.Voucher {
 	const atOnce = 5_000 // a statement has seconds
 	for from := 0; from < orders; from += atOnce {
 		f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, unpaid_at, closed_at) "+
-			"WITH RECURSIVE thousand(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM thousand WHERE n < 999), numbers(seq) AS "+
-			"(SELECT ? + a.n + 1000 * b.n + 1 FROM thousand a JOIN (SELECT n FROM thousand WHERE n < 5) b) "+
 			"SELECT CONCAT('o', seq, '.', ?), ?, CONCAT('u', seq), IF(seq % 3 = 0, 'canceled', 'unpaid'), 1000, 'CNY', "+
 			"NOW(6) - INTERVAL 1 SECOND, NOW(6) + INTERVAL 15 MINUTE, NOW(6) - INTERVAL 1 SECOND, IF(seq % 3 = 0, NOW(6), NULL) "+
-			"FROM numbers WHERE seq <= ?",
-			from, v.ID, v.ID, orders)
+			"FROM "+testserver.Numbers(from+1, min(from+atOnce, orders)), v.ID, v.ID)
 	}
 	f.exec(t, "UPDATE vouchers SET remaining = stock - ?", orders-orders/3)
 	return v

@@ -58,7 +58,7 @@ func overdue(b *testing.B, f *fixture, orders int) {
 		must(b, testserver.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', ?, ?, ? + INTERVAL seq DIV 100 MICROSECOND "+
-				"FROM seq_%d_to_%d", from+1, min(from+5000, orders)), v.ID, v.ID, longAgo, longAgo, longAgo)))
+				"FROM %s", testserver.Numbers(from+1, min(from+5000, orders))), v.ID, v.ID, longAgo, longAgo, longAgo)))
 	}
 	f.exec(b, "UPDATE vouchers SET remaining = 0 WHERE id = ?", v.ID)
 }

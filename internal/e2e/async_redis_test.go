@@ -144,13 +144,13 @@ func seed(t *testing.T, s settings, voucherID string, orders int) {
 		t.Fatal(err)
 	}
 	for _, statement := range []string{
-		"UPDATE vouchers SET remaining = remaining - ?, version = version + 1 WHERE id = ?",
+		fmt.Sprintf("UPDATE vouchers SET remaining = remaining - %d, version = version + 1 WHERE id = ?", orders),
 		`INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at)
 		 SELECT CONCAT(LPAD(seq, 26, '0'), '.', v.id), v.id, CONCAT('seeded', seq), 'unpaid', v.price, v.currency,
 		        UTC_TIMESTAMP(6) - INTERVAL (1000000 - seq) * 100 MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL 1 HOUR
-		 FROM vouchers v, seq_1_to_1000000 WHERE seq <= ? AND v.id = ?`,
+		 FROM vouchers v JOIN ` + testserver.Numbers(1, orders) + ` WHERE v.id = ?`,
 	} {
-		if _, err := tx.ExecContext(t.Context(), statement, orders, voucherID); err != nil {
+		if _, err := tx.ExecContext(t.Context(), statement, voucherID); err != nil {
 			t.Fatal(err)
 		}
 	}

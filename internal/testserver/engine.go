@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -71,4 +72,20 @@ func Plan(t testing.TB, db *sql.DB, statement string, args ...any) (steps []Step
 	}
 	Must(t, rows.Err())
 	return steps
+}
+
+// Numbers is a table with the numbers from first to last in its column seq, to select from.
+func Numbers(first, last int) string {
+	if !OnMySQL() {
+		return fmt.Sprintf("seq_%d_to_%d", first, last)
+	}
+	const digit = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5" +
+		" UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9) AS d%d"
+	var sum, digits []string
+	for place, weight := 0, 1; weight <= last-first || place == 0; place, weight = place+1, weight*10 {
+		sum = append(sum, fmt.Sprintf("%d * d%d.n", weight, place))
+		digits = append(digits, fmt.Sprintf(digit, place))
+	}
+	offset := strings.Join(sum, " + ")
+	return fmt.Sprintf("(SELECT %d + %s AS seq FROM %s WHERE %s <= %d) AS numbers", first, offset, strings.Join(digits, " JOIN "), offset, last-first)
 }

@@ -276,7 +276,7 @@ func (m *market) lapse(tb testing.TB, voucherID string, orders int) time.Time {
 		testserver.Must(tb, testserver.ErrorOf(m.admin.ExecContext(tb.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', NOW(6), NOW(6), ? + INTERVAL seq DIV 100 MICROSECOND "+
-				"FROM seq_%d_to_%d", from+1, min(from+atOnce, orders)), voucherID, voucherID, due.Format("2006-01-02 15:04:05.999999"))))
+				"FROM %s", testserver.Numbers(from+1, min(from+atOnce, orders))), voucherID, voucherID, due.Format("2006-01-02 15:04:05.999999"))))
 	}
 	testserver.Must(tb, testserver.ErrorOf(m.admin.ExecContext(tb.Context(),
 		"UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))

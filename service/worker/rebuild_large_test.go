@@ -43,7 +43,7 @@ func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 		must(t, testserver.ErrorOf(db.ExecContext(t.Context(), fmt.Sprintf(`
 			INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 			SELECT CONCAT('live', LPAD(seq, 8, '0'), '.', v.id), v.id, CONCAT('live', seq), 'unpaid', v.price, v.currency, v.created_at
-			FROM vouchers v JOIN seq_%d_to_%d WHERE v.id = ?`, first, last), voucherID)))
+			FROM vouchers v JOIN %s WHERE v.id = ?`, testserver.Numbers(first, last)), voucherID)))
 	}
 	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 }
