@@ -228,8 +228,8 @@ func TestSnapshot(t *testing.T) {
 // sell makes 20,000 orders by two statements: five digits make the users.
 func (f *fixture) sell(t testing.TB, voucherID string) {
 	t.Helper()
-	const digits = "(SELECT '0' AS d UNION ALL SELECT '1' UNION ALL SELECT '2' UNION ALL SELECT '3' UNION ALL SELECT '4' " +
-		"UNION ALL SELECT '5' UNION ALL SELECT '6' UNION ALL SELECT '7' UNION ALL SELECT '8' UNION ALL SELECT '9')"
+	const digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
+		"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
 	const join = "CONCAT(%s)"
 	for first := range 2 {
 		user := fmt.Sprintf("'u%d', b.d, c.d, d.d, e.d", first)

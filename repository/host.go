@@ -309,13 +309,13 @@ func (h *hosts) takesWrites(ctx context.Context, at *sql.DB) error {
 	if _, err := at.ExecContext(ctx, writeNothing); err != nil || h.blind.Load() {
 		return err
 	}
-	var majority bool
+	majority := true
 	err := at.QueryRowContext(ctx, groupMajority).Scan(&majority)
-	switch {
-	case isMySQL(err, noSuchTable, tableDenied):
-		h.blind.Store(true)
-		return nil
-	case err == nil && !majority:
+	if _, answered := errors.AsType[*mysql.MySQLError](err); answered {
+		h.blind.Store(isMySQL(err, noSuchTable, tableDenied))
+		return nil // it has carried the statement out
+	}
+	if err == nil && !majority {
 		return errNoMajority
 	}
 	return err
