@@ -59,10 +59,10 @@ type hosts struct {
 	// left is called when connections that stand in the pools are of no use any more.
 	left func()
 
-	// doubtful says that a statement was refused as by a server that takes no writes.
-	doubtful atomic.Bool
 	// blind says that the account may not look at groupMajority, or that there is nothing to look at.
 	blind atomic.Bool
+	// doubtful says that a statement was refused as by a server that takes no writes.
+	doubtful atomic.Bool
 	wake     chan struct{}
 	stop     context.CancelFunc
 	work     sync.WaitGroup

@@ -59,7 +59,7 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 	alone := measure("1 voucher")
 	query(`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
 		SELECT CONCAT('quiet', seq), 'quiet', '', 1000, 2000, 'CNY', 100, 100, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL 30 DAY,
-			'published', 1, UTC_TIMESTAMP(6) FROM `+testserver.Numbers(1, vouchers))
+			'published', 1, UTC_TIMESTAMP(6) FROM ` + testserver.Numbers(1, vouchers))
 	until(t, 3*time.Minute, "every voucher is loaded", func() bool {
 		<-time.After(100 * time.Millisecond)
 		var closed int

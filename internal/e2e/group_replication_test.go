@@ -155,7 +155,7 @@ func TestGroupReplication(t *testing.T) {
 
 // The script in deployments/engines starts a group that the product sells from.
 func TestTheEngineOfGroupReplicationStarts(t *testing.T) {
-	script := exec.Command("../../deployments/engines/group-replication/run") //nolint:noctx // its end is a signal
+	script := exec.Command("../../deployments/engines/group-replication/run")
 	script.Env = append(os.Environ(), "MYSQL_HOME="+os.Getenv("TESTSERVER_MYSQL"))
 	said := &output{}
 	script.Stdout, script.Stderr = said, said
