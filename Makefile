@@ -142,7 +142,7 @@ engine-galera:
 
 .PHONY: engine-group-replication
 engine-group-replication: deps-mysql8
-	TESTSERVER_MYSQL=$(BIN)/mysql8 ORDERS=$${ORDERS:-1000} go test -count=1 -v -timeout=60m -tags engines \
+	TESTSERVER_MYSQL=$(BIN)/mysql8 ORDERS=$${ORDERS:-1000} go test -count=1 -v -timeout=60m -p=1 -tags engines \
 		-run 'TestGroupReplication|TestTheEngineOfGroupReplicationStarts' ./repository ./internal/e2e $(ARGS)
 
 .PHONY: engine-nats
