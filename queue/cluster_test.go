@@ -111,9 +111,8 @@ func TestOpenDuringAnElection(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsIsLeft: a server that leads nothing hangs. Who is connected to it goes to another one before the pings of
-// 5 s, which the connection once had, would have noticed anything. A server that is silent for a second is not left, and
-// what was published meanwhile is stored once.
+// TestAServerThatHangsIsLeft: a server that leads nothing hangs. Who is connected to it goes to another one within the time
+// of an election. A server that is silent for a second is not left, and what was published meanwhile is stored once.
 func TestAServerThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)

@@ -76,6 +76,8 @@ func (r *refusals) end() time.Duration {
 
 // TestGaleraCluster: two instances sell through two members of three, exactly, and what one has sold the other shows
 // at once; a member is killed and stays dead; the quorum is lost and bootstrapped; the dead come back.
+//
+//nolint:paralleltest // members that suspect each other by time-outs need the machine for themselves
 func TestGaleraCluster(t *testing.T) {
 	for _, mode := range []string{"sync", "async"} {
 		t.Run(mode, func(t *testing.T) {

@@ -19,6 +19,8 @@ const (
 
 // TestNATSCluster: two instances sell two vouchers through three servers. The leader dies. Its server is replaced by one
 // with an empty disk. The next leader dies, and comes back. The leader after that is paused, and so is one that follows.
+//
+//nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
 func TestNATSCluster(t *testing.T) {
 	servers, _, s := onThree(t)
 	instances := []*app{launch(t, s).app, launch(t, s).app}

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,15 +51,9 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 		f.sold(t, ordersBefore(t))
 	}
 	for i, f := range flows {
-		took := f.away(elected)
-		yes, no, longest := f.between(killed, elected)
-		t.Logf("voucher %d: election %.1f s (%d accepted, %d refused, the longest answer %.1f s), refused for %.2f s after it",
-			i, elected.Sub(killed).Seconds(), yes, no, longest.Seconds(), took.Seconds())
-		if took > riddenOut {
-			t.Errorf("voucher %d was refused for %v after the election, want %v", i, took, riddenOut)
-		}
-		if longest > longestAnswer {
-			t.Errorf("voucher %d: an answer took %v, want %v", i, longest, longestAnswer)
+		who := fmt.Sprint("voucher ", i)
+		if longest := f.failedOver(t, who, killed, elected); longest > longestAnswer {
+			t.Errorf("%s: an answer took %v, want %v", who, longest, longestAnswer)
 		}
 	}
 	return leader

@@ -65,11 +65,7 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			flows[0].sold(t, ordersBefore(t))
 			until(t, patience, "it is ready", func() bool { return a.status(t, "/readyz") == 200 })
 
-			took := flows[0].away(elected)
-			t.Logf("election %.1f s, refused for %.2f s after it", elected.Sub(killed).Seconds(), took.Seconds())
-			if took > riddenOut {
-				t.Errorf("refused for %v after the election, want %v", took, riddenOut)
-			}
+			flows[0].failedOver(t, "node 0", killed, elected)
 			for i, f := range flows[1:] {
 				before, _, slow := f.between(quiet, killed)
 				yes, no, longest := f.between(killed, elected)
@@ -101,12 +97,7 @@ func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
 			testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
 			elected := time.Now()
 			f.sold(t, ordersBefore(t))
-
-			took := f.away(elected)
-			t.Logf("election %.1f s, refused for %.2f s after it", elected.Sub(killed).Seconds(), took.Seconds())
-			if took > riddenOut {
-				t.Errorf("refused for %v after the election, want %v", took, riddenOut)
-			}
+			f.failedOver(t, "behind Sentinels", killed, elected)
 			f.conservedFlow(t)
 		})
 	}

@@ -130,6 +130,20 @@ func (f *flow) away(from time.Time) (longest time.Duration) {
 	return longest
 }
 
+// failedOver logs what a failover cost the sale, fails when the sale was refused for longer than riddenOut after the
+// election, and returns the longest answer until then.
+func (f *flow) failedOver(t *testing.T, who string, killed, elected time.Time) (longest time.Duration) {
+	t.Helper()
+	took := f.away(elected)
+	yes, no, longest := f.between(killed, elected)
+	t.Logf("%s: election %.1f s (%d accepted, %d refused, the longest answer %.1f s), refused for %.2f s after it",
+		who, elected.Sub(killed).Seconds(), yes, no, longest.Seconds(), took.Seconds())
+	if took > riddenOut {
+		t.Errorf("%s: refused for %v after the election, want %v", who, took, riddenOut)
+	}
+	return longest
+}
+
 // conservedFlow ends the stream and checks that everything promised is there, and nothing else; then it sells the
 // rest of a small stock to the last unit.
 func (f *flow) conservedFlow(t *testing.T) {

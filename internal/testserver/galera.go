@@ -57,7 +57,7 @@ func (g *galera) engine(number int) engine {
 			return process.template.copy(ctx, data)
 		},
 		args:  func(s *Server) []string { return g.args(number, s) },
-		ready: galeraReady,
+		ready: memberReady("SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'wsrep_ready'", "ON"),
 	}
 }
 
@@ -79,24 +79,26 @@ func (g *galera) args(number int, s *Server) []string {
 	return append(args, s.extra...)
 }
 
-// galeraReady waits until the member takes part.
-func galeraReady(ctx context.Context, s *Server) error {
-	if err := mariadbReady(ctx, s); err != nil {
-		return err
+// memberReady waits until a member of a cluster takes part: until it answers a question about itself with a word.
+func memberReady(question, word string) func(context.Context, *Server) error {
+	return func(ctx context.Context, s *Server) error {
+		if err := mariadbReady(ctx, s); err != nil {
+			return err
+		}
+		db, err := connect(s.AdminDSN(""))
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		var said string
+		if err := db.QueryRowContext(ctx, question).Scan(&said); err != nil {
+			return fmt.Errorf("ask the member on %s: %w", s.Addr(), err)
+		}
+		if said != word {
+			return fmt.Errorf("the member on %s says %s and not %s", s.Addr(), said, word)
+		}
+		return nil
 	}
-	db, err := connect(s.AdminDSN(""))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	var name, ready string
-	if err := db.QueryRowContext(ctx, "SHOW STATUS LIKE 'wsrep_ready'").Scan(&name, &ready); err != nil {
-		return fmt.Errorf("ask the member on %s: %w", s.Addr(), err)
-	}
-	if ready != "ON" {
-		return fmt.Errorf("the member on %s is not ready", s.Addr())
-	}
-	return nil
 }
 
 // takePorts takes several ports.

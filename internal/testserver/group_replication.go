@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,25 +42,26 @@ type group struct {
 }
 
 func (g *group) engine(number int) engine {
+	online := memberReady("SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid", "ONLINE")
 	return engine{
 		program: configFile(filepath.Join("engines", "group-replication", "node")),
 		environ: []string{"MYSQL_HOME=" + mysqlHome()},
 		prepare: process.template.copy,
 		args:    func(s *Server) []string { return g.args(number, s) },
 		ready: func(ctx context.Context, s *Server) error {
-			if err := groupReady(ctx, s); err != nil {
-				return err
+			err := online(ctx, s)
+			if err == nil {
+				g.begun.Store(true)
 			}
-			g.begun.Store(true)
-			return nil
+			return err
 		},
 	}
 }
 
 func (g *group) args(number int, s *Server) []string {
 	addresses := make([]string, len(g.between))
-	for i := range g.between {
-		addresses[i] = g.Addr(i)
+	for i, p := range g.between {
+		addresses[i] = loopback + ":" + strconv.Itoa(p.number)
 	}
 	args := []string{
 		s.dir, strconv.Itoa(s.port.number), strconv.Itoa(g.between[number].number), strings.Join(addresses, ","),
@@ -72,30 +72,4 @@ func (g *group) args(number int, s *Server) []string {
 		args = append(args, "--group-replication-bootstrap-group=ON")
 	}
 	return append(args, s.extra...)
-}
-
-// Addr is where the other members find one, not its clients.
-func (g *group) Addr(number int) string {
-	return loopback + ":" + strconv.Itoa(g.between[number].number)
-}
-
-// groupReady waits until the member takes part.
-func groupReady(ctx context.Context, s *Server) error {
-	if err := mariadbReady(ctx, s); err != nil {
-		return err
-	}
-	db, err := connect(s.AdminDSN(""))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	var state string
-	const own = "SELECT member_state FROM performance_schema.replication_group_members WHERE member_id = @@server_uuid"
-	if err := db.QueryRowContext(ctx, own).Scan(&state); err != nil {
-		return fmt.Errorf("ask the member on %s: %w", s.Addr(), err)
-	}
-	if state != "ONLINE" {
-		return fmt.Errorf("the member on %s is %s", s.Addr(), state)
-	}
-	return nil
 }

@@ -15,7 +15,7 @@ func (c Certificates) Redis(port string) []string {
 }
 
 // redisTLS is a group of Redis servers that speak TLS with each other and tell clients who use it each other's ports for it.
-// Beside that each listens in plain text, which is how the test itself asks it. Of nil servers there is nothing but that.
+// Beside that each listens in plain text, which is how the test itself asks it. The servers of a nil group do that alone.
 type redisTLS struct {
 	files Certificates
 	at    map[*Server]string
