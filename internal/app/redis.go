@@ -168,10 +168,13 @@ func (r *redisClaim) look(ctx context.Context) error {
 	// instances the claim stands still until it is renewed.
 	if (ours && age.Abs() >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := r.claims.Take(ctx, identity, claim)
-		if err != nil || !taken {
-			return err // another instance was quicker: the next look tells which
+		if err == nil && !taken { // another instance was quicker
+			claim, _, err = r.claims.Read(ctx)
 		}
-		ours = true
+		if err != nil {
+			return err
+		}
+		ours = taken || claim.Identity == identity
 	}
 	r.note(ctx, identity, claim.Identity, ours)
 	return nil

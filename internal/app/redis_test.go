@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"seckill/internal/testserver"
@@ -43,11 +44,10 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	}
 }
 
-// The database's clock is set back when another server takes its place. The claim is
-// renewed all the same: it must not look abandoned until the clock has caught up.
-func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
-	t.Parallel()
-	dsn := testserver.Schema(t)
+// claimed is a database in which instances claim their Redis.
+func claimed(t *testing.T) (db *repository.Database, dsn string) {
+	t.Helper()
+	dsn = testserver.Schema(t)
 	db, err := repository.Open(t.Context(), repository.Options{DSN: dsn})
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,44 @@ func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	return db, dsn
+}
+
+// claimant is one of the instances that use the same Redis.
+func claimant(db *repository.Database) *redisClaim {
+	return &redisClaim{
+		claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler),
+		identity: func(context.Context) (string, error) { return "ours", nil },
+	}
+}
+
+// Of instances that start at once one claims their Redis. The others see it at their first look, and sell.
+func TestInstancesThatStartTogetherSell(t *testing.T) {
+	t.Parallel()
+	db, _ := claimed(t)
+	var start sync.WaitGroup
+	all := make([]*redisClaim, 8)
+	for i := range all {
+		all[i] = claimant(db)
+		start.Go(func() {
+			if err := all[i].look(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	start.Wait()
+	for i, r := range all {
+		if err := r.Selling(); err != nil {
+			t.Errorf("instance %d: %v", i, err)
+		}
+	}
+}
+
+// The database's clock is set back when another server takes its place. The claim is
+// renewed all the same: it must not look abandoned until the clock has caught up.
+func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	db, dsn := claimed(t)
 	raw, err := sql.Open("mysql", dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +103,7 @@ func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &redisClaim{claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler)}
-	r.identity = func(context.Context) (string, error) { return "ours", nil }
+	r := claimant(db)
 	if err := r.look(t.Context()); err != nil || r.Selling() != nil {
 		t.Errorf("%v, %v", err, r.Selling())
 	}
