@@ -68,6 +68,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
+	expiry := i.openExpiry(servers, pay.asker())
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
@@ -96,8 +97,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	}
 
 	// What ends or begins an order's later life by itself.
-	i.runPayments(pay)                      //nolint:contextcheck // until the stop
-	i.runExpiry(servers, mode, pay.asker()) //nolint:contextcheck // until the stop
+	i.runPayments(pay)                 //nolint:contextcheck // until the stop
+	i.runExpiry(servers, mode, expiry) //nolint:contextcheck // until the stop
 	return i, nil
 }
 

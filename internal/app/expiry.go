@@ -17,14 +17,13 @@ type expiryStore struct {
 	*repository.Payments
 }
 
-// runExpiry expires orders until the stop, in both order modes, unless this instance only
-// serves. The election is beside the hot copies, whatever the users' locks are.
-func (i *Instance) runExpiry(s servers, mode orderMode, provider worker.Provider) {
+// openExpiry makes what expires orders, in both order modes; nil where this instance only serves.
+func (i *Instance) openExpiry(s servers, provider worker.Provider) *worker.Expiry {
 	if i.cfg.Role == config.RoleAPI {
-		return
+		return nil
 	}
 	changes := hotcopy.NewVoucherChanges(s.redis)
-	expiry := &worker.Expiry{
+	return &worker.Expiry{
 		Store: i.tracedExpiry(expiryStore{s.db.Orders, s.db.Payments}), Provider: provider,
 		Returned: func(ctx context.Context, voucherID string) {
 			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
@@ -33,6 +32,14 @@ func (i *Instance) runExpiry(s servers, mode orderMode, provider worker.Provider
 			}
 		},
 		Metrics: telemetry.NewExpiry(i.registry), Log: i.log,
+	}
+}
+
+// runExpiry expires orders until the stop. The election is beside the hot copies, whatever
+// the users' locks are.
+func (i *Instance) runExpiry(s servers, mode orderMode, expiry *worker.Expiry) {
+	if expiry == nil {
+		return
 	}
 	locks := i.redisLocks(s, reconcilerLease)
 	i.loop("expiry", workPatience, func(ctx context.Context) {
