@@ -59,8 +59,8 @@ func TestWatchersAskTheServersOnce(t *testing.T) {
 			t.Errorf("%d watchers cost %.1f %s a second, and one %.1f", watchers, all, what, one)
 		}
 	}
-	if costs[1].statements <= costs[0].statements {
-		t.Errorf("a watcher costs no statements, %v: nothing was measured", costs)
+	if costs[watchers].statements <= 0 || costs[watchers].commands <= 0 { // what goes on by itself is seen, at the least
+		t.Errorf("nothing was measured: %v", costs)
 	}
 	w.sales(t, watchers, 1, orders) // checks that each is sold
 }
