@@ -68,7 +68,6 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
-	expiry := i.openExpiry(servers, pay.asker())
 	if err := i.publishEvents(ctx, servers, mode); err != nil {
 		return nil, err
 	}
@@ -82,6 +81,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err != nil {
 		return nil, err
 	}
+	expiry := i.openExpiry(servers, pay.asker())
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
