@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"modernc.org/sqlite"
+
+	"seckill/internal/sqlitefile"
 )
 
 const (
@@ -228,31 +229,17 @@ func supported(version string) bool {
 // SQLite without cgo.
 const sqliteDriver = "sqlite"
 
-// openSQLite makes a pool on a file.
-//   - WAL: readers do not wait for the writer, nor it for them.
-//   - synchronous=FULL: what was answered survives a power cut.
-//   - BEGIN IMMEDIATE: a transaction that reads and then writes would
-//     otherwise fail when another wrote in between.
-//   - busy_timeout: the wait, in milliseconds, for a writer of another process;
-//     like innodb_lock_wait_timeout.
-//   - Times are microseconds since 1970: they sort and compare exactly.
-//
-// Foreign keys are not used, so their setting does not matter.
+// openSQLite makes a pool on a file. Times are microseconds since 1970: they sort and
+// compare exactly. Foreign keys are not used, so their setting does not matter.
 func openSQLite(pool func(driver.Connector) *sql.DB, file string) (*sql.DB, error) {
-	query := url.Values{
-		"_busy_timeout":        {"3000"},
-		"_journal_mode":        {"WAL"},
-		"_synchronous":         {"FULL"},
-		"_txlock":              {"immediate"},
+	connector, err := sqlitefile.Connector(file, url.Values{
 		"_time_integer_format": {"unix_micro"},
 		"_inttotime":           {"1"},
 		"_timezone":            {"UTC"},
 		"_dqs":                 {"0"},
-	}
-	name := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: query.Encode()}
-	connector, err := sqlite.NewConnector(name.String())
+	})
 	if err != nil {
-		return nil, errors.New("the name of SQLite's file is no good")
+		return nil, err
 	}
 	return pool(endingConnector{connector}), nil
 }

@@ -13,6 +13,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"seckill/internal/sqlitefile"
 	"seckill/model"
 )
 
@@ -132,8 +133,7 @@ func rolledBack(err error) bool {
 		state := string(e.SQLState[:])
 		return strings.HasPrefix(state, "40") && state != "40003" // completion unknown
 	}
-	e, ok := errors.AsType[*sqlite.Error](err)
-	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY // documented: the transaction stays open, and is rolled back
+	return sqlitefile.Busy(err) // documented: the transaction stays open, and is rolled back
 }
 
 // fail gives the domain's name to what went wrong, and says what was being done.

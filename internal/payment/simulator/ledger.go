@@ -7,13 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
-
-	"modernc.org/sqlite"
 
 	"seckill/internal/ids"
 	"seckill/internal/payment"
+	"seckill/internal/sqlitefile"
 )
 
 //go:embed schema.sql
@@ -33,16 +31,9 @@ type ledger struct{ db *sql.DB }
 
 // openLedger opens the file, and makes it when it is missing.
 func openLedger(ctx context.Context, file string) (*ledger, error) {
-	query := url.Values{
-		"_busy_timeout": {"3000"}, // for another process that writes, in milliseconds
-		"_journal_mode": {"WAL"},
-		"_synchronous":  {"FULL"},
-		"_txlock":       {"immediate"}, // a transaction that reads first could not write after another's
-	}
-	name := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: query.Encode()}
-	connector, err := sqlite.NewConnector(name.String())
+	connector, err := sqlitefile.Connector(file, nil)
 	if err != nil {
-		return nil, errors.New("the name of the simulator's ledger is no good")
+		return nil, fmt.Errorf("open the simulator's ledger: %w", err)
 	}
 	l := &ledger{db: sql.OpenDB(connector)}
 	l.db.SetMaxOpenConns(1) // waiting for it is fair, waiting for SQLite's lock is not

@@ -1,0 +1,70 @@
+// Package sqlitefile opens a file of SQLite that several processes may use.
+package sqlitefile
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"maps"
+	"net/url"
+	"strconv"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"seckill/internal/poll"
+)
+
+const (
+	// busyTimeout is how long a writer of another process is waited for.
+	busyTimeout = 3 * time.Second
+	// busyPoll is the pause between two looks where SQLite itself does not wait.
+	busyPoll = 10 * time.Millisecond
+)
+
+// Connector connects to the file, and makes it when it is missing. The driver's settings
+// (https://pkg.go.dev/modernc.org/sqlite#Driver.Open) are those given, and:
+//   - WAL: readers do not wait for the writer, nor it for them.
+//   - synchronous=FULL: what was answered survives a power cut.
+//   - BEGIN IMMEDIATE: a transaction that reads and then writes would
+//     otherwise fail when another wrote in between.
+//   - busy_timeout: 3 s for a writer of another process.
+func Connector(file string, settings url.Values) (driver.Connector, error) {
+	query := url.Values{
+		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
+		"_journal_mode": {"WAL"},
+		"_synchronous":  {"FULL"},
+		"_txlock":       {"immediate"},
+	}
+	maps.Copy(query, settings)
+	name := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: query.Encode()}
+	connector, err := sqlite.NewConnector(name.String())
+	if err != nil {
+		return nil, errors.New("the name of SQLite's file is no good")
+	}
+	return waitingConnector{connector}, nil
+}
+
+// waitingConnector waits for the writer of another process, too, while it makes a new
+// file a WAL: SQLite has read the file by then, and does not wait for a lock any more
+// (https://www.sqlite.org/c3ref/busy_handler.html). Of instances that start together
+// some would fail.
+type waitingConnector struct{ driver.Connector }
+
+// Connect implements driver.Connector.
+func (c waitingConnector) Connect(ctx context.Context) (conn driver.Conn, err error) {
+	patience, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	_ = poll.Until(patience, busyPoll, func() (done bool, _ error) {
+		conn, err = c.Connector.Connect(ctx)
+		return !Busy(err), nil
+	}) // when the time is up, the last try's error is the answer
+	return conn, err
+}
+
+// Busy tells whether SQLite was refused a lock, because of another process's.
+func Busy(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == sqlite3.SQLITE_BUSY
+}
