@@ -81,11 +81,7 @@ func (p *process) run(t testing.TB, settings []string) {
 // statements is how many the database was ever asked, and entries how many of an index it has read in turn for them.
 func (p *process) statements(t testing.TB) (asked, entries float64) {
 	t.Helper()
-	status := func(name string) (value float64) {
-		testserver.Must(t, p.db.QueryRowContext(t.Context(), "SELECT variable_value FROM information_schema.global_status WHERE variable_name = ?", name).Scan(&value))
-		return value
-	}
-	return status("Questions"), status("Handler_read_next")
+	return float64(testserver.Status(t, p.db, "Questions")), float64(testserver.Status(t, p.db, "Handler_read_next"))
 }
 
 // commands is how many Redis was ever asked, but for this question itself.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -59,8 +60,9 @@ func TestWatchersAskTheServersOnce(t *testing.T) {
 			t.Errorf("%d watchers cost %.1f %s a second, and one %.1f", watchers, all, what, one)
 		}
 	}
-	if costs[watchers].statements <= 0 || costs[watchers].commands <= 0 { // what goes on by itself is seen, at the least
-		t.Errorf("nothing was measured: %v", costs)
+	// What one watcher costs is less than what goes on by itself scatters. That is seen, and so are readings of each watcher.
+	if all := costs[watchers]; all.statements <= 0 || all.commands <= 0 || all.readings < watchers || costs[0].readings > 0 {
+		t.Errorf("nothing was measured: %+v", costs)
 	}
 	w.sales(t, watchers, 1, orders) // checks that each is sold
 }
@@ -98,6 +100,8 @@ type watched struct {
 	browser *browser
 	id      string
 	sold    int // how many users have bought
+
+	readings atomic.Int64 // that watchers were sent, but for the first of each
 }
 
 func watch(t testing.TB, p *process) *watched {
@@ -121,7 +125,15 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 		testserver.Value(lines.ReadString('\n'))(t)
 		reading.Go(func() {
 			defer response.Body.Close()
-			_, _ = io.Copy(io.Discard, lines) // until it is canceled
+			for { // until it is canceled
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return
+				}
+				if strings.HasPrefix(line, "data:") {
+					w.readings.Add(1)
+				}
+			}
 		})
 	}
 	return func() {
@@ -133,6 +145,7 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 // cost is what the servers were asked in a second, and what all have computed in it.
 type cost struct {
 	statements, entries, commands float64 // entries of indexes, which the database has read in turn
+	readings                      float64 // that the watchers were sent
 	cpu                           time.Duration
 }
 
@@ -154,6 +167,7 @@ func (w *watched) costs(t testing.TB, watchers []int, rounds int, lasts time.Dur
 			statements: median(found, func(c cost) float64 { return c.statements }),
 			entries:    median(found, func(c cost) float64 { return c.entries }),
 			commands:   median(found, func(c cost) float64 { return c.commands }),
+			readings:   median(found, func(c cost) float64 { return c.readings }),
 			cpu:        time.Duration(median(found, func(c cost) float64 { return float64(c.cpu) })),
 		}
 	}
@@ -163,7 +177,7 @@ func (w *watched) costs(t testing.TB, watchers []int, rounds int, lasts time.Dur
 func (w *watched) cost(t testing.TB, watchers int, lasts time.Duration) cost {
 	t.Helper()
 	defer w.watchers(t, watchers)()
-	began, commands, cpu := time.Now(), w.commands(t), w.cpu(t)
+	began, commands, cpu, readings := time.Now(), w.commands(t), w.cpu(t), w.readings.Load()
 	statements, entries := w.statements(t)
 	poll.Pause(t.Context(), lasts)
 	seconds := time.Since(began).Seconds()
@@ -172,6 +186,7 @@ func (w *watched) cost(t testing.TB, watchers int, lasts time.Duration) cost {
 		statements: (statementsAfter - statements - 2) / seconds, // its own are counted before they are answered
 		entries:    (entriesAfter - entries) / seconds,
 		commands:   (w.commands(t) - commands) / seconds,
+		readings:   float64(w.readings.Load()-readings) / seconds,
 		cpu:        time.Duration(float64(w.cpu(t)-cpu) / seconds),
 	}
 }

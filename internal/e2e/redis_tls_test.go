@@ -65,12 +65,11 @@ func TestRedisServersOverTLS(t *testing.T) {
 				a := start(t, s)
 				f := a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user)
 				f.sold(t, ordersBefore(t))
+				killed := time.Now()
 				e.kill(t, f.voucher)
 				elected := time.Now()
 				f.sold(t, ordersBefore(t))
-				if took := f.away(elected); took > riddenOut {
-					t.Errorf("refused for %v after the election, want %v", took, riddenOut)
-				}
+				f.failedOver(t, "over TLS", killed, elected)
 				f.conservedFlow(t)
 			})
 		}

@@ -18,16 +18,7 @@ func Galera(t testing.TB, members int) []*Server {
 	t.Helper()
 	g := &galera{}
 	for range members {
-		between, err := takePorts(3)
-		if err != nil {
-			t.Fatalf("testserver: %v", err)
-		}
-		t.Cleanup(func() {
-			for _, p := range between {
-				p.release()
-			}
-		})
-		g.between = append(g.between, between)
+		g.between = append(g.between, takePorts(t, 3))
 	}
 	var servers []*Server
 	for number := range members {
@@ -101,15 +92,16 @@ func memberReady(question, word string) func(context.Context, *Server) error {
 	}
 }
 
-// takePorts takes several ports.
-func takePorts(n int) ([]port, error) {
-	var ports []port
+// takePorts takes several ports for the time of a test.
+func takePorts(t testing.TB, n int) (ports []port) {
+	t.Helper()
 	for range n {
 		p, err := takePort()
 		if err != nil {
-			return ports, err
+			t.Fatalf("testserver: %v", err)
 		}
+		t.Cleanup(p.release)
 		ports = append(ports, p)
 	}
-	return ports, nil
+	return ports
 }

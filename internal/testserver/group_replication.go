@@ -18,16 +18,7 @@ func GroupReplication(t testing.TB, members int) []*Server {
 	if !OnMySQL() {
 		t.Fatal("testserver: TESTSERVER_MYSQL does not name a MySQL 8, see `make deps-mysql8`")
 	}
-	ports, err := takePorts(members)
-	t.Cleanup(func() {
-		for _, p := range ports {
-			p.release()
-		}
-	})
-	if err != nil {
-		t.Fatalf("testserver: %v", err)
-	}
-	g := &group{between: ports}
+	g := &group{between: takePorts(t, members)}
 	var servers []*Server
 	for number := range members {
 		servers = append(servers, start(t, g.engine(number), nil))

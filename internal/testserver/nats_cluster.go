@@ -23,13 +23,7 @@ type NATSServers []*Server
 func NATSCluster(t testing.TB) NATSServers {
 	t.Helper()
 	program := NATSProgram(t)
-	between, err := takePorts(3)
-	t.Cleanup(func() {
-		for _, p := range between {
-			p.release()
-		}
-	})
-	Must(t, err)
+	between := takePorts(t, 3)
 	var servers NATSServers
 	for i := range between {
 		servers = append(servers, start(t, natsEngine(program, &natsMember{between: between, number: i}), nil))
