@@ -251,12 +251,12 @@ func atServer(t *testing.T, url string) (*queue.Queue, *testserver.Log) {
 	return q, log
 }
 
-// wire is a proxy in front of a server that can lose an answer with its connection.
+// wire is a proxy in front of a server that can lose what is said with its connection.
 type wire struct {
 	*testserver.Proxy
 
 	mu   sync.Mutex
-	word []byte // an answer that contains it is lost
+	word []byte // what contains it is lost
 	lost int
 }
 
@@ -266,7 +266,7 @@ func newWire(t testing.TB, target string) *wire {
 	w.Proxy = testserver.NewProxy(t, target, func(client, server net.Conn) {
 		var answers sync.WaitGroup
 		answers.Go(func() { carry(server, client, w.passes) })
-		carry(client, server, func([]byte) bool { return true })
+		carry(client, server, w.passes)
 		answers.Wait()
 	})
 	return w
@@ -274,14 +274,14 @@ func newWire(t testing.TB, target string) *wire {
 
 func (w *wire) url() string { return "nats://" + w.Addr() }
 
-// cutAt makes the next answer that contains a word be lost.
+// cutAt makes the next request or answer that contains a word be lost.
 func (w *wire) cutAt(word string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.word = []byte(word)
 }
 
-// cuts is how many answers were lost.
+// cuts is how much was lost.
 func (w *wire) cuts() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,10 +304,10 @@ func carry(from, to net.Conn, passes func([]byte) bool) {
 	}
 }
 
-func (w *wire) passes(answer []byte) bool {
+func (w *wire) passes(said []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.word == nil || !bytes.Contains(answer, w.word) {
+	if w.word == nil || !bytes.Contains(said, w.word) {
 		return true
 	}
 	w.word = nil
