@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -109,20 +110,26 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 	leader := -1
 	testserver.Eventually(t, "the stream has a leader", func() bool { leader = servers.Leader(t, orders); return leader >= 0 })
 	follower := servers[(leader+1)%len(servers)]
-	q, log := open(follower.URL()) // the others are made known by it
-	testserver.Eventually(t, "it stores", func() bool { return q.Publish(second(t), some("a", 1)) == nil })
-	before := testserver.Value(q.Backlog(t.Context()))(t).Messages
+	var q *queue.Queue
+	var before int64
+	testserver.Undisturbed(t, 500*time.Millisecond, func() error { // the server is left for 2 s of silence
+		var log *testserver.Log
+		q, log = open(follower.URL()) // the others are made known by it
+		testserver.Eventually(t, "it stores", func() bool { return q.Publish(second(t), some("a", 1)) == nil })
+		before = testserver.Value(q.Backlog(t.Context()))(t).Messages
 
-	follower.Pause()
-	stored := make(chan error, 1)
-	go func() { stored <- q.Publish(t.Context(), some("slow", 1)) }()
-	<-time.After(time.Second) // that is how slow it is
-	follower.Resume()
-	must(t, <-stored)
-	waiting(t, q, before+1)
-	if log.Has("disconnected") {
-		t.Errorf("a server that was slow was left\n%s", log)
-	}
+		follower.Pause()
+		stored := make(chan error, 1)
+		go func() { stored <- q.Publish(t.Context(), some("slow", 1)) }()
+		<-time.After(time.Second) // that is how slow it is
+		follower.Resume()
+		must(t, <-stored)
+		waiting(t, q, before+1)
+		if log.Has("disconnected") {
+			return fmt.Errorf("a server that was slow was left\n%s", log)
+		}
+		return nil
+	})
 
 	follower.Pause()
 	hung := time.Now()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -246,61 +245,19 @@ func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
 	testserver.Eventually(t, "they are delivered", func() bool { return len(l.seen()) == 10 })
 }
 
-// cluster is three servers with JetStream that know each other.
-func cluster(t *testing.T) []*server.Server {
-	t.Helper()
-	var servers []*server.Server
-	var routes []*url.URL
-	ports := make([]int, 3)
-	for i := range ports { // each must know the others' before it starts
-		listener := testserver.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
-		ports[i] = listener.Addr().(*net.TCPAddr).Port
-		routes = append(routes, &url.URL{Scheme: "nats", Host: listener.Addr().String()})
-		must(t, listener.Close())
-	}
-	for i, port := range ports {
-		s := testserver.Value(server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-			JetStream: true, StoreDir: t.TempDir(), Routes: routes,
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port},
-		}))(t)
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		s.Start()
-		servers = append(servers, s)
-	}
-	for _, s := range servers {
-		if !s.ReadyForConnections(patience) {
-			t.Fatal("a server does not start")
-		}
-	}
-	testserver.Eventually(t, "the cluster has a leader", func() bool {
-		for _, s := range servers {
-			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
-				return true
-			}
-		}
-		return false
-	})
-	return servers
-}
-
 // On a cluster, a stream of one replica becomes one of three when three are
 // configured, and never the other way round.
 //
 //nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
 func TestReplicasAreKept(t *testing.T) {
-	servers := cluster(t)
-	var urls []string
-	for _, s := range servers {
-		urls = append(urls, s.ClientURL())
-	}
+	servers := testserver.NATSCluster(t)
 	open := func(replicas int) (*queue.Queue, *testserver.Log) {
 		log := &testserver.Log{}
-		q := testserver.Value(openQueue(t, queue.Options{URL: strings.Join(urls, ","), Deployment: deployment, Replicas: replicas, Log: log.Logger()}))(t)
+		q := testserver.Value(openQueue(t, queue.Options{URL: servers.URL(), Deployment: deployment, Replicas: replicas, Log: log.Logger()}))(t)
 		return q, log
 	}
 	replicas := func() int {
-		stream := testserver.Value(plain(t, nats.Name("beside"), strings.Join(urls, ",")).Stream(t.Context(), orders))(t)
+		stream := testserver.Value(plain(t, nats.Name("beside"), servers.URL()).Stream(t.Context(), orders))(t)
 		return stream.CachedInfo().Config.Replicas
 	}
 	one, _ := open(1)
