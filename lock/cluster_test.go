@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -101,16 +102,22 @@ func TestCluster(t *testing.T) {
 	}
 
 	// Renewals of keys in different slots.
-	short := locksOn(t, client, lock.WatchdogLease(300*time.Millisecond))
-	var leases []*lock.Lease
-	for i := range 10 {
-		leases = append(leases, mustLock(t, t.Context(), short.Mutex(fmt.Sprint("renewed", i))))
-	}
-	sleepFor(t.Context(), time.Second)
-	for _, l := range leases {
-		if l.Context().Err() != nil {
-			t.Errorf("%s: %v", l.Name(), context.Cause(l.Context()))
+	const leaseTime = 300 * time.Millisecond
+	short := locksOn(t, client, lock.WatchdogLease(leaseTime))
+	undisturbed(t, leaseTime, "renewed", func(name string) error {
+		var leases []*lock.Lease
+		for i := range 10 {
+			lease, err := take(t.Context(), short.Mutex(fmt.Sprint(name, i)))
+			if err != nil {
+				return err
+			}
+			leases = append(leases, lease)
 		}
-		mustUnlock(t, l)
-	}
+		sleepFor(t.Context(), time.Second)
+		var all []error
+		for _, l := range leases {
+			all = append(all, context.Cause(l.Context()), l.Unlock())
+		}
+		return errors.Join(all...)
+	})
 }

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,11 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
+	"seckill/internal/testserver"
 	"seckill/lock"
 )
+
+var errTwoHolders = errors.New("two holders")
 
 // TestConformance is what every lock must do, whatever it is made of.
 func TestConformance(t *testing.T) {
@@ -38,13 +42,33 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func mustLock(t testing.TB, ctx context.Context, l lock.Locker, opts ...lock.Option) *lock.Lease { //nolint:revive // testing.TB comes first in helpers
-	t.Helper()
+// take waits for a lock.
+func take(ctx context.Context, l lock.Locker, opts ...lock.Option) (*lock.Lease, error) {
 	lease, err := l.Lock(ctx, append([]lock.Option{lock.Fenced(), lock.Wait(20 * time.Second)}, opts...)...)
 	if err != nil {
-		t.Fatalf("lock %s: %v", l.Name(), err)
+		return nil, fmt.Errorf("lock %s: %w", l.Name(), err)
+	}
+	return lease, nil
+}
+
+func mustLock(t testing.TB, ctx context.Context, l lock.Locker, opts ...lock.Option) *lock.Lease { //nolint:revive // testing.TB comes first in helpers
+	t.Helper()
+	lease, err := take(ctx, l, opts...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return lease
+}
+
+// undisturbed makes attempts of what a short lease must outlive, each under a name of its own. A watchdog renews after each
+// third of the lease; another third is what a machine may stand still for.
+func undisturbed(t testing.TB, lease time.Duration, name string, attempt func(name string) error) {
+	t.Helper()
+	n := 0
+	testserver.Undisturbed(t, lease/3, func() error {
+		n++
+		return attempt(fmt.Sprint(name, ":", n))
+	})
 }
 
 func mustUnlock(t testing.TB, lease *lock.Lease) {
@@ -184,27 +208,41 @@ func conformContext(t *testing.T, s subject, name string) {
 }
 
 func conformWatchdog(t *testing.T, s subject, name string) {
-	l := s.process(t, lock.WatchdogLease(400*time.Millisecond))(name)
-	lease := mustLock(t, t.Context(), l)
-	other := s.process(t)(name)
-	// Four times the lease: somebody tries all along.
-	if _, err := other.Lock(t.Context(), lock.Wait(1600*time.Millisecond)); !errors.Is(err, lock.ErrTimeout) {
-		t.Errorf("while it is renewed: %v", err)
-	}
-	if err := context.Cause(lease.Context()); err != nil {
-		t.Errorf("the lease ended: %v", err)
-	}
-	mustUnlock(t, lease)
-	if !errors.Is(context.Cause(lease.Context()), lock.ErrUnlocked) {
-		t.Errorf("cause %v", context.Cause(lease.Context()))
-	}
+	const leaseTime = 400 * time.Millisecond
+	one, two := s.process(t, lock.WatchdogLease(leaseTime)), s.process(t)
+	undisturbed(t, leaseTime, name, func(name string) error {
+		lease, err := take(t.Context(), one(name))
+		if err != nil {
+			return err
+		}
+		// Four times the lease: somebody tries all along.
+		if _, err := two(name).Lock(t.Context(), lock.Wait(4*leaseTime)); !errors.Is(err, lock.ErrTimeout) {
+			return fmt.Errorf("while it is renewed: %w", cmp.Or(err, errTwoHolders))
+		}
+		if err := context.Cause(lease.Context()); err != nil {
+			return fmt.Errorf("the lease ended: %w", err)
+		}
+		if err := lease.Unlock(); err != nil {
+			return fmt.Errorf("unlock: %w", err)
+		}
+		if !errors.Is(context.Cause(lease.Context()), lock.ErrUnlocked) {
+			t.Errorf("cause %v", context.Cause(lease.Context()))
+		}
+		return nil
+	})
 }
 
 func conformLease(t *testing.T, s subject, name string) {
-	one, two := s.process(t)(name), s.process(t)(name)
-	lease := mustLock(t, t.Context(), one, lock.LeaseTime(300*time.Millisecond))
+	const leaseTime = 300 * time.Millisecond
+	one, two := s.process(t), s.process(t)
+	var lease *lock.Lease
+	undisturbed(t, leaseTime, name, func(attempt string) (err error) {
+		name = attempt
+		lease, err = take(t.Context(), one(name), lock.LeaseTime(leaseTime))
+		return err
+	})
 	ctx := lease.Context()
-	next := mustLock(t, t.Context(), two)
+	next := mustLock(t, t.Context(), two(name))
 	if !errors.Is(context.Cause(ctx), lock.ErrLost) {
 		t.Errorf("there is another holder and the first one's context says %v", context.Cause(ctx))
 	}
@@ -214,25 +252,30 @@ func conformLease(t *testing.T, s subject, name string) {
 	if err := lease.Unlock(); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("unlock of a lost lock: %v", err)
 	}
-	if _, err := one.TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+	if _, err := one(name).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
 		t.Errorf("the unlock of the first took the lock of the second: %v", err)
 	}
 	mustUnlock(t, next)
 }
 
 func conformExtend(t *testing.T, s subject, name string) {
-	one, two := s.process(t)(name), s.process(t)(name)
-	lease := mustLock(t, t.Context(), one, lock.LeaseTime(300*time.Millisecond))
-	if err := lease.Extend(t.Context(), 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	const leaseTime = 300 * time.Millisecond
+	one, two := s.process(t), s.process(t)
+	var lease *lock.Lease
+	undisturbed(t, leaseTime, name, func(attempt string) (err error) {
+		name = attempt
+		if lease, err = take(t.Context(), one(name), lock.LeaseTime(leaseTime)); err != nil {
+			return err
+		}
+		return lease.Extend(t.Context(), time.Minute)
+	})
 	if err := lease.Extend(t.Context(), 20*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if left := time.Until(lease.ValidUntil()); left < 3*time.Second {
+	if left := time.Until(lease.ValidUntil()); left < 30*time.Second {
 		t.Errorf("a shorter extension shortened the lease to %s", left)
 	}
-	if _, err := two.Lock(t.Context(), lock.Wait(600*time.Millisecond)); !errors.Is(err, lock.ErrTimeout) {
+	if _, err := two(name).Lock(t.Context(), lock.Wait(2*leaseTime)); !errors.Is(err, lock.ErrTimeout) {
 		t.Errorf("after the first lease: %v", err)
 	}
 	mustUnlock(t, lease)
@@ -242,7 +285,8 @@ func conformExtend(t *testing.T, s subject, name string) {
 }
 
 func conformLoss(t *testing.T, s subject, name string) {
-	l := s.process(t, lock.WatchdogLease(600*time.Millisecond))(name)
+	// Long enough for the lock to be there when it is taken away, also where the machine stands still.
+	l := s.process(t, lock.WatchdogLease(3*time.Second))(name)
 	lease := mustLock(t, t.Context(), l)
 	ctx := lease.Context()
 	s.remove(t, name)

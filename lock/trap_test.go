@@ -173,32 +173,40 @@ func subscribed(t testing.TB, c *redis.Client, name string) int64 {
 // ends at once. Guards in keeper.renew: again after an error; lose when !there.
 func TestTrap05RenewalFails(t *testing.T) {
 	t.Parallel()
+	const leaseTime = 900 * time.Millisecond
 	b := newBench(t)
-	failed := make(chan struct{}, 100)
-	log := slog.New(onMessage{"locks could not be renewed, trying again", failed})
-	locks := locksOn(t, dial(t, b.url()), lock.WatchdogLease(900*time.Millisecond), lock.Logger(log))
-	lease := mustLock(t, t.Context(), locks.Mutex("k"))
-	b.line.CutReplies()
-	<-failed
-	b.line.Heal()
-	outlive, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	select {
-	case <-lease.Context().Done():
-		t.Fatalf("one failed renewal ended the lease: %v", context.Cause(lease.Context()))
-	case <-outlive.Done():
-	}
-	start := time.Now()
-	if err := b.direct.Del(t.Context(), "k").Err(); err != nil {
-		t.Fatal(err)
-	}
-	<-lease.Context().Done()
-	if d := time.Since(start); d > 600*time.Millisecond {
-		t.Errorf("the loss was told after %s of a renewal interval of 300 ms", d)
-	}
-	if !errors.Is(lease.Unlock(), lock.ErrLost) {
-		t.Error("the unlock must report the loss")
-	}
+	undisturbed(t, leaseTime, "k", func(name string) error {
+		failed := make(chan struct{}, 100)
+		log := slog.New(onMessage{"locks could not be renewed, trying again", failed})
+		locks := locksOn(t, dial(t, b.url()), lock.WatchdogLease(leaseTime), lock.Logger(log))
+		lease, err := take(t.Context(), locks.Mutex(name))
+		if err != nil {
+			return err
+		}
+		b.line.CutReplies()
+		select {
+		case <-failed:
+		case <-lease.Context().Done():
+		}
+		b.line.Heal()
+		sleepFor(lease.Context(), 2*time.Second)
+		if err := context.Cause(lease.Context()); err != nil {
+			return fmt.Errorf("one failed renewal ended the lease: %w", err)
+		}
+		start := time.Now()
+		if err := b.direct.Del(t.Context(), name).Err(); err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Context().Done()
+		took := time.Since(start)
+		if !errors.Is(lease.Unlock(), lock.ErrLost) {
+			t.Error("the unlock must report the loss")
+		}
+		if took > 2*leaseTime/3 {
+			return fmt.Errorf("the loss was told after %s of a renewal interval of %s", took, leaseTime/3)
+		}
+		return nil
+	})
 }
 
 // onMessage is a log handler that tells when a message is logged.
@@ -228,9 +236,19 @@ func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	store := &spy{Store: lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(200*time.Millisecond))}
-	locks := newLocks(t, store, lock.WatchdogLease(600*time.Millisecond), lock.UnlockTimeout(700*time.Millisecond))
-	lease := mustLock(t, t.Context(), locks.Mutex("k"))
-	eventually(t, 5*time.Second, "a renewal", func() bool { return store.renewals.Load() > 0 })
+	const leaseTime = 600 * time.Millisecond
+	locks := newLocks(t, store, lock.WatchdogLease(leaseTime), lock.UnlockTimeout(700*time.Millisecond))
+	var lease *lock.Lease
+	var name string
+	undisturbed(t, leaseTime, "k", func(attempt string) (err error) {
+		name = attempt
+		before := store.renewals.Load()
+		if lease, err = take(t.Context(), locks.Mutex(name)); err != nil {
+			return err
+		}
+		eventually(t, 5*time.Second, "a renewal", func() bool { return store.renewals.Load() > before || lease.Context().Err() != nil })
+		return context.Cause(lease.Context())
+	})
 	b.line.Hole()
 	started := store.renewals.Load()
 	if err := lease.Unlock(); err == nil {
@@ -241,11 +259,9 @@ func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	}
 	after := store.renewals.Load()
 	b.line.Heal()
-	quiet, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)
-	defer cancel()
-	<-quiet.Done()
+	sleepFor(t.Context(), leaseTime)
 	if n := store.renewals.Load() - after; n > 0 {
 		t.Errorf("%d renewals after the unlock", n)
 	}
-	eventually(t, 5*time.Second, "the lock is free", func() bool { return b.direct.Exists(context.Background(), "k").Val() == 0 })
+	eventually(t, 5*time.Second, "the lock is free", func() bool { return b.direct.Exists(context.Background(), name).Val() == 0 })
 }
