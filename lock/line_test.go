@@ -1,7 +1,9 @@
 package lock_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -52,3 +54,12 @@ func newBench(t testing.TB) bench {
 
 // url is Redis at the other end of the line.
 func (b bench) url() string { return "redis://" + b.line.Addr() + "/0" }
+
+// noOrphan waits until nobody has the lock "k".
+func (b bench) noOrphan(t testing.TB) {
+	t.Helper()
+	eventually(t, 5*time.Second, "no orphan on "+b.server.Addr(), func() bool {
+		n, err := b.direct.Exists(context.Background(), "k").Result()
+		return err == nil && n == 0
+	})
+}

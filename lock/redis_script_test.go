@@ -163,25 +163,35 @@ func TestRefusedRenewalIsOneLocksTrouble(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allow("~*")
 	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any"})
 	t.Cleanup(func() { _ = client.Close() })
-	const lease = 500 * time.Millisecond
-	locks := newLocks(t, lock.NewRedisStore(client), lock.WatchdogLease(lease))
-	bad := mustLock(t, t.Context(), locks.Mutex("bad"))
-	var good []*lock.Lease
-	for i := range 5 {
-		good = append(good, mustLock(t, t.Context(), locks.Mutex(fmt.Sprint("good", i))))
-	}
-	allow("~*good*")
-	<-bad.Context().Done()
-	until := time.Now()
-	for _, l := range good {
-		eventually(t, 5*time.Second, "it was renewed after the other one had run out", func() bool {
-			return l.Context().Err() != nil || l.ValidUntil().After(until.Add(lease))
-		})
-		if err := context.Cause(l.Context()); err != nil {
-			t.Errorf("a lock whose renewals are not refused: %v", err)
+	const leaseTime = 500 * time.Millisecond
+	locks := newLocks(t, lock.NewRedisStore(client), lock.WatchdogLease(leaseTime))
+	undisturbed(t, leaseTime, "k", func(name string) error {
+		allow("~*")
+		bad, err := take(t.Context(), locks.Mutex(name+":bad"))
+		if err != nil {
+			return err
 		}
-	}
+		var good []*lock.Lease
+		for i := range 5 {
+			lease, err := take(t.Context(), locks.Mutex(fmt.Sprint(name, ":good", i)))
+			if err != nil {
+				return err
+			}
+			good = append(good, lease)
+		}
+		allow("~*good*")
+		<-bad.Context().Done()
+		until := time.Now()
+		for _, l := range good {
+			eventually(t, 5*time.Second, "it was renewed after the other one had run out", func() bool {
+				return l.Context().Err() != nil || l.ValidUntil().After(until.Add(leaseTime))
+			})
+			if err := context.Cause(l.Context()); err != nil {
+				return fmt.Errorf("a lock whose renewals are not refused: %w", err)
+			}
+		}
+		return nil
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/testserver"
 	"seckill/lock"
 )
 
@@ -72,79 +73,93 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 	for what, join := range map[string]func(...lock.Locker) lock.Locker{"all": all, "majority": majority, "single": second} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			var benches []bench
-			var clients []*redis.Client
-			var parts []lock.Locker
+			u := &unanswered{t: t, single: what == "single"}
 			for range 3 {
 				b := newBench(t)
 				client := plain(t, b.url())
 				m := locksOn(t, client).Mutex("k")
 				mustUnlock(t, mustLock(t, t.Context(), m))
-				benches, clients, parts = append(benches, b), append(clients, client), append(parts, m)
+				u.benches, u.clients, u.parts = append(u.benches, b), append(u.clients, client), append(u.parts, m)
 			}
-			q := join(parts...)
-			silent := benches[1:] // two of three: no majority either
+			q := join(u.parts...)
 			for _, cancel := range []bool{false, true} {
-				for i, p := range parts { // each has connections that work
-					mustUnlock(t, mustLock(t, t.Context(), p))
-					warm(t, clients[i])
-				}
-				for _, b := range silent {
-					b.line.SwallowReplies()
-				}
-				tokens := func() (now []string) {
-					for _, b := range benches {
-						now = append(now, b.direct.Get(context.Background(), "redisson_lock_token:{k}").Val())
-					}
-					return now
-				}
-				before := tokens()
-				// Long enough for the requests to arrive on a busy machine: what is
-				// tried here is an end that comes after them.
-				ctx, stop := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-				ended, _ := ctx.Deadline()
-				want := context.DeadlineExceeded
-				var arrival sync.WaitGroup
-				if cancel {
-					stop()
-					ctx, stop = context.WithCancel(t.Context())
-					want = context.Canceled
-					arrival.Go(func() { // the call is canceled once its requests were carried out
-						defer func() { ended = time.Now(); stop() }()
-						for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-							if now := tokens(); now[1] != before[1] && (what == "single" || now[2] != before[2]) {
-								return
-							}
-							<-time.After(time.Millisecond)
-						}
-					})
-				}
-				lease, err := q.Lock(ctx)
-				returned := time.Now()
-				arrival.Wait()
-				if d := returned.Sub(ended); d > 280*time.Millisecond {
-					t.Errorf("returned %s after its end", d)
-				}
-				if lease != nil || !errors.Is(err, want) {
-					t.Errorf("lease %v, error %v", lease, err)
-				}
-				for i, b := range silent {
-					// The undo may have arrived already; the token tells.
-					if what != "single" && b.direct.Get(t.Context(), "redisson_lock_token:{k}").Val() == before[i+1] {
-						t.Error("the instance was to have carried out its part")
-					}
-					b.line.Heal()
-				}
-				for i, b := range benches {
-					eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
-						return b.direct.Exists(context.Background(), "k").Val() == 0
-					})
-				}
-				stop()
+				testserver.Undisturbed(t, 100*time.Millisecond, func() error { return u.end(q, cancel) })
 			}
 			mustUnlock(t, mustLock(t, t.Context(), q))
 		})
 	}
+}
+
+// unanswered is a call whose second and third instance, of three, do not answer: no majority either.
+type unanswered struct {
+	t       *testing.T
+	single  bool // only the second is asked
+	benches []bench
+	clients []*redis.Client
+	parts   []lock.Locker
+}
+
+// tokens grow on each instance that carries out its part.
+func (u *unanswered) tokens() (now []string) {
+	for _, b := range u.benches {
+		now = append(now, b.direct.Get(context.Background(), "redisson_lock_token:{k}").Val())
+	}
+	return now
+}
+
+// end lets the call end while it is unanswered: canceled, or by its deadline.
+func (u *unanswered) end(q lock.Locker, cancel bool) error {
+	for i, p := range u.parts { // each has connections that work
+		mustUnlock(u.t, mustLock(u.t, u.t.Context(), p))
+		warm(u.t, u.clients[i])
+	}
+	silent := u.benches[1:]
+	for _, b := range silent {
+		b.line.SwallowReplies()
+	}
+	before := u.tokens()
+	// Long enough for the requests to arrive on a busy machine: what is
+	// tried here is an end that comes after them.
+	ctx, stop := context.WithTimeout(u.t.Context(), 1500*time.Millisecond)
+	ended, _ := ctx.Deadline()
+	want := context.DeadlineExceeded
+	var arrival sync.WaitGroup
+	if cancel {
+		stop()
+		ctx, stop = context.WithCancel(u.t.Context())
+		want = context.Canceled
+		arrival.Go(func() { // the call is canceled once its requests were carried out
+			defer func() { ended = time.Now(); stop() }()
+			for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+				if now := u.tokens(); now[1] != before[1] && (u.single || now[2] != before[2]) {
+					return
+				}
+				<-time.After(time.Millisecond)
+			}
+		})
+	}
+	defer stop()
+	lease, err := q.Lock(ctx)
+	returned := time.Now()
+	arrival.Wait()
+	if lease != nil || !errors.Is(err, want) {
+		u.t.Errorf("lease %v, error %v", lease, err)
+	}
+	var failed error
+	if d := returned.Sub(ended); d > 280*time.Millisecond {
+		failed = fmt.Errorf("returned %s after its end", d)
+	}
+	for i, b := range silent {
+		// The undo may have arrived already; the token tells.
+		if !u.single && b.direct.Get(u.t.Context(), "redisson_lock_token:{k}").Val() == before[i+1] {
+			failed = errors.Join(failed, errors.New("the instance was to have carried out its part"))
+		}
+		b.line.Heal()
+	}
+	for _, b := range u.benches {
+		b.noOrphan(u.t)
+	}
+	return failed
 }
 
 // Not enough parts: all that were got are given back, on all instances at the
@@ -169,20 +184,9 @@ func TestTrap09PartialQuorum(t *testing.T) {
 	for _, b := range benches {
 		b.line.Slow(rtt)
 	}
-	start := time.Now()
-	if _, err := lock.Majority(parts...).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
-		t.Errorf("two of five: %v", err)
-	}
 	// One round trip to ask and one to undo; one part after the other would
 	// take seven.
-	if d := time.Since(start); d > 4*rtt {
-		t.Errorf("took %s: the parts were asked one after the other", d)
-	}
-	for i, b := range benches[3:] {
-		eventually(t, 2*time.Second, fmt.Sprintf("no orphan on instance %d", i+3), func() bool {
-			return b.direct.Exists(context.Background(), "k").Val() == 0
-		})
-	}
+	inVain(t, lock.Majority(parts...), benches[3:], 4*rtt)
 	for _, b := range benches[:3] {
 		b.direct.Del(t.Context(), "k")
 	}
@@ -190,27 +194,34 @@ func TestTrap09PartialQuorum(t *testing.T) {
 	// The one that refuses answers last: four are to be given back, together.
 	mustLock(t, t.Context(), locksOn(t, benches[0].direct).Mutex("k"))
 	benches[0].line.Slow(80 * time.Millisecond)
-	start = time.Now()
-	if _, err := lock.All(parts...).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
-		t.Errorf("four of five: %v", err)
-	}
-	if d := time.Since(start); d > 4*rtt {
-		t.Errorf("took %s: the parts were given back one after the other", d)
-	}
-	for i, b := range benches[1:] {
-		eventually(t, 2*time.Second, fmt.Sprintf("no orphan on instance %d", i+1), func() bool {
-			return b.direct.Exists(context.Background(), "k").Val() == 0
-		})
-	}
+	inVain(t, lock.All(parts...), benches[1:], 4*rtt)
 	benches[0].direct.Del(t.Context(), "k")
 
 	if _, err := lock.All(parts...).TryLock(t.Context(), lock.LeaseTime(rtt-50*time.Millisecond)); !errors.Is(err, lock.ErrLost) {
 		t.Errorf("a lease shorter than the answers took: %v", err)
 	}
-	for i, b := range benches {
+	for _, b := range benches {
 		b.line.Heal()
-		eventually(t, 5*time.Second, fmt.Sprintf("no orphan on instance %d", i), func() bool {
-			return b.direct.Exists(context.Background(), "k").Val() == 0
-		})
+		b.noOrphan(t)
 	}
+}
+
+// inVain tries to get a lock of which some parts are held. It leaves nothing on the instances of the others, and is quicker than
+// limit, a quarter of which is to spare.
+func inVain(t *testing.T, q lock.Locker, others []bench, limit time.Duration) {
+	t.Helper()
+	testserver.Undisturbed(t, limit/4, func() error {
+		start := time.Now()
+		if _, err := q.TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
+			t.Errorf("some parts are held: %v", err)
+		}
+		took := time.Since(start)
+		for _, b := range others {
+			b.noOrphan(t)
+		}
+		if took > limit {
+			return fmt.Errorf("took %s: the parts were asked, or given back, one after the other", took)
+		}
+		return nil
+	})
 }
