@@ -140,6 +140,7 @@ func TestQuorumSlow(t *testing.T) {
 	}
 	line := benches[1].line
 	line.Slow(time.Hour) // who waits for it does not get the lock
+	defer line.Heal()
 	patient, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	lease := mustLock(t, patient, lock.Majority(parts...))
