@@ -141,6 +141,7 @@ func TestSlowCallsAreNotRepeated(t *testing.T) {
 	var one, other ledger
 	consume(t, f.Queue, slow(&one), queue.ConsumeOptions{Workers: 1, MaxOrders: 2})
 	consume(t, f.open(t, nil), slow(&other), queue.ConsumeOptions{Workers: 1, MaxOrders: 2})
+	testserver.Eventually(t, "all but the last are done", func() bool { return len(one.seen())+len(other.seen()) >= 2*(messages-1) })
 	drained(t, f.Queue)
 	all := map[string]int{} // one of them may have got everything
 	for _, l := range []*ledger{&one, &other} {
