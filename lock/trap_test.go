@@ -189,7 +189,10 @@ func TestTrap05RenewalFails(t *testing.T) {
 		case <-lease.Context().Done():
 		}
 		b.line.Heal()
-		sleepFor(lease.Context(), 2*time.Second)
+		failedAt := time.Now()
+		eventually(t, 5*time.Second, "a renewal behind the failed one", func() bool {
+			return lease.Context().Err() != nil || lease.ValidUntil().After(failedAt.Add(leaseTime))
+		})
 		if err := context.Cause(lease.Context()); err != nil {
 			return fmt.Errorf("one failed renewal ended the lease: %w", err)
 		}
