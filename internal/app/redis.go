@@ -22,6 +22,10 @@ const (
 	// abandonedClaim is in how many looks in a row the claim of another Redis must
 	// have been unchanged before this instance's Redis takes its place.
 	abandonedClaim = 5
+	// claimAge is from which age on a claim is renewed. It is half the time between two looks, because at the next look
+	// a claim is a little younger than a look: at a whole one, each second look would renew it, and a second less of
+	// silence would make it look abandoned. It is not zero, because one of many instances is enough.
+	claimAge = lookAround / 2
 	// embeddedRedis begins the identity of a Redis inside an instance.
 	embeddedRedis = "embedded "
 )
@@ -166,7 +170,7 @@ func (r *redisClaim) look(ctx context.Context) error {
 	ours := claim.Identity == identity
 	// An age below zero says that the database's clock was set back: to the other
 	// instances the claim stands still until it is renewed.
-	if (ours && age.Abs() >= lookAround) || (!ours && r.mayReplace(claim.Identity)) {
+	if (ours && age.Abs() >= claimAge) || (!ours && r.mayReplace(claim.Identity)) {
 		taken, err := r.claims.Take(ctx, identity, claim)
 		if err == nil && !taken { // another instance was quicker
 			claim, _, err = r.claims.Read(ctx)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"seckill/internal/testserver"
 	"seckill/repository"
@@ -85,6 +87,34 @@ func TestInstancesThatStartTogetherSell(t *testing.T) {
 	for i, r := range all {
 		if err := r.Selling(); err != nil {
 			t.Errorf("instance %d: %v", i, err)
+		}
+	}
+}
+
+// The claim is renewed at each look, also when the database has written it a moment after the look began. One that another
+// instance has just renewed is left alone.
+func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0).UTC() // of the database, whose clock stands still
+	db, dsn := claimed(t)
+	r := claimant(db)
+	testserver.Must(t, r.look(t.Context()))
+	fixed := testserver.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10)}))(t)
+	t.Cleanup(func() { _ = fixed.Close() })
+	r.claims = repository.NewRedisClaims(fixed)
+	raw := testserver.Value(sql.Open("mysql", dsn))(t)
+	t.Cleanup(func() { _ = raw.Close() })
+	for age, renewed := range map[time.Duration]bool{
+		300 * time.Millisecond: false,
+		999 * time.Millisecond: true,
+		lookAround:             true,
+		2 * lookAround:         true,
+	} {
+		_, err := raw.ExecContext(t.Context(), "UPDATE redis_claim SET renewed_at = ?", now.Add(-age))
+		testserver.Must(t, err)
+		testserver.Must(t, r.look(t.Context()))
+		if _, left, err := r.claims.Read(t.Context()); err != nil || (left == 0) != renewed {
+			t.Errorf("a claim of an age of %v is %v old after the look, renewed %v: %v", age, left, renewed, err)
 		}
 	}
 }
