@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -77,6 +78,27 @@ func (c counterfeiter) copyOf(t *testing.T, voucherID string) model.HotCopy {
 	return copies[voucherID]
 }
 
+const (
+	// heldFor is how long a message or a COMMIT that is not answered is waited for. Behind that nothing is under way any more.
+	heldFor = 4 * time.Second
+	// heldTries is how often a test holds something so that something else happens meanwhile. A machine on which that takes
+	// longer than heldFor each time is none to test it on.
+	heldTries = 5
+)
+
+// whileHeld repeats an attempt until it tells that everything happened while what it holds was waited for. The attempts
+// have numbers, because each needs a voucher and users of its own.
+func whileHeld(t *testing.T, attempt func(n int) (meanwhile bool)) {
+	t.Helper()
+	for n := range heldTries {
+		if attempt(n) {
+			return
+		}
+		t.Log("what was held was given up too early")
+	}
+	t.Fatalf("what was held was given up too early in %d attempts", heldTries)
+}
+
 var directions = map[string]direction{"on its way": up, "its answer": down}
 
 // A publish is under way while the hot copy is rebuilt: what it promised to
@@ -90,44 +112,45 @@ func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
 			s := asyncOnServers(t)
 			w, held202 := throughNATS(t, s.with(settings{"SECKILL_ROLE": "api"}))
 			other, a := start(t, s), start(t, held202)
-			voucher := other.onSale(t, 10)
 			c := newCounterfeiter(t, s)
-			user := a.user(1)
-			other.becomes(t, other.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
-			epoch := c.copyOf(t, voucher.ID).Epoch
+			whileHeld(t, func(n int) (meanwhile bool) {
+				voucher, user := other.onSale(t, 10), a.user(1000+n)
+				other.becomes(t, other.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
+				epoch := c.copyOf(t, voucher.ID).Epoch
 
-			came, release := w.holdAt(held, user)
-			defer release()
-			bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
-			happens(t, "the message", came)
-			if held == down { // it is consumed before the rebuild
-				until(t, 10*time.Second, "the order is there", func() bool { return len(other.orders(t, voucher.ID)) == 2 })
-			}
-			other.rebuild(t, voucher.ID)
-			until(t, 4*time.Second, "the new copy is open", func() bool {
-				now := c.copyOf(t, voucher.ID)
-				return now.Epoch > epoch && now.State == model.CopyOpen
+				came, release := w.holdAt(held, user)
+				defer release()
+				bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+				happens(t, "the message", came)
+				if held == down { // it is consumed before the rebuild
+					until(t, 10*time.Second, "the order is there", func() bool { return len(other.orders(t, voucher.ID)) == 2 })
+				}
+				other.rebuild(t, voucher.ID)
+				until(t, settlement, "the new copy is open", func() bool {
+					now := c.copyOf(t, voucher.ID)
+					return now.Epoch > epoch && now.State == model.CopyOpen
+				})
+				meanwhile = len(bought) == 0
+				release()
+				got := <-bought
+				promised := got.status == http.StatusAccepted
+				if got.code() != model.CodeUnavailable && (meanwhile || !promised) {
+					t.Errorf("the publish that was held: %d %s, want UNAVAILABLE", got.status, got.body)
+				}
+				// The user repeats it, and has an order in the end: that one, or another if
+				// its message came behind the barrier and was superseded.
+				until(t, settlement, "the user has an order", func() bool {
+					again, err := other.place(t, voucher.ID, user)
+					return err == nil && (again.status == http.StatusAccepted ||
+						again.code() == model.CodeAlreadyOrdered && decode[problem](t, again).OrderStatus == model.OrderUnpaid)
+				})
+				other.sellsOn(t, voucher.ID, 100)
+				owns := owners(other.orders(t, voucher.ID))[user]
+				if len(owns) != 1 || promised && owns[0] != decode[model.Order](t, got).ID {
+					t.Errorf("%s heard %d %s, and has the orders %v", user, got.status, got.body, owns)
+				}
+				return meanwhile
 			})
-			select {
-			case got := <-bought:
-				t.Fatalf("it was answered before the rebuild was over: %d %s", got.status, got.body)
-			default:
-			}
-			release()
-			if got := <-bought; got.code() != model.CodeUnavailable {
-				t.Errorf("the publish that was held: %d %s, want UNAVAILABLE", got.status, got.body)
-			}
-			// He repeats it, and has an order in the end: that one, or another if
-			// its message came behind the barrier and was superseded.
-			until(t, settlement, "he has an order", func() bool {
-				again, err := other.place(t, voucher.ID, user)
-				return err == nil && (again.status == http.StatusAccepted ||
-					again.code() == model.CodeAlreadyOrdered && decode[problem](t, again).OrderStatus == model.OrderUnpaid)
-			})
-			other.sellsOn(t, voucher.ID, 100)
-			if owns := owners(other.orders(t, voucher.ID)); len(owns[user]) != 1 {
-				t.Errorf("%s has the orders %v", user, owns[user])
-			}
 		})
 	}
 }
@@ -175,40 +198,56 @@ func TestCommitHeldAcrossARebuild(t *testing.T) {
 			w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "worker"}))
 			a := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
 			start(t, throughWire)
-			voucher := a.onSale(t, 10)
 			c := newCounterfeiter(t, s)
-			user := a.user(1)
-			first := a.becomes(t, a.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
-			epoch := c.copyOf(t, voucher.ID).Epoch
+			whileHeld(t, func(n int) (meanwhile bool) {
+				voucher, user := a.onSale(t, 10), a.user(1000+n)
+				first := a.becomes(t, a.accepted(t, voucher.ID, a.user(2)), model.OrderUnpaid)
+				epoch := c.copyOf(t, voucher.ID).Epoch
 
-			came, release := w.holdAt(held, user, "COMMIT")
-			defer release()
-			order := a.accepted(t, voucher.ID, user)
-			happens(t, "the COMMIT", came)
-			answered := a.rebuilds(t, voucher.ID)
-			if held == down { // the order is there, but nobody has told the queue
-				until(t, 4*time.Second, "the sale is closed", func() bool { return c.copyOf(t, voucher.ID).State != model.CopyOpen })
-				for range 20 {
-					if got, err := a.place(t, voucher.ID, a.user(3)); err != nil || got.code() != model.CodeUnavailable {
-						t.Errorf("while the sale is closed: %d %s %v", got.status, got.body, err)
+				came, release := w.holdAt(held, user, "COMMIT")
+				defer release()
+				began := time.Now()
+				order := a.accepted(t, voucher.ID, user)
+				happens(t, "the COMMIT", came)
+				answered := a.rebuilds(t, voucher.ID)
+				if meanwhile = true; held == down { // the order is there, but nobody has told the queue
+					opened := a.staysClosed(t, c, voucher.ID, epoch)
+					if meanwhile = time.Since(began) < heldFor; meanwhile && opened != "" {
+						t.Error(opened)
 					}
-					if now := c.copyOf(t, voucher.ID); now.State == model.CopyOpen {
-						t.Errorf("it opened before the queue had been told: %+v", now)
-					}
-					<-time.After(20 * time.Millisecond)
 				}
-			}
-			release()
-			answered()
-			until(t, settlement, "the new copy is open", func() bool {
-				now := c.copyOf(t, voucher.ID)
-				return now.Epoch > epoch && now.State == model.CopyOpen
+				release()
+				answered()
+				until(t, settlement, "the new copy is open", func() bool {
+					now := c.copyOf(t, voucher.ID)
+					return now.Epoch > epoch && now.State == model.CopyOpen
+				})
+				promised := map[string]string{order.ID: user, first.ID: first.UserID}
+				unbroken(t, a.conserved(t, voucher.ID, promised), promised)
+				a.sellsOn(t, voucher.ID, 100)
+				return meanwhile
 			})
-			promised := map[string]string{order.ID: user, first.ID: first.UserID}
-			unbroken(t, a.conserved(t, voucher.ID, promised), promised)
-			a.sellsOn(t, voucher.ID, 100)
 		})
 	}
+}
+
+// staysClosed looks for a while that a sale that a rebuild closes does not open; else it says how that was seen.
+func (a *app) staysClosed(t *testing.T, c counterfeiter, voucherID string, epoch int64) (opened string) {
+	t.Helper()
+	until(t, settlement, "the sale is closed", func() bool {
+		now := c.copyOf(t, voucherID)
+		return now.State != model.CopyOpen || now.Epoch > epoch
+	})
+	for range 20 {
+		if got, err := a.place(t, voucherID, a.user(3)); err != nil || got.code() != model.CodeUnavailable {
+			return fmt.Sprintf("while the sale is closed: %d %s %v", got.status, got.body, err)
+		}
+		if now := c.copyOf(t, voucherID); now.State == model.CopyOpen {
+			return fmt.Sprintf("it opened before the queue had been told: %+v", now)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	return ""
 }
 
 // A user cancels while the hot copy is rebuilt: before, behind and in the middle
@@ -221,36 +260,40 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 			s := asyncOnServers(t)
 			w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "api"}))
 			other, a := start(t, s), start(t, throughWire)
-			voucher := other.onSale(t, 10)
 			c := newCounterfeiter(t, s)
-			order := other.becomes(t, other.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
-			epoch := c.copyOf(t, voucher.ID).Epoch
+			whileHeld(t, func(n int) (meanwhile bool) {
+				voucher := other.onSale(t, 10)
+				order := other.becomes(t, other.accepted(t, voucher.ID, a.user(1000+n)), model.OrderUnpaid)
+				epoch := c.copyOf(t, voucher.ID).Epoch
 
-			came, release := w.holdAt(held, order.ID, "COMMIT")
-			defer release()
-			canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser))
-			happens(t, "the COMMIT of the cancel", came)
-			answered := other.rebuilds(t, voucher.ID)
-			reopened := func() bool {
-				now := c.copyOf(t, voucher.ID)
-				return now.Epoch > epoch && now.State == model.CopyOpen
-			}
-			if held == down { // it is committed: the rebuild can go on
-				until(t, 4*time.Second, "the new copy is open", reopened)
-			}
-			release()
-			answered()
-			if got := <-canceled; got.status != http.StatusOK && got.code() != model.CodeUnavailable {
-				t.Errorf("cancel: %d %s", got.status, got.body)
-			}
-			until(t, settlement, "the new copy is open", reopened)
-			again := other.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
-			if again.status != http.StatusOK || decode[model.Order](t, again).Status != model.OrderCanceled {
-				t.Errorf("cancel once more: %d %s", again.status, again.body)
-			}
-			if bought := other.sellsOn(t, voucher.ID, 100); len(bought) != 10 {
-				t.Errorf("%d were sold after the cancel, want 10", len(bought))
-			}
+				came, release := w.holdAt(held, order.ID, "COMMIT")
+				defer release()
+				canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser))
+				happens(t, "the COMMIT of the cancel", came)
+				answered := other.rebuilds(t, voucher.ID)
+				reopened := func() bool {
+					now := c.copyOf(t, voucher.ID)
+					return now.Epoch > epoch && now.State == model.CopyOpen
+				}
+				if meanwhile = true; held == down { // it is committed: the rebuild can go on
+					until(t, settlement, "the new copy is open", reopened)
+					meanwhile = len(canceled) == 0
+				}
+				release()
+				answered()
+				if got := <-canceled; got.status != http.StatusOK && got.code() != model.CodeUnavailable {
+					t.Errorf("cancel: %d %s", got.status, got.body)
+				}
+				until(t, settlement, "the new copy is open", reopened)
+				again := other.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
+				if again.status != http.StatusOK || decode[model.Order](t, again).Status != model.OrderCanceled {
+					t.Errorf("cancel once more: %d %s", again.status, again.body)
+				}
+				if bought := other.sellsOn(t, voucher.ID, 100); len(bought) != 10 {
+					t.Errorf("%d were sold after the cancel, want 10", len(bought))
+				}
+				return meanwhile
+			})
 		})
 	}
 }
@@ -262,23 +305,31 @@ func TestCancelWhileARebuildWaits(t *testing.T) {
 	w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "worker"}))
 	a := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
 	start(t, throughWire)
-	voucher := a.onSale(t, 10)
 	c := newCounterfeiter(t, s)
-	order := a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
-	came, release := w.holdAt(down, a.user(2), "COMMIT")
-	defer release()
-	a.accepted(t, voucher.ID, a.user(2))
-	happens(t, "the COMMIT", came)
-	a.rebuild(t, voucher.ID)
-	until(t, 4*time.Second, "the sale is closed", func() bool { return c.copyOf(t, voucher.ID).State != model.CopyOpen })
-	for range 2 {
-		got := a.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
-		if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
-			t.Errorf("cancel: %d %s", got.status, got.body)
+	whileHeld(t, func(n int) (meanwhile bool) {
+		voucher, user := a.onSale(t, 10), a.user(1000+n)
+		order := a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
+		epoch := c.copyOf(t, voucher.ID).Epoch
+		came, release := w.holdAt(down, user, "COMMIT")
+		defer release()
+		a.accepted(t, voucher.ID, user)
+		happens(t, "the COMMIT", came)
+		a.rebuild(t, voucher.ID)
+		until(t, settlement, "the sale is closed", func() bool {
+			now := c.copyOf(t, voucher.ID)
+			return now.State != model.CopyOpen || now.Epoch > epoch
+		})
+		for range 2 {
+			got := a.call(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
+			if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
+				t.Errorf("cancel: %d %s", got.status, got.body)
+			}
 		}
-	}
-	release()
-	if bought := a.sellsOn(t, voucher.ID, 100); len(bought) != 9 {
-		t.Errorf("%d were sold after the cancel, want 9", len(bought))
-	}
+		meanwhile = c.copyOf(t, voucher.ID).State != model.CopyOpen
+		release()
+		if bought := a.sellsOn(t, voucher.ID, 100); len(bought) != 9 {
+			t.Errorf("%d were sold after the cancel, want 9", len(bought))
+		}
+		return meanwhile
+	})
 }
