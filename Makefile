@@ -149,6 +149,10 @@ engine-group-replication: deps-mysql8
 engine-nats:
 	ORDERS=$${ORDERS:-1000} $(E2E) -tags engines -run '^TestNATSCluster$$|TestTheLeaderOfTheQueueDies|TestTheEngineOfNATSStarts|TestAQueueWithoutItsDisksLosesNoOrder'
 
+.PHONY: rush
+rush: deps ## sales in which thousands ask at one instant, and nobody hears 503 (REQUESTS=3000)
+	REQUESTS=$${REQUESTS:-3000} $(E2E) -run 'TestSaleSellsExactlyItsStock|TestAsyncSaleSellsExactlyItsStock'
+
 .PHONY: drain
 drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
 	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue

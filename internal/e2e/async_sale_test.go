@@ -97,7 +97,8 @@ func readable(t *testing.T, a *app, order model.Order) {
 func TestAsyncSaleSellsExactlyItsStock(t *testing.T) {
 	s := asyncOnServers(t)
 	instances := []*app{launch(t, s).app, launch(t, s).app}
-	const stock, buyers = 1000, 3000
+	buyers := requestsAtOnce(t)
+	stock := buyers / 3
 	voucher := instances[0].onSale(t, stock)
 	began := time.Now()
 	promised := promises(t, instances, voucher.ID, users(instances[0], 0, buyers))
