@@ -89,10 +89,14 @@ func (p *process) start(t *testing.T, more ...settings) {
 	p.cmd, p.exited = cmd, exited
 }
 
+// startup is how long a program may take until it is ready. It is no promise, and one that ends is seen at once: it is
+// longer than twenty programs on two busy cores take for their migrations.
+const startup = 2 * time.Minute
+
 // awaitReady waits until the program says that it is ready.
 func (p *process) awaitReady(t *testing.T) {
 	t.Helper()
-	until(t, 30*time.Second, "the program is ready", func() bool {
+	until(t, startup, "the program is ready", func() bool {
 		select {
 		case <-p.exited:
 			t.Fatalf("the program ended: %v\n%s", p.cmd.ProcessState, p.output)
