@@ -53,3 +53,21 @@ func TestWatchGaps(t *testing.T) {
 		}
 	})
 }
+
+// TestStopwatch: a machine that runs is measured in full, and of one that stands still between two looks only a moment.
+func TestStopwatch(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ tick, want time.Duration }{
+		"runs":         {stopwatchTick, time.Minute},
+		"stands still": {time.Hour, standstill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				took := stopwatch(c.tick)
+				poll.Pause(t.Context(), time.Minute)
+				Equal(t, "it took", took(), c.want)
+			})
+		})
+	}
+}
