@@ -88,19 +88,27 @@ func TestThePrimaryOfRedisSentinelsDies(t *testing.T) {
 	for mode, on := range failovers(t) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			sentinels := testserver.RedisSentinels(t, time.Second, "--appendonly", "no")
+			sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
 			a := start(t, on(t).with(settings{"SECKILL_REDIS_URL": sentinels.URL()}))
 			f := a.flowing(t, a.onSale(t, 100_000).ID, 4, a.user)
 			f.sold(t, ordersBefore(t))
+			sentinels.Settle(t)
 			killed := time.Now()
-			sentinels.Primary.Kill()
-			testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
+			replacePrimary(t, sentinels)
 			elected := time.Now()
 			f.sold(t, ordersBefore(t))
 			f.failedOver(t, "behind Sentinels", killed, elected)
 			f.conservedFlow(t)
 		})
 	}
+}
+
+// replacePrimary kills the primary, and returns when the Sentinels name another one that takes writes.
+func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
+	t.Helper()
+	sentinels.Primary.Kill()
+	sentinels.AwaitPromotion(t)
+	testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
 }
 
 // A slot is moved to another node while its voucher is sold.

@@ -31,12 +31,12 @@ func securedEngines(files testserver.Certificates) map[string]func(*testing.T) s
 		},
 		"sentinels": func(t *testing.T) secured {
 			t.Helper()
-			s := testserver.RedisSentinelsOverTLS(t, files, time.Second, "--appendonly", "no")
+			s := testserver.RedisSentinelsOverTLS(t, files, testserver.UntilDown, "--appendonly", "no")
 			plain := "rediss+sentinel://" + s.Sentinels[0].Addr() + "/" + testserver.SentinelPrimary
 			return secured{url: s.URL(), plain: plain, kill: func(t *testing.T, _ string) {
 				t.Helper()
-				s.Primary.Kill()
-				testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return s.Elected(t) })
+				s.Settle(t)
+				replacePrimary(t, s)
 			}}
 		},
 	}

@@ -12,13 +12,19 @@ import (
 const (
 	// SentinelPrimary is the name under which the Sentinels know the primary.
 	SentinelPrimary = "shop"
-	// hellos is how long three Sentinels may take to know each other: they say hello every 2 s.
-	hellos = 30 * time.Second
+	// electionPatience is how long the Sentinels are waited for. One whose timer was late for 2 s, because the machine stood
+	// still, only looks on for the next 30 s (its "TILT mode"): an election may have to wait for that, and once more.
+	electionPatience = 90 * time.Second
+	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no replica
+	// that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
+	UntilDown = 4 * time.Second
+	// undisputed is the silence of a primary that is not replaced while everything starts.
+	undisputed = time.Minute
 )
 
 // Sentinels are a primary, a replica, and three Sentinels who watch them.
 type Sentinels struct {
-	Primary, Replica *Server // as they began
+	Primary, Replica *Server // as they began, or as Settle has found them
 	Sentinels        []*Server
 
 	tls *redisTLS
@@ -51,19 +57,43 @@ func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) 
 		sentinel := s.tls.start(t, sentinelEngine(), nil)
 		command(t, sentinel, "sentinel", "monitor", SentinelPrimary, host, port, 2)
 		command(t, sentinel, "sentinel", "set", SentinelPrimary,
-			"down-after-milliseconds", downAfter.Milliseconds(), "failover-timeout", (10 * time.Second).Milliseconds())
+			"down-after-milliseconds", undisputed.Milliseconds(), "failover-timeout", (10 * time.Second).Milliseconds())
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
-	deadline := time.Now().Add(hellos)
+	s.Settle(t)
 	for _, sentinel := range s.Sentinels {
-		for !strings.Contains(say(t, sentinel, "info", "sentinel"), "status=ok,address="+s.tls.addr(s.Primary)+",slaves=1,sentinels=3") {
-			if time.Now().After(deadline) {
-				t.Fatalf("testserver: the Sentinels do not know each other:\n%s", say(t, sentinel, "info", "sentinel"))
-			}
-			<-time.After(50 * time.Millisecond)
-		}
+		command(t, sentinel, "sentinel", "set", SentinelPrimary, "down-after-milliseconds", downAfter.Milliseconds())
 	}
 	return s
+}
+
+// Settle waits until the Sentinels agree on a primary that is well and has a replica, and makes Primary and Replica those.
+// On a machine that stood still the Sentinels may have replaced the primary that was there in the beginning.
+func (s *Sentinels) Settle(t testing.TB) {
+	t.Helper()
+	well := func(primary, replica *Server) bool {
+		for _, sentinel := range s.Sentinels {
+			said := say(t, sentinel, "info", "sentinel")
+			agrees := strings.Contains(said, "status=ok,address="+s.tls.addr(primary)+",slaves=1,sentinels=3")
+			if !agrees || !strings.Contains(said, "sentinel_tilt:0") {
+				return false
+			}
+		}
+		return Primary(t, primary) && strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
+	}
+	eventually(t, electionPatience, "the Sentinels agree on a primary", func() bool {
+		if well(s.Replica, s.Primary) {
+			s.Primary, s.Replica = s.Replica, s.Primary
+			return true
+		}
+		return well(s.Primary, s.Replica)
+	})
+}
+
+// AwaitPromotion waits until the replica is a primary that takes writes.
+func (s *Sentinels) AwaitPromotion(t testing.TB) {
+	t.Helper()
+	eventually(t, electionPatience, "the Sentinels promote the replica", func() bool { return Primary(t, s.Replica) })
 }
 
 // URL is where clients find the Sentinels.

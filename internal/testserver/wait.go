@@ -18,6 +18,11 @@ const (
 // Eventually waits until something is so that becomes so by itself, and fails the test when it does not.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	eventually(t, patience, what, holds)
+}
+
+func eventually(t testing.TB, patience time.Duration, what string, holds func() bool) {
+	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	again := time.NewTicker(lookAgain)

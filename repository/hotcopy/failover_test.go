@@ -90,7 +90,7 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 // are asked for the new primary.
 func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	t.Parallel()
-	sentinels := testserver.RedisSentinels(t, time.Second, "--appendonly", "no")
+	sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
 	client := testserver.Value(NewClient(sentinels.URL(), nil))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	set := func() error {
@@ -111,9 +111,10 @@ func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 		}
 		return asked >= 0
 	})
+	sentinels.Settle(t)
 	sentinels.Sentinels[asked].Pause()
 	sentinels.Primary.Pause()
-	testserver.Eventually(t, "the others have promoted the replica", func() bool { return testserver.Primary(t, sentinels.Replica) })
+	sentinels.AwaitPromotion(t) // by the others
 	testserver.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
 }
 
