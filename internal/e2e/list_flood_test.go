@@ -14,7 +14,8 @@ import (
 	"seckill/model"
 )
 
-// catalogue is a deployment with thousands of vouchers on sale.
+// catalogue is a deployment with thousands of vouchers on sale. The program runs in a process of its own, as it is shipped:
+// a flood that the race detector slows down as well says nothing of it.
 type catalogue struct {
 	*app
 
@@ -42,7 +43,7 @@ func onMariaDB(t *testing.T) catalogue {
 	db, err := sql.Open("mysql", server.DSN(testserver.DefaultSchema))
 	testserver.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	s := catalogue{start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": server.DSN(testserver.DefaultSchema)})), db}
+	s := catalogue{launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": server.DSN(testserver.DefaultSchema)})).app, db}
 	s.fill(t, "CONCAT('shelf', n.n)", "INTERVAL n.n SECOND", s.onSale(t, 1))
 	return s
 }
@@ -50,7 +51,7 @@ func onMariaDB(t *testing.T) catalogue {
 func onSQLite(t *testing.T) catalogue {
 	t.Helper()
 	deployment := embeddedSettings(t)
-	s := catalogue{app: start(t, deployment)}
+	s := catalogue{app: launch(t, deployment).app}
 	var err error
 	s.db, err = sql.Open("sqlite", "file:"+filepath.Join(deployment["SECKILL_DATA_DIR"], "seckill.db")+"?_pragma=busy_timeout(5000)")
 	testserver.Must(t, err)
