@@ -17,6 +17,8 @@ const (
 	// clock tick is a thousandth of it. The long one takes so many times as long.
 	quietLook = 10 * time.Second
 	quietLong = 6
+	// sweep is longer than a worker's pause between two sweeps.
+	sweep = 6 * time.Second
 )
 
 // What nobody buys costs next to nothing, whether it is on sale or will be. Long
@@ -69,10 +71,22 @@ func TestQuietVouchersCostNextToNothing(t *testing.T) {
 		return closed == 0
 	})
 	<-time.After(2 * time.Second) // the servers have written what was loaded
-	for _, phase := range []struct{ name, begins string }{{"on sale", "0 HOUR"}, {"upcoming", "24 HOUR"}} {
+	phases := []struct {
+		name, begins string
+		cores        float64
+	}{{name: "on sale", begins: "0 HOUR"}, {name: "upcoming", begins: "24 HOUR"}}
+	for i, phase := range phases {
 		query("UPDATE vouchers SET begin_at = created_at + INTERVAL " + phase.begins + " WHERE title = 'quiet'")
-		<-time.After(6 * time.Second) // a sweep
-		cost := measure(fmt.Sprintf("and %d that are %s", vouchers, phase.name)) - alone
+		<-time.After(sweep)
+		phases[i].cores = measure(fmt.Sprintf("and %d that are %s", vouchers, phase.name))
+	}
+	// Other tests make everything dearer, and not all the time. So what there is without these vouchers is measured once more
+	// after them, and the larger counts.
+	query("UPDATE vouchers SET state = 'archived' WHERE title = 'quiet'")
+	<-time.After(sweep)
+	alone = max(alone, measure("1 voucher again"))
+	for _, phase := range phases {
+		cost := phase.cores - alone
 		t.Logf("%d vouchers that are %s cost %.2f %% of a core", vouchers, phase.name, 100*cost)
 		if cost > quietCost {
 			t.Errorf("that is more than %.0f %%", 100*quietCost)
