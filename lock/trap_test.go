@@ -238,7 +238,7 @@ func (o onMessage) Handle(_ context.Context, r slog.Record) error {
 func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	store := &spy{Store: lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(200*time.Millisecond))}
+	store := &spy{Store: lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(500*time.Millisecond))}
 	const leaseTime = 600 * time.Millisecond
 	locks := newLocks(t, store, lock.WatchdogLease(leaseTime), lock.UnlockTimeout(700*time.Millisecond))
 	var lease *lock.Lease
