@@ -176,15 +176,17 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 func TestLateMoneyGoesBack(t *testing.T) {
 	t.Parallel()
 	paidEverywhere(t, nil, func(t *testing.T, a *app, x *till) {
-		voucher := a.create(t, map[string]any{"stock": 4, "payment_window": "1s"})
+		voucher := a.create(t, map[string]any{"stock": 4, "payment_window": "5s"}) // the payment is started within it
 		patient := a.create(t, map[string]any{"stock": 4})
-		expired, canceled := a.buys(t, voucher.ID, a.user(1)), a.buys(t, patient.ID, a.user(2))
-		refunded := a.buys(t, patient.ID, a.user(3))
 		late := map[string]hook{}
-		for name, order := range map[string]model.Order{"expired": expired, "canceled": canceled, "refunded": refunded} {
+		begins := func(name, voucherID string, user int) model.Order {
+			order := a.buys(t, voucherID, a.user(user))
 			late[name] = of(a.pays(t, order))
+			return order
 		}
-		a.reaches(t, expired, model.OrderExpired, 20*time.Second)
+		expired := begins("expired", voucher.ID, 1)
+		canceled, refunded := begins("canceled", patient.ID, 2), begins("refunded", patient.ID, 3)
+		a.reaches(t, expired, model.OrderExpired, 40*time.Second)
 		testserver.Equal(t, "cancel", a.asks(t, canceled, http.MethodPost, "/cancel").status, http.StatusOK)
 		for _, h := range late { // the money moves, and nobody but the test tells
 			x.faults.LoseWebhooks.Store(true)
@@ -295,11 +297,12 @@ func TestALostWebhookIsFoundBeforeTheOrderExpires(t *testing.T) {
 	t.Parallel()
 	paidEverywhere(t, nil, func(t *testing.T, a *app, x *till) {
 		x.faults.LoseWebhooks.Store(true)
-		voucher := a.create(t, map[string]any{"stock": 2, "payment_window": "3s"})
-		paid, unpaid := a.buys(t, voucher.ID, a.user(1)), a.buys(t, voucher.ID, a.user(2))
-		a.pays(t, unpaid)
+		voucher := a.create(t, map[string]any{"stock": 2, "payment_window": "5s"}) // the payments are started within it
+		paid := a.buys(t, voucher.ID, a.user(1))
 		testserver.Must(t, x.Decide(t.Context(), a.pays(t, paid).PaymentID, simulator.Approve))
-		a.reaches(t, unpaid, model.OrderExpired, 20*time.Second)
+		unpaid := a.buys(t, voucher.ID, a.user(2))
+		a.pays(t, unpaid)
+		a.reaches(t, unpaid, model.OrderExpired, 40*time.Second)
 		a.reaches(t, paid, model.OrderPaid, 20*time.Second)
 		x.balance(t, 1, 0)
 	})
