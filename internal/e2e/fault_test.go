@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
-	"seckill/model"
 )
 
 func TestServerKilledUnderLoad(t *testing.T) {
@@ -56,7 +56,12 @@ func TestServerKilledUnderLoad(t *testing.T) {
 func TestTerminatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
-	leaving, staying := launch(t, s), launch(t, s)
+	staying := launch(t, s)
+	testserver.Undisturbed(t, 200*time.Millisecond, func() error { return terminatedUnderLoad(t, launch(t, s), staying) })
+}
+
+func terminatedUnderLoad(t *testing.T, leaving, staying *process) error {
+	t.Helper()
 	const stock = 100_000 // never sold out: every request is at work when the signal comes
 	voucher := leaving.onSale(t, stock)
 	c := newCrowd(leaving.app, voucher.ID)
@@ -71,30 +76,14 @@ func TestTerminatedUnderLoad(t *testing.T) {
 				default:
 				}
 				user := leaving.user(buyer*1_000_000 + n)
-				got, err := send(leaving.client, http.MethodPost, leaving.url+"/api/v1/vouchers/"+voucher.ID+"/seckill", leaving.token(t, user, model.RoleUser), nil)
-				if err == nil {
+				if got, err := leaving.place(t, voucher.ID, user); err == nil {
 					c.note(t, user, got)
 				}
 			}
 		})
 	}
 	c.afterSales(t, 200)
-	began := time.Now()
-	if err := leaving.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	until(t, 2*time.Second, "readiness is off", func() bool { return leaving.status(t, "/readyz") == http.StatusServiceUnavailable })
-	user := leaving.user(-1)
-	if got := leaving.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", leaving.token(t, user, model.RoleUser), nil); got.status != http.StatusCreated {
-		t.Errorf("an order right after readiness went off: %d %s", got.status, got.body)
-	}
-	<-leaving.exited
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v to stop", took)
-	}
-	if code := leaving.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	err := leaves(t, leaving, voucher.ID)
 	close(stop)
 	load.Wait()
 	rows := staying.rows(t, voucher.ID)
@@ -107,6 +96,41 @@ func TestTerminatedUnderLoad(t *testing.T) {
 		t.Errorf("audit %+v", audit)
 	}
 	t.Logf("%d × 201, %d rows", c.yes, len(rows))
+	return err
+}
+
+// leaves terminates a program. It says that it is not ready, sells for another moment, in which load balancers
+// notice, and ends in time.
+func leaves(t *testing.T, p *process, voucherID string) error {
+	t.Helper()
+	began := time.Now()
+	testserver.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	for p.status(t, "/readyz") != http.StatusServiceUnavailable {
+		select {
+		case <-p.exited:
+			return errors.New("it ended without a word that it is not ready")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	off := time.Since(began)
+	got, err := p.place(t, voucherID, p.user(-1))
+	switch ended := endsInTime(p, began); {
+	case off > 2*time.Second:
+		return fmt.Errorf("readiness is off after %v", off)
+	case err != nil || got.status != http.StatusCreated && got.status != http.StatusAccepted:
+		return fmt.Errorf("an order right after readiness went off: %d %s %w", got.status, got.body, err)
+	default:
+		return ended
+	}
+}
+
+// endsInTime demands that a program that was terminated ends well, and in time.
+func endsInTime(p *process, terminated time.Time) error {
+	<-p.exited
+	if took, code := time.Since(terminated), p.cmd.ProcessState.ExitCode(); took > 10*time.Second || code != 0 {
+		return fmt.Errorf("it ended after %v with %d", took, code)
+	}
+	return nil
 }
 
 // Neither a client that never finishes its request, nor a profile that runs, nor
@@ -114,7 +138,12 @@ func TestTerminatedUnderLoad(t *testing.T) {
 func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	t.Parallel()
 	database := testserver.MariaDB(t)
-	a := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN("seckill")}))
+	s := onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN("seckill")})
+	testserver.Undisturbed(t, 200*time.Millisecond, func() error { return terminatedWhileEverythingHangs(t, launch(t, s), database) })
+}
+
+func terminatedWhileEverythingHangs(t *testing.T, a *process, database *testserver.Server) error {
+	t.Helper()
 	voucher := a.onSale(t, 10)
 	address := strings.TrimPrefix(a.url, "http://")
 	stalled, err := net.Dial("tcp", address)
@@ -135,23 +164,16 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	bought := make(chan struct{})
 	go func() {
 		defer close(bought)
-		_, _ = send(a.client, http.MethodPost, a.url+"/api/v1/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(1), model.RoleUser), nil)
+		_, _ = a.place(t, voucher.ID, a.user(1)) // it is cut off, too
 	}()
-	until(t, 5*time.Second, "the profile runs", func() bool {
+	until(t, 20*time.Second, "the profile runs", func() bool {
 		got, err := send(a.client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
 		return err == nil && strings.Contains(string(got.body), "pprof.Profile")
 	})
 	began := time.Now()
-	if err := a.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	<-a.exited
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v to stop", took)
-	}
-	if code := a.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	testserver.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	ended := endsInTime(a, began)
 	<-profiled
 	<-bought
+	return ended
 }
