@@ -117,8 +117,10 @@ func leaves(t *testing.T, p *process, voucherID string) error {
 	switch ended := endsInTime(p, began); {
 	case off > 2*time.Second:
 		return fmt.Errorf("readiness is off after %v", off)
-	case err != nil || got.status != http.StatusCreated && got.status != http.StatusAccepted:
-		return fmt.Errorf("an order right after readiness went off: %d %s %w", got.status, got.body, err)
+	case err != nil:
+		return fmt.Errorf("an order right after readiness went off: %w", err)
+	case got.status != http.StatusCreated && got.status != http.StatusAccepted:
+		return fmt.Errorf("an order right after readiness went off: %d %s", got.status, got.body)
 	default:
 		return ended
 	}
