@@ -62,6 +62,7 @@ func TestExitCodes(t *testing.T) {
 		"no embedded accounts": {[]string{"SECKILL_DATA_DIR=/nowhere"}, "admin list", 1, "no embedded database"},
 		"no buyers":            {nil, "demo --buyers 0", 2, "--buyers"},
 		"negative stock":       {nil, "demo --stock -1", 2, "--stock"},
+		"a bad order mode":     {[]string{"SECKILL_ORDER_MODE=maybe"}, "demo", exitError, "SECKILL_ORDER_MODE"},
 		"token without a url":  {nil, "audit --token x", 2, "--url"},
 		"url that is none":     {nil, "audit --token x --url localhost", 2, "--url"},
 		"no such mode":         {nil, "mode later", 2, "later"},
