@@ -66,6 +66,16 @@ func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
 	return order
 }
 
+// drained waits until the queue has forgotten the orders of a voucher: a message is acknowledged after its buyer was told.
+func (s sale) drained(t *testing.T, voucher string) {
+	t.Helper()
+	admin := s.as(t, "admin", model.RoleAdmin)
+	testserver.Eventually(t, "the queue is empty", func() bool {
+		audit := testserver.Value(admin.audit(t.Context(), voucher))(t)
+		return audit.Queue.Pending == 0
+	})
+}
+
 // ready is what an instance says of itself.
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
@@ -92,6 +102,7 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "async already") {
 		t.Errorf("mode async again: %+v", got)
 	}
+	s.drained(t, voucher)
 	got := call(t, environ, "", "audit")
 	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 4 1 open 4 0 1 0 0s yes") {
 		t.Errorf("audit: %+v", got)
@@ -125,6 +136,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 	for _, over := range [][]string{nil, {"--url", instance.BaseURL()}} {
 		voucher := s.putUp(t, 5)
 		s.persisted(t, "alice", voucher)
+		s.drained(t, voucher)
 		spoil(t, cfg, voucher)
 		asked := append([]string{"audit", "--voucher", voucher}, over...)
 		if got := call(t, environ, "", asked...); got.code != exitError || !strings.HasSuffix(strings.TrimSpace(got.stdout), "NO") {
