@@ -39,7 +39,7 @@ func TestTrouble(t *testing.T) {
 						err = errors.New("late")
 					}
 					trouble.Note(t.Context(), log, err, "it fails", "it is well", slog.String("what", "reading"))
-					time.Sleep(test.every)
+					<-time.After(test.every)
 				}
 				if got := shortened(text.String()); got != test.want {
 					t.Errorf("logged %q, want %q:\n%s", got, test.want, text.String())
