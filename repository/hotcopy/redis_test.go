@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -190,10 +191,15 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
 	client := openRedis(t, server.URL())
-	client.AddHook(novelErrors{})
-	copies := hotcopy.New(client, hotcopy.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	calls := 0
+	client.AddHook(novelErrors{answered: func() {
+		if calls++; calls == 2 { // it was asked again
+			cancel()
+		}
+	}})
+	copies := hotcopy.New(client, hotcopy.Options{})
 	_, err := copies.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})
 	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("the unit is taken, and the error is %v", err)
@@ -202,7 +208,11 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 }
 
 // novelErrors lets Redis work and replaces its replies.
-type novelErrors struct{ redis.Hook }
+type novelErrors struct {
+	redis.Hook
+
+	answered func()
+}
 
 // DialHook implements redis.Hook.
 func (novelErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -211,9 +221,10 @@ func (novelErrors) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (novelErrors) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 // ProcessPipelineHook implements redis.Hook.
-func (novelErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (n novelErrors) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		err := next(ctx, cmds)
+		n.answered()
 		for _, cmd := range cmds {
 			cmd.SetErr(novelError("NOVEL trouble of the year 2030"))
 		}
@@ -292,31 +303,45 @@ func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 
 func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 	t.Parallel()
-	s, line := lineSale(t)
-	line.CutReplies()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	a := s.admission("bob")
-	began := time.Now()
-	answers, err := s.copies.Reserve(ctx, []model.ReserveRequest{a})
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
-	}
-	wantErr(t, err, model.ErrUnknownOutcome)
-	wantErr(t, answers[0].Err, model.ErrUnknownOutcome)
-	wantCode(t, err, model.CodeUnavailable)
-	s.executed(a)
-	line.Heal()
-	must(t, s.admit(a).Err)
-	s.wants(model.CopyOpen, 9, 1, 1)
+	testserver.Undisturbed(t, 500*time.Millisecond, func() error {
+		s, line := lineSale(t)
+		line.CutReplies()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := s.admission("bob")
+		var answers []model.ReserveResult
+		var err error
+		var wg sync.WaitGroup
+		wg.Go(func() { answers, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
+		s.executed(a)
+		left := time.Now()
+		cancel()
+		wg.Wait()
+		took := time.Since(left)
+		wantErr(t, err, model.ErrUnknownOutcome)
+		wantErr(t, answers[0].Err, model.ErrUnknownOutcome)
+		wantCode(t, err, model.CodeUnavailable)
+		line.Heal()
+		must(t, s.admit(a).Err)
+		s.wants(model.CopyOpen, 9, 1, 1)
+		if took > 700*time.Millisecond {
+			return fmt.Errorf("it ended %s after its context", took)
+		}
+		return nil
+	})
 }
 
 // Redis that went away in the middle of a call is no proof that nothing was done.
 func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
+	client := openRedis(t, "redis://"+line.Addr()+"/0")
+	refused := make(refusedDials, 1)
+	client.AddHook(refused)
+	s.copies = hotcopy.New(client, hotcopy.Options{})
+	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
 	line.CutReplies()
-	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a := s.admission("bob")
 	var err error
@@ -324,8 +349,35 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
 	s.executed(a)
 	line.Close() // connections are refused from here on
+	<-refused
+	cancel()
 	wg.Wait()
 	wantErr(t, err, model.ErrUnknownOutcome)
+}
+
+// refusedDials tells when a client was refused a connection.
+type refusedDials chan struct{}
+
+// DialHook implements redis.Hook.
+func (r refusedDials) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			select {
+			case r <- struct{}{}:
+			default: // it was told
+			}
+		}
+		return conn, err
+	}
+}
+
+// ProcessHook implements redis.Hook.
+func (refusedDials) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (refusedDials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
