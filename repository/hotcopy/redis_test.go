@@ -336,7 +336,7 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	t.Parallel()
 	s, line := lineSale(t)
 	client := openRedis(t, "redis://"+line.Addr()+"/0")
-	refused := make(refusedDials, 1)
+	refused := make(refusedCalls, 1)
 	client.AddHook(refused)
 	s.copies = hotcopy.New(client, hotcopy.Options{})
 	s.wants(model.CopyOpen, 10, 0, 0) // it is connected, and knows the epoch
@@ -355,29 +355,27 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	wantErr(t, err, model.ErrUnknownOutcome)
 }
 
-// refusedDials tells when a client was refused a connection.
-type refusedDials chan struct{}
+// refusedCalls tells when a client's call was refused a connection.
+type refusedCalls chan struct{}
 
 // DialHook implements redis.Hook.
-func (r refusedDials) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := next(ctx, network, addr)
+func (refusedCalls) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (refusedCalls) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (r refusedCalls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			select {
 			case r <- struct{}{}:
 			default: // it was told
 			}
 		}
-		return conn, err
+		return err
 	}
-}
-
-// ProcessHook implements redis.Hook.
-func (refusedDials) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (refusedDials) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
