@@ -130,7 +130,7 @@ func TestUndecidedCommit(t *testing.T) {
 		if statement != "COMMIT" && cuts.Load() == 0 {
 			return pass
 		}
-		if cuts.Add(1) == 2 { // it has tried to find out
+		if cuts.Add(1) == 2 { // nor does a new connection get through
 			gone <- time.Now()
 			cancel()
 		}

@@ -344,14 +344,17 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a := s.admission("bob")
-	var err error
-	var wg sync.WaitGroup
-	wg.Go(func() { _, err = s.copies.Reserve(ctx, []model.ReserveRequest{a}) })
+	ended := make(chan error, 1)
+	go func() { ended <- testserver.ErrorOf(s.copies.Reserve(ctx, []model.ReserveRequest{a})) }()
 	s.executed(a)
 	line.Close() // connections are refused from here on
-	<-refused
-	cancel()
-	wg.Wait()
+	var err error
+	select {
+	case <-refused:
+		cancel()
+		err = <-ended
+	case err = <-ended: // its patience is over
+	}
 	wantErr(t, err, model.ErrUnknownOutcome)
 }
 
