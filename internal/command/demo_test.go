@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,9 +24,9 @@ import (
 
 const (
 	// demoWindow is how long an order of these demos may stay unpaid: a slow machine, too, has sold, counted and paid by then.
-	demoWindow = 20 * time.Second
+	demoWindow = 10 * time.Second
 	// demoGap is what the shortest timeout of an embedded server has to spare. A server that stood still for longer may warn.
-	demoGap = 200 * time.Millisecond
+	demoGap = 100 * time.Millisecond
 )
 
 // demo is a run of the command that finds nothing wrong.
@@ -44,12 +43,12 @@ func (d demo) run(t *testing.T) error {
 	args := append([]string{"demo", "--payment-window", demoWindow.String()}, strings.Fields(d.args)...)
 	got := call(t, append([]string{"SECKILL_LOCK_MODE=maybe"}, d.environ...), "", args...)
 	if got.code != 0 || got.stderr != "" {
-		return fmt.Errorf("%s: exit %d\n%s\n%s", d.name, got.code, got.stdout, got.stderr)
+		return fmt.Errorf("exit %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
 	text := words(got.stdout)
 	for _, want := range d.want {
 		if !strings.Contains(text, want) {
-			return fmt.Errorf("%s: it lacks %q:\n%s", d.name, want, got.stdout)
+			return fmt.Errorf("it lacks %q:\n%s", want, got.stdout)
 		}
 	}
 	return nil
@@ -86,19 +85,12 @@ func TestDemo(t *testing.T) {
 			"3 sold again", "(stock 50, remaining 45, balanced)",
 		}},
 	}
-	testserver.Undisturbed(t, demoGap, func() error {
-		// They wait for orders to expire most of the time. So all of them run at once, even where few tests do.
-		errs := make([]error, len(demos))
-		testserver.Volley(len(demos), func(i int) { errs[i] = demos[i].run(t) })
-		var failed []demo
-		for i, err := range errs {
-			if err != nil {
-				failed = append(failed, demos[i])
-			}
-		}
-		demos = failed
-		return errors.Join(errs...)
-	})
+	for _, d := range demos {
+		t.Run(d.name, func(t *testing.T) {
+			t.Parallel()
+			testserver.Undisturbed(t, demoGap, func() error { return d.run(t) })
+		})
+	}
 }
 
 // It leaves nothing behind.
