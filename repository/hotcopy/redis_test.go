@@ -55,7 +55,7 @@ func (s *sale) closedNow(r model.Reservation) {
 
 func TestRedisRestartedIsAnotherServer(t *testing.T) {
 	t.Parallel()
-	s, server := ownSale(t)
+	s, server := ownSale(t, "--appendfsync", "always") // else a write waits for a flush that is under way, for up to 2 s
 	r := s.buy("bob")
 	server.Kill()
 	server.Start()
