@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -171,8 +172,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
-	const sales = 500
-	v := f.onSale(t, 10*sales)
+	const sales, tries = 500, 12
+	v := f.onSale(t, 2*tries*sales)
 	writes := func(work string) int64 {
 		const counter = "Innodb_buffer_pool_write_requests"
 		before := testserver.Status(t, admin, counter)
@@ -182,8 +183,17 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 		return testserver.Status(t, admin, counter) - before
 	}
 	// The server also counts what it writes in the background, such as the purge of what
-	// made the tables: the least of a few is the work's own.
-	least := func(work string) int64 { return min(writes(work), writes(work), writes(work)) }
+	// made the tables, and that takes longer on a busy machine. It only adds: the least
+	// is the work's own when it was counted twice.
+	least := func(work string) int64 {
+		best, times := int64(math.MaxInt64), map[int64]int{}
+		for try := 0; try < tries && times[best] < 2; try++ {
+			counted := writes(work)
+			times[counted]++
+			best = min(best, counted)
+		}
+		return best
+	}
 	const sale = "UPDATE vouchers SET remaining = remaining - 1, version = version + 1 WHERE id = ?"
 	with := least(sale)
 	moving := least("UPDATE vouchers SET state = CASE WHEN state = 'paused' THEN 'published' ELSE 'paused' END WHERE id = ?")
