@@ -12,7 +12,7 @@ const (
 	// machine stands still for a moment.
 	troubleAlone = 500 * time.Millisecond
 	// troubleAgain is within which a second failure shows that the first was no exception, even when something went
-	// well in between: what fails every few seconds needs somebody.
+	// well in between: what fails every few seconds needs an operator.
 	troubleAgain = time.Minute
 )
 
