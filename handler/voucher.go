@@ -66,7 +66,7 @@ type VoucherDraft struct {
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
-	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts a very hot voucher may be divided. It changes nothing here: orders that arrive together share a transaction, so that every voucher is sold in one part."`
+	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, so that as many transactions can sell of it at once. Nobody is told that it is sold out before every part is."`
 }
 
 // VoucherChange changes the members that it has.
@@ -78,6 +78,7 @@ type VoucherChange struct {
 	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
+	Shards      *int    `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"Into how many parts its stock is divided from now on, also in the middle of the sale."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.
@@ -260,7 +261,7 @@ func (c VoucherChange) parse() (model.VoucherPatch, error) {
 	end, endErr := parseOptionalTime("body.end_at", c.EndAt)
 	patch := model.VoucherPatch{
 		Title: c.Title, Description: c.Description, Price: c.Price, FaceValue: c.FaceValue,
-		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State),
+		BeginAt: begin, EndAt: end, State: (*model.VoucherState)(c.State), Shards: c.Shards,
 	}
 	return patch, model.JoinInvalid(patch.Check(), beginErr, endErr)
 }

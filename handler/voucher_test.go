@@ -175,6 +175,24 @@ func TestShardsAreAsked(t *testing.T) {
 	}
 }
 
+// TestShardsAreForAdministrators: the public sees what it always saw.
+func TestShardsAreForAdministrators(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for shards, shown := range map[model.Shards]bool{0: false, 1: false, 4: true} {
+		s.fakes.get = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
+			v := voucher(id)
+			v.Shards = shards
+			return v, nil
+		}
+		admin := s.do(t, http.MethodGet, vouchersPath+"/v1", "", s.as(t, "a", model.RoleAdmin)...)
+		public := s.do(t, http.MethodGet, "/api/v1/vouchers/v1", "")
+		if strings.Contains(admin.body, `"shards":4`) != shown || strings.Contains(admin.body, "shards") != shown || strings.Contains(public.body, "shards") {
+			t.Errorf("%d shards: administrators %s, public %s", shards, admin.body, public.body)
+		}
+	}
+}
+
 func TestPatch(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -192,7 +210,13 @@ func TestPatch(t *testing.T) {
 		*asked.State != model.VoucherPaused || !asked.EndAt.Equal(time.Date(2030, 1, 1, 23, 0, 0, 0, time.UTC)) || asked.BeginAt != nil {
 		t.Errorf("%d %s %+v", got.status, got.body, asked)
 	}
+	for text, shards := range map[string]int{"1": 1, "64": 64} {
+		if got := s.do(t, http.MethodPatch, vouchersPath+"/v1", `{"shards":`+text+`}`, headers...); got.status != http.StatusOK || *asked.Shards != shards {
+			t.Errorf("%d %s %+v", got.status, got.body, asked)
+		}
+	}
 	for body, location := range map[string]string{
+		`{"shards":0}`: "body.shards", `{"shards":65}`: "body.shards", `{"shards":null}`: "body.shards",
 		`{"title":null}`: "body.title", `{"stock":5}`: "body.stock", `{"title":" "}`: "body.title", `{"price":-1}`: "body.price",
 		`{"begin_at":"2030-01-02T00:00:00Z","end_at":"2030-01-02T00:00:00Z"}`: "body.end_at", `{"state":"sold_out"}`: "body.state",
 		`{"begin_at":"yesterday"}`: "body.begin_at", `{"end_at":"2030-01-01T00:00:00,5Z"}`: "body.end_at",

@@ -25,6 +25,9 @@ type AuditDatabase struct {
 	Stock      int64 `json:"stock"`
 	Remaining  int64 `json:"remaining"`
 	LiveOrders int64 `json:"live_orders"`
+	// PartsLost is how many parts of a divided voucher are missing or out of date. Nothing
+	// is sold of it until its stock is repaired.
+	PartsLost int64 `json:"parts_lost,omitempty"`
 }
 
 // AuditHotCopy is what the copy that admits buyers says.

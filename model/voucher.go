@@ -64,6 +64,9 @@ type Voucher struct {
 	EndAt       time.Time    `json:"end_at"`
 	State       VoucherState `json:"state"`
 
+	// Shards is into how many parts the stock is divided, so that so many transactions can
+	// sell of it at once. Administrators decide it, and only they are shown it.
+	Shards Shards `json:"shards,omitzero" minimum:"1" maximum:"64" doc:"For administrators: into how many parts its stock is divided; absent: it is one."`
 	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
 	// the settings say. An order keeps the one that it was made with.
 	PaymentWindow Window `json:"payment_window,omitzero" example:"15m0s" doc:"How long its orders stay unpaid before they expire; absent: as long as the server's settings say."`
@@ -83,6 +86,22 @@ type Voucher struct {
 	// sold units.
 	Revision  int64     `json:"-"`
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
+}
+
+// MaxShards bounds the parts of a voucher: a purchase reads all of them.
+const MaxShards = 64
+
+// Shards is a number of parts. JSON leaves one out, which is what nearly all vouchers have.
+type Shards int
+
+// IsZero reports whether the voucher is undivided.
+func (s Shards) IsZero() bool { return s <= 1 }
+
+func checkShards(n *int) error {
+	if n != nil && (*n < 1 || *n > MaxShards) {
+		return Invalid("body.shards", "must be from 1 to %d", MaxShards)
+	}
+	return nil
 }
 
 // Buyable reports whether the voucher exists for the people who buy.
@@ -160,7 +179,7 @@ type NewVoucher struct {
 	State       VoucherState // empty: published
 
 	PaymentWindow time.Duration `json:",omitempty"` // zero: that of the settings
-	Shards        int           `json:",omitempty"` // zero: one; it is a part of what is asked, and divides nothing
+	Shards        int           `json:",omitempty"` // zero: one
 	By            string        `json:"-"`          // the administrator; no part of what is asked
 }
 
@@ -168,7 +187,7 @@ type NewVoucher struct {
 func (v NewVoucher) Check() error {
 	return JoinInvalid(VoucherPatch{
 		Title: &v.Title, Description: &v.Description, Price: &v.Price, FaceValue: &v.FaceValue,
-		BeginAt: &v.BeginAt, EndAt: &v.EndAt,
+		BeginAt: &v.BeginAt, EndAt: &v.EndAt, Shards: new(max(v.Shards, 1)),
 	}.Check(), checkAmount("stock", &v.Stock), checkWindow(v.PaymentWindow))
 }
 
@@ -181,6 +200,7 @@ type VoucherPatch struct {
 	BeginAt     *time.Time
 	EndAt       *time.Time
 	State       *VoucherState
+	Shards      *int
 
 	IfMatch Tags
 	By      string // the administrator
@@ -194,7 +214,7 @@ func (p VoucherPatch) Check() error {
 		ends = Invalid("body.end_at", "must be after begin_at")
 	}
 	return JoinInvalid(checkTitle(p.Title), checkDescription(p.Description),
-		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), ends)
+		checkAmount("price", p.Price), checkAmount("face_value", p.FaceValue), checkShards(p.Shards), ends)
 }
 
 func checkTitle(title *string) error {

@@ -295,6 +295,8 @@ type dialect struct {
 	// byPrimaryKey follows the name of a table that is read through its primary key alone.
 	// SQLite locks no rows, so that it does not matter there.
 	byPrimaryKey string
+	// deleteParts deletes what voucher_stock has of a voucher, by the primary key.
+	deleteParts string
 	// purge makes a statement that deletes the oldest rows of a table, by a column that
 	// tells their time: those before an instant, at most so many.
 	purge func(table, column string) string
@@ -309,6 +311,7 @@ func mysqlDialect() dialect {
 		share:    " LOCK IN SHARE MODE", // MariaDB knows no FOR SHARE
 
 		byPrimaryKey: " FORCE INDEX (PRIMARY)",
+		deleteParts:  "DELETE voucher_stock FROM voucher_stock FORCE INDEX (PRIMARY) WHERE voucher_id = ?",
 		purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?", table, column)
 		},
@@ -334,6 +337,8 @@ func sqliteDialect() dialect {
 		now:      now,
 		hourAgo:  "(" + now + " - 3600000000)",
 		inAnHour: "(" + now + " + 3600000000)",
+
+		deleteParts: "DELETE FROM voucher_stock WHERE voucher_id = ?",
 		purge: func(table, column string) string {
 			return fmt.Sprintf("DELETE FROM %[1]s WHERE rowid IN (SELECT rowid FROM %[1]s WHERE %[2]s < ? ORDER BY %[2]s LIMIT ?)", table, column)
 		},
@@ -345,7 +350,8 @@ func sqliteDialect() dialect {
 func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id = 1" + d.share + ")" }
 
 // sql makes a statement of the file of a name: without its comments, and with
-// the dialect's clock in place of NOW(6). It panics when the program was built
+// the dialect's clock in place of NOW(6), the locked order mode in place of
+// ORDER_MODE, and what overParts makes of a voucher's parts in place of PARTS(…). It panics when the program was built
 // without that file.
 func (d dialect) sql(name string) string {
 	file, err := statements.ReadFile("sql/" + name + ".sql")
@@ -358,7 +364,8 @@ func (d dialect) sql(name string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.ReplaceAll(strings.Join(lines, " "), "NOW(6)", d.now)
+	return strings.NewReplacer("NOW(6)", d.now, "ORDER_MODE", d.mode(), "PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(fit)", partsFit).
+		Replace(strings.Join(lines, " "))
 }
 
 // resolution is what the DATETIME columns keep; times are cut to it before

@@ -156,10 +156,13 @@ func (c *Epochs) CloseFor(ctx context.Context, voucherID string, from int64, adm
 		return record, err
 	}
 	err = c.db.write(ctx, action, func(tx *gorm.DB) error {
-		if err := c.exec(tx, "copy_close", voucherID, from); err != nil {
+		err := c.exec(tx, "copy_close", voucherID, from)
+		if err == nil {
+			err = revise(tx, c.db.dialect, voucherID)
+		}
+		if err != nil {
 			return err
 		}
-		var err error
 		if record, err = c.one(tx, voucherID); err != nil || adminID == "" {
 			return err
 		}
@@ -174,7 +177,10 @@ func (c *Epochs) CloseFor(ctx context.Context, voucherID string, from int64, adm
 // ErrSuperseded when the epoch given is not the latest, or is open.
 func (c *Epochs) SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error {
 	return c.change(ctx, "set the barrier of", voucherID, epoch, func(tx *gorm.DB) error {
-		return c.exec(tx, "copy_barrier", barrier, voucherID, epoch)
+		if err := c.exec(tx, "copy_barrier", barrier, voucherID, epoch); err != nil {
+			return err
+		}
+		return revise(tx, c.db.dialect, voucherID)
 	})
 }
 

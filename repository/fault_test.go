@@ -28,7 +28,7 @@ func ownServer(t *testing.T, strategy repository.StockStrategy, args ...string) 
 	admin := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	t.Cleanup(func() { must(t, admin.Close()) })
 	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "CREATE DATABASE fault")))
-	f := openFixture(t, store{"mysql", strategy}, repository.Options{DSN: server.DSN("fault")})
+	f := openFixture(t, store{dialect: "mysql", strategy: strategy}, repository.Options{DSN: server.DSN("fault")})
 	must(t, f.db.Migrate(t.Context()))
 	return f, server, admin
 }
@@ -195,7 +195,7 @@ func TestStrategiesDiffer(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional, "--general-log=1", "--log-output=TABLE")
 	for _, strategy := range mysqlStrategies() {
-		instance := openFixture(t, store{"mysql", strategy}, f.options)
+		instance := openFixture(t, store{dialect: "mysql", strategy: strategy}, f.options)
 		instance.orders.LookFirst()
 		v := f.onSale(t, 3)
 		must(t, instance.place(t, order(t, v.ID, "alice")).Err)
@@ -259,11 +259,11 @@ func TestNoDeadlocks(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
 	for _, strategy := range mysqlStrategies() {
-		mixedVouchers(t, openFixture(t, store{"mysql", strategy}, f.options))
+		mixedVouchers(t, openFixture(t, store{dialect: "mysql", strategy: strategy}, f.options))
 	}
 	f.switchTo(t, model.ModeAsync)
 	for _, strategy := range mysqlStrategies() {
-		instance := openFixture(t, store{"mysql", strategy}, f.options)
+		instance := openFixture(t, store{dialect: "mysql", strategy: strategy}, f.options)
 		instance.asIn(t, model.ModeAsync)
 		runBedlam(t, instance)
 	}
@@ -362,7 +362,7 @@ func TestRefusedCommitIsUnknown(t *testing.T) {
 // COMMIT or ROLLBACK that failed.
 func TestFailedEndClosesTheConnection(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, store{"sqlite", repository.StockConditional})
+	f := newFixture(t, store{dialect: "sqlite", strategy: repository.StockConditional})
 	f.db.SQL().SetMaxOpenConns(1)
 	for name, end := range map[string]func(*sql.Tx) error{"commit": (*sql.Tx).Commit, "rollback": (*sql.Tx).Rollback} {
 		f.exec(t, "PRAGMA cache_size = 77") // marks the connection

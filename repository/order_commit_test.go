@@ -16,7 +16,7 @@ import (
 // throughWire is a fixture whose second instance, far, speaks through a wire.
 func throughWire(t *testing.T, strategy repository.StockStrategy, judge func(*wire, string) verdict) (near, far *fixture) {
 	t.Helper()
-	s := store{"mysql", strategy}
+	s := store{dialect: "mysql", strategy: strategy}
 	near = newFixture(t, s)
 	far = openFixture(t, s, repository.Options{DSN: newWire(t, near.options.DSN, judge)})
 	return near, far
@@ -176,7 +176,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 	for _, strategy := range []repository.StockStrategy{repository.StockConditional, repository.StockOptimistic} {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
-			near := newFixture(t, store{"mysql", strategy})
+			near := newFixture(t, store{dialect: "mysql", strategy: strategy})
 			for name, test := range map[string]struct {
 				change func(id string) error
 				check  func(t *testing.T, outcomes []model.Outcome)
@@ -232,7 +232,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 func TestWinnerNeverHearsSoldOut(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
-		near := newFixture(t, store{"mysql", strategy})
+		near := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		v := near.onSale(t, 1)
 		won := order(t, v.ID, "alice")
 		far := openFixture(t, near.store, repository.Options{
@@ -260,7 +260,7 @@ func TestWinnerNeverHearsSoldOut(t *testing.T) {
 func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
-		near := newAsync(t, store{"mysql", strategy})
+		near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 		v := near.onSale(t, 5)
 		near.opened(t, v.ID)
 		testserver.Must(t, testserver.ErrorOf(near.copies.Close(t.Context(), v.ID, 1)))
@@ -309,7 +309,7 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 	for _, strategy := range []repository.StockStrategy{repository.StockConditional, repository.StockOptimistic} {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
-			near := newAsync(t, store{"mysql", strategy})
+			near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 			v := near.onSale(t, 1)
 			near.opened(t, v.ID)
 			first := reservation(t, v.ID, "alice", 1, 1)
@@ -332,7 +332,7 @@ func TestRefusedReservationIsTrue(t *testing.T) {
 func TestPersistWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	overLostCommits(t, func(t *testing.T, lost verdict, strategy repository.StockStrategy) {
-		near := newAsync(t, store{"mysql", strategy})
+		near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 		v := near.onSale(t, 1)
 		near.opened(t, v.ID)
 		far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
@@ -386,7 +386,7 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 		for _, at := range []string{"UPDATE vouchers", "COMMIT"} {
 			t.Run(string(strategy)+"/"+at, func(t *testing.T) {
 				t.Parallel()
-				near := newAsync(t, store{"mysql", strategy})
+				near := newAsync(t, store{dialect: "mysql", strategy: strategy})
 				v := near.onSale(t, 5)
 				near.opened(t, v.ID)
 				must(t, near.modes.BeginSwitch(t.Context(), model.ModeSync))

@@ -208,7 +208,7 @@ func (o *Orders) serve(
 		if len(r.rows) == 0 {
 			return r, nil
 		}
-		taken, err := o.stock.take(tx, *voucher, r.units, r.exhausted)
+		taken, err := o.stock.take(tx, *voucher, r)
 		if err != nil {
 			return ruling{}, fmt.Errorf("take %d of voucher %s: %w", r.units, id, err)
 		}
@@ -216,7 +216,7 @@ func (o *Orders) serve(
 			return r, nil
 		}
 		// READ COMMITTED: the next reading sees what got in between.
-		if vouchers, err = o.stock.read(tx, []string{id}); err != nil {
+		if vouchers, err = o.stock.readAgain(tx, id, r.exhausted); err != nil {
 			return ruling{}, err
 		}
 	}
@@ -331,7 +331,7 @@ func (o *Orders) failed(tx *gorm.DB, r model.Reservation, reason string) (model.
 	if err != nil {
 		return model.Order{}, false, err
 	}
-	voucher, err := lockVoucher(tx, o.db.dialect, r.VoucherID)
+	voucher, err := lockRow(tx, o.db.dialect, r.VoucherID)
 	if err != nil && !errors.Is(err, gorm.ErrRecordNotFound) {
 		return model.Order{}, false, fmt.Errorf("lock voucher %s: %w", r.VoucherID, err)
 	}

@@ -162,7 +162,7 @@ func TestForcedDuplicate(t *testing.T) {
 		for _, same := range []string{"user", "id"} {
 			t.Run(string(strategy)+"/"+same, func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t, store{"mysql", strategy})
+				f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 				v := f.onSale(t, 5)
 				asked := order(t, v.ID, "alice")
 				existing := asked.ID
@@ -192,7 +192,7 @@ func TestForcedDuplicate(t *testing.T) {
 func TestForcedDeadlock(t *testing.T) {
 	t.Parallel()
 	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
-		f := newFixture(t, store{"mysql", strategy})
+		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		a, b := f.onSale(t, 5), f.onSale(t, 5) // a's id sorts first
 		tx := f.begin(t)
 		// The heavier transaction survives: InnoDB counts what it has changed.
@@ -227,7 +227,7 @@ func TestLockWait(t *testing.T) {
 	}
 	var waits []wait
 	for _, strategy := range mysqlStrategies() {
-		f := newFixture(t, store{"mysql", strategy})
+		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
 		for _, hold := range []time.Duration{3300 * time.Millisecond, time.Hour} {
 			waits = append(waits, wait{f, f.onSale(t, 5), hold})
 		}

@@ -81,7 +81,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 }
 
 // TestNoDeadlocksBetweenMoves: single moves, and batches that cancel and expire orders of
-// two vouchers, with one order of locks. The server counts its deadlocks.
+// two vouchers, one of them divided, with one order of locks. The server counts its deadlocks.
 func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
@@ -90,6 +90,7 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	l := lifeOf(f)
 	const orders = 60
 	one, two := l.onSale(t, orders), l.onSale(t, orders)
+	l.divide(t, two.ID, 4)
 	fought := append(l.contest(t, one.ID, orders), l.contest(t, two.ID, orders)...)
 	batch := func(size int) (ids []string, asked []model.Cancellation) {
 		for _, i := range rand.Perm(len(fought))[:size] {

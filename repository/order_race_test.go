@@ -46,7 +46,7 @@ func (c *tally) add(t *testing.T, asked model.Order, outcome model.Outcome) {
 func TestRace(t *testing.T) {
 	t.Parallel()
 	const users, units = 200, 60
-	overStores(t, func(t *testing.T, f *fixture) {
+	over(t, append(stores(), divided()...), newFixture, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
 		v := f.onSale(t, units)
 		var asked []model.Order
@@ -152,9 +152,7 @@ func TestOneIDAtOnce(t *testing.T) {
 // changes and patches run. Everything is sold, nothing oversold.
 func TestMixedVouchers(t *testing.T) {
 	t.Parallel()
-	overStores(t, func(t *testing.T, f *fixture) {
-		mixedVouchers(t, f)
-	})
+	over(t, append(stores(), divided()[0]), newFixture, mixedVouchers)
 }
 
 func mixedVouchers(t *testing.T, f *fixture) {
@@ -202,7 +200,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 // SOLD_OUT there was an instant since the request at which nothing remained.
 func TestHonestUnderRestock(t *testing.T) {
 	t.Parallel()
-	overStores(t, func(t *testing.T, f *fixture) {
+	over(t, append(stores(), divided()...), newFixture, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		const restocks = 20
 		var done atomic.Bool
@@ -256,7 +254,7 @@ type bedlam struct {
 // There is no deadlock, every reservation becomes one row, and all units add up.
 func TestBedlam(t *testing.T) {
 	t.Parallel()
-	overAsync(t, func(t *testing.T, f *fixture) { runBedlam(t, f) })
+	over(t, append(stores(), divided()[0]), newAsync, runBedlam)
 }
 
 func runBedlam(t *testing.T, f *fixture) {

@@ -17,17 +17,24 @@ import (
 type store struct {
 	dialect  string
 	strategy repository.StockStrategy
+	shards   int // of the vouchers that are made there; zero: one
 }
 
-func (s store) String() string { return s.dialect + "/" + string(s.strategy) }
+func (s store) String() string {
+	name := s.dialect + "/" + string(s.strategy)
+	if s.shards > 1 {
+		name += fmt.Sprintf("/shards=%d", s.shards)
+	}
+	return name
+}
 
 func stores() []store {
 	return []store{
-		{"mysql", repository.StockConditional},
-		{"mysql", repository.StockPessimistic},
-		{"mysql", repository.StockOptimistic},
-		{"sqlite", repository.StockConditional},
-		{"sqlite", repository.StockOptimistic},
+		{dialect: "mysql", strategy: repository.StockConditional},
+		{dialect: "mysql", strategy: repository.StockPessimistic},
+		{dialect: "mysql", strategy: repository.StockOptimistic},
+		{dialect: "sqlite", strategy: repository.StockConditional},
+		{dialect: "sqlite", strategy: repository.StockOptimistic},
 	}
 }
 
@@ -176,6 +183,9 @@ func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	t.Helper()
 	if asked.Title == "" {
 		asked.Title, asked.Price, asked.FaceValue = "Tea for two 茶", 1000, 5000
+	}
+	if asked.Shards == 0 {
+		asked.Shards = f.store.shards
 	}
 	v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 	return v

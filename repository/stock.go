@@ -1,18 +1,18 @@
 package repository
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
 	"gorm.io/gorm"
-	"gorm.io/gorm/clause"
 
 	"seckill/model"
 )
 
 // StockStrategy is how concurrent transactions are kept from taking the same
-// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard.
+// unit twice. Under each of them `CHECK (remaining >= 0)` is the last guard. They are for
+// undivided vouchers. A divided one is sold in the same way under each: its parts are read
+// without a lock, and the UPDATE of each states what it relies on, see partedStock.
 type StockStrategy string
 
 // The strategies.
@@ -38,18 +38,28 @@ type voucherRow struct {
 	Now           clock `gorm:"column:server_time"`
 	// OrderMode is how the database is sold from; only the transactions that take units read it.
 	OrderMode model.OrderMode `gorm:"column:order_mode"`
+	// What the parts in voucher_stock add, where they were not read themselves.
+	PartsRemaining, PartsVersion int64
+	// parts are all parts of a divided voucher, part 0 first, whose sums are Remaining and
+	// Version then. They and the row are locked against changes when it says so.
+	parts  []part
+	locked bool
 }
 
 // view is the voucher as of the instant at which it was read.
-func (r voucherRow) view() model.Voucher { return r.At(r.Now.Time) }
+func (r voucherRow) view() model.Voucher {
+	r.Remaining += r.PartsRemaining
+	r.Version += r.PartsVersion
+	return r.At(r.Now.Time)
+}
 
 // stockStrategy is one way to take units.
 type stockStrategy interface {
 	// read gives the rows of vouchers by id, with the order mode, which is
 	// locked against changes; absent ones are left out. If it locks rows, it
-	// locks them in the order of ids.
+	// locks those of undivided vouchers, in the order of ids.
 	read(tx *gorm.DB, ids []string) (map[string]voucherRow, error)
-	// take takes units of a voucher that read has shown, and locks its row, also
+	// take takes units of an undivided voucher that read has shown, and locks its row, also
 	// when there are none to take; exhausting says that an order was refused
 	// because nothing else remains. It reports false when
 	// the voucher has to be read again, and errContended when the transaction
@@ -86,8 +96,15 @@ func readVouchers(query *gorm.DB, ids []string) (map[string]voucherRow, error) {
 	return found, nil
 }
 
-// selectVouchers begins a query of voucherRows.
+// selectVouchers begins a query of voucherRows for those who only look: with what the parts
+// of divided vouchers add.
 func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
+	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " +
+		partsRemaining + " AS parts_remaining, " + partsVersion + " AS parts_version")
+}
+
+// selectRows begins a query of voucherRows as they are in vouchers.
+func selectRows(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time")
 }
 
@@ -96,16 +113,6 @@ func selectVouchers(tx *gorm.DB, d dialect) *gorm.DB {
 // comes later sees the change.
 func selectForSale(tx *gorm.DB, d dialect) *gorm.DB {
 	return tx.Table("vouchers").Select("vouchers.*, " + d.now + " AS server_time, " + d.mode() + " AS order_mode")
-}
-
-// lockVoucher reads one row and keeps it locked until the transaction ends. In
-// SQLite the whole transaction has been alone from its BEGIN IMMEDIATE on, and
-// GORM leaves FOR UPDATE out.
-func lockVoucher(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
-	var row voucherRow
-	err := selectVouchers(tx, d).Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
-		Where("id = ?", id).Take(&row).Error
-	return row, err
 }
 
 // conditionalStock is StockConditional.
@@ -136,20 +143,20 @@ type pessimisticStock struct {
 }
 
 func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, error) {
-	mode, _, err := lockMode(tx, s.dialect) // before the vouchers, as in every transaction
+	found, err := readVouchers(selectForSale(tx, s.dialect), ids) // the mode's lock is before the vouchers'
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string]voucherRow, len(ids))
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
-		row, err := lockVoucher(tx, s.dialect, id)
-		if errors.Is(err, gorm.ErrRecordNotFound) {
+		seen, ok := found[id]
+		if !ok || seen.Shards > 1 { // its row would be as hot as if it were undivided
 			continue
 		}
+		row, err := lockRow(tx, s.dialect, id)
 		if err != nil {
 			return nil, fmt.Errorf("lock voucher %s: %w", id, err)
 		}
-		row.OrderMode = mode
+		row.OrderMode = seen.OrderMode
 		found[id] = row
 	}
 	return found, nil

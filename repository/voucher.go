@@ -28,7 +28,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 		Price: asked.Price, FaceValue: asked.FaceValue, Currency: v.currency,
 		Stock: asked.Stock, Remaining: asked.Stock,
 		BeginAt: stored(asked.BeginAt), EndAt: stored(asked.EndAt),
-		State: asked.State, PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
+		State: asked.State, Shards: model.Shards(max(asked.Shards, 1)), PaymentWindow: model.Window(asked.PaymentWindow), Version: 1, Revision: 1,
 	}
 	if voucher.State == "" {
 		voucher.State = model.VoucherPublished
@@ -46,7 +46,12 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 			return answer{}, err
 		}
 		voucher.CreatedAt = stored(now.Time)
-		if err := tx.Create(&voucher).Error; err != nil {
+		row, shares := voucher, spread(voucher.Remaining, int(voucher.Shards))
+		row.Remaining = shares[0]
+		if err := tx.Create(&row).Error; err != nil {
+			return answer{}, err
+		}
+		if err := insertParts(tx, row, shares[1:]); err != nil {
 			return answer{}, err
 		}
 		return answerOf(voucher.At(now.Time)), v.db.logChange(tx, adminChange{
@@ -151,7 +156,7 @@ func (v *Vouchers) Patch(ctx context.Context, id string, patch model.VoucherPatc
 			return windowError()
 		}
 		patched = row
-		if err := update(tx, &patched.Voucher); err != nil {
+		if err := update(tx, v.db.dialect, &patched); err != nil {
 			return err
 		}
 		return v.db.logChange(tx, adminChange{
@@ -173,6 +178,7 @@ func apply(v *model.Voucher, patch model.VoucherPatch) {
 	set(&v.BeginAt, patch.BeginAt)
 	set(&v.EndAt, patch.EndAt)
 	set(&v.State, patch.State)
+	set(&v.Shards, (*model.Shards)(patch.Shards))
 	v.BeginAt, v.EndAt = stored(v.BeginAt), stored(v.EndAt)
 }
 
@@ -180,19 +186,6 @@ func set[T any](field, value *T) {
 	if value != nil {
 		*field = *value
 	}
-}
-
-// update writes a locked row back, with the next version and revision.
-func update(tx *gorm.DB, v *model.Voucher) error {
-	v.Version++
-	v.Revision++
-	done := tx.Model(&model.Voucher{}).Where("id = ?", v.ID).
-		Select("Title", "Description", "Price", "FaceValue", "Stock", "Remaining", "BeginAt", "EndAt", "State", "Version", "Revision").
-		Updates(v)
-	if done.Error == nil && done.RowsAffected != 1 {
-		return fmt.Errorf("the locked row matched %d times", done.RowsAffected)
-	}
-	return done.Error
 }
 
 // count is a row of voucher_count.sql.
@@ -226,7 +219,7 @@ func (v *Vouchers) Stats(ctx context.Context, id string) (model.Stats, error) {
 }
 
 // Audit checks the database's side of the conservation of one voucher: every
-// unit of the stock remains or is held by a live order.
+// unit of the stock remains or is held by a live order, and no part is lost.
 func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	type row struct {
 		model.AuditDatabase
@@ -240,7 +233,7 @@ func (v *Vouchers) Audit(ctx context.Context, id string) (model.Audit, error) {
 	found := rows[0]
 	return model.Audit{
 		VoucherID: id, Mode: found.Mode, Database: found.AuditDatabase, Drift: []model.DriftedOrder{},
-		Balanced: found.Stock == found.Remaining+found.LiveOrders,
+		Balanced: found.Stock == found.Remaining+found.LiveOrders && found.PartsLost == 0,
 	}, nil
 }
 

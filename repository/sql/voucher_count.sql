@@ -3,10 +3,9 @@
 -- is no such voucher. Live orders are told by their status, as slot is: an index has
 -- that, and the rows need not be read.
 -- Parameter: voucher id.
-SELECT vouchers.stock AS stock, vouchers.remaining AS remaining, orders.status AS status,
+SELECT voucher.stock AS stock, voucher.remaining AS remaining, orders.status AS status,
        COUNT(orders.id) AS orders,
        COUNT(CASE WHEN orders.status IN ('unpaid', 'paid', 'redeemed') THEN 1 END) AS live
-FROM vouchers
-LEFT JOIN orders ON orders.voucher_id = vouchers.id
-WHERE vouchers.id = ?
-GROUP BY vouchers.stock, vouchers.remaining, orders.status
+FROM (SELECT id, stock, remaining + PARTS(remaining) AS remaining FROM vouchers WHERE id = ?) AS voucher
+LEFT JOIN orders ON orders.voucher_id = voucher.id
+GROUP BY voucher.stock, voucher.remaining, orders.status

@@ -1,0 +1,452 @@
+package repository_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+	"seckill/repository"
+)
+
+// divided are stores whose vouchers are divided.
+func divided() []store {
+	return []store{
+		{dialect: "mysql", strategy: repository.StockConditional, shards: 16},
+		{dialect: "mysql", strategy: repository.StockPessimistic, shards: 3},
+		{dialect: "sqlite", strategy: repository.StockOptimistic, shards: 3},
+	}
+}
+
+// overDivided runs a test over vouchers that are divided.
+func overDivided(t *testing.T, test func(*testing.T, *fixture)) {
+	t.Helper()
+	over(t, divided(), newFixture, test)
+}
+
+func (f *fixture) divide(t testing.TB, id string, shards int) model.Voucher {
+	t.Helper()
+	return testserver.Value(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{Shards: &shards}))(t)
+}
+
+// apart tells how many of a voucher's parts have another revision than its row.
+func (f *fixture) apart(t testing.TB, id string) int64 {
+	t.Helper()
+	return f.number(t, "SELECT COUNT(*) FROM voucher_stock WHERE voucher_id = ? AND revision <> (SELECT revision FROM vouchers WHERE id = ?)", id, id)
+}
+
+// buyAll has other users buy what is left, one batch after the other, until one hears SOLD_OUT.
+func (f *fixture) buyAll(t testing.TB, id string) (sold int64) {
+	t.Helper()
+	for {
+		var batch []model.Order
+		for range 20 {
+			batch = append(batch, order(t, id, newID(t)))
+		}
+		refused := false
+		for _, outcome := range f.create(t, batch...) {
+			if outcome.Err == nil {
+				sold++
+			} else {
+				wantCode(t, outcome.Err, model.CodeSoldOut)
+				refused = true
+			}
+		}
+		if refused {
+			return sold
+		}
+	}
+}
+
+// TestDividedSale: four times as many buyers as units, some of them twice, through eight
+// writers at once and 16 parts. All units are sold, one to a user, no SOLD_OUT is said while
+// one is left, and the server has ended no deadlock.
+func TestDividedSale(t *testing.T) {
+	t.Parallel()
+	const units, writers, size = 400, 8, 10
+	f, _, admin := ownServer(t, repository.StockConditional)
+	v := f.voucher(t, model.NewVoucher{Stock: units, Shards: 16, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+	var next atomic.Int64
+	results := newTally()
+	testserver.Volley(writers, func(int) {
+		for {
+			end := int(next.Add(size))
+			if end > 4*units {
+				return
+			}
+			var batch []model.Order
+			for n := end - size; n < end; n++ {
+				batch = append(batch, order(t, v.ID, user(n-n%7))) // of seven, one user
+			}
+			outcomes, err := f.orders.CreateOrders(t.Context(), batch)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i, outcome := range outcomes {
+				results.add(t, batch[i], outcome)
+			}
+		}
+	})
+	want := (4*units + 6) / 7
+	if len(results.created) != want || len(results.already) == 0 {
+		t.Errorf("%d users bought, %d heard of their orders, want %d; refusals %v", len(results.created), len(results.already), want, results.counts)
+	}
+	var sold atomic.Int64
+	testserver.Volley(writers, func(int) {
+		for {
+			var batch []model.Order
+			for range size {
+				batch = append(batch, order(t, v.ID, newID(t)))
+			}
+			outcomes, err := f.orders.CreateOrders(t.Context(), batch)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for _, outcome := range outcomes {
+				if outcome.Err == nil {
+					sold.Add(1)
+					continue
+				}
+				wantCode(t, outcome.Err, model.CodeSoldOut)
+				if left := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining; left != 0 {
+					t.Errorf("SOLD_OUT while %d remained", left)
+				}
+				return
+			}
+		}
+	})
+	testserver.Equal(t, "units sold to the others", sold.Load(), int64(units-want))
+	f.balanced(t, v.ID, units)
+	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+}
+
+// TestPartsLendEachOther: a batch is larger than any part, and the last units are found in
+// whatever parts they are.
+func TestPartsLendEachOther(t *testing.T) {
+	t.Parallel()
+	overDivided(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 40)
+		var batch []model.Order
+		for i := range 35 {
+			batch = append(batch, order(t, v.ID, user(i)))
+		}
+		for i, outcome := range f.create(t, batch...) {
+			if outcome.Err != nil || !outcome.Created {
+				t.Errorf("order %d: %+v", i, outcome)
+			}
+		}
+		for i := range 4 {
+			must(t, f.place(t, order(t, v.ID, newID(t))).Err)
+			testserver.Equal(t, "what remains", testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, int64(4-i))
+		}
+		testserver.Equal(t, "sold of the last one, before SOLD_OUT", f.buyAll(t, v.ID), 1)
+		wantCode(t, f.place(t, order(t, v.ID, user(3))).Err, model.CodeAlreadyOrdered)
+		f.balanced(t, v.ID, 40)
+		stats := testserver.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
+		if stats.Remaining != 0 || stats.Sold != 40 {
+			t.Errorf("%+v", stats)
+		}
+	})
+}
+
+// TestUnitsComeBackToParts: canceled and expired orders, one by one and many at once, are on
+// sale again.
+func TestUnitsComeBackToParts(t *testing.T) {
+	t.Parallel()
+	overDivided(t, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := f.onSale(t, 30)
+		var bought []model.Order
+		for i := range 30 {
+			bought = append(bought, l.bought(t, v.ID, user(i)))
+		}
+		testserver.Volley(10, func(i int) {
+			_, _, err := f.cancel(t.Context(), bought[i].UserID, bought[i].ID)
+			must(t, err)
+		})
+		var lapsed []string
+		for _, o := range bought[10:25] {
+			l.lapse(t, o)
+			lapsed = append(lapsed, o.ID)
+		}
+		testserver.Equal(t, "orders expired", len(testserver.Value(f.orders.Expire(t.Context(), lapsed))(t)), 15)
+		f.balanced(t, v.ID, 5)
+		testserver.Equal(t, "sold again", f.buyAll(t, v.ID), 25)
+		f.balanced(t, v.ID, 30)
+		if parts := f.number(t, "SELECT COUNT(*) FROM voucher_stock WHERE voucher_id = ? AND version > 0", v.ID); parts < 1 {
+			t.Error("no part but the row was used")
+		}
+	})
+}
+
+// TestDividedDuringTheSale: into 16 parts, 3, and one again, with another stock between, while
+// buyers buy and cancel. The version never goes back, and every unit is sold.
+func TestDividedDuringTheSale(t *testing.T) {
+	t.Parallel()
+	overStores(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 100)
+		var done atomic.Bool
+		var live atomic.Int64
+		testserver.Volley(5, func(w int) {
+			if w == 4 {
+				defer done.Store(true)
+				for n, shards := range []int{16, 3, 1, 16, 1, 5} {
+					now := f.divide(t, v.ID, shards)
+					if now.Version <= v.Version || int(now.Shards) != shards {
+						t.Errorf("divided into %d: %+v, was %+v", shards, now, v)
+					}
+					v = now
+					delta := int64(7 - 4*(n%2))
+					must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
+				}
+				return
+			}
+			for n := 0; !done.Load() || n == 0; n++ {
+				asked := []model.Order{order(t, v.ID, newID(t)), order(t, v.ID, newID(t))}
+				outcomes, err := f.orders.CreateOrders(t.Context(), asked)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for i, outcome := range outcomes {
+					if outcome.Err != nil {
+						wantCode(t, outcome.Err, model.CodeSoldOut)
+						continue
+					}
+					if i == 0 {
+						live.Add(1)
+					} else if _, changed, err := f.cancel(t.Context(), asked[i].UserID, asked[i].ID); err != nil || !changed {
+						t.Errorf("cancel: %v, %v", changed, err)
+					}
+				}
+			}
+		})
+		sold := f.buyAll(t, v.ID)
+		testserver.Equal(t, "live orders", live.Load()+sold, int64(100+3*7+3*3))
+		f.balanced(t, v.ID, live.Load()+sold)
+		testserver.Equal(t, "parts that are not the row", f.number(t, "SELECT COUNT(*) FROM voucher_stock"), 4)
+	})
+}
+
+// TestSalesFromAnyPartObey what administrators and rebuilds change after the voucher was
+// read: between the reading and the UPDATE of a part the sale is paused.
+func TestSalesFromAnyPartObey(t *testing.T) {
+	t.Parallel()
+	near := newAsync(t, store{dialect: "mysql", strategy: repository.StockConditional, shards: 4})
+	v := near.onSale(t, 100)
+	var paused atomic.Int32
+	for i := range 8 { // of so many users, some are at home in each part
+		published, pause := model.VoucherPublished, model.VoucherPaused
+		must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &published})))
+		far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, onceOn("UPDATE voucher_stock", func(*wire) verdict {
+			must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &pause})))
+			paused.Add(1)
+			return pass
+		}))})
+		far.asIn(t, model.ModeAsync)
+		before := paused.Load()
+		outcome := far.place(t, order(t, v.ID, user(i)))
+		if paused.Load() > before {
+			wantCode(t, outcome.Err, model.CodePaused)
+		} else {
+			must(t, outcome.Err) // from the row, where the statement is that of undivided vouchers
+		}
+		testserver.Equal(t, "parts of another revision", near.apart(t, v.ID), 0)
+	}
+	if paused.Load() < 3 {
+		t.Errorf("%d sales were interrupted", paused.Load())
+	}
+	near.opened(t, v.ID)
+	testserver.Equal(t, "parts of another revision after a rebuild", near.apart(t, v.ID), 0)
+	title := "New"
+	must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+	testserver.Equal(t, "parts of another revision after a change", near.apart(t, v.ID), 0)
+}
+
+// TestLostParts: a voucher that has lost a part is sold no more, because nothing could tell
+// when it is sold out, and its audit says so also when the sum is right. Orders can be
+// canceled. The repair restores the parts from the live orders.
+func TestLostParts(t *testing.T) {
+	t.Parallel()
+	over(t, divided(), newFixture, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v, other := f.onSale(t, 60), f.onSale(t, 1)
+		var bought []model.Order
+		for i := range 10 {
+			bought = append(bought, l.bought(t, v.ID, user(i)))
+		}
+		for _, lose := range []string{
+			"DELETE FROM voucher_stock WHERE voucher_id = ? AND shard = 2",
+			"UPDATE voucher_stock SET revision = revision - 1 WHERE voucher_id = ? AND shard = 1",
+		} {
+			f.exec(t, lose, v.ID)
+			for name, err := range map[string]error{
+				"buy":    testserver.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, newID(t))})),
+				"stock":  testserver.ErrorOf(f.changeStock(t, v.ID, 1)),
+				"divide": testserver.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Shards: new(1)})),
+			} {
+				if model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(fmt.Sprint(err), v.ID) {
+					t.Errorf("%s: %v, want UNAVAILABLE with the voucher", name, err)
+				}
+			}
+			audit := testserver.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
+			if audit.Balanced || audit.Database.PartsLost != 1 {
+				t.Errorf("%+v", audit)
+			}
+			_, changed, err := f.cancel(t.Context(), bought[0].UserID, bought[0].ID)
+			if err != nil || !changed {
+				t.Errorf("cancel: %v, %v", changed, err)
+			}
+			bought = bought[1:]
+			found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+			if found == nil || found.LiveOrders != int64(len(bought)) {
+				t.Errorf("repaired %+v", found)
+			}
+			if again := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t); again != nil {
+				t.Errorf("repaired again: %+v", again)
+			}
+			f.balanced(t, v.ID, int64(len(bought)))
+		}
+		must(t, f.place(t, order(t, other.ID, "alice")).Err)
+		testserver.Equal(t, "units sold after the repair", f.buyAll(t, v.ID), int64(60-len(bought)))
+		f.balanced(t, v.ID, 60)
+	})
+}
+
+// TestListsOfDividedVouchers: their phase is that of all parts, whatever the row has, and
+// pages of the two phases have each voucher once and in order.
+func TestListsOfDividedVouchers(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		now := time.Now()
+		want := map[model.Phase][]string{}
+		for i := range 12 {
+			v := f.voucher(t, model.NewVoucher{
+				Stock: int64(i % 3), Shards: 1 + 3*(i%2), BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+			})
+			if i == 1 || i == 5 { // what is left is in the last part
+				f.exec(t, "UPDATE vouchers SET remaining = 0 WHERE id = ?", v.ID)
+				f.exec(t, "UPDATE voucher_stock SET remaining = CASE WHEN shard = 3 THEN ? ELSE 0 END WHERE voucher_id = ?", v.Stock, v.ID)
+			}
+			want[v.Phase] = slices.Insert(want[v.Phase], 0, v.ID)
+		}
+		f.exec(t, "UPDATE vouchers SET created_at = (SELECT created_at FROM (SELECT MIN(created_at) AS created_at FROM vouchers) AS first) WHERE shards > 1")
+		newest := func(phase model.Phase) []string {
+			list := want[phase]
+			slices.SortFunc(list, func(a, b string) int {
+				one, two := testserver.Value(f.vouchers.Get(t.Context(), a))(t), testserver.Value(f.vouchers.Get(t.Context(), b))(t)
+				if c := two.CreatedAt.Compare(one.CreatedAt); c != 0 {
+					return c
+				}
+				return strings.Compare(b, a)
+			})
+			return list
+		}
+		for _, phase := range []model.Phase{model.PhaseLive, model.PhaseSoldOut} {
+			for _, all := range []bool{false, true} {
+				for _, limit := range []int{1, 2, 100} {
+					if got, _ := f.listed(t, model.VoucherQuery{Phase: phase, All: all, Limit: limit}); !slices.Equal(got, newest(phase)) || len(got) == 0 {
+						t.Errorf("%s, all %v, by %d: %v, want %v", phase, all, limit, got, newest(phase))
+					}
+				}
+			}
+		}
+		page := testserver.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
+		public := testserver.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Limit: 100}))(t)
+		for i, v := range page.Items {
+			if v.Shards == 4 && (v.Remaining != v.Stock || !public.Items[i].Shards.IsZero()) {
+				t.Errorf("listed as %+v, publicly as %+v", v, public.Items[i])
+			}
+		}
+	})
+}
+
+// TestManyListedDividedVouchers: more than one page may examine, of both kinds.
+func TestManyListedDividedVouchers(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		const crowd = 2200
+		rare := f.rare(t)
+		f.crowd(t, *rare[model.PhaseLive], crowd)
+		f.exec(t, "UPDATE vouchers SET shards = 2, remaining = 0 WHERE id LIKE 'crowd%1'")
+		f.exec(t, "INSERT INTO voucher_stock (voucher_id, shard, remaining, version, revision) SELECT id, 1, CASE WHEN id LIKE 'crowd%11' THEN 1 ELSE 0 END, 0, revision FROM vouchers WHERE shards = 2")
+		soldOut := f.number(t, "SELECT COUNT(*) FROM vouchers WHERE shards = 2 AND id NOT LIKE 'crowd%11'")
+		for phase, want := range map[model.Phase]int64{model.PhaseSoldOut: soldOut + 1, model.PhaseLive: crowd - soldOut + 1} {
+			got, pages := f.listed(t, model.VoucherQuery{Phase: phase, Limit: 100})
+			once := map[string]bool{}
+			for _, id := range got {
+				once[id] = true
+			}
+			if int64(len(got)) != want || len(once) != len(got) {
+				t.Errorf("%s: %d listed on %d pages, %d of them once, want %d", phase, len(got), pages, len(once), want)
+			}
+		}
+	})
+}
+
+// TestMigrationToParts: a database with vouchers from before, which are not divided, and can
+// be. The migration may be repeated, as after the death of a process in its middle.
+func TestMigrationToParts(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 3)
+		must(t, f.place(t, order(t, v.ID, "alice")).Err)
+		const soldOut = "GENERATED ALWAYS AS (CASE WHEN remaining = 0 AND state <> 'paused' THEN 1 ELSE 0 END)"
+		before := map[string][]string{
+			"mysql": {"ALTER TABLE vouchers MODIFY COLUMN sold_out TINYINT " + soldOut + " STORED, DROP COLUMN shards"},
+			"sqlite": {
+				"DROP INDEX vouchers_newest", "DROP INDEX vouchers_state", "ALTER TABLE vouchers DROP COLUMN sold_out",
+				"ALTER TABLE vouchers DROP COLUMN shards", "ALTER TABLE vouchers ADD COLUMN sold_out INTEGER " + soldOut + " VIRTUAL",
+				"CREATE INDEX vouchers_newest ON vouchers (created_at, id, state, sold_out, begin_at, end_at)",
+				"CREATE INDEX vouchers_state ON vouchers (state, sold_out, created_at, id, begin_at, end_at)",
+			},
+		}[f.store.dialect]
+		for _, statement := range append(before, "DROP TABLE voucher_stock", "DELETE FROM schema_migrations WHERE version_id > 19") {
+			f.exec(t, statement)
+		}
+		must(t, f.db.Migrate(t.Context()))
+		if f.store.dialect == "mysql" {
+			f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 19")
+			must(t, f.db.Migrate(t.Context()))
+		}
+		f.balanced(t, v.ID, 1)
+		if now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t); now.Shards != 1 || now.Remaining != 2 {
+			t.Errorf("%+v", now)
+		}
+		f.divide(t, v.ID, 2)
+		testserver.Equal(t, "units sold from two parts", f.buyAll(t, v.ID), 2)
+		if got, _ := f.listed(t, model.VoucherQuery{Phase: model.PhaseSoldOut}); !slices.Equal(got, []string{v.ID}) {
+			t.Errorf("sold out: %v", got)
+		}
+	})
+}
+
+// TestRepairWaitsForSalesFromParts: no unit is lost or made up while orders are made.
+func TestRepairWaitsForSalesFromParts(t *testing.T) {
+	t.Parallel()
+	overDivided(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 200)
+		f.exec(t, "UPDATE voucher_stock SET remaining = remaining - 5 WHERE voucher_id = ? AND shard = 1", v.ID) // five units have leaked
+		testserver.Volley(31, func(i int) {
+			if i == 30 {
+				found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 5 {
+					t.Errorf("found %+v, want a difference of 5", found)
+				}
+				return
+			}
+			o := order(t, v.ID, user(i))
+			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
+			if err != nil || outcomes[0].Err != nil {
+				t.Errorf("%+v, %v", outcomes, err)
+			}
+		})
+		f.balanced(t, v.ID, 30)
+	})
+}
