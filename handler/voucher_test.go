@@ -180,7 +180,7 @@ func TestShardsAreForAdministrators(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	for shards, shown := range map[model.Shards]bool{0: false, 1: false, 4: true} {
-		s.fakes.get = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
+		s.fakes.getVoucher = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
 			v := voucher(id)
 			v.Shards = shards
 			return v, nil

@@ -84,13 +84,14 @@ func (s partedStock) take(tx *gorm.DB, v voucherRow, r ruling) (bool, error) {
 	if r.exhausted && !v.locked {
 		return false, nil
 	}
-	for i, from := range choose(v.parts, r.units, home(r.rows[0].UserID, len(v.parts))) {
+	for _, from := range choose(v.parts, r.units, home(r.rows[0].UserID, len(v.parts))) {
 		taken, err := s.takePart(tx, v, from)
-		if err != nil || !taken && i == 0 {
+		if err != nil || !taken && from.shard == 0 {
 			return false, err
 		}
 		if !taken {
-			// Parts before this one are locked: what is read now may be behind them.
+			// The part stays locked, although its row did not match, when the UPDATE had to
+			// wait for it. What is to be taken next may be before it.
 			return false, fmt.Errorf("part %d: %w", from.shard, errContended)
 		}
 	}
