@@ -66,7 +66,7 @@ type VoucherDraft struct {
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
-	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, so that as many transactions can sell of it at once. Nobody is told that it is sold out before every part is."`
+	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, so that as many transactions can sell of it at once. It is sold out when every part is."`
 }
 
 // VoucherChange changes the members that it has.

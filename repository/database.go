@@ -351,7 +351,7 @@ func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id =
 
 // sql makes a statement of the file of a name: without its comments, and with
 // the dialect's clock in place of NOW(6), the locked order mode in place of
-// ORDER_MODE, and what overParts makes of a voucher's parts in place of PARTS(…). It panics when the program was built
+// ORDER_MODE, and a sum over a voucher's parts in place of PARTS(…). It panics when the program was built
 // without that file.
 func (d dialect) sql(name string) string {
 	file, err := statements.ReadFile("sql/" + name + ".sql")

@@ -13,11 +13,11 @@ import (
 
 // A divided voucher has its units in several rows, so that as many transactions can sell of
 // it at once. Part 0 is its row in vouchers, the others are in voucher_stock. What remains
-// of it, and its version, are the sums. Every part has the voucher's revision, so that who
-// sells from any of them meets what administrators and rebuilds have changed.
+// of it, and its version, are the sums. Every part has the voucher's revision, so that a sale
+// from any of them meets what administrators and rebuilds have changed.
 //
 // The parts of a voucher are locked behind the vouchers before it and before those behind
-// it, in ascending order. Whoever changes the row locks all of them.
+// it, in ascending order. A change by an administrator locks all of them.
 
 // partTable holds the parts behind the first.
 const partTable = "voucher_stock"
@@ -32,19 +32,16 @@ type part struct {
 	Revision  int64
 }
 
-// overParts is an aggregate over the parts in voucher_stock, within a SELECT FROM vouchers.
-// The rows of undivided vouchers do not ask that table.
-func overParts(aggregate string) string {
-	return "(CASE WHEN vouchers.shards > 1 THEN (SELECT " + aggregate +
-		" FROM voucher_stock WHERE voucher_stock.voucher_id = vouchers.id) ELSE 0 END)"
-}
-
-// What remains of a voucher, and its version, are those of its row and these.
-var (
-	partsRemaining = overParts("COALESCE(SUM(voucher_stock.remaining), 0)")
-	partsVersion   = overParts("COALESCE(SUM(voucher_stock.version), 0)")
+// Values within a SELECT FROM vouchers. The rows of undivided vouchers do not ask
+// voucher_stock. What remains of a voucher, and its version, are those of its row and these.
+const (
+	partsRemaining = sumOverParts + "voucher_stock.remaining" + endOfSum
+	partsVersion   = sumOverParts + "voucher_stock.version" + endOfSum
 	// partsFit is how many there are of the row's revision; shards - 1 when none is lost.
-	partsFit = overParts("COALESCE(SUM(CASE WHEN voucher_stock.revision = vouchers.revision THEN 1 ELSE 0 END), 0)")
+	partsFit = sumOverParts + "CASE WHEN voucher_stock.revision = vouchers.revision THEN 1 ELSE 0 END" + endOfSum
+
+	sumOverParts = "(CASE WHEN vouchers.shards > 1 THEN (SELECT COALESCE(SUM("
+	endOfSum     = "), 0) FROM voucher_stock WHERE voucher_stock.voucher_id = vouchers.id) ELSE 0 END)"
 )
 
 // errPartsLost says that a hand on the database, or a program that does not know of parts,
@@ -96,7 +93,7 @@ func lockVoucher(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
 	return row, row.whole()
 }
 
-// lockAsFound is lockVoucher for those who put lost parts right.
+// lockAsFound is lockVoucher for the repair, which puts lost parts right.
 func lockAsFound(tx *gorm.DB, d dialect, id string) (voucherRow, error) {
 	row, err := lockRow(tx, d, id)
 	if err != nil || row.Shards <= 1 {
