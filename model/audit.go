@@ -25,7 +25,7 @@ type AuditDatabase struct {
 	Stock      int64 `json:"stock"`
 	Remaining  int64 `json:"remaining"`
 	LiveOrders int64 `json:"live_orders"`
-	// PartsLost is how many parts of a divided voucher are missing or out of date. Nothing
+	// PartsLost is how many parts of a divided voucher are missing, out of date or too many. Nothing
 	// is sold of it until its stock is repaired.
 	PartsLost int64 `json:"parts_lost,omitempty"`
 }

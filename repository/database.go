@@ -364,7 +364,7 @@ func (d dialect) sql(name string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.NewReplacer("NOW(6)", d.now, "ORDER_MODE", d.mode(), "PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(fit)", partsFit).
+	return strings.NewReplacer("NOW(6)", d.now, "ORDER_MODE", d.mode(), "PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(lost)", partsLost).
 		Replace(strings.Join(lines, " "))
 }
 

@@ -41,8 +41,9 @@ type voucherRow struct {
 	// What the parts in voucher_stock add, where they were not read themselves.
 	PartsRemaining, PartsVersion int64
 	// parts are all parts of a divided voucher, part 0 first, whose sums are Remaining and
-	// Version then. They and the row are locked against changes when it says so.
-	parts  []part
+	// Version then.
+	parts []part
+	// locked says that the row and its parts do not change until the transaction ends.
 	locked bool
 }
 
@@ -149,20 +150,28 @@ func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 	}
 	for _, id := range ids { // one by one, so that the order of the locks is not the optimizer's
 		seen, ok := found[id]
-		if !ok || seen.Shards > 1 { // its row would be as hot as if it were undivided
+		if !ok {
 			continue
+		}
+		if seen.Shards > 1 {
+			// Its row would be as hot as if it were undivided, and those behind it are not
+			// locked before its parts: take reads them again.
+			break
 		}
 		row, err := lockRow(tx, s.dialect, id)
 		if err != nil {
 			return nil, fmt.Errorf("lock voucher %s: %w", id, err)
 		}
-		row.OrderMode = seen.OrderMode
+		row.OrderMode, row.locked = seen.OrderMode, true
 		found[id] = row
 	}
 	return found, nil
 }
 
 func (s pessimisticStock) take(tx *gorm.DB, v voucherRow, units int64, _ bool) (bool, error) {
+	if !v.locked {
+		return false, nil
+	}
 	done := tx.Exec(s.update, units, v.ID, units)
 	if done.Error == nil && done.RowsAffected != 1 {
 		return false, fmt.Errorf("take %d of voucher %s: the locked row has changed", units, v.ID)

@@ -38,10 +38,10 @@ func destinationsOf(tx *gorm.DB, d dialect, changes []statusChange) ([]destinati
 		return nil, "", now, err
 	}
 	var rows []struct {
-		ID            string
-		Shards, Parts int
-		Mode          model.OrderMode
-		Now           clock `gorm:"column:server_time"`
+		ID           string
+		Shards, Lost int
+		Mode         model.OrderMode
+		Now          clock `gorm:"column:server_time"`
 	}
 	if err := tx.Raw(d.sql("stock_destinations"), ids).Scan(&rows).Error; err != nil {
 		return nil, "", time.Time{}, fmt.Errorf("read the order mode and the parts of vouchers: %w", err)
@@ -52,8 +52,8 @@ func destinationsOf(tx *gorm.DB, d dialect, changes []statusChange) ([]destinati
 	list := make([]destination, len(rows))
 	for i, row := range rows {
 		list[i] = destination{voucherID: row.ID, units: units[row.ID]}
-		if row.Parts == row.Shards { // with parts lost, part 0 is there in any case
-			list[i].shard = home(users[row.ID], row.Parts)
+		if row.Lost == 0 { // otherwise part 0 is there in any case
+			list[i].shard = home(users[row.ID], row.Shards)
 		}
 	}
 	slices.SortFunc(list, func(a, b destination) int { return cmp.Compare(a.voucherID, b.voucherID) })

@@ -50,6 +50,7 @@ func (s partedStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, err
 	}
 	for _, id := range divided {
 		row := found[id].withParts(of[id])
+		row.locked = false
 		if err := row.whole(); err != nil {
 			return nil, err
 		}

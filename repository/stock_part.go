@@ -37,34 +37,36 @@ type part struct {
 const (
 	partsRemaining = sumOverParts + "voucher_stock.remaining" + endOfSum
 	partsVersion   = sumOverParts + "voucher_stock.version" + endOfSum
-	// partsFit is how many there are of the row's revision; shards - 1 when none is lost.
-	partsFit = sumOverParts + "CASE WHEN voucher_stock.revision = vouchers.revision THEN 1 ELSE 0 END" + endOfSum
+	// partsLost is how many of the parts 1 to shards - 1 are missing or of another revision,
+	// and how many rows there are that are no part of the voucher.
+	partsLost = "(vouchers.shards - 1 + " + sumOverParts + "CASE WHEN voucher_stock.shard < 1 OR voucher_stock.shard >= vouchers.shards THEN 1" +
+		" WHEN voucher_stock.revision = vouchers.revision THEN -1 ELSE 0 END" + endOfSum + ")"
 
 	sumOverParts = "(CASE WHEN vouchers.shards > 1 THEN (SELECT COALESCE(SUM("
 	endOfSum     = "), 0) FROM voucher_stock WHERE voucher_stock.voucher_id = vouchers.id) ELSE 0 END)"
 )
 
 // errPartsLost says that a hand on the database, or a program that does not know of parts,
-// has removed or changed some. What remains of the voucher is not known then.
-var errPartsLost = errors.New("rows of voucher_stock are missing or out of date")
+// has removed, changed or added some. What remains of the voucher is not known then.
+var errPartsLost = errors.New("rows of voucher_stock are missing, out of date or too many")
 
-// whole is UNAVAILABLE when a divided voucher has lost parts.
+// whole is UNAVAILABLE unless a divided voucher has exactly the parts that it must have.
 func (r voucherRow) whole() error {
 	if len(r.parts) == 0 {
 		return nil
 	}
-	fit := 0
-	for _, p := range r.parts {
-		if p.Revision == r.parts[0].Revision {
+	fit, want := 0, r.parts[0].Shards
+	for i, p := range r.parts {
+		if p.Shard == i && p.Revision == r.parts[0].Revision {
 			fit++
 		}
 	}
-	if want := r.parts[0].Shards; fit != want || len(r.parts) != want {
-		return model.Unavailable("The voucher's stock has to be repaired.", fmt.Errorf(
-			"voucher %s has %d of %d parts: %w; seckill audit --voucher %s --repair --stock restores them",
-			r.ID, fit, want, errPartsLost, r.ID))
+	if fit == want && len(r.parts) == want {
+		return nil
 	}
-	return nil
+	return model.Unavailable("The voucher's stock has to be repaired.", fmt.Errorf(
+		"voucher %s has %d parts, %d of them as they must be, and not %d: %w; seckill audit --voucher %s --repair --stock restores them",
+		r.ID, len(r.parts), fit, want, errPartsLost, r.ID))
 }
 
 // withParts adds up the parts of a divided voucher's row.

@@ -1,9 +1,12 @@
 package repository_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -269,6 +272,37 @@ func TestSalesFromAnyPartObey(t *testing.T) {
 	testserver.Equal(t, "parts of another revision after a change", near.apart(t, v.ID), 0)
 }
 
+// TestPartsAreLockedBetweenVouchers: a purchase of a divided voucher and of one behind it waits
+// for a part of the first without a lock on the second, as every other transaction does.
+func TestPartsAreLockedBetweenVouchers(t *testing.T) {
+	t.Parallel()
+	overMySQL(t, func(t *testing.T, strategy repository.StockStrategy) {
+		f := newFixture(t, store{dialect: "mysql", strategy: strategy})
+		one, two := f.onSale(t, 5), f.onSale(t, 5)
+		if two.ID < one.ID {
+			one, two = two, one
+		}
+		f.divide(t, one.ID, 3)
+		other := f.begin(t)
+		execTx(t, other, "UPDATE vouchers SET title = 'x' WHERE id = ?", one.ID)
+		execTx(t, other, "UPDATE voucher_stock SET version = version + 1 WHERE voucher_id = ?", one.ID)
+		bought := make(chan error, 1)
+		go func() {
+			outcomes, err := f.orders.CreateOrders(context.Background(), []model.Order{order(t, two.ID, "alice"), order(t, one.ID, "alice")})
+			for _, outcome := range outcomes {
+				err = errors.Join(err, outcome.Err)
+			}
+			bought <- err
+		}()
+		testserver.Eventually(t, "the purchase waits for a part", func() bool { return f.blocked(t, one.ID) })
+		execTx(t, other, "SELECT id FROM vouchers WHERE id = ? FOR UPDATE NOWAIT", two.ID)
+		must(t, other.Commit())
+		must(t, <-bought)
+		f.balanced(t, one.ID, 1)
+		f.balanced(t, two.ID, 1)
+	})
+}
+
 // TestLostParts: a voucher that has lost a part is sold no more, because nothing could tell
 // when it is sold out, and its audit says so also when the sum is right. Orders can be
 // canceled. The repair restores the parts from the live orders.
@@ -282,9 +316,11 @@ func TestLostParts(t *testing.T) {
 			bought = append(bought, l.bought(t, v.ID, user(i)))
 		}
 		for lose, lost := range map[string]int64{
-			"DELETE FROM voucher_stock WHERE voucher_id = ? AND shard > 0":                        int64(f.store.shards - 1),
-			"DELETE FROM voucher_stock WHERE voucher_id = ? AND shard = 2":                        1,
-			"UPDATE voucher_stock SET revision = revision - 1 WHERE voucher_id = ? AND shard = 1": 1,
+			"DELETE FROM voucher_stock WHERE voucher_id = ? AND shard > 0":                                                                             int64(f.store.shards - 1),
+			"DELETE FROM voucher_stock WHERE voucher_id = ? AND shard = 2":                                                                             1,
+			"UPDATE voucher_stock SET revision = revision - 1 WHERE voucher_id = ? AND shard = 1":                                                      1,
+			"UPDATE voucher_stock SET shard = 99 WHERE voucher_id = ? AND shard = 1":                                                                   2,
+			"INSERT INTO voucher_stock (voucher_id, shard, remaining, version, revision) SELECT id, 99, 0, 0, revision - 1 FROM vouchers WHERE id = ?": 1,
 		} {
 			f.exec(t, lose, v.ID)
 			for name, err := range map[string]error{
@@ -366,6 +402,24 @@ func TestListsOfDividedVouchers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestListedOnce: a voucher that is divided while a list is read is on it once.
+func TestListedOnce(t *testing.T) {
+	t.Parallel()
+	near := newFixture(t, divided()[0])
+	v := near.onSale(t, 5)
+	near.divide(t, v.ID, 1)
+	var once sync.Once
+	far := near.through(t, func(_ *wire, statement string) verdict {
+		if strings.Contains(statement, "sold_out = 2") {
+			once.Do(func() { near.divide(t, v.ID, 2) })
+		}
+		return pass
+	})
+	got, _ := far.listed(t, model.VoucherQuery{Phase: model.PhaseLive})
+	testserver.Equal(t, "vouchers listed", len(got), 1)
+	testserver.Equal(t, "parts", testserver.Value(near.vouchers.Get(t.Context(), v.ID))(t).Shards, 2)
 }
 
 // TestManyListedDividedVouchers: more than one page may examine, of both kinds.

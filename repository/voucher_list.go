@@ -56,6 +56,8 @@ func (v *Vouchers) List(ctx context.Context, q model.VoucherQuery) (model.Vouche
 	if len(choices) > 1 {
 		rows = slices.DeleteFunc(rows, func(r voucherRow) bool { return older(r.cursor(), end) > 0 })
 		slices.SortFunc(rows, func(a, b voucherRow) int { return older(a.cursor(), b.cursor()) })
+		// One that was divided between the two readings is in both.
+		rows = slices.CompactFunc(rows, func(a, b voucherRow) bool { return a.ID == b.ID })
 	}
 	page := model.VoucherPage{Items: make([]model.Voucher, 0, len(rows))}
 	if end.ID != "" {

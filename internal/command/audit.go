@@ -229,7 +229,7 @@ func printAudit(table io.Writer, audit model.Audit) {
 			d.Stock, d.Remaining, d.LiveOrders, difference, advice)
 	}
 	if d.PartsLost != 0 {
-		fmt.Fprintf(table, "  the database itself: %d parts of the voucher are missing or out of date, and it is not sold; --repair --stock restores them\n", d.PartsLost)
+		fmt.Fprintf(table, "  the database itself: %d parts of the voucher are missing, out of date or too many, and it is not sold; --repair --stock restores them\n", d.PartsLost)
 	}
 	for _, drift := range audit.Drift {
 		fmt.Fprintf(table, "  order %s: %s\n", drift.OrderID, drift.Found)

@@ -2,7 +2,7 @@
 -- because it is one statement. None when there is no such voucher. slot is counted from the index orders_one_live,
 -- without a row or a group for each order: an administrator waits for it.
 -- Parameter: voucher id.
-SELECT stock, remaining + PARTS(remaining) AS remaining, ABS(shards - 1 - PARTS(fit)) AS parts_lost,
+SELECT stock, remaining + PARTS(remaining) AS remaining, PARTS(lost) AS parts_lost,
        (SELECT COUNT(slot) FROM orders WHERE voucher_id = vouchers.id) AS live_orders,
        (SELECT mode FROM order_mode WHERE id = 1) AS mode
 FROM vouchers
