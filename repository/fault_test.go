@@ -200,6 +200,9 @@ func TestStrategiesDiffer(t *testing.T) {
 		v := f.onSale(t, 3)
 		must(t, instance.place(t, order(t, v.ID, "alice")).Err)
 		said := statements(t, admin, v.ID)
+		if strategy == repository.StockPessimistic {
+			said = said[1:] // before it locks, it reads with the order mode which vouchers are divided
+		}
 		if len(said) != 4 {
 			t.Fatalf("%s: %d statements: %q", strategy, len(said), said)
 		}

@@ -216,7 +216,7 @@ func (o *Orders) serve(
 			return r, nil
 		}
 		// READ COMMITTED: the next reading sees what got in between.
-		if vouchers, err = o.stock.readAgain(tx, id, r.exhausted); err != nil {
+		if vouchers, err = o.stock.readAgain(tx, id, r); err != nil {
 			return ruling{}, err
 		}
 	}

@@ -59,12 +59,11 @@ func (s partedStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow, err
 	return found, nil
 }
 
-// readAgain reads one voucher that take could not take from. When an order is refused because
-// nothing else remains, all parts of a divided voucher are locked, because each may change
-// while another is looked at.
-func (s partedStock) readAgain(tx *gorm.DB, id string, exhausting bool) (map[string]voucherRow, error) {
+// readAgain reads one voucher that take could not take from, and locks all parts of a divided
+// one where take needs that.
+func (s partedStock) readAgain(tx *gorm.DB, id string, r ruling) (map[string]voucherRow, error) {
 	found, err := s.read(tx, []string{id})
-	if err != nil || !exhausting || len(found[id].parts) == 0 {
+	if err != nil || len(found[id].parts) == 0 || !found[id].needsAll(r) {
 		return found, err
 	}
 	row, err := lockVoucher(tx, s.dialect, id)
@@ -76,13 +75,14 @@ func (s partedStock) readAgain(tx *gorm.DB, id string, exhausting bool) (map[str
 	return found, nil
 }
 
-// take takes what was ruled. Of a divided voucher it locks what it takes from, and one part
-// when there is nothing to take. Reports are those of stockStrategy.
+// take takes what was ruled. Of a divided voucher it locks the part that it takes from, also
+// when there is nothing to take, and wants all of them locked before where one will not do.
+// Reports are those of stockStrategy.
 func (s partedStock) take(tx *gorm.DB, v voucherRow, r ruling) (bool, error) {
 	if len(v.parts) == 0 {
 		return s.stockStrategy.take(tx, v, r.units, r.exhausted)
 	}
-	if r.exhausted && !v.locked {
+	if !v.locked && v.needsAll(r) {
 		return false, nil
 	}
 	for _, from := range choose(v.parts, r.units, home(r.rows[0].UserID, len(v.parts))) {
@@ -97,6 +97,13 @@ func (s partedStock) take(tx *gorm.DB, v voucherRow, r ruling) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// needsAll reports whether all parts have to be locked before they are ruled on. An order is
+// refused because nothing else remains, or the units come from several parts: each may change
+// while another is looked at, and large groups would begin anew again and again.
+func (r voucherRow) needsAll(ruled ruling) bool {
+	return ruled.exhausted || !slices.ContainsFunc(r.parts, func(p part) bool { return p.Remaining >= ruled.units })
 }
 
 func (s partedStock) takePart(tx *gorm.DB, v voucherRow, from share) (bool, error) {

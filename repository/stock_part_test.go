@@ -158,6 +158,41 @@ func TestPartsLendEachOther(t *testing.T) {
 	})
 }
 
+// TestLargeGroupsDoNotBeginAnew: a group that needs several parts, some of which others take from
+// meanwhile, waits for them and is not sent back to its beginning.
+func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
+	t.Parallel()
+	near := newFixture(t, divided()[0])
+	v := near.onSale(t, 48)
+	var others sync.Once
+	var begun atomic.Int32
+	far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, func(_ *wire, statement string) verdict {
+		if strings.HasPrefix(statement, "SELECT id, voucher_id, user_id") {
+			others.Do(func() {
+				for i := range 8 {
+					must(t, near.place(t, order(t, v.ID, user(i))).Err)
+				}
+			})
+		}
+		if statement == "ROLLBACK" {
+			begun.Add(1)
+		}
+		return pass
+	})})
+	far.orders.LookFirst()
+	var batch []model.Order
+	for i := range 40 {
+		batch = append(batch, order(t, v.ID, user(100+i)))
+	}
+	for i, outcome := range far.create(t, batch...) {
+		if outcome.Err != nil || !outcome.Created {
+			t.Errorf("order %d: %+v", i, outcome)
+		}
+	}
+	testserver.Equal(t, "transactions that began anew", begun.Load(), 0)
+	near.balanced(t, v.ID, 48)
+}
+
 // TestUnitsComeBackToParts: canceled and expired orders, one by one and many at once, are on
 // sale again.
 func TestUnitsComeBackToParts(t *testing.T) {
