@@ -110,7 +110,7 @@ EVENT ?=
 E2E := go test -count=1 -v -timeout=60m ./internal/e2e $(ARGS)
 
 .PHONY: chaos
-chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
+chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED= SHARDS=)
 	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
 
 .PHONY: weather
@@ -197,7 +197,7 @@ $(BIN)/mysql8/data.complete: $(BIN)/mysql8/complete internal/testserver/mysql.sq
 # faults, and a kill at every step of an order. SHORT=1 is what continuous integration has time for. Compiled like the
 # linter's, so that both share what is compiled.
 ON_MYSQL8 := CGO_ENABLED=0 go test -count=1 -timeout=$(TEST_TIMEOUT) -p=$(TEST_P) $(ARGS)
-ASKED := TestSession|TestMigrateAtOnce|TestOneOrder|TestForced|TestConstraints|TestLists|TestOverdue|TestNoDeadlocks$$|TestServerKilled|TestServerReadOnly|TestRace|TestPersist$$|TestSnapshot|TestUndecided|TestUnstorable
+ASKED := TestSession|TestMigrateAtOnce|TestOneOrder|TestForced|TestConstraints|TestLists|TestOverdue|TestNoDeadlocks$$|TestServerKilled|TestServerReadOnly|TestRace|TestDividedSale|TestMigrationToParts|TestPersist$$|TestSnapshot|TestUndecided|TestUnstorable
 SALES := TestSaleSellsExactlyItsStock|TestAsyncSaleSellsExactlyItsStock|TestEveryLockModeWithEveryStockStrategy/mysql
 FAULTS := TestServerKilledUnderLoad/MariaDB|TestDatabaseTroubleIsLater|TestReadinessTellsTheTruthOfTheDatabase|TestConnectionResetDuringCommit|TestPromisesGoOnWithoutADatabase|TestDeadlocksArePersistedAgain|TestKilledAtEveryStep
 .PHONY: test-mysql8

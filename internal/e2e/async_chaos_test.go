@@ -37,7 +37,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
 	}
 	for round := range rounds {
-		voucher := api.onSale(t, 4000)
+		voucher := api.divided(t, 4000, 1+15*(round%2))
 		c := newCrowd(api.app, voucher.ID, other.app)
 		sale := make(chan struct{})
 		var load sync.WaitGroup

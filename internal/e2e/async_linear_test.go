@@ -110,8 +110,8 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	t.Helper()
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
-	for range historiesAtOnce {
-		s.histories = append(s.histories, newHistory(t, instances))
+	for n := range historiesAtOnce {
+		s.histories = append(s.histories, newHistory(t, instances, 1+2*(n%2)))
 	}
 	over := make(chan struct{})
 	var clients sync.WaitGroup

@@ -117,7 +117,7 @@ func (w *weather) round() {
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	for n := range w.sales {
-		s := &sale{voucher: w.onSale(), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
+		s := &sale{voucher: w.onSale(count(w.t, "SHARDS", 1+15*n)), apis: w.processes[:2], next: int(time.Now().UnixMilli()%1e9) * 10_000}
 		w.sales[n] = s
 		load.Go(func() { s.rush(w.t, stop) })
 	}
@@ -142,12 +142,12 @@ func (w *weather) round() {
 
 // onSale creates a voucher, and asks again as the contract tells clients: a
 // connection may still be of the weather before.
-func (w *weather) onSale() string {
+func (w *weather) onSale(shards int) string {
 	w.t.Helper()
 	a, got := w.processes[0], answer{}
 	w.until("a voucher is on sale", func() bool {
 		got = a.call(w.t, http.MethodPost, "/admin/vouchers", a.admin(w.t), map[string]any{
-			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000,
+			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "shards": shards,
 			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 		})
 		return got.status == http.StatusCreated

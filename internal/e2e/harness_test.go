@@ -146,7 +146,13 @@ func (a *app) call(t testing.TB, method, path, token string, body any, headers .
 // onSale creates a voucher that is on sale now.
 func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	t.Helper()
-	return a.create(t, map[string]any{"stock": stock})
+	return a.divided(t, stock, 1)
+}
+
+// divided creates a voucher on sale in some parts; SHARDS divides all.
+func (a *app) divided(t testing.TB, stock, shards int) model.Voucher {
+	t.Helper()
+	return a.create(t, map[string]any{"stock": stock, "shards": count(t, "SHARDS", shards)})
 }
 
 // create creates a voucher; the fields given win over those of one on sale.
