@@ -242,7 +242,7 @@ func (f *fixture) sell(t testing.TB, voucherID string) {
 }
 
 // TestSnapshotOfManyBuyers reads more pages than one, and no user twice. (100,000
-// orders took 0.15 to 0.3 s.)
+// orders took 0.15 to 0.3 s; TestHotCopyOfManyBuyersIsRebuiltInTime has the bound.)
 func TestSnapshotOfManyBuyers(t *testing.T) {
 	t.Parallel()
 	const buyers = 20_000
@@ -252,7 +252,6 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0)))
 		seen := make(map[string]bool, buyers)
 		rows := 0
-		began := time.Now()
 		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func(some []model.Order) error {
 				rows += len(some)
@@ -262,8 +261,8 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 				return nil
 			})
 		}))
-		if took := time.Since(began); len(seen) != buyers || rows != buyers || took > 3*time.Second {
-			t.Errorf("%d buyers in %d rows, in %s", len(seen), rows, took)
+		if len(seen) != buyers || rows != buyers {
+			t.Errorf("%d buyers in %d rows", len(seen), rows)
 		}
 	})
 }
