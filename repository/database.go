@@ -351,8 +351,8 @@ func (d dialect) mode() string { return "(SELECT mode FROM order_mode WHERE id =
 
 // sql makes a statement of the file of a name: without its comments, and with
 // the dialect's clock in place of NOW(6), the locked order mode in place of
-// ORDER_MODE, and a sum over a voucher's parts in place of PARTS(…). It panics when the program was built
-// without that file.
+// ORDER_MODE, and a sum over a voucher's parts in place of PARTS(…). It panics when
+// the program was built without that file.
 func (d dialect) sql(name string) string {
 	file, err := statements.ReadFile("sql/" + name + ".sql")
 	if err != nil {
@@ -364,8 +364,10 @@ func (d dialect) sql(name string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.NewReplacer("NOW(6)", d.now, "ORDER_MODE", d.mode(), "PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(lost)", partsLost).
-		Replace(strings.Join(lines, " "))
+	return strings.NewReplacer(
+		"NOW(6)", d.now, "ORDER_MODE", d.mode(),
+		"PARTS(remaining)", partsRemaining, "PARTS(version)", partsVersion, "PARTS(lost)", partsLost,
+	).Replace(strings.Join(lines, " "))
 }
 
 // resolution is what the DATETIME columns keep; times are cut to it before

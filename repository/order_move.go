@@ -44,8 +44,8 @@ func (historyRow) TableName() string { return "order_history" }
 // what it was.
 //
 // It locks the order mode, the vouchers by id (of a divided one only the part that the
-// units come back to), the orders, and what is only inserted. A
-// change that returns no unit locks no voucher, so that payments do not wait for buyers.
+// units come back to), the orders, and what is only inserted. A change that returns no
+// unit locks no voucher, so that payments do not wait for buyers.
 //
 // Where the time of all the orders has passed, the vouchers come last, right before the
 // COMMIT: buyers then wait for a hundred microseconds and not for all that hundreds of

@@ -239,8 +239,8 @@ func (v *Vouchers) Intents(ctx context.Context, olderThan time.Duration) ([]mode
 
 // RepairStock sets what remains of a voucher to its stock less its live orders,
 // which are the truth, where the database itself does not add up or has lost parts
-// of a divided voucher. Of an oversold voucher nothing remains. It tells what it found when it changed something. The
-// hot copy does not learn of it: it has to be rebuilt.
+// of a divided voucher. Of an oversold voucher nothing remains. It tells what it found
+// when it changed something. The hot copy does not learn of it: it has to be rebuilt.
 func (v *Vouchers) RepairStock(ctx context.Context, id string) (found *model.AuditDatabase, err error) {
 	if err := possible(id); err != nil {
 		return nil, err

@@ -127,7 +127,7 @@ func (l *lives) open(t *testing.T, orders int) {
 	terms := []map[string]any{{"price": 333, "payment_window": "1s"}, {"price": 10_007, "payment_window": "3s"}, {"price": 1_000_003}}
 	for n := range orders {
 		if n < len(terms) {
-			terms[n]["stock"], terms[n]["shards"] = (orders-n+len(terms)-1)/len(terms), 1+4*n
+			terms[n]["stock"], terms[n]["shards"] = (orders-n+len(terms)-1)/len(terms), count(t, "SHARDS", 1+4*n)
 			v := l.instances[0].create(t, terms[n])
 			l.offers = append(l.offers, &offer{v, newCrowd(l.instances[0], v.ID, l.instances[1:]...)})
 		}
