@@ -22,6 +22,10 @@ type EpochRecord struct {
 	// Revision, Version, and how many units are Taken, are of the voucher's row.
 	Revision, Version, Taken int64
 	OnSale                   bool // as of Now
+	// Shards is into how many parts the voucher is divided, and so its next copy is. Spread
+	// is how many parts the copies may have that are not replaced yet: all of them are closed
+	// before another one is loaded.
+	Shards, Spread int
 }
 
 // Open reports whether the database holds the latest copy for open.

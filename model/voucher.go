@@ -1,6 +1,7 @@
 package model
 
 import (
+	"hash/fnv"
 	"time"
 	"unicode/utf8"
 )
@@ -96,6 +97,27 @@ type Shards int
 
 // IsZero reports whether the voucher is undivided.
 func (s Shards) IsZero() bool { return s <= 1 }
+
+// Spread divides units evenly; what is left over goes to the first parts.
+func Spread(units int64, shards int) []int64 {
+	shares := make([]int64, max(shards, 1))
+	n := int64(len(shares))
+	for i := range shares {
+		shares[i] = units / n
+		if int64(i) < units%n {
+			shares[i]++
+		}
+	}
+	return shares
+}
+
+// PartOf is the part of a divided voucher that is a user's: their purchases begin with it in
+// the database, and never leave it in a hot copy.
+func PartOf(userID string, shards int) int {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(userID))
+	return int(hash.Sum32() % uint32(max(shards, 1))) //nolint:gosec // at most MaxShards
+}
 
 func checkShards(n *int) error {
 	if n != nil && (*n < 1 || *n > MaxShards) {

@@ -31,6 +31,7 @@ type epochRow struct {
 	Revision         int64
 	Version, Taken   int64
 	OnSale           bool
+	Shards, Spread   int
 	Now              clock `gorm:"column:read_at"`
 }
 
@@ -38,6 +39,7 @@ func (r epochRow) record() model.EpochRecord {
 	record := model.EpochRecord{
 		VoucherID: r.VoucherID, Epoch: r.Epoch, OpenEpoch: r.OpenEpoch,
 		Progress: r.Progress, Now: r.Now.Time, Revision: r.Revision, Version: r.Version, Taken: r.Taken, OnSale: r.OnSale,
+		Shards: r.Shards, Spread: r.Spread,
 	}
 	if r.Barrier != nil {
 		record.Barrier = new(uint64(*r.Barrier)) //nolint:gosec // stored by SetBarrier, never negative
@@ -191,9 +193,9 @@ func (c *Epochs) Progress(ctx context.Context, voucherID string, epoch int64) er
 	})
 }
 
-// Open declares the epoch open; open already is fine. ErrSuperseded when it is
+// Open declares the epoch open, whose copy has so many parts; open already is fine. ErrSuperseded when it is
 // not the latest, UNAVAILABLE unless the database is sold from in async mode.
-func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error {
+func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64, shards int) error {
 	return c.change(ctx, "open", voucherID, epoch, func(tx *gorm.DB) error {
 		// Locked: a switch of the mode begins before or after, and sees it.
 		var mode modeRow
@@ -204,7 +206,7 @@ func (c *Epochs) Open(ctx context.Context, voucherID string, epoch int64) error 
 		if !mode.Serves(model.ModeAsync) {
 			return notServing(mode.ModeRecord)
 		}
-		err = c.exec(tx, "copy_open", voucherID, epoch)
+		err = c.exec(tx, "copy_open", shards, voucherID, epoch)
 		if errors.Is(err, model.ErrSuperseded) {
 			if record, readErr := c.one(tx, voucherID); readErr == nil && record.Open() && record.Epoch == epoch {
 				return errNothingToWrite

@@ -66,9 +66,9 @@ func TestCopyRecord(t *testing.T) {
 		if r := f.record(t, v.ID); !r.Progress.After(*closed.Progress) && f.store.dialect == "mysql" {
 			t.Errorf("progress %s after %s", r.Progress, closed.Progress)
 		}
-		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 2))
+		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 2, 1))
 		for range 2 { // the answer was lost
-			must(t, f.copies.Open(t.Context(), v.ID, 1))
+			must(t, f.copies.Open(t.Context(), v.ID, 1, 1))
 		}
 		grown("open", 1, 0)
 		if r := f.record(t, v.ID); !r.Open() || r.Barrier != nil {
@@ -80,11 +80,11 @@ func TestCopyRecord(t *testing.T) {
 		if r := f.record(t, v.ID); r.Open() || r.Epoch != 2 || r.OpenEpoch != 1 {
 			t.Errorf("closed again: %+v", r)
 		}
-		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1))
+		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1, 1))
 		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
+		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
 		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
-		wantCode(t, f.copies.Open(t.Context(), v.ID, 2), model.CodeUnavailable)
+		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
 		for _, call := range []func(id string) error{
 			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0); return err },
 			func(id string) error { return f.copies.Progress(t.Context(), id, 1) },
@@ -161,7 +161,7 @@ func TestWatched(t *testing.T) {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
 		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0)))
-		must(t, f.copies.Open(t.Context(), old.ID, 1))
+		must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
 		over(10 * time.Hour) // never had a copy
 		kept := testserver.Value(f.copies.Kept(t.Context()))(t)
 		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) {

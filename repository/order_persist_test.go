@@ -22,7 +22,7 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
 	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 0)))
-	must(t, f.copies.Open(t.Context(), voucherID, 1))
+	must(t, f.copies.Open(t.Context(), voucherID, 1, 1))
 }
 
 // closed begins the second epoch, for which messages count up to a sequence.
@@ -162,7 +162,7 @@ func TestSuperseded(t *testing.T) {
 			{func() { must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
 			{nil, 1, 11, true},
 			{nil, 2, 11, false},
-			{func() { must(t, f.copies.Open(t.Context(), v.ID, 2)) }, 2, 12, false},
+			{func() { must(t, f.copies.Open(t.Context(), v.ID, 2, 1)) }, 2, 12, false},
 			{nil, 1, 10, true}, // the rebuild waited for every message that counted
 			{func() { f.closedFrom(t, v.ID, 2, 20); f.closedFrom(t, v.ID, 3, 30) }, 2, 30, false}, // a rebuild died, the next one goes on
 			{nil, 3, 25, true}, // no copy was ever open with it

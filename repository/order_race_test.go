@@ -367,7 +367,7 @@ func (b *bedlam) rebuild(f *fixture) {
 		err = f.copies.Progress(b.t.Context(), id, record.Epoch+1)
 	}
 	if err == nil {
-		err = f.copies.Open(b.t.Context(), id, record.Epoch+1)
+		err = f.copies.Open(b.t.Context(), id, record.Epoch+1, 1)
 	}
 	b.fine("rebuild", err)
 }

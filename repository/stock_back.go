@@ -53,7 +53,7 @@ func destinationsOf(tx *gorm.DB, d dialect, changes []statusChange) ([]destinati
 	for i, row := range rows {
 		list[i] = destination{voucherID: row.ID, units: units[row.ID]}
 		if row.Lost == 0 { // otherwise part 0 is there in any case
-			list[i].shard = home(users[row.ID], row.Shards)
+			list[i].shard = model.PartOf(users[row.ID], row.Shards)
 		}
 	}
 	slices.SortFunc(list, func(a, b destination) int { return cmp.Compare(a.voucherID, b.voucherID) })

@@ -3,6 +3,8 @@ package repository
 import (
 	"slices"
 	"testing"
+
+	"seckill/model"
 )
 
 func TestChooseParts(t *testing.T) {
@@ -28,7 +30,7 @@ func TestChooseParts(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
-	if got := spread(7, 3); !slices.Equal(got, []int64{3, 2, 2}) {
+	if got := model.Spread(7, 3); !slices.Equal(got, []int64{3, 2, 2}) {
 		t.Errorf("7 units in 3 parts: %v", got)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"gorm.io/gorm"
+
+	"seckill/model"
 )
 
 // partedStock takes units of undivided vouchers by its strategy, and of divided ones from
@@ -85,7 +87,7 @@ func (s partedStock) take(tx *gorm.DB, v voucherRow, r ruling) (bool, error) {
 	if !v.locked && v.needsAll(r) {
 		return false, nil
 	}
-	for _, from := range choose(v.parts, r.units, home(r.rows[0].UserID, len(v.parts))) {
+	for _, from := range choose(v.parts, r.units, model.PartOf(r.rows[0].UserID, len(v.parts))) {
 		taken, err := s.takePart(tx, v, from)
 		if err != nil || !taken && from.shard == 0 {
 			return false, err

@@ -3,7 +3,6 @@ package repository
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -133,7 +132,7 @@ func update(tx *gorm.DB, d dialect, r *voucherRow) error {
 	}
 	if r.Remaining != r.withParts(r.parts).Remaining || r.whole() != nil || int(r.Shards) != len(r.parts) {
 		// The row's version takes over those of the parts: the sum never goes back.
-		shares := spread(r.Remaining, int(r.Shards))
+		shares := model.Spread(r.Remaining, int(r.Shards))
 		row.Remaining = shares[0]
 		if err := updateRow(tx, row); err != nil {
 			return err
@@ -191,24 +190,4 @@ func insertParts(tx *gorm.DB, row model.Voucher, shares []int64) error {
 		return fmt.Errorf("insert the parts of voucher %s: %w", row.ID, err)
 	}
 	return nil
-}
-
-// spread divides units evenly; what is left over goes to the first parts.
-func spread(units int64, parts int) []int64 {
-	shares := make([]int64, max(parts, 1))
-	n := int64(len(shares))
-	for i := range shares {
-		shares[i] = units / n
-		if int64(i) < units%n {
-			shares[i]++
-		}
-	}
-	return shares
-}
-
-// home is the part that a user's purchases begin with.
-func home(userID string, parts int) int {
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(userID))
-	return int(hash.Sum32() % uint32(parts)) //nolint:gosec // 1 to model.MaxShards
 }

@@ -46,7 +46,7 @@ func (v *Vouchers) Create(ctx context.Context, id string, asked model.NewVoucher
 			return answer{}, err
 		}
 		voucher.CreatedAt = stored(now.Time)
-		row, shares := voucher, spread(voucher.Remaining, int(voucher.Shards))
+		row, shares := voucher, model.Spread(voucher.Remaining, int(voucher.Shards))
 		row.Remaining = shares[0]
 		if err := tx.Create(&row).Error; err != nil {
 			return answer{}, err

@@ -66,9 +66,9 @@ type AsyncDeps struct {
 	// Epochs reads from the database which epochs are the latest; it leaves out vouchers
 	// that do not exist.
 	Epochs func(ctx context.Context, ids []string) (map[string]int64, error)
-	// Node names the server of a voucher's hot copy, so that a dead one holds up none of
-	// the others' orders. Nil: there is one server.
-	Node func(voucherID string) string
+	// Node names the server of a buyer's part of a hot copy, so that a dead one holds up none
+	// of the others' orders. Nil: there is one server.
+	Node func(model.Buyer) string
 	// Rebuild asks for a rebuild if one is needed. It also has a healthy hot copy
 	// replaced whose epoch is wrong, or earlier. It never blocks.
 	Rebuild func(voucherID string, wrong int64)
@@ -113,13 +113,15 @@ func newAsyncSeller(deps OrderDeps, async AsyncDeps) *asyncSeller {
 		}
 	}
 	if s.Node == nil {
-		s.Node = func(string) string { return "" }
+		s.Node = func(model.Buyer) string { return "" }
 	}
-	s.reserves = batch.NewLanes(func(r model.ReserveRequest) string { return s.Node(r.VoucherID) },
+	s.reserves = batch.NewLanes(func(r model.ReserveRequest) string {
+		return s.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
+	},
 		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))
-	s.publishes = batch.NewLanes(func(r model.Reservation) string { return s.Node(r.VoucherID) },
+	s.publishes = batch.NewLanes(func(r model.Reservation) string { return s.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID}) },
 		s.publishGroup, options(maxPublishQueue, publishTimeout, s.Admission.Published))
-	s.held = batch.NewLanes(func(b model.Buyer) string { return s.Node(b.VoucherID) },
+	s.held = batch.NewLanes(s.Node,
 		s.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = batch.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())

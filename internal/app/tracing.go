@@ -151,11 +151,11 @@ func (h tracedHot) Reserve(ctx context.Context, asked []model.ReserveRequest) ([
 }
 
 // Settle implements worker.HotCopies, for the orders of the group that is being persisted.
-func (h tracedHot) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	ctx, group := h.tracer.Group(ctx, "settle", len(orderIDs), func(i int) model.Order {
-		return model.Order{ID: orderIDs[i], VoucherID: voucherID, Trace: tracing.Within(ctx, orderIDs[i])}
+func (h tracedHot) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
+	ctx, group := h.tracer.Group(ctx, "settle", len(orders), func(i int) model.Order {
+		return model.Order{ID: orders[i].ID, VoucherID: voucherID, Trace: tracing.Within(ctx, orders[i].ID)}
 	})
-	err := h.Store.Settle(ctx, voucherID, orderIDs)
+	err := h.Store.Settle(ctx, voucherID, orders)
 	group.End(func(int) error { return err })
 	return err
 }
@@ -169,9 +169,9 @@ func (h tracedHot) ReleaseAll(ctx context.Context, voucherID string, releases []
 }
 
 // Load implements worker.HotCopies, for a part of a rebuild.
-func (h tracedHot) Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error {
+func (h tracedHot) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
 	ctx, end := h.tracer.Work(ctx, "load", len(live)+len(carried))
-	err := h.Store.Load(ctx, voucherID, epoch, live, carried)
+	err := h.Store.Load(ctx, record, live, carried)
 	end(err)
 	return err
 }

@@ -69,7 +69,7 @@ func BenchmarkHotCopyRead(b *testing.B) {
 	})
 	b.Run("pending", func(b *testing.B) {
 		for b.Loop() {
-			_, _, err := s.copies.Pending(b.Context(), r.ID)
+			_, _, err := s.copies.Pending(b.Context(), r.ID, r.UserID)
 			must(b, err)
 		}
 	})

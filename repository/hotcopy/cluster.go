@@ -184,16 +184,15 @@ type rawNodeConn struct {
 	syscall.Conn
 }
 
-// Node names the server of a voucher's copy, so that calls to different servers can be
-// kept apart. It asks no server. Empty: there is only one, or it is not known.
-func (s *Store) Node(voucherID string) string {
+// node names the server of a key.
+func (s *Store) node(key string) string {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), topologyTimeout)
 	defer cancel()
-	node, err := cluster.MasterForKey(ctx, headKey(voucherID))
+	node, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
 		return ""
 	}

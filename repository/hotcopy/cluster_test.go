@@ -80,7 +80,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	<-ready
 	for n := range vouchers { // from either node
 		r := reservations[n*buyers]
-		must(t, copies.Settle(t.Context(), r.VoucherID, []string{r.ID}))
+		must(t, copies.Settle(t.Context(), r.VoucherID, []model.Order{r.Order}))
 		select {
 		case id := <-told:
 			if id != r.ID {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -159,12 +160,12 @@ func Rehearse(ctx context.Context, client redis.UniversalClient, async bool) err
 	_, err = subscription.ReceiveTimeout(ctx, callTimeout)
 	failed := []error{err, client.Publish(ctx, changeChannel, rehearsal+unique).Err()}
 	name := func(n int) string { return rehearsal + unique + "." + strconv.Itoa(n) }
-	spots, err := Spots(ctx, client, func(n int) string { return headKey(name(n)) })
+	spots, err := Spots(ctx, client, func(n int) string { return headKey(name(n), 0) })
 	failed = append(failed, err)
 	for _, n := range spots {
 		_, err := NewLimits(client).Take(ctx, []ratelimit.Ask{{Key: "{" + name(n) + "}", Emission: time.Millisecond, Capacity: time.Second}})
 		// The scripts may be known already, and are then called by their names.
-		failed = append(failed, err, client.Eval(ctx, "return 1", []string{headKey(name(n))}).Err())
+		failed = append(failed, err, client.Eval(ctx, "return 1", []string{headKey(name(n), 0)}).Err())
 		if async {
 			r := rehearsed{Store: New(client, Options{LockKeys: !IsCluster(client)}), id: name(n)}
 			failed = append(failed, r.sale(ctx))
@@ -189,30 +190,42 @@ func (r rehearsed) sale(ctx context.Context) error {
 		return model.Order{ID: model.OrderID(user, r.id), VoucherID: r.id, UserID: user, Price: 1, Currency: "CNY", CreatedAt: now}
 	}
 	carried := model.Reservation{Order: order("b"), Epoch: 1}
-	defer r.free(context.WithoutCancel(ctx), append(append(epochKeys(r.id, 1), epochKeys(r.id, 2)...), headKey(r.id))...)
+	first := model.EpochRecord{VoucherID: r.id, Epoch: 1, Shards: 2}
+	second := model.EpochRecord{VoucherID: r.id, Epoch: 2, OpenEpoch: 1, Shards: 1, Spread: 2}
+	defer func() {
+		ctx := context.WithoutCancel(ctx)
+		for part := range first.Shards {
+			r.free(ctx, slices.Concat(epochKeys(r.id, part, 1), epochKeys(r.id, part, 2), []string{headKey(r.id, part)})...)
+		}
+	}()
 	for _, step := range []func() error{
 		func() error { _, err := r.nodes(ctx); return err },
 		func() error { return r.client.Get(ctx, canaryKey).Err() },
-		func() error { return r.Close(ctx, r.id, 1, 0) },
-		func() error { return r.Load(ctx, r.id, 1, nil, nil) },
-		func() error { return r.Load(ctx, r.id, 1, []model.Order{order("a")}, []model.Reservation{carried}) },
-		func() error { return r.Open(ctx, v, 1, 0, 0) },
+		func() error { return r.Close(ctx, first) },
+		func() error { return r.Load(ctx, first, nil, nil) },
+		func() error { return r.Load(ctx, first, []model.Order{order("a")}, []model.Reservation{carried}) },
+		func() error { return r.Open(ctx, first, v, 0) },
 		func() error { v.Revision++; _, err := r.Apply(ctx, v); return err },
 		func() error { return r.Lower(ctx, r.id, 3, v.Revision+1) },
+		func() error {
+			given, err := r.give(ctx, r.id, 1, []transfer{{from: 0, to: 1, units: 1}, {from: 1, to: 0, units: 1}})
+			return cmp.Or(err, r.take(ctx, r.takes(r.id, 1, given)))
+		},
+		func() error { _, err := r.balance(ctx, r.id); return err },
 		func() error { return r.buy(ctx, order("c")) },
 		func() error { _, err := r.Read(ctx, []string{r.id}); return err },
 		func() error { _, _, err := r.OrderOf(ctx, r.id, "c"); return err },
 		func() error { _, err := r.Due(ctx, r.id, 0, 1); return err },
 		func() error { return r.Touch(ctx, []model.Reservation{carried}) },
 		func() error { return r.EachProcessing(ctx, r.id, func(model.Order) error { return nil }) },
-		func() error { return r.client.HLen(ctx, pendingKey(r.id, 1)).Err() },
-		func() error { return r.Settle(ctx, r.id, []string{carried.ID}) },
+		func() error { return r.client.HLen(ctx, pendingKey(r.id, 0, 1)).Err() },
+		func() error { return r.Settle(ctx, r.id, []model.Order{carried.Order}) },
 		func() error {
 			_, err := r.Release(ctx, model.Release{OrderID: carried.ID, VoucherID: r.id, UserID: carried.UserID})
 			return err
 		},
 		func() error { return r.buy(ctx, order("d")) }, // what is closed is looked at only once there is something
-		func() error { return r.Close(ctx, r.id, 2, 1) },
+		func() error { return r.Close(ctx, second) },
 	} {
 		if err := step(); err != nil && !errors.Is(err, redis.Nil) {
 			return err

@@ -25,7 +25,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("without %s: released %v, %v", noun, applied, err)
 			}
-			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID)
+			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID, "")
 			wantErr(t, err, model.ErrCopyClosed)
 			wantErr(t, testserver.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 			must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
@@ -64,7 +64,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		s.rebuild(2, 1, live, pending)
 		s.wants(model.CopyOpen, 5000-1701, 851, 1701)
 		got := make(map[string]string)
-		must(t, s.copies.Marks(ctx, s.v.ID, 2, func(userID, orderID string) error { got[userID] = orderID; return nil }))
+		must(t, s.copies.Marks(ctx, s.v.ID, 2, s.shards, func(userID, orderID string) error { got[userID] = orderID; return nil }))
 		want := make(map[string]string)
 		for i := range 1701 {
 			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
@@ -78,7 +78,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d buyers were not told of", len(want))
 		}
 		carried := make(map[string]model.Reservation)
-		must(t, s.copies.Pendings(ctx, s.v.ID, 2, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
+		must(t, s.copies.Pendings(ctx, s.v.ID, 2, s.shards, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
 		for _, r := range pending {
 			if carried[r.ID] != r {
 				t.Fatalf("carried %+v, want %+v", carried[r.ID], r)
@@ -94,9 +94,9 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		}
 		// Nothing of the old epoch is left, and nothing fails that looks for it.
 		found := 0
-		must(t, s.copies.Pendings(ctx, s.v.ID, 1, func(model.Reservation) error { found++; return nil }))
-		must(t, s.copies.Pendings(ctx, s.v.ID, 99, func(model.Reservation) error { found++; return nil }))
-		if _, ok, err := s.copies.Pending(ctx, old.ID); found != 0 || ok || err != nil {
+		must(t, s.copies.Pendings(ctx, s.v.ID, 1, s.shards, func(model.Reservation) error { found++; return nil }))
+		must(t, s.copies.Pendings(ctx, s.v.ID, 99, s.shards, func(model.Reservation) error { found++; return nil }))
+		if _, ok, err := s.copies.Pending(ctx, old.ID, old.UserID); found != 0 || ok || err != nil {
 			t.Errorf("%d old entries, found %v, %v", found, ok, err)
 		}
 	})
@@ -114,12 +114,12 @@ func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 			must(t, s.load(epoch, s.epoch, nil, nil))
 			for range 2 {
 				if epoch == 2 {
-					must(t, s.copies.Load(ctx, s.v.ID, epoch, nil, carried))
+					must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
 				}
-				must(t, s.copies.Load(ctx, s.v.ID, epoch, live, nil))
-				must(t, s.copies.Load(ctx, s.v.ID, epoch, nil, carried))
+				must(t, s.copies.Load(ctx, s.record(epoch, 0), live, nil))
+				must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
 			}
-			must(t, s.copies.Open(ctx, s.v, epoch, 0, s.epoch))
+			must(t, s.copies.Open(ctx, s.record(epoch, s.epoch), s.v, 0))
 			s.epoch = epoch
 			s.wants(model.CopyOpen, 7, 2, 3)
 			for user, want := range map[string]string{"bob": live[0].ID, "eve": carried[1].ID, "zoe": live[1].ID} {
@@ -141,7 +141,7 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
-		must(t, s.copies.Open(ctx, s.v, 2, 7, 1))
+		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 7))
 		s.epoch = 2
 		s.wants(model.CopyOpen, 2, 1, 1)
 		s.v.Revision, s.v.Stock = 2, 12
@@ -187,19 +187,19 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
 		live := []model.Order{s.buy("bob").Order}
-		open := func(epoch int64) error { return s.copies.Open(ctx, s.v, epoch, 0, 1) }
-		load := func(epoch int64, live []model.Order) error { return s.copies.Load(ctx, s.v.ID, epoch, live, nil) }
+		open := func(epoch int64) error { return s.copies.Open(ctx, s.record(epoch, 1), s.v, 0) }
+		load := func(epoch int64, live []model.Order) error { return s.copies.Load(ctx, s.record(epoch, 0), live, nil) }
 
 		must(t, open(1)) // it is open: a repetition
 		wantErr(t, open(2), model.ErrSuperseded)
-		wantErr(t, s.copies.Close(ctx, s.v.ID, 1, 0), model.ErrSuperseded)
+		wantErr(t, s.copies.Close(ctx, s.record(1, 0)), model.ErrSuperseded)
 		wantErr(t, load(1, nil), model.ErrSuperseded)
 		wantErr(t, load(1, live), model.ErrSuperseded)
 		s.wants(model.CopyOpen, 9, 1, 1)
 
-		must(t, s.copies.Close(ctx, s.v.ID, 3, 1))
-		must(t, s.copies.Close(ctx, s.v.ID, 3, 1))
-		wantErr(t, s.copies.Close(ctx, s.v.ID, 2, 1), model.ErrSuperseded)
+		must(t, s.copies.Close(ctx, s.record(3, 1)))
+		must(t, s.copies.Close(ctx, s.record(3, 1)))
+		wantErr(t, s.copies.Close(ctx, s.record(2, 1)), model.ErrSuperseded)
 		wantErr(t, load(2, nil), model.ErrSuperseded)
 		wantErr(t, load(3, live), model.ErrSuperseded) // it has not begun
 		wantErr(t, open(3), model.ErrSuperseded)       // nothing is loaded, not even that
@@ -208,17 +208,17 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 			t.Errorf("reads %+v", got)
 		}
 		must(t, load(3, live))
-		must(t, s.copies.Close(ctx, s.v.ID, 3, 1)) // late: it undoes nothing
-		must(t, load(3, nil))                      // likewise
-		must(t, load(3, live))                     // the same
+		must(t, s.copies.Close(ctx, s.record(3, 1))) // late: it undoes nothing
+		must(t, load(3, nil))                        // likewise
+		must(t, load(3, live))                       // the same
 		wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
 		must(t, open(3))
 		must(t, open(3))
 		s.wants(model.CopyOpen, 9, 0, 1)
 
-		must(t, s.copies.Close(ctx, s.v.ID, 4, 3))
+		must(t, s.copies.Close(ctx, s.record(4, 3)))
 		must(t, load(4, nil))
-		s.copies.Abandon(ctx, s.v.ID, 4)
+		s.copies.Abandon(ctx, s.record(4, 0))
 		wantErr(t, load(4, live), model.ErrSuperseded)
 		wantErr(t, open(4), model.ErrSuperseded)
 	})
@@ -235,9 +235,9 @@ func TestFlushAll(t *testing.T) {
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
 			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
 		}
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		count := 0
-		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(model.Reservation) error { count++; return nil }))
+		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(model.Reservation) error { count++; return nil }))
 		testserver.Equal(t, "pending orders", count, 0)
 		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
@@ -256,15 +256,15 @@ func TestALossDuringALoadIsNoticed(t *testing.T) {
 			must(t, s.load(previous+1, previous, live, nil))
 			s.epoch++
 			must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
-			wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
+			wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			if noun == "head" {
-				must(t, s.copies.Close(ctx, s.v.ID, s.epoch, previous)) // one that comes late makes a head again
-				wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
+				must(t, s.copies.Close(ctx, s.record(s.epoch, previous))) // one that comes late makes a head again
+				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			} else {
-				wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, nil, nil), model.ErrSuperseded) // it has begun already
+				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded) // it has begun already
 			}
-			wantErr(t, s.copies.Load(ctx, s.v.ID, s.epoch, live, nil), model.ErrSuperseded)
-			wantErr(t, s.copies.Open(ctx, s.v, s.epoch, 0, previous), model.ErrSuperseded)
+			wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
+			wantErr(t, s.copies.Open(ctx, s.record(s.epoch, previous), s.v, 0), model.ErrSuperseded)
 			s.rebuild(s.epoch+1, previous, live, nil)
 			s.wants(model.CopyOpen, 9, 0, 1)
 			if i == 0 && s.client.Exists(ctx, s.key("buyers")).Val() != 1 {
@@ -298,7 +298,7 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		must(t, s.load(2, 1, nil, nil))
 		s.epoch = 2
 		expires(s.key("buyers"), time.Hour) // a load that may be given up
-		must(t, s.copies.Open(t.Context(), s.v, 2, 0, 1))
+		must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
 		all(week)
 	})
 }
@@ -322,7 +322,7 @@ func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 			if got := s.read(); got.State != model.CopyClosed {
 				t.Errorf("%s: it is read as %+v", name, got)
 			}
-			must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, func(model.Reservation) error { return nil }))
+			must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, s.shards, func(model.Reservation) error { return nil }))
 			s.rebuild(s.epoch+1, s.epoch, nil, nil)
 			s.buy("eve")
 			s.wants(model.CopyOpen, 9, 1, 1)

@@ -53,7 +53,11 @@ func (m *copyModel) admits(a model.ReserveRequest) (model.OrderStatus, error) {
 // reserve also stands for a late copy of an earlier reservation: the orders are
 // drawn from few.
 func (m *copyModel) reserve(t *rapid.T) {
-	group := make([]model.ReserveRequest, rapid.IntRange(1, 7).Draw(t, "orders"))
+	most := 7
+	if m.shards > 1 {
+		most = 1 // of several, those of one part come before those of another one
+	}
+	group := make([]model.ReserveRequest, rapid.IntRange(1, most).Draw(t, "orders"))
 	for i := range group {
 		group[i] = m.draw(t)
 	}
@@ -76,7 +80,7 @@ func (m *copyModel) reserve(t *rapid.T) {
 
 func (m *copyModel) settle(t *rapid.T) {
 	a, b := m.draw(t), m.draw(t)
-	if err := m.copies.Settle(context.Background(), m.v.ID, []string{a.OrderID, b.OrderID}); err != nil {
+	if err := m.copies.Settle(context.Background(), m.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}, {ID: b.OrderID, UserID: b.UserID}}); err != nil {
 		t.Fatal(err)
 	}
 	delete(m.pending, a.OrderID)
@@ -111,11 +115,15 @@ func (m *copyModel) rebuilt(t *rapid.T) {
 	}
 	previous := m.epoch
 	m.epoch++
-	m.missing = rapid.IntRange(0, 2).Draw(t, "missing")
+	most := 2
+	if m.shards > 1 { // the units are missing where none is taken
+		most = min(most, m.stock-len(m.marks))
+	}
+	m.missing = rapid.IntRange(0, most).Draw(t, "missing")
 	err := errors.Join(
-		m.copies.Close(ctx, m.v.ID, m.epoch, previous), m.copies.Load(ctx, m.v.ID, m.epoch, nil, nil),
-		m.copies.Load(ctx, m.v.ID, m.epoch, nil, carried), m.copies.Load(ctx, m.v.ID, m.epoch, live, nil),
-		m.copies.Open(ctx, m.v, m.epoch, int64(m.missing), previous),
+		m.copies.Close(ctx, m.record(m.epoch, previous)), m.copies.Load(ctx, m.record(m.epoch, 0), nil, nil),
+		m.copies.Load(ctx, m.record(m.epoch, 0), nil, carried), m.copies.Load(ctx, m.record(m.epoch, 0), live, nil),
+		m.copies.Open(ctx, m.record(m.epoch, previous), m.v, int64(m.missing)),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +139,7 @@ func (m *copyModel) check(t *rapid.T) {
 	for _, r := range due {
 		pending[r.ID] = r.UserID
 	}
-	err = errors.Join(err, m.copies.Marks(ctx, m.v.ID, m.epoch, func(u, id string) error { marks[u] = id; return nil }))
+	err = errors.Join(err, m.copies.Marks(ctx, m.v.ID, m.epoch, m.shards, func(u, id string) error { marks[u] = id; return nil }))
 	copies, err2 := m.copies.Read(ctx, []string{m.v.ID})
 	if err = errors.Join(err, err2); err != nil {
 		t.Fatal(err)
@@ -151,7 +159,8 @@ func TestHotCopyModel(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
-			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3)}
+			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3), shards: over.shards}
+			s.v.Shards = over.v.Shards
 			s.rebuild(1, 0, nil, nil)
 			m := &copyModel{
 				sale: s, stock: 3,

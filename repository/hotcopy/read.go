@@ -19,29 +19,74 @@ const versionShift = 40
 // error that says what could not.
 func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
 	copies := make(map[string]model.HotCopy, len(ids))
+	moved, err := s.read(ctx, ids, copies)
+	if len(moved) > 0 {
+		_, again := s.read(ctx, moved, copies) // what moves twice is read as closed
+		err = errors.Join(err, again)
+	}
+	return copies, err
+}
+
+// read reads copies, and returns those that are divided otherwise than was thought.
+func (s *Store) read(ctx context.Context, ids []string, copies map[string]model.HotCopy) (moved []string, err error) {
+	var calls []*call
+	for _, id := range ids {
+		calls = append(calls, s.parts(s.scripts.read, id, s.known(id).shards)...)
+	}
+	for some := range slices.Chunk(calls, callOrders) {
+		s.run(ctx, some...)
+	}
 	var failed []error
-	for part := range slices.Chunk(ids, callOrders) {
-		calls := make([]*call, len(part))
-		for i, id := range part {
-			calls[i] = &call{script: s.scripts.read, voucher: id}
+	for len(calls) > 0 {
+		id := calls[0].voucher
+		parts := calls[:calls[0].of]
+		calls = calls[len(parts):]
+		hot, err := whole(parts)
+		if err != nil {
+			failed = append(failed, err)
+			continue
 		}
-		s.run(ctx, calls...)
-		for _, c := range calls {
-			hot, err := c.hotCopy()
-			if err != nil {
-				failed = append(failed, err)
-				continue
-			}
-			copies[c.voucher] = hot
+		copies[id] = hot
+		if parts[0].moved {
+			moved = append(moved, id)
 		}
 	}
-	return copies, errors.Join(failed...)
+	return moved, errors.Join(failed...)
+}
+
+// whole puts the parts of a copy together. It is open when all of them are, and being
+// rebuilt when some part still is. The units are those of no single instant; but such as
+// change parts meanwhile count once.
+func whole(parts []*call) (model.HotCopy, error) {
+	all, err := parts[0].hotCopy()
+	free := all.Voucher.Remaining
+	for _, part := range parts[1:] {
+		hot, failed := part.hotCopy()
+		err = errors.Join(err, failed)
+		switch {
+		case hot.Epoch != all.Epoch || hot.State == model.CopyClosed:
+			all.State = model.CopyClosed
+		case hot.State == model.CopyRebuilding && all.State == model.CopyOpen:
+			all.State = model.CopyRebuilding
+		}
+		all.Buyers += hot.Buyers
+		all.Reserved += hot.Reserved
+		free += hot.Voucher.Remaining
+		all.Voucher.Version += hot.Voucher.Version & (1<<versionShift - 1)
+		all.Voucher.Revision = min(all.Voucher.Revision, hot.Voucher.Revision)
+	}
+	all.Voucher.Remaining = max(0, free)
+	if all.State != model.CopyOpen {
+		all.Voucher.Remaining = 0
+	}
+	return all, err
 }
 
 // readWords is how many words read.lua replies.
-const readWords = 13
+const readWords = 15
 
-// hotCopy reads the reply of read.lua.
+// hotCopy reads the reply of read.lua about one part. The units that it has given away and
+// those that others have given it are left out of what remains; see whole.
 func (c *call) hotCopy() (model.HotCopy, error) {
 	if err := c.fail("read the hot copy"); err != nil && !otherKind(c.err) {
 		return model.HotCopy{}, err
@@ -55,11 +100,11 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 		return model.HotCopy{}, fmt.Errorf("read the hot copy of voucher %s: %w: %q", c.voucher, errReply, c.words)
 	}
 	hot := model.HotCopy{
-		State: model.CopyState(c.words[1]), Epoch: c.head,
+		State: model.CopyState(c.words[1]), Epoch: c.head, Shards: c.shards,
 		Buyers: number(c.words[2]), Reserved: number(c.words[3]),
 	}
 	v := model.Voucher{
-		ID: c.voucher, Remaining: max(0, number(c.words[4])), Version: c.head<<versionShift + number(c.words[5]),
+		ID: c.voucher, Remaining: number(c.words[4]) + number(c.words[13]) - number(c.words[14]), Version: c.head<<versionShift + number(c.words[5]),
 		Revision: number(c.words[6]), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
 		BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
 	}
@@ -71,40 +116,46 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 // the open one. If it is so after a publish, the message stands before the barrier
 // of the next rebuild, and counts.
 func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error) {
-	var calls []*call
-	asked := make(map[string]*call)
-	for _, r := range reservations {
-		if asked[r.VoucherID] == nil {
-			asked[r.VoucherID] = &call{script: s.scripts.confirm, voucher: r.VoucherID}
-			calls = append(calls, asked[r.VoucherID])
-		}
+	places := make([]int, len(reservations))
+	for i := range places {
+		places[i] = i
 	}
-	s.run(ctx, calls...)
 	open := make([]bool, len(reservations))
-	for i, r := range reservations {
-		c := asked[r.VoucherID]
-		open[i] = c.err == nil && c.verdict == verdictDone && c.head == r.Epoch
-	}
-	for _, c := range calls {
-		if err := c.fail("confirm the epoch"); err != nil {
-			return open, err
-		}
-	}
-	return open, nil
+	var failed error
+	runSplit(ctx, s, places, func(i int) model.Buyer { return ownerOf(reservations[i]) },
+		func(some *group[int]) *call { return some.call(s.scripts.confirm) },
+		func(some *group[int], c *call) {
+			for _, place := range some.things {
+				open[place] = c.err == nil && c.verdict == verdictDone && c.head == reservations[place].Epoch
+			}
+			failed = cmp.Or(failed, c.fail("confirm the epoch"))
+		})
+	return open, failed
 }
 
-// Pending finds the pending entry of an order. ErrCopyClosed says that the copy
-// is closed and nothing is known of the order there.
-func (s *Store) Pending(ctx context.Context, orderID string) (model.Reservation, bool, error) {
+// Pending finds the pending entry of an order of a user; of any user when that is empty.
+// ErrCopyClosed says that the copy is closed and nothing is known of the order there.
+func (s *Store) Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	if !ok {
 		return model.Reservation{}, false, nil
 	}
-	_, pending, err := s.do(ctx, s.scripts.find, voucherID, orderID, "").order(orderID)
-	if err != nil || pending == nil {
-		return model.Reservation{}, false, err
+	var calls []*call
+	if userID == "" {
+		calls = s.all(ctx, s.scripts.find, voucherID, orderID, "")
+	} else {
+		calls = []*call{about(s.scripts.find, voucherID, userID, orderID, "")}
+		s.run(ctx, calls...)
 	}
-	return *pending, true, nil
+	var failed error
+	for _, c := range calls {
+		_, pending, err := c.order(orderID)
+		if pending != nil && err == nil && (userID == "" || userID == pending.UserID) {
+			return *pending, true, nil
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return model.Reservation{}, false, failed
 }
 
 // OrderOf finds the order that marks a user as a buyer, reserved or live, and
@@ -116,7 +167,9 @@ func (s *Store) OrderOf(
 	if userID == "" {
 		return "", nil, nil
 	}
-	return s.do(ctx, s.scripts.find, voucherID, "", userID).order("")
+	c := about(s.scripts.find, voucherID, userID, "", userID)
+	s.run(ctx, c)
+	return c.order("")
 }
 
 // OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
@@ -124,7 +177,7 @@ func (s *Store) OrderOf(
 func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
 	calls := make([]*call, len(buyers))
 	for i, b := range buyers {
-		calls[i] = &call{script: s.scripts.find, voucher: b.VoucherID, args: []any{"", b.UserID}}
+		calls[i] = about(s.scripts.find, b.VoucherID, b.UserID, "", b.UserID)
 	}
 	s.run(ctx, calls...)
 	found := make([]model.BuyersOrder, len(buyers))
@@ -158,21 +211,25 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 }
 
 // Due lists pending entries of the open copy that were published, or admitted,
-// at least so long ago by Redis' clock: the oldest first, at most limit.
+// at least so long ago by Redis' clock: the oldest of each part first, at most limit.
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
-	c := s.do(ctx, s.scripts.due, voucherID, olderThan.Milliseconds(), min(limit, maxDue))
-	if err := c.closed("list due orders"); err != nil {
-		return nil, err
-	}
-	due := make([]model.Reservation, 0, len(c.words)/2)
-	for i := 0; i+1 < len(c.words); i += 2 {
-		if c.words[i+1] != "" {
-			due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+	calls := s.allOf(ctx, voucherID, func(shards int) []*call {
+		return s.parts(s.scripts.due, voucherID, shards, olderThan.Milliseconds(), max(min(limit, maxDue)/shards, 1))
+	})
+	due := []model.Reservation{}
+	for _, c := range calls {
+		if err := c.closed("list due orders"); err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(c.words); i += 2 {
+			if c.words[i+1] != "" {
+				due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+			}
 		}
 	}
-	return due, nil
+	return due[:min(len(due), limit)], nil
 }
 
 // maxDue bounds one reply, and how long its script holds up other calls.
@@ -212,8 +269,8 @@ var errPageFull = errors.New("the page is full")
 // EachProcessing calls yield with every order of Processing, in its order, from
 // one scan.
 func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
-	c := s.do(ctx, s.scripts.confirm, voucherID)
-	if err := c.closed("list the pending orders"); err != nil {
+	epoch, shards, err := s.opened(ctx, "list the pending orders", voucherID)
+	if err != nil {
 		return err
 	}
 	// All entries are held in memory, to be sorted: as Redis has them, which takes a
@@ -223,7 +280,7 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 		id, entry string
 	}
 	var all []waiting
-	err := s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, c.head), true, func(orderID, entry string) error {
+	err = s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, true, func(orderID, entry string) error {
 		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
 		return nil
 	})
@@ -254,39 +311,56 @@ const scanCount = 1000
 // open copy; with some of them perhaps twice. A user who was marked before
 // it began, and stays so, is among them.
 func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
-	c := s.do(ctx, s.scripts.confirm, voucherID)
-	if err := c.closed("read the buyers"); err != nil {
+	epoch, shards, err := s.opened(ctx, "read the buyers", voucherID)
+	if err != nil {
 		return err
 	}
-	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, c.head), true, func(userID, _ string) error { return yield(userID) })
+	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, true, func(userID, _ string) error { return yield(userID) })
 }
 
-// Marks calls yield with every mark of one epoch, perhaps with some of them
-// twice, also of a closed copy. It finds nothing when the keys are gone.
+// opened tells the epoch and the number of parts of an open copy.
+func (s *Store) opened(ctx context.Context, action, voucherID string) (epoch int64, shards int, err error) {
+	calls := s.all(ctx, s.scripts.confirm, voucherID)
+	for _, c := range calls {
+		if err := c.closed(action); err != nil {
+			return 0, 0, err
+		}
+		if c.head != calls[0].head || c.shards != len(calls) {
+			return 0, 0, fmt.Errorf("%s of voucher %s: %w", action, voucherID, model.ErrCopyClosed)
+		}
+	}
+	return calls[0].head, len(calls), nil
+}
+
+// Marks calls yield with every mark of one epoch, which has so many parts, perhaps with
+// some of them twice, also of a closed copy. It finds nothing where the keys are gone.
 func (s *Store) Marks(
-	ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error,
+	ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error,
 ) error {
-	return s.scan(ctx, "buyers", voucherID, buyersKey(voucherID, epoch), false, yield)
+	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, false, yield)
 }
 
 // Pendings is Marks for pending entries.
 func (s *Store) Pendings(
-	ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error,
+	ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error,
 ) error {
-	return s.scan(ctx, "pending orders", voucherID, pendingKey(voucherID, epoch), false, func(orderID, entry string) error {
+	return s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, false, func(orderID, entry string) error {
 		return yield(pendingEntry(orderID, voucherID, entry))
 	})
 }
 
-// scan reads a hash that has a sentinel, without holding up other calls. When the
-// sentinel was not met, the hash vanished meanwhile and what was read is not all
-// of it: ErrCopyClosed. A hash that was never there is an error only when whole
+// scan reads a hash of each part, without holding up other calls. The hashes have a
+// sentinel. When that was not met, the hash vanished meanwhile and what was read is not
+// all of it: ErrCopyClosed. A hash that was never there is an error only when whole
 // is asked for.
 func (s *Store) scan(
-	ctx context.Context, what, voucherID, key string, whole bool, yield func(field, value string) error,
+	ctx context.Context, what, voucherID string, key func(string, int, int64) string, epoch int64, shards int, whole bool,
+	yield func(field, value string) error,
 ) error {
-	if err := s.each(ctx, key, whole, yield); err != nil {
-		return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
+	for part := range max(shards, 1) {
+		if err := s.each(ctx, key(voucherID, part, epoch), whole, yield); err != nil {
+			return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
+		}
 	}
 	return nil
 }

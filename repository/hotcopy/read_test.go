@@ -21,7 +21,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		for i := range 7 {
 			r := s.buy(fmt.Sprintf("user-%d", i))
 			if i == 3 {
-				must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+				must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 				continue
 			}
 			want = append(want, r.ID)
@@ -117,7 +117,7 @@ func TestQuiet(t *testing.T) {
 	overCopies(t, func(t *testing.T, s *sale) {
 		quiet := func() []bool {
 			return s.copies.Quiet(t.Context(), []model.EpochRecord{
-				{VoucherID: s.v.ID, Epoch: s.epoch}, {VoucherID: s.v.ID, Epoch: s.epoch + 1}, {VoucherID: newID(t), Epoch: 1},
+				s.record(s.epoch, 0), s.record(s.epoch+1, 0), {VoucherID: newID(t), Epoch: 1, Shards: s.shards},
 			})
 		}
 		if got := quiet(); !slices.Equal(got, []bool{true, false, false}) {

@@ -41,7 +41,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 		s.t.Errorf("released %v, %v", applied, err)
 	}
-	_, _, err := s.copies.Pending(ctx, r.ID)
+	_, _, err := s.copies.Pending(ctx, r.ID, r.UserID)
 	wantErr(s.t, err, model.ErrCopyClosed)
 	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
 	wantErr(s.t, err, model.ErrCopyClosed)
@@ -65,7 +65,7 @@ func TestRedisRestartedIsAnotherServer(t *testing.T) {
 	s.closedNow(r)
 	// What it has can still be carried to a new epoch.
 	var kept []model.Reservation
-	must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, func(r model.Reservation) error { kept = append(kept, r); return nil }))
+	must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(r model.Reservation) error { kept = append(kept, r); return nil }))
 	s.rebuild(2, 1, nil, kept)
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
@@ -93,9 +93,9 @@ func TestRedisRestartedDuringALoad(t *testing.T) {
 	must(t, s.load(2, 1, live, nil))
 	server.Kill()
 	server.Start()
-	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, nil, nil), model.ErrSuperseded)
-	wantErr(t, s.copies.Load(t.Context(), s.v.ID, 2, live, nil), model.ErrSuperseded)
-	wantErr(t, s.copies.Open(t.Context(), s.v, 2, 0, 1), model.ErrSuperseded)
+	wantErr(t, s.copies.Load(t.Context(), s.record(2, 0), nil, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Load(t.Context(), s.record(2, 0), live, nil), model.ErrSuperseded)
+	wantErr(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0), model.ErrSuperseded)
 	s.rebuild(3, 1, live, nil)
 	s.wants(model.CopyOpen, 9, 0, 1)
 }
@@ -120,7 +120,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	testserver.Volley(16, func(i int) {
 		for n := range 20 {
 			r := s.buy(user(100*i + n))
-			must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+			must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 			if n%2 == 0 {
 				s.release(r)
 			}
@@ -140,7 +140,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	testserver.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
-	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{kept.ID}))
+	must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{kept.Order}))
 	s.release(r)
 	s.wants(model.CopyOpen, 9, 0, 1)
 	// And so does what makes room.
@@ -182,7 +182,7 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	wantCode(t, testserver.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
 	bobs := model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"}
 	wantCode(t, testserver.ErrorOf(s.copies.Release(t.Context(), bobs)), model.CodeUnavailable)
-	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []string{"x." + s.v.ID}), model.CodeUnavailable)
+	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: "x." + s.v.ID}}), model.CodeUnavailable)
 }
 
 // An error that Redis, or a proxy before it, has never given before says nothing
@@ -387,7 +387,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	r := s.buy("bob")
 	line.CutReplies()
 	wantErr(t, testserver.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
-	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}), model.ErrUnknownOutcome)
+	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}), model.ErrUnknownOutcome)
 	line.Heal()
 	s.release(r)
 	s.wants(model.CopyOpen, 10, 0, 0)
@@ -401,7 +401,7 @@ func TestReserveThatArrivesLateIsRefused(t *testing.T) {
 	line.Slow(200 * time.Millisecond)
 	a := s.admission("bob")
 	r := s.admit(a).Reservation
-	must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+	must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 	s.release(r)
 	wantErr(t, s.admit(a).Err, model.ErrOrderClosed)
 	s.wants(model.CopyOpen, 10, 0, 0)
@@ -518,9 +518,9 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	}
 	last := opened + 2*rebuilds
 	must(t, s.load(last, last-1, live, carried))
-	s.copies.Abandon(t.Context(), s.v.ID, last)
+	s.copies.Abandon(t.Context(), s.record(last, 0))
 	bound("given up", 1)
-	wantErr(t, s.copies.Load(t.Context(), s.v.ID, last, live, carried), model.ErrSuperseded) // one that comes late
+	wantErr(t, s.copies.Load(t.Context(), s.record(last, 0), live, carried), model.ErrSuperseded) // one that comes late
 	s.rebuild(last+1, last-1, live, carried)
 	bound("rebuilt in the end", 1)
 	s.wants(model.CopyOpen, 0, int64(len(carried)), buyers)

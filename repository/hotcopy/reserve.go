@@ -20,6 +20,9 @@ const (
 	// again, and reservePauseMax the longest, while Redis restarts.
 	reservePause    = 5 * time.Millisecond
 	reservePauseMax = 200 * time.Millisecond
+	// refillPatience is for how long an order is asked for again while its part is empty and
+	// others are not: other users may be faster to take what the part was given.
+	refillPatience = time.Second
 )
 
 // What a request asks of reserve.lua.
@@ -32,7 +35,7 @@ const (
 type reserveCall struct {
 	call
 	asked []model.ReserveRequest
-	at    []int // where each of them stands among all
+	place []int // where each of them stands among all
 	lost  error // an earlier sending that has no answer
 }
 
@@ -48,27 +51,90 @@ type reserveCall struct {
 func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, reservePatience)
 	defer cancel()
-	calls := s.reserveCalls(asked)
-	s.reserve(ctx, calls)
-
 	answers := make([]model.ReserveResult, len(asked))
-	var failed []error
+	open := make([]int, len(asked))
+	for i := range open {
+		open[i] = i
+	}
+	var takes []*call
+	for began := time.Now(); ; {
+		calls := s.reserveCalls(asked, open)
+		s.reserve(ctx, takes, calls)
+		failed := answerAll(calls, answers)
+		if len(failed) > 0 && len(failed) == len(calls) && len(open) == len(asked) {
+			return answers, errors.Join(failed...)
+		}
+		if open, takes = s.again(ctx, calls, answers, time.Since(began) > refillPatience); len(open) == 0 {
+			return answers, nil
+		}
+	}
+}
+
+// answerAll reads the answers to calls, and returns why some calls have none.
+func answerAll(calls []*reserveCall, answers []model.ReserveResult) (failed []error) {
 	for _, r := range calls {
 		err := r.failure()
 		if err != nil {
 			failed = append(failed, err)
 		}
-		for i, at := range r.at {
-			answers[at].Reservation = reserved(r.asked[i])
-			if answers[at].Err = err; err == nil {
-				r.answer(&answers[at], i)
+		for i, place := range r.place {
+			answers[place].Reservation = reserved(r.asked[i])
+			if answers[place].Err = err; err == nil {
+				r.answer(&answers[place], i)
 			}
 		}
 	}
-	if len(failed) > 0 && len(failed) == len(calls) {
-		return answers, errors.Join(failed...)
+	return failed
+}
+
+// again returns the orders that are to be asked for once more: because their copy is
+// divided otherwise than was thought, or because their part had nothing left and has been
+// given units, which it takes over with calls that go before. For the others whose part has nothing
+// left the answer is made here: SOLD_OUT when no part has anything.
+func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model.ReserveResult, last bool) (open []int, takes []*call) {
+	empty := make(map[string]shortage)
+	for _, r := range calls {
+		if r.moved && !last {
+			open = append(open, r.place...)
+		}
+		for _, place := range r.place {
+			if r.of > 1 && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
+				if empty[r.voucher] == nil {
+					empty[r.voucher] = shortage{}
+				}
+				empty[r.voucher][r.part] = append(empty[r.voucher][r.part], place)
+			}
+		}
 	}
-	return answers, nil
+	for voucherID, places := range empty {
+		more, soldOut, err := s.refill(ctx, voucherID, places.units())
+		takes = append(takes, more...)
+		if err == nil && !soldOut && last {
+			err = model.Unavailable("The last units are just changing hands.", nil)
+		}
+		for _, some := range places {
+			for _, place := range some {
+				switch {
+				case err != nil:
+					answers[place].Err = err
+				case !soldOut:
+					open = append(open, place)
+				}
+			}
+		}
+	}
+	return open, takes
+}
+
+// shortage is which orders found nothing left in each part of a copy.
+type shortage map[int][]int
+
+func (s shortage) units() map[int]int64 {
+	units := make(map[int]int64, len(s))
+	for part, places := range s {
+		units[part] = int64(len(places))
+	}
+	return units
 }
 
 // failure tells why nothing can be said of a call's orders; nil when Redis has
@@ -83,8 +149,8 @@ func (r *reserveCall) failure() error {
 	return r.fail("reserve orders")
 }
 
-// reserve makes the calls, and those again that have no answer, while ctx lasts.
-func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
+// reserve makes the calls, after others, and those again that have no answer, while ctx lasts.
+func (s *Store) reserve(ctx context.Context, before []*call, open []*reserveCall) {
 	for pause := reservePause; len(open) > 0; pause = min(2*pause, reservePauseMax) {
 		if ctx.Err() != nil {
 			return
@@ -93,8 +159,8 @@ func (s *Store) reserve(ctx context.Context, open []*reserveCall) {
 		for i, r := range open {
 			calls[i] = &r.call
 		}
-		s.run(ctx, calls...)
-		open = lost(open)
+		s.run(ctx, append(before, calls...)...)
+		before, open = nil, lost(open)
 		if len(open) > 0 {
 			poll.Pause(ctx, pause)
 		}
@@ -118,20 +184,20 @@ func lost(tried []*reserveCall) (open []*reserveCall) {
 	return open
 }
 
-// reserveCalls makes calls of at most callOrders orders of one voucher each.
-func (s *Store) reserveCalls(asked []model.ReserveRequest) []*reserveCall {
+// reserveCalls makes calls for those of the orders that are open: of at most callOrders of
+// one part each.
+func (s *Store) reserveCalls(asked []model.ReserveRequest, open []int) []*reserveCall {
 	var all []*reserveCall
-	filling := make(map[string]*reserveCall)
-	for at, a := range asked {
-		r := filling[a.VoucherID]
-		if r == nil || len(r.asked) == callOrders {
-			r = &reserveCall{call: call{script: s.scripts.reserve, voucher: a.VoucherID, once: true}}
-			filling[a.VoucherID] = r
-			all = append(all, r)
+	for _, group := range split(s, open, func(place int) model.Buyer {
+		return model.Buyer{VoucherID: asked[place].VoucherID, UserID: asked[place].UserID}
+	}) {
+		r := &reserveCall{call: *group.call(s.scripts.reserve), place: group.things}
+		r.once = true
+		for _, place := range group.things {
+			r.asked = append(r.asked, asked[place])
+			r.ask(asked[place], s.options.LockKeys)
 		}
-		r.asked = append(r.asked, a)
-		r.at = append(r.at, at)
-		r.ask(a, s.options.LockKeys)
+		all = append(all, r)
 	}
 	return all
 }

@@ -24,7 +24,7 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
 			t.Error("the version is the same after a reservation")
 		}
-		pending, ok, err := s.copies.Pending(t.Context(), r.ID)
+		pending, ok, err := s.copies.Pending(t.Context(), r.ID, r.UserID)
 		must(t, err)
 		if !ok || pending != r {
 			t.Errorf("pending %+v, want %+v", pending, r)
@@ -54,7 +54,7 @@ func TestReserveAgainIsTheFirstTime(t *testing.T) {
 		was := s.content()
 		testserver.Equal(t, "the answer", s.admit(a), first)
 		testserver.Equal(t, "the copy", s.content(), was)
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{a.OrderID}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}}))
 		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
 			t.Errorf("settled %+v", settled)
 		}
@@ -72,7 +72,7 @@ func TestReserveRefuses(t *testing.T) {
 		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
 			t.Errorf("refused with %+v", e)
 		}
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
 		if e.OrderID != r.ID || e.OrderStatus != "" {
 			t.Errorf("refused with %+v after the order was settled", e)

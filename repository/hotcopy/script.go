@@ -54,6 +54,7 @@ type scripts struct {
 	reserve, confirm, settle, release, touch script
 	read, find, due                          script
 	closing, load, open, apply, lower        script
+	balance, give, take                      script
 }
 
 func newScripts() scripts {
@@ -63,6 +64,7 @@ func newScripts() scripts {
 		read: newReader("read"), find: newReader("find"), due: newReader("due"),
 		closing: newScript("close"), load: newScript("load"), open: newScript("open"),
 		apply: newScript("apply"), lower: newScript("lower"),
+		balance: newReader("balance"), give: newScript("give"), take: newScript("take"),
 	}
 }
 
@@ -73,18 +75,24 @@ const (
 	verdictOther = -1 // the head has another epoch than the keys
 )
 
-// call is one call of a script about one voucher.
+// call is one call of a script about a part of one voucher's copy.
 type call struct {
 	script  script
 	voucher string
+	user    string // it is about this user's part, into however many the copy is divided; empty: part
+	part    int
+	of      int   // it makes sense only while the copy has so many parts; 0: with any
 	epoch   int64 // of the keys; 0: the head's
 	keys    []string
 	args    []any
 	once    bool // the client must not send it again by itself
 
 	sent    bool
+	at      int // the part it was sent to
 	verdict int64
 	head    int64 // the epoch of the head
+	shards  int   // of the head; 0: there is none
+	moved   bool  // the copy has another number of parts
 	words   []string
 	err     error
 }
@@ -122,8 +130,11 @@ func (s *Store) others(calls []*call) (other []*call) {
 		if c.err != nil || c.epoch != 0 {
 			continue
 		}
-		s.learn(c.voucher, c.head)
-		if c.verdict == verdictOther {
+		s.learn(c)
+		switch {
+		case c.of > 0 && c.shards > 0 && c.of != c.shards:
+			c.moved, c.verdict = true, verdictNo
+		case c.verdict == verdictOther:
 			other = append(other, c)
 		}
 	}
@@ -173,9 +184,15 @@ func (s *Store) exec(ctx context.Context, calls []*call, inFull bool) []*redis.C
 }
 
 func (s *Store) arguments(c *call, inFull bool) []any {
+	known := s.known(c.voucher)
 	epoch := c.epoch
-	if epoch == 0 {
-		epoch = s.known(c.voucher)
+	if epoch == 0 && (c.of == 0 || c.of == known.shards) {
+		// Otherwise the copy was divided anew since the call was made: it must not be carried
+		// out, and names an epoch that no copy has.
+		epoch = known.epoch
+	}
+	if c.at = c.part; c.user != "" {
+		c.at = model.PartOf(c.user, known.shards)
 	}
 	args := make([]any, 0, 10+len(c.keys)+len(c.args))
 	if inFull {
@@ -183,8 +200,8 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 	} else {
 		args = append(args, "evalsha", c.script.sha)
 	}
-	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher))
-	for _, key := range epochKeys(c.voucher, epoch) {
+	args = append(args, strconv.Itoa(5+len(c.keys)), headKey(c.voucher, c.at))
+	for _, key := range epochKeys(c.voucher, c.at, epoch) {
 		args = append(args, key)
 	}
 	for _, key := range c.keys {
@@ -195,12 +212,12 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 
 // take reads the reply to a call.
 func (c *call) take(command *redis.Cmd) {
-	c.sent, c.verdict, c.head, c.words = true, verdictNo, 0, nil
+	c.sent, c.verdict, c.head, c.shards, c.moved, c.words = true, verdictNo, 0, 0, false, nil
 	if c.err = command.Err(); c.err != nil {
 		return
 	}
 	reply, _ := command.Val().([]any)
-	if len(reply) < 2 {
+	if len(reply) < 3 {
 		c.err = fmt.Errorf("%w: %v", errReply, command.Val())
 		return
 	}
@@ -215,7 +232,7 @@ func (c *call) take(command *redis.Cmd) {
 		c.err = fmt.Errorf("%w: %v", errReply, reply)
 		return
 	}
-	c.verdict, c.head, c.words = verdict, number(words[0]), words[1:]
+	c.verdict, c.head, c.shards, c.words = verdict, number(words[0]), int(number(words[1])), words[2:]
 }
 
 // number reads what a script wrote as text; what is missing is 0.

@@ -106,14 +106,16 @@ func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	pipe := s.client.Pipeline()
-	lengths := make([]*redis.IntCmd, len(records))
+	lengths := make([][]*redis.IntCmd, len(records))
 	for i, record := range records {
-		lengths[i] = pipe.HLen(ctx, pendingKey(record.VoucherID, record.Epoch))
+		for part := range max(record.Shards, 1) {
+			lengths[i] = append(lengths[i], pipe.HLen(ctx, pendingKey(record.VoucherID, part, record.Epoch)))
+		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	quiet := make([]bool, len(records))
-	for i, length := range lengths {
-		quiet[i] = length.Val() == 1 // the sentinel
+	for i, parts := range lengths {
+		quiet[i] = !slices.ContainsFunc(parts, func(length *redis.IntCmd) bool { return length.Val() != 1 }) // the sentinel
 	}
 	return quiet
 }

@@ -11,20 +11,18 @@ import (
 
 // Settle removes the pending entries of orders whose rows are committed, and
 // tells every instance, also when the copy is closed.
-func (s *Store) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	var calls []*call
-	for ids := range slices.Chunk(orderIDs, callOrders) {
-		c := &call{script: s.scripts.settle, voucher: voucherID, args: []any{settledChannel}}
-		for _, id := range ids {
-			if id != "" { // the sentinel
-				c.args = append(c.args, id)
-			}
+func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
+	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
+	owner := func(o model.Order) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: o.UserID} }
+	var failed []error
+	runSplit(ctx, s, orders, owner, func(some *group[model.Order]) *call {
+		c := some.call(s.scripts.settle, settledChannel)
+		for _, order := range some.things {
+			c.args = append(c.args, order.ID)
 		}
-		if len(c.args) > 1 {
-			calls = append(calls, c)
-		}
-	}
-	return s.all(ctx, "settle orders", calls)
+		return c
+	}, func(_ *group[model.Order], c *call) { failed = append(failed, c.closed("settle orders")) })
+	return errors.Join(failed...)
 }
 
 // Release is ReleaseAll of one order.
@@ -37,26 +35,24 @@ func (s *Store) Release(ctx context.Context, release model.Release) (applied boo
 // "later": the copy is closed, and the releases are still to be applied. Then, and after
 // an error, some of them may have been.
 func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error) {
-	var calls []*call
-	for some := range slices.Chunk(releases, callOrders) {
-		c := &call{script: s.scripts.release, voucher: voucherID, args: []any{tombstoneRetention.Milliseconds(), settledChannel}}
-		for _, r := range some {
-			if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
-				return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
-			}
-			c.args = append(c.args, r.OrderID, r.UserID)
+	for _, r := range releases {
+		if r.OrderID == "" || r.UserID == "" { // the sentinels are no order
+			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
 		}
-		calls = append(calls, c)
 	}
+	owner := func(r model.Release) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: r.UserID} }
 	var failed []error
 	applied = true
-	for part := range slices.Chunk(calls, pipelineCalls) {
-		s.run(ctx, part...)
-		for _, c := range part {
-			applied = applied && c.err == nil && c.verdict == verdictDone
-			failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
+	runSplit(ctx, s, releases, owner, func(some *group[model.Release]) *call {
+		c := some.call(s.scripts.release, tombstoneRetention.Milliseconds(), settledChannel)
+		for _, r := range some.things {
+			c.args = append(c.args, r.OrderID, r.UserID)
 		}
-	}
+		return c
+	}, func(_ *group[model.Release], c *call) {
+		applied = applied && c.err == nil && c.verdict == verdictDone
+		failed = append(failed, c.fail(fmt.Sprintf("release order %s and %d others", releases[0].OrderID, len(releases)-1)))
+	})
 	return applied, errors.Join(failed...)
 }
 
@@ -64,28 +60,13 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 // while. Settled ones are left alone. So are those of a closed copy, and then the
 // answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
-	var calls []*call
-	filling := make(map[string]*call)
-	for _, r := range reservations {
-		c := filling[r.VoucherID]
-		if c == nil || len(c.args) == callOrders {
-			c = &call{script: s.scripts.touch, voucher: r.VoucherID}
-			filling[r.VoucherID] = c
-			calls = append(calls, c)
-		}
-		c.args = append(c.args, r.ID)
-	}
-	return s.all(ctx, "touch orders", calls)
-}
-
-// all makes any number of calls, and joins what went wrong with them.
-func (s *Store) all(ctx context.Context, action string, calls []*call) error {
 	var failed []error
-	for part := range slices.Chunk(calls, pipelineCalls) {
-		s.run(ctx, part...)
-		for _, c := range part {
-			failed = append(failed, c.closed(action))
+	runSplit(ctx, s, reservations, ownerOf, func(some *group[model.Reservation]) *call {
+		c := some.call(s.scripts.touch)
+		for _, r := range some.things {
+			c.args = append(c.args, r.ID)
 		}
-	}
+		return c
+	}, func(_ *group[model.Reservation], c *call) { failed = append(failed, c.closed("touch orders")) })
 	return errors.Join(failed...)
 }

@@ -39,14 +39,14 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID, r.ID, "x." + s.v.ID}))
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []string{""})) // names the sentinel
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID}}))
+		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{}})) // names the sentinel
 		if _, err := s.copies.Release(t.Context(), model.Release{VoucherID: s.v.ID}); err == nil {
 			t.Error("released nothing of nobody")
 		}
 		s.wants(model.CopyOpen, 9, 0, 1)
-		if _, ok, err := s.copies.Pending(t.Context(), r.ID); ok || err != nil {
+		if _, ok, err := s.copies.Pending(t.Context(), r.ID, r.UserID); ok || err != nil {
 			t.Errorf("still pending, or %v", err)
 		}
 		s.release(r)
@@ -63,7 +63,7 @@ func TestReleaseOfManyOrders(t *testing.T) {
 		for i := range many {
 			r := s.buy(fmt.Sprint("user", i))
 			if i%2 == 0 {
-				must(t, s.copies.Settle(t.Context(), s.v.ID, []string{r.ID}))
+				must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 			}
 			back = append(back, releaseOf(r))
 		}
@@ -99,15 +99,15 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
-			must(t, s.copies.Settle(ctx, s.v.ID, []string{r.ID}))
+			must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{r.Order}))
 			testserver.Equal(t, when+": the copy", s.content(), was)
 		}
-		must(t, s.copies.Close(ctx, s.v.ID, 2, 1))
+		must(t, s.copies.Close(ctx, s.record(2, 1)))
 		later("closed")
-		must(t, s.copies.Load(ctx, s.v.ID, 2, nil, nil))
-		must(t, s.copies.Load(ctx, s.v.ID, 2, nil, []model.Reservation{r}))
+		must(t, s.copies.Load(ctx, s.record(2, 0), nil, nil))
+		must(t, s.copies.Load(ctx, s.record(2, 0), nil, []model.Reservation{r}))
 		later("being loaded")
-		must(t, s.copies.Open(ctx, s.v, 2, 0, 1))
+		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
 		s.epoch = 2
 		s.release(r)
 		s.wants(model.CopyOpen, 10, 0, 0)
@@ -140,7 +140,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due, at most one: %v", got)
 		}
 		settled := s.buy("zoe")
-		must(t, s.copies.Settle(ctx, s.v.ID, []string{settled.ID}))
+		must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{settled.Order}))
 		published := first
 		published.Epoch = 5
 		must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
@@ -148,7 +148,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due after one was published again: %v, want %s", got, second.ID)
 		}
 		// A rebuild may have given the entry another epoch since it was read.
-		if pending, _, err := s.copies.Pending(ctx, first.ID); err != nil || pending != first {
+		if pending, _, err := s.copies.Pending(ctx, first.ID, first.UserID); err != nil || pending != first {
 			t.Errorf("pending %+v, %v; want %+v", pending, err, first)
 		}
 		s.wants(model.CopyOpen, 7, 2, 3)
@@ -187,20 +187,20 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 				}
 			}
 		}
-		var ids []string
+		var orders []model.Order
 		for i := range 250 {
-			ids = append(ids, fmt.Sprintf("%d.%s", i, s.v.ID))
+			orders = append(orders, model.Order{ID: fmt.Sprintf("%d.%s", i, s.v.ID), UserID: user(i)})
 		}
-		must(t, s.copies.Settle(ctx, s.v.ID, ids))
-		wait(ids[0])
-		wait(ids[249])
+		must(t, s.copies.Settle(ctx, s.v.ID, orders))
+		wait(orders[0].ID)
+		wait(orders[249].ID)
 		r := s.buy("bob")
 		s.release(r)
 		wait(r.ID)
 		s.shut()
-		must(t, s.copies.Settle(ctx, s.v.ID, []string{"closed." + s.v.ID}))
+		must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{{ID: "closed." + s.v.ID}}))
 		wait("closed." + s.v.ID)
-		must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []string{"x.missing" + s.v.ID}))
+		must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []model.Order{{ID: "x.missing" + s.v.ID}}))
 		wait("x.missing" + s.v.ID)
 	})
 }

@@ -25,24 +25,24 @@ func TestMain(m *testing.M) { testserver.Main(m) }
 type copies interface {
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	Settle(ctx context.Context, voucherID string, orders []model.Order) error
 	Release(ctx context.Context, release model.Release) (bool, error)
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
 	Touch(ctx context.Context, reservations []model.Reservation) error
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
 	OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error)
 	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
 	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
-	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
-	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
-	Close(ctx context.Context, voucherID string, epoch, opened int64) error
-	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
-	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error
-	Abandon(ctx context.Context, voucherID string, epoch int64)
+	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
+	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
+	Close(ctx context.Context, record model.EpochRecord) error
+	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
+	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
+	Abandon(ctx context.Context, record model.EpochRecord)
 	Apply(ctx context.Context, v model.Voucher) (bool, error)
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
@@ -58,6 +58,7 @@ type sale struct {
 	copies copies
 	v      model.Voucher
 	epoch  int64
+	shards int // into how many parts it is divided
 	group  int // orders that a crowd's calls share
 
 	identity string // of a Redis that has none
@@ -69,7 +70,19 @@ type sale struct {
 func overCopies(t *testing.T, test func(*testing.T, *sale)) {
 	t.Helper()
 	overRedis(t, test)
+	overDivided(t, test)
 	overFake(t, test)
+}
+
+// overDivided runs a test over a copy in three parts, which is to do what an undivided one does.
+func overDivided(t *testing.T, test func(*testing.T, *sale)) {
+	t.Helper()
+	t.Run("divided", func(t *testing.T) {
+		t.Parallel()
+		s := newDivided(t, testserver.SharedRedis(t), hotcopy.Options{LockKeys: true}, 10, 3)
+		s.group = 5 // who finds a part empty looks at all others
+		test(t, s)
+	})
 }
 
 func overFake(t *testing.T, test func(*testing.T, *sale)) {
@@ -77,7 +90,7 @@ func overFake(t *testing.T, test func(*testing.T, *sale)) {
 	t.Run("fake", func(t *testing.T) {
 		t.Parallel()
 		fake := hotcopytest.New()
-		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), group: 1}
+		s := &sale{t: t, fake: fake, copies: fake, v: voucherOf(newID(t), 10), shards: 1, group: 1}
 		s.rebuild(1, 0, nil, nil)
 		test(t, s)
 	})
@@ -131,8 +144,15 @@ func openRedis(t testing.TB, urls string) redis.UniversalClient {
 // newSale opens a copy of a voucher of its own, with units to sell.
 func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sale {
 	t.Helper()
+	return newDivided(t, url, options, stock, 1)
+}
+
+// newDivided is newSale of a copy in several parts.
+func newDivided(t testing.TB, url string, options hotcopy.Options, stock int64, shards int) *sale {
+	t.Helper()
 	client := openRedis(t, url)
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, group: 1}
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, shards: shards, group: 1}
+	s.v.Shards = model.Shards(shards)
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
 }
@@ -145,11 +165,16 @@ func voucherOf(id string, stock int64) model.Voucher {
 	}
 }
 
+// record is what the database says of an epoch, when opened was the latest before it.
+func (s *sale) record(epoch, opened int64) model.EpochRecord {
+	return model.EpochRecord{VoucherID: s.v.ID, Epoch: epoch, OpenEpoch: opened, Shards: s.shards, Spread: s.shards}
+}
+
 // rebuild closes, loads and opens the copy as another epoch.
 func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []model.Reservation) {
 	s.t.Helper()
 	must(s.t, s.load(epoch, previous, live, carried))
-	must(s.t, s.copies.Open(s.t.Context(), s.v, epoch, 0, previous))
+	must(s.t, s.copies.Open(s.t.Context(), s.record(epoch, previous), s.v, 0))
 	s.epoch = epoch
 }
 
@@ -157,18 +182,18 @@ func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []mode
 func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.Reservation) error {
 	s.t.Helper()
 	ctx := s.t.Context()
-	must(s.t, s.copies.Close(ctx, s.v.ID, epoch, previous))
-	must(s.t, s.copies.Load(ctx, s.v.ID, epoch, nil, nil))
+	must(s.t, s.copies.Close(ctx, s.record(epoch, previous)))
+	must(s.t, s.copies.Load(ctx, s.record(epoch, 0), nil, nil))
 	if len(live)+len(carried) == 0 {
 		return nil
 	}
-	return s.copies.Load(ctx, s.v.ID, epoch, live, carried)
+	return s.copies.Load(ctx, s.record(epoch, 0), live, carried)
 }
 
 // shut closes the copy for the next epoch.
 func (s *sale) shut() {
 	s.t.Helper()
-	must(s.t, s.copies.Close(s.t.Context(), s.v.ID, s.epoch+1, s.epoch))
+	must(s.t, s.copies.Close(s.t.Context(), s.record(s.epoch+1, s.epoch)))
 }
 
 func (s *sale) admission(userID string) model.ReserveRequest {
@@ -237,8 +262,15 @@ func (s *sale) wants(state model.CopyState, remaining, reserved, buyers int64) {
 	}
 }
 
-func (s *sale) key(noun string) string {
-	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", s.v.ID, s.epoch, noun)
+func (s *sale) key(noun string) string { return s.partKey(0, noun) }
+
+// partKey is a key of a part.
+func (s *sale) partKey(part int, noun string) string {
+	name := s.v.ID
+	if part > 0 {
+		name = fmt.Sprintf("%s#%d", name, part)
+	}
+	return fmt.Sprintf("seckill:v1:{%s}:%d:%s", name, s.epoch, noun)
 }
 
 func (s *sale) head() string { return fmt.Sprintf("seckill:v1:{%s}:head", s.v.ID) }
@@ -263,7 +295,9 @@ func (s *sale) age(orderID string) {
 		s.fake.With(func() { s.fake.Sales[s.v.ID].Now().Due[orderID] = at })
 		return
 	}
-	must(s.t, s.client.ZAddXX(s.t.Context(), s.key("due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
+	for part := range s.shards {
+		must(s.t, s.client.ZAddXX(s.t.Context(), s.partKey(part, "due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
+	}
 }
 
 // content is everything the copy's epoch holds, but for tombstones.
@@ -274,10 +308,14 @@ func (s *sale) content() string {
 		return fmt.Sprint(epoch.Marks, epoch.Pending, epoch.Due)
 	}
 	ctx := context.Background()
-	buyers := testserver.Value(s.client.HGetAll(ctx, s.key("buyers")).Result())(s.t)
-	pending := testserver.Value(s.client.HGetAll(ctx, s.key("pending")).Result())(s.t)
-	due := testserver.Value(s.client.ZRange(ctx, s.key("due"), 0, -1).Result())(s.t)
-	return fmt.Sprint(buyers, pending, due)
+	var all string
+	for part := range s.shards {
+		buyers := testserver.Value(s.client.HGetAll(ctx, s.partKey(part, "buyers")).Result())(s.t)
+		pending := testserver.Value(s.client.HGetAll(ctx, s.partKey(part, "pending")).Result())(s.t)
+		due := testserver.Value(s.client.ZRange(ctx, s.partKey(part, "due"), 0, -1).Result())(s.t)
+		all += fmt.Sprint(buyers, pending, due)
+	}
+	return all
 }
 
 func wantErr(t testing.TB, err, want error) {

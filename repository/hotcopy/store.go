@@ -6,7 +6,6 @@
 package hotcopy
 
 import (
-	"strconv"
 	"sync"
 	"time"
 
@@ -36,9 +35,9 @@ const (
 	// tombstoneRetention is how long a closed order's admission is refused if it
 	// arrives late: far above any connection's patience.
 	tombstoneRetention = 10 * time.Minute
-	// maxKnownEpochs bounds the memory of known epochs; forgetting one costs a
-	// call that is sent twice.
-	maxKnownEpochs = 10_000
+	// maxKnown bounds the memory of known copies; forgetting one costs a call that
+	// is sent twice.
+	maxKnown = 10_000
 )
 
 // Options are what a deployment decides about its hot copies.
@@ -56,8 +55,9 @@ type Options struct {
 // Store keeps in Redis what admits the buyers of each voucher: the marks of the
 // users who have taken a unit, and the orders that wait to be persisted. No key
 // counts the units that are left: they are what the database can sell of the
-// stock, without those taken, so that no count can drift. The keys of a copy carry its epoch, and a head names the epoch that
-// is open; a missing key is a closed copy, never a sold-out one.
+// stock, without those taken, so that no count can drift. The keys of a copy carry its
+// epoch, and a head names the epoch that is open; a missing key is a closed copy, never a
+// sold-out one. The copy of a divided voucher lies in parts, see part.go.
 //
 // An error that wraps model.ErrUnknownOutcome leaves open whether something was
 // done; every call may be repeated.
@@ -67,58 +67,29 @@ type Store struct {
 	scripts scripts
 
 	mu     sync.Mutex
-	epochs map[string]int64 // by voucher, as last heard of
+	copies map[string]layout // by voucher, as last heard of
+}
+
+// layout is what has to be known of a copy to find its keys.
+type layout struct {
+	epoch  int64
+	shards int
 }
 
 // New works over the client given.
 func New(client redis.UniversalClient, options Options) *Store {
-	return &Store{client: client, options: options, scripts: newScripts(), epochs: make(map[string]int64)}
-}
-
-// known is the epoch a voucher's head had when it was last heard of; 0 when it
-// never was, which no copy has.
-func (s *Store) known(voucherID string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.epochs[voucherID]
-}
-
-func (s *Store) learn(voucherID string, epoch int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.epochs) >= maxKnownEpochs {
-		clear(s.epochs)
-	}
-	s.epochs[voucherID] = epoch
-}
-
-// prefix begins the names of a voucher's keys: the version of their layout,
-// and the voucher as hash tag, so that they share a slot of a Cluster.
-func prefix(voucherID string) string { return "seckill:v1:{" + voucherID + "}:" }
-
-func headKey(voucherID string) string { return prefix(voucherID) + "head" }
-
-func buyersKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "buyers") }
-
-func pendingKey(voucherID string, epoch int64) string { return epochKey(voucherID, epoch, "pending") }
-
-func epochKey(voucherID string, epoch int64, noun string) string {
-	return prefix(voucherID) + strconv.FormatInt(epoch, 10) + ":" + noun
-}
-
-// epochKeys are the keys of one epoch, in the order of head.lua.
-func epochKeys(voucherID string, epoch int64) []string {
-	return []string{
-		buyersKey(voucherID, epoch), pendingKey(voucherID, epoch),
-		epochKey(voucherID, epoch, "due"), epochKey(voucherID, epoch, "closed"),
-	}
+	return &Store{client: client, options: options, scripts: newScripts(), copies: make(map[string]layout)}
 }
 
 // userLockKey is where other programs and the lock package hold a user's lock.
 func userLockKey(userID string) string { return "lock:order:" + userID }
 
-// voucherFields are the fields of a head that come from the voucher.
-func voucherFields(v model.Voucher) []any {
+// voucherFields are the fields of a part's head that come from the voucher. The stock is
+// part 0's.
+func voucherFields(v model.Voucher, part int) []any {
+	if part > 0 {
+		v.Stock = 0
+	}
 	return []any{
 		"revision", v.Revision, "stock", v.Stock, "price", v.Price, "currency", v.Currency,
 		"begin_us", v.BeginAt.UnixMicro(), "end_us", v.EndAt.UnixMicro(), "vstate", string(v.State),

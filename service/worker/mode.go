@@ -198,7 +198,7 @@ func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) 
 		if err != nil {
 			return nil, fmt.Errorf("close voucher %s: %w", epoch.VoucherID, err)
 		}
-		if err := s.Hot.Close(ctx, next.VoucherID, next.Epoch, next.OpenEpoch); err != nil {
+		if err := s.Hot.Close(ctx, next); err != nil {
 			return nil, fmt.Errorf("close the hot copy of voucher %s: %w", next.VoucherID, err)
 		}
 		closed = append(closed, next)
@@ -259,7 +259,7 @@ func (s *ModeSwitch) rescue(ctx context.Context, epoch model.EpochRecord) error 
 func (s *ModeSwitch) unpersisted(ctx context.Context, epoch model.EpochRecord) ([]model.Reservation, error) {
 	var reserved []model.Reservation
 	known := map[string]bool{}
-	err := s.Hot.Pendings(ctx, epoch.VoucherID, epoch.OpenEpoch, func(r model.Reservation) error {
+	err := s.Hot.Pendings(ctx, epoch.VoucherID, epoch.OpenEpoch, epoch.Spread, func(r model.Reservation) error {
 		if !known[r.ID] {
 			known[r.ID] = true
 			r.Epoch, r.Sequence = epoch.Epoch, 0

@@ -101,7 +101,8 @@ type Epochs interface {
 	// Progress and Open it answers ErrSuperseded unless the epoch is the latest and
 	// not open.
 	Snapshot(ctx context.Context, voucherID string, epoch int64, work func(model.Snapshot) error) error
-	Open(ctx context.Context, voucherID string, epoch int64) error
+	// The hot copy has so many parts.
+	Open(ctx context.Context, voucherID string, epoch int64, shards int) error
 	// Known tells which orders have a row, in any status.
 	Known(ctx context.Context, ids []string) (map[string]bool, error)
 }
@@ -114,14 +115,16 @@ type HotCopies interface {
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
 	// Read answers each of the ids; with an error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
-	// Pending finds an order that is not known to be persisted.
-	Pending(ctx context.Context, orderID string) (model.Reservation, bool, error)
+	// Pending finds a user's order that is not known to be persisted; any user's when that
+	// is empty.
+	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
 	// OrderOf tells which order a user's mark names; "" without a mark.
 	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// Marks calls yield for every buyer of an epoch; some may come twice.
-	Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error
+	// Marks calls yield for every buyer of an epoch, whose hot copy has so many parts; some
+	// may come twice.
+	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
-	Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error
+	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
 	// Due lists reservations of the open epoch that are older, by Redis' clock.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	// Touch makes reservations young again.
@@ -132,27 +135,29 @@ type HotCopies interface {
 	// Confirm tells of each reservation whether its hot copy is open still.
 	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
 	// Settle ends the reservations of rows that are committed.
-	Settle(ctx context.Context, voucherID string, orderIDs []string) error
+	Settle(ctx context.Context, voucherID string, orders []model.Order) error
 	// Release gives back the unit of a closed row; false means "later".
 	Release(ctx context.Context, release model.Release) (applied bool, err error)
 	// ReleaseAll is Release for rows of one voucher. When the answer is "later" or an
 	// error, some may have been given back; it may be repeated.
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (applied bool, err error)
 	// Apply brings the database's voucher to its hot copy, and does nothing when the
-	// hot copy has something newer. False means that the hot copy is closed.
+	// hot copy has something newer. False means that the hot copy is closed, or is to be
+	// divided otherwise.
 	Apply(ctx context.Context, v model.Voucher) (applied bool, err error)
 	// Lower lowers the stock. CONFLICT says that more units are taken.
 	Lower(ctx context.Context, voucherID string, stock, revision int64) error
 
-	// Close frees the keys of every epoch but opened, the one the database opened last.
-	Close(ctx context.Context, voucherID string, epoch, opened int64) error
+	// Close closes the hot copy for the record's epoch. It frees the keys of every epoch but
+	// the one the database opened last.
+	Close(ctx context.Context, record model.EpochRecord) error
 	// Load loads live orders and carried reservations, in any order. The first call,
 	// with none of either, begins the loading.
-	Load(ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation) error
-	// Open frees the keys of the previous epoch.
-	Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error
+	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
+	// Open frees the keys of the epoch that was open before.
+	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error
 	// Abandon frees the keys of an epoch that will not be opened.
-	Abandon(ctx context.Context, voucherID string, epoch int64)
+	Abandon(ctx context.Context, record model.EpochRecord)
 }
 
 // Queue carries reservations to the workers, and keeps the dead letters.

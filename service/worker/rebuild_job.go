@@ -70,7 +70,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	}
 	failpoint.Reach(failpoint.AfterCloseDatabase)
 	r.remember(voucherID, next.Epoch)
-	if err := r.Hot.Close(ctx, voucherID, next.Epoch, next.OpenEpoch); err != nil {
+	if err := r.Hot.Close(ctx, next); err != nil {
 		return nil, fmt.Errorf("close the hot copy of voucher %s: %w", voucherID, err)
 	}
 	failpoint.Reach(failpoint.AfterCloseCopy)
@@ -94,7 +94,7 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 		return nil, fmt.Errorf("read the hot copy of voucher %s: %w", voucherID, err)
 	}
 	hot := found[voucherID]
-	healthy := latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch
+	healthy := fits(latest, hot)
 	if healthy && latest.Epoch > wrong {
 		r.forget(voucherID)
 		return nil, nil //nolint:nilnil // nothing to do is no error
@@ -105,6 +105,12 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 		return nil, errRebuilding
 	}
 	return &latest, nil
+}
+
+// fits reports whether a hot copy is the one that the database holds for open, and divided
+// as the voucher is.
+func fits(latest model.EpochRecord, hot model.HotCopy) bool {
+	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch && max(hot.Shards, 1) == max(latest.Shards, 1)
 }
 
 // alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
@@ -125,7 +131,7 @@ func (j *rebuildJob) finish(ctx context.Context) error {
 
 	err := j.steps(ctx)
 	if err != nil && *j.stage.Load() != stageOpening { // later the epoch may be the one that counts
-		j.Hot.Abandon(context.WithoutCancel(ctx), j.record.VoucherID, j.record.Epoch)
+		j.Hot.Abandon(context.WithoutCancel(ctx), j.record)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && errors.Is(cause, model.ErrSuperseded) {
 		return cause
@@ -164,13 +170,13 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	failpoint.Reach(failpoint.AfterLoad)
 	j.at(stageOpening)
-	if err := j.Epochs.Open(ctx, id, epoch); err != nil {
+	if err := j.Epochs.Open(ctx, id, epoch, max(j.record.Shards, 1)); err != nil {
 		return fmt.Errorf("open in the database: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenDatabase)
 	// Units that an operator has taken out of the database are not for sale.
 	missing := max(0, j.voucher.Stock-j.voucher.Remaining-int64(j.live))
-	if err := j.Hot.Open(ctx, j.voucher, epoch, missing, j.record.OpenEpoch); err != nil {
+	if err := j.Hot.Open(ctx, j.record, j.voucher, missing); err != nil {
 		return fmt.Errorf("open the hot copy: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenCopy)
@@ -285,7 +291,7 @@ func (j *rebuildJob) pendings(ctx context.Context, yield func([]model.Reservatio
 		part = make([]model.Reservation, 0, carryChunk)
 		return yield(full)
 	}
-	err := j.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, func(r model.Reservation) error {
+	err := j.Hot.Pendings(ctx, j.record.VoucherID, j.record.OpenEpoch, j.record.Spread, func(r model.Reservation) error {
 		if part = append(part, r); len(part) < carryChunk {
 			return nil
 		}
@@ -318,7 +324,7 @@ func (j *rebuildJob) rowless(ctx context.Context, reservations []model.Reservati
 }
 
 func (j *rebuildJob) chunk(ctx context.Context, live []model.Order, carried []model.Reservation) error {
-	if err := j.Hot.Load(ctx, j.record.VoucherID, j.record.Epoch, live, carried); err != nil {
+	if err := j.Hot.Load(ctx, j.record, live, carried); err != nil {
 		return fmt.Errorf("load %d orders and %d reservations: %w", len(live), len(carried), err)
 	}
 	j.loaded.Add(int64(len(live) + len(carried)))

@@ -259,7 +259,7 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 	for _, epoch := range epochs {
 		id := epoch.VoucherID
 		hot, known := found[id]
-		open := known && epoch.Open() && hot.State == model.CopyOpen && hot.Epoch == epoch.Epoch
+		open := known && fits(epoch, hot)
 		behind := open && hot.Voucher.Revision < epoch.Revision
 		if !open || behind || hot.Reserved > 0 {
 			r.list.busy[id] = true

@@ -73,11 +73,11 @@ func (s *Settler) account(ctx context.Context, orders []decided) {
 // settle settles the reservations of live rows, in one call for each voucher, and
 // releases those of closed rows. A hot copy that cannot be told holds up no other one.
 func (s *Settler) settle(ctx context.Context, orders []decided) error {
-	settled := map[string][]string{}
+	settled := map[string][]model.Order{}
 	var closed []decided
 	for _, order := range orders {
 		if order.row.Live() || order.row.RefusedAfterAdmission() {
-			settled[order.row.VoucherID] = append(settled[order.row.VoucherID], order.row.ID)
+			settled[order.row.VoucherID] = append(settled[order.row.VoucherID], order.row)
 		}
 		if !order.row.Live() {
 			closed = append(closed, order)
@@ -85,9 +85,9 @@ func (s *Settler) settle(ctx context.Context, orders []decided) error {
 	}
 	failpoint.Reach(failpoint.BeforeSettle)
 	var failed []error
-	for voucherID, ids := range settled {
-		if err := s.Hot.Settle(ctx, voucherID, ids); err != nil {
-			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(ids), voucherID, err))
+	for voucherID, rows := range settled {
+		if err := s.Hot.Settle(ctx, voucherID, rows); err != nil {
+			failed = append(failed, fmt.Errorf("settle %d orders of voucher %s: %w", len(rows), voucherID, err))
 		}
 	}
 	failed = append(failed, s.close(ctx, closed))
@@ -203,7 +203,7 @@ func (s *Settler) adopt(ctx context.Context, reservations []model.Reservation) {
 		if hot.State != model.CopyOpen || r.Epoch <= 0 || r.Epoch >= hot.Epoch {
 			continue
 		}
-		held, pending, err := s.Hot.Pending(ctx, r.ID)
+		held, pending, err := s.Hot.Pending(ctx, r.ID, r.UserID)
 		if err == nil && pending && held.UserID == r.UserID && held.Epoch > r.Epoch {
 			reservations[i].Epoch = held.Epoch
 		}

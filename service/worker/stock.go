@@ -173,9 +173,13 @@ func (r *Reconciler) dropIntents(ctx context.Context) error {
 func (s *Stock) Patched(ctx context.Context, v model.Voucher) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hotChangeBudget)
 	defer cancel()
-	if _, err := s.Hot.Apply(ctx, v); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+	applied, err := s.Hot.Apply(ctx, v)
+	if err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		s.Log.WarnContext(ctx, "a change did not reach the hot copy; the reconciler brings it",
 			slog.String("voucher_id", v.ID), slog.Any("error", err))
+	}
+	if !applied && err == nil && v.NeedsCopy() {
+		s.rebuilder.Request(v.ID) // it may have to be divided otherwise
 	}
 }
 

@@ -84,8 +84,13 @@ func (c *Copies) Confirm(ctx context.Context, reservations []model.Reservation) 
 }
 
 // Settle is that of hotcopy.Store.
-func (c *Copies) Settle(ctx context.Context, voucherID string, orderIDs []string) error {
-	orderIDs = slices.DeleteFunc(slices.Clone(orderIDs), func(id string) bool { return id == "" })
+func (c *Copies) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
+	var orderIDs []string
+	for _, order := range orders {
+		if order.ID != "" {
+			orderIDs = append(orderIDs, order.ID)
+		}
+	}
 	return c.do(ctx, "Settle", voucherID, func(s *Sale) error {
 		for _, id := range orderIDs {
 			if s.open() {
@@ -179,7 +184,7 @@ func (s *Sale) read(id string) model.HotCopy {
 		s = &Sale{State: model.CopyClosed, Voucher: kept(model.Voucher{ID: id, BeginAt: time.UnixMicro(0), EndAt: time.UnixMicro(0)})}
 	}
 	hot := model.HotCopy{
-		State: s.State, Epoch: s.Epoch, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)), Voucher: s.Voucher,
+		State: s.State, Epoch: s.Epoch, Shards: s.Shards, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)), Voucher: s.Voucher,
 	}
 	if s.open() {
 		hot.Voucher.Remaining = max(0, s.Free())
@@ -193,7 +198,7 @@ func (s *Sale) read(id string) model.HotCopy {
 
 // Pending is that of hotcopy.Store. An id that names no voucher, as tests like
 // them, is looked for in every copy.
-func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservation, found bool, err error) {
+func (c *Copies) Pending(ctx context.Context, orderID, userID string) (r model.Reservation, found bool, err error) {
 	voucherID, ok := model.VoucherOf(orderID)
 	err = c.do(ctx, "Pending", voucherID, func(s *Sale) error {
 		if ok && !s.open() {
@@ -202,6 +207,7 @@ func (c *Copies) Pending(ctx context.Context, orderID string) (r model.Reservati
 		for id, s := range c.Sales {
 			if s.open() && (id == voucherID || !ok) && !found {
 				r, found = s.Now().Pending[orderID]
+				found = found && (userID == "" || userID == r.UserID)
 			}
 		}
 		return nil
@@ -323,7 +329,7 @@ func (c *Copies) Buyers(ctx context.Context, voucherID string, yield func(userID
 }
 
 // Marks is that of hotcopy.Store.
-func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, yield func(userID, orderID string) error) error {
+func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, _ int, yield func(userID, orderID string) error) error {
 	var marks map[string]string
 	err := c.do(ctx, "Marks", voucherID, func(s *Sale) error {
 		marks = maps.Clone(s.Of(epoch).Marks)
@@ -336,7 +342,7 @@ func (c *Copies) Marks(ctx context.Context, voucherID string, epoch int64, yield
 }
 
 // Pendings is that of hotcopy.Store.
-func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, yield func(model.Reservation) error) error {
+func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, _ int, yield func(model.Reservation) error) error {
 	var pending []model.Reservation
 	err := c.do(ctx, "Pendings", voucherID, func(s *Sale) error {
 		pending = slices.Collect(maps.Values(s.Of(epoch).Pending))
@@ -361,7 +367,8 @@ func each[T any](all []T, times int, yield func(T) error) error {
 }
 
 // Close is that of hotcopy.Store.
-func (c *Copies) Close(ctx context.Context, voucherID string, epoch, opened int64) error {
+func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
+	voucherID, epoch := record.VoucherID, record.Epoch
 	return c.do(ctx, "Close", voucherID, func(s *Sale) error {
 		if s == nil {
 			s = &Sale{Voucher: model.Voucher{ID: voucherID}, Epochs: map[int64]*Epoch{}}
@@ -371,27 +378,26 @@ func (c *Copies) Close(ctx context.Context, voucherID string, epoch, opened int6
 		case s.Epoch > epoch || s.Opened == epoch:
 			return failed("Close", voucherID, model.ErrSuperseded)
 		case s.Epoch < epoch:
-			maps.DeleteFunc(s.Epochs, func(held int64, _ *Epoch) bool { return held == epoch || held != opened })
-			s.Epoch, s.State, s.Opened = epoch, model.CopyClosed, opened
+			maps.DeleteFunc(s.Epochs, func(held int64, _ *Epoch) bool { return held == epoch || held != record.OpenEpoch })
+			s.Epoch, s.State, s.Opened, s.Shards = epoch, model.CopyClosed, record.OpenEpoch, max(record.Shards, 1)
 		}
 		return nil
 	})
 }
 
 // Abandon is that of hotcopy.Store.
-func (c *Copies) Abandon(ctx context.Context, voucherID string, epoch int64) {
-	_ = c.do(ctx, "Abandon", voucherID, func(s *Sale) error { // it tells no result
+func (c *Copies) Abandon(ctx context.Context, record model.EpochRecord) {
+	_ = c.do(ctx, "Abandon", record.VoucherID, func(s *Sale) error { // it tells no result
 		if s != nil {
-			delete(s.Epochs, epoch)
+			delete(s.Epochs, record.Epoch)
 		}
 		return nil
 	})
 }
 
 // Load is that of hotcopy.Store.
-func (c *Copies) Load(
-	ctx context.Context, voucherID string, epoch int64, live []model.Order, carried []model.Reservation,
-) error {
+func (c *Copies) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
+	voucherID, epoch := record.VoucherID, record.Epoch
 	return c.do(ctx, "Load", voucherID, func(s *Sale) error {
 		if s != nil && s.Epoch == epoch && s.State == model.CopyClosed && len(live)+len(carried) == 0 {
 			s.State, s.Epochs[epoch] = model.CopyRebuilding, newEpoch()
@@ -419,7 +425,8 @@ func (s *Sale) building(epoch int64) bool {
 }
 
 // Open is that of hotcopy.Store.
-func (c *Copies) Open(ctx context.Context, v model.Voucher, epoch, missing, previous int64) error {
+func (c *Copies) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
+	epoch, previous := record.Epoch, record.OpenEpoch
 	return c.do(ctx, "Open", v.ID, func(s *Sale) error {
 		if s.open() && s.Epoch == epoch {
 			return nil
@@ -442,6 +449,7 @@ func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err 
 			s.Voucher = kept(v)
 			s.Changes++
 		}
+		applied = applied && s.Shards == max(int(v.Shards), 1)
 		return nil
 	})
 	return applied, err

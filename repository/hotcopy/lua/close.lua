@@ -3,12 +3,13 @@
 -- rebuild carries its pending entries over.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
--- KEYS[6...] the keys of the epochs in ARGV[5...]
+-- KEYS[6...] the keys of the epochs in ARGV[6...]
 -- ARGV[3] how long the head is kept at the least, ms
 -- ARGV[4] the epoch that the database has opened last; 0: none
--- ARGV[5...] epochs whose keys are given
--- Replies {1, epoch}; {0, epoch} the head has a greater epoch, or this one was
---   opened already; {2, epoch, ...} nothing was done, the caller is to come back
+-- ARGV[5] how many parts the copy of the epoch given is to have
+-- ARGV[6...] epochs whose keys are given
+-- Replies {1, epoch, shards}; {0, epoch, shards} the head has a greater epoch, or this one was
+--   opened already; {2, epoch, shards, ...} nothing was done, the caller is to come back
 --   with the keys of these epochs too.
 
 -- Whatever is no number gives way too: nothing else could repair it.
@@ -18,7 +19,7 @@ if known > tonumber(ARGV[1]) or head.opened == ARGV[1] then return reply(0) end
 if head.epoch == ARGV[1] then return reply(1) end
 
 local kept = {[ARGV[4]] = true}
-for i = 5, #ARGV do kept[ARGV[i]] = true end
+for i = 6, #ARGV do kept[ARGV[i]] = true end
 local more = {}
 for _, epoch in ipairs({head.epoch or '', head.opened or ''}) do
   if not kept[epoch] and string.match(epoch, '^[1-9]%d*$') then more[#more + 1] = epoch end
@@ -29,7 +30,8 @@ if #more > 0 then return reply(2, unpack(more)) end
 redis.call('unlink', unpack(KEYS, 2))
 -- From here on the copy is bound to this server: what is loaded into another
 -- one, or before a restart, cannot be opened.
-redis.call('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server())
+redis.call('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server(),
+  'shards', ARGV[5])
 if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then redis.call('pexpire', KEYS[1], ARGV[3]) end
-head.epoch = ARGV[1]
+head.epoch, head.shards = ARGV[1], ARGV[5]
 return reply(1)

@@ -1,15 +1,16 @@
--- Lowers the stock, unless more than that is taken already.
+-- Lowers the stock, unless more than that is taken already, or given to other parts.
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3] the stock to be
 -- ARGV[4] the voucher's revision at which that was decided
--- Replies {1, epoch}; {2, epoch} more is taken; {3, epoch} the copy has
---   something newer.
+-- Replies {1, epoch, shards}; {2, epoch, shards, units} so many units have to be
+--   free here first; {3, epoch, shards} the copy has something newer.
 
 local why = shut()
 if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end
-if tonumber(head.stock) - free() > tonumber(ARGV[3]) then return reply(2) end
+local lacking = tonumber(head.stock) - free() - tonumber(ARGV[3])
+if lacking > 0 then return reply(2, text(lacking)) end
 redis.call('hset', KEYS[1], 'revision', ARGV[4])
 if tonumber(ARGV[3]) < tonumber(head.stock) then redis.call('hset', KEYS[1], 'stock', ARGV[3]) end
 redis.call('hincrby', KEYS[1], 'changes', 1)

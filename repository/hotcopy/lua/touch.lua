@@ -2,7 +2,7 @@
 --
 -- KEYS[1] to KEYS[5], ARGV[1], ARGV[2] as in head.lua
 -- ARGV[3...] order ids
--- Replies {1, epoch}. Orders that are pending no more are left alone, and so are
+-- Replies {1, epoch, shards}. Orders that are pending no more are left alone, and so are
 --   the entries: a rebuild may have given them another epoch meanwhile.
 
 local why = shut()
