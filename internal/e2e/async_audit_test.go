@@ -21,7 +21,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
 	api := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
-	voucher := api.onSale(t, 10)
+	voucher := api.undivided(t, 10)
 	worker := launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
 	lost := api.becomes(t, api.accepted(t, voucher.ID, api.user(1)), model.OrderUnpaid)
 	api.becomes(t, api.accepted(t, voucher.ID, api.user(2)), model.OrderUnpaid)

@@ -109,7 +109,7 @@ func TestDeadlocksArePersistedAgain(t *testing.T) {
 	t.Parallel()
 	own, s := asyncOnOwnServers(t)
 	a := launch(t, s)
-	voucher := a.onSale(t, 2000)
+	voucher := a.undivided(t, 2000)
 	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
 	db, err := sql.Open("mysql", own.database.AdminDSN(testserver.DefaultSchema))
 	if err != nil {

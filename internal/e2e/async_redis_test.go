@@ -78,7 +78,7 @@ func TestHotCopyOfManyBuyersIsRebuiltInTime(t *testing.T) {
 	own, s := asyncOnOwnServers(t)
 	a := launch(t, s).app
 	const sold, left = 100_000, 50
-	voucher := a.onSale(t, sold+left)
+	voucher := a.undivided(t, sold+left)
 	seed(t, s, voucher.ID, sold)
 	if got := a.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", a.admin(t), nil); got.status != http.StatusAccepted {
 		t.Fatalf("rebuild: %d %s", got.status, got.body)

@@ -149,6 +149,12 @@ func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	return a.divided(t, stock, 1)
 }
 
+// undivided creates a voucher on sale in one piece, whatever SHARDS says: for tests that look at its row or its keys.
+func (a *app) undivided(t testing.TB, stock int) model.Voucher {
+	t.Helper()
+	return a.create(t, map[string]any{"stock": stock})
+}
+
 // divided creates a voucher on sale in some parts; SHARDS divides all.
 func (a *app) divided(t testing.TB, stock, shards int) model.Voucher {
 	t.Helper()

@@ -33,7 +33,8 @@ func failovers(t *testing.T) map[string]func(*testing.T) settings {
 	return map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers}
 }
 
-// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing. Its
+// A primary of a Cluster dies during a sale and stays dead. The vouchers and users on the other two notice nothing, nor do
+// those whose parts of a divided voucher are there. Its
 // own sell on as soon as its replica has taken its place. What was promised is kept, and nothing is sold twice.
 func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 	t.Parallel()
@@ -51,6 +52,8 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			for i := range nodes {
 				flows[i] = a.flowing(t, where.voucherOn(t, a, i, 100_000).ID, 3, where.usersOn(t, a, i))
 			}
+			divided := a.divided(t, 100_000, 16)
+			flows = append(flows, a.flowing(t, divided.ID, 3, where.usersBeside(t, a, 0, divided)))
 			for _, f := range flows {
 				f.sold(t, 20)
 			}
@@ -69,10 +72,10 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			for i, f := range flows[1:] {
 				before, _, slow := f.between(quiet, killed)
 				yes, no, longest := f.between(killed, elected)
-				t.Logf("node %d: %.0f/s before, %.0f/s during the election; %d accepted, %d refused; longest answer %v, %v",
+				t.Logf("flow %d: %.0f/s before, %.0f/s during the election; %d accepted, %d refused; longest answer %v, %v",
 					i+1, float64(before)/killed.Sub(quiet).Seconds(), float64(yes)/elected.Sub(killed).Seconds(), yes, no, slow, longest)
 				if yes == 0 || no*5 > yes+no {
-					t.Errorf("of the users and the voucher on node %d %d were accepted and %d refused", i+1, yes, no)
+					t.Errorf("of the users and the voucher of flow %d %d were accepted and %d refused", i+1, yes, no)
 				}
 			}
 			for _, f := range flows {

@@ -18,17 +18,41 @@ const versionShift = 40
 // server was loaded with, is closed. What could be read is returned with the
 // error that says what could not.
 func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	return s.readAll(ctx, ids, whole)
+}
+
+// Look is Read for requests that want to buy. Of a divided copy some parts may not answer:
+// it is open as far as the others are, and not sold out, with the version -1 and at least
+// one unit left.
+func (s *Store) Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	return s.readAll(ctx, ids, func(parts []*call) (model.HotCopy, error) {
+		answered := slices.DeleteFunc(slices.Clone(parts), func(c *call) bool { return c.err != nil && !otherKind(c.err) })
+		if len(answered) == 0 || len(answered) == len(parts) {
+			return whole(parts)
+		}
+		hot, err := whole(answered)
+		hot.Voucher.Version, hot.Voucher.Remaining = -1, max(hot.Voucher.Remaining, 1)
+		return hot, err
+	})
+}
+
+// readAll reads copies, whose parts are put together by a function.
+func (s *Store) readAll(
+	ctx context.Context, ids []string, whole func([]*call) (model.HotCopy, error),
+) (map[string]model.HotCopy, error) {
 	copies := make(map[string]model.HotCopy, len(ids))
-	moved, err := s.read(ctx, ids, copies)
+	moved, err := s.read(ctx, ids, copies, whole)
 	if len(moved) > 0 {
-		_, again := s.read(ctx, moved, copies) // what moves twice is read as closed
+		_, again := s.read(ctx, moved, copies, whole) // what moves twice is read as closed
 		err = errors.Join(err, again)
 	}
 	return copies, err
 }
 
 // read reads copies, and returns those that are divided otherwise than was thought.
-func (s *Store) read(ctx context.Context, ids []string, copies map[string]model.HotCopy) (moved []string, err error) {
+func (s *Store) read(
+	ctx context.Context, ids []string, copies map[string]model.HotCopy, whole func([]*call) (model.HotCopy, error),
+) (moved []string, err error) {
 	var calls []*call
 	for _, id := range ids {
 		calls = append(calls, s.parts(s.scripts.read, id, s.known(id).shards)...)
@@ -47,7 +71,7 @@ func (s *Store) read(ctx context.Context, ids []string, copies map[string]model.
 			continue
 		}
 		copies[id] = hot
-		if parts[0].moved {
+		if slices.ContainsFunc(parts, func(c *call) bool { return c.moved }) {
 			moved = append(moved, id)
 		}
 	}

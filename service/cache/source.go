@@ -39,6 +39,9 @@ type HotCopies interface {
 	// Read answers each of the ids; a hot copy that is not loaded is closed. With an
 	// error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
+	// Look is Read for requests that want to buy: where only a part of a hot copy does not
+	// answer, the others can be bought from. Such a one has the version -1 and something left.
+	Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	// Buyers calls yield with every user who has a reserved or a live order, at
 	// least once.
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
@@ -122,7 +125,7 @@ type hotReader struct {
 // read reads vouchers from their hot copies where those are open, and the others from
 // the database: their sale may be over, or they may not exist.
 func (r *hotReader) read(ctx context.Context, ids []string) ([]reading, error) {
-	hot, hotErr := r.look(ctx, ids)
+	hot, hotErr := r.look(ctx, r.hot.Look, ids)
 	read := make([]reading, len(ids))
 	var rest []string
 	for i, id := range ids {
@@ -163,7 +166,7 @@ func (r *hotReader) views(ctx context.Context, ids []string) ([]reading, error) 
 	if err != nil {
 		return nil, err
 	}
-	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
+	hot, _ := r.look(ctx, r.hot.Read, ids) // without them the database's numbers must do
 	for i, id := range ids {
 		if read[i].voucher != nil {
 			shown := shownAs(*read[i].voucher, hot[id])
@@ -183,7 +186,7 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 	if err != nil {
 		return err
 	}
-	hot, err := r.look(ctx, []string{v.ID})
+	hot, err := r.look(ctx, r.hot.Read, []string{v.ID})
 	if err != nil {
 		return err
 	}
@@ -194,10 +197,12 @@ func (r *hotReader) buyers(ctx context.Context, v model.Voucher, yield func(user
 }
 
 // look reads hot copies. With an error it returns those that could be read.
-func (r *hotReader) look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+func (r *hotReader) look(
+	ctx context.Context, read func(context.Context, []string) (map[string]model.HotCopy, error), ids []string,
+) (map[string]model.HotCopy, error) {
 	reading, cancel := context.WithTimeout(ctx, hotReadTimeout)
 	defer cancel()
-	hot, err := r.hot.Read(reading, ids)
+	hot, err := read(reading, ids)
 	if err != nil {
 		err = fmt.Errorf("read %d hot copies: %w", len(ids), err)
 	}
@@ -234,7 +239,7 @@ func (r *hotReader) sold(ctx context.Context, vouchers []model.Voucher, phase mo
 	for i, v := range vouchers {
 		ids[i] = v.ID
 	}
-	hot, _ := r.look(ctx, ids) // without them the database's numbers must do
+	hot, _ := r.look(ctx, r.hot.Read, ids) // without them the database's numbers must do
 	for i, v := range vouchers {
 		vouchers[i] = shownAs(v, hot[v.ID])
 	}
@@ -253,7 +258,7 @@ func (r *hotReader) stats(
 		if stats, err = count(ctx, id); err != nil {
 			return stats, err
 		}
-		hot, _ := r.look(ctx, []string{id})
+		hot, _ := r.look(ctx, r.hot.Read, []string{id})
 		if hot[id].State != model.CopyOpen {
 			return stats, nil // the database's numbers must do
 		}

@@ -179,6 +179,11 @@ func (c *Copies) Read(ctx context.Context, ids []string) (map[string]model.HotCo
 	})
 }
 
+// Look is that of hotcopy.Store.
+func (c *Copies) Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
+	return c.Read(ctx, ids)
+}
+
 func (s *Sale) read(id string) model.HotCopy {
 	if s == nil {
 		s = &Sale{State: model.CopyClosed, Voucher: kept(model.Voucher{ID: id, BeginAt: time.UnixMicro(0), EndAt: time.UnixMicro(0)})}
