@@ -28,6 +28,13 @@ func TestSaleModel(t *testing.T) {
 		{"sold out with a unit left", append(three[:2:2], buy(3, 0, 2, 3, soldOut)), false},
 		{"sold out within the grace", append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3, 3.1, soldOut)), true},
 		{"sold out behind the grace", append(three, o(step{cancels, 0, 1}, 2, 2.1, yes), buy(3, 0, 3.2, 3.3, soldOut)), false},
+		{"sold out to the owner of an order", append(three, buy(2, 0, 2, 3, soldOut)), false},
+		{"sold out to an owner who has canceled", append(three, o(step{cancels, 2, 3}, 2, 2.1, yes), buy(2, 0, 3, 3.1, soldOut)), true},
+		{"sold out behind a restock", append(three, o(step{act: raises}, 2, 2.1, yes), buy(3, 0, 3.2, 3.3, soldOut)), false},
+		{"one more after a restock", append(three, o(step{act: raises}, 2, 2.1, yes), buy(3, 4, 3.2, 3.3, yes)), true},
+		{"one less, and oversold", append(three[:2:2], o(step{act: lowers}, 2, 2.1, yes), buy(3, 4, 3.2, 3.3, yes)), false},
+		{"refused to have less of nothing", append(three, o(step{act: lowers}, 2, 2.1, soldOut)), true},
+		{"refused with a unit left", append(three[:2:2], o(step{act: lowers}, 2, 2.1, soldOut)), false},
 		{"oversold", append(three, buy(3, 4, 2, 3, yes)), false},
 		{"twice to one user", []porcupine.Operation{buy(0, 1, 0, 1, yes), buy(0, 2, 2, 3, yes)}, false},
 		{"again after a cancel", []porcupine.Operation{buy(0, 1, 0, 1, yes), o(step{cancels, 0, 1}, 1.5, 1.6, yes), buy(0, 2, 2, 3, yes)}, true},
@@ -45,7 +52,7 @@ func TestSaleModel(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if got := porcupine.CheckOperations(saleModel(historyStock), test.history); got != test.legal {
+			if got := porcupine.CheckOperations(saleModel(historyStock), test.history) && ownersAreTold(test.history); got != test.legal {
 				t.Errorf("legal: %v, want %v", got, test.legal)
 			}
 		})

@@ -15,6 +15,8 @@ const (
 	cancels act = "cancels"
 	looks   act = "looks"   // whether he has an order, when all is quiet
 	forgets act = "forgets" // Redis loses some or all of what it was told
+	raises  act = "raises"  // an administrator has one unit more sold
+	lowers  act = "lowers"  // or one less
 )
 
 // result is what he hears.
@@ -23,9 +25,9 @@ type result string
 const (
 	yes     result = "yes" // also: he has an order
 	already result = "already ordered"
-	soldOut result = "sold out"
-	none    result = "none"    // he has no order
-	unknown result = "unknown" // no answer, or 503: it may have happened, or happen later
+	soldOut result = "sold out" // also: an administrator hears that all units are taken
+	none    result = "none"     // he has no order
+	unknown result = "unknown"  // no answer, or 503: it may have happened, or happen later
 )
 
 // step is one input of the model.
@@ -104,6 +106,29 @@ func (s shelf) next(in step, out result) []shelf {
 		}
 	case forgets:
 		return s.forgotten()
+	case raises, lowers:
+		return s.changed(in.act, out)
+	}
+	return nil
+}
+
+// changed are the shelves after an administrator's change by one unit.
+func (s shelf) changed(by act, out result) []shelf {
+	now := s
+	if by == raises {
+		now.left++
+	} else {
+		now.left--
+	}
+	switch {
+	case out == yes && now.left >= 0:
+		return []shelf{now}
+	case out == soldOut && by == lowers && s.left == 0:
+		return []shelf{s}
+	case out == unknown && now.left >= 0:
+		return []shelf{s, now}
+	case out == unknown:
+		return []shelf{s}
 	}
 	return nil
 }
@@ -115,7 +140,7 @@ func (s shelf) bought(in step, out result) []shelf {
 		return []shelf{s.taken(in.user, in.order).promised(in.user)}
 	case out == already && s.is(in):
 		return []shelf{s.known(in)}
-	case out == soldOut && s.left == 0 && !s.has(in.user):
+	case out == soldOut && s.left == 0:
 		return []shelf{s}
 	case out == unknown && free:
 		return []shelf{s, s.taken(in.user, unknownOrder)}
@@ -164,6 +189,31 @@ const checkBudget = 30 * time.Second
 // grace is what invariant 9 gives SOLD_OUT: it is legal if nothing was free at
 // some instant between one second before the request and its answer.
 const grace = time.Second
+
+// ownersAreTold reports whether no user heard SOLD_OUT who surely had an order then. It is no matter of the model,
+// where SOLD_OUT may be the answer of an earlier instant.
+func ownersAreTold(history []porcupine.Operation) bool {
+	for _, o := range history {
+		if o.Output != soldOut || o.Input.(step).act != buys {
+			continue
+		}
+		began, user, has := o.Call+int64(grace), o.Input.(step).user, false
+		for _, other := range history { // a user's requests are one behind the other
+			in := other.Input.(step)
+			switch {
+			case in.user != user || other.Call >= began:
+			case in.act == buys && other.Output == yes:
+				has = true
+			case in.act == cancels:
+				has = false
+			}
+		}
+		if has {
+			return false
+		}
+	}
+	return true
+}
 
 // operation is one line of a history; times are of one clock.
 func operation(in step, from, to time.Duration, out result) porcupine.Operation {

@@ -180,6 +180,28 @@ func neverSent(err error) bool {
 	return errors.As(err, &failed) && failed.Op == "dial"
 }
 
+// change has an administrator change the stock by one unit.
+func (h *history) change(t *testing.T, a *app, what act) {
+	t.Helper()
+	delta := map[act]int{raises: 1, lowers: -1}[what]
+	from := h.now()
+	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/stock", a.admin(t), map[string]any{"delta": delta})
+	out := unknown
+	switch {
+	case neverSent(err):
+		return
+	case err != nil || got.code() == model.CodeUnavailable:
+	case got.status == http.StatusOK:
+		out = yes
+	case got.code() == model.CodeConflict:
+		out = soldOut
+	default:
+		t.Errorf("the stock %s: %d %s", what, got.status, got.body)
+		return
+	}
+	h.note(0, what, "", from, out)
+}
+
 // forgotten notes that Redis lost some or all of what it was told, between an instant and now.
 func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, yes) }
 

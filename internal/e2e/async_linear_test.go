@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -18,7 +19,9 @@ import (
 // stage is a deployment on which histories are recorded, and what may happen to it.
 type stage struct {
 	own       servers
-	wire      *wire // in front of NATS
+	redis     []*testserver.Server // one, or the primaries of a Cluster
+	shards    []int                // parts of its vouchers, in turn
+	wire      *wire                // in front of NATS
 	processes []*process
 	histories []*history
 	patience  time.Duration // with which everything has to come to its end
@@ -31,9 +34,9 @@ type trouble struct {
 }
 
 // kills is the trouble of a kill -9 and a new start.
-func kills(name string, of func(s *stage) (kill, start func())) trouble {
+func kills(name string, of func(s *stage, chance *rand.Rand) (kill, start func())) trouble {
 	return trouble{name, func(_ *testing.T, s *stage, chance *rand.Rand) {
-		kill, start := of(s)
+		kill, start := of(s, chance)
 		kill()
 		<-time.After(time.Duration(chance.Int64N(int64(300 * time.Millisecond))))
 		start()
@@ -57,10 +60,31 @@ func forgetting(loses trouble) trouble {
 
 // flushes is the trouble of a Redis that is emptied.
 func flushes() trouble {
-	return forgetting(trouble{"FLUSHALL", func(t *testing.T, s *stage, _ *rand.Rand) {
+	return forgetting(trouble{"FLUSHALL", func(t *testing.T, s *stage, chance *rand.Rand) {
 		t.Helper()
-		flush(t, s.own.redis)
+		flush(t, s.redis[chance.IntN(len(s.redis))])
 	}})
+}
+
+// administers is the trouble that administrators make: one of the vouchers gets a unit more or less, is rebuilt, or is
+// divided anew.
+func administers() trouble {
+	return trouble{"an administrator", func(t *testing.T, s *stage, chance *rand.Rand) {
+		t.Helper()
+		a := s.processes[chance.IntN(len(s.processes))].app
+		for _, h := range s.histories {
+			switch path := a.url + "/api/v1/admin/vouchers/" + h.voucher; chance.IntN(4) {
+			case 0:
+				h.change(t, a, raises)
+			case 1:
+				h.change(t, a, lowers)
+			case 2:
+				_, _ = send(a.client, http.MethodPost, path+"/rebuild", a.admin(t), nil) // whatever it says
+			case 3:
+				_, _ = send(a.client, http.MethodPatch, path, a.admin(t), map[string]any{"shards": 1 + chance.IntN(16)})
+			}
+		}
+	}}
 }
 
 // lostAcks loses what NATS answers for a time that is sometimes long enough for
@@ -78,14 +102,19 @@ func lostAcks(least, most time.Duration) trouble {
 func everything(t *testing.T) []trouble {
 	t.Helper()
 	return []trouble{
-		kills("instance 1", func(s *stage) (func(), func()) { return s.processes[0].kill, func() { s.processes[0].start(t) } }),
-		kills("instance 2", func(s *stage) (func(), func()) { return s.processes[1].kill, func() { s.processes[1].start(t) } }),
+		kills("instance", func(s *stage, chance *rand.Rand) (func(), func()) {
+			p := s.processes[chance.IntN(len(s.processes))]
+			return p.kill, func() { p.start(t) }
+		}),
 		// With appendfsync everysec, what Redis has acknowledged while a flush is under way is not even written: up to
 		// two seconds of it are lost with the process.
-		forgetting(kills("Redis", func(s *stage) (func(), func()) { return s.own.redis.Kill, s.own.redis.Start })),
-		kills("NATS", func(s *stage) (func(), func()) { return s.own.nats.Kill, s.own.nats.Start }),
-		kills("MariaDB", func(s *stage) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
-		flushes(), lostAcks(0, 6*time.Second),
+		forgetting(kills("Redis", func(s *stage, chance *rand.Rand) (func(), func()) {
+			redis := s.redis[chance.IntN(len(s.redis))]
+			return redis.Kill, redis.Start
+		})),
+		kills("NATS", func(s *stage, _ *rand.Rand) (func(), func()) { return s.own.nats.Kill, s.own.nats.Start }),
+		kills("MariaDB", func(s *stage, _ *rand.Rand) (func(), func()) { return s.own.database.Kill, s.own.database.Start }),
+		flushes(), lostAcks(0, 6*time.Second), administers(),
 	}
 }
 
@@ -93,15 +122,29 @@ func everything(t *testing.T) []trouble {
 func openStage(t *testing.T, program string, patience time.Duration, more settings) *stage {
 	t.Helper()
 	own, s := asyncOnOwnServers(t)
-	stage := &stage{own: own, patience: patience}
-	stage.wire, s = throughNATS(t, s)
+	stage := &stage{own: own, redis: []*testserver.Server{own.redis}, shards: []int{1, 3}, patience: patience}
+	return stage.open(t, program, s, more)
+}
+
+// openClusterStage is openStage on three Redis primaries, on which each voucher lies in many parts.
+func openClusterStage(t *testing.T, program string) *stage {
+	t.Helper()
+	own, s := asyncOnOwnServers(t)
+	cluster := testserver.RedisCluster(t, false)
+	stage := &stage{own: own, redis: cluster.Primaries, shards: []int{16}, patience: settlement}
+	return stage.open(t, program, s, settings{"SECKILL_REDIS_URL": cluster.URL()})
+}
+
+func (s *stage) open(t *testing.T, program string, on, more settings) *stage {
+	t.Helper()
+	s.wire, on = throughNATS(t, on)
 	for range 2 {
-		p := prepare(t, program, s.with(more))
+		p := prepare(t, program, on.with(more))
 		p.start(t)
 		p.awaitReady(t)
-		stage.processes = append(stage.processes, p)
+		s.processes = append(s.processes, p)
 	}
-	return stage
+	return s
 }
 
 // record plays a number of histories at once, each on a voucher of its own,
@@ -111,7 +154,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	instances := []*app{s.processes[0].app, s.processes[1].app}
 	s.histories = nil
 	for n := range historiesAtOnce {
-		s.histories = append(s.histories, newHistory(t, instances, 1+2*(n%2)))
+		s.histories = append(s.histories, newHistory(t, instances, s.shards[n%len(s.shards)]))
 	}
 	over := make(chan struct{})
 	var clients sync.WaitGroup
@@ -176,12 +219,27 @@ func linearizable(t *testing.T, operations []porcupine.Operation) bool {
 // shelf would say to one user after the other.
 func TestHistoriesAreLinearizable(t *testing.T) {
 	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *stage{
+		"one Redis":       func(t *testing.T) *stage { t.Helper(); return openStage(t, testserver.Program(t), settlement, nil) },
+		"three primaries": func(t *testing.T) *stage { t.Helper(); return openClusterStage(t, testserver.Program(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			linearizableOn(t, open(t))
+		})
+	}
+}
+
+func linearizableOn(t *testing.T, stage *stage) {
+	t.Helper()
 	chance := seeded(t)
-	stage := openStage(t, testserver.Program(t), settlement, nil)
 	for range count(t, "ROUNDS", 1) {
 		operations := 0
 		for i, history := range stage.record(t, chance, everything(t), 100) {
 			operations += len(history)
+			if !ownersAreTold(history) {
+				t.Errorf("the owner of an order heard SOLD_OUT:\n%s", describe(history))
+			}
 			if !linearizable(t, history) {
 				t.Errorf("not linearizable:\n%s", describe(history))
 				for id, order := range stage.processes[0].orders(t, stage.histories[i].voucher) {
