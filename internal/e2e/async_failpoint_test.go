@@ -55,8 +55,8 @@ func drives() map[failpoint.Step]func(*testing.T, *fatality) {
 	give(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish)
 	give(rebuildIt,
 		failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier,
-		failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenCopy)
-	give(lowerStock, failpoint.AfterIntent, failpoint.AfterLowerCopy, failpoint.AfterLowerStock)
+		failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenParts, failpoint.AfterOpenCopy)
+	give(lowerStock, failpoint.AfterIntent, failpoint.AfterGive, failpoint.AfterLowerCopy, failpoint.AfterLowerStock)
 	return all
 }
 
@@ -98,7 +98,7 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 	f.program = prepare(t, testserver.Program(t, "failpoint"), s)
 	f.program.start(t)
 	f.program.awaitReady(t)
-	f.voucher = f.program.onSale(t, stock)
+	f.voucher = f.program.divided(t, stock, partsAt(step))
 	for range 3 {
 		order := f.program.accepted(t, f.voucher.ID, f.user())
 		f.promised[order.ID] = order.UserID
@@ -131,6 +131,16 @@ func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatalit
 	f.program.sellsOn(t, f.voucher.ID, 1000)
 }
 
+// partsAt is into how many parts the voucher is divided: at every other step into more than it is to lose of its stock
+// in the first one.
+func partsAt(step failpoint.Step) int {
+	asked := step == failpoint.AfterOpenParts || step == failpoint.AfterGive
+	if asked || slices.Index(failpoint.Steps(), step)%2 == 0 {
+		return 16
+	}
+	return 1
+}
+
 // dies starts the program so that it dies at a step, leads it there, and sees
 // that it died by SIGKILL.
 func (f *fatality) dies(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatality)) {
@@ -155,15 +165,17 @@ func (f *fatality) dies(t *testing.T, step failpoint.Step, drive func(*testing.T
 // ready is closed when the program is.
 func (f *fatality) ready() <-chan struct{} {
 	ready := make(chan struct{})
+	// Those of this start: the next one may come before the last request has its answer.
+	client, url, exited := f.program.client, f.program.url, f.program.exited
 	go func() {
 		defer close(ready)
 		for deadline := time.Now().Add(settlement); time.Now().Before(deadline); {
-			got, err := send(f.program.client, http.MethodGet, f.program.url+"/readyz", "", nil)
+			got, err := send(client, http.MethodGet, url+"/readyz", "", nil)
 			if err == nil && got.status == http.StatusOK {
 				return
 			}
 			select {
-			case <-f.program.exited:
+			case <-exited:
 				return
 			case <-time.After(20 * time.Millisecond):
 			}

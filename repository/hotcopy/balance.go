@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"seckill/internal/failpoint"
 	"seckill/model"
 )
 
@@ -229,6 +230,7 @@ func (s *Store) give(ctx context.Context, voucherID string, epoch int64, transfe
 		calls[i] = &call{script: s.scripts.give, voucher: voucherID, part: t.from, epoch: epoch, args: []any{t.to, t.units}}
 	}
 	s.run(ctx, calls...)
+	failpoint.Reach(failpoint.AfterGive)
 	for i, c := range calls {
 		if err := c.closed("give units"); err != nil {
 			failed = cmp.Or(failed, err)

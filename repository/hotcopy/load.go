@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"seckill/internal/failpoint"
 	"seckill/model"
 )
 
@@ -170,6 +171,7 @@ func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Vouc
 		if err := s.openOthers(ctx, calls[0], calls[1:]); err != nil {
 			return err
 		}
+		failpoint.Reach(failpoint.AfterOpenParts)
 	}
 	s.run(ctx, calls[0])
 	if err := calls[0].done("open the hot copy", model.ErrSuperseded); err != nil {
