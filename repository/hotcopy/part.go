@@ -106,7 +106,7 @@ func about(script script, voucherID, userID string, args ...any) *call {
 	return &call{script: script, voucher: voucherID, user: userID, args: args}
 }
 
-// group are up to callOrders things that lie in the same part of the same copy.
+// group are things that lie in the same part of the same copy.
 type group[T any] struct {
 	voucherID    string
 	part, shards int
@@ -118,8 +118,9 @@ func (g group[T]) call(script script, args ...any) *call {
 	return &call{script: script, voucher: g.voucherID, part: g.part, of: g.shards, args: args}
 }
 
-// split splits things by the parts that they lie in, as far as is known.
-func split[T any](s *Store, things []T, owner func(T) model.Buyer) []*group[T] {
+// split splits things by the parts that they lie in, as far as is known, into groups of so
+// many at most.
+func split[T any](s *Store, things []T, most int, owner func(T) model.Buyer) []*group[T] {
 	type place struct {
 		voucher string
 		part    int
@@ -136,7 +137,7 @@ func split[T any](s *Store, things []T, owner func(T) model.Buyer) []*group[T] {
 		}
 		at := place{b.VoucherID, model.PartOf(b.UserID, n)}
 		g := filling[at]
-		if g == nil || len(g.things) == callOrders {
+		if g == nil || len(g.things) == most {
 			g = &group[T]{voucherID: at.voucher, part: at.part, shards: n}
 			filling[at] = g
 			groups = append(groups, g)
@@ -146,17 +147,17 @@ func split[T any](s *Store, things []T, owner func(T) model.Buyer) []*group[T] {
 	return groups
 }
 
-// runSplit makes calls about groups of things, and calls done with each. What belongs to
+// runSplit makes calls about groups of so many things at most, and calls done with each. What belongs to
 // a copy with another number of parts than was thought is split anew, once.
 func runSplit[T any](
-	ctx context.Context, s *Store, things []T, owner func(T) model.Buyer, make func(*group[T]) *call, done func(*group[T], *call),
+	ctx context.Context, s *Store, things []T, most int, owner func(T) model.Buyer, make func(*group[T]) *call, done func(*group[T], *call),
 ) {
 	var moved []T
 	for try := 1; try == 1 || len(moved) > 0; try++ {
 		if try > 1 {
 			things, moved = moved, nil
 		}
-		for some := range slices.Chunk(split(s, things, owner), pipelineCalls) {
+		for some := range slices.Chunk(split(s, things, most, owner), pipelineCalls) {
 			var calls []*call
 			for _, g := range some {
 				calls = append(calls, make(g))

@@ -146,7 +146,7 @@ func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) (
 	}
 	open := make([]bool, len(reservations))
 	var failed error
-	runSplit(ctx, s, places, func(i int) model.Buyer { return ownerOf(reservations[i]) },
+	runSplit(ctx, s, places, len(places), func(i int) model.Buyer { return ownerOf(reservations[i]) },
 		func(some *group[int]) *call { return some.call(s.scripts.confirm) },
 		func(some *group[int], c *call) {
 			for _, place := range some.things {
