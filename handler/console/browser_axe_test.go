@@ -120,7 +120,8 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		look(b, v)
 	}
 	b.run(t, "a voucher that is wrong", b.visit("/console/vouchers/new"), chromedp.SetValue("#title", "x"), chromedp.SetValue("#price", "x"),
-		chromedp.SetValue("#face_value", "x"), chromedp.SetValue("#stock", "x"), chromedp.SetValue("#payment_window", "x"), leads(press("Create")), visible(".refusal"))
+		chromedp.SetValue("#face_value", "x"), chromedp.SetValue("#stock", "x"), chromedp.SetValue("#payment_window", "x"),
+		chromedp.SetValue("#shards", "x"), leads(press("Create")), visible("#shards-wrong"))
 	look(b, view{"voucher_form", ""})
 	b.run(t, "a code that is wrong", b.visit("/console/orders"), chromedp.SetValue("#code", "x"), leads(press("Use the code")), visible(".refusal"))
 	look(b, view{"orders", ""})

@@ -234,13 +234,16 @@ func (gate) Check(context.Context) []service.Check { return nil }
 // Draining is that of a server that stays.
 func (gate) Draining() bool { return false }
 
-// browser is that of an administrator who has signed in to a console of this shop.
+// browser is that of an administrator who has signed in to a console of this shop, or of the vouchers that it was given.
 func (s *shop) browser(t *testing.T) *browser {
 	t.Helper()
+	if s.Vouchers == nil {
+		s.Vouchers = s
+	}
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	testserver.Must(t, err)
 	s.Options = console.Options{
-		Vouchers: s, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
+		Vouchers: s.Vouchers, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		Log: slog.New(slog.DiscardHandler),
 	}
 	handler, err := console.New(s.Options)
