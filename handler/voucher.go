@@ -66,7 +66,7 @@ type VoucherDraft struct {
 	State       string `json:"state,omitempty" enum:"draft,published,paused,archived" default:"published"`
 
 	PaymentWindow string `json:"payment_window,omitempty" minLength:"1" example:"15m" doc:"How long its orders stay unpaid before they expire: a Go duration, from 1s to 8784h. Without it, that of the server's settings."`
-	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, so that as many transactions can sell of it at once. It is sold out when every part is."`
+	Shards        int    `json:"shards,omitempty" minimum:"1" maximum:"64" default:"1" doc:"Into how many parts the stock of a very hot voucher is divided, in the database and in its hot copy, so that as many can sell of it at once. It is sold out when every part is."`
 }
 
 // VoucherChange changes the members that it has.
@@ -78,7 +78,7 @@ type VoucherChange struct {
 	BeginAt     *string `json:"begin_at,omitempty" format:"date-time"`
 	EndAt       *string `json:"end_at,omitempty" format:"date-time"`
 	State       *string `json:"state,omitempty" enum:"draft,published,paused,archived"`
-	Shards      *int    `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"Into how many parts its stock is divided from now on, also in the middle of the sale."`
+	Shards      *int    `json:"shards,omitempty" minimum:"1" maximum:"64" doc:"Into how many parts its stock is divided from now on, also in the middle of the sale. In the order mode async the hot copy is rebuilt for that, and the sale answers 503 meanwhile."`
 }
 
 // StockChange changes the total ever offered: by delta, or to stock.

@@ -65,8 +65,8 @@ type Voucher struct {
 	EndAt       time.Time    `json:"end_at"`
 	State       VoucherState `json:"state"`
 
-	// Shards is into how many parts the stock is divided, so that so many transactions can
-	// sell of it at once. Administrators decide it, and only they are shown it.
+	// Shards is into how many parts the stock is divided, in the database and in a hot copy,
+	// so that as many can sell of it at once. Administrators decide it, and only they are shown it.
 	Shards Shards `json:"shards,omitzero" minimum:"1" maximum:"64" doc:"For administrators: into how many parts its stock is divided; absent: it is one."`
 	// PaymentWindow is how long its orders stay unpaid before they expire; zero is what
 	// the settings say. An order keeps the one that it was made with.
@@ -89,7 +89,7 @@ type Voucher struct {
 	CreatedAt time.Time `json:"-" gorm:"autoCreateTime:false"`
 }
 
-// MaxShards bounds the parts of a voucher: a purchase reads all of them.
+// MaxShards bounds the parts of a voucher: a purchase in the database reads all of them.
 const MaxShards = 64
 
 // Shards is a number of parts. JSON leaves one out, which is what nearly all vouchers have.
