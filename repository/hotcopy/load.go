@@ -201,7 +201,8 @@ func (s *Store) openOthers(ctx context.Context, first *call, others []*call) err
 }
 
 // shares tells how many units of those that can be sold, in all, each part of a loaded copy
-// is to have: those that are taken there, and an even share of the others.
+// is to have: those that are taken there, and an even share of the others. A part that an
+// earlier call has opened keeps what it has.
 func (s *Store) shares(ctx context.Context, record model.EpochRecord, units int64) ([]int64, error) {
 	if record.Shards <= 1 {
 		return nil, nil
@@ -212,6 +213,7 @@ func (s *Store) shares(ctx context.Context, record model.EpochRecord, units int6
 	}
 	s.run(ctx, calls...)
 	shares := make([]int64, record.Shards)
+	var loaded []int
 	for part, c := range calls {
 		hot, err := c.hotCopy()
 		if err == nil && hot.Epoch != record.Epoch {
@@ -220,11 +222,17 @@ func (s *Store) shares(ctx context.Context, record model.EpochRecord, units int6
 		if err != nil {
 			return nil, err
 		}
+		if part > 0 && hot.State == model.CopyOpen {
+			given, got := c.moves()
+			units -= got - given
+			continue
+		}
+		loaded = append(loaded, part)
 		shares[part] = hot.Buyers
 		units -= hot.Buyers
 	}
-	for part, more := range model.Spread(max(units, 0), record.Shards) {
-		shares[part] += more
+	for i, more := range model.Spread(max(units, 0), len(loaded)) {
+		shares[loaded[i]] += more
 	}
 	return shares, nil
 }

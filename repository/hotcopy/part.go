@@ -65,12 +65,14 @@ func (s *Store) learn(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case c.at == 0 || c.shards > 0:
+	case c.at == 0 || c.at < c.shards:
 		if len(s.copies) >= maxKnown {
 			clear(s.copies)
 		}
 		s.copies[c.voucher] = layout{c.head, c.shards}
-	default: // the head is missing: part 0 knows whether there is such a part
+	case c.at < s.copies[c.voucher].shards:
+		// The head is missing; or it was closed when the copy got fewer parts, and does not
+		// hear of what became of it since. Part 0 knows.
 		delete(s.copies, c.voucher)
 	}
 }
@@ -147,8 +149,9 @@ func split[T any](s *Store, things []T, most int, owner func(T) model.Buyer) []*
 	return groups
 }
 
-// runSplit makes calls about groups of so many things at most, and calls done with each. What belongs to
-// a copy with another number of parts than was thought is split anew, once.
+// runSplit makes calls about groups of so many things at most, and calls done with each.
+// What belongs to a copy with another number of parts than was thought is split anew: a part
+// that is no more leads to part 0, and that one to the right part.
 func runSplit[T any](
 	ctx context.Context, s *Store, things []T, most int, owner func(T) model.Buyer, make func(*group[T]) *call, done func(*group[T], *call),
 ) {
@@ -164,7 +167,7 @@ func runSplit[T any](
 			}
 			s.run(ctx, calls...)
 			for i, c := range calls {
-				if c.moved && try == 1 {
+				if c.moved && try < callTries {
 					moved = append(moved, some[i].things...)
 				} else {
 					done(some[i], c)

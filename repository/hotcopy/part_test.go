@@ -20,7 +20,9 @@ import (
 // inParts opens a copy in several parts on the shared Redis.
 func inParts(t *testing.T, stock int64, shards int) *sale {
 	t.Helper()
-	return newDivided(t, testserver.SharedRedis(t), hotcopy.Options{}, stock, shards)
+	s := newDivided(t, testserver.SharedRedis(t), hotcopy.Options{}, stock, shards)
+	s.group = 10
+	return s
 }
 
 // store is that of one more instance, which knows what the copy is like now.
@@ -63,16 +65,24 @@ func answer(err error) string {
 	}
 }
 
-// sell has users ask for a unit at once, through several stores, and counts the answers.
+// sell has users ask for a unit at once, some in each call and through several stores, and
+// counts the answers.
 func (s *sale) sell(users []string, stores ...*hotcopy.Store) map[string]int {
 	s.t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	testserver.Volley(len(users), func(i int) {
-		answers, _ := stores[i%len(stores)].Reserve(s.t.Context(), []model.ReserveRequest{s.admission(users[i])})
+	groups := slices.Collect(slices.Chunk(users, s.group))
+	testserver.Volley(len(groups), func(i int) {
+		var asked []model.ReserveRequest
+		for _, userID := range groups[i] {
+			asked = append(asked, s.admission(userID))
+		}
+		answers, _ := stores[i%len(stores)].Reserve(s.t.Context(), asked) // each answer has its error
 		mu.Lock()
 		defer mu.Unlock()
-		counts[answer(answers[0].Err)]++
+		for _, a := range answers {
+			counts[answer(a.Err)]++
+		}
 	})
 	return counts
 }
@@ -268,6 +278,7 @@ func TestEveryPartIsSoldOutAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := inParts(t, 50, 16)
+			s.group = 25
 			got := s.sell(users(s), s.store(), hotcopy.New(s.client, hotcopy.Options{}))
 			wantAnswers(t, name, got, map[string]int{"reserved": 50, "SOLD_OUT": 250})
 			s.wants(model.CopyOpen, 0, 50, 50)
@@ -571,5 +582,5 @@ func TestACopyIsOpenedInTwoGoes(t *testing.T) {
 	must(t, s.client.Rename(t.Context(), s.partKey(2, "away"), s.partKey(2, "due")).Err())
 	must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
 	s.wants(model.CopyOpen, 20, 20, 20)
-	wantAnswers(t, "after", s.sell(s.usersBut(1, 50), s.store()), map[string]int{"reserved": 20, "SOLD_OUT": 30})
+	wantAnswers(t, "after", s.sell(s.usersOf(3, 50), s.store()), map[string]int{"reserved": 20, "SOLD_OUT": 30})
 }

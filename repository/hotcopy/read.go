@@ -127,14 +127,19 @@ func (c *call) hotCopy() (model.HotCopy, error) {
 		State: model.CopyState(c.words[1]), Epoch: c.head, Shards: c.shards,
 		Buyers: number(c.words[2]), Reserved: number(c.words[3]),
 	}
+	given, got := c.moves()
 	v := model.Voucher{
-		ID: c.voucher, Remaining: number(c.words[4]) + number(c.words[13]) - number(c.words[14]), Version: c.head<<versionShift + number(c.words[5]),
+		ID: c.voucher, Remaining: number(c.words[4]) + given - got, Version: c.head<<versionShift + number(c.words[5]),
 		Revision: number(c.words[6]), Stock: number(c.words[7]), Price: number(c.words[8]), Currency: c.words[9],
 		BeginAt: microTime(c.words[10]), EndAt: microTime(c.words[11]), State: model.VoucherState(c.words[12]),
 	}
 	hot.Voucher = v.At(microTime(c.words[0]))
 	return hot, nil
 }
+
+// moves reads in a whole reply of read.lua how many units a part has given to others, and
+// got from them.
+func (c *call) moves() (given, got int64) { return number(c.words[13]), number(c.words[14]) }
 
 // Confirm tells of each reservation whether the copy that admitted it is still
 // the open one. If it is so after a publish, the message stands before the barrier

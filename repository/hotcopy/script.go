@@ -104,16 +104,24 @@ type onceCmd struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (onceCmd) NoRetry() bool { return true }
 
+// callTries bounds how often a call is made that went to other keys than those of the open
+// copy: to a part that is no more, to part 0, which knows how many there are, and to the
+// right part.
+const callTries = 3
+
 // run makes calls in one pipeline, and those again whose epoch was not the
-// head's. One that is still not closes the copy as far as its caller goes: it
+// head's. One that never is closes the copy as far as its caller goes: it
 // is being rebuilt.
 func (s *Store) run(ctx context.Context, calls ...*call) {
-	s.send(ctx, calls)
-	if again := s.others(calls); len(again) > 0 {
-		s.send(ctx, again)
-		for _, c := range s.others(again) {
-			c.verdict = verdictNo
+	for try := 1; len(calls) > 0; try++ {
+		s.send(ctx, calls)
+		calls = s.others(calls)
+		if try == callTries {
+			break
 		}
+	}
+	for _, c := range calls {
+		c.verdict = verdictNo
 	}
 }
 
