@@ -282,6 +282,7 @@ func TestEveryPartIsSoldOutAtOnce(t *testing.T) {
 			got := s.sell(users(s), s.store(), hotcopy.New(s.client, hotcopy.Options{}))
 			wantAnswers(t, name, got, map[string]int{"reserved": 50, "SOLD_OUT": 250})
 			s.wants(model.CopyOpen, 0, 50, 50)
+			testserver.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseSoldOut)
 		})
 	}
 }
@@ -307,6 +308,7 @@ func TestUnitsUnderWayAreNotLost(t *testing.T) {
 		must(t, s.store().Give(t.Context(), s.v.ID, 1, part, (part+1)%16, 2))
 	}
 	s.wants(model.CopyOpen, 32, 0, 0)
+	testserver.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseLive)
 	wantAnswers(t, "all under way", s.sell(s.usersOf(5, 40), s.store()), map[string]int{"reserved": 32, "SOLD_OUT": 8})
 	s.wants(model.CopyOpen, 0, 32, 32)
 }

@@ -32,6 +32,7 @@ func (s *Store) Look(ctx context.Context, ids []string) (map[string]model.HotCop
 		}
 		hot, err := whole(answered)
 		hot.Voucher.Version, hot.Voucher.Remaining = -1, max(hot.Voucher.Remaining, 1)
+		hot.Voucher = hot.Voucher.At(hot.Voucher.ServerTime)
 		return hot, err
 	})
 }
@@ -103,6 +104,7 @@ func whole(parts []*call) (model.HotCopy, error) {
 	if all.State != model.CopyOpen {
 		all.Voucher.Remaining = 0
 	}
+	all.Voucher = all.Voucher.At(all.Voucher.ServerTime) // the phase of part 0 is not that of all
 	return all, err
 }
 
