@@ -95,6 +95,63 @@ func TestCopyRecord(t *testing.T) {
 	})
 }
 
+// TestCopiesAreSpread: the record of a divided voucher says how many parts its copies may
+// have that are not replaced yet. That grows as soon as the next copy is begun, and shrinks
+// only when a copy is open that has fewer.
+func TestCopiesAreSpread(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		v := f.voucher(t, model.NewVoucher{Stock: 100, Shards: 4, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+		epoch := int64(0)
+		wants := func(what string, r model.EpochRecord, shards, spread int) {
+			t.Helper()
+			if read := f.record(t, v.ID); r.Shards != shards || r.Spread != spread || read.Shards != shards || read.Spread != spread {
+				t.Errorf("%s: shards %d and spread %d, read as %d and %d; want %d and %d",
+					what, r.Shards, r.Spread, read.Shards, read.Spread, shards, spread)
+			}
+		}
+		begin := func(what string, shards, spread int) {
+			t.Helper()
+			r := testserver.Value(f.copies.Close(t.Context(), v.ID, epoch))(t)
+			epoch = r.Epoch
+			wants(what, r, shards, spread)
+		}
+		open := func(shards int) {
+			t.Helper()
+			for range 2 { // the answer was lost
+				must(t, f.copies.Open(t.Context(), v.ID, epoch, shards))
+			}
+			wants("open", f.record(t, v.ID), shards, shards)
+		}
+		wants("a new voucher", f.record(t, v.ID), 4, 1)
+		begin("its first copy", 4, 4)
+		open(4)
+		f.divide(t, v.ID, 16)
+		wants("divided further", f.record(t, v.ID), 16, 4)
+		begin("that is begun", 16, 16)
+		f.divide(t, v.ID, 2)
+		begin("and given up", 2, 16)
+		begin("twice", 2, 16)
+		open(2)
+		f.divide(t, v.ID, 1)
+		wants("undivided", f.record(t, v.ID), 1, 2)
+		begin("that is begun", 1, 2)
+		f.divide(t, v.ID, 3) // while the copy of one part is loaded
+		must(t, f.copies.Open(t.Context(), v.ID, epoch, 1))
+		wants("opened as it was begun", f.record(t, v.ID), 3, 1)
+		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, epoch+1, 3))
+		wants("refused", f.record(t, v.ID), 3, 1)
+		for _, listed := range [][]model.EpochRecord{
+			testserver.Value(f.copies.Watched(t.Context()))(t), testserver.Value(f.copies.Kept(t.Context()))(t),
+		} {
+			if len(listed) != 1 || listed[0].Shards != 3 || listed[0].Spread != 1 {
+				t.Errorf("listed %+v", listed)
+			}
+		}
+	})
+}
+
 // TestLatest: of vouchers that exist, whether their hot copies are open or not.
 func TestLatest(t *testing.T) {
 	t.Parallel()
