@@ -47,15 +47,18 @@ type transfer struct {
 // refill has units given to parts that have none and want some, and returns the calls with
 // which those take them over: just before they sell them, so that they are not sold to
 // others. It returns true when there is not a unit in any part, which was so at some instant
-// of the call. ErrCopyClosed, or UNAVAILABLE when that cannot be told.
-func (s *Store) refill(ctx context.Context, voucherID string, wanted map[int]int64) (takes []*call, soldOut bool, err error) {
+// of the call. ErrCopyClosed, also when the copy has another number of parts by now, or
+// UNAVAILABLE when that cannot be told.
+func (s *Store) refill(
+	ctx context.Context, voucherID string, shards int, wanted map[int]int64,
+) (takes []*call, soldOut bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, refillPatience)
 	defer cancel()
 	enough := func(b balance) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Keys(wanted)), func(part int) bool { return b.free(part) > 0 })
 	}
 	plan := func(b balance) []transfer { return b.plan(wanted) }
-	takes, done, err := s.rebalance(ctx, voucherID, enough, plan)
+	takes, done, err := s.rebalance(ctx, voucherID, shards, enough, plan)
 	return takes, !done, err
 }
 
@@ -68,7 +71,7 @@ func (s *Store) gather(ctx context.Context, voucherID string, lower *call) error
 	if lower.shards == 1 {
 		return errTaken()
 	}
-	takes, done, err := s.rebalance(ctx, voucherID,
+	takes, done, err := s.rebalance(ctx, voucherID, lower.shards,
 		func(balance) bool { return false }, func(b balance) []transfer { return b.collect(lacking) })
 	switch {
 	case err != nil:
@@ -86,11 +89,11 @@ func errTaken() error { return model.Conflict("More than that is sold or reserve
 // could not at one instant: two looks have found the same, and no part has changed in
 // between.
 func (s *Store) rebalance(
-	ctx context.Context, voucherID string, enough func(balance) bool, plan func(balance) []transfer,
+	ctx context.Context, voucherID string, shards int, enough func(balance) bool, plan func(balance) []transfer,
 ) (takes []*call, done bool, err error) {
 	var before balance
 	for ctx.Err() == nil {
-		now, err := s.balance(ctx, voucherID)
+		now, err := s.balance(ctx, voucherID, shards)
 		if err != nil {
 			return nil, false, err
 		}
@@ -118,9 +121,9 @@ func (s *Store) rebalance(
 	return nil, false, model.Unavailable("It cannot be told yet what is left.", ctx.Err())
 }
 
-// balance looks at all parts of a copy. Those that do not answer are left out.
-func (s *Store) balance(ctx context.Context, voucherID string) (balance, error) {
-	shards := s.known(voucherID).shards
+// balance looks at all parts of a copy that has so many. Those that do not answer are left
+// out.
+func (s *Store) balance(ctx context.Context, voucherID string, shards int) (balance, error) {
 	b := balance{parts: make([]partBalance, shards)}
 	calls := s.parts(s.scripts.balance, voucherID, shards)
 	ctx, cancel := context.WithTimeout(ctx, balancePatience)

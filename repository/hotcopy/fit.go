@@ -211,7 +211,7 @@ func (r rehearsed) sale(ctx context.Context) error {
 			given, err := r.give(ctx, r.id, 1, []transfer{{from: 0, to: 1, units: 1}, {from: 1, to: 0, units: 1}})
 			return cmp.Or(err, r.take(ctx, r.takes(r.id, 1, given)))
 		},
-		func() error { _, err := r.balance(ctx, r.id); return err },
+		func() error { _, err := r.balance(ctx, r.id, first.Shards); return err },
 		func() error { return r.buy(ctx, order("c")) },
 		func() error { _, err := r.Read(ctx, []string{r.id}); return err },
 		func() error { _, _, err := r.OrderOf(ctx, r.id, "c"); return err },

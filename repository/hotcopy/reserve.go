@@ -92,7 +92,7 @@ func answerAll(calls []*reserveCall, answers []model.ReserveResult) (failed []er
 // given units, which it takes over with calls that go before. For the others whose part has nothing
 // left the answer is made here: SOLD_OUT when no part has anything.
 func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model.ReserveResult, last bool) (open []int, takes []*call) {
-	empty := make(map[string]shortage)
+	empty := make(map[string]*shortage)
 	for _, r := range calls {
 		if r.moved && !last {
 			open = append(open, r.place...)
@@ -100,19 +100,19 @@ func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model
 		for _, place := range r.place {
 			if r.of > 1 && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
 				if empty[r.voucher] == nil {
-					empty[r.voucher] = shortage{}
+					empty[r.voucher] = &shortage{r.of, make(map[int][]int)}
 				}
-				empty[r.voucher][r.part] = append(empty[r.voucher][r.part], place)
+				empty[r.voucher].places[r.part] = append(empty[r.voucher].places[r.part], place)
 			}
 		}
 	}
-	for voucherID, places := range empty {
-		more, soldOut, err := s.refill(ctx, voucherID, places.units())
+	for voucherID, short := range empty {
+		more, soldOut, err := s.refill(ctx, voucherID, short.shards, short.units())
 		takes = append(takes, more...)
 		if err == nil && !soldOut && last {
 			err = model.Unavailable("The last units are just changing hands.", nil)
 		}
-		for _, some := range places {
+		for _, some := range short.places {
 			for _, place := range some {
 				switch {
 				case err != nil:
@@ -126,12 +126,15 @@ func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model
 	return open, takes
 }
 
-// shortage is which orders found nothing left in each part of a copy.
-type shortage map[int][]int
+// shortage is which orders found nothing left in each part of a copy that has so many.
+type shortage struct {
+	shards int
+	places map[int][]int // by part
+}
 
 func (s shortage) units() map[int]int64 {
-	units := make(map[int]int64, len(s))
-	for part, places := range s {
+	units := make(map[int]int64, len(s.places))
+	for part, places := range s.places {
 		units[part] = int64(len(places))
 	}
 	return units
