@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"seckill/internal/poll"
@@ -100,24 +101,24 @@ func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model
 		for _, place := range r.place {
 			if r.of > 1 && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
 				if empty[r.voucher] == nil {
-					empty[r.voucher] = &shortage{r.of, make(map[int][]int)}
+					empty[r.voucher] = &shortage{shards: r.of, places: make(map[int][]int)}
 				}
 				empty[r.voucher].places[r.part] = append(empty[r.voucher].places[r.part], place)
 			}
 		}
 	}
-	for voucherID, short := range empty {
-		more, soldOut, err := s.refill(ctx, voucherID, short.shards, short.units())
-		takes = append(takes, more...)
-		if err == nil && !soldOut && last {
-			err = model.Unavailable("The last units are just changing hands.", nil)
+	s.refillAll(ctx, empty)
+	for _, short := range empty {
+		takes = append(takes, short.takes...)
+		if short.err == nil && !short.soldOut && last {
+			short.err = model.Unavailable("The last units are just changing hands.", nil)
 		}
 		for _, some := range short.places {
 			for _, place := range some {
 				switch {
-				case err != nil:
-					answers[place].Err = err
-				case !soldOut:
+				case short.err != nil:
+					answers[place].Err = short.err
+				case !short.soldOut:
 					open = append(open, place)
 				}
 			}
@@ -126,13 +127,27 @@ func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model
 	return open, takes
 }
 
-// shortage is which orders found nothing left in each part of a copy that has so many.
-type shortage struct {
-	shards int
-	places map[int][]int // by part
+// refillAll has the empty parts of several copies refilled, beside each other: where a part
+// does not answer, each of them has to wait.
+func (s *Store) refillAll(ctx context.Context, empty map[string]*shortage) {
+	var refills sync.WaitGroup
+	for voucherID, short := range empty {
+		refills.Go(func() { short.takes, short.soldOut, short.err = s.refill(ctx, voucherID, short.shards, short.units()) })
+	}
+	refills.Wait()
 }
 
-func (s shortage) units() map[int]int64 {
+// shortage is which orders found nothing left in each part of a copy that has so many, and
+// what came of the search for more.
+type shortage struct {
+	shards  int
+	places  map[int][]int // by part
+	takes   []*call
+	soldOut bool
+	err     error
+}
+
+func (s *shortage) units() map[int]int64 {
 	units := make(map[int]int64, len(s.places))
 	for part, places := range s.places {
 		units[part] = int64(len(places))

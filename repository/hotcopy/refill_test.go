@@ -1,0 +1,65 @@
+package hotcopy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// meeting lets the looks at the parts of copies go on once so many of them are under way.
+type meeting struct {
+	look string
+
+	mu      sync.Mutex
+	missing int
+	met     chan struct{}
+}
+
+func (*meeting) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*meeting) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (m *meeting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) > 0 && fmt.Sprint(cmds[0].Args()[1]) == m.look {
+			m.mu.Lock()
+			if m.missing--; m.missing == 0 {
+				close(m.met)
+			}
+			m.mu.Unlock()
+			select {
+			case <-m.met:
+			case <-ctx.Done():
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Where a look at all parts has to wait for one that does not answer, those at the copies of other vouchers wait beside it
+// and not behind it: orders of several vouchers share a call.
+func TestCopiesAreRefilledBesideEachOther(t *testing.T) {
+	t.Parallel()
+	s, client := partedStore(t)
+	const vouchers = 8
+	var asked []model.ReserveRequest
+	for range vouchers {
+		v := divided(t, 0)
+		s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 2, Spread: 2})
+		asked = append(asked, model.ReserveRequest{OrderID: model.OrderID("a", v.ID), VoucherID: v.ID, UserID: "bob"})
+	}
+	testserver.Value(s.Reserve(t.Context(), asked))(t) // now it is known how they are divided
+	client.AddHook(&meeting{look: s.scripts.balance.sha, missing: vouchers, met: make(chan struct{})})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, answer := range testserver.Value(s.Reserve(ctx, asked))(t) {
+		if model.CodeOf(answer.Err) != model.CodeSoldOut {
+			t.Errorf("voucher %s: %v", answer.VoucherID, answer.Err)
+		}
+	}
+}
