@@ -60,19 +60,19 @@ func (s *Store) known(voucherID string) layout {
 	return l
 }
 
-// learn notes what the head of a part says of its copy.
+// learn notes what the head of a part says of its copy. Part 0 is always right. Another one
+// may be of an earlier epoch: nothing touches the heads of those that are gone.
 func (s *Store) learn(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	known := s.copies[c.voucher]
 	switch {
-	case c.at == 0 || c.at < c.shards:
+	case c.at == 0, c.at < c.shards && c.head >= known.epoch:
 		if len(s.copies) >= maxKnown {
 			clear(s.copies)
 		}
 		s.copies[c.voucher] = layout{c.head, c.shards}
-	case c.at < s.copies[c.voucher].shards:
-		// The head is missing; or it was closed when the copy got fewer parts, and does not
-		// hear of what became of it since. Part 0 knows.
+	case c.at >= c.shards && c.at < known.shards: // it is missing or gone, and part 0 has to be asked
 		delete(s.copies, c.voucher)
 	}
 }
@@ -122,7 +122,7 @@ func (g group[T]) call(script script, args ...any) *call {
 
 // split splits things by the parts that they lie in, as far as is known, into groups of so
 // many at most.
-func split[T any](s *Store, things []T, most int, owner func(T) model.Buyer) []*group[T] {
+func split[T any](s *Store, most int, things []T, owner func(T) model.Buyer) []*group[T] {
 	type place struct {
 		voucher string
 		part    int
@@ -149,18 +149,24 @@ func split[T any](s *Store, things []T, most int, owner func(T) model.Buyer) []*
 	return groups
 }
 
-// runSplit makes calls about groups of so many things at most, and calls done with each.
-// What belongs to a copy with another number of parts than was thought is split anew: a part
+// lot is how many things share a call at most, and how many calls a pipeline.
+type lot struct{ things, calls int }
+
+// many is for any number of things, each of which costs the call something.
+func many() lot { return lot{callOrders, pipelineCalls} }
+
+// runSplit makes calls about groups of things, and calls done with each. What belongs to a copy with another number of parts than was thought is split anew: a part
 // that is no more leads to part 0, and that one to the right part.
 func runSplit[T any](
-	ctx context.Context, s *Store, things []T, most int, owner func(T) model.Buyer, make func(*group[T]) *call, done func(*group[T], *call),
+	ctx context.Context, s *Store, most lot, things []T, owner func(T) model.Buyer,
+	make func(*group[T]) *call, done func(*group[T], *call),
 ) {
 	var moved []T
 	for try := 1; try == 1 || len(moved) > 0; try++ {
 		if try > 1 {
 			things, moved = moved, nil
 		}
-		for some := range slices.Chunk(split(s, things, most, owner), pipelineCalls) {
+		for some := range slices.Chunk(split(s, most.things, things, owner), most.calls) {
 			var calls []*call
 			for _, g := range some {
 				calls = append(calls, make(g))

@@ -153,7 +153,8 @@ func (s *Store) Confirm(ctx context.Context, reservations []model.Reservation) (
 	}
 	open := make([]bool, len(reservations))
 	var failed error
-	runSplit(ctx, s, places, len(places), func(i int) model.Buyer { return ownerOf(reservations[i]) },
+	all := lot{max(len(places), 1), max(len(places), 1)} // a part is asked once, and all in one pipeline
+	runSplit(ctx, s, all, places, func(i int) model.Buyer { return ownerOf(reservations[i]) },
 		func(some *group[int]) *call { return some.call(s.scripts.confirm) },
 		func(some *group[int], c *call) {
 			for _, place := range some.things {

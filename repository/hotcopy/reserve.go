@@ -206,7 +206,7 @@ func lost(tried []*reserveCall) (open []*reserveCall) {
 // one part each.
 func (s *Store) reserveCalls(asked []model.ReserveRequest, open []int) []*reserveCall {
 	var all []*reserveCall
-	for _, group := range split(s, open, callOrders, func(place int) model.Buyer {
+	for _, group := range split(s, callOrders, open, func(place int) model.Buyer {
 		return model.Buyer{VoucherID: asked[place].VoucherID, UserID: asked[place].UserID}
 	}) {
 		r := &reserveCall{call: *group.call(s.scripts.reserve), place: group.things}

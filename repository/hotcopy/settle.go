@@ -15,7 +15,7 @@ func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Ord
 	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
 	owner := func(o model.Order) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: o.UserID} }
 	var failed []error
-	runSplit(ctx, s, orders, callOrders, owner, func(some *group[model.Order]) *call {
+	runSplit(ctx, s, many(), orders, owner, func(some *group[model.Order]) *call {
 		c := some.call(s.scripts.settle, settledChannel)
 		for _, order := range some.things {
 			c.args = append(c.args, order.ID)
@@ -43,7 +43,7 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 	owner := func(r model.Release) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: r.UserID} }
 	var failed []error
 	applied = true
-	runSplit(ctx, s, releases, callOrders, owner, func(some *group[model.Release]) *call {
+	runSplit(ctx, s, many(), releases, owner, func(some *group[model.Release]) *call {
 		c := some.call(s.scripts.release, tombstoneRetention.Milliseconds(), settledChannel)
 		for _, r := range some.things {
 			c.args = append(c.args, r.OrderID, r.UserID)
@@ -61,7 +61,7 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 // answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
 	var failed []error
-	runSplit(ctx, s, reservations, callOrders, ownerOf, func(some *group[model.Reservation]) *call {
+	runSplit(ctx, s, many(), reservations, ownerOf, func(some *group[model.Reservation]) *call {
 		c := some.call(s.scripts.touch)
 		for _, r := range some.things {
 			c.args = append(c.args, r.ID)

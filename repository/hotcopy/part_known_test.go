@@ -1,0 +1,147 @@
+package hotcopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/ids"
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// partedStore is a store over the Redis that tests share, with its client.
+func partedStore(t *testing.T) (*Store, redis.UniversalClient) {
+	t.Helper()
+	client := testserver.Value(NewClient(testserver.SharedRedis(t), nil))(t)
+	t.Cleanup(func() { testserver.Must(t, client.Close()) })
+	return New(client, Options{}), client
+}
+
+// divided is a voucher whose copy is divided again and again.
+func divided(t *testing.T, stock int64) model.Voucher {
+	t.Helper()
+	now := time.Now()
+	return model.Voucher{
+		ID: testserver.Value(ids.New())(t), Price: 1, Currency: "CNY", Stock: stock, State: model.VoucherPublished, Revision: 1,
+		BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
+	}
+}
+
+// open opens the next copy of a voucher.
+func (s *Store) opens(t *testing.T, v model.Voucher, record model.EpochRecord) {
+	t.Helper()
+	record.VoucherID, record.OpenEpoch = v.ID, record.Epoch-1
+	testserver.Must(t, s.Close(t.Context(), record))
+	testserver.Must(t, s.Load(t.Context(), record, nil, nil))
+	testserver.Must(t, s.Open(t.Context(), record, v, 0))
+}
+
+// userOf is some user of a part.
+func userOf(t *testing.T, part, shards int) string {
+	t.Helper()
+	for n := range 10_000 {
+		if user := fmt.Sprint("user", n); model.PartOf(user, shards) == part {
+			return user
+		}
+	}
+	t.Fatalf("no user is in part %d of %d", part, shards)
+	return ""
+}
+
+// A part was empty, and before it is looked whether others have something the copy has fewer parts: there is no such part
+// any more.
+func TestAPartThatIsGoneIsNotRefilled(t *testing.T) {
+	t.Parallel()
+	s, _ := partedStore(t)
+	v := divided(t, 10)
+	s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 4, Spread: 4})
+	s.opens(t, v, model.EpochRecord{Epoch: 2, Shards: 2, Spread: 4})
+	testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+	r := &reserveCall{call: call{voucher: v.ID, part: 3, of: 4}, place: []int{0}}
+	answers := []model.ReserveResult{{Err: model.SoldOut()}}
+	open, _ := s.again(t.Context(), []*reserveCall{r}, answers, false)
+	if len(open) == 0 && !errors.Is(answers[0].Err, model.ErrCopyClosed) {
+		t.Errorf("answered %v", answers[0].Err)
+	}
+}
+
+// The parts behind the last one were closed when the copy got fewer, and stay behind all later epochs. An instance that knows
+// the many parts still asks them, and is not led astray.
+func TestPartsThatAreGoneTeachNothing(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]model.EpochRecord{
+		"closed": {Epoch: 3, Shards: 1, Spread: 2},
+		// The database does not know of the many parts, as after it was restored.
+		"open": {Epoch: 3, Shards: 1, Spread: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, client := partedStore(t)
+			other := New(client, Options{})
+			v := divided(t, 10)
+			s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 4, Spread: 4})
+			testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+			if name == "closed" {
+				other.opens(t, v, model.EpochRecord{Epoch: 2, Shards: 2, Spread: 4})
+			}
+			other.opens(t, v, last)
+			for range 2 {
+				hot := testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)[v.ID]
+				if hot.State != model.CopyOpen || hot.Epoch != 3 || hot.Shards != 1 {
+					t.Errorf("read %s, epoch %d in %d parts", hot.State, hot.Epoch, hot.Shards)
+				}
+			}
+			user := userOf(t, 3, 4)
+			order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
+			if got := testserver.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0]; got.Err != nil || got.Epoch != 3 {
+				t.Errorf("reserved in epoch %d: %v", got.Epoch, got.Err)
+			}
+		})
+	}
+}
+
+// counter counts the calls of a client and the pipelines in which they are made.
+type counter struct{ pipelines, calls atomic.Int64 }
+
+func (*counter) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (*counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.pipelines.Add(1)
+		c.calls.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}
+}
+
+// One call tells of all orders of a part whether it is open, and all parts are asked in one pipeline: it is asked with each
+// group of orders that are promised.
+func TestPartsAreConfirmedOnceEach(t *testing.T) {
+	t.Parallel()
+	s, client := partedStore(t)
+	const vouchers, orders = 30, 300
+	var reserved []model.Reservation
+	for range vouchers {
+		v := divided(t, 10)
+		s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 1, Spread: 1})
+		for n := range orders {
+			reserved = append(reserved, model.Reservation{Order: model.Order{VoucherID: v.ID, UserID: fmt.Sprint("user", n)}, Epoch: 1})
+		}
+	}
+	testserver.Value(s.Confirm(t.Context(), reserved))(t) // now it is known which epochs are open
+	count := new(counter)
+	client.AddHook(count)
+	for i, open := range testserver.Value(s.Confirm(t.Context(), reserved))(t) {
+		if !open {
+			t.Fatalf("order %d is not confirmed", i)
+		}
+	}
+	if calls, pipelines := count.calls.Load(), count.pipelines.Load(); calls != vouchers || pipelines != 1 {
+		t.Errorf("%d calls in %d pipelines, want %d in one", calls, pipelines, vouchers)
+	}
+}
