@@ -42,12 +42,15 @@ func (s *Store) opens(t *testing.T, v model.Voucher, record model.EpochRecord) {
 	testserver.Must(t, s.Open(t.Context(), record, v, 0))
 }
 
-// userOf is some user of a part.
-func userOf(t *testing.T, part, shards int) string {
+// userOf is the n-th user of a part.
+func userOf(t *testing.T, part, shards, n int) string {
 	t.Helper()
-	for n := range 10_000 {
-		if user := fmt.Sprint("user", n); model.PartOf(user, shards) == part {
-			return user
+	for i := range 10_000 {
+		if user := fmt.Sprint("user", i); model.PartOf(user, shards) == part {
+			if n == 0 {
+				return user
+			}
+			n--
 		}
 	}
 	t.Fatalf("no user is in part %d of %d", part, shards)
@@ -97,7 +100,7 @@ func TestPartsThatAreGoneTeachNothing(t *testing.T) {
 					t.Errorf("read %s, epoch %d in %d parts", hot.State, hot.Epoch, hot.Shards)
 				}
 			}
-			user := userOf(t, 3, 4)
+			user := userOf(t, 3, 4, 0)
 			order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
 			if got := testserver.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0]; got.Err != nil || got.Epoch != 3 {
 				t.Errorf("reserved in epoch %d: %v", got.Epoch, got.Err)

@@ -63,3 +63,42 @@ func TestCopiesAreRefilledBesideEachOther(t *testing.T) {
 		}
 	}
 }
+
+// A primary of a Cluster hangs. The client has waited for it until the time was up, but what the others have said counts: they
+// are looked at and bought from, and give each other what they have.
+func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	client := testserver.Value(NewClient(cluster.URL(), nil))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	testserver.Must(t, Rehearse(t.Context(), client, true)) // as at a start: all of them know the scripts
+	s := New(client, Options{})
+	const shards, each = 16, 3
+	v := divided(t, shards*each)
+	s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: shards, Spread: shards})
+	testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+	hung := cluster.Owner(t, headKey(v.ID, 0))
+	var healthy []int
+	for part := range shards {
+		if cluster.Owner(t, headKey(v.ID, part)) != hung {
+			healthy = append(healthy, part)
+		}
+	}
+	if len(healthy) < 2 {
+		t.Fatalf("parts %v lie elsewhere", healthy)
+	}
+	cluster.Primaries[hung].Pause()
+	t.Cleanup(cluster.Primaries[hung].Resume)
+
+	ctx, cancel := context.WithTimeout(t.Context(), balancePatience)
+	defer cancel()
+	hot := testserver.Value(s.Look(ctx, []string{v.ID}))(t)[v.ID]
+	if hot.State != model.CopyOpen || hot.Voucher.Remaining <= 0 {
+		t.Errorf("looks %s, with %d left", hot.State, hot.Voucher.Remaining)
+	}
+	for n := range each + 1 { // one more than the part has
+		user := userOf(t, healthy[0], shards, n)
+		order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
+		testserver.Must(t, testserver.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0].Err)
+	}
+}

@@ -221,10 +221,13 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 // take reads the reply to a call.
 func (c *call) take(command *redis.Cmd) {
 	c.sent, c.verdict, c.head, c.shards, c.moved, c.words = true, verdictNo, 0, 0, false, nil
-	if c.err = command.Err(); c.err != nil {
+	reply, answered := command.Val().([]any)
+	// When the time is up for one node of a Cluster, the client calls that an error of what other
+	// nodes have answered, too.
+	if c.err = command.Err(); c.err != nil && (!answered || !outOfTime(c.err)) {
 		return
 	}
-	reply, _ := command.Val().([]any)
+	c.err = nil
 	if len(reply) < 3 {
 		c.err = fmt.Errorf("%w: %v", errReply, command.Val())
 		return
@@ -241,6 +244,11 @@ func (c *call) take(command *redis.Cmd) {
 		return
 	}
 	c.verdict, c.head, c.shards, c.words = verdict, number(words[0]), int(number(words[1])), words[2:]
+}
+
+// outOfTime reports whether a call was given up, and not refused.
+func outOfTime(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // number reads what a script wrote as text; what is missing is 0.
