@@ -62,17 +62,18 @@ func (s *Store) refill(
 	return takes, !done, err
 }
 
-// gather has other parts give the units to part 0 that lower.lua lacks there. CONFLICT when
-// they are not there.
+// gather has other parts give the units to part 0 that lower.lua wants to be free there.
+// CONFLICT when there are not so many.
 func (s *Store) gather(ctx context.Context, voucherID string, lower *call) error {
 	ctx, cancel := context.WithTimeout(ctx, gatherPatience)
 	defer cancel()
-	lacking := number(lower.words[0])
 	if lower.shards == 1 {
 		return errTaken()
 	}
+	units := number(lower.words[0])
 	takes, done, err := s.rebalance(ctx, voucherID, lower.shards,
-		func(balance) bool { return false }, func(b balance) []transfer { return b.collect(lacking) })
+		func(b balance) bool { return b.parts[0].known && b.parts[0].free >= units },
+		func(b balance) []transfer { return b.collect(units) })
 	switch {
 	case err != nil:
 		return err
@@ -191,10 +192,12 @@ func (b balance) plan(wanted map[int]int64) (transfers []transfer) {
 	return transfers
 }
 
-// collect has the parts behind the first give it so many units; none when they have fewer.
+// collect has the parts behind the first give it what it lacks of so many units; none when
+// they have less.
 func (b balance) collect(units int64) (transfers []transfer) {
 	left := b.left()
 	left[0] = 0
+	units -= b.parts[0].free
 	for units > 0 {
 		from := richest(left)
 		some := min(left[from], units)

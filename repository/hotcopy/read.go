@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"seckill/model"
@@ -25,16 +27,36 @@ func (s *Store) Read(ctx context.Context, ids []string) (map[string]model.HotCop
 // it is open as far as the others are, and not sold out, with the version -1 and at least
 // one unit left.
 func (s *Store) Look(ctx context.Context, ids []string) (map[string]model.HotCopy, error) {
-	return s.readAll(ctx, ids, func(parts []*call) (model.HotCopy, error) {
-		answered := slices.DeleteFunc(slices.Clone(parts), func(c *call) bool { return c.err != nil && !otherKind(c.err) })
-		if len(answered) == 0 || len(answered) == len(parts) {
-			return whole(parts)
-		}
-		hot, err := whole(answered)
-		hot.Voucher.Version, hot.Voucher.Remaining = -1, max(hot.Voucher.Remaining, 1)
-		hot.Voucher = hot.Voucher.At(hot.Voucher.ServerTime)
-		return hot, err
+	divided := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return s.known(id).shards == 1 })
+	if len(divided) == 0 || !IsCluster(s.client) {
+		return s.readAll(ctx, ids, whole)
+	}
+	others := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(divided, id) })
+	// A node that hangs holds up neither what can be told without it nor the other vouchers.
+	var copies map[string]model.HotCopy
+	var failed error
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, balancePatience)
+		defer cancel()
+		copies, failed = s.readAll(ctx, divided, some)
 	})
+	all, err := s.readAll(ctx, others, whole)
+	reading.Wait()
+	maps.Copy(all, copies)
+	return all, errors.Join(err, failed)
+}
+
+// some is whole of the parts that have answered.
+func some(parts []*call) (model.HotCopy, error) {
+	answered := slices.DeleteFunc(slices.Clone(parts), func(c *call) bool { return c.err != nil && !otherKind(c.err) })
+	if len(answered) == 0 || len(answered) == len(parts) {
+		return whole(parts)
+	}
+	hot, err := whole(answered)
+	hot.Voucher.Version, hot.Voucher.Remaining = -1, max(hot.Voucher.Remaining, 1)
+	hot.Voucher = hot.Voucher.At(hot.Voucher.ServerTime)
+	return hot, err
 }
 
 // readAll reads copies, whose parts are put together by a function.

@@ -4,13 +4,13 @@
 -- ARGV[3] the stock to be
 -- ARGV[4] the voucher's revision at which that was decided
 -- Replies {1, epoch, shards}; {2, epoch, shards, units} so many units have to be
---   free here first; {3, epoch, shards} the copy has something newer.
+--   free here; {3, epoch, shards} the copy has something newer.
 
 local why = shut()
 if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end
-local lacking = tonumber(head.stock) - free() - tonumber(ARGV[3])
-if lacking > 0 then return reply(2, text(lacking)) end
+local fewer = tonumber(head.stock) - tonumber(ARGV[3])
+if free() < fewer then return reply(2, text(fewer)) end
 redis.call('hset', KEYS[1], 'revision', ARGV[4])
 if tonumber(ARGV[3]) < tonumber(head.stock) then redis.call('hset', KEYS[1], 'stock', ARGV[3]) end
 redis.call('hincrby', KEYS[1], 'changes', 1)
