@@ -3,7 +3,11 @@ package hotcopy_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
 	"seckill/model"
@@ -56,6 +60,8 @@ func TestPartsOnACluster(t *testing.T) {
 	s.divide(3)
 	s.divide(16)
 	s.wants(model.CopyOpen, 0, 50, 50)
+	clusterSale(t, cluster, 0, 7).keepsAUnit(6, 20)
+	soldOutIsOfOneInstant(t, cluster)
 
 	const gone = 1
 	var sales []*sale
@@ -72,6 +78,100 @@ func TestPartsOnACluster(t *testing.T) {
 	for i, s := range sales {
 		s.soldWithout(cluster, gone, stores[i])
 	}
+}
+
+// swap has two units, of which one is free and one is sold: in a part on the first primary of
+// a Cluster and in one on the second.
+type swap struct {
+	*sale
+
+	users [2]string          // on each of them
+	sold  *model.Reservation // of the one whose unit is not free
+}
+
+// free makes the free unit that on one of them. There is always one.
+func (w *swap) free(primary int) {
+	if w.sold != nil && w.sold.UserID == w.users[primary] {
+		w.release(*w.sold)
+		w.sold = new(w.buy(w.users[1-primary]))
+	}
+}
+
+// between is in front of the first two primaries of a Cluster. In each of the first looks the
+// second primary answers before the first one does, and the free unit is on the other one each
+// time.
+type between struct {
+	redis.Hook
+
+	swap    *swap
+	primary int
+	looks   *atomic.Int32
+	looked  chan struct{}
+}
+
+const swappedLooks = 4
+
+// DialHook implements redis.Hook.
+func (between) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if len(cmds) == 1 || !strings.HasPrefix(cmds[0].Name(), "eval") || b.looks.Add(1) > swappedLooks {
+			return next(ctx, cmds)
+		}
+		if b.primary == 0 {
+			select {
+			case <-b.looked:
+				b.swap.free(1)
+			case <-ctx.Done():
+			}
+			return next(ctx, cmds)
+		}
+		b.swap.free(0)
+		defer func() { b.looked <- struct{}{} }()
+		return next(ctx, cmds)
+	}
+}
+
+// soldOutIsOfOneInstant: there is a unit at every instant, and each look misses it. That is
+// not sold out.
+func soldOutIsOfOneInstant(t *testing.T, cluster *testserver.Cluster) {
+	t.Helper()
+	s := clusterSale(t, cluster, 2, 2)
+	w := &swap{sale: s, users: [2]string{s.usersOn(cluster, 0, 1)[0], s.usersOn(cluster, 1, 1)[0]}}
+	first := s.buy(w.users[0])
+	w.sold = new(s.buy(w.users[1]))
+	s.release(first)
+
+	client, ok := openRedis(t, cluster.URL()).(*redis.ClusterClient)
+	if !ok {
+		t.Fatal("the client is none of a Cluster")
+	}
+	var looks [2]atomic.Int32
+	looked := make(chan struct{}, swappedLooks)
+	client.OnNewNode(func(node *redis.Client) {
+		for primary := range 2 {
+			if node.Options().Addr == cluster.Primaries[primary].Addr() {
+				node.AddHook(between{swap: w, primary: primary, looks: &looks[primary], looked: looked})
+			}
+		}
+	})
+	store := hotcopy.New(client, hotcopy.Options{})
+	userID := s.usersOn(cluster, 2, 1)[0]
+	if word := answer(s.reserve(store, userID)); word != "reserved" && word != "UNAVAILABLE" {
+		t.Errorf("while there is a unit a user is answered %s", word)
+	}
+	if looks[0].Load() < 2 || looks[1].Load() < 2 {
+		t.Errorf("there were %d and %d looks", looks[0].Load(), looks[1].Load())
+	}
+	if word := answer(s.reserve(s.store(), userID)); word != "reserved" && word != "ALREADY_ORDERED" {
+		t.Errorf("in the end the user is answered %s", word)
+	}
+	s.wants(model.CopyOpen, 0, 2, 2)
 }
 
 // hungIsNotWaitedFor: users of healthy parts are answered before those of a primary that

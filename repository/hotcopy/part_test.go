@@ -313,35 +313,37 @@ func TestUnitsUnderWayAreNotLost(t *testing.T) {
 	s.wants(model.CopyOpen, 0, 32, 32)
 }
 
-// There is always a unit left, of a part that changes all the time: as many buyers as there
-// are units but one give theirs back before they want another one. So nothing is ever sold
-// out.
 func TestNothingIsSoldOutWhileAUnitIsFree(t *testing.T) {
 	t.Parallel()
-	const buyers, rounds = 6, 80
-	s := inParts(t, buyers+1, 16)
+	inParts(t, 7, 16).keepsAUnit(6, 80)
+}
+
+// keepsAUnit has buyers buy and give back again and again, one less than there are units. One
+// is left at every instant, of a part that changes all the time: so nothing is ever sold out.
+func (s *sale) keepsAUnit(buyers, rounds int) {
+	s.t.Helper()
 	stores := []*hotcopy.Store{s.store(), s.store()}
 	var sold atomic.Int32
 	testserver.Volley(buyers, func(i int) {
 		store := stores[i%len(stores)]
 		for n := range rounds {
-			a := testserver.Value(store.Reserve(t.Context(), []model.ReserveRequest{s.admission(user(1000*i + n))}))(t)[0]
+			a := testserver.Value(store.Reserve(s.t.Context(), []model.ReserveRequest{s.admission(user(1000*i + n))}))(s.t)[0]
 			switch answer(a.Err) {
 			case "reserved":
 				sold.Add(1)
-				if applied, err := store.Release(t.Context(), releaseOf(a.Reservation)); err != nil || !applied {
-					t.Errorf("released %v, %v", applied, err)
+				if applied, err := store.Release(s.t.Context(), releaseOf(a.Reservation)); err != nil || !applied {
+					s.t.Errorf("released %v, %v", applied, err)
 				}
 			case "UNAVAILABLE": // others were faster, for a second
 			default:
-				t.Errorf("answer %v", a.Err)
+				s.t.Errorf("answer %v", a.Err)
 			}
 		}
 	})
-	if sold.Load() < buyers*rounds/2 {
-		t.Errorf("%d of %d were reserved", sold.Load(), buyers*rounds)
+	if int(sold.Load()) < buyers*rounds/2 {
+		s.t.Errorf("%d of %d were reserved", sold.Load(), buyers*rounds)
 	}
-	s.wants(model.CopyOpen, buyers+1, 0, 0)
+	s.wants(model.CopyOpen, int64(buyers)+1, 0, 0)
 }
 
 // A stock is lowered by units that lie in other parts, and not below what is taken.
