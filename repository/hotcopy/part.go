@@ -155,8 +155,9 @@ type lot struct{ things, calls int }
 // many is for any number of things, each of which costs the call something.
 func many() lot { return lot{callOrders, pipelineCalls} }
 
-// runSplit makes calls about groups of things, and calls done with each. What belongs to a copy with another number of parts than was thought is split anew: a part
-// that is no more leads to part 0, and that one to the right part.
+// runSplit makes calls about groups of things, and calls done with each. What belongs to a
+// copy with another number of parts than was thought is split anew: a part that is no more
+// leads to part 0, and that one to the right part.
 func runSplit[T any](
 	ctx context.Context, s *Store, most lot, things []T, owner func(T) model.Buyer,
 	make func(*group[T]) *call, done func(*group[T], *call),
