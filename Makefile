@@ -130,7 +130,15 @@ linear: deps ## histories of real requests under kills are linearizable (ROUNDS=
 ENGINES ?= redis-cluster redis-sentinel galera group-replication nats
 .PHONY: engines
 engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
-	@for engine in $(ENGINES); do $(MAKE) --no-print-directory "engine-$$engine"; done
+	@said=$$(mktemp); failed=; \
+	for engine in $(ENGINES); do \
+		echo "== $$engine" >>"$$said"; \
+		$(MAKE) --no-print-directory "engine-$$engine" 2>&1 | tee -a "$$said" || failed="$$failed $$engine"; \
+	done; \
+	echo "What each engine cost:"; \
+	sed -nE 's/^== /== /p; s/^ +[a-z_]+_test\.go:[0-9]+: (.*(refused for|between two purchases|after the majority was lost).*)/\1/p' "$$said"; \
+	rm -f "$$said"; \
+	test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
 .PHONY: engine-redis-cluster
 engine-redis-cluster:

@@ -120,7 +120,7 @@ func TestStockChangeIsChecked(t *testing.T) {
 func TestUsersAreSpreadOverParts(t *testing.T) {
 	t.Parallel()
 	const users = 10_000
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same names each time
+	random := rand.New(rand.NewPCG(1, 2))
 	for kind, name := range map[string]func(n int) string{
 		"numbers in order": func(n int) string { return fmt.Sprint("u-", n) },
 		"padded numbers":   func(n int) string { return fmt.Sprintf("user:%08d", n) },

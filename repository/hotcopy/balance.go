@@ -237,12 +237,12 @@ func (s *Store) give(ctx context.Context, voucherID string, epoch int64, transfe
 	}
 	s.run(ctx, calls...)
 	failpoint.Reach(failpoint.AfterGive)
-	for i, c := range calls {
-		if err := c.closed("give units"); err != nil {
+	for i, t := range transfers {
+		if err := calls[i].closed("give units"); err != nil {
 			failed = cmp.Or(failed, err)
 			continue
 		}
-		given = append(given, transfer{transfers[i].from, transfers[i].to, number(c.words[0])})
+		given = append(given, transfer{t.from, t.to, number(calls[i].words[0])})
 	}
 	return given, failed
 }
