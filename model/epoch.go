@@ -28,6 +28,9 @@ type EpochRecord struct {
 	Shards, Spread int
 }
 
+// Parts is into how many parts the next copy is divided, 1 when the record does not say.
+func (r EpochRecord) Parts() int { return max(r.Shards, 1) }
+
 // Open reports whether the database holds the latest copy for open.
 func (r EpochRecord) Open() bool { return r.Epoch > 0 && r.Epoch == r.OpenEpoch }
 

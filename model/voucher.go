@@ -98,6 +98,9 @@ type Shards int
 // IsZero reports whether the voucher is undivided.
 func (s Shards) IsZero() bool { return s <= 1 }
 
+// Parts is that number, 1 of a voucher that was never divided.
+func (s Shards) Parts() int { return max(int(s), 1) }
+
 // Spread divides units evenly; what is left over goes to the first parts.
 func Spread(units int64, shards int) []int64 {
 	shares := make([]int64, max(shards, 1))

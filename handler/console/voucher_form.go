@@ -192,7 +192,7 @@ func (f voucherForm) withShards(r *http.Request, now string) voucherForm {
 	return f
 }
 
-func shardsOf(v model.Voucher) string { return strconv.Itoa(int(max(v.Shards, 1))) }
+func shardsOf(v model.Voucher) string { return strconv.Itoa(v.Shards.Parts()) }
 
 func (c *console) createVoucher(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := typed(r).withShards(r, undivided)
@@ -301,7 +301,7 @@ func difference(typed model.NewVoucher, now model.Voucher) model.VoucherPatch {
 	if !typed.EndAt.Equal(now.EndAt.Truncate(time.Second)) {
 		patch.EndAt = &typed.EndAt
 	}
-	if typed.Shards != int(max(now.Shards, 1)) {
+	if typed.Shards != now.Shards.Parts() {
 		patch.Shards = &typed.Shards
 	}
 	return patch

@@ -27,11 +27,8 @@ const (
 // rebuild, and frees the others. It is ErrSuperseded when a head's epoch is greater, or when
 // the record's was opened already. A key of another kind in a head's place is deleted.
 func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
-	shards := max(record.Shards, 1)
-	open := s.parts(s.scripts.closing, record.VoucherID, max(record.Spread, shards), retention.Milliseconds(), record.OpenEpoch, shards)
-	for _, c := range open {
-		c.epoch = record.Epoch
-	}
+	shards := record.Parts()
+	open := s.partsOf(s.scripts.closing, record, max(record.Spread, shards), retention.Milliseconds(), record.OpenEpoch, shards)
 	for try := 1; len(open) > 0; try++ {
 		s.run(ctx, open...)
 		var again []*call
@@ -86,7 +83,7 @@ func (s *Store) freeParts(ctx context.Context, voucherID string, epoch int64, fr
 // nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
 // another server than at Close, and when something was lost since the load began.
 func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
-	id, shards := record.VoucherID, max(record.Shards, 1)
+	id, shards := record.VoucherID, record.Parts()
 	var calls []*call
 	if len(live)+len(carried) == 0 {
 		calls = s.parts(s.scripts.load, id, shards, loadRetention.Milliseconds(), 0, 0)
@@ -150,14 +147,13 @@ func (s *Store) loadCall(voucherID string, part int, live []model.Order, carried
 // Of a divided copy part 0 has the stock. It is opened last, and gives each of the others as
 // many units as are taken there and an even share of those that are left.
 func (s *Store) Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error {
-	shards := max(record.Shards, 1)
-	calls := s.parts(s.scripts.open, v.ID, shards)
+	shards := record.Parts()
+	calls := s.partsOf(s.scripts.open, record, shards)
 	given, err := s.shares(ctx, record, v.Stock-missing)
 	if err != nil {
 		return err
 	}
 	for part, c := range calls {
-		c.epoch = record.Epoch
 		c.args = []any{missing, keptUntil(v), retention.Milliseconds()}
 		if part > 0 {
 			c.args = []any{0, keptUntil(v), retention.Milliseconds(), "<0", given[part], "got", given[part]}
@@ -207,10 +203,7 @@ func (s *Store) shares(ctx context.Context, record model.EpochRecord, units int6
 	if record.Shards <= 1 {
 		return nil, nil
 	}
-	calls := s.parts(s.scripts.read, record.VoucherID, record.Shards)
-	for _, c := range calls {
-		c.epoch = record.Epoch
-	}
+	calls := s.partsOf(s.scripts.read, record, record.Shards)
 	s.run(ctx, calls...)
 	shares := make([]int64, record.Shards)
 	var loaded []int
@@ -254,7 +247,7 @@ func (s *Store) Apply(ctx context.Context, v model.Voucher) (applied bool, err e
 		}
 		return calls
 	})
-	applied = len(calls) == max(int(v.Shards), 1)
+	applied = len(calls) == v.Shards.Parts()
 	for _, c := range calls {
 		applied = applied && c.verdict == verdictDone
 		err = errors.Join(err, c.fail("apply a change"))

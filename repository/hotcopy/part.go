@@ -86,6 +86,15 @@ func (s *Store) parts(script script, voucherID string, shards int, args ...any) 
 	return calls
 }
 
+// partsOf is parts for the epoch of a record, whichever the heads have.
+func (s *Store) partsOf(script script, record model.EpochRecord, shards int, args ...any) []*call {
+	calls := s.parts(script, record.VoucherID, shards, args...)
+	for _, c := range calls {
+		c.epoch = record.Epoch
+	}
+	return calls
+}
+
 // all makes a call about each part of a copy, however many it has.
 func (s *Store) all(ctx context.Context, script script, voucherID string, args ...any) []*call {
 	return s.allOf(ctx, voucherID, func(shards int) []*call { return s.parts(script, voucherID, shards, args...) })

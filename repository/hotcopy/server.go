@@ -108,7 +108,7 @@ func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	pipe := s.client.Pipeline()
 	lengths := make([][]*redis.IntCmd, len(records))
 	for i, record := range records {
-		for part := range max(record.Shards, 1) {
+		for part := range record.Parts() {
 			lengths[i] = append(lengths[i], pipe.HLen(ctx, pendingKey(record.VoucherID, part, record.Epoch)))
 		}
 	}

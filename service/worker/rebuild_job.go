@@ -110,7 +110,7 @@ func (r *Rebuilder) outdated(ctx context.Context, voucherID string, wrong int64)
 // fits reports whether a hot copy is the one that the database holds for open, and divided
 // as the voucher is.
 func fits(latest model.EpochRecord, hot model.HotCopy) bool {
-	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch && max(hot.Shards, 1) == max(latest.Shards, 1)
+	return latest.Open() && hot.State == model.CopyOpen && hot.Epoch == latest.Epoch && max(hot.Shards, 1) == latest.Parts()
 }
 
 // alive reports whether an epoch's rebuild has given a sign of life a moment ago. One
@@ -170,7 +170,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	}
 	failpoint.Reach(failpoint.AfterLoad)
 	j.at(stageOpening)
-	if err := j.Epochs.Open(ctx, id, epoch, max(j.record.Shards, 1)); err != nil {
+	if err := j.Epochs.Open(ctx, id, epoch, j.record.Parts()); err != nil {
 		return fmt.Errorf("open in the database: %w", err)
 	}
 	failpoint.Reach(failpoint.AfterOpenDatabase)

@@ -82,7 +82,7 @@ func New() *Copies {
 func (c *Copies) Add(v model.Voucher) *Sale {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := &Sale{State: model.CopyOpen, Epoch: 1, Opened: 1, Shards: max(int(v.Shards), 1), Voucher: kept(v), Epochs: map[int64]*Epoch{1: newEpoch()}}
+	s := &Sale{State: model.CopyOpen, Epoch: 1, Opened: 1, Shards: v.Shards.Parts(), Voucher: kept(v), Epochs: map[int64]*Epoch{1: newEpoch()}}
 	c.Sales[v.ID] = s
 	return s
 }

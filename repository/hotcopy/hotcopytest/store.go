@@ -384,7 +384,7 @@ func (c *Copies) Close(ctx context.Context, record model.EpochRecord) error {
 			return failed("Close", voucherID, model.ErrSuperseded)
 		case s.Epoch < epoch:
 			maps.DeleteFunc(s.Epochs, func(held int64, _ *Epoch) bool { return held == epoch || held != record.OpenEpoch })
-			s.Epoch, s.State, s.Opened, s.Shards = epoch, model.CopyClosed, record.OpenEpoch, max(record.Shards, 1)
+			s.Epoch, s.State, s.Opened, s.Shards = epoch, model.CopyClosed, record.OpenEpoch, record.Parts()
 		}
 		return nil
 	})
@@ -454,7 +454,7 @@ func (c *Copies) Apply(ctx context.Context, v model.Voucher) (applied bool, err 
 			s.Voucher = kept(v)
 			s.Changes++
 		}
-		applied = applied && s.Shards == max(int(v.Shards), 1)
+		applied = applied && s.Shards == v.Shards.Parts()
 		return nil
 	})
 	return applied, err
