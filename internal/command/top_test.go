@@ -182,7 +182,7 @@ func TestTopWatchesASale(t *testing.T) {
 		return to.by("seckill_reservations_persisted_total", "status")["unpaid"] == 10
 	})
 	for _, want := range []string{
-		`server: ready, up \d`, `OK \d`, `SOLD_OUT \d`, `latency: p50 [\d.]+m?s`, `groups: .*reserve \d.*publish \d.*persist \d`,
+		`server: ready, up \d`, `OK \d`, `SOLD_OUT \d`, `latency: p50 [\d.]+(µs|ms|s) `, `groups: .*reserve \d.*publish \d.*persist \d`,
 		`backlog: \d+ messages`, `reconciles here`, `failed 0  dead letters 0  stuck 0  unreadable 0  drifted 0`, `http: 2xx [1-9.]`, `cores`,
 	} {
 		if !regexp.MustCompile(want).MatchString(shown) {
