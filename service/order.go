@@ -39,7 +39,7 @@ type OrderDeps struct {
 	Log      *slog.Logger
 }
 
-// Announce tells every instance what became of a voucher, for its cache.
+// Announce tells every instance what became of a voucher, for its cache, also when ctx has ended.
 type Announce func(ctx context.Context, voucherID string) error
 
 // Trace is the traceparent under which the order of a request is traced further; empty: it is not.

@@ -3,16 +3,11 @@ package service
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"seckill/internal/ids"
 	"seckill/model"
 	"seckill/service/cache"
 )
-
-// announceTimeout bounds the message that tells other instances of a change. Without
-// it their cache entries are out of date for less than a second.
-const announceTimeout = 500 * time.Millisecond
 
 // Vouchers looks after what is sold.
 type Vouchers struct {
@@ -196,8 +191,6 @@ func (s *Vouchers) changed(ctx context.Context, id string) {
 
 // tell announces what happened to a voucher, which this instance's cache knows already.
 func (a Announce) tell(ctx context.Context, log *slog.Logger, id string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
-	defer cancel()
 	if err := a(ctx, id); err != nil {
 		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
 			slog.String("voucher_id", id), slog.Any("error", err))

@@ -66,7 +66,7 @@ const limitChannel = "seckill:v1:limit-changes"
 
 // Announce tells every instance that limits were changed. The message may be lost.
 func (l *Limits) Announce(ctx context.Context, deployment string) error {
-	if err := l.client.Publish(ctx, limitChannel, deployment).Err(); err != nil {
+	if err := announce(ctx, l.client, limitChannel, deployment); err != nil {
 		return fmt.Errorf("announce new rate limits: %w", err)
 	}
 	return nil

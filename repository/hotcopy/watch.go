@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,6 +31,18 @@ func watch(ctx context.Context, client redis.UniversalClient, channel string, to
 			}
 		}
 	}
+}
+
+// announceTimeout bounds an announcement. One that is lost does little harm: what
+// instances remember is refreshed by its age.
+const announceTimeout = 500 * time.Millisecond
+
+// announce publishes what has been committed, also after ctx has ended: a client that
+// hangs up, or a stop, undoes no commit, and does not keep the news of it back.
+func announce(ctx context.Context, client redis.UniversalClient, channel, message string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	return client.Publish(ctx, channel, message).Err()
 }
 
 // settledChannel carries ids of orders that are not pending any more, with
@@ -69,7 +82,7 @@ func (c *VoucherChanges) AnnounceReturn(ctx context.Context, voucherID string) e
 }
 
 func (c *VoucherChanges) publish(ctx context.Context, voucherID, message string) error {
-	if err := c.client.Publish(ctx, changeChannel, message).Err(); err != nil {
+	if err := announce(ctx, c.client, changeChannel, message); err != nil {
 		return fmt.Errorf("announce a change of voucher %s: %w", voucherID, err)
 	}
 	return nil
