@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -172,8 +171,13 @@ func TestListsUseTheirIndexes(t *testing.T) {
 func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
-	const sales, tries = 500, 12
+	const sales, tries = 500, 3
 	v := f.onSale(t, 2*tries*sales)
+	// The server's own writes count too. Most of them are its purge of old versions of rows,
+	// which lags behind on a busy machine: while a snapshot is open it has nothing to purge.
+	reader := testserver.Value(admin.Conn(t.Context()))(t)
+	defer func() { must(t, reader.Close()) }()
+	must(t, testserver.ErrorOf(reader.ExecContext(t.Context(), "START TRANSACTION WITH CONSISTENT SNAPSHOT")))
 	writes := func(work string) int64 {
 		const counter = "Innodb_buffer_pool_write_requests"
 		before := testserver.Status(t, admin, counter)
@@ -182,15 +186,11 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 		}
 		return testserver.Status(t, admin, counter) - before
 	}
-	// The server also counts what it writes in the background, such as the purge of what
-	// made the tables, and that takes longer on a busy machine. It only adds: the least
-	// is the work's own when it was counted twice.
+	// What else it writes is rare, such as its statistics, and only adds: the least has none of it.
 	least := func(work string) int64 {
-		best, times := int64(math.MaxInt64), map[int64]int{}
-		for try := 0; try < tries && times[best] < 2; try++ {
-			counted := writes(work)
-			times[counted]++
-			best = min(best, counted)
+		best := writes(work)
+		for range tries - 1 {
+			best = min(best, writes(work))
 		}
 		return best
 	}
