@@ -287,6 +287,24 @@ func TestEveryPartIsSoldOutAtOnce(t *testing.T) {
 	}
 }
 
+// While a user's request looks for a unit in other parts, another one of that user is given the
+// last. The first hears of that order, and not that all is sold.
+func TestAnOwnerHearsOfTheOrderWhenAllPartsAreEmpty(t *testing.T) {
+	t.Parallel()
+	s := inParts(t, 1, 2)
+	client := openRedis(t, testserver.SharedRedis(t))
+	store := hotcopy.New(client, hotcopy.Options{})
+	must(t, testserver.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
+	userID := s.usersOf(1, 1)[0]
+	var bought model.Reservation
+	client.AddHook(before{head: s.head(), calls: s.shards, once: new(sync.Once), act: func() { bought = s.buy(userID) }})
+	refusal, ok := errors.AsType[*model.Error](s.reserve(store, userID))
+	if !ok || refusal.Code != model.CodeAlreadyOrdered || refusal.OrderID != bought.ID {
+		t.Errorf("the owner of order %q is answered %+v", bought.ID, refusal)
+	}
+	s.wants(model.CopyOpen, 0, 1, 1)
+}
+
 // Units that one part has given and the other one has not taken over, because a process died
 // in between, are left to be sold, and the next user who finds nothing takes them over.
 func TestUnitsUnderWayAreNotLost(t *testing.T) {
@@ -502,12 +520,14 @@ func (s *sale) carried() (all []model.Reservation) {
 	return all
 }
 
-// before does something before a part is asked alone.
+// before does something before the first time that a part is asked first in a pipeline of so many calls.
 type before struct {
 	redis.Hook
 
-	head string
-	act  func()
+	head  string
+	calls int
+	once  *sync.Once
+	act   func()
 }
 
 // DialHook implements redis.Hook.
@@ -519,8 +539,8 @@ func (before) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return nex
 // ProcessPipelineHook implements redis.Hook.
 func (b before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if len(cmds) == 1 && len(cmds[0].Args()) > 3 && cmds[0].Args()[3] == b.head {
-			b.act()
+		if len(cmds) == b.calls && len(cmds[0].Args()) > 3 && cmds[0].Args()[3] == b.head {
+			b.once.Do(b.act)
 		}
 		return next(ctx, cmds)
 	}
@@ -534,11 +554,7 @@ func TestACopyIsSupersededWhileItIsOpened(t *testing.T) {
 	must(t, s.load(2, 1, nil, nil))
 	must(t, s.copies.Close(t.Context(), s.record(2, 1))) // it changes nothing when it comes twice
 	client := openRedis(t, testserver.SharedRedis(t))
-	var acted atomic.Bool
-	client.AddHook(before{head: s.head(), act: func() {
-		if acted.Swap(true) {
-			return
-		}
+	client.AddHook(before{head: s.head(), calls: 1, once: new(sync.Once), act: func() {
 		wantAnswers(t, "half-way", s.sell(s.usersOf(2, 3), s.store()), map[string]int{"reserved": 3})
 		wantAnswers(t, "half-way", s.sell(s.usersOf(0, 3), s.store()), map[string]int{"closed": 3})
 		must(t, s.copies.Close(t.Context(), s.record(3, 2)))

@@ -58,6 +58,7 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]mo
 		open[i] = i
 	}
 	var takes []*call
+	soldOut := make(map[int]bool)
 	for began := time.Now(); ; {
 		calls := s.reserveCalls(asked, open)
 		s.reserve(ctx, takes, calls)
@@ -65,7 +66,7 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]mo
 		if len(failed) > 0 && len(failed) == len(calls) && len(open) == len(asked) {
 			return answers, errors.Join(failed...)
 		}
-		if open, takes = s.again(ctx, calls, answers, time.Since(began) > refillPatience); len(open) == 0 {
+		if open, takes = s.again(ctx, calls, answers, soldOut, time.Since(began) > refillPatience); len(open) == 0 {
 			return answers, nil
 		}
 	}
@@ -89,17 +90,20 @@ func answerAll(calls []*reserveCall, answers []model.ReserveResult) (failed []er
 }
 
 // again returns the orders that are to be asked for once more: because their copy is
-// divided otherwise than was thought, or because their part had nothing left and has been
-// given units, which it takes over with calls that go before. For the others whose part has nothing
-// left the answer is made here: SOLD_OUT when no part has anything.
-func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model.ReserveResult, last bool) (open []int, takes []*call) {
+// divided otherwise than was thought, or because their part had nothing left. Then it has been
+// given units, which it takes over with calls that go before; or no part had any. Those are noted
+// in soldOut and asked for a last time: during the search the user may have been given a unit
+// with another order, and is to hear of it. Where neither can be told, the answer is made here.
+func (s *Store) again(
+	ctx context.Context, calls []*reserveCall, answers []model.ReserveResult, soldOut map[int]bool, last bool,
+) (open []int, takes []*call) {
 	empty := make(map[string]*shortage)
 	for _, r := range calls {
 		if r.moved && !last {
 			open = append(open, r.place...)
 		}
 		for _, place := range r.place {
-			if r.of > 1 && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
+			if r.of > 1 && !soldOut[place] && model.CodeOf(answers[place].Err) == model.CodeSoldOut {
 				if empty[r.voucher] == nil {
 					empty[r.voucher] = &shortage{shards: r.of, places: make(map[int][]int)}
 				}
@@ -115,12 +119,12 @@ func (s *Store) again(ctx context.Context, calls []*reserveCall, answers []model
 		}
 		for _, some := range short.places {
 			for _, place := range some {
-				switch {
-				case short.err != nil:
+				if short.err != nil {
 					answers[place].Err = short.err
-				case !short.soldOut:
-					open = append(open, place)
+					continue
 				}
+				soldOut[place] = short.soldOut
+				open = append(open, place)
 			}
 		}
 	}
