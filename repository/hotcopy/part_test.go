@@ -297,7 +297,7 @@ func TestAnOwnerHearsOfTheOrderWhenAllPartsAreEmpty(t *testing.T) {
 	must(t, testserver.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
 	userID := s.usersOf(1, 1)[0]
 	var bought model.Reservation
-	client.AddHook(before{head: s.head(), calls: s.shards, once: new(sync.Once), act: func() { bought = s.buy(userID) }})
+	client.AddHook(&before{head: s.head(), calls: s.shards, act: func() { bought = s.buy(userID) }})
 	refusal, ok := errors.AsType[*model.Error](s.reserve(store, userID))
 	if !ok || refusal.Code != model.CodeAlreadyOrdered || refusal.OrderID != bought.ID {
 		t.Errorf("the owner of order %q is answered %+v", bought.ID, refusal)
@@ -526,21 +526,21 @@ type before struct {
 
 	head  string
 	calls int
-	once  *sync.Once
 	act   func()
+	done  sync.Once
 }
 
 // DialHook implements redis.Hook.
-func (before) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*before) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (before) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (*before) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
 // ProcessPipelineHook implements redis.Hook.
-func (b before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (b *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if len(cmds) == b.calls && len(cmds[0].Args()) > 3 && cmds[0].Args()[3] == b.head {
-			b.once.Do(b.act)
+			b.done.Do(b.act)
 		}
 		return next(ctx, cmds)
 	}
@@ -554,7 +554,7 @@ func TestACopyIsSupersededWhileItIsOpened(t *testing.T) {
 	must(t, s.load(2, 1, nil, nil))
 	must(t, s.copies.Close(t.Context(), s.record(2, 1))) // it changes nothing when it comes twice
 	client := openRedis(t, testserver.SharedRedis(t))
-	client.AddHook(before{head: s.head(), calls: 1, once: new(sync.Once), act: func() {
+	client.AddHook(&before{head: s.head(), calls: 1, act: func() {
 		wantAnswers(t, "half-way", s.sell(s.usersOf(2, 3), s.store()), map[string]int{"reserved": 3})
 		wantAnswers(t, "half-way", s.sell(s.usersOf(0, 3), s.store()), map[string]int{"closed": 3})
 		must(t, s.copies.Close(t.Context(), s.record(3, 2)))
