@@ -18,16 +18,16 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// rights are the words of README's ACL line, behind the password.
+// rights are the words of the ACL line in deployments/README.md, behind the password.
 func rights(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../deployments/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^ACL SETUSER seckill on >PASSWORD (.*)$`).FindSubmatch(text)
 	if line == nil {
-		t.Fatal("README has no ACL line")
+		t.Fatal("deployments/README.md has no ACL line")
 	}
 	return strings.Fields(string(line[1]))
 }
@@ -59,7 +59,7 @@ func allow(t *testing.T, server *testserver.Server, user string, rights []string
 	return "redis://" + user + ":password1@" + server.Addr() + "/0"
 }
 
-// README's line is enough, in every mode, and leaves nothing behind; without any of its rights the start is refused.
+// The documented line is enough, in every mode, and leaves nothing behind; without any of its rights the start is refused.
 func TestTheRightsInRedis(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)

@@ -27,6 +27,7 @@ var rules = []rule{
 	{"only real settings are named", unknownSettings},
 	{"the top level is fixed", strayTop},
 	{"promises name tests that are there", lostTests},
+	{"links lead somewhere", lostLinks},
 }
 
 func TestRules(t *testing.T) {
@@ -277,4 +278,47 @@ func unknownSettings(files []file) []string {
 		}
 	}
 	return found
+}
+
+// lostLinks finds links of documents to files and headings of the repository that are not there.
+func lostLinks(files []file) []string {
+	there, documents := map[string]bool{}, map[string]file{}
+	for _, f := range files {
+		for name := f.path; name != "."; name = path.Dir(name) {
+			there[name] = true
+		}
+		if path.Ext(f.path) == ".md" {
+			documents[f.path] = f
+		}
+	}
+	var found []string
+	for _, f := range documents {
+		for _, match := range regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`).FindAllStringSubmatch(f.text, -1) {
+			link := match[1] + match[2]
+			to, heading, named := strings.Cut(link, "#")
+			name := path.Join(f.dir(), to)
+			if to == "" {
+				name = f.path
+			}
+			switch {
+			case strings.Contains(link, "://"):
+			case !there[name]:
+				found = append(found, fmt.Sprintf("%s: %s is not there", f.path, link))
+			case named && !slices.Contains(headings(documents[name].text), heading):
+				found = append(found, fmt.Sprintf("%s: %s has no such heading", f.path, link))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// headings of a document, as links name them: in small letters, without punctuation, with dashes for spaces.
+func headings(text string) []string {
+	var all []string
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		bare := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		all = append(all, strings.ReplaceAll(bare, " ", "-"))
+	}
+	return all
 }

@@ -14,7 +14,7 @@
 //	make bench                                     every case: table, targets, bin/bench.json
 //	make bench CASES='async sync' ROUNDS=5         those alone
 //	make bench BINARY=../other/bin/seckill         that build beside this one, in alternating turns
-//	make bench KEEP=on                             also the record in deployments/bench and the table in README.md
+//	make bench KEEP=on                             also the record in deployments/bench, and its README and picture
 //	make bench-scale                               buyers, vouchers, instances, connections
 //	make bench-compare OLD=a.json NEW=b.json       what became more than a tenth worse
 package bench

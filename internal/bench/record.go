@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -19,7 +20,8 @@ const (
 
 const (
 	recordDir = "deployments/bench"
-	readme    = "README.md"
+	// readme is the page that shows the newest records.
+	readme = recordDir + "/README.md"
 	// picture is drawn from the newest record of the cases.
 	picture = recordDir + "/cpu.svg"
 
@@ -27,7 +29,7 @@ const (
 	readmeEnd   = "<!-- end of speed -->"
 )
 
-// Keep writes a report as the newest record of its kind, and what is shown of it: the README's section and the picture.
+// Keep writes a report as the newest record of its kind, and what is shown of it: the section of the records' README, and the picture.
 // The root is that of the repository.
 func (r Report) Keep(root string, kind Kind) error {
 	name := fmt.Sprintf("%s-%s-%s.json", kind, r.At.Format("2006-01-02T1504"), strings.TrimSuffix(r.Commit, "+"))
@@ -40,20 +42,20 @@ func (r Report) Keep(root string, kind Kind) error {
 	return show(root)
 }
 
-// show brings the README and the picture up to date with the newest records.
+// show brings that README and the picture up to date with the newest records.
 func show(root string) error {
 	page, drawing, err := shown(root)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, readme)
-	text, err := os.ReadFile(path) //nolint:gosec // the root is the caller's own
+	name := filepath.Join(root, readme)
+	text, err := os.ReadFile(name) //nolint:gosec // the root is the caller's own
 	if err != nil {
 		return fmt.Errorf("read the README: %w", err)
 	}
 	before, _, after, err := section(string(text))
 	if err == nil {
-		err = os.WriteFile(path, []byte(before+page+after), 0o644) //nolint:gosec // it is for everybody to read
+		err = os.WriteFile(name, []byte(before+page+after), 0o644) //nolint:gosec // it is for everybody to read
 	}
 	if err == nil && drawing != "" {
 		err = os.WriteFile(filepath.Join(root, picture), []byte(drawing), 0o644) //nolint:gosec // likewise
@@ -86,7 +88,7 @@ func shown(root string) (page, drawing string, err error) {
 	} else {
 		b.WriteString(cases.preamble() + "\n")
 		drawing = cases.Picture()
-		fmt.Fprintf(&b, "![CPU time an answer, by process](%s)\n\n", picture)
+		fmt.Fprintf(&b, "![CPU time an answer, by process](%s)\n\n", path.Base(picture))
 		b.WriteString(cases.Markdown(cases.mainRows()))
 	}
 	scale, found, err := newest(root, Scale)

@@ -152,7 +152,7 @@ func TestMetricsAreAddedUpOverTheirLabels(t *testing.T) {
 	}
 }
 
-// README and picture show the newest records. To bring them up to date: make bench KEEP=on.
+// The records' README and picture show the newest ones. To bring them up to date: make bench KEEP=on.
 func TestREADMEShowsTheNewestRecords(t *testing.T) {
 	t.Parallel()
 	page, drawing, err := shown(root)
@@ -172,6 +172,7 @@ func TestREADMEShowsTheNewestRecords(t *testing.T) {
 func TestRecordsAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	testserver.Must(t, os.MkdirAll(filepath.Join(dir, recordDir), 0o700))
 	testserver.Must(t, os.WriteFile(filepath.Join(dir, readme), []byte("before\n"+readmeBegin+"stale\n"+readmeEnd+"\nbehind\n"), 0o600))
 	report := Report{At: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Commit: "abc+", Rounds: 3, Seconds: 3, Machine: Machine{CPU: "slow", Cores: 2}}
 	report.Rows = []Row{

@@ -33,7 +33,7 @@ var (
 	errWantsTLS   = fmt.Errorf("%w: it ends the connection at the first words, as one does that wants TLS: write rediss:// in the place of redis://", ErrUnfit)
 	errUnwatched  = fmt.Errorf("%w: the Sentinels watch no primary of that name", ErrUnfit)
 	// ErrRights says that Redis refuses a command, a key or a channel.
-	ErrRights = errors.New("the user of this Redis may not do what the service needs; the rights that it needs are in README.md, \"The rights in Redis\"")
+	ErrRights = errors.New("the user of this Redis may not do what the service needs; the rights that it needs are in deployments/README.md, \"The rights in Redis\"")
 )
 
 // Inspect refuses a server that is none to sell from, and says what it is.
