@@ -141,24 +141,24 @@ engines: deps ## sales on engines of several servers, with a node that is killed
 	test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
 
 .PHONY: engine-redis-cluster
-engine-redis-cluster:
+engine-redis-cluster: deps
 	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestAPrimaryOfARedisClusterDies|TestASlotOfALiveVoucherMoves|TestTheEnginesOfRedisStart/redis-cluster'
 
 .PHONY: engine-redis-sentinel
-engine-redis-sentinel:
+engine-redis-sentinel: deps
 	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestThePrimaryOfRedisSentinelsDies|TestTheEnginesOfRedisStart/redis-sentinel'
 
 .PHONY: engine-galera
-engine-galera:
+engine-galera: deps
 	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
 
 .PHONY: engine-group-replication
-engine-group-replication: deps-mysql8
+engine-group-replication: deps deps-mysql8
 	TESTSERVER_MYSQL=$(BIN)/mysql8 ORDERS=$${ORDERS:-1000} go test -count=1 -v -timeout=60m -p=1 -tags engines \
 		-run 'TestGroupReplication|TestTheEngineOfGroupReplicationStarts' ./repository ./internal/e2e $(ARGS)
 
 .PHONY: engine-nats
-engine-nats:
+engine-nats: deps
 	ORDERS=$${ORDERS:-1000} $(E2E) -tags engines -run '^TestNATSCluster$$|TestTheLeaderOfTheQueueDies|TestTheEngineOfNATSStarts|TestAQueueWithoutItsDisksLosesNoOrder'
 
 .PHONY: rush

@@ -54,7 +54,7 @@ type Config struct {
 	JWTIssuers  []Issuer // others, beside JWTIssuer
 
 	RateUser Rate // on the seckill endpoint, per user
-	RateAddr Rate // on the seckill endpoint, per client address
+	RateAddr Rate // on every route, per client address
 
 	CORSOrigins []string // of pages whose scripts may call the API
 	Console     bool     // serve the console in the browser

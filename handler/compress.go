@@ -19,7 +19,7 @@ const minCompressed = 4 << 10
 //
 // The length of a compressed answer tells something of a secret in it to an attacker who
 // can write into the same answer (BREACH). No large answer repeats a token or what a request says,
-// and tokens travel in no cookie, which a foreign page could make a browser send.
+// and these routes take no token from a cookie, which a foreign page could make a browser send.
 func newCompressor() (gin.HandlerFunc, error) {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressed), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
 	if err != nil {

@@ -93,8 +93,8 @@ type health interface {
 	Draining() bool
 }
 
-// Options are what the handler works with. All but the limits and the proxies
-// are required.
+// Options are what the handler works with. What may be nil or empty says so; everything
+// else is required.
 type Options struct {
 	Orders   orders   // *service.Orders
 	Vouchers vouchers // *service.Vouchers

@@ -71,7 +71,8 @@ func (o Order) RefusedAfterAdmission() bool {
 // Outcome says what became of one order to be created. Err is nil when a row
 // with this id is committed, and Order is that row; otherwise Err is the
 // refusal: ALREADY_ORDERED (with the other order), SOLD_OUT, NOT_STARTED,
-// PAUSED, ENDED or NOT_FOUND. For a reservation that row may be a failed one.
+// PAUSED, ENDED or NOT_FOUND; VALIDATION or CONFLICT when no database could store the
+// order; UNAVAILABLE when it is not decided. For a reservation that row may be a failed one.
 type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already

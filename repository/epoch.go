@@ -112,7 +112,8 @@ func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 
 // Kept lists every voucher whose hot copy may still be used, in the order of ids:
 // one that is held for open, whenever its sale was, because it may be extended and
-// then goes on with its copy as it is; and whatever is or will be on sale.
+// then goes on with its copy as it is; whatever is or will be on sale; and what has
+// returned units, or a change of its stock, under way.
 func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
 	return c.listed(ctx, "WHERE end_at > "+c.db.dialect.hourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
 		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) ORDER BY id")

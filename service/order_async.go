@@ -21,9 +21,9 @@ const (
 	// reserveTimeout bounds one call to the hot copies. They answer in less than a
 	// millisecond; a slower call leaves too little of the request's time to publish.
 	reserveTimeout = 2 * time.Second
-	// publishTimeout bounds one message's way into the queue and back. It is longer
-	// than a request's time, so that most outcomes that a client was told are unknown
-	// get known here, and shorter than a stop may take.
+	// publishTimeout bounds one message's way into the queue and back. It ends within a
+	// request's time and is shorter than a stop may take: a message that is not acknowledged
+	// by then is left to the reconciler.
 	publishTimeout = 4 * time.Second
 	// maxGroup orders share one call to the hot copies, or one message: the queue
 	// takes no more in one, and nothing is gained by it.

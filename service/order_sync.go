@@ -19,8 +19,8 @@ const (
 	// than a request's time, so that most unknown outcomes are decided while the users'
 	// locks are still held, and shorter than a stop may take.
 	commitTimeout = 6 * time.Second
-	// maxCommitBatch orders share one transaction: beyond a hundred nothing is gained
-	// per order (measured), and one transaction must stay short.
+	// maxCommitBatch orders share one transaction, which must stay short. Requests that are
+	// waited for are fewer (maxCommitting); those whose clients have left come on top.
 	maxCommitBatch = 500
 	// commitWriters commit at once: one prepares while the other waits for the disk.
 	commitWriters = 2

@@ -33,7 +33,7 @@ func NewAdmission(registerer prometheus.Registerer) *Admission {
 			"Published orders that were not promised, because their hot copy was closed or replaced meanwhile."),
 		closed: r.counter("seckill_orders_not_loaded_total", "Attempts to buy that met a closed hot copy."),
 		marks: r.counters("seckill_stale_marks_total", "action",
-			"Buyers' marks of closed orders that stood in somebody's way, by what was done: released, corrected, lost.", "released", "corrected", "lost"),
+			"Buyers' marks of closed orders that stood in somebody's way, by what was found: released, a unit that was given back; refused by the database, or lost there: the hot copy is stale.", "released", "refused", "lost"),
 		age:      r.gauge("seckill_backlog_age_seconds", "How long the oldest message has been waiting in the queue, as last seen."),
 		messages: r.gauge("seckill_backlog_messages", "Messages that wait in the queue, as last seen."),
 		known:    r.gauge("seckill_backlog_known", "1 while the queue tells its backlog; 0 refuses orders before long."),

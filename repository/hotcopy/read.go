@@ -352,7 +352,7 @@ func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func
 	return nil
 }
 
-// follows is newestFirst for one order.
+// follows reports whether an order stands behind a cursor, newest first.
 func follows(order model.Order, after model.Cursor) bool {
 	at := order.CreatedAt.Compare(after.At)
 	return after.ID == "" || at < 0 || (at == 0 && order.ID < after.ID)

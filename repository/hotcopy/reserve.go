@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// reservePatience bounds a Reserve: the buyer is answered within 5 s, and the
-	// order is still to be published then.
+	// reservePatience bounds a Reserve whose caller bounds it less, such as the replay of a
+	// dead letter.
 	reservePatience = 4 * time.Second
 	// reservePause is the first pause before a call without an answer is made
 	// again, and reservePauseMax the longest, while Redis restarts.

@@ -1,8 +1,9 @@
 // Package hotcopy keeps in Redis what admits the buyers of a voucher in async
 // mode. Every change is one Lua script, which Redis carries out as a whole; the
 // scripts, in lua/, say what the keys hold. The package also holds what else the
-// service wants of Redis: its client, its identity, and the messages about
-// vouchers that were changed.
+// service wants of Redis: its client, its identity, whether it is ready, the limits that
+// instances share, the list of the instances, and the messages about vouchers that were
+// changed.
 package hotcopy
 
 import (

@@ -1,6 +1,6 @@
 // Package cache holds one instance's cache entries of vouchers, for less than a second
-// each. Most of a flash sale's requests are answered from them, without a call to a
-// server.
+// each, and knows the accounts whose tokens have ended. Most of a flash sale's requests
+// are answered from them, without a call to a server.
 package cache
 
 import (

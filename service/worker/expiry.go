@@ -184,7 +184,7 @@ func (e *Expiry) expirePage(ctx context.Context, page []model.OverdueOrder) erro
 	return errors.Join(errs...)
 }
 
-// expireVoucher expires orders of one voucher, some hundred in each transaction. After an
+// expireVoucher expires orders of one voucher, up to expiryBatch in each transaction. After an
 // error the voucher is left alone for a while.
 func (e *Expiry) expireVoucher(ctx context.Context, voucherID string, orders []model.OverdueOrder) error {
 	var returned atomic.Bool

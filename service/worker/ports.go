@@ -88,7 +88,8 @@ type Epochs interface {
 	Read(ctx context.Context, ids []string) (map[string]model.EpochRecord, error)
 	// Watched lists the vouchers whose hot copies must be loaded, those on sale first.
 	Watched(ctx context.Context) ([]model.EpochRecord, error)
-	// Kept lists those, and every other voucher whose epoch is open.
+	// Kept lists those, every other voucher that is or will be on sale or whose epoch is
+	// open, and those whose hot copies do not know yet of a returned unit.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
 	// Close begins the next epoch. When the latest is not from, it answers
 	// ErrSuperseded.

@@ -34,8 +34,7 @@ const (
 	// only at the busy vouchers, and notice a lost Redis.
 	sweepEvery = 5 * time.Second
 	// sweepShare is how many times what a sweep took is rested behind it, up to
-	// sweepRestMost: sweeps of however many vouchers cost no more than this part of a
-	// core.
+	// sweepRestMost: a sweep of up to 50 ms costs no more than this part of a core.
 	sweepShare    = 200
 	sweepRestMost = 10 * time.Second
 	// closerSweeps is the number of sweeps in which the hot copy of every quiet voucher

@@ -1,6 +1,7 @@
-// Package worker is the work that no request waits for, in the order mode async. It
-// makes rows of the queue's orders, loads the hot copies, and finishes what dead
-// processes have left.
+// Package worker is what happens behind the requests. In the order mode async it makes
+// rows of the queue's orders, loads the hot copies, and finishes what dead processes have
+// left; it also changes stocks and audits, which an administrator's request waits for. In
+// both modes it expires unpaid orders and publishes events.
 package worker
 
 import "seckill/model"
