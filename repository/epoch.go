@@ -141,18 +141,14 @@ func (c *Epochs) list(db *gorm.DB, where string, args ...any) ([]model.EpochReco
 	return records, nil
 }
 
-// Close begins the next epoch of a voucher's hot copy and returns its record.
+// Close begins the next epoch of a voucher's hot copy and returns its record. When an
+// administrator has asked for it their log has it; an empty adminID is nobody.
 // From now on reservations of the open epoch count only as far as the barrier
 // says, once there is one. ErrSuperseded when the latest epoch is another one.
 // After an unknown outcome the next epoch may have begun, and the caller cannot
 // tell whether this call began it. Two instances must never build one epoch, so
 // the caller must begin another.
-func (c *Epochs) Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error) {
-	return c.CloseFor(ctx, voucherID, from, "")
-}
-
-// CloseFor is Close, and when an administrator has asked for it their log has it.
-func (c *Epochs) CloseFor(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error) {
+func (c *Epochs) Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error) {
 	var record model.EpochRecord
 	action, err := c.action("close", voucherID, from)
 	if err != nil {

@@ -49,12 +49,12 @@ func TestCopyRecord(t *testing.T) {
 			}
 			before = after
 		}
-		closed := testserver.Value(f.copies.Close(t.Context(), v.ID, 0))(t)
+		closed := testserver.Value(f.copies.Close(t.Context(), v.ID, 0, ""))(t)
 		grown("close", 1, 1)
 		if closed.Epoch != 1 || closed.OpenEpoch != 0 || closed.Barrier != nil || closed.Progress == nil || closed.Revision != before.Revision || closed.VoucherID != v.ID {
 			t.Errorf("closed %+v", closed)
 		}
-		wantSuperseded(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0)))
+		wantSuperseded(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		wantSuperseded(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 9))
 		must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
 		grown("barrier", 1, 1)
@@ -86,7 +86,7 @@ func TestCopyRecord(t *testing.T) {
 		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
 		for _, call := range []func(id string) error{
-			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0); return err },
+			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0, ""); return err },
 			func(id string) error { return f.copies.Progress(t.Context(), id, 1) },
 		} {
 			wantSuperseded(t, call("absent"))
@@ -113,7 +113,7 @@ func TestCopiesAreSpread(t *testing.T) {
 		}
 		begin := func(what string, shards, spread int) {
 			t.Helper()
-			r := testserver.Value(f.copies.Close(t.Context(), v.ID, epoch))(t)
+			r := testserver.Value(f.copies.Close(t.Context(), v.ID, epoch, ""))(t)
 			epoch = r.Epoch
 			wants(what, r, shards, spread)
 		}
@@ -158,7 +158,7 @@ func TestLatest(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		fresh, closed := f.onSale(t, 1), f.onSale(t, 1)
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0)))
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
 		latest := testserver.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
 		if !maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}) {
 			t.Errorf("the latest epochs are %v", latest)
@@ -176,7 +176,7 @@ func TestCloseAtOnce(t *testing.T) {
 		v := f.onSale(t, 5)
 		var won atomic.Int32
 		testserver.Volley(8, func(int) {
-			_, err := f.copies.Close(t.Context(), v.ID, 0)
+			_, err := f.copies.Close(t.Context(), v.ID, 0, "")
 			if err == nil {
 				won.Add(1)
 			} else {
@@ -217,7 +217,7 @@ func TestWatched(t *testing.T) {
 		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0)))
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
 		must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
 		over(10 * time.Hour) // never had a copy
 		kept := testserver.Value(f.copies.Kept(t.Context()))(t)
@@ -306,7 +306,7 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, buyers)
 		f.sell(t, v.ID)
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0)))
+		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		seen := make(map[string]bool, buyers)
 		rows := 0
 		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {

@@ -263,7 +263,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		strategy := near.store.strategy
 		v := near.onSale(t, 5)
 		near.opened(t, v.ID)
-		testserver.Must(t, testserver.ErrorOf(near.copies.Close(t.Context(), v.ID, 1)))
+		testserver.Must(t, testserver.ErrorOf(near.copies.Close(t.Context(), v.ID, 1, "")))
 		stored := make(chan error, 1)
 		early := atomic.Bool{}
 		far := near.through(t, onceOn("UPDATE voucher", func(*wire) verdict {

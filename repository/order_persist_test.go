@@ -21,14 +21,14 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 // opened takes a voucher's hot copy to its first epoch.
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
-	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 0)))
+	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 0, "")))
 	must(t, f.copies.Open(t.Context(), voucherID, 1, 1))
 }
 
 // closed begins the second epoch, for which messages count up to a sequence.
 func (f *fixture) closed(t testing.TB, voucherID string, barrier uint64) {
 	t.Helper()
-	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 1)))
+	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 1, "")))
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, 2, barrier))
 }
 
@@ -157,7 +157,7 @@ func TestSuperseded(t *testing.T) {
 		}{
 			{func() { f.opened(t, v.ID) }, 1, 5, false},
 			{nil, 7, 5, false}, // the database was restored: its stock decides
-			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1); must(t, err) }, 1, 6, false}, // no barrier yet
+			{func() { _, err := f.copies.Close(t.Context(), v.ID, 1, ""); must(t, err) }, 1, 6, false}, // no barrier yet
 			{nil, 2, 6, false},
 			{func() { must(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 10)) }, 1, 10, false},
 			{nil, 1, 11, true},
@@ -185,7 +185,7 @@ func TestSuperseded(t *testing.T) {
 
 func (f *fixture) closedFrom(t testing.TB, voucherID string, from int64, barrier uint64) {
 	t.Helper()
-	record := testserver.Value(f.copies.Close(t.Context(), voucherID, from))(t)
+	record := testserver.Value(f.copies.Close(t.Context(), voucherID, from, ""))(t)
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, record.Epoch, barrier))
 }
 

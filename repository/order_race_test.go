@@ -359,7 +359,7 @@ func (b *bedlam) stock(f *fixture) {
 func (b *bedlam) rebuild(f *fixture) {
 	id := b.any().ID
 	record := f.record(b.t, id)
-	_, err := f.copies.Close(b.t.Context(), id, record.Epoch)
+	_, err := f.copies.Close(b.t.Context(), id, record.Epoch, "")
 	if err == nil {
 		err = f.copies.SetBarrier(b.t.Context(), id, record.Epoch+1, b.sequence.Load())
 	}

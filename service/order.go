@@ -12,10 +12,10 @@ import (
 	"seckill/service/cache"
 )
 
-// placeBudget is what an attempt to buy may take besides the wait for the lock. By
-// the contract an answer takes at most that wait and 5 s; the last second is left for
+// answerBudget is what a request that changes something may take besides the wait for
+// the user's lock. By the contract an answer takes at most that wait and 5 s; the last second is left for
 // giving the lock back, and for the network.
-const placeBudget = 4 * time.Second
+const answerBudget = 4 * time.Second
 
 // Orders sells, in one of the two order modes.
 type Orders struct {
@@ -132,7 +132,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if refusal != nil {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.LockWait+placeBudget)
+	ctx, cancel := context.WithTimeout(ctx, s.LockWait+answerBudget)
 	defer cancel()
 	if !known {
 		if err := s.refusal(ctx, userID, voucherID); err != nil {

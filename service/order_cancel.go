@@ -10,8 +10,6 @@ import (
 )
 
 const (
-	// cancelBudget is what a cancellation may take by itself, like an attempt to buy.
-	cancelBudget = placeBudget
 	// maxCancelBatch orders share one transaction, which holds their voucher's row.
 	maxCancelBatch = 100
 	// maxCancelQueue cancellations of one voucher wait. Further ones are refused at once.

@@ -85,7 +85,7 @@ func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order
 		return model.Order{}, model.NotFound("order")
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), cancelBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
 	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)
 	order, changed, err := s.cancel(ctx, asked)

@@ -13,13 +13,9 @@ import (
 	"seckill/model"
 )
 
-const (
-	// payBudget is what the start of a payment, or a notice of one, may take: an answer takes at most 5 s.
-	payBudget = placeBudget
-	// neverStarted is the age at which a payment that the provider does not know will not be started any more: a
-	// start takes some seconds, and an instance's clock may be minutes off the database's.
-	neverStarted = 10 * time.Minute
-)
+// neverStarted is the age at which a payment that the provider does not know will not be started any more: a
+// start takes some seconds, and an instance's clock may be minutes off the database's.
+const neverStarted = 10 * time.Minute
 
 // Payments lets buyers pay, and applies what the payment provider says.
 type Payments struct {
@@ -57,7 +53,7 @@ func (s *Payments) Pay(ctx context.Context, userID, orderID string) (model.Payme
 		return model.Payment{}, model.Order{}, model.Unavailable("Nothing can be paid here: there is no payment provider.", nil)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), payBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
 	defer enough()
 	p, order, err := s.begin(ctx, userID, orderID)
 	if err == nil && p.Status == model.PaymentFailed { // and the buyer wants to pay: once more, with a new one
@@ -129,7 +125,7 @@ func (s *Payments) absent(ctx context.Context, userID, orderID string) error {
 // Notice applies what a webhook says. When it returns nil, that is durable. VALIDATION says that it is of no payment
 // of ours, or of another amount; anything else that it has to be sent again.
 func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), payBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
 	defer enough()
 	_, err := s.settle(ctx, n)
 	s.note(ctx, "webhook", n, err)

@@ -9,9 +9,6 @@ import (
 	"seckill/model"
 )
 
-// redeemBudget is what a redemption, or the request for a refund, may take.
-const redeemBudget = placeBudget
-
 // Redemptions uses up the codes that buyers show.
 type Redemptions struct {
 	store RedemptionStore
@@ -41,7 +38,7 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), redeemBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
 	defer enough()
 	order, err := s.redeem(ctx, adminID, typed)
 	refused, ok := errors.AsType[*model.Error](err)

@@ -40,7 +40,7 @@ func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.R
 		return model.Refund{}, err
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), redeemBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
 	defer enough()
 	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) {

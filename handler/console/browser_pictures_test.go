@@ -46,8 +46,6 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	telephone.picture(t, "telephone", 390, 844)
 	b.run(t, "the vouchers", scheme("dark"), b.visit("/console"), visible("main table"))
 	b.picture(t, "vouchers-dark", 1000, 640)
-	b.run(t, "the audit", scheme("light"), b.visit(path+"/audit"), visible("main table"))
-	b.picture(t, "audit", 1000, 480)
 	shop := c.person(t, s.url)
 	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), chromedp.SetValue("#username", "carol"), chromedp.SetValue("#password", password),
 		press("Register"), visible("#buyer"))

@@ -17,10 +17,6 @@ const (
 	readyKey = "seckill:v1:ready:"
 	// readyKept is how long they are kept.
 	readyKept = 10 * time.Second
-	// readyTimeout bounds a look: a health check waits a second.
-	readyTimeout = 900 * time.Millisecond
-	// readyAge is how old an answer may be: however many ask, there are ten looks a second at the most.
-	readyAge = 100 * time.Millisecond
 	// rideOut is how long Sentinels may take to find a new primary while the instance
 	// stays ready: they need the silence that they wait for (5 s in deployments/engines),
 	// and a few seconds to agree. Requests hear 503 meanwhile, with Retry-After. If no
@@ -29,20 +25,13 @@ const (
 )
 
 // Readiness tells whether a Redis can be sold from: whether a primary takes a write. It
-// is safe for concurrent use. Everybody who asks at the same time shares one look.
+// is safe for concurrent use.
 type Readiness struct {
 	client  redis.UniversalClient
 	elected bool // Sentinels find a new primary
 
-	mu      sync.Mutex
-	looking *readyLook // the latest
-	well    time.Time  // the latest look that found a primary
-}
-
-type readyLook struct {
-	done  chan struct{}
-	ended time.Time // this and err are valid once done is closed
-	err   error
+	mu   sync.Mutex
+	well time.Time // when a primary was found the last time
 }
 
 // NewReadiness looks over the client given.
@@ -57,48 +46,17 @@ const failoverAddress = "FailoverClient"
 // Probe is UNAVAILABLE when nothing can be sold. A Cluster in which a primary is lost
 // sells on what lies on the others.
 func (r *Readiness) Probe(ctx context.Context) error {
-	look := r.share() //nolint:contextcheck // callers share it
-	select {
-	case <-look.done:
-		return look.err
-	case <-ctx.Done():
-		return model.Unavailable("Redis does not answer.", ctx.Err())
-	}
-}
-
-// share begins a look unless one is under way, or has just ended.
-func (r *Readiness) share() *readyLook {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if look := r.looking; look != nil {
-		select {
-		case <-look.done:
-			if time.Since(look.ended) < readyAge {
-				return look
-			}
-		default:
-			return look
-		}
-	}
-	look := &readyLook{done: make(chan struct{})}
-	r.looking = look
-	go r.look(look)
-	return look
-}
-
-func (r *Readiness) look(look *readyLook) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
 	err := r.write(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	look.ended = time.Now()
 	if err == nil {
-		r.well = look.ended
-	} else if !r.elected || look.ended.Sub(r.well) > rideOut {
-		look.err = model.Unavailable("no primary of Redis takes a write", err)
+		r.well = time.Now()
+		return nil
 	}
-	close(look.done)
+	if r.elected && time.Since(r.well) < rideOut {
+		return nil
+	}
+	return model.Unavailable("no primary of Redis takes a write", err)
 }
 
 // write writes to every primary; nil when one of them has taken it.

@@ -3,8 +3,6 @@ package hotcopy
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -66,25 +64,4 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	r.well = time.Now().Add(-rideOut)
 	r.mu.Unlock()
 	testserver.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
-}
-
-// However many ask, few looks are taken.
-func TestLooksAreShared(t *testing.T) {
-	t.Parallel()
-	server := testserver.Redis(t)
-	r := readiness(t, server.URL())
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer admin.Close()
-	began := time.Now()
-	var all sync.WaitGroup
-	for range 500 {
-		all.Go(func() { _ = r.Probe(t.Context()) })
-	}
-	all.Wait()
-	allowed := 2 + int64(time.Since(began)/readyAge)
-	stats := testserver.Value(admin.Info(t.Context(), "commandstats").Result())(t)
-	calls, _, _ := strings.Cut(strings.TrimPrefix(infoField(stats, "cmdstat_set"), "calls="), ",")
-	if looks := number(calls); looks < 1 || looks > allowed {
-		t.Errorf("500 callers took %d looks, %d are allowed", looks, allowed)
-	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"seckill/internal/poll"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -55,7 +56,6 @@ type Accounts struct {
 	changed  map[string]change
 	latest   time.Time // of the changes, on the database's clock
 	forgot   time.Time
-	failing  bool
 	accounts *lru.Cache[string, account]
 	asking   singleflight.Group
 }
@@ -89,20 +89,10 @@ func NewAccounts(source AccountSource, lasts time.Duration, log *slog.Logger) (*
 // Watch reads the changes again and again until ctx ends. While the database is away
 // it goes by those it knows: then no account is changed either.
 func (a *Accounts) Watch(ctx context.Context) {
+	var trouble telemetry.Trouble
 	poll.Every(ctx, accountsEvery, func() {
-		err := a.Refresh(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		a.mu.Lock()
-		before := a.failing
-		a.failing = err != nil
-		a.mu.Unlock()
-		switch {
-		case err != nil && !before:
-			a.log.WarnContext(ctx, "changes of accounts cannot be read", slog.Any("error", err))
-		case err == nil && before:
-			a.log.InfoContext(ctx, "changes of accounts are read again")
+		if err := a.Refresh(ctx); ctx.Err() == nil {
+			trouble.Note(ctx, a.log, err, "changes of accounts cannot be read", "changes of accounts are read again")
 		}
 	})
 }

@@ -194,7 +194,7 @@ func (s *ModeSwitch) closeAll(ctx context.Context) ([]model.EpochRecord, error) 
 	}
 	closed := make([]model.EpochRecord, 0, len(latest))
 	for _, epoch := range latest {
-		next, err := s.Epochs.Close(ctx, epoch.VoucherID, epoch.Epoch)
+		next, err := s.Epochs.Close(ctx, epoch.VoucherID, epoch.Epoch, "")
 		if err != nil {
 			return nil, fmt.Errorf("close voucher %s: %w", epoch.VoucherID, err)
 		}

@@ -91,11 +91,9 @@ type Epochs interface {
 	// Kept lists those, every other voucher that is or will be on sale or whose epoch is
 	// open, and those whose hot copies do not know yet of a returned unit.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
-	// Close begins the next epoch. When the latest is not from, it answers
-	// ErrSuperseded.
-	Close(ctx context.Context, voucherID string, from int64) (model.EpochRecord, error)
-	// CloseFor is Close for an administrator, whose log has it; an empty one is nobody.
-	CloseFor(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
+	// Close begins the next epoch, for an administrator, whose log has it, or for nobody
+	// when adminID is empty. When the latest epoch is not from, it answers ErrSuperseded.
+	Close(ctx context.Context, voucherID string, from int64, adminID string) (model.EpochRecord, error)
 	SetBarrier(ctx context.Context, voucherID string, epoch int64, barrier uint64) error
 	Progress(ctx context.Context, voucherID string, epoch int64) error
 	// Snapshot shows a voucher and its orders as of one instant. Like SetBarrier,

@@ -64,7 +64,7 @@ func (r *Rebuilder) begin(ctx context.Context, voucherID string, wrong int64, ad
 	if _, err := r.Queue.Backlog(ctx); err != nil { // a sale that is closed now could not be opened again
 		return nil, fmt.Errorf("look at the queue: %w", err)
 	}
-	next, err := r.Epochs.CloseFor(ctx, voucherID, record.Epoch, adminID)
+	next, err := r.Epochs.Close(ctx, voucherID, record.Epoch, adminID)
 	if err != nil {
 		return nil, fmt.Errorf("close voucher %s: %w", voucherID, err)
 	}

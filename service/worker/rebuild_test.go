@@ -139,7 +139,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		testserver.Must(t, testserver.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1))) // another process, which dies here
+		testserver.Must(t, testserver.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
 		s.hot().State = model.CopyClosed
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
 			t.Fatalf("%v, the copy is %s", err, s.hot().State)

@@ -227,11 +227,7 @@ func (d dbSide) Watched(context.Context) ([]model.EpochRecord, error) {
 	return []model.EpochRecord{d.now()}, err
 }
 
-func (d dbSide) CloseFor(ctx context.Context, voucherID string, from int64, _ string) (model.EpochRecord, error) {
-	return d.Close(ctx, voucherID, from)
-}
-
-func (d dbSide) Close(_ context.Context, _ string, from int64) (model.EpochRecord, error) {
+func (d dbSide) Close(_ context.Context, _ string, from int64, _ string) (model.EpochRecord, error) {
 	if err := d.step("db.close"); err != nil {
 		return model.EpochRecord{}, err
 	}
