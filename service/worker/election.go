@@ -4,10 +4,22 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/model"
+)
+
+const (
+	// electionWait is how long one attempt to be elected waits.
+	electionWait = 2 * time.Second
+	// electionPause is between two attempts while the lock cannot be asked for,
+	// or kept.
+	electionPause = time.Second
+	// electionTerm is how long work that may be done without an election is done before
+	// the lock is asked for again: what it cuts off has to be begun anew.
+	electionTerm = 30 * time.Second
 )
 
 // election is for work that one instance does at a time, for the sake of economy: two

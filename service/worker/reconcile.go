@@ -22,14 +22,6 @@ const (
 	// reconcileTimeout bounds one part of a look, so that a server that hangs holds up
 	// the other parts for no longer than the lock's lease.
 	reconcileTimeout = 10 * time.Second
-	// electionWait is how long one attempt to be elected waits.
-	electionWait = 2 * time.Second
-	// electionPause is between two attempts while the lock cannot be asked for,
-	// or kept.
-	electionPause = time.Second
-	// electionTerm is how long work that may be done without an election is done before
-	// the lock is asked for again: what it cuts off has to be begun anew.
-	electionTerm = 30 * time.Second
 	// sweepEvery is between two looks at all watched vouchers. The looks in between are
 	// only at the busy vouchers, and notice a lost Redis.
 	sweepEvery = 5 * time.Second

@@ -1,0 +1,285 @@
+package hotcopy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"seckill/model"
+)
+
+// Pending finds the pending entry of an order of a user; of any user when that is empty.
+// ErrCopyClosed says that the copy is closed and nothing is known of the order there.
+func (s *Store) Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error) {
+	voucherID, ok := model.VoucherOf(orderID)
+	if !ok {
+		return model.Reservation{}, false, nil
+	}
+	var calls []*call
+	if userID == "" {
+		calls = s.all(ctx, s.scripts.find, voucherID, orderID, "")
+	} else {
+		calls = []*call{about(s.scripts.find, voucherID, userID, orderID, "")}
+		s.run(ctx, calls...)
+	}
+	var failed error
+	for _, c := range calls {
+		_, pending, err := c.order(orderID)
+		if pending != nil && err == nil && (userID == "" || userID == pending.UserID) {
+			return *pending, true, nil
+		}
+		failed = cmp.Or(failed, err)
+	}
+	return model.Reservation{}, false, failed
+}
+
+// OrderOf finds the order that marks a user as a buyer, reserved or live, and
+// its entry while it is pending. An empty id says that there is none;
+// ErrCopyClosed as for Pending.
+func (s *Store) OrderOf(
+	ctx context.Context, voucherID, userID string,
+) (orderID string, pending *model.Reservation, err error) {
+	if userID == "" {
+		return "", nil, nil
+	}
+	c := about(s.scripts.find, voucherID, userID, "", userID)
+	s.run(ctx, c)
+	return c.order("")
+}
+
+// OrdersOf is OrderOf of several buyers in one pipeline. What cannot be told, of
+// a copy that is closed or does not answer, is empty.
+func (s *Store) OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error) {
+	calls := make([]*call, len(buyers))
+	for i, b := range buyers {
+		calls[i] = about(s.scripts.find, b.VoucherID, b.UserID, "", b.UserID)
+	}
+	s.run(ctx, calls...)
+	found := make([]model.BuyersOrder, len(buyers))
+	for i, c := range calls {
+		if buyers[i].UserID == "" {
+			continue
+		}
+		if id, pending, err := c.order(""); err == nil {
+			found[i] = model.BuyersOrder{OrderID: id, Pending: pending}
+		}
+	}
+	return found, nil
+}
+
+// order reads the answer of find.lua to a question by id, or by user.
+func (c *call) order(asked string) (found string, pending *model.Reservation, err error) {
+	if err := c.fail("find an order"); err != nil {
+		return "", nil, err
+	}
+	if len(c.words) < 2 {
+		return "", nil, c.closed("find an order")
+	}
+	if c.words[1] != "" {
+		r := pendingEntry(c.words[0], c.voucher, c.words[1])
+		return c.words[0], &r, nil
+	}
+	if asked != "" || c.words[0] == "" {
+		return "", nil, c.closed("find an order")
+	}
+	return c.words[0], nil, nil
+}
+
+// Due lists pending entries of the open copy that were published, or admitted,
+// at least so long ago by Redis' clock: the oldest of each part first, at most limit.
+func (s *Store) Due(
+	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
+) ([]model.Reservation, error) {
+	calls := s.allOf(ctx, voucherID, func(shards int) []*call {
+		return s.parts(s.scripts.due, voucherID, shards, olderThan.Milliseconds(), max(min(limit, maxDue)/shards, 1))
+	})
+	due := []model.Reservation{}
+	for _, c := range calls {
+		if err := c.closed("list due orders"); err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(c.words); i += 2 {
+			if c.words[i+1] != "" {
+				due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
+			}
+		}
+	}
+	return due[:min(len(due), limit)], nil
+}
+
+// maxDue bounds one reply, and how long its script holds up other calls.
+const maxDue = 1000
+
+// Processing reads one page of the orders in the open copy of a voucher that
+// are not known to be persisted, newest first, of all users. It reads all of
+// them for each page: there are as many as the queue is long. A cursor that is
+// none of ours is VALIDATION.
+func (s *Store) Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	after, err := model.ParseCursor(q.Cursor)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	page := model.OrderPage{Items: []model.Order{}}
+	limit := model.PageSize(q.Limit)
+	err = s.EachProcessing(ctx, q.VoucherID, func(order model.Order) error {
+		if len(page.Items) == limit {
+			last := page.Items[limit-1]
+			page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
+			return errPageFull
+		}
+		if follows(order, after) {
+			page.Items = append(page.Items, order)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errPageFull) {
+		return model.OrderPage{}, err
+	}
+	return page, nil
+}
+
+// errPageFull ends a reading.
+var errPageFull = errors.New("the page is full")
+
+// EachProcessing calls yield with every order of Processing, in its order, from
+// one scan.
+func (s *Store) EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error {
+	epoch, shards, err := s.opened(ctx, "list the pending orders", voucherID)
+	if err != nil {
+		return err
+	}
+	// All entries are held in memory, to be sorted: as Redis has them, which takes a
+	// third of the memory that orders take.
+	type waiting struct {
+		at        time.Time
+		id, entry string
+	}
+	var all []waiting
+	err = s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, true, func(orderID, entry string) error {
+		all = append(all, waiting{pendingEntry(orderID, voucherID, entry).CreatedAt, orderID, entry})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return cmp.Or(b.at.Compare(a.at), cmp.Compare(b.id, a.id)) })
+	// A scan may meet an entry twice.
+	all = slices.CompactFunc(all, func(a, b waiting) bool { return a.id == b.id })
+	for _, w := range all {
+		if err := yield(pendingEntry(w.id, voucherID, w.entry).Order); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follows reports whether an order stands behind a cursor, newest first.
+func follows(order model.Order, after model.Cursor) bool {
+	at := order.CreatedAt.Compare(after.At)
+	return after.ID == "" || at < 0 || (at == 0 && order.ID < after.ID)
+}
+
+// scanCount is how many fields one HSCAN looks at: a reply of some 100 KB.
+const scanCount = 1000
+
+// Buyers calls yield with every user who has a reserved or a live order in the
+// open copy; with some of them perhaps twice. A user who was marked before
+// it began, and stays so, is among them.
+func (s *Store) Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error {
+	epoch, shards, err := s.opened(ctx, "read the buyers", voucherID)
+	if err != nil {
+		return err
+	}
+	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, true, func(userID, _ string) error { return yield(userID) })
+}
+
+// opened tells the epoch and the number of parts of an open copy.
+func (s *Store) opened(ctx context.Context, action, voucherID string) (epoch int64, shards int, err error) {
+	calls := s.all(ctx, s.scripts.confirm, voucherID)
+	for _, c := range calls {
+		if err := c.closed(action); err != nil {
+			return 0, 0, err
+		}
+		if c.head != calls[0].head || c.shards != len(calls) {
+			return 0, 0, fmt.Errorf("%s of voucher %s: %w", action, voucherID, model.ErrCopyClosed)
+		}
+	}
+	return calls[0].head, len(calls), nil
+}
+
+// Marks calls yield with every mark of one epoch, which has so many parts, perhaps with
+// some of them twice, also of a closed copy. It finds nothing where the keys are gone.
+func (s *Store) Marks(
+	ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error,
+) error {
+	return s.scan(ctx, "buyers", voucherID, buyersKey, epoch, shards, false, yield)
+}
+
+// Pendings is Marks for pending entries.
+func (s *Store) Pendings(
+	ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error,
+) error {
+	return s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, false, func(orderID, entry string) error {
+		return yield(pendingEntry(orderID, voucherID, entry))
+	})
+}
+
+// scan reads a hash of each part, without holding up other calls. The hashes have a
+// sentinel. When that was not met, the hash vanished meanwhile and what was read is not
+// all of it: ErrCopyClosed. A hash that was never there is an error only when whole
+// is asked for.
+func (s *Store) scan(
+	ctx context.Context, what, voucherID string, key func(string, int, int64) string, epoch int64, shards int, whole bool,
+	yield func(field, value string) error,
+) error {
+	for part := range max(shards, 1) {
+		if err := s.each(ctx, key(voucherID, part, epoch), whole, yield); err != nil {
+			return fmt.Errorf("read the %s of voucher %s: %w", what, voucherID, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) each(ctx context.Context, key string, whole bool, yield func(field, value string) error) error {
+	cursor, met := uint64(0), false
+	for {
+		page, next, err := s.page(ctx, key, cursor)
+		if otherKind(err) {
+			break // nothing of ours is there
+		}
+		if err != nil {
+			return err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			whole = true
+			if page[i] == "" {
+				met = true
+				continue
+			}
+			if err := yield(page[i], page[i+1]); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
+		whole = true
+	}
+	if whole && !met {
+		return model.ErrCopyClosed
+	}
+	return nil
+}
+
+func (s *Store) page(ctx context.Context, key string, cursor uint64) ([]string, uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, next, err := s.client.HScan(ctx, key, cursor, "", scanCount).Result()
+	if err != nil {
+		return nil, 0, model.Unavailable("Redis does not answer.", err)
+	}
+	return page, next, nil
+}

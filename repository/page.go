@@ -1,0 +1,51 @@
+package repository
+
+import (
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// streamRows are read at once for streams: a fraction of a megabyte, and few
+// enough questions that their number does not matter.
+const streamRows = 500
+
+// pages calls yield for everything that read finds, page by page. Read is given
+// what the page before ended with, at first the zero value, and a page that is
+// shorter than size is the last. An error of yield ends it and is returned.
+func pages[T any](size int, read func(last T) ([]T, error), yield func([]T) error) error {
+	var last T
+	for {
+		page, err := read(last)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := yield(page); err != nil || len(page) < size {
+			return err
+		}
+		last = page[len(page)-1]
+	}
+}
+
+// each makes of a function of one a function of a page.
+func each[T any](yield func(T) error) func([]T) error {
+	return func(page []T) error {
+		for _, one := range page {
+			if err := yield(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// newestFirst limits a query to what follows a cursor. The first condition is
+// implied by the second; it is what the index on (…, created_at, id) can use.
+func newestFirst(db *gorm.DB, after model.Cursor, limit int) *gorm.DB {
+	db = db.Order("created_at DESC, id DESC").Limit(limit)
+	if after.ID == "" {
+		return db
+	}
+	return db.Where("created_at <= ?", after.At).
+		Where("(created_at < ? OR id < ?)", after.At, after.ID)
+}

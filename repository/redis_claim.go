@@ -1,0 +1,48 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"gorm.io/gorm"
+)
+
+// RedisClaims keeps which Redis the instances of a database in MySQL use: two that
+// use different ones would sell without knowing of each other.
+type RedisClaims struct{ db *Database }
+
+// NewRedisClaims keeps the claim of a database.
+func NewRedisClaims(db *Database) *RedisClaims { return &RedisClaims{db: db} }
+
+// RedisClaim says which Redis is used, and when that was last so.
+type RedisClaim struct {
+	Identity  string // empty: none was used yet
+	RenewedAt time.Time
+}
+
+// Read reads the claim, and how long ago it was renewed by the database's clock.
+func (c *RedisClaims) Read(ctx context.Context) (claim RedisClaim, age time.Duration, err error) {
+	var row struct {
+		RedisClaim `gorm:"embedded"`
+
+		Now clock `gorm:"column:read_at"`
+	}
+	err = c.db.read(ctx, "read which Redis is used", func(db *gorm.DB) error {
+		return db.Raw("SELECT identity, renewed_at, " + c.db.dialect.now + " AS read_at FROM redis_claim WHERE id = 1").Scan(&row).Error
+	})
+	return row.RedisClaim, row.Now.Sub(row.RenewedAt), err
+}
+
+// Take makes an identity the one that is used, or renews it; false when the claim
+// is not the one that was read any more.
+func (c *RedisClaims) Take(ctx context.Context, identity string, from RedisClaim) (bool, error) {
+	var taken bool
+	err := c.db.writeRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
+		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.db.dialect.now+
+			" WHERE id = 1 AND identity = ? AND renewed_at = ?", identity, from.Identity, from.RenewedAt)
+		taken = done.RowsAffected == 1
+		return done.Error
+	})
+	return taken, err
+}

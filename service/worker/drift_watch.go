@@ -1,0 +1,183 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"seckill/model"
+)
+
+const (
+	// driftEvery is between two comparisons of a voucher's id sets: each reads every
+	// order, and what usually goes wrong is found sooner in other ways.
+	driftEvery = 30 * time.Second
+	// driftPause is between two looks for vouchers whose turn it is. A difference is
+	// certain when it is still there after this time.
+	driftPause = 5 * time.Second
+	// driftBudget is how long one look goes on to the next voucher. After the look
+	// there is a rest of driftShare times its length, up to driftRestMost, because the
+	// sale goes on beside it.
+	driftBudget   = 150 * time.Millisecond
+	driftShare    = 20
+	driftRestMost = time.Minute
+)
+
+// driftWatch compares the orders of open vouchers, one voucher after the other, also
+// while they are sold.
+type driftWatch struct {
+	*Auditor
+
+	mu     sync.Mutex
+	epochs map[string]model.EpochRecord // of the watched vouchers
+	hot    map[string]driftCopy         // the hot copies as they were last read
+
+	checked map[string]driftCheck // by voucher; used by one goroutine
+}
+
+// driftCopy tells whether a hot copy is worth a comparison.
+type driftCopy struct{ version, buyers int64 }
+
+// driftCheck is the latest comparison of one voucher.
+type driftCheck struct {
+	at       time.Time
+	hot, row int64             // versions at the comparison
+	suspects map[string]string // what was found, by order
+	again    bool              // some of it was found for the first time
+}
+
+func newDriftWatch(auditor *Auditor) *driftWatch {
+	return &driftWatch{Auditor: auditor, hot: map[string]driftCopy{}, checked: map[string]driftCheck{}}
+}
+
+// watched notes which vouchers are to be compared.
+func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.epochs = epochs
+	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return epochs[id].VoucherID == "" })
+}
+
+// read notes the hot copies as they are now.
+func (d *driftWatch) read(hot map[string]model.HotCopy) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, now := range hot {
+		d.hot[id] = driftCopy{now.Voucher.Version, now.Buyers}
+	}
+}
+
+// look compares the vouchers whose turn it is.
+func (d *driftWatch) look(ctx context.Context) error {
+	began := time.Now()
+	var failed []error // one voucher's error holds up no other voucher
+	for _, id := range d.due() {
+		failed = append(failed, d.check(ctx, id, d.checked[id]))
+		if time.Since(began) > driftBudget {
+			break // the others come first next time
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// due lists the vouchers whose turn it is: first those where something was found for
+// the first time, then those that have changed since they were compared or have
+// suspects, the one compared the longest ago first.
+func (d *driftWatch) due() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var due []string
+	for id, epoch := range d.epochs {
+		hot, known := d.hot[id]
+		before, compared := d.checked[id]
+		age := time.Since(before.at)
+		// A database that was restored from a backup has a row of an earlier version. What was read of a hot copy is older
+		// than the comparison where that was not read since.
+		moved := epoch.Version != before.row || hot.version > before.hot
+		switch {
+		case !epoch.Open():
+		case !compared: // wait first: not all at once after an election, and not right after a rebuild
+			d.checked[id] = driftCheck{at: time.Now()}
+		case known && epoch.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
+		case before.again && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
+			due = append(due, id)
+		}
+	}
+	maps.DeleteFunc(d.checked, func(id string, _ driftCheck) bool { return !d.epochs[id].Open() })
+	slices.SortFunc(due, func(a, b string) int {
+		x, y := d.checked[a], d.checked[b]
+		if x.again != y.again {
+			return map[bool]int{true: -1, false: 1}[x.again]
+		}
+		return x.at.Compare(y.at)
+	})
+	return due
+}
+
+// check compares one voucher and puts right what is certain.
+func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
+	before.at = time.Now()
+	d.checked[id] = before // a voucher that cannot be compared does not hold up the others
+	now, certain, err := d.compare(ctx, id, before)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return nil // there is nothing to compare
+	}
+	if err != nil {
+		return err
+	}
+	d.Metrics.Drift(id, len(certain))
+	if err := d.repair(ctx, id, certain); err != nil {
+		return err
+	}
+	d.checked[id] = now
+	return nil
+}
+
+// compare compares one voucher. A difference is certain when the comparison before
+// found the same: in a running sale, a single comparison may meet an order between
+// two of its steps.
+func (d *driftWatch) compare(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
+	c, err := d.Auditor.compare(ctx, id)
+	if err != nil {
+		return now, nil, err
+	}
+	if c.hot.State != model.CopyOpen {
+		return now, nil, model.ErrCopyClosed
+	}
+	now = driftCheck{at: time.Now(), hot: c.hot.Voucher.Version, row: c.voucher.Version, suspects: map[string]string{}}
+	for _, drift := range c.found {
+		now.suspects[drift.orderID] = drift.found
+		if before.suspects[drift.orderID] == drift.found {
+			certain = append(certain, drift)
+		} else {
+			now.again = true
+		}
+	}
+	return now, certain, nil
+}
+
+// repair settles by order id what can be settled, and asks for a rebuild where that
+// is not enough. Lost reservations are published again by the reconciler, once the
+// queue's consumer has passed everything published before.
+func (d *driftWatch) repair(ctx context.Context, id string, certain []drifted) error {
+	for _, drift := range certain {
+		d.Log.ErrorContext(ctx, "an order does not add up", slog.String("voucher_id", id),
+			slog.String("order_id", drift.orderID), slog.String("found", drift.found))
+	}
+	settled, _, rebuild, err := d.settleDrift(ctx, certain)
+	if err != nil {
+		return err
+	}
+	if settled > 0 {
+		d.Metrics.Reconciled("settled", settled)
+	}
+	if rebuild {
+		d.Metrics.Reconciled("rebuild", 1)
+		d.rebuilds.Demand(id)
+	}
+	return nil
+}
