@@ -11,6 +11,9 @@ type Reservation struct {
 	Epoch int64
 	// Sequence is that of the message that carries the order; 0 when none does.
 	Sequence uint64
+	// Absent is the epoch of the opened hot copy that was asked and does not hold the
+	// order; nil when none was asked, or none could answer.
+	Absent *int64
 }
 
 // Processing is the reservation as its user sees it.
@@ -66,6 +69,9 @@ var (
 	ErrUserLocked = errors.New("the user's lock is held by another")
 	// ErrOrderClosed says that an admission came late: its order is closed.
 	ErrOrderClosed = errors.New("the order was closed before")
+	// ErrCopyReplaced says of an order that the hot copy that admitted it was replaced, and
+	// that it is not known whether the next one holds the order.
+	ErrCopyReplaced = errors.New("the hot copy that admitted the order was replaced")
 	// ErrSuperseded says that another process has changed meanwhile what was to
 	// be changed.
 	ErrSuperseded = errors.New("superseded by another change")

@@ -286,7 +286,7 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 			near.balanced(t, v.ID, 1)
 			return
 		}
-		near.wantFailed(t, late, got, model.ReasonSuperseded)
+		near.wantDropped(t, v.ID, late, got)
 		if !early.Load() {
 			t.Error("the barrier was never stored in between")
 		}

@@ -272,7 +272,8 @@ func insertRows(tx *gorm.DB, insert string, columns int, values []any) error {
 //
 // Outcome.Err says that nothing was written for this one: NOT_FOUND (there is no
 // such voucher), VALIDATION and CONFLICT (no row can ever hold it), UNAVAILABLE
-// (the database is sold from in another mode).
+// (the database is sold from in another mode; or, with model.ErrCopyReplaced, the hot copy
+// that was opened last must be asked about the order).
 //
 // The error for the whole is as with CreateOrders. It wraps model.ErrDataRefused
 // when the database refuses the data of some order: smaller batches find which.

@@ -57,7 +57,8 @@ func rule(orders []model.Reservation, voucher *voucherRow, existing []model.Orde
 // decide is the one place where the refusals and their precedence stand:
 // existing id, NOT_FOUND, ENDED, PAUSED, NOT_STARTED, superseded,
 // ALREADY_ORDERED, UNAVAILABLE, SOLD_OUT. A reservation was promised to become
-// an order, so that its refusal is a row.
+// an order, so that its refusal is a row; a superseded one is UNAVAILABLE until it is known
+// that no hot copy holds it.
 func (j *judge) decide(order model.Reservation) model.Outcome {
 	if row, ok := j.byID[order.ID]; ok {
 		return j.existing(order, *row)
@@ -72,6 +73,9 @@ func (j *judge) decide(order model.Reservation) model.Outcome {
 	}
 	reserved := order.Epoch > 0
 	if reserved && j.voucher.superseded(order) {
+		if !j.voucher.dropped(order) {
+			return model.Outcome{Err: model.Unavailable("The order's hot copy was replaced.", model.ErrCopyReplaced)}
+		}
 		return j.insert(order, model.ReasonSuperseded)
 	}
 	if other, ok := j.byUser[order.UserID]; ok {
@@ -127,6 +131,13 @@ func (r *voucherRow) superseded(order model.Reservation) bool {
 	default:
 		return true
 	}
+}
+
+// dropped says that no later hot copy will hold a superseded order either: a rebuild
+// carries reservations over from the copy that was opened last, and that one does not hold
+// it. While nothing has answered for that copy, the order may still be carried over.
+func (r *voucherRow) dropped(order model.Reservation) bool {
+	return order.Absent != nil && *order.Absent == r.CopyOpenEpoch
 }
 
 // newRow is the row of an order that gets a unit. It became unpaid now, on the

@@ -406,8 +406,8 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 	reading.Wait()
 	verdicts := make([]error, len(reservations))
 	for i, r := range reservations {
-		latest, known := epochs[r.VoucherID]
-		if i < len(open) && open[i] && (!known || latest == r.Epoch) {
+		// A voucher that the database does not know is none that it confirms.
+		if i < len(open) && open[i] && (epochs == nil || epochs[r.VoucherID] == r.Epoch) {
 			continue
 		}
 		s.Admission.Unconfirmed(1)

@@ -146,3 +146,28 @@ func linesNaming(text, orderID string) []string {
 	}
 	return lines
 }
+
+// A voucher's row may be away for a moment, while its table is loaded from a dump. What was accepted before and what was
+// reserved meanwhile becomes orders when it is back, and nothing is promised of a voucher that the database does not know.
+func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	a := start(t, s)
+	voucher, other := a.onSale(t, 100), a.onSale(t, 100)
+	before := a.accepted(t, voucher.ID, a.user(1))
+	execute(t, s, "UPDATE vouchers SET id = '"+voucher.ID+"x' WHERE id = '"+voucher.ID+"'") // as good as away
+	if got, err := a.place(t, voucher.ID, a.user(2)); err != nil || got.code() != model.CodeUnavailable {
+		t.Errorf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
+	}
+	a.becomes(t, a.accepted(t, other.ID, a.user(1)), model.OrderUnpaid)
+	execute(t, s, "UPDATE vouchers SET id = '"+voucher.ID+"' WHERE id = '"+voucher.ID+"x'")
+	a.becomes(t, before, model.OrderUnpaid)
+	until(t, settlement, "what was reserved meanwhile is an order", func() bool {
+		got, err := a.place(t, voucher.ID, a.user(2))
+		return err == nil && got.code() == model.CodeAlreadyOrdered && decode[problem](t, got).OrderStatus == model.OrderUnpaid
+	})
+	if listed, err := runs(t, s, "deadletters", "list"); err != nil || len(linesNaming(listed, voucher.ID)) != 0 {
+		t.Errorf("deadletters list: %v\n%s", err, listed)
+	}
+	a.sellsOn(t, voucher.ID, 100)
+}

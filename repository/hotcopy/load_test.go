@@ -102,6 +102,38 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 	})
 }
 
+// A reservation is found by its id in the keys of its epoch, while these are there, and nowhere else.
+func TestReservationsAreHeldByOneEpoch(t *testing.T) {
+	t.Parallel()
+	overCopies(t, func(t *testing.T, s *sale) {
+		ctx := t.Context()
+		a, b := s.buy(user(0)), s.buy(user(1))
+		held := func(epoch int64, want ...model.Reservation) {
+			t.Helper()
+			got, err := s.copies.Held(ctx, s.v.ID, epoch, s.shards, []string{"none." + s.v.ID, a.ID, b.ID})
+			if err != nil || len(got) != len(want) {
+				t.Fatalf("epoch %d holds %+v, %v", epoch, got, err)
+			}
+			for _, r := range want {
+				if got[r.ID] != r {
+					t.Errorf("epoch %d holds %+v, want %+v", epoch, got[r.ID], r)
+				}
+			}
+		}
+		held(1, a, b)
+		held(2)
+		must(t, s.copies.Close(ctx, s.record(2, 1)))
+		held(1, a, b) // of the closed copy too
+		must(t, s.copies.Load(ctx, s.record(2, 1), nil, nil))
+		a.Epoch = 2
+		must(t, s.copies.Load(ctx, s.record(2, 1), nil, []model.Reservation{a}))
+		held(2, a) // and of one that is not open yet
+		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
+		held(1) // freed
+		held(2, a)
+	})
+}
+
 // A user who has a live order and a reservation has the mark of the live one,
 // whichever is loaded first, and both are there once however often they are loaded.
 func TestALiveOrderWinsOverACarriedOne(t *testing.T) {

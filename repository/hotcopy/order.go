@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"seckill/model"
 )
 
@@ -225,6 +227,35 @@ func (s *Store) Pendings(
 	return s.scan(ctx, "pending orders", voucherID, pendingKey, epoch, shards, false, func(orderID, entry string) error {
 		return yield(pendingEntry(orderID, voucherID, entry))
 	})
+}
+
+// Held finds pending entries of one epoch, which has so many parts, by the orders' ids, also
+// in a closed copy. It finds nothing where the keys are gone. After an error, which is
+// UNAVAILABLE, nothing is known.
+func (s *Store) Held(
+	ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string,
+) (map[string]model.Reservation, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	pipe := s.client.Pipeline()
+	var replies []*redis.SliceCmd
+	for part := range max(shards, 1) {
+		replies = append(replies, pipe.HMGet(ctx, pendingKey(voucherID, part, epoch), orderIDs...))
+	}
+	_, _ = pipe.Exec(ctx) // each reply has its own error
+	held := map[string]model.Reservation{}
+	for _, reply := range replies {
+		entries, err := reply.Result()
+		if err != nil && !otherKind(err) {
+			return nil, model.Unavailable("Redis does not answer.", fmt.Errorf("look for orders of voucher %s: %w", voucherID, err))
+		}
+		for i, entry := range entries {
+			if text, ok := entry.(string); ok {
+				held[orderIDs[i]] = pendingEntry(orderIDs[i], voucherID, text)
+			}
+		}
+	}
+	return held, nil
 }
 
 // scan reads a hash of each part, without holding up other calls. The hashes have a

@@ -39,6 +39,7 @@ type copies interface {
 	Buyers(ctx context.Context, voucherID string, yield func(userID string) error) error
 	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
 	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
+	Held(ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string) (map[string]model.Reservation, error)
 	Close(ctx context.Context, record model.EpochRecord) error
 	Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error
 	Open(ctx context.Context, record model.EpochRecord, v model.Voucher, missing int64) error

@@ -105,19 +105,29 @@ func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog mo
 	return lost
 }
 
-// republish publishes reservations again, unless they have a dead letter: those would
-// fail again for ever.
+// republish publishes reservations again. One that has a dead letter would only fail
+// again: it gets the failed row that its worker could not write before its message was lost.
 func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error {
 	buried, err := o.Queue.Buried(ctx)
 	if err != nil {
 		return fmt.Errorf("list the dead letters: %w", err)
 	}
 	var again []model.Reservation
+	var failed []decided
 	for _, r := range lost {
 		if !buried[r.ID] {
 			again = append(again, r)
+			continue
 		}
+		row, err := o.Database.Fail(ctx, r, model.ReasonUnprocessable)
+		if err != nil {
+			o.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back",
+				slog.String("order_id", r.ID), slog.Any("error", err))
+			continue
+		}
+		failed = append(failed, decided{reservation: r, row: row})
 	}
+	o.settler.finish(ctx, failed)
 	if len(again) > 0 {
 		failpoint.Reach(failpoint.BeforeRepublish)
 		if err := o.Queue.Publish(ctx, again); err != nil {
@@ -128,7 +138,7 @@ func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error
 		o.Log.WarnContext(ctx, "orders that no message carried were published again",
 			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
 	}
-	// Those with a dead letter too: they stay reserved, and must not fill the page.
+	// Also those of which nothing could be done: they must not fill the page.
 	if err := o.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
 	}

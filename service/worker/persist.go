@@ -43,14 +43,13 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 	failpoint.Reach(failpoint.BeforePersist)
 	b := &persistence{
 		Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations)),
+		missing: map[string]error{},
 	}
 	well, ill := b.sort()
-	if len(well)+len(ill) > 0 {
-		p.settler.adopt(ctx, b.reservations)
-	}
 	b.together(ctx, well)
 	b.settle(ctx)
 	b.probe(ctx, ill)
+	b.relocate(ctx)
 	b.bury(ctx)
 	b.settle(ctx)
 	return b.verdicts
@@ -124,10 +123,10 @@ func (b *persistence) buryOne(ctx context.Context, r model.Reservation, why erro
 	return nil
 }
 
-// unstorable reports whether an order was refused for good.
+// unstorable reports whether an order was refused for good, for what it is itself. A voucher
+// that is not found may be found again: its table may be on its way back from a dump.
 func unstorable(err error) bool {
-	return err != nil && slices.Contains(
-		[]model.Code{model.CodeValidation, model.CodeConflict, model.CodeNotFound}, model.CodeOf(err))
+	return err != nil && slices.Contains([]model.Code{model.CodeValidation, model.CodeConflict}, model.CodeOf(err))
 }
 
 const (
@@ -153,7 +152,9 @@ type persistence struct {
 	verdicts     []error
 	finished     []decided
 	poison       []poisoned
-	fruitless    int // vouchers in a row that were tried in vain
+	replaced     []int            // orders of hot copies that were replaced
+	missing      map[string]error // vouchers that are not in the database
+	fruitless    int              // vouchers in a row that were tried in vain
 }
 
 // ofVoucher are a batch's reservations of one voucher.
@@ -204,6 +205,9 @@ func (b *persistence) together(ctx context.Context, vouchers []ofVoucher) {
 		all = append(all, v.indices...)
 	}
 	if len(vouchers) > 1 && b.commit(ctx, all) == nil {
+		for _, v := range vouchers {
+			b.found(ctx, v.id)
+		}
 		return
 	}
 	for _, v := range vouchers {
@@ -275,7 +279,9 @@ func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 		return b.troubles.add(ctx, v.id, err)
 	}
 	b.fruitless = 0
-	b.troubles.remove(ctx, v.id)
+	if b.found(ctx, v.id) {
+		b.troubles.remove(ctx, v.id)
+	}
 	return 0
 }
 
@@ -364,8 +370,34 @@ func (b *persistence) judge(index int, outcome model.Outcome) {
 		b.finished = append(b.finished, decided{b.reservations[index], outcome.Order})
 	case unstorable(outcome.Err):
 		b.poison = append(b.poison, poisoned{index: index, err: outcome.Err, certain: true})
+	case model.CodeOf(outcome.Err) == model.CodeNotFound:
+		b.verdicts[index] = model.Unavailable("The order's voucher is not there.", outcome.Err)
+		b.missing[b.reservations[index].VoucherID] = outcome.Err
 	default:
 		b.verdicts[index] = outcome.Err
+		if errors.Is(outcome.Err, model.ErrCopyReplaced) {
+			b.replaced = append(b.replaced, index)
+		}
+	}
+}
+
+// found reports whether a voucher was in the database. One that was not is in trouble.
+func (b *persistence) found(ctx context.Context, voucherID string) bool {
+	err := b.missing[voucherID]
+	if err != nil && b.troubles.add(ctx, voucherID, err) == 1 {
+		b.Log.ErrorContext(ctx, "accepted orders wait for a voucher that is not in the database", slog.String("voucher_id", voucherID))
+	}
+	return err == nil
+}
+
+// relocate asks about orders whose hot copy was replaced, and persists those of which the
+// answer decides. The others come again.
+func (b *persistence) relocate(ctx context.Context) {
+	replaced := b.replaced
+	for _, indices := range b.settler.locate(ctx, b.reservations, replaced) {
+		if err := b.commit(ctx, indices); err != nil {
+			b.Log.WarnContext(ctx, "orders whose hot copy was replaced are tried again later", slog.Any("error", err))
+		}
 	}
 }
 

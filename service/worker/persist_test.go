@@ -139,7 +139,7 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	stray := s.admit("o1", "u1")
-	stray.VoucherID = "v9"
+	s.unfit[stray.ID] = model.Invalid("order_id", "no column takes it")
 	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{stray, s.admit("o2", "u2")})
 	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
 		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
@@ -147,6 +147,37 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	if !s.rows["o2"].Live() {
 		t.Error("the order beside it was not stored")
 	}
+}
+
+// A voucher's row may be away for a moment, while its table is loaded from a dump. Its
+// orders wait for it, for as long as it takes, and hold up those of no other voucher.
+func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		log := &testserver.Log{}
+		s.Worker = s.employ(servicetest.NewLocks(), func(p *Parts) { p.Log = log.Logger() })
+		away := s.admit("o1", "u1")
+		s.publish(away)
+		s.voucher.ID = "v9" // the row of v1 is gone
+		for range 100 {
+			s.work(t)
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the bubble's clock
+		}
+		if len(s.letters) != 0 || len(s.messages) != 1 {
+			t.Fatalf("%d letters, %d messages", len(s.letters), len(s.messages))
+		}
+		if tries := s.count("db.persist"); tries > 15 {
+			t.Errorf("the voucher was tried %d times in 10 s", tries)
+		}
+		if !log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1") {
+			t.Errorf("the operator is not told:\n%s", log)
+		}
+		s.voucher.ID = "v1"
+		s.settles(t, 20*time.Second)
+		if !s.rows["o1"].Live() || s.remaining() != 9 {
+			t.Errorf("%+v, %d remain", s.rows["o1"], s.remaining())
+		}
+	})
 }
 
 // What the database refuses after the copy has admitted it shows that the copy is

@@ -124,6 +124,9 @@ type HotCopies interface {
 	Marks(ctx context.Context, voucherID string, epoch int64, shards int, yield func(userID, orderID string) error) error
 	// Pendings calls yield for every reservation of an epoch, closed or not.
 	Pendings(ctx context.Context, voucherID string, epoch int64, shards int, yield func(model.Reservation) error) error
+	// Held finds reservations of an epoch by their ids, in a copy of so many parts, closed
+	// or not. After an error nothing is known.
+	Held(ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string) (map[string]model.Reservation, error)
 	// Due lists reservations of the open epoch that are older, by Redis' clock.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	// Touch makes reservations young again.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/testserver"
@@ -113,6 +114,87 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A worker may take such a message at any moment of the rebuild, and Redis may be silent when it asks. What is not
+// known yet decides nothing.
+func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"hot.load", "db.snapshot", "db.open", "hot.open"} {
+		onStages(t, at, func(t *testing.T, s *stage) {
+			r := s.admit("o1", "u1")
+			begun := at != "hot.load" // its first call begins the loading, the second one carries the reservation over
+			s.on[at] = func() error {
+				if !begun {
+					begun = true
+					return nil
+				}
+				s.on[at] = nil
+				s.publish(r)
+				s.work(t)
+				return nil
+			}
+			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			s.settles(t, 20*time.Second)
+			if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
+				t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
+			}
+		})
+	}
+	onStages(t, "Redis is silent", func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		s.publish(r)
+		s.fail("hot.held", context.DeadlineExceeded)
+		s.work(t)
+		s.fail("hot.held", nil)
+		s.settles(t, 20*time.Second)
+		if row := s.rows["o1"]; !row.Live() {
+			t.Errorf("the order is %s (%s)", row.Status, row.Reason)
+		}
+	})
+	onStages(t, "another rebuild waits for the message", func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		s.publish(r)
+		rebuilt := make(chan error, 1)
+		go func() { rebuilt <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
+		synctest.Wait() // it has closed the hot copy, and waits for the queue
+		s.work(t)
+		testserver.Must(t, <-rebuilt)
+		s.settles(t, 20*time.Second)
+		if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
+			t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
+		}
+	})
+}
+
+// NATS has lost the message of an order that was promised, and Redis has lost nothing: the reservation is published
+// again while another instance rebuilds the voucher, and lands behind the barrier.
+func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.admit("o1", "u1")
+		other := s.employ(servicetest.NewLocks())
+		reached, rebuilt := make(chan struct{}), make(chan error, 1)
+		s.on["queue.publish"] = func() error {
+			s.on["queue.publish"] = nil
+			s.on["db.open"] = func() error {
+				s.on["db.open"] = nil
+				close(reached)
+				time.Sleep(time.Second) //nolint:forbidigo // a slow database, on the bubble's clock
+				return nil
+			}
+			go func() { rebuilt <- other.Rebuilder.Rebuild(context.Background(), "v1") }()
+			<-reached
+			return nil
+		}
+		s.reconcileFor(t, 20*time.Second)
+		testserver.Must(t, <-rebuilt)
+		if row := s.rows["o1"]; !row.Live() {
+			t.Errorf("the promised order is %s (%s)", row.Status, row.Reason)
+		}
+	})
 }
 
 // A cancel that commits while the copy is loaded gives its unit back once.

@@ -102,18 +102,19 @@ func TestBuriedOrdersAreNotPublishedAgain(t *testing.T) {
 	})
 }
 
-// Where a message is lost though its order has only a letter, an operator decides.
-func TestALetterWithoutAMessageIsNotPublishedAgain(t *testing.T) {
+// Where a message is lost though its order has only a letter, the order gets the failed row that its worker could not
+// write, and does not stay processing. The letter is an operator's.
+func TestALetterWithoutAMessageFailsItsOrder(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		r := s.admit("o1", "u1")
 		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 		s.reconcileFor(t, time.Minute)
 		testserver.Equal(t, "messages published", s.count("queue.publish"), 0)
-		audit, err := s.Auditor.Audit(t.Context(), "v1")
-		if err != nil || audit.Balanced || len(audit.Drift) != 1 || audit.Drift[0].OrderID != "o1" {
-			t.Errorf("the audit does not name it: %+v, %v", audit, err)
+		if row := s.rows["o1"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable || s.remaining() != 10 || len(s.letters) != 1 {
+			t.Errorf("%+v, %d remain, %d letters", row, s.remaining(), len(s.letters))
 		}
+		s.balanced(t)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -186,26 +187,48 @@ func (p Parts) sort(ctx context.Context, reservations []model.Reservation) (done
 	return done, open, nil
 }
 
-// adopt gives reservations the epoch of the open hot copy into which a rebuild has
-// carried them, as publishing them again does. Without it, a message from behind the
-// barrier would make an order fail although its unit is taken in the new hot copy and
-// its user hears that it is processing.
-//
-// That is sound: the new hot copy was loaded with the order's mark, and a later
-// rebuild waits for the message, because that is in the queue already. When the hot
-// copy cannot be asked, the reservation keeps its epoch and the database decides.
-func (s *Settler) adopt(ctx context.Context, reservations []model.Reservation) {
+// locate asks where orders are whose hot copy was replaced. An order that the copy that was
+// opened last holds gets its epoch, as publishing it again does: the copy was loaded with
+// the order's mark, and a later rebuild waits for the message, because that is in the queue
+// already. Of an order that it does not hold it notes that: then no rebuild carries it
+// over, and it may fail. An order of which nothing is known, because Redis does not answer,
+// stays as it is. It returns the others by voucher.
+func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known [][]int) {
+	if len(indices) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	found, _ := s.Hot.Read(ctx, model.VouchersOf(reservations)) // those that can be read
-	for i, r := range reservations {
-		hot := found[r.VoucherID]
-		if hot.State != model.CopyOpen || r.Epoch <= 0 || r.Epoch >= hot.Epoch {
+	byVoucher := map[string][]int{}
+	for _, i := range indices {
+		byVoucher[reservations[i].VoucherID] = append(byVoucher[reservations[i].VoucherID], i)
+	}
+	epochs, err := s.Epochs.Read(ctx, slices.Collect(maps.Keys(byVoucher)))
+	for voucherID, members := range byVoucher {
+		opened, found := epochs[voucherID]
+		if !found {
 			continue
 		}
-		held, pending, err := s.Hot.Pending(ctx, r.ID, r.UserID)
-		if err == nil && pending && held.UserID == r.UserID && held.Epoch > r.Epoch {
-			reservations[i].Epoch = held.Epoch
+		ids := make([]string, len(members))
+		for n, i := range members {
+			ids[n] = reservations[i].ID
 		}
+		held, failed := s.Hot.Held(ctx, voucherID, opened.OpenEpoch, opened.Spread, ids)
+		if failed != nil {
+			err = errors.Join(err, failed)
+			continue
+		}
+		for _, i := range members {
+			if r, ok := held[reservations[i].ID]; ok && r.UserID == reservations[i].UserID {
+				reservations[i].Epoch = opened.OpenEpoch
+			} else {
+				reservations[i].Absent = &opened.OpenEpoch
+			}
+		}
+		known = append(known, members)
 	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again", slog.Any("error", err))
+	}
+	return known
 }

@@ -69,11 +69,17 @@ func (d dbSide) decide(r model.Reservation) model.Outcome {
 	if row, ok := d.rows[r.ID]; ok {
 		return model.Outcome{Order: row}
 	}
+	if err := d.unfit[r.ID]; err != nil {
+		return model.Outcome{Err: err}
+	}
 	if r.VoucherID != d.voucher.ID {
 		return model.Outcome{Err: model.NotFound("voucher")}
 	}
 	current := r.Epoch >= d.record.Epoch
 	before := r.Epoch == d.record.OpenEpoch && (d.record.Barrier == nil || r.Sequence <= *d.record.Barrier)
+	if !current && !before && (r.Absent == nil || *r.Absent != d.record.OpenEpoch) {
+		return model.Outcome{Err: model.Unavailable("replaced", model.ErrCopyReplaced)}
+	}
 	if !current && !before {
 		return model.Outcome{Order: d.close(r.Order, model.OrderFailed, model.ReasonSuperseded), Created: true}
 	}

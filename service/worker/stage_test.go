@@ -38,7 +38,8 @@ type stage struct {
 	messages []model.Reservation // not acknowledged; Sequence tells their place
 	last     uint64
 	letters  []model.DeadLetter
-	poison   map[string]bool // ids whose data the database refuses
+	poison   map[string]bool  // ids whose data the database refuses
+	unfit    map[string]error // and ids of which no row can be made
 
 	on    map[string]func() error // runs before a step, and may fail it
 	steps []string
@@ -54,7 +55,7 @@ func newStage(t *testing.T) *stage {
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
 		record: model.EpochRecord{VoucherID: "v1", Epoch: 1, OpenEpoch: 1},
-		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, on: map[string]func() error{},
+		rows:   map[string]model.Order{}, redis: hotcopytest.New(), poison: map[string]bool{}, unfit: map[string]error{}, on: map[string]func() error{},
 		metrics: prometheus.NewRegistry(),
 	}
 	s.voucher.Revision = 1

@@ -359,6 +359,20 @@ func (c *Copies) Pendings(ctx context.Context, voucherID string, epoch int64, _ 
 	return each(pending, 2, yield)
 }
 
+// Held is that of hotcopy.Store.
+func (c *Copies) Held(ctx context.Context, voucherID string, epoch int64, _ int, orderIDs []string) (map[string]model.Reservation, error) {
+	held := map[string]model.Reservation{}
+	err := c.do(ctx, "Held", voucherID, func(s *Sale) error {
+		for _, id := range orderIDs {
+			if r, ok := s.Of(epoch).Pending[id]; ok {
+				held[id] = r
+			}
+		}
+		return nil
+	})
+	return held, err
+}
+
 // each yields everything so often: a scan may show an entry twice.
 func each[T any](all []T, times int, yield func(T) error) error {
 	for _, one := range all {
