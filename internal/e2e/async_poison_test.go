@@ -39,15 +39,21 @@ func poisons() map[string]poison {
 	}
 }
 
-// execute changes a database behind everybody's back.
-func execute(t *testing.T, s settings, statement string) {
+// behind is a way to change a database behind everybody's back.
+func behind(t *testing.T, s settings) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("mysql", s["SECKILL_DATABASE_DSN"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// execute makes such a change.
+func execute(t *testing.T, s settings, statement string) {
+	t.Helper()
+	if _, err := behind(t, s).ExecContext(t.Context(), statement); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -155,12 +161,17 @@ func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
 	a := start(t, s)
 	voucher, other := a.onSale(t, 100), a.onSale(t, 100)
 	before := a.accepted(t, voucher.ID, a.user(1))
-	execute(t, s, "UPDATE vouchers SET id = '"+voucher.ID+"x' WHERE id = '"+voucher.ID+"'") // as good as away
+	back, err := hideVoucher(t.Context(), behind(t, s), voucher.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got, err := a.place(t, voucher.ID, a.user(2)); err != nil || got.code() != model.CodeUnavailable {
 		t.Errorf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
 	}
 	a.becomes(t, a.accepted(t, other.ID, a.user(1)), model.OrderUnpaid)
-	execute(t, s, "UPDATE vouchers SET id = '"+voucher.ID+"' WHERE id = '"+voucher.ID+"x'")
+	if err := back(); err != nil {
+		t.Fatal(err)
+	}
 	a.becomes(t, before, model.OrderUnpaid)
 	until(t, settlement, "what was reserved meanwhile is an order", func() bool {
 		got, err := a.place(t, voucher.ID, a.user(2))

@@ -1,8 +1,10 @@
 package e2e_test
 
 import (
+	"context"
 	"database/sql"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -60,6 +62,8 @@ func databaseEvents() []event {
 		{name: "tables locked", server: inMariaDB, strike: statements("FLUSH TABLES WITH READ LOCK", "UNLOCK TABLES")},
 		{name: "trigger", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE '45000'")},
 		{name: "trigger with a raw number", server: inMariaDB, aimed: true, strike: refusingOne("SQLSTATE 'HY000' SET MYSQL_ERRNO = 1026")},
+		{name: "row of one voucher locked", server: inMariaDB, aimed: true, strike: rowLocked},
+		{name: "row of one voucher away", server: inMariaDB, aimed: true, strike: rowAway},
 		{name: "writing forbidden", server: inMariaDB, strike: revoked("INSERT, UPDATE")},
 		{name: "schema forbidden", server: inMariaDB, strike: revoked("ALL")},
 		{name: "connections used up", server: inMariaDB, strike: usedUp},
@@ -89,6 +93,49 @@ func refusingOne(signal string) strike {
 		w.sql("CREATE TRIGGER refusing BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '" + w.sales[0].voucher + "' THEN SIGNAL " + signal + "; END IF")
 		return func() { w.sql("DROP TRIGGER refusing") }
 	}
+}
+
+// rowLocked is somebody's open transaction that has the first voucher's row.
+func rowLocked(w *weather, _ time.Duration) func() {
+	other, err := w.admin.BeginTx(w.t.Context(), nil)
+	w.must("begin", err)
+	_, err = other.ExecContext(w.t.Context(), "UPDATE vouchers SET title = title WHERE id = ?", w.sales[0].voucher)
+	w.must("lock the voucher", err)
+	return func() { w.must("give the voucher back", other.Rollback()) }
+}
+
+// rowAway hides the first voucher's row, as a dump does that is loaded in place.
+func rowAway(w *weather, _ time.Duration) func() {
+	back, err := hideVoucher(w.t.Context(), w.admin, w.sales[0].voucher)
+	w.must("hide the voucher", err)
+	return func() { w.must("put the voucher back", back()) }
+}
+
+// hideVoucher takes a voucher's row out of its table, and returns what puts it back as it was.
+func hideVoucher(ctx context.Context, db *sql.DB, id string) (back func() error, err error) {
+	// The table that keeps it is made first, because that commits.
+	if _, err := db.ExecContext(ctx, "CREATE TABLE away AS SELECT * FROM vouchers WHERE FALSE"); err != nil {
+		return nil, err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO away SELECT * FROM vouchers WHERE id = ? FOR UPDATE", id)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, "DELETE FROM vouchers WHERE id = ?", id)
+	}
+	if err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return func() error {
+		// What the database generates is not written, which is an error in strict mode.
+		_, err := db.ExecContext(ctx, "SET STATEMENT sql_mode = '' FOR INSERT INTO vouchers SELECT * FROM away")
+		if err == nil {
+			_, err = db.ExecContext(ctx, "DROP TABLE away")
+		}
+		return err
+	}, tx.Commit()
 }
 
 // usedUp lets somebody else have every connection of the database.
