@@ -12,3 +12,7 @@ type Backlog struct {
 	// AckFloor is the sequence up to which every message was acknowledged.
 	AckFloor uint64
 }
+
+// AnyVoucher stands, where the queue is asked, for messages that may carry orders of any
+// voucher.
+const AnyVoucher = ""

@@ -40,6 +40,38 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	return backlog(floor, info), nil
 }
 
+// Waiting counts the messages of every voucher that has any, by its id. Those of the
+// older layout may carry orders of any voucher, and are counted under model.AnyVoucher.
+//
+// Two requests answer for all vouchers at once, the second from the server's memory: with
+// 10,000 vouchers within 20 ms, in 500 KB (see BenchmarkWaiting). The server names up to 100,000
+// subjects in an answer, and the library asks on. Between two such answers messages go,
+// and a voucher may be missed that has some. So a voucher that is not named has no
+// backlog that matters, but only BacklogOf tells its floor.
+func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	const action = "ask which vouchers have messages in the queue"
+	stream, err := q.stream(ctx)
+	if err != nil {
+		return nil, unavailable(action, err)
+	}
+	if stream.CachedInfo().State.Msgs == 0 {
+		return map[string]int64{}, nil
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return nil, unavailable(action, err)
+	}
+	waiting := make(map[string]int64, len(info.State.Subjects))
+	for subject, messages := range info.State.Subjects {
+		if voucherID, ok := q.names.voucher(subject); ok {
+			waiting[voucherID] = int64(min(messages, 1<<62))
+		}
+	}
+	return waiting, nil
+}
+
 // BacklogOf is Backlog for the messages of one voucher: Messages, Age and
 // AckFloor are theirs, LastSequence is the stream's.
 //
@@ -48,7 +80,7 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 // a work queue, so that everything of the voucher below that one was
 // acknowledged, and all of it up to the last sequence when none is left. A
 // message of the older layout may carry orders of any voucher, and counts for
-// each.
+// each. Of model.AnyVoucher it tells the backlog of these alone.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -62,7 +94,11 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	if info.State.Msgs == 0 {
 		return b, nil
 	}
-	for _, subject := range []string{q.names.of(voucherID), q.names.subject} {
+	subjects := []string{q.names.subject}
+	if voucherID != model.AnyVoucher {
+		subjects = append(subjects, q.names.of(voucherID))
+	}
+	for _, subject := range subjects {
 		first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue

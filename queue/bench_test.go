@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,6 +69,38 @@ func BenchmarkBacklog(b *testing.B) {
 	for b.Loop() {
 		must(b, testserver.ErrorOf(f.Backlog(b.Context())))
 	}
+}
+
+// BenchmarkWaiting asks which vouchers have messages, while each of many has some, and
+// what one of them has.
+func BenchmarkWaiting(b *testing.B) {
+	for _, vouchers := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(vouchers), func(b *testing.B) {
+			f := newFixture(b, nil)
+			for part := range slices.Chunk(ofMany(vouchers), queue.MaxOrders) {
+				must(b, f.Publish(b.Context(), part))
+			}
+			b.Run("all", func(b *testing.B) {
+				for b.Loop() {
+					testserver.Equal(b, "vouchers that wait", len(testserver.Value(f.Waiting(b.Context()))(b)), vouchers)
+				}
+			})
+			b.Run("one", func(b *testing.B) {
+				for b.Loop() {
+					must(b, testserver.ErrorOf(f.BacklogOf(b.Context(), "voucher-000007")))
+				}
+			})
+		})
+	}
+}
+
+// ofMany are orders of so many vouchers, one of each.
+func ofMany(vouchers int) []model.Reservation {
+	all := make([]model.Reservation, vouchers)
+	for i := range all {
+		all[i] = of(fmt.Sprintf("voucher-%06d", i), "first", 1)[0]
+	}
+	return all
 }
 
 // BenchmarkLatency is the time from a publish to the call of persist, when

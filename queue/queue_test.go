@@ -305,6 +305,40 @@ func TestBacklogOfAVoucherIsItsOwn(t *testing.T) {
 	})
 }
 
+// One question names every voucher that has messages, by its own id, and tells the
+// messages of the older layout apart from theirs.
+func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	named := func(want map[string]int64) {
+		t.Helper()
+		if got := testserver.Value(f.Waiting(t.Context()))(t); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	named(map[string]int64{})
+	for _, id := range []string{"slow", "a.b", "a.b", "a.b.c", "a-b", "..."} {
+		must(t, f.Publish(t.Context(), of(id, "first", 2)))
+	}
+	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(`{"v":1,"orders":[`+text(model.OrderID("x", "slow"), "u")+`]}`))))
+	named(map[string]int64{"slow": 1, "a.b": 2, "a.b.c": 1, "a-b": 1, "...": 1, model.AnyVoucher: 1})
+	if got := f.backlogOf(t, model.AnyVoucher); got.Messages != 1 || got.AckFloor != got.LastSequence-1 || got.Age < 0 {
+		t.Errorf("of the older layout: %+v", got)
+	}
+	if got := f.backlogOf(t, "a.b"); got.Messages != 3 || got.AckFloor != got.LastSequence-6 {
+		t.Errorf("a.b, with the older layout's: %+v", got)
+	}
+	l := ledger{verdict: func(r model.Reservation, _ int) error {
+		if r.VoucherID == "a.b" {
+			return model.Unavailable("not now", nil)
+		}
+		return nil
+	}}
+	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
+	testserver.Eventually(t, "only one waits", func() bool { return len(testserver.Value(f.Waiting(t.Context()))(t)) == 1 })
+	named(map[string]int64{"a.b": 2})
+}
+
 // A floor is told while messages come and go, and never passes one that waits.
 func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/model"
 )
 
 const (
@@ -68,6 +70,17 @@ func namesOf(deployment string) (names, error) {
 // divide a subject, and holds no "~".
 func (n names) of(voucherID string) string {
 	return n.subject + "." + strings.ReplaceAll(voucherID, ".", "~")
+}
+
+// voucher is the voucher whose orders a subject carries: of undoes it. The subject of
+// the older layout is model.AnyVoucher's.
+func (n names) voucher(subject string) (voucherID string, ok bool) {
+	below, ok := strings.CutPrefix(subject, n.subject)
+	if !ok || below == "" {
+		return model.AnyVoucher, ok
+	}
+	below, ok = strings.CutPrefix(below, ".")
+	return strings.ReplaceAll(below, "~", "."), ok
 }
 
 // settings are those that the streams and the consumer must have on the server.

@@ -58,6 +58,22 @@ func (l *line) Backlog(context.Context) (model.Backlog, error) {
 	return l.backlog, l.away
 }
 
+// Waiting names those that have a backlog of their own, or else the voucher that is sold.
+func (l *line) Waiting(context.Context) (map[string]int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	named := map[string]int64{}
+	if l.own == nil && l.backlog.Age > 0 {
+		named["v1"] = max(l.backlog.Messages, 1)
+	}
+	for id, own := range l.own {
+		if own.Messages > 0 {
+			named[id] = own.Messages
+		}
+	}
+	return named, l.away
+}
+
 // BacklogOf is the whole backlog, unless the test says otherwise.
 func (l *line) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	l.mu.Lock()

@@ -142,6 +142,9 @@ type Queue interface {
 	// may be queued all the same.
 	Publish(ctx context.Context, reservations []model.Reservation) error
 	Backlog(ctx context.Context) (model.Backlog, error)
+	// Waiting counts the messages of every voucher that has any, for all at once. Those
+	// that may be of any voucher are model.AnyVoucher's.
+	Waiting(ctx context.Context) (map[string]int64, error)
 	// BacklogOf is Backlog of one voucher's messages.
 	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }

@@ -40,7 +40,7 @@ var changing = map[string]kind{
 var harmless = strings.Fields(`
 	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany
 	Incarnation Intents Kept Known List Live Look LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Selling ShowMany Snapshot Started Stats
-	Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
+	Waiting Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{

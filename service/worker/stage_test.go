@@ -236,6 +236,19 @@ func (q queueSide) Backlog(context.Context) (model.Backlog, error) {
 	return model.Backlog{Messages: int64(len(q.messages)), LastSequence: q.last, AckFloor: floor}, nil
 }
 
+func (q queueSide) Waiting(context.Context) (map[string]int64, error) {
+	if err := q.step("queue.waiting"); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	named := map[string]int64{}
+	for _, r := range q.messages {
+		named[r.VoucherID]++
+	}
+	return named, nil
+}
+
 func (q queueSide) BacklogOf(ctx context.Context, _ string) (model.Backlog, error) {
 	return q.Backlog(ctx)
 }
