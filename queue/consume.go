@@ -110,8 +110,8 @@ type consumption struct {
 	ended    chan struct{}   // workers to feeder: some call has ended
 	underWay atomic.Int64    // calls
 
-	lastDone    atomic.Int64 // Unix time (ns) at which a message was done with
-	newerWarned atomic.Int64 // likewise: the last warning of a later version
+	lastDone    atomic.Pointer[time.Time] // when a message was done with; nil: not yet
+	newerWarned atomic.Pointer[time.Time] // likewise: the last warning of a later version
 }
 
 func (c *consumption) run(ctx context.Context) error {
@@ -209,14 +209,18 @@ func (c *consumption) work(ctx, working context.Context) {
 		switch became {
 		case someDone:
 			failures = 0
-			c.lastDone.Store(time.Now().UnixNano())
+			now := time.Now()
+			c.lastDone.Store(&now)
 		case notTried:
 		case noneDone:
 			failures++
-			idle := time.Since(time.Unix(0, c.lastDone.Load()))
+			rest := growing(firstDelay, longestRest, failures)
+			if last := c.lastDone.Load(); last != nil {
+				rest = min(rest, time.Since(*last))
+			}
 			select {
 			case <-ctx.Done():
-			case <-time.After(min(growing(firstDelay, longestRest, failures), idle)):
+			case <-time.After(rest):
 			}
 		}
 	}
@@ -319,8 +323,8 @@ func (c *consumption) settle(ctx context.Context, m *message, verdict error) boo
 
 // warnOfNewer logs, once per newerAgain, that messages wait for a newer worker.
 func (c *consumption) warnOfNewer(ctx context.Context, m *message) {
-	last, now := c.newerWarned.Load(), time.Now().UnixNano()
-	if now-last < int64(newerAgain) || !c.newerWarned.CompareAndSwap(last, now) {
+	last, now := c.newerWarned.Load(), time.Now()
+	if last != nil && now.Sub(*last) < newerAgain || !c.newerWarned.CompareAndSwap(last, &now) {
 		return
 	}
 	c.queue.log.WarnContext(ctx, "messages of a later version wait for a worker that can read them",

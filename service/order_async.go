@@ -421,14 +421,14 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 // it rests, so that an absent database does not slow every order down.
 type epochReader struct {
 	epochs  func(ctx context.Context, ids []string) (map[string]int64, error)
-	silent  atomic.Int64 // nanoseconds since 1970 until which it is not asked
+	silent  atomic.Pointer[time.Time] // until when it is not asked; nil: it is
 	trouble telemetry.Trouble
 	log     *slog.Logger
 }
 
 // read returns what is known; nothing while the database is away.
 func (r *epochReader) read(ctx context.Context, reservations []model.Reservation) map[string]int64 {
-	if time.Now().UnixNano() < r.silent.Load() {
+	if silent := r.silent.Load(); silent != nil && time.Now().Before(*silent) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
@@ -437,7 +437,8 @@ func (r *epochReader) read(ctx context.Context, reservations []model.Reservation
 	r.trouble.Note(ctx, r.log, err, "the database does not tell the epochs; the hot copies alone confirm orders",
 		"the database tells the epochs again")
 	if err != nil {
-		r.silent.Store(time.Now().Add(recordPause).UnixNano())
+		silent := time.Now().Add(recordPause)
+		r.silent.Store(&silent)
 		return nil
 	}
 	return epochs

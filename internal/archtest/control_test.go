@@ -19,6 +19,7 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 		{"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n", "package p\nfunc f() { clock.Sleep(1) }\n"},
 		{"sleep with a reason", "p/p.go", sleeping, "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo\n", "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo // the work\n"},
 		{"sleep passed on", "p/p.go", sleeping, "package p\nvar f = time.Sleep\n", "package p\nvar f = time.Now\n"},
+		{"bare instant", "p/p.go", bareInstants, "package p\nvar at = time.Now().UnixNano()\n", "package p\nvar at = order.CreatedAt.UnixMicro()\n"},
 		{"skip", "p/p_test.go", skipping, "package p\nfunc f() { t.Skipf(\"no server\") }\n", "package p\nfunc f() { t.Fatalf(\"no server\") }\n"},
 		{"skip in a harness", "p/ptest/p.go", skipping, "package p\nfunc f() { t.Skip() }\n", "package p\nfunc f() { rows.Skip() }\n"},
 		{"skip a step", "p/p_test.go", skipping, "package p\nvar f = func(t *testing.T) { t.Skip() }\n", "package p\nvar f = func(t *rapid.T) { t.Skip() }\n"},

@@ -20,6 +20,7 @@ var rules = []rule{
 	{"every package says what it is", undocumented},
 	{"no sleeping", sleeping},
 	{"no skipping", skipping},
+	{"no instant is a bare number", bareInstants},
 	{"no machine's own paths", machinePaths},
 	{"nothing is left to do", unfinished},
 	{"SQL and Lua open with a comment", silentScripts},
@@ -69,6 +70,14 @@ func sleeping(files []file) []string {
 		from, ok := f.X.(*ast.Ident)
 		return ok && from.Name == "time" && f.Sel.Name == "Sleep"
 	}, "waits for time instead of an event")
+}
+
+// bareInstants finds instants that a process keeps as numbers. A time.Time has the monotonic clock's reading with
+// it; its nanoseconds since 1970 do not, and a pause that is measured by them lasts as much longer as the
+// machine's clock is set back.
+func bareInstants(files []file) []string {
+	sources := slices.DeleteFunc(slices.Clone(goFiles(files)), file.test)
+	return calls(sources, func(f *ast.SelectorExpr) bool { return f.Sel.Name == "UnixNano" }, "an instant without the monotonic clock")
 }
 
 // skipping finds tests that give up: a missing server is a failure, because a skipped test is not noticed. (A step of a
