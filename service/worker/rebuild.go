@@ -49,6 +49,7 @@ type Rebuilder struct {
 
 	ready  chan struct{}       // a token for each wish in the queue
 	places *semaphore.Weighted // of the rebuilds that Run has started
+	floors *floors             // for which rebuilds wait
 
 	mu       sync.Mutex
 	queue    [urgencies][]string      // vouchers, oldest first; each is in one of the lists
@@ -73,6 +74,7 @@ type rebuildFailed struct {
 func newRebuilder(parts Parts) *Rebuilder {
 	return &Rebuilder{
 		Parts: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
+		floors:  &floors{queue: parts.Queue, log: parts.Log},
 		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
 		begun: map[string]int64{}, failures: map[string]rebuildFailed{},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,17 +17,15 @@ import (
 	"seckill/model"
 )
 
-const (
-	// floorPoll is between two questions how far the queue's consumer has come: the
-	// sale is closed meanwhile, and an answer takes a millisecond.
-	floorPoll = 50 * time.Millisecond
-	// heartbeat is between two signs of life of a rebuild, in the database and in the
-	// log.
-	heartbeat = time.Second
-)
+// heartbeat is between two signs of life of a rebuild, in the database and in the log.
+const heartbeat = time.Second
 
-// stageOpening is the stage in which a rebuild's epoch may be open already.
-const stageOpening = "opening"
+const (
+	// stageWaiting is the stage that may last for minutes.
+	stageWaiting = "waiting for the queue"
+	// stageOpening is the stage in which a rebuild's epoch may be open already.
+	stageOpening = "opening"
+)
 
 // errNotSelling says that the database is not sold from in the mode async now.
 var errNotSelling = errors.New("the database is not sold from in the order mode async")
@@ -40,6 +39,7 @@ type rebuildJob struct {
 	voucher model.Voucher     // as of the snapshot
 	stage   atomic.Pointer[string]
 	loaded  atomic.Int64 // orders and reservations, for the log
+	waited  uint         // heartbeats while it waited for the queue
 	live    int          // orders loaded
 	carried int          // reservations loaded; one that Redis showed twice counts twice
 }
@@ -158,7 +158,7 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 	if err := j.chunk(ctx, nil, nil); err != nil {
 		return err
 	}
-	j.at("waiting for the queue")
+	j.at(stageWaiting)
 	if j.record.OpenEpoch > 0 { // otherwise no order can have been queued yet
 		if err := j.awaitOwn(ctx, backlog.LastSequence); err != nil {
 			return err
@@ -187,42 +187,26 @@ func (j *rebuildJob) steps(ctx context.Context) error {
 // another voucher.
 func (j *rebuildJob) awaitOwn(ctx context.Context, sequence uint64) error {
 	return j.place.without(ctx, func(ctx context.Context) error {
-		return awaitFloor(ctx, func(ctx context.Context) (model.Backlog, error) {
-			return j.Queue.BacklogOf(ctx, j.record.VoucherID)
-		}, sequence)
+		return j.floors.await(ctx, j.record.VoucherID, sequence)
 	})
-}
-
-// awaitFloor waits until every message that look counts is acknowledged, up to a
-// sequence. It is not enough that the message of that sequence is: those before it
-// may still be under way.
-func awaitFloor(ctx context.Context, look func(context.Context) (model.Backlog, error), sequence uint64) error {
-	var failed error
-	err := poll.Until(ctx, floorPoll, func() (done bool, _ error) {
-		backlog, err := look(ctx)
-		switch {
-		case err != nil:
-			failed = fmt.Errorf("look at the queue: %w", err)
-		case backlog.LastSequence < sequence:
-			failed = fmt.Errorf("the queue ends at %d and had %d: it is another one", backlog.LastSequence, sequence)
-		}
-		return backlog.AckFloor >= sequence, failed
-	})
-	if err != nil && failed == nil {
-		return fmt.Errorf("wait for the queue: %w", context.Cause(ctx))
-	}
-	return failed
 }
 
 // at says where the rebuild is.
 func (j *rebuildJob) at(stage string) { j.stage.Store(&stage) }
 
 // beat tells the log and the database that the rebuild is alive, and stops it when
-// another rebuild has superseded it.
+// another rebuild has superseded it. A long wait is told of ever more seldom: a thousand
+// rebuilds may wait for the same trouble to end.
 func (j *rebuildJob) beat(ctx context.Context, stop context.CancelCauseFunc) {
-	j.Log.InfoContext(ctx, "rebuilding a hot copy",
-		slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
-		slog.String("stage", *j.stage.Load()), slog.Int64("loaded", j.loaded.Load()))
+	stage := *j.stage.Load()
+	if stage == stageWaiting {
+		j.waited++
+	}
+	if stage != stageWaiting || bits.OnesCount(j.waited) == 1 {
+		j.Log.InfoContext(ctx, "rebuilding a hot copy",
+			slog.String("voucher_id", j.record.VoucherID), slog.Int64("epoch", j.record.Epoch),
+			slog.String("stage", stage), slog.Int64("loaded", j.loaded.Load()))
+	}
 	ctx, cancel := context.WithTimeout(ctx, heartbeat)
 	defer cancel()
 	err := j.Epochs.Progress(ctx, j.record.VoucherID, j.record.Epoch)

@@ -1,0 +1,237 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/testserver"
+	"seckill/model"
+)
+
+// floorQueue is a queue with messages of many vouchers. Each question takes a millisecond.
+type floorQueue struct {
+	Queue // nobody publishes
+
+	mu       sync.Mutex
+	messages map[string][]uint64 // not acknowledged, of each voucher
+	last     uint64
+	away     error // of the question for all vouchers at once
+	lost     error // of every question
+	calls    map[string]int
+}
+
+func (q *floorQueue) with(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f()
+}
+
+// asked is how often the queue was asked.
+func (q *floorQueue) asked(names ...string) (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, name := range names {
+		n += q.calls[name]
+	}
+	return n
+}
+
+func (q *floorQueue) ask(name string) (unlock func()) {
+	<-time.After(time.Millisecond)
+	q.mu.Lock()
+	q.calls[name]++
+	return q.mu.Unlock
+}
+
+func (q *floorQueue) BacklogOf(_ context.Context, voucherID string) (model.Backlog, error) {
+	defer q.ask("BacklogOf")()
+	b := model.Backlog{LastSequence: q.last, AckFloor: q.last}
+	if own := q.messages[voucherID]; len(own) > 0 {
+		b.AckFloor, b.Messages = slices.Min(own)-1, int64(len(own))
+	}
+	return b, q.lost
+}
+
+func (q *floorQueue) Waiting(context.Context) (map[string]int64, error) {
+	defer q.ask("Waiting")()
+	named := map[string]int64{}
+	for id, own := range q.messages {
+		if len(own) > 0 {
+			named[id] = int64(len(own))
+		}
+	}
+	return named, cmp.Or(q.away, q.lost)
+}
+
+// publish puts a message of a voucher into the queue.
+func (q *floorQueue) publish(voucherID string) {
+	q.with(func() {
+		q.last++
+		q.messages[voucherID] = append(q.messages[voucherID], q.last)
+	})
+}
+
+// acknowledge ends the oldest message of each of the vouchers.
+func (q *floorQueue) acknowledge(voucherIDs ...string) {
+	q.with(func() {
+		for _, id := range voucherIDs {
+			q.messages[id] = q.messages[id][1:]
+		}
+	})
+}
+
+// floorWaits are rebuilds that wait for their vouchers' messages.
+type floorWaits struct {
+	*floorQueue
+
+	vouchers []string
+	waits    sync.WaitGroup
+	mu       sync.Mutex
+	ended    map[string]time.Time
+}
+
+// besideWaits runs a test beside so many rebuilds, each of which waits for a message.
+func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &floorWaits{floorQueue: &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}, ended: map[string]time.Time{}}
+		r := newRebuilder(Parts{Queue: w.floorQueue, Log: slog.New(slog.DiscardHandler)})
+		for i := range rebuilds {
+			w.vouchers = append(w.vouchers, fmt.Sprint("v", i))
+			w.publish(w.vouchers[i])
+		}
+		barrier := w.last
+		for _, id := range w.vouchers {
+			job := &rebuildJob{Rebuilder: r, record: model.EpochRecord{VoucherID: id}}
+			w.waits.Go(func() {
+				if err := job.awaitOwn(t.Context(), barrier); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.ended[id] = time.Now()
+			})
+		}
+		test(t, w)
+		w.waits.Wait()
+	})
+}
+
+// within checks that the waits of some vouchers end now.
+func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...string) {
+	t.Helper()
+	<-time.After(limit)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range vouchers {
+		if w.ended[id].IsZero() {
+			t.Fatalf("%s waits still", id)
+		}
+	}
+	testserver.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
+}
+
+// A thousand rebuilds that wait ask the queue some hundred times a second together, and
+// each of them learns at once that its messages are done.
+func TestManyRebuildsWaitAtTheCostOfAFew(t *testing.T) {
+	t.Parallel()
+	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
+		<-time.After(10 * time.Second)
+		before := w.asked("BacklogOf", "Waiting")
+		<-time.After(30 * time.Second)
+		if each := (w.asked("BacklogOf", "Waiting") - before) / 30; each > 150 {
+			t.Errorf("%d questions a second", each)
+		}
+		w.acknowledge("v7")
+		w.within(t, 2*longestFloorPoll+10*time.Millisecond, "v7")
+		w.acknowledge(w.vouchers[10:]...)
+		w.within(t, 2*longestFloorPoll+10*time.Millisecond, append(w.vouchers[10:], "v7")...)
+		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers[:10]), func(id string) bool { return id == "v7" })...)
+	})
+}
+
+// Who waits beside a few others learns of it as soon as who waits alone.
+func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
+	t.Parallel()
+	for _, rebuilds := range []int{1, 5} {
+		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
+			<-time.After(time.Minute)
+			w.acknowledge(w.vouchers...)
+			w.within(t, floorPoll+5*time.Millisecond, w.vouchers...)
+			testserver.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
+		})
+	}
+}
+
+// A message that came later keeps the voucher named, and is not waited for; neither is the
+// question for all vouchers, when that alone fails.
+func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
+	t.Parallel()
+	besideWaits(t, 100, func(t *testing.T, w *floorWaits) {
+		w.publish("v7")
+		<-time.After(5 * time.Second)
+		w.acknowledge("v7")
+		w.within(t, 100*floorShare+2*floorPoll, "v7")
+		w.with(func() { w.away = errors.New("away") })
+		<-time.After(5 * time.Second)
+		w.acknowledge("v8")
+		w.within(t, 100*floorShare+2*floorPoll, "v7", "v8")
+		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers), func(id string) bool { return id == "v7" || id == "v8" })...)
+	})
+}
+
+// A look that fails ends no rebuild, which would begin anew behind a later message.
+func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
+	t.Parallel()
+	for _, rebuilds := range []int{1, 100} {
+		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
+			<-time.After(time.Second)
+			w.with(func() { w.lost = errors.New("no responders") })
+			<-time.After(20 * time.Second)
+			w.acknowledge(w.vouchers...)
+			w.within(t, 0)
+			w.with(func() { w.lost = nil })
+			w.within(t, 100*floorShare+2*floorPoll, w.vouchers...)
+		})
+	}
+	onStage(t, func(t *testing.T, s *stage) {
+		s.publish(s.admit("o1", "u1"))
+		done := make(chan error, 1)
+		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
+		<-time.After(time.Second)
+		s.fail("queue.backlog", errors.New("no responders"))
+		<-time.After(5 * time.Second)
+		s.fail("queue.backlog", nil)
+		s.work(t)
+		testserver.Must(t, <-done)
+		testserver.Equal(t, "the epoch that is open", s.hot().Epoch, 2)
+		s.balanced(t)
+	})
+}
+
+// A wait of minutes is told of a few times.
+func TestALongWaitIsToldOfSeldom(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		log := &testserver.Log{}
+		s.Rebuilder.Log = log.Logger()
+		s.publish(s.admit("o1", "u1"))
+		done := make(chan error, 1)
+		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
+		<-time.After(5*time.Minute + time.Millisecond)
+		testserver.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
+		testserver.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
+		s.work(t)
+		testserver.Must(t, <-done)
+	})
+}
