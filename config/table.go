@@ -68,7 +68,7 @@ func table(c *Config) []setting {
 			read:    into(&c.Migrate, boolean),
 		}, {
 			variable: "SECKILL_BACKLOG_MAX_AGE", fallback: "30s", unit: "duration",
-			meaning: "a queue whose oldest order is older than this refuses new ones (503); used in `async`",
+			meaning: "a voucher whose oldest queued order is older than this takes no new ones (503); used in `async`",
 			read:    into(&c.BacklogMaxAge, durationFrom(time.Millisecond, "a shorter age refuses every order")),
 		}, {
 			variable: "SECKILL_LOCK_MODE", fallback: "redis",
