@@ -81,17 +81,15 @@ func isJSON(header http.Header) bool {
 	return !given || strings.EqualFold(charset, "utf-8")
 }
 
-// Marks in a decoded document, in the place of a null and of a member that is given
-// twice. No field accepts them. encoding/json alone would take a null for an absent
-// field, and the last of two members, where a proxy may take the first.
+// Marks in a decoded document, in the place of a null, of a member that is given twice
+// and of a number that is no integer. No field accepts them. encoding/json alone would
+// take a null for an absent field, and the last of two members, where a proxy may take
+// the first; huma would round the number.
 type (
 	nullValue      struct{}
 	repeatedMember struct{}
+	fractionValue  struct{}
 )
-
-// maxExactInteger is the largest integer that a float64 holds exactly; all
-// amounts are bounded far below it.
-const maxExactInteger = 1 << 53
 
 // jsonFormat is how huma reads and writes bodies.
 func jsonFormat() huma.Format {
@@ -235,17 +233,4 @@ func parseArray(decoder *json.Decoder) (any, error) {
 	}
 	_, err := decoder.Token()
 	return array, err
-}
-
-// plainInteger rewrites 1e3 and 1000.0, which are integers in JSON and what
-// some languages write for them, as the 1000 that Go decodes into an int64.
-func plainInteger(number json.Number) json.Number {
-	if !strings.ContainsAny(number.String(), ".eE") {
-		return number
-	}
-	f, err := number.Float64()
-	if err != nil || f < -maxExactInteger || f > maxExactInteger || f != float64(int64(f)) {
-		return number
-	}
-	return json.Number(strconv.FormatInt(int64(f), 10))
 }

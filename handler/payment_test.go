@@ -84,6 +84,10 @@ func TestPaymentWebhooks(t *testing.T) {
 	}
 	send(strings.Replace(good, "succeeded", "failed", 1), time.Now())
 	testserver.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
+	for _, amount := range []string{"1000.0", "1e3", "10000e-1"} {
+		send(strings.Replace(good, "1000", amount, 1), time.Now())
+		testserver.Equal(t, "the amount "+amount, heard[len(heard)-1].Amount, 1000)
+	}
 	wantProblem(t, send(strings.Replace(good, "p1", "unknown", 1), time.Now()), http.StatusUnprocessableEntity, model.CodeValidation)
 
 	heard = nil
@@ -98,6 +102,8 @@ func TestPaymentWebhooks(t *testing.T) {
 		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1):                    422,
 		strings.Replace(good, `"amount":1000`, `"amount":"1000"`, 1):                        422,
 		strings.Replace(good, `"amount":1000`, `"amount":1000.5`, 1):                        422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000.00000000000001`, 1):           422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000e-400`, 1):                     422,
 		strings.Replace(good, `"amount":1000`, `"amount":null`, 1):                          422,
 		strings.Replace(good, `"amount":1000`, `"amount":1000,"amount":1`, 1):               422,
 		strings.Replace(good, `"p1"`, `"p 1"`, 1):                                           422,

@@ -69,6 +69,15 @@ func TestDrafts(t *testing.T) {
 		{"price", "true", "body.price"},
 		{"price", "1e3", ""},
 		{"price", "1.0", ""},
+		{"price", "10e-1", ""},
+		{"price", "0e9", ""},
+		{"price", "0e999999999999999999999", ""},
+		{"price", "999999999999.99999", "body.price"},
+		{"price", "1000000000000.00001", "body.price"},
+		{"price", "1000.00000000000001", "body.price"},
+		{"price", "1e-400", "body.price"},
+		{"price", "1e999999999", "body.price"},
+		{"price", "1e17", "body.price"},
 		{"price", "1e400", "body.price"},
 		{"price", "99999999999999999999999", "body.price"},
 		{"price", "", "body.price"},
@@ -106,6 +115,7 @@ func TestDrafts(t *testing.T) {
 		{"shards", "65", "body.shards"},
 		{"shards", "-1", "body.shards"},
 		{"shards", "1.5", "body.shards"},
+		{"shards", "1.00000000000000000001", "body.shards"},
 		{"shards", `"4"`, "body.shards"},
 		{"shards", "null", "body.shards"},
 		{"id", `"v1"`, "body.id"},
@@ -237,6 +247,7 @@ func TestStock(t *testing.T) {
 	for body, good := range map[string]bool{
 		`{"delta":5}`: true, `{"delta":-5}`: true, `{"delta":0}`: true, `{"stock":0}`: true, `{"stock":1000000000000}`: true,
 		`{}`: false, `{"delta":1,"stock":1}`: false, `{"stock":-1}`: false, `{"stock":1000000000001}`: false,
+		`{"delta":1.0000000000000000000001}`: false, `{"delta":1e-400}`: false, `{"delta":-10e-1}`: true,
 		`{"delta":1.5}`: false, `{"delta":null}`: false, `{"delta":1,"stock":null}`: false, `{"Delta":1}`: false,
 	} {
 		got := s.do(t, http.MethodPost, vouchersPath+"/v1/stock", body, headers...)

@@ -166,7 +166,7 @@ func checkStockChanges(t *testing.T, a *app) {
 	for _, body := range []string{`{"stock":1}`, `{"delta":-1}`} {
 		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusConflict, model.CodeConflict)
 	}
-	for _, body := range []string{`{}`, `{"stock":2,"delta":1}`, `{"stock":-1}`, `{"stock":1000000000001}`, `{"delta":1.5}`, `{"stock":null}`} {
+	for _, body := range []string{`{}`, `{"stock":2,"delta":1}`, `{"stock":-1}`, `{"stock":1000000000001}`, `{"delta":1.5}`, `{"delta":1.0000000000000000000001}`, `{"stock":null}`} {
 		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
 	}
 	if got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":1000000000000}`); got.status != http.StatusUnprocessableEntity && got.status != http.StatusConflict {

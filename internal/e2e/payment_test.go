@@ -101,19 +101,23 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		status int
 		code   model.Code
 	}{
-		"wrong signature":    {change(func(h *hook) { h.secret = "whsec_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" }), 401, model.CodeUnauthenticated},
-		"old":                {change(func(h *hook) { h.at = h.at.Add(-6 * time.Minute) }), 401, model.CodeUnauthenticated},
-		"from the future":    {change(func(h *hook) { h.at = h.at.Add(6 * time.Minute) }), 401, model.CodeUnauthenticated},
-		"unknown order":      {change(func(h *hook) { h.id = "1"; h.event.Data.OrderID = "none." + voucher.ID }), 422, model.CodeValidation},
-		"unknown payment":    {change(func(h *hook) { h.id = "2"; h.event.Data.PaymentID = "none" }), 422, model.CodeValidation},
-		"of another order":   {change(func(h *hook) { h.id = "3"; h.event.Data.PaymentID = other.PaymentID }), 422, model.CodeValidation},
-		"too little":         {change(func(h *hook) { h.id = "4"; h.event.Data.Amount-- }), 422, model.CodeValidation},
-		"too much":           {change(func(h *hook) { h.id = "5"; h.event.Data.Amount++ }), 422, model.CodeValidation},
-		"another currency":   {change(func(h *hook) { h.id = "6"; h.event.Data.Currency = "JPY" }), 422, model.CodeValidation},
-		"an unknown type":    {change(func(h *hook) { h.id = "7"; h.event.Type = "payment.perhaps" }), 422, model.CodeValidation},
-		"no JSON":            {change(func(h *hook) { h.id = "8"; h.body = "payment" }), 400, model.CodeValidation},
-		"a text as amount":   {change(func(h *hook) { h.id = "9"; h.body = `{"type":"payment.succeeded","data":{"amount":"1000"}}` }), 422, model.CodeValidation},
-		"a fraction":         {change(func(h *hook) { h.id = "10"; h.body = `{"type":"payment.succeeded","data":{"amount":1000.5}}` }), 422, model.CodeValidation},
+		"wrong signature":  {change(func(h *hook) { h.secret = "whsec_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" }), 401, model.CodeUnauthenticated},
+		"old":              {change(func(h *hook) { h.at = h.at.Add(-6 * time.Minute) }), 401, model.CodeUnauthenticated},
+		"from the future":  {change(func(h *hook) { h.at = h.at.Add(6 * time.Minute) }), 401, model.CodeUnauthenticated},
+		"unknown order":    {change(func(h *hook) { h.id = "1"; h.event.Data.OrderID = "none." + voucher.ID }), 422, model.CodeValidation},
+		"unknown payment":  {change(func(h *hook) { h.id = "2"; h.event.Data.PaymentID = "none" }), 422, model.CodeValidation},
+		"of another order": {change(func(h *hook) { h.id = "3"; h.event.Data.PaymentID = other.PaymentID }), 422, model.CodeValidation},
+		"too little":       {change(func(h *hook) { h.id = "4"; h.event.Data.Amount-- }), 422, model.CodeValidation},
+		"too much":         {change(func(h *hook) { h.id = "5"; h.event.Data.Amount++ }), 422, model.CodeValidation},
+		"another currency": {change(func(h *hook) { h.id = "6"; h.event.Data.Currency = "JPY" }), 422, model.CodeValidation},
+		"an unknown type":  {change(func(h *hook) { h.id = "7"; h.event.Type = "payment.perhaps" }), 422, model.CodeValidation},
+		"no JSON":          {change(func(h *hook) { h.id = "8"; h.body = "payment" }), 400, model.CodeValidation},
+		"a text as amount": {change(func(h *hook) { h.id = "9"; h.body = `{"type":"payment.succeeded","data":{"amount":"1000"}}` }), 422, model.CodeValidation},
+		"a fraction":       {change(func(h *hook) { h.id = "10"; h.body = `{"type":"payment.succeeded","data":{"amount":1000.5}}` }), 422, model.CodeValidation},
+		"a tiny fraction": {change(func(h *hook) {
+			h.id = "14"
+			h.body = `{"type":"payment.succeeded","data":{"payment_id":"` + started.PaymentID + `","order_id":"` + order.ID + `","amount":1000.00000000000001,"currency":"CNY"}}`
+		}), 422, model.CodeValidation},
 		"a member twice":     {change(func(h *hook) { h.id = "11"; h.body = `{"type":"payment.succeeded","type":"payment.failed","data":{}}` }), 422, model.CodeValidation},
 		"nothing":            {change(func(h *hook) { h.id = "12"; h.body = `null` }), 422, model.CodeValidation},
 		"a very long id":     {change(func(h *hook) { h.id = strings.Repeat("x", 300) }), 422, model.CodeValidation},
