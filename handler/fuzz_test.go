@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,7 @@ func FuzzQueries(f *testing.F) {
 		for _, query := range []string{
 			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999", "limit=%", "limit=1;limit=2",
 			"wait=10s", "wait=-1s", "wait=1h", "wait=9223372036855s", "wait=1e9s", "wait=%00", "wait=.s",
+			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid", "status=paid" + strings.Repeat("&", 10_000),
 			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xml", "format=csv&status=paid",
 			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20", "voucher_id=" + strings.Repeat("v", 65),
 		} {
@@ -113,6 +115,7 @@ func FuzzQueries(f *testing.F) {
 			wantJSON(t, got)
 		}
 		heard.wantInLimits(t)
+		heard.wantAsked(t, query)
 	})
 }
 
@@ -249,6 +252,24 @@ func (c *call) wantInLimits(t *testing.T) {
 	if q := c.orders; q != nil && (q.Limit < 1 || q.Limit > 100 || utf8.RuneCountInString(q.Cursor) > 512 ||
 		q.VoucherID != "" && !model.ValidID(q.VoucherID) || q.Status != "" && !slices.Contains(model.OrderStatuses(), q.Status)) {
 		t.Fatalf("asked for %+v", q)
+	}
+}
+
+// wantAsked demands that a status reached the services when the query has one.
+func (c *call) wantAsked(t *testing.T, query string) {
+	t.Helper()
+	if c.orders == nil {
+		return
+	}
+	for pair := range strings.SplitSeq(query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		if name != "status" {
+			continue
+		}
+		if text, err := url.QueryUnescape(value); err != nil || text != string(c.orders.Status) {
+			t.Fatalf("%q asked for %+v", query, c.orders)
+		}
+		return
 	}
 }
 

@@ -91,8 +91,13 @@ type adapter struct {
 // Handle implements huma.Adapter.
 func (d *adapter) Handle(op *huma.Operation, handle func(huma.Context)) {
 	r, _ := op.Metadata[routeKey].(route)
+	names := queryNames(op)
 	d.api.mount(r, func(c *gin.Context) {
-		if err := possible(r.path, c.Param("id")); err != nil {
+		err := possible(r.path, c.Param("id"))
+		if err == nil {
+			err = readableQuery(c.Request.URL.RawQuery, names)
+		}
+		if err != nil {
 			d.api.abort(c, err)
 			return
 		}

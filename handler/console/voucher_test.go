@@ -384,6 +384,9 @@ func TestListHasPages(t *testing.T) {
 		}
 	}
 	want(t, second, "First page", `aria-current="true">upcoming`)
+	if got := b.get(t, "/console?phase=ended;"); got.status != http.StatusUnprocessableEntity {
+		t.Errorf("a filter that cannot be read: %d", got.status)
+	}
 	if got := b.get(t, "/console?cursor=nonsense"); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("a broken cursor is %d", got.status)
 	}

@@ -73,6 +73,13 @@ func checkPages(t *testing.T, a *app) {
 				t.Errorf("%s?%s: %v", path, query, p.Errors)
 			}
 		}
+		// A filter that cannot be read must not become a list without one.
+		for _, query := range []string{"limit=0;", "limit=1%zz", "cursor=%zz"} {
+			p := refused(t, a.call(t, http.MethodGet, path+"?"+query, a.admin(t), nil), http.StatusUnprocessableEntity, model.CodeValidation)
+			if len(p.Errors) != 1 || p.Errors[0].Location != "query" {
+				t.Errorf("%s?%s: %v", path, query, p.Errors)
+			}
+		}
 		if got := a.call(t, http.MethodGet, path+"?unknown=1&limit=100", a.admin(t), nil); got.status != http.StatusOK {
 			t.Errorf("%s: an unknown parameter: %d %s", path, got.status, got.body)
 		}
