@@ -3,7 +3,6 @@ package handler
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -105,17 +104,9 @@ func readWebhook(id string, body []byte) (model.PaymentNotice, *Problem) {
 		p.Status = http.StatusBadRequest
 		return model.PaymentNotice{}, p
 	}
-	var hook Webhook
-	canonical, err := json.Marshal(document) // a member that is given twice, or null, is an object in it, which no member takes
-	if err == nil {
-		err = json.Unmarshal(canonical, &hook)
-	}
+	hook, err := hookOf(document)
 	if err != nil {
-		location := "body"
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field != "" {
-			location += "." + wrong.Field
-		}
-		return model.PaymentNotice{}, problemOf(model.Invalid(location, "has a wrong type"))
+		return model.PaymentNotice{}, problemOf(err)
 	}
 	digest := sha256.Sum256(body)
 	return model.PaymentNotice{
@@ -123,6 +114,46 @@ func readWebhook(id string, body []byte) (model.PaymentNotice, *Problem) {
 		Amount: hook.Data.Amount, Currency: hook.Data.Currency,
 		Message: &model.WebhookMessage{ID: id, Digest: digest[:]},
 	}, refuseWebhook(id, hook)
+}
+
+// hookOf takes the members by their exact names. encoding/json would take Amount for
+// amount as well, and of both the later one, where no other route does so.
+func hookOf(document any) (Webhook, error) {
+	var (
+		hook   Webhook
+		data   map[string]any
+		amount = json.Number("0")
+	)
+	envelope, ok := document.(map[string]any)
+	if !ok {
+		return hook, model.Invalid("body", "has a wrong type")
+	}
+	err := model.JoinInvalid(take(&hook.Type, envelope, "body", "type"), take(&data, envelope, "body", "data"))
+	err = model.JoinInvalid(err,
+		take(&hook.Data.PaymentID, data, "body.data", "payment_id"), take(&hook.Data.OrderID, data, "body.data", "order_id"),
+		take(&amount, data, "body.data", "amount"), take(&hook.Data.Currency, data, "body.data", "currency"))
+	if err != nil {
+		return hook, err
+	}
+	if hook.Data.Amount, err = amount.Int64(); err != nil {
+		return hook, model.Invalid("body.data.amount", "is too large")
+	}
+	return hook, nil
+}
+
+// take reads a member that may be absent. One that is null, or given twice, is a mark,
+// which has no type that is asked for.
+func take[T any](to *T, object map[string]any, location, name string) error {
+	value, given := object[name]
+	if !given {
+		return nil
+	}
+	typed, ok := value.(T)
+	if !ok {
+		return model.Invalid(location+"."+name, "has a wrong type")
+	}
+	*to = typed
+	return nil
 }
 
 func refuseWebhook(id string, hook Webhook) *Problem {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -52,6 +53,12 @@ func TestPay(t *testing.T) {
 	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", ""), http.StatusUnauthorized, model.CodeUnauthenticated)
 }
 
+// said is a notice without the message that it came in.
+func said(n model.PaymentNotice) string {
+	n.Message = nil
+	return fmt.Sprintf("%+v", n)
+}
+
 // A webhook is what its bytes say, and nothing is done for one that is not signed or cannot be read.
 func TestPaymentWebhooks(t *testing.T) {
 	t.Parallel()
@@ -84,6 +91,13 @@ func TestPaymentWebhooks(t *testing.T) {
 	}
 	send(strings.Replace(good, "succeeded", "failed", 1), time.Now())
 	testserver.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
+	for _, beside := range []string{`"Type":"payment.failed",`, `"Data":{"amount":1,"payment_id":"p2"},`, `"DATA":7,`} {
+		send(strings.Replace(good, `"more":[1],`, beside, 1), time.Now())
+		testserver.Equal(t, "heard beside "+beside, said(heard[len(heard)-1]), said(n))
+	}
+	if got := send(strings.Replace(good, `"more":null`, `"Amount":1`, 1), time.Now()); got.status != http.StatusNoContent || said(heard[len(heard)-1]) != said(n) {
+		t.Errorf("two amounts: %d, %+v", got.status, heard[len(heard)-1])
+	}
 	for _, amount := range []string{"1000.0", "1e3", "10000e-1"} {
 		send(strings.Replace(good, "1000", amount, 1), time.Now())
 		testserver.Equal(t, "the amount "+amount, heard[len(heard)-1].Amount, 1000)
@@ -99,16 +113,21 @@ func TestPaymentWebhooks(t *testing.T) {
 	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/webhooks/payments", good), http.StatusUnauthorized, model.CodeUnauthenticated)
 	for body, status := range map[string]int{
 		"": 400, "x": 400, good + good: 400, "null": 422, "[]": 422, "{}": 422,
-		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1):                    422,
-		strings.Replace(good, `"amount":1000`, `"amount":"1000"`, 1):                        422,
-		strings.Replace(good, `"amount":1000`, `"amount":1000.5`, 1):                        422,
-		strings.Replace(good, `"amount":1000`, `"amount":1000.00000000000001`, 1):           422,
-		strings.Replace(good, `"amount":1000`, `"amount":1000e-400`, 1):                     422,
-		strings.Replace(good, `"amount":1000`, `"amount":null`, 1):                          422,
-		strings.Replace(good, `"amount":1000`, `"amount":1000,"amount":1`, 1):               422,
-		strings.Replace(good, `"p1"`, `"p 1"`, 1):                                           422,
-		strings.Replace(good, `"data":{`, `"data":{"payment_id":"p2",`, 1):                  422,
-		strings.Replace(good, `"amount":1000`, `"amount":99999999999999999999999999999`, 1): 422,
+		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1):                              422,
+		strings.Replace(good, `"amount":1000`, `"amount":"1000"`, 1):                                  422,
+		strings.Replace(good, `"type"`, `"TYPE"`, 1):                                                  422,
+		strings.Replace(good, `"data"`, `"Data"`, 1):                                                  422,
+		strings.Replace(good, `"payment_id"`, `"Payment_ID"`, 1):                                      422,
+		strings.Replace(good, `"data":{"payment_id":"p1",`, `"Data":{"payment_id":"p1"},"data":{`, 1): 422,
+		strings.Replace(good, `"data":{`, `"data":[],"more":{`, 1):                                    422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000.5`, 1):                                  422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000.00000000000001`, 1):                     422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000e-400`, 1):                               422,
+		strings.Replace(good, `"amount":1000`, `"amount":null`, 1):                                    422,
+		strings.Replace(good, `"amount":1000`, `"amount":1000,"amount":1`, 1):                         422,
+		strings.Replace(good, `"p1"`, `"p 1"`, 1):                                                     422,
+		strings.Replace(good, `"data":{`, `"data":{"payment_id":"p2",`, 1):                            422,
+		strings.Replace(good, `"amount":1000`, `"amount":99999999999999999999999999999`, 1):           422,
 	} {
 		if got := send(body, time.Now()); got.status != status || !strings.Contains(got.body, `"code":"VALIDATION"`) {
 			t.Errorf("%s: %d %s", body, got.status, got.body)

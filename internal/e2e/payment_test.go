@@ -118,6 +118,10 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 			h.id = "14"
 			h.body = `{"type":"payment.succeeded","data":{"payment_id":"` + started.PaymentID + `","order_id":"` + order.ID + `","amount":1000.00000000000001,"currency":"CNY"}}`
 		}), 422, model.CodeValidation},
+		"names in capitals": {change(func(h *hook) {
+			h.id = "15"
+			h.body = `{"TYPE":"payment.succeeded","DATA":{"Payment_id":"` + started.PaymentID + `","ORDER_ID":"` + order.ID + `","Amount":1000,"Currency":"CNY"}}`
+		}), 422, model.CodeValidation},
 		"a member twice":     {change(func(h *hook) { h.id = "11"; h.body = `{"type":"payment.succeeded","type":"payment.failed","data":{}}` }), 422, model.CodeValidation},
 		"nothing":            {change(func(h *hook) { h.id = "12"; h.body = `null` }), 422, model.CodeValidation},
 		"a very long id":     {change(func(h *hook) { h.id = strings.Repeat("x", 300) }), 422, model.CodeValidation},
