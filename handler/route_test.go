@@ -200,6 +200,18 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	}
 }
 
+// The target of a request may be * instead of a path. No route is there.
+func TestTheTargetThatIsNoPath(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	for _, method := range []string{http.MethodOptions, http.MethodGet, http.MethodPost, "BREW"} {
+		wantProblem(t, record(t, s.handler, method, "*"), http.StatusNotFound, model.CodeNotFound)
+	}
+	if log := s.log.String(); strings.Contains(log, "panic") {
+		t.Error(log)
+	}
+}
+
 func sameMethods(got, want string) bool {
 	seen := map[string]bool{}
 	for method := range strings.SplitSeq(got, ", ") {

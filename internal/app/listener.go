@@ -67,6 +67,8 @@ func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, er
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),
+			// net/http would answer OPTIONS * itself, without an id, limits and metrics.
+			DisableGeneralOptionsHandler: true,
 		},
 	}
 	socket = o.guard.Watch(l.server, socket)

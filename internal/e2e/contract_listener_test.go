@@ -1,11 +1,13 @@
 package e2e_test
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -46,4 +48,31 @@ func TestListeners(t *testing.T) {
 			t.Errorf("%s: %v %v", path, got.header, err)
 		}
 	}
+}
+
+// The server as a whole, the target * of HTTP, is no way around what every request gets: an
+// id, the limits, a place in the metrics.
+func TestTheServerAsAWhole(t *testing.T) {
+	t.Parallel()
+	a := start(t, embeddedSettings(t).with(settings{"SECKILL_RATE_ADDR": "5/h"}))
+	ask := func(url string) answer {
+		request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil))(t)
+		request.URL.Path = "*"
+		request.Header.Set("X-Request-Id", "of-the-whole")
+		response := testserver.Value(a.client.Do(request))(t)
+		defer response.Body.Close()
+		return answer{response.StatusCode, response.Header, testserver.Value(io.ReadAll(response.Body))(t)}
+	}
+	got := ask(a.url)
+	refused(t, got, http.StatusNotFound, model.CodeNotFound)
+	testserver.Equal(t, "its id", got.header.Get("X-Request-Id"), "of-the-whole")
+	for range 4 {
+		got = ask(a.url)
+	}
+	refused(t, got, http.StatusNotFound, model.CodeNotFound)
+	refused(t, ask(a.url), http.StatusTooManyRequests, model.CodeRateLimited)
+	if metrics := a.metrics(t); !strings.Contains(metrics, `seckill_http_request_duration_seconds_count{code="404",method="OPTIONS",route="unmatched"} 5`) {
+		t.Error("it is not in the metrics")
+	}
+	testserver.Equal(t, "the operations listener says", ask(a.ops).status, http.StatusBadRequest)
 }
