@@ -392,12 +392,5 @@ func (c *consumption) flush(ctx context.Context) {
 
 // growing doubles a wait with every failure, up to a limit.
 func growing(first, longest time.Duration, failures int) time.Duration {
-	wait := first
-	for range failures - 1 {
-		if wait >= longest {
-			return longest
-		}
-		wait *= 2
-	}
-	return min(wait, longest)
+	return min(first<<min(max(failures-1, 0), 20), longest)
 }

@@ -41,7 +41,7 @@ type AsyncParts struct {
 	instance  *Instance
 	mode      orderMode
 	sole      *soleInstance
-	parts     worker.Parts
+	parts     worker.Deps
 	delivered *telemetry.Delivery
 }
 
@@ -56,7 +56,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 		return nil, err
 	}
 	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg, s.redis)})
-	parts := worker.Parts{
+	parts := worker.Deps{
 		Database: i.tracedDatabase(s.db), Epochs: s.db.Epochs, Hot: i.tracedHot(hot), Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
@@ -171,7 +171,7 @@ func (a *AsyncParts) showBacklog() {
 // queued. It tells progress what happens.
 func (a *AsyncParts) SwitchMode(ctx context.Context, to model.OrderMode, progress func(line string)) error {
 	s := worker.ModeSwitch{
-		Parts: a.parts, Rebuilds: a.Rebuilder, Persist: a.Persister.Persist,
+		Deps: a.parts, Rebuilds: a.Rebuilder, Persist: a.Persister.Persist,
 		BeginSwitch: a.DB.Modes.BeginSwitch, FinishSwitch: a.DB.Modes.FinishSwitch, Progress: progress,
 	}
 	return s.Switch(ctx, to)

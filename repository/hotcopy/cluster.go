@@ -21,10 +21,10 @@ const (
 	// topologyTimeout bounds the question to one node which node has which slots: another
 	// node knows too, and the whole is to be known within a second of a failover.
 	topologyTimeout = 300 * time.Millisecond
-	// overdue is how long a node may take for an answer before the Cluster is asked, and is
+	// nodeLate is how long a node may take for an answer before the Cluster is asked, and is
 	// asked again, whether another one has its place. It bounds no call: a node that is slow
 	// and has no successor is waited for. A healthy one answers in a thousandth of it.
-	overdue = 250 * time.Millisecond
+	nodeLate = 250 * time.Millisecond
 )
 
 // newClusterClient makes a client that learns of a failover or of a slot that has moved
@@ -107,13 +107,13 @@ func (f *follower) note(ctx context.Context, err error) {
 // watch looks after a call, until the function returned is called.
 func (f *follower) watch() (answered func()) {
 	over := make(chan struct{})
-	late := time.AfterFunc(overdue, func() {
+	late := time.AfterFunc(nodeLate, func() {
 		for {
 			f.look()
 			select {
 			case <-over:
 				return
-			case <-time.After(overdue):
+			case <-time.After(nodeLate):
 			}
 		}
 	})

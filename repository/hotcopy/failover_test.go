@@ -78,7 +78,7 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 	for range calls {
 		go func() { counted <- client.Incr(t.Context(), key).Err() }()
 	}
-	<-time.After(8 * overdue) // that is how slow it is
+	<-time.After(8 * nodeLate) // that is how slow it is
 	cluster.Primaries[0].Resume()
 	for range calls {
 		testserver.Must(t, <-counted)

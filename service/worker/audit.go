@@ -20,7 +20,7 @@ const (
 // Auditor checks that the database, the hot copy and the queue agree about every
 // single order.
 type Auditor struct {
-	Parts
+	Deps
 
 	settler  *Settler
 	rebuilds *Rebuilder

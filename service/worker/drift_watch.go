@@ -62,8 +62,8 @@ func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
 	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return epochs[id].VoucherID == "" })
 }
 
-// read notes the hot copies as they are now.
-func (d *driftWatch) read(hot map[string]model.HotCopy) {
+// seen notes the hot copies as they are now.
+func (d *driftWatch) seen(hot map[string]model.HotCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, now := range hot {
@@ -122,7 +122,7 @@ func (d *driftWatch) due() []string {
 func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) error {
 	before.at = time.Now()
 	d.checked[id] = before // a voucher that cannot be compared does not hold up the others
-	now, certain, err := d.compare(ctx, id, before)
+	now, certain, err := d.compareTwice(ctx, id, before)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return nil // there is nothing to compare
 	}
@@ -137,10 +137,10 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 	return nil
 }
 
-// compare compares one voucher. A difference is certain when the comparison before
+// compareTwice compares one voucher. A difference is certain when the comparison before
 // found the same: in a running sale, a single comparison may meet an order between
 // two of its steps.
-func (d *driftWatch) compare(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
+func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
 	c, err := d.Auditor.compare(ctx, id)
 	if err != nil {
 		return now, nil, err

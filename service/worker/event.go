@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// relayEvery is the pause between two looks into an outbox of events that was empty.
-	relayEvery = 200 * time.Millisecond
-	// relayRest is the pause after a look that failed: the stream is away.
-	relayRest = time.Second
+	// eventEvery is the pause between two looks into an outbox of events that was empty.
+	eventEvery = 200 * time.Millisecond
+	// eventRest is the pause after a look that failed: the stream is away.
+	eventRest = time.Second
 	// eventPage is how many events are read at once.
 	eventPage = 500
 )
@@ -57,9 +57,9 @@ func (r *EventRelay) Run(ctx context.Context, locks model.Locker, deployment str
 			trouble.Note(ctx, r.Log, err, "events could not be published; it is tried again", "events are published again")
 			switch {
 			case err != nil:
-				poll.Pause(ctx, relayRest)
+				poll.Pause(ctx, eventRest)
 			case !more:
-				poll.Pause(ctx, relayEvery)
+				poll.Pause(ctx, eventEvery)
 			}
 		}
 	})

@@ -109,7 +109,7 @@ const (
 // the orders under way, and opens the sales again. A switch that was interrupted can
 // be repeated, wherever it stopped.
 type ModeSwitch struct {
-	Parts
+	Deps
 
 	Rebuilds *Rebuilder
 	Persist  func(ctx context.Context, reservations []model.Reservation) []error
@@ -270,7 +270,7 @@ func (s *ModeSwitch) unpersisted(ctx context.Context, epoch model.EpochRecord) (
 	if err != nil {
 		return nil, fmt.Errorf("read the reservations: %w", err)
 	}
-	_, left, err := s.sort(ctx, reserved)
+	_, left, err := s.splitByRow(ctx, reserved)
 	return left, err
 }
 

@@ -54,7 +54,7 @@ func TestModeWatcher(t *testing.T) {
 
 func (s *stage) switcher() *ModeSwitch {
 	return &ModeSwitch{
-		Parts: s.parts(), Rebuilds: s.Rebuilder, Persist: s.Persister.Persist,
+		Deps: s.parts(), Rebuilds: s.Rebuilder, Persist: s.Persister.Persist,
 		BeginSwitch: modeSide{s}.BeginSwitch, FinishSwitch: modeSide{s}.FinishSwitch, Progress: func(string) {},
 	}
 }

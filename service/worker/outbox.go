@@ -23,7 +23,7 @@ const (
 // outbox brings returned units to the hot copies. The process that gave a unit back
 // has tried that already, but it may have died, or met a closed hot copy.
 type outbox struct {
-	Parts
+	Deps
 
 	settler  *Settler
 	rebuilds *Rebuilder

@@ -22,7 +22,7 @@ const persistTimeout = 10 * time.Second
 
 // Persister makes rows of the queue's reservations, and settles them in the hot copies.
 type Persister struct {
-	Parts
+	Deps
 
 	settler  *Settler
 	stored   atomic.Uint64 // orders that got a row here
@@ -45,7 +45,7 @@ func (p *Persister) Persist(ctx context.Context, reservations []model.Reservatio
 		Persister: p, reservations: slices.Clone(reservations), verdicts: make([]error, len(reservations)),
 		missing: map[string]error{},
 	}
-	well, ill := b.sort()
+	well, ill := b.byTrouble()
 	b.together(ctx, well)
 	b.settle(ctx)
 	b.probe(ctx, ill)
@@ -170,9 +170,9 @@ type poisoned struct {
 	certain bool // no database would take it
 }
 
-// sort groups the reservations by voucher, and separates the vouchers in trouble. A
+// byTrouble groups the reservations by voucher, and separates the vouchers in trouble. A
 // voucher that is not to be tried now gets its verdict here.
-func (b *persistence) sort() (well, ill []ofVoucher) {
+func (b *persistence) byTrouble() (well, ill []ofVoucher) {
 	var all []ofVoucher
 	places := map[string]int{}
 	for i, r := range b.reservations {
@@ -234,7 +234,7 @@ func (b *persistence) probe(ctx context.Context, vouchers []ofVoucher) {
 // salvage persists parts of a voucher in trouble, because a single row may be the
 // trouble. The parts are drawn at random, and are smaller after each refusal. Orders
 // that are left over keep their verdict. It reports whether any were stored.
-func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) (any bool) {
+func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Time) (some bool) {
 	rest := slices.Clone(indices)
 	rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] }) //nolint:gosec // guards nothing
 	size := len(rest) / 2
@@ -243,13 +243,13 @@ func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Tim
 			break
 		}
 		if b.commit(ctx, rest[:size]) == nil {
-			any, rest = true, rest[size:]
+			some, rest = true, rest[size:]
 		} else {
 			rest = append(rest[size:], rest[:size]...) // next time another part is tried
 			size /= 2
 		}
 	}
-	return any
+	return some
 }
 
 // alone persists one voucher's reservations. Those that were refused before come last

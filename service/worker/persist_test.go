@@ -155,7 +155,7 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		log := &testserver.Log{}
-		s.Worker = s.employ(servicetest.NewLocks(), func(p *Parts) { p.Log = log.Logger() })
+		s.Worker = s.employ(servicetest.NewLocks(), func(p *Deps) { p.Log = log.Logger() })
 		away := s.admit("o1", "u1")
 		s.publish(away)
 		s.voucher.ID = "v9" // the row of v1 is gone

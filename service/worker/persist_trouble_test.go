@@ -68,7 +68,7 @@ func (s *ledger) counts(status model.OrderStatus) int {
 func newLedger(t *testing.T, refuses func(model.Reservation) error) (*ledger, *Persister) {
 	t.Helper()
 	stage, s := newStage(t), &ledger{rows: map[string]model.OrderStatus{}, refuses: refuses}
-	w := stage.employ(servicetest.NewLocks(), func(p *Parts) { p.Database = s })
+	w := stage.employ(servicetest.NewLocks(), func(p *Deps) { p.Database = s })
 	w.Persister.settler = stage.Settler
 	return s, w.Persister
 }

@@ -11,8 +11,8 @@ import (
 	"seckill/model"
 )
 
-// Parts are what all parts of a worker work with.
-type Parts struct {
+// Deps are what all parts of a worker work with.
+type Deps struct {
 	Database Database
 	Epochs   Epochs
 	Hot      HotCopies
@@ -33,7 +33,7 @@ type AdminLog interface {
 
 // record notes that an administrator asks for something, before it is done. An empty adminID
 // is nobody: a command.
-func (p Parts) record(ctx context.Context, adminID, action, subject string, before any) error {
+func (p Deps) record(ctx context.Context, adminID, action, subject string, before any) error {
 	if adminID == "" {
 		return nil
 	}

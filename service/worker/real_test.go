@@ -74,7 +74,7 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 
 	mode := worker.NewModeWatcher(modes.Read, model.ModeAsync, log)
 	must(t, mode.Refresh(ctx))
-	b.Worker = worker.New(worker.Parts{
+	b.Worker = worker.New(worker.Deps{
 		Database: struct {
 			*repository.Orders
 			*repository.Vouchers

@@ -45,7 +45,7 @@ var errRebuilding = errors.New("another instance rebuilds this voucher")
 // instance may: the database's compare-and-set decides which one does. In one process
 // there is one rebuild of a voucher at a time.
 type Rebuilder struct {
-	Parts
+	Deps
 
 	ready  chan struct{}       // a token for each wish in the queue
 	places *semaphore.Weighted // of the rebuilds that Run has started
@@ -71,9 +71,9 @@ type rebuildFailed struct {
 	until time.Time
 }
 
-func newRebuilder(parts Parts) *Rebuilder {
+func newRebuilder(parts Deps) *Rebuilder {
 	return &Rebuilder{
-		Parts: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
+		Deps: parts, ready: make(chan struct{}, urgencies*maxRebuildQueue), places: semaphore.NewWeighted(rebuilders),
 		floors:  &floors{queue: parts.Queue, log: parts.Log},
 		waiting: map[string]rebuildWish{}, running: map[string]*rebuildRun{},
 		begun: map[string]int64{}, failures: map[string]rebuildFailed{},

@@ -364,7 +364,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 // thousand of them must not keep a quiet voucher closed for good.
 func TestWishesThatBecameMoreUrgentLeaveRoom(t *testing.T) {
 	t.Parallel()
-	r := newRebuilder(Parts{Log: slog.New(slog.DiscardHandler)})
+	r := newRebuilder(Deps{Log: slog.New(slog.DiscardHandler)})
 	for i := range maxRebuildQueue {
 		id := fmt.Sprintf("v%d", i)
 		r.Found(id, false)

@@ -104,7 +104,7 @@ func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits))
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &floorWaits{floorQueue: &floorQueue{messages: map[string][]uint64{}, calls: map[string]int{}}, ended: map[string]time.Time{}}
-		r := newRebuilder(Parts{Queue: w.floorQueue, Log: slog.New(slog.DiscardHandler)})
+		r := newRebuilder(Deps{Queue: w.floorQueue, Log: slog.New(slog.DiscardHandler)})
 		for i := range rebuilds {
 			w.vouchers = append(w.vouchers, fmt.Sprint("v", i))
 			w.publish(w.vouchers[i])

@@ -40,14 +40,14 @@ const (
 // Reconciler finishes the work that dead processes have left, and has lost hot copies
 // rebuilt. One instance is elected to do it; two at once only do the same work twice.
 type Reconciler struct {
-	Parts
+	Deps
 
 	election *election
 	selling  func() error
 	settler  *Settler
 	rebuilds *Rebuilder
 	outbox   *outbox
-	due      *overdue
+	stranded *stranded
 	drift    *driftWatch
 	list     watchlist
 
@@ -129,7 +129,7 @@ type watchlist struct {
 // vouchers must cost next to nothing: they are swept every few seconds, and at once
 // when Redis may have lost them.
 func (r *Reconciler) watch(ctx context.Context) error {
-	r.due.begin()
+	r.stranded.begin()
 	incarnation, err := r.Hot.Incarnation(ctx)
 	lost := err == nil && incarnation != r.list.incarnation
 	began := time.Now()
@@ -237,7 +237,7 @@ func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) er
 			failed = append(failed, fmt.Errorf("read %d hot copies: %w", len(ids), err))
 		}
 		failed = append(failed, r.compare(ctx, part, hot))
-		r.drift.read(hot)
+		r.drift.seen(hot)
 	}
 	return errors.Join(failed...)
 }
@@ -269,7 +269,7 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 	}
 	failed := []error{r.apply(ctx, stale)}
 	for _, id := range reserved {
-		failed = append(failed, r.due.reconcile(ctx, id))
+		failed = append(failed, r.stranded.reconcile(ctx, id))
 	}
 	return errors.Join(failed...)
 }

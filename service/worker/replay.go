@@ -15,7 +15,7 @@ import (
 const replayTimeout = 10 * time.Second
 
 // Replayer gives the buyers of dead letters another chance.
-type Replayer struct{ Parts }
+type Replayer struct{ Deps }
 
 // Replay makes a new reservation of a dead letter. It has a new id, because the old one
 // is that of a failed order, and it may be outside the sale's window, because the old

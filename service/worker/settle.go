@@ -22,7 +22,7 @@ const settleTimeout = 2 * time.Second
 
 // Settler tells hot copies what became of reservations.
 type Settler struct {
-	Parts
+	Deps
 
 	rebuilds *Rebuilder
 	trouble  telemetry.Trouble
@@ -165,8 +165,8 @@ func (s *Settler) replace(ctx context.Context, row model.Order) (bool, error) {
 	return false, nil
 }
 
-// sort separates the reservations that have a row from those that have none.
-func (p Parts) sort(ctx context.Context, reservations []model.Reservation) (done []decided, open []model.Reservation, err error) {
+// splitByRow separates the reservations that have a row from those that have none.
+func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) (done []decided, open []model.Reservation, err error) {
 	for part := range slices.Chunk(reservations, findChunk) {
 		ids := make([]string, len(part))
 		for i, r := range part {

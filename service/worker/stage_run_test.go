@@ -37,7 +37,7 @@ func (s *stage) serveRebuilds(ctx context.Context) {
 
 // employ puts another worker on the stage, as if it were another process; change
 // may put something else in the place of its parts.
-func (s *stage) employ(locks model.Locker, change ...func(*Parts)) *Worker {
+func (s *stage) employ(locks model.Locker, change ...func(*Deps)) *Worker {
 	parts := s.parts()
 	for _, c := range change {
 		c(&parts)

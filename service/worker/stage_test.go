@@ -69,8 +69,8 @@ func newStage(t *testing.T) *stage {
 }
 
 // parts are those of a worker on the stage.
-func (s *stage) parts() Parts {
-	return Parts{
+func (s *stage) parts() Deps {
+	return Deps{
 		Database: dbSide{s}, Epochs: dbSide{s}, Hot: s.redis, Queue: queueSide{s}, Mode: modeSide{s}.Read,
 		Metrics: s.counts, Log: slog.New(slog.DiscardHandler),
 	}

@@ -34,7 +34,7 @@ const (
 
 // Stock brings administrators' changes of vouchers to their hot copies.
 type Stock struct {
-	Parts
+	Deps
 
 	rebuilder *Rebuilder
 	auditor   *Auditor
@@ -133,7 +133,7 @@ func (s *Stock) giveUp(ctx context.Context, intent model.StockIntent) {
 }
 
 // restore drops an intent and gives the hot copy the stock of the database.
-func (p Parts) restore(ctx context.Context, intent model.StockIntent) error {
+func (p Deps) restore(ctx context.Context, intent model.StockIntent) error {
 	id := intent.VoucherID
 	if err := p.Database.DropIntent(ctx, intent); err != nil {
 		return fmt.Errorf("drop the intended stock of voucher %s: %w", id, err)

@@ -19,22 +19,22 @@ type Worker struct {
 
 // New puts a worker together. Nothing runs yet. The reconciler is elected under
 // locks, by the name of the deployment, and rests while selling answers an error.
-func New(parts Parts, locks model.Locker, deployment string, selling func() error) *Worker {
+func New(parts Deps, locks model.Locker, deployment string, selling func() error) *Worker {
 	rebuilder := newRebuilder(parts)
-	settler := &Settler{Parts: parts, rebuilds: rebuilder}
-	auditor := &Auditor{Parts: parts, settler: settler, rebuilds: rebuilder}
+	settler := &Settler{Deps: parts, rebuilds: rebuilder}
+	auditor := &Auditor{Deps: parts, settler: settler, rebuilds: rebuilder}
 	return &Worker{
 		Rebuilder: rebuilder, Settler: settler, Auditor: auditor,
-		Stock: &Stock{Parts: parts, rebuilder: rebuilder, auditor: auditor},
+		Stock: &Stock{Deps: parts, rebuilder: rebuilder, auditor: auditor},
 		Persister: &Persister{
-			Parts: parts, settler: settler, troubles: newTroubles(parts.Log), suspects: newSuspects(),
+			Deps: parts, settler: settler, troubles: newTroubles(parts.Log), suspects: newSuspects(),
 		},
 		Replayer: &Replayer{parts},
 		Reconciler: &Reconciler{
-			Parts: parts, selling: selling, settler: settler, rebuilds: rebuilder,
+			Deps: parts, selling: selling, settler: settler, rebuilds: rebuilder,
 			election: &election{locks: locks, name: "seckill:reconciler:" + deployment, log: parts.Log},
-			outbox:   &outbox{Parts: parts, settler: settler, rebuilds: rebuilder},
-			due:      &overdue{Parts: parts, settler: settler},
+			outbox:   &outbox{Deps: parts, settler: settler, rebuilds: rebuilder},
+			stranded: &stranded{Deps: parts, settler: settler},
 			drift:    newDriftWatch(auditor),
 		},
 	}

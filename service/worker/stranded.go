@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// overdueAge is the age at which a reservation is looked at: many times what a
+	// strandedAge is the age at which a reservation is looked at: many times what a
 	// worker without a backlog needs, and a sixth of the time in which the work of a
 	// dead process must be settled.
-	overdueAge = 5 * time.Second
-	// overduePage bounds the reservations of one voucher in one look, oldest first.
-	overduePage = 1000
+	strandedAge = 5 * time.Second
+	// strandedPage bounds the reservations of one voucher in one look, oldest first.
+	strandedPage = 1000
 )
 
 // errEnough ends a reading that was bounded.
 var errEnough = errors.New("enough was read")
 
-// overdue looks after old reservations: their row is committed and Redis was not told,
+// stranded looks after old reservations: their row is committed and Redis was not told,
 // or they were never published, or their message is lost.
-type overdue struct {
-	Parts
+type stranded struct {
+	Deps
 
 	settler *Settler
 
@@ -39,12 +39,12 @@ type overdue struct {
 }
 
 // begin begins a look at all vouchers.
-func (o *overdue) begin() { o.before, o.sighted = o.sighted, map[string]map[string]uint64{} }
+func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]map[string]uint64{} }
 
 // reconcile looks at one voucher. Due names for each reservation the epoch of the hot
 // copy that holds it now: published with an earlier epoch, its order would only fail.
-func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
-	due, err := o.Hot.Due(ctx, voucherID, overdueAge, overduePage)
+func (s *stranded) reconcile(ctx context.Context, voucherID string) error {
+	due, err := s.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
 	switch {
 	case errors.Is(err, model.ErrCopyClosed): // it was closed a moment ago
 		return nil
@@ -53,46 +53,46 @@ func (o *overdue) reconcile(ctx context.Context, voucherID string) error {
 	case len(due) == 0:
 		return nil
 	}
-	missing, err := o.settle(ctx, due)
+	missing, err := s.settle(ctx, due)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	backlog, err := o.Queue.BacklogOf(ctx, voucherID)
+	backlog, err := s.Queue.BacklogOf(ctx, voucherID)
 	if err != nil {
 		return fmt.Errorf("look at the queue: %w", err)
 	}
-	lost := o.lost(voucherID, missing, backlog)
+	lost := s.lost(voucherID, missing, backlog)
 	if len(lost) == 0 {
 		return nil
 	}
 	// The queue was read after the rows: a row may have been committed in between.
-	if lost, err = o.settle(ctx, lost); err != nil || len(lost) == 0 {
+	if lost, err = s.settle(ctx, lost); err != nil || len(lost) == 0 {
 		return err
 	}
-	return o.republish(ctx, lost)
+	return s.republish(ctx, lost)
 }
 
 // settle settles the reservations that have a row, and returns the others.
-func (o *overdue) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
-	done, missing, err := o.sort(ctx, due)
+func (s *stranded) settle(ctx context.Context, due []model.Reservation) ([]model.Reservation, error) {
+	done, missing, err := s.splitByRow(ctx, due)
 	if err != nil || len(done) == 0 {
 		return missing, err
 	}
-	if err := o.settler.settle(ctx, done); err != nil {
+	if err := s.settler.settle(ctx, done); err != nil {
 		return nil, err
 	}
-	o.Metrics.Reconciled("settled", len(done))
-	o.Log.InfoContext(ctx, "reservations were settled that their worker had left",
+	s.Metrics.Reconciled("settled", len(done))
+	s.Log.InfoContext(ctx, "reservations were settled that their worker had left",
 		slog.Int("orders", len(done)), slog.String("first", done[0].row.ID))
 	return missing, nil
 }
 
 // lost returns the reservations that no message carries any more.
-func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog model.Backlog) []model.Reservation {
+func (s *stranded) lost(voucherID string, missing []model.Reservation, backlog model.Backlog) []model.Reservation {
 	seen := make(map[string]uint64, len(missing))
 	var lost []model.Reservation
 	for _, r := range missing {
-		sequence, known := o.before[voucherID][r.ID]
+		sequence, known := s.before[voucherID][r.ID]
 		switch {
 		case !known || sequence > backlog.LastSequence: // new, or the queue is another one
 			sequence = backlog.LastSequence
@@ -101,14 +101,14 @@ func (o *overdue) lost(voucherID string, missing []model.Reservation, backlog mo
 		}
 		seen[r.ID] = sequence
 	}
-	o.sighted[voucherID] = seen
+	s.sighted[voucherID] = seen
 	return lost
 }
 
 // republish publishes reservations again. One that has a dead letter would only fail
 // again: it gets the failed row that its worker could not write before its message was lost.
-func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error {
-	buried, err := o.Queue.Buried(ctx)
+func (s *stranded) republish(ctx context.Context, lost []model.Reservation) error {
+	buried, err := s.Queue.Buried(ctx)
 	if err != nil {
 		return fmt.Errorf("list the dead letters: %w", err)
 	}
@@ -119,27 +119,27 @@ func (o *overdue) republish(ctx context.Context, lost []model.Reservation) error
 			again = append(again, r)
 			continue
 		}
-		row, err := o.Database.Fail(ctx, r, model.ReasonUnprocessable)
+		row, err := s.Database.Fail(ctx, r, model.ReasonUnprocessable)
 		if err != nil {
-			o.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back",
+			s.Log.ErrorContext(ctx, "the unit of a dead letter cannot be given back",
 				slog.String("order_id", r.ID), slog.Any("error", err))
 			continue
 		}
 		failed = append(failed, decided{reservation: r, row: row})
 	}
-	o.settler.finish(ctx, failed)
+	s.settler.finish(ctx, failed)
 	if len(again) > 0 {
 		failpoint.Reach(failpoint.BeforeRepublish)
-		if err := o.Queue.Publish(ctx, again); err != nil {
+		if err := s.Queue.Publish(ctx, again); err != nil {
 			return fmt.Errorf("publish %d orders again, the first %s: %w", len(again), again[0].ID, err)
 		}
 		failpoint.Reach(failpoint.AfterRepublish)
-		o.Metrics.Reconciled("republished", len(again))
-		o.Log.WarnContext(ctx, "orders that no message carried were published again",
+		s.Metrics.Reconciled("republished", len(again))
+		s.Log.WarnContext(ctx, "orders that no message carried were published again",
 			slog.Int("orders", len(again)), slog.String("first", again[0].ID))
 	}
 	// Also those of which nothing could be done: they must not fill the page.
-	if err := o.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
+	if err := s.Hot.Touch(ctx, lost); err != nil && !errors.Is(err, model.ErrCopyClosed) {
 		return fmt.Errorf("touch %d reservations: %w", len(lost), err)
 	}
 	return nil
