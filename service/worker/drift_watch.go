@@ -141,7 +141,7 @@ func (d *driftWatch) check(ctx context.Context, id string, before driftCheck) er
 // found the same: in a running sale, a single comparison may meet an order between
 // two of its steps.
 func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCheck) (now driftCheck, certain []drifted, err error) {
-	c, err := d.Auditor.compare(ctx, id)
+	c, err := d.compare(ctx, id)
 	if err != nil {
 		return now, nil, err
 	}
