@@ -5,7 +5,7 @@
 // A batch waits for nothing but the processor: a lone item leaves at once, and while a
 // batch runs the next one gathers by itself. As long as one writer keeps up there is
 // only one, because two would share the same items in batches half as large. See
-// Options.Writers and patience for when another one begins.
+// Options.Writers and Patience for when another one begins.
 package batch
 
 import (
@@ -35,17 +35,17 @@ type Run[In, Out any] func(ctx context.Context, items []In) ([]Out, error)
 
 // Options bound a group.
 type Options struct {
-	Writers  int           // batches that run at once, where one after the other is too slow
+	Writers  int           // batches that run at once, where one after the other is too slow; of Keyed those of all keys, 0 for any number
 	MaxBatch int           // items in one batch
 	MaxQueue int           // items that wait; more are refused with ErrFull
 	Timeout  time.Duration // for one run
 	Observe  func(items int)
 }
 
-// patience is how long a batch may run before another writer takes the items that wait
+// Patience is how long a batch may run before another writer takes the items that wait
 // behind it, because what holds this batch up may not concern them. Calls to a healthy
 // server take a few milliseconds, also when its disk is busy.
-const patience = 50 * time.Millisecond
+const Patience = 50 * time.Millisecond
 
 // runner runs batches.
 type runner[In, Out any] struct {
@@ -74,7 +74,7 @@ type Group[In, Out any] struct {
 	mu     sync.Mutex
 	queue  []*Ticket[In, Out]
 	active int // writers
-	late   int // of them: those whose batch has run for longer than patience
+	late   int // of them: those whose batch has run for longer than Patience
 	closed bool
 }
 
@@ -215,7 +215,7 @@ func (g *Group[In, Out]) watch() (ended func()) {
 		return func() {}
 	}
 	late, over := 0, false
-	watch := time.AfterFunc(patience, func() {
+	watch := time.AfterFunc(Patience, func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if !over {

@@ -7,10 +7,12 @@ import (
 )
 
 // Keyed is a group for each key: items of one key share runs, one run at a time, and no
-// key waits for another. A key costs nothing while none of its items is there. It is
-// safe for concurrent use.
+// key waits for another, unless Options.Writers bounds the runs of all keys. A key costs
+// nothing while none of its items is there. It is safe for concurrent use.
 type Keyed[In, Out any] struct {
 	*runner[In, Out]
+
+	turns chan struct{} // has room for as many as there are runs at once; nil: no bound
 
 	mu     sync.Mutex
 	queues map[string][]*Ticket[In, Out] // of the keys that have a writer
@@ -19,40 +21,53 @@ type Keyed[In, Out any] struct {
 
 // NewKeyed makes groups, each with one writer and a queue of its own.
 func NewKeyed[In, Out any](run Run[In, Out], opts Options) *Keyed[In, Out] {
-	return &Keyed[In, Out]{runner: newRunner(run, opts), queues: map[string][]*Ticket[In, Out]{}}
+	k := &Keyed[In, Out]{runner: newRunner(run, opts), queues: map[string][]*Ticket[In, Out]{}}
+	if opts.Writers > 0 {
+		k.turns = make(chan struct{}, opts.Writers)
+	}
+	return k
 }
 
 // Do submits one item of a key and waits for its answer, as Group.Do does.
 func (k *Keyed[In, Out]) Do(ctx context.Context, key string, item In) (Out, error) {
-	ticket := &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
-	if err := k.submit(key, ticket); err != nil {
+	ticket, err := k.Submit(ctx, key, item)
+	if err != nil {
 		return *new(Out), err
 	}
 	return ticket.Wait(ctx)
 }
 
-func (k *Keyed[In, Out]) submit(key string, ticket *Ticket[In, Out]) error {
+// Submit queues one item of a key, as Group.Submit does.
+func (k *Keyed[In, Out]) Submit(ctx context.Context, key string, item In) (*Ticket[In, Out], error) {
+	ticket := &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	queue, served := k.queues[key]
 	switch {
 	case k.closed:
-		return ErrClosed
+		return nil, ErrClosed
 	case len(queue) >= k.opts.MaxQueue:
-		return ErrFull
+		return nil, ErrFull
 	}
 	k.queues[key] = append(queue, ticket)
 	if !served {
-		k.writers.Go(func() { k.serve(key) })
+		k.writers.Go(func() {
+			for k.serve(key) {
+			}
+		})
 	}
-	return nil
+	return ticket, nil
 }
 
-// serve runs what is queued of a key until nothing is.
-func (k *Keyed[In, Out]) serve(key string) {
-	for batch := k.gather(key); batch != nil; batch = k.gather(key) {
-		k.runBatch(slices.DeleteFunc(batch, (*Ticket[In, Out]).dropped))
+// serve runs what is queued of a key when it is its turn. It reports false when nothing was.
+func (k *Keyed[In, Out]) serve(key string) bool {
+	if k.turns != nil {
+		k.turns <- struct{}{}
+		defer func() { <-k.turns }()
 	}
+	batch := k.gather(key)
+	k.runBatch(slices.DeleteFunc(batch, (*Ticket[In, Out]).dropped))
+	return batch != nil
 }
 
 // gather takes what is queued of a key. When that is nothing it returns nil, and the key

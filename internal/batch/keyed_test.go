@@ -102,3 +102,24 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 		testserver.Equal(t, "runs", runs.Load(), 3)
 	})
 }
+
+// TestWritersBoundTheRunsOfAllKeys: a key whose turn has not come gathers its items.
+func TestWritersBoundTheRunsOfAllKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int64
+		do := keyed(t, &runs, batch.Options{Writers: 2, MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
+		began := time.Now()
+		var all sync.WaitGroup
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			all.Go(func() { _, _ = do(t.Context(), key) })
+			synctest.Wait()
+		}
+		all.Go(func() { _, _ = do(t.Context(), "e2") })
+		synctest.Wait()
+		testserver.Equal(t, "runs at once", runs.Load(), 2)
+		all.Wait()
+		testserver.Equal(t, "runs", runs.Load(), 5)
+		testserver.Equal(t, "time", time.Since(began), 3*time.Second)
+	})
+}
