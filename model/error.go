@@ -53,6 +53,21 @@ var ErrUnknownOutcome = errors.New("outcome unknown")
 // nothing about the order, and its order is tried again.
 var ErrDataRefused = errors.New("the database refused the data")
 
+// HeldError says that a transaction did nothing, because it waited in vain for a row that
+// another one keeps locked.
+type HeldError struct {
+	VoucherID string // whose row it is; empty if that is not known
+	Cause     error
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("a row of voucher %q is held: %v", e.VoucherID, e.Cause)
+}
+
+// Unwrap gives the cause.
+func (e *HeldError) Unwrap() error { return e.Cause }
+
 // ErrNotTried marks an accepted order that a worker has left alone for now,
 // because its voucher's orders could not be stored a moment ago, or because
 // only a newer worker can read it. It says nothing about other orders, nor about

@@ -77,6 +77,7 @@ type Outcome struct {
 	Order   Order
 	Created bool // by this call; false when the id had been there already
 	Err     error
+	Waited  time.Duration // of the transaction, for the voucher's row
 }
 
 // Cancellation asks for a user's order to be canceled.

@@ -20,7 +20,7 @@ const (
 	// dialTimeout: a server that does not take a connection within a second
 	// is down for the purposes of a request that has five.
 	dialTimeout = time.Second
-	// ioTimeout must outlast innodb_lock_wait_timeout (3 s), or a wait for a
+	// ioTimeout must outlast innodb_lock_wait_timeout (1 s), or a wait for a
 	// row would look like a dead server; and it ends before operationBudget.
 	ioTimeout = 4 * time.Second
 )
@@ -30,8 +30,10 @@ const (
 //   - Strict mode: what does not fit is an error, never cut.
 //   - UTC: NOW(6) is the clock that decides windows, and is compared with
 //     columns that hold UTC.
-//   - innodb_lock_wait_timeout: a wait of 3 s for the voucher's row means a
-//     stuck transaction, not a queue.
+//   - innodb_lock_wait_timeout: a wait of 1 s for the voucher's row means a stuck
+//     transaction, not a queue. Meanwhile the waiting one keeps the vouchers locked that
+//     it has locked before. It cannot be called back sooner: MySQL counts in seconds, and a
+//     server goes on waiting for a row when its client has hung up.
 //   - idle_write_transaction_timeout (MariaDB): a process that was stopped in
 //     the middle of a transaction holds the hot row 5 s and not for ever.
 //   - idle_readonly_transaction_timeout (MariaDB): the same when it has only
@@ -41,7 +43,7 @@ func mysqlSession() []string {
 	return []string{
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"SET SESSION sql_mode = 'STRICT_ALL_TABLES,ONLY_FULL_GROUP_BY,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'" +
-			", time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 3" +
+			", time_zone = '+00:00', autocommit = 1, innodb_lock_wait_timeout = 1" +
 			" /*M!100300 , idle_write_transaction_timeout = 5, idle_readonly_transaction_timeout = 10 */",
 	}
 }

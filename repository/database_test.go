@@ -20,7 +20,7 @@ func TestSession(t *testing.T) {
 	t.Parallel()
 	isolation := "tx_isolation" // MariaDB's name before 11.1
 	wanted := map[string]string{
-		"time_zone": "+00:00", "innodb_lock_wait_timeout": "3", "autocommit": "1", "character_set_client": "utf8mb4",
+		"time_zone": "+00:00", "innodb_lock_wait_timeout": "1", "autocommit": "1", "character_set_client": "utf8mb4",
 	}
 	if testserver.OnMySQL() {
 		isolation = "transaction_isolation"

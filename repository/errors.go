@@ -52,8 +52,9 @@ func classify(err error) fault {
 	return faultAway
 }
 
-// MySQL's numbers for what is not there, or not to be looked at.
+// MySQL's numbers for what is not there or not to be looked at, and for a row that is locked.
 const (
+	lockWait        = 1205
 	tableDenied     = 1142
 	noSuchTable     = 1146
 	unknownVariable = 1193
@@ -69,6 +70,17 @@ func isMySQL(err error, numbers ...uint16) bool {
 	return ok && slices.Contains(numbers, e.Number)
 }
 
+// waitedInVain says that another transaction kept a row locked for too long.
+func waitedInVain(err error) bool { return isMySQL(err, lockWait) }
+
+// heldOf names the voucher whose row a transaction waited for in vain.
+func heldOf(voucherID string, err error) error {
+	if !waitedInVain(err) {
+		return err
+	}
+	return &model.HeldError{VoucherID: voucherID, Cause: err}
+}
+
 // broken says that the server was lost, or demoted, in the middle.
 func broken(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
@@ -82,7 +94,7 @@ func classifyMySQL(number uint16, state string) fault {
 	switch number {
 	case 1022, 1062, 1169, 1586, 1859: // unique keys; class 23
 		return faultDuplicate
-	case 1205, // lock wait
+	case lockWait,
 		1020, // record has changed since last read
 		1180: // error during COMMIT
 		return faultRetry

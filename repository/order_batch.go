@@ -2,6 +2,7 @@ package repository
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ const currencyLength = 3
 type batch struct {
 	orders   []model.Reservation
 	blind    bool             // see serve
+	patient  bool             // waits for a row again that it waited for in vain
 	refused  map[int]error    // by index: orders that cannot be stored at all
 	vouchers []string         // sorted: the order in which they are locked
 	members  map[string][]int // voucher → indexes into orders, in their order
@@ -108,4 +110,17 @@ func (b *batch) acknowledge(outcome model.Outcome) model.Outcome {
 // transactions never wait for each other crosswise.
 func byVoucherAndUser(a, b model.Order) int {
 	return cmp.Or(cmp.Compare(a.VoucherID, b.VoucherID), cmp.Compare(a.UserID, b.UserID), cmp.Compare(a.ID, b.ID))
+}
+
+// held says that the batch has waited for a row in vain: that of its voucher, if it has one
+// alone.
+func (b *batch) held(err error) error {
+	if _, named := errors.AsType[*model.HeldError](err); named {
+		return err
+	}
+	voucherID := ""
+	if len(b.vouchers) == 1 {
+		voucherID = b.vouchers[0]
+	}
+	return &model.HeldError{VoucherID: voucherID, Cause: err}
 }

@@ -39,7 +39,9 @@ var errNothingToWrite = errors.New("nothing to write")
 // clock and the voucher's state; one with a CreatedAt was admitted then, and is
 // not asked again.
 //
-// Victims of other transactions run again while operationBudget lasts. A COMMIT
+// Victims of other transactions run again while operationBudget lasts. One that has
+// waited for a row in vain does not, because it would keep the other vouchers of the batch
+// waiting: the error wraps a *model.HeldError, with the voucher if it is known. A COMMIT
 // without an answer is decided by inserting the same ids again until ctx ends,
 // which must therefore have an end; the error then wraps model.ErrUnknownOutcome.
 // Any other error means that nothing has happened.
@@ -74,6 +76,9 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		}
 		if lost == nil && !repeatable(err) {
 			return nil, err
+		}
+		if lost == nil && waitedInVain(err) && !b.patient {
+			return nil, b.held(err)
 		}
 		if b.blind && classify(err) == faultDuplicate { // nobody else was in the way
 			o.readFirst.Store(readFirst)
@@ -122,12 +127,15 @@ func (o *Orders) attempt(ctx context.Context, deadline time.Time, b *batch) ([]m
 			return err
 		}
 		for _, id := range b.vouchers {
+			began := time.Now().Add(-vouchers[id].waited)
 			ruling, err := o.serve(tx, b.of(id), id, vouchers, b.blind)
 			if err != nil {
-				return err
+				return heldOf(id, err)
 			}
+			waited := time.Since(began)
 			for j, i := range b.members[id] {
 				outcomes[i] = b.acknowledge(ruling.outcomes[j])
+				outcomes[i].Waited = waited
 			}
 			rows = append(rows, ruling.rows...)
 		}
@@ -281,7 +289,9 @@ func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) 
 	if len(reservations) == 0 {
 		return nil, nil
 	}
-	outcomes, err := o.decide(ctx, newBatch(reservations, admitted))
+	b := newBatch(reservations, admitted)
+	b.patient = true
+	outcomes, err := o.decide(ctx, b)
 	if err != nil {
 		return nil, o.db.fail(fmt.Sprintf("persist %d orders, the first %s", len(reservations), reservations[0].ID), err)
 	}

@@ -3,6 +3,7 @@ package repository
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"gorm.io/gorm"
 
@@ -43,8 +44,10 @@ type voucherRow struct {
 	// parts are all parts of a divided voucher, part 0 first, whose sums are Remaining and
 	// Version then.
 	parts []part
-	// locked says that the row and its parts do not change until the transaction ends.
+	// locked says that the row and its parts do not change until the transaction ends, and
+	// waited how long that lock took.
 	locked bool
+	waited time.Duration
 }
 
 // view is the voucher as of the instant at which it was read.
@@ -158,11 +161,12 @@ func (s pessimisticStock) read(tx *gorm.DB, ids []string) (map[string]voucherRow
 			// locked before its parts: take reads them again.
 			break
 		}
+		began := time.Now()
 		row, err := lockRow(tx, s.dialect, id)
 		if err != nil {
-			return nil, fmt.Errorf("lock voucher %s: %w", id, err)
+			return nil, fmt.Errorf("lock voucher %s: %w", id, heldOf(id, err))
 		}
-		row.OrderMode, row.locked = seen.OrderMode, true
+		row.OrderMode, row.locked, row.waited = seen.OrderMode, true, time.Since(began)
 		found[id] = row
 	}
 	return found, nil
