@@ -22,7 +22,7 @@ type Orders struct {
 	seller
 	OrderDeps
 
-	gate gate
+	gate *gate
 }
 
 // OrderDeps is what Orders works with.
@@ -90,13 +90,13 @@ type seller interface {
 
 // NewSyncOrders sells from the database, in the request; Close ends its writers.
 func NewSyncOrders(deps OrderDeps) *Orders {
-	return &Orders{seller: newSyncSeller(deps), OrderDeps: deps, gate: make(gate, maxCommitting)}
+	return &Orders{seller: newSyncSeller(deps), OrderDeps: deps, gate: newGate(maxCommitting, maxCommittingOne)}
 }
 
 // NewAsyncOrders sells from the hot copies and lets a queue carry the orders to the
 // database; Close ends its writers.
 func NewAsyncOrders(deps OrderDeps, hot AsyncDeps) *Orders {
-	return &Orders{seller: newAsyncSeller(deps, hot), OrderDeps: deps, gate: make(gate, maxAdmitted)}
+	return &Orders{seller: newAsyncSeller(deps, hot), OrderDeps: deps, gate: newGate(maxAdmitted, maxAdmitted)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
@@ -158,12 +158,12 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 // attempt sells inside the gate, under the lease of the user's lock if there is one
 // already. It gives the lease back.
 func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
-	waited, err := s.gate.enter(ctx)
+	waited, err := s.gate.enter(ctx, voucherID)
 	if err != nil {
 		s.unlock(ctx, lease, userID)
 		return model.Order{}, batch.Undone("Too many orders are waiting.", err)
 	}
-	defer s.gate.leave()
+	defer s.gate.leave(voucherID)
 	return s.inside(ctx, lease, userID, voucherID, waited || lease != nil)
 }
 
@@ -188,32 +188,6 @@ func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherI
 	}
 	return s.sell(ctx, lease, userID, voucherID)
 }
-
-// gate bounds how many requests are inside at once; the others wait, first come
-// first served.
-//
-// In a rush every request passes the first look at the cache before anything is
-// sold. Without a gate all of them would take a lock and ask the database. With a
-// gate, the waiting requests are answered from the cache once nothing is left.
-type gate chan struct{}
-
-// enter waits until there is room, and tells whether that took any time; leave makes
-// room. An error says that ctx ended before, and that there is nothing to leave.
-func (g gate) enter(ctx context.Context) (waited bool, err error) {
-	select {
-	case g <- struct{}{}:
-		return false, nil
-	default:
-	}
-	select {
-	case g <- struct{}{}:
-		return true, nil
-	case <-ctx.Done():
-		return true, ctx.Err()
-	}
-}
-
-func (g gate) leave() { <-g }
 
 // userLock is the name under which other programs find a user's lock; it is
 // part of the public contract.

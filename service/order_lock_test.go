@@ -175,7 +175,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 				t.Errorf("bob waited %v behind alice", took)
 			}
 			crowd.Wait()
-			testserver.Equal(t, "orders that never left the gate", len(s.gate), 0)
+			testserver.Equal(t, "orders that never left the gate", len(s.gate.places), 0)
 		})
 	}
 }

@@ -15,21 +15,12 @@ import (
 )
 
 const (
-	// commitTimeout bounds one shared transaction with all its repetitions. It is longer
-	// than a request's time, so that most unknown outcomes are decided while the users'
-	// locks are still held, and shorter than a stop may take.
-	commitTimeout = 6 * time.Second
-	// maxCommitBatch orders share one transaction, which must stay short. Requests that are
-	// waited for are fewer (maxCommitting); those whose clients have left come on top.
-	maxCommitBatch = 500
-	// commitWriters commit at once: one prepares while the other waits for the disk.
-	commitWriters = 2
-	// maxCommitting requests take locks and wait for transactions at once: enough for
-	// two transactions of a hundred orders, and for those that gather behind them.
-	maxCommitting = 256
-	// maxCommitQueue orders wait. Further ones are refused at once, because they could
-	// not be made within their time anyway.
-	maxCommitQueue = 8192
+	// maxCommitting requests take locks and wait for transactions at once.
+	maxCommitting = 1024
+	// maxCommittingOne of them are for one voucher: enough for two transactions of a
+	// hundred orders, and for those that gather behind them. A hot voucher gains nothing
+	// by more, and one in trouble leaves the rest to the others.
+	maxCommittingOne = 256
 )
 
 // syncSeller sells from the database: a request is answered when its order is
@@ -37,24 +28,19 @@ const (
 type syncSeller struct {
 	OrderDeps
 
-	commits  *batch.Group[model.Order, model.Outcome]
+	commits  *committer
 	cancels  canceler
 	settling sync.WaitGroup // orders whose clients were answered before they were decided
 }
 
 func newSyncSeller(deps OrderDeps) *syncSeller {
-	s := &syncSeller{OrderDeps: deps, cancels: newCanceler(deps.Store)}
-	s.commits = batch.New(s.create, batch.Options{
-		Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue,
-		Timeout: commitTimeout, Observe: deps.Metrics.Batch,
-	})
-	return s
+	return &syncSeller{OrderDeps: deps, commits: newCommitter(deps.Store, deps.Metrics, deps.Log), cancels: newCanceler(deps.Store)}
 }
 
 func (s *syncSeller) drain() {}
 
 func (s *syncSeller) close(ctx context.Context) {
-	s.commits.Close(ctx)
+	s.commits.close(ctx)
 	s.cancels.group.Close(ctx)
 	s.settling.Wait()
 }
@@ -75,70 +61,41 @@ func (s *syncSeller) locksItself() bool { return false }
 // difference when the client hangs up: the user's lock is held until the order is
 // decided.
 func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
-	if err := lost(lease); err != nil { //nolint:contextcheck // the lock has a life of its own
-		s.unlock(ctx, lease, userID)
-		return model.Order{}, err
-	}
 	unique, err := ids.New()
 	if err != nil {
 		s.unlock(ctx, lease, userID)
 		return model.Order{}, err
 	}
 	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: userID, Trace: s.Trace.of(ctx)}
-	ticket, err := s.commits.Submit(ctx, order)
-	if err != nil {
+	for {
+		if err := lost(lease); err != nil { //nolint:contextcheck // the lock has a life of its own
+			s.unlock(ctx, lease, userID)
+			return model.Order{}, err
+		}
+		ticket, err := s.commits.submit(ctx, order)
+		if err != nil {
+			s.unlock(ctx, lease, userID)
+			return model.Order{}, batch.Undone("Too many orders are waiting.", err)
+		}
+		outcome, err := ticket.Wait(ctx)
+		if err != nil && ctx.Err() != nil {
+			s.settle(ctx, ticket, lease, order)
+			return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
+				fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
+		}
+		err = cmp.Or(err, outcome.Err)
+		if untried(err) && ctx.Err() == nil {
+			continue
+		}
 		s.unlock(ctx, lease, userID)
-		return model.Order{}, batch.Undone("Too many orders are waiting.", err)
+		return s.answer(voucherID, outcome.Order, err)
 	}
-	outcome, err := ticket.Wait(ctx)
-	if err != nil && ctx.Err() != nil {
-		s.settle(ctx, ticket, lease, order)
-		return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
-			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
-	}
-	s.unlock(ctx, lease, userID)
-	if err != nil {
-		return model.Order{}, batch.Undone("The order could not be made.", fmt.Errorf("create order %s: %w", order.ID, err))
-	}
-	return s.answer(voucherID, outcome)
-}
-
-// create commits orders in one transaction. If that fails it commits them voucher by
-// voucher, because one voucher's trouble must refuse no buyer of another one.
-func (s *syncSeller) create(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
-	outcomes, err := s.Store.CreateOrders(ctx, orders)
-	if err == nil || errors.Is(err, model.ErrUnknownOutcome) { // then some may have been committed
-		return outcomes, err
-	}
-	members := map[string][]int{}
-	for i, order := range orders {
-		members[order.VoucherID] = append(members[order.VoucherID], i)
-	}
-	if len(members) == 1 {
-		return nil, err
-	}
-	outcomes = make([]model.Outcome, len(orders))
-	for _, indices := range members {
-		some := make([]model.Order, len(indices))
-		for j, i := range indices {
-			some[j] = orders[i]
-		}
-		decided, err := s.Store.CreateOrders(ctx, some)
-		for j, i := range indices {
-			if err != nil {
-				outcomes[i].Err = err
-			} else {
-				outcomes[i] = decided[j]
-			}
-		}
-	}
-	return outcomes, nil
 }
 
 // settle holds the user's lock until the order is decided, although the client has been
 // answered. The queue of the commits bounds how many such orders there are, their
 // timeout how long each of them lasts.
-func (s *syncSeller) settle(ctx context.Context, ticket *batch.Ticket[model.Order, model.Outcome], lease model.Lease, order model.Order) {
+func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, lease model.Lease, order model.Order) {
 	s.Metrics.Unknown()
 	ctx = context.WithoutCancel(ctx)
 	s.settling.Go(func() {
@@ -152,14 +109,14 @@ func (s *syncSeller) settle(ctx context.Context, ticket *batch.Ticket[model.Orde
 	})
 }
 
-func (s *syncSeller) answer(voucherID string, outcome model.Outcome) (model.Order, error) {
-	if outcome.Err == nil {
-		return outcome.Order, nil
-	}
-	if model.CodeOf(outcome.Err) == model.CodeSoldOut {
+func (s *syncSeller) answer(voucherID string, order model.Order, err error) (model.Order, error) {
+	switch {
+	case err == nil:
+		return order, nil
+	case model.CodeOf(err) == model.CodeSoldOut:
 		s.Cache.SoldOut(voucherID)
 	}
-	return model.Order{}, outcome.Err
+	return model.Order{}, batch.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", voucherID, err))
 }
 
 func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {

@@ -118,8 +118,8 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 		if took := time.Since(began); took > commitTimeout {
 			t.Errorf("closing took %v", took)
 		}
-		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken > maxCommitting || released != taken {
-			t.Errorf("%d locks were taken and %d given back, want %d at the most", taken, released, maxCommitting)
+		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken > maxCommittingOne || released != taken {
+			t.Errorf("%d locks were taken and %d given back, want %d at the most", taken, released, maxCommittingOne)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 		s.desk.took = 10 * time.Millisecond
 		s.rush(t, 5000)
 		testserver.Equal(t, "orders sold", s.desk.orders.Load(), 10)
-		if n := s.keys.Taken.Load(); n > 3*maxCommitting {
+		if n := s.keys.Taken.Load(); n > 3*maxCommittingOne {
 			t.Errorf("%d of 5000 took a lock for 10 units", n)
 		}
 	})

@@ -3,7 +3,11 @@ package e2e_test
 import (
 	"database/sql"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"seckill/model"
 )
@@ -70,5 +74,61 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 	sold(t, a, other.ID, won, 100)
 	if audit := a.audit(t, voucher.ID); !audit.Balanced || audit.Database.LiveOrders != int64(buyers) {
 		t.Errorf("audit %+v, want %d live orders", audit, buyers)
+	}
+}
+
+// TestLockedVoucherStopsNoOtherSale: somebody keeps one voucher's row locked. Transactions
+// lock vouchers by id, so that those before it are locked by whoever waits for it, and
+// those behind it are not. Buyers of both wait for it once at the most.
+func TestLockedVoucherStopsNoOtherSale(t *testing.T) {
+	t.Parallel()
+	const (
+		held  = 4 * time.Second
+		every = 20 * time.Millisecond
+		// once is a wait for the row, after which the others go on without it, and as much
+		// again for a transaction that had begun meanwhile; the rest is for a busy machine.
+		once = 2500 * time.Millisecond
+	)
+	for _, strategy := range []string{"conditional", "pessimistic", "optimistic"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			s := onServers(t).with(settings{"SECKILL_STOCK_STRATEGY": strategy})
+			a := start(t, s)
+			vouchers := []model.Voucher{a.onSale(t, 10_000), a.onSale(t, 10_000), a.onSale(t, 10_000)}
+			slices.SortFunc(vouchers, func(a, b model.Voucher) int { return strings.Compare(a.ID, b.ID) })
+			release := holdRow(t, s, vouchers[1].ID)
+			var buyers sync.WaitGroup
+			var mu sync.Mutex
+			slowest := make([]time.Duration, len(vouchers))
+			sales := make([]int, len(vouchers))
+			began := time.Now()
+			for n := 0; time.Since(began) < held; n++ {
+				for i, voucher := range vouchers {
+					buyers.Go(func() {
+						asked := time.Now()
+						got, err := a.place(t, voucher.ID, a.user(3*n+i))
+						mu.Lock()
+						defer mu.Unlock()
+						if err == nil && got.status == http.StatusCreated {
+							sales[i]++
+						} else if i != 1 {
+							t.Errorf("a buyer of the other voucher %d, %v after the lock, heard %d %s, %v", i, asked.Sub(began), got.status, got.body, err)
+						}
+						slowest[i] = max(slowest[i], time.Since(asked))
+					})
+				}
+				<-time.After(every)
+			}
+			release()
+			buyers.Wait()
+			t.Logf("sold %v; slowest %v", sales, slowest)
+			if worst := max(slowest[0], slowest[2]); worst > once {
+				t.Errorf("a buyer of another voucher waited for %v", worst)
+			}
+			got, err := a.place(t, vouchers[1].ID, a.user(-1))
+			if err != nil || got.status != http.StatusCreated {
+				t.Errorf("after the lock: %d %s, %v", got.status, got.body, err)
+			}
+		})
 	}
 }
