@@ -3,7 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/lock"
@@ -71,4 +73,29 @@ func TestCauseOfCutStatement(t *testing.T) {
 			mustUnlock(t, mustLock(t, t.Context(), m)) // nothing is in the way
 		})
 	}
+}
+
+// The context given to Extend is that of another lock's lease, which was lost: its cause
+// is no answer about this lock. Guard: ErrUnknown in isGone.
+func TestCauseOfAnotherLockIsNoLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := lock.NewMemoryStore()
+		locks := newLocks(t, &altered{Store: memory, renew: func(ctx context.Context, rs []lock.Request) []error {
+			if cause := context.Cause(ctx); cause != nil { // as a store over a network says it
+				return []error{fmt.Errorf("%w: %w", lock.ErrUnknown, cause)}
+			}
+			return memory.Renew(ctx, rs)
+		}})
+		lease := mustLock(t, t.Context(), locks.Mutex("k"))
+		ctx, lose := context.WithCancelCause(t.Context())
+		lose(lock.ErrLost)
+		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, lock.ErrUnknown) {
+			t.Errorf("extend: %v", err)
+		}
+		if err := context.Cause(lease.Context()); err != nil {
+			t.Errorf("the lease ended: %v", err)
+		}
+		mustUnlock(t, lease)
+	})
 }

@@ -41,10 +41,6 @@ var (
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )
 
-// partialRenewalError is Renew's error when only some of the requests failed: the trouble of one
-// lock, or of one node of a Cluster, is not that of the others.
-type partialRenewalError struct {
-	unknown []error // by request; nil: its answer holds
-}
-
-func (e *partialRenewalError) Error() string { return errors.Join(e.unknown...).Error() }
+// isGone tells that a renewal found its lock gone. ErrUnknown outweighs ErrLost, which may be
+// there as the cause of a context: that of another lock's lease.
+func isGone(err error) bool { return errors.Is(err, ErrLost) && !errors.Is(err, ErrUnknown) }

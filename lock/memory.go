@@ -2,6 +2,7 @@ package lock
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -62,21 +63,23 @@ func (s *MemoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 }
 
 // Renew is Store's.
-func (s *MemoryStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
+func (s *MemoryStore) Renew(ctx context.Context, rs []Request) []error {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return slices.Repeat([]error{err}, len(rs))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	there := make([]bool, len(rs))
+	errs := make([]error, len(rs))
 	for i, r := range rs {
-		if held := s.live(r.Name, now); held != nil && held.holder == r.Holder {
-			held.extend(now, r.Lease)
-			there[i] = true
+		held := s.live(r.Name, now)
+		if held == nil || held.holder != r.Holder {
+			errs[i] = ErrLost
+			continue
 		}
+		held.extend(now, r.Lease)
 	}
-	return there, nil
+	return errs
 }
 
 // Release is Store's. Nothing arrives late in one process, so an abandoned

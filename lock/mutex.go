@@ -181,12 +181,12 @@ func (h *holding) gone(to string) error {
 
 func (h *holding) extend(ctx context.Context, d time.Duration) error {
 	sent := time.Now()
-	there, err := h.client.store.Renew(ctx, []Request{h.request(0, d)})
-	if err != nil {
-		return fmt.Errorf("extend the lock %s: %w", h.name, err)
-	}
-	if !there[0] {
+	err := h.client.store.Renew(ctx, []Request{h.request(0, d)})[0]
+	switch {
+	case isGone(err):
 		return h.gone("extend")
+	case err != nil:
+		return fmt.Errorf("extend the lock %s: %w", h.name, err)
 	}
 	h.prolong(sent, d)
 	if ok, cause := h.state(); !ok {

@@ -21,6 +21,11 @@ const (
 	sweepAge   = time.Hour
 	sweepRows  = 1000
 
+	// renewAtOnce rows are renewed side by side, because a row that a transaction
+	// has locked keeps its renewal waiting and must not keep the others. More
+	// would take connections from the rest of the program.
+	renewAtOnce = 8
+
 	maxNameLength  = 255 // of the column
 	maxOwnerLength = 64  // of the column
 )
@@ -131,15 +136,23 @@ func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 }
 
 // Renew is Store's.
-func (s *MySQLStore) Renew(ctx context.Context, rs []Request) ([]bool, error) {
-	there := make([]bool, len(rs))
+func (s *MySQLStore) Renew(ctx context.Context, rs []Request) []error {
+	errs := make([]error, len(rs))
+	places := make(chan struct{}, renewAtOnce)
+	var made sync.WaitGroup
 	for i, r := range rs {
-		var err error
-		if there[i], err = s.update(ctx, r, "renew", r.Lease.Microseconds(), r.Name, r.Holder); err != nil {
-			return nil, err
-		}
+		places <- struct{}{} // soon: each statement is bounded
+		made.Go(func() {
+			defer func() { <-places }()
+			there, err := s.update(ctx, r, "renew", r.Lease.Microseconds(), r.Name, r.Holder)
+			if err == nil && !there {
+				err = ErrLost
+			}
+			errs[i] = err
+		})
 	}
-	return there, nil
+	made.Wait()
+	return errs
 }
 
 // Release is Store's.

@@ -152,30 +152,24 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 }
 
 // Renew is Store's.
-func (s *redisLocks) Renew(ctx context.Context, rs []Request) ([]bool, error) {
+func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 	calls := make([]*call, len(rs))
 	for i, r := range rs {
 		calls[i] = newCall(s.layout.renew.on(millis(r.Lease)), []string{r.Name}, r.Holder)
 	}
 	s.direct(ctx, calls)
-	there := make([]bool, len(rs))
-	partly := &partialRenewalError{unknown: make([]error, len(rs))}
-	failed := 0
+	errs := make([]error, len(rs))
 	for i, c := range calls {
 		reply, err := c.reply()
-		if err != nil && !wrongType(err) { // that is: something else is there instead
-			partly.unknown[i] = err
-			failed++
+		switch {
+		case err == nil && reply[0] == 1:
+		case err == nil, wrongType(err): // that is: something else is there instead
+			errs[i] = ErrLost
+		default:
+			errs[i] = err
 		}
-		there[i] = reply[0] == 1
 	}
-	switch failed {
-	case 0:
-		return there, nil
-	case len(rs):
-		return nil, partly.unknown[0]
-	}
-	return there, partly
+	return errs
 }
 
 // Release is Store's.

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -48,7 +49,10 @@ func TestANodeThatHangsHoldsUpOnlyItsLocks(t *testing.T) {
 		going.Go(func() {
 			lease, err := locks.Mutex(free[i]).Lock(t.Context(), lock.Wait(time.Minute))
 			if err == nil {
-				_, err = store.Renew(t.Context(), []lock.Request{{Name: free[i], Holder: "none:0", Lease: time.Second}})
+				none := lock.Request{Name: free[i], Holder: "none:0", Lease: time.Second}
+				if kept := store.Renew(t.Context(), []lock.Request{none})[0]; !errors.Is(kept, lock.ErrLost) {
+					t.Errorf("%s: renewed for who does not hold it: %v", free[i], kept)
+				}
 			}
 			if err == nil {
 				err = lease.Unlock()

@@ -21,10 +21,11 @@ type Store interface {
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
 	// Renew makes the leases of all the requests last r.Lease from now, at
-	// least. The answer is, request by request, whether the holder was
-	// still there; false means lost. After an error nothing is known of any,
-	// unless it says of which.
-	Renew(ctx context.Context, rs []Request) ([]bool, error)
+	// least. It answers each request: with nil when it was renewed, with ErrLost
+	// when the holder is not there any more, and with another error when neither
+	// is known. The trouble of one lock, or of one node of a Cluster, MUST NOT
+	// become that of the others.
+	Renew(ctx context.Context, rs []Request) []error
 
 	// Release sets the hold count; at zero it frees the lock and wakes who
 	// waits for it. It answers false when the holder was not there. With

@@ -26,7 +26,7 @@ type spy struct {
 	onWatch  func()
 }
 
-func (s *spy) Renew(ctx context.Context, rs []lock.Request) ([]bool, error) {
+func (s *spy) Renew(ctx context.Context, rs []lock.Request) []error {
 	s.renewals.Add(1)
 	return s.Store.Renew(ctx, rs)
 }

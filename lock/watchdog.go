@@ -3,7 +3,7 @@ package lock
 import (
 	"container/heap"
 	"context"
-	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -114,22 +114,23 @@ func (w *watchdog) renew(batch []*holding) {
 	ctx, cancel := context.WithTimeout(w.c.base, limit)
 	defer cancel()
 	sent := time.Now()
-	there, err := w.c.store.Renew(ctx, rs)
-	if err != nil && w.c.base.Err() == nil {
-		w.c.set.log.Warn("locks could not be renewed, trying again", logError(err))
-	}
-	partly, _ := errors.AsType[*partialRenewalError](err)
+	errs := w.c.store.Renew(ctx, rs)
+	var failed []error
 	for i, h := range live {
 		every := rs[i].Lease / renewFraction
-		switch {
-		case err != nil && (partly == nil || partly.unknown[i] != nil):
-			w.again(h, time.Now().Add(max(every/10, minRenewRetry)))
-		case !there[i]:
-			h.lose("found gone at a renewal")
-		default:
+		switch err := errs[i]; {
+		case err == nil:
 			h.prolong(sent, rs[i].Lease)
 			w.again(h, sent.Add(every))
+		case isGone(err):
+			h.lose("found gone at a renewal")
+		default:
+			failed = append(failed, err)
+			w.again(h, time.Now().Add(max(every/10, minRenewRetry)))
 		}
+	}
+	if len(failed) > 0 && w.c.base.Err() == nil {
+		w.c.set.log.Warn("locks could not be renewed, trying again", slog.Int("locks", len(failed)), logError(failed[0]))
 	}
 }
 

@@ -100,8 +100,8 @@ func rehearseLock(ctx context.Context, store lock.Store, name string) error {
 	first := lock.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: lockCallTimeout}
 	second := lock.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: lockCallTimeout}
 	_, taken := store.Acquire(ctx, first)
-	_, kept := store.Renew(ctx, []lock.Request{first})
-	failed := []error{heard, taken, kept}
+	kept := store.Renew(ctx, []lock.Request{first})
+	failed := append([]error{heard, taken}, kept...)
 	if passer, ok := store.(lock.Passer); ok {
 		_, err := passer.Pass(ctx, first, second)
 		failed = append(failed, err)
