@@ -88,16 +88,16 @@ func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int6
 // free gives a lock back: to the first waiter of this process if no other
 // process waits, and to the first request otherwise. It reports whether the
 // lock was still held.
-func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, error) {
+func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	w := c.offer(h.name)
 	if w == nil {
-		was, err := c.release(ctx, until, h.last())
+		was, err := c.release(ctx, h.last())
 		c.nudge(h.name)
 		return was, err
 	}
 	var passed Passed
 	var sent time.Time
-	err := c.insist(ctx, until, func(ctx context.Context) (err error) {
+	err := c.insist(ctx, func(ctx context.Context) (err error) {
 		sent = time.Now()
 		passed, err = c.passer.Pass(ctx, h.last(), w.h.request(1, w.h.first))
 		return err
@@ -106,8 +106,8 @@ func (c *Client) free(ctx context.Context, until time.Time, h *holding) (bool, e
 	return passed.Was, err
 }
 
-func (c *Client) release(ctx context.Context, until time.Time, r Request) (was bool, err error) {
-	err = c.insist(ctx, until, func(ctx context.Context) (err error) {
+func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
+	err = c.insist(ctx, func(ctx context.Context) (err error) {
 		was, err = c.store.Release(ctx, r)
 		return err
 	})
@@ -115,11 +115,11 @@ func (c *Client) release(ctx context.Context, until time.Time, r Request) (was b
 }
 
 // insist repeats a call, as the store's may be, until it is answered: with a
-// pause that doubles, while ctx lasts and it is not past until.
-func (c *Client) insist(ctx context.Context, until time.Time, call func(context.Context) error) error {
+// pause that doubles, while ctx lasts.
+func (c *Client) insist(ctx context.Context, call func(context.Context) error) error {
 	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
 		err := call(ctx)
-		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || time.Now().After(until) || !sleep(ctx, pause) {
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrClosed) || !sleep(ctx, pause) {
 			return err
 		}
 	}

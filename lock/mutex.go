@@ -196,10 +196,12 @@ func (h *holding) extend(ctx context.Context, d time.Duration) error {
 }
 
 // unlock gives back one hold; the last one frees the lock. The context of the
-// lease ends before the request leaves.
+// lease ends before the request leaves. unlockTimeout bounds all of it: the wait
+// for the owner's turn, and a call that the store does not answer.
 func (h *holding) unlock(ctx context.Context, l *Lease) error {
 	c := h.client
-	until := time.Now().Add(c.set.unlockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.set.unlockTimeout)
+	defer cancel()
 	l.end(ErrUnlocked)
 	if held, _ := h.state(); held {
 		select {
@@ -207,20 +209,20 @@ func (h *holding) unlock(ctx context.Context, l *Lease) error {
 		case <-ctx.Done():
 			// A goroutine of the same owner is in the middle of a re-entry.
 			c.spawn(func() { //nolint:contextcheck // the caller's has ended
-				ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
-				defer cancel()
 				h.slot.turn <- struct{}{}
 				defer h.slot.give()
-				_ = h.unlockNow(ctx, until, l)
+				ctx, cancel := context.WithTimeout(c.base, c.set.unlockTimeout)
+				defer cancel()
+				_ = h.unlockNow(ctx, l)
 			})
-			return context.Cause(ctx)
+			return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 		}
 		defer h.slot.give()
 	}
-	return h.unlockNow(ctx, until, l)
+	return h.unlockNow(ctx, l)
 }
 
-func (h *holding) unlockNow(ctx context.Context, until time.Time, l *Lease) error {
+func (h *holding) unlockNow(ctx context.Context, l *Lease) error {
 	c := h.client
 	defer h.slot.drop()
 	left, held := h.remove(l)
@@ -237,7 +239,7 @@ func (h *holding) unlockNow(ctx context.Context, until time.Time, l *Lease) erro
 	_, cause := h.state()
 	switch {
 	case left > 0 && held:
-		was, err := c.release(ctx, until, h.request(left, 0))
+		was, err := c.release(ctx, h.request(left, 0))
 		if err == nil && !was {
 			h.lose("found gone at an unlock")
 			return ErrLost
@@ -248,7 +250,7 @@ func (h *holding) unlockNow(ctx context.Context, until time.Time, l *Lease) erro
 	case errors.Is(cause, ErrClosed): // Close gives it back
 		return nil
 	}
-	was, err := c.free(ctx, until, h)
+	was, err := c.free(ctx, h)
 	if err != nil {
 		h.undo(err) // goes on in the background
 	}

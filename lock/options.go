@@ -38,6 +38,14 @@ func defaultSettings() settings {
 	}
 }
 
+// orDefault takes a duration that makes no sense for the default.
+func orDefault(d, standard time.Duration) time.Duration {
+	if d <= 0 {
+		return standard
+	}
+	return d
+}
+
 // WatchdogLease sets the lease of locks that are renewed while they are held
 // (default 30 s, as Redisson's): how long others wait after a holder crashed.
 // It is renewed each third of it. Less than 10 ms is taken as 10 ms.
@@ -45,9 +53,10 @@ func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
 }
 
-// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s).
+// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s, also for
+// 0 or less). What is not given back by then goes on in the background.
 func UnlockTimeout(d time.Duration) ClientOption {
-	return func(s *settings) { s.unlockTimeout = d }
+	return func(s *settings) { s.unlockTimeout = orDefault(d, defaultUnlockTimeout) }
 }
 
 // PollEvery sets how often a waiter asks while no messages arrive (default
