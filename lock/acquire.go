@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,12 +98,18 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	}
 	var passed Passed
 	var sent time.Time
+	var refused error
 	err := c.insist(ctx, func(ctx context.Context) (err error) {
 		sent = time.Now()
-		passed, err = c.passer.Pass(ctx, h.last(), w.h.request(1, w.h.first))
+		passed, refused = c.passer.Pass(ctx, h.last(), w.h.request(1, w.h.first))
+		if refused == nil || errors.Is(refused, ErrUnknown) {
+			return refused
+		}
+		// To hand over takes more than to free: memory, the right to count who listens.
+		passed.Was, err = c.store.Release(ctx, h.last())
 		return err
 	})
-	c.settle(w, passed, sent, err)
+	c.settle(w, passed, sent, cmp.Or(err, refused))
 	return passed.Was, err
 }
 

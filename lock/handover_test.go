@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"seckill/lock"
 )
 
@@ -186,6 +188,53 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 				t.Fatalf("the lock belongs to nobody who knows: %v", err)
 			}
 			mustUnlock(t, next)
+		})
+	}
+}
+
+// Redis refuses to hand the lock over, and would not refuse to free it: Unlock frees it
+// for the one who waits. Guard: Release in Client.free.
+func TestUnlockWhereHandingOverIsRefused(t *testing.T) {
+	t.Parallel()
+	for what, refuse := range map[string][]any{
+		"out of memory":            {"config", "set", "maxmemory", "1"},
+		"no permission for PUBSUB": {"acl", "setuser", "app", "-pubsub"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			order := func(args ...any) {
+				t.Helper()
+				if err := b.direct.Do(t.Context(), args...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			order("acl", "setuser", "app", "on", "nopass", "~*", "&*", "+@all")
+			client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any", ContextTimeoutEnabled: true})
+			t.Cleanup(func() { _ = client.Close() })
+			locks := locksOn(t, client)
+			held := mustLock(t, t.Context(), locks.Mutex("k"))
+			waiter := make(chan error, 1)
+			go func() {
+				lease, err := locks.Mutex("k").Lock(t.Context(), lock.Wait(20*time.Second))
+				if err == nil {
+					err = lease.Unlock()
+				}
+				waiter <- err
+			}()
+			eventually(t, 5*time.Second, "it waits", func() bool { return lock.Waiting(locks, "k") == 1 })
+			eventually(t, 5*time.Second, "it listens", func() bool { return subscribed(t, b.direct, "k") == 1 })
+			order(refuse...)
+			mustUnlock(t, held)
+			if what == "out of memory" { // who waits is refused too, by an answer that ends its Lock
+				if err := <-waiter; err == nil {
+					t.Error("the lock was taken without memory, so this shows nothing")
+				}
+				return
+			}
+			if err := <-waiter; err != nil {
+				t.Errorf("the waiter: %v", err)
+			}
 		})
 	}
 }
