@@ -192,6 +192,38 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 	}
 }
 
+// A Pass is repeated after a lost reply, some time later: the receiver counts its lease from
+// the repetition, and so must Redis. Guard: pexpire for a repetition in pass.lua.
+func TestRepeatedPassRenewsTheLease(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := lock.NewRedisStore(b.direct)
+	t.Cleanup(func() { _ = store.Close() })
+	from := lock.Request{Name: "k", Holder: "00000000-0000-4000-8000-000000000000:1", Holds: 1, Lease: time.Minute}
+	to := from
+	to.Holder = "00000000-0000-4000-8000-000000000000:2"
+	watch := store.Watch("k", func() {})
+	defer watch.Stop()
+	eventually(t, 5*time.Second, "the watch is live", watch.Live)
+	if grant, err := store.Acquire(t.Context(), from); err != nil || grant.State != lock.StateHeld {
+		t.Fatalf("%v, %v", grant, err)
+	}
+	first, err := store.Pass(t.Context(), from, to)
+	if err != nil || !first.Held {
+		t.Fatalf("%v, %v", first, err)
+	}
+	if err := b.direct.PExpire(t.Context(), "k", 20*time.Second).Err(); err != nil { // as if 40 s had passed
+		t.Fatal(err)
+	}
+	again, err := store.Pass(t.Context(), from, to)
+	if err != nil || !again.Was || !again.Held || again.Token != first.Token {
+		t.Errorf("%v and then %v, %v", first, again, err)
+	}
+	if left := b.direct.PTTL(t.Context(), "k").Val(); left < 40*time.Second {
+		t.Errorf("others may have the lock in %s, the receiver relies on a minute", left)
+	}
+}
+
 // Redis refuses to hand the lock over, and would not refuse to free it: Unlock frees it
 // for the one who waits. Guard: Release in Client.free.
 func TestUnlockWhereHandingOverIsRefused(t *testing.T) {

@@ -21,8 +21,11 @@ local sharded = ARGV[3] == '1'
 
 if redis.call('hexists', lock, from) == 0 then
   if redis.call('get', latch) ~= '1' then return {-1, 0} end
-  -- A repetition.
+  -- A repetition. The second holder counts its lease from this request.
   if redis.call('hexists', lock, to) == 0 then return {0, 0} end
+  if redis.call('pttl', lock) < tonumber(lease) then
+    redis.call('pexpire', lock, lease)
+  end
   return {1, retention ~= '-1' and tonumber(redis.call('get', counter) or 0) or 0}
 end
 
