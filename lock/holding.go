@@ -52,6 +52,9 @@ func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) 
 	sent := time.Now()
 	grant, err := h.client.store.Acquire(ctx, r)
 	if err != nil {
+		h.mu.Lock()
+		h.repeated = true // it may still be under way, and arrive behind the release
+		h.mu.Unlock()
 		return grant, sent, fmt.Errorf("acquire the lock %s: %w", h.name, err)
 	}
 	if !grant.Once {

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -70,5 +71,36 @@ func TestLateCopyOfRefusedRequest(t *testing.T) {
 				t.Errorf("the lock is left behind: %v", left)
 			}
 		})
+	}
+}
+
+// The request that raises the token of a fenced lock gets no answer and arrives when the
+// lock has been given back: it is refused, and the lock stays free. Some of the
+// acquisitions are answered swiftly, and leave nothing behind against copies of their own.
+// Guard: repeated, after an error, in holding.ask.
+func TestLateCopyOfRaisedToken(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store := lock.NewRedisStore(b.direct)
+	var late []lock.Request
+	locks := lock.New(&altered{Store: store, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		if r.Token != 0 {
+			late = append(late, r)
+			return lock.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
+		}
+		return store.Acquire(ctx, r)
+	}})
+	for i := range 20 {
+		if _, err := lock.All(locks.Mutex(fmt.Sprint("k", i))).TryLock(t.Context(), lock.Fenced()); !errors.Is(err, lock.ErrUnknown) {
+			t.Fatal(err)
+		}
+	}
+	closeLocks(t, locks) // what is kept against copies, and no longer needed, is gone
+	other := lock.NewRedisStore(b.direct)
+	t.Cleanup(func() { _ = other.Close() })
+	for _, r := range late {
+		if grant, err := other.Acquire(t.Context(), r); err != nil || grant.State != lock.StateLost {
+			t.Errorf("the late copy for %s: %v, %v", r.Name, grant, err)
+		}
 	}
 }
