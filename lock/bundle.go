@@ -131,6 +131,7 @@ func (b *bundle) ended() {
 		b.held--
 		if gone = b.began && b.held < b.q.need; gone {
 			b.over = true
+			b.forget()
 		}
 	}
 	b.mu.Unlock()
@@ -140,15 +141,21 @@ func (b *bundle) ended() {
 	}
 }
 
+// forget drops the token: the owner's next acquisition gets one of its own, greater than
+// those of the holders that came in between. Under b.mu.
+func (b *bundle) forget() {
+	if b.unfence != nil {
+		b.unfence()
+		b.unfence = nil
+	}
+}
+
 // take ends the bundle and returns the parts that are to be given back.
 func (b *bundle) take() (parts []*Lease, lost bool) {
 	b.mu.Lock()
 	lost = b.held < b.q.need
 	b.over = true
-	if b.unfence != nil {
-		b.unfence()
-		b.unfence = nil
-	}
+	b.forget()
 	b.mu.Unlock()
 	return b.current(), lost // no part joins any more
 }
@@ -266,6 +273,9 @@ func (b *bundle) fence(ctx context.Context, own *owner) error {
 	defer b.mu.Unlock()
 	b.number = token
 	b.unfence = func() { own.unfence(key) }
+	if b.over { // lost while the token was made
+		b.forget()
+	}
 	return nil
 }
 

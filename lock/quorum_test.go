@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -208,4 +209,39 @@ func TestQuorumExclusion(t *testing.T) {
 		t.Errorf("only %d acquisitions", n)
 	}
 	tr.noOrphans("k", 0, 1, 2)
+}
+
+// An owner loses a fenced lock of several parts to another one, and takes it again before
+// it unlocks what it lost: its token is greater than the other's. Guard: forget in
+// bundle.ended.
+func TestQuorumTokenGrowsAfterALoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		memory := lock.NewMemoryStore()
+		one, two := lock.New(memory), lock.New(memory)
+		defer closeLocks(t, one)
+		defer closeLocks(t, two)
+		mine, other := lock.All(one.Mutex("a"), one.Mutex("b")), lock.All(two.Mutex("a"), two.Mutex("b"))
+		owner := mustLock(t, t.Context(), one.Mutex("owner")).Context()
+		lost := mustLock(t, owner, mine)
+		for _, name := range []string{"a", "b"} {
+			if was, err := one.ForceUnlock(owner, name); err != nil || !was {
+				t.Fatalf("%t, %v", was, err)
+			}
+		}
+		between := mustLock(t, t.Context(), other)
+		<-lost.Context().Done() // its renewal finds it gone
+		mustUnlock(t, between)
+		again := mustLock(t, owner, mine)
+		if again.Token() <= between.Token() {
+			t.Errorf("token %d after %d, and %d before", again.Token(), between.Token(), lost.Token())
+		}
+		if err := lost.Unlock(); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("the unlock of what was lost: %v", err)
+		}
+		inner := mustLock(t, again.Context(), mine)
+		if inner.Token() != again.Token() {
+			t.Errorf("token %d, re-entered %d", again.Token(), inner.Token())
+		}
+	})
 }
