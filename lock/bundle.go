@@ -123,8 +123,8 @@ func (b *bundle) leave() {
 	}
 }
 
-// ended takes note that a part's lease has ended, by loss or unlock.
-func (b *bundle) ended() {
+// ended takes note that a part's lease has ended: what ends one too many ends the lock.
+func (b *bundle) ended(cause error) {
 	b.mu.Lock()
 	gone := false
 	if !b.over {
@@ -136,7 +136,7 @@ func (b *bundle) ended() {
 	}
 	b.mu.Unlock()
 	if gone {
-		b.lease.end(ErrLost)
+		b.lease.end(cause)
 		b.leave()
 	}
 }
@@ -205,7 +205,7 @@ func (b *bundle) giveUp(ctx context.Context, bound time.Duration) vain {
 }
 
 // unlock gives back every part and reports every failure. A part that was lost
-// is no failure as long as enough were held.
+// is no failure as long as enough were held. Close gives back what it ended.
 func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	parts, lost := b.take()
 	l.end(ErrUnlocked)
@@ -219,7 +219,7 @@ func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 	})
 	b.leave()
 	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrLost) })
-	if lost || len(errs) < b.q.need {
+	if (lost || len(errs) < b.q.need) && !errors.Is(l.cause(), ErrClosed) {
 		errs = append(errs, ErrLost)
 	}
 	return errors.Join(errs...)

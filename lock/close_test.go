@@ -145,6 +145,32 @@ func TestUnlockAfterClose(t *testing.T) {
 	})
 }
 
+// Close ends the leases of locks of several parts as it does any other, and gives them
+// back. Guards: the cause in bundle.ended; ErrClosed in bundle.unlock.
+func TestCloseEndsQuorums(t *testing.T) {
+	t.Parallel()
+	for what, join := range map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				store := &slowStore{MemoryStore: lock.NewMemoryStore()}
+				locks := lock.New(store)
+				lease := mustLock(t, t.Context(), join(locks.Mutex("a"), locks.Mutex("b"), locks.Mutex("c")))
+				closeLocks(t, locks)
+				if cause := context.Cause(lease.Context()); !errors.Is(cause, lock.ErrClosed) {
+					t.Errorf("cause: %v", cause)
+				}
+				mustUnlock(t, lease)
+				for _, name := range []string{"a", "b", "c"} {
+					if !store.free(t, name) {
+						t.Errorf("%s is left behind", name)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A store that is gone does not use up the time there is for closing. Guard:
 // closeUndoTime in settled.
 func TestCloseBesideDeadStore(t *testing.T) {

@@ -20,7 +20,7 @@ type Lease struct {
 	cancel   context.CancelCauseFunc
 	ended    error
 	unlocked bool
-	onEnd    func() // for a lease of several parts
+	onEnd    func(cause error) // for a lease of several parts
 }
 
 // held is what a lease stands on: one store's holding, or several leases.
@@ -117,17 +117,24 @@ func (l *Lease) end(cause error) {
 		l.cancel(cause)
 	}
 	if l.onEnd != nil {
-		l.onEnd()
+		l.onEnd(cause)
 	}
 }
 
 // notify has f called once when the lease ends, at once if it has.
-func (l *Lease) notify(f func()) {
+func (l *Lease) notify(f func(cause error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != nil {
-		f()
+		f(l.ended)
 		return
 	}
 	l.onEnd = f
+}
+
+// cause is what ended the lease; nil while it lasts.
+func (l *Lease) cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
 }
