@@ -239,11 +239,13 @@ func (b *bundle) most(what string, do func(*Lease) error) error {
 	return nil
 }
 
-// validUntil is until when enough parts last.
+// validUntil is until when enough parts last, of those that have not been lost.
 func (b *bundle) validUntil() time.Time {
 	var ends []time.Time
 	for _, p := range b.current() {
-		ends = append(ends, p.ValidUntil())
+		if p.cause() == nil {
+			ends = append(ends, p.ValidUntil())
+		}
 	}
 	if len(ends) < b.q.need {
 		return time.Time{}

@@ -211,6 +211,45 @@ func TestQuorumExclusion(t *testing.T) {
 	tr.noOrphans("k", 0, 1, 2)
 }
 
+// ValidUntil of a majority counts the parts that are still held: not one that was lost after
+// it had been extended further than the others. Guard: cause in bundle.validUntil.
+func TestQuorumValidUntil(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var parts []lock.Locker
+		first := lock.NewMemoryStore()
+		for i := range 3 {
+			s := &altered{Store: lock.NewMemoryStore()}
+			switch i {
+			case 0:
+				s.Store = first
+			case 2:
+				s.renew = func(context.Context, []lock.Request) []error { return []error{lock.ErrUnknown} }
+			}
+			locks := lock.New(s)
+			defer closeLocks(t, locks)
+			parts = append(parts, locks.Mutex("k"))
+		}
+		lease := mustLock(t, t.Context(), lock.Majority(parts...), lock.LeaseTime(3*time.Second))
+		synctest.Wait()                                                // the third part joins
+		if err := lease.Extend(t.Context(), time.Minute); err != nil { // two of three
+			t.Fatal(err)
+		}
+		if was, err := first.ForceRelease(t.Context(), "k"); err != nil || !was {
+			t.Fatalf("%t, %v", was, err)
+		}
+		if err := lease.Extend(t.Context(), time.Second); !errors.Is(err, lock.ErrLost) { // one of them is found gone
+			t.Errorf("extend: %v", err)
+		}
+		until := lease.ValidUntil()
+		<-lease.Context().Done()
+		if left := time.Until(until); left > 0 {
+			t.Errorf("it ended %s before", left)
+		}
+		_ = lease.Unlock()
+	})
+}
+
 // An owner loses a fenced lock of several parts to another one, and takes it again before
 // it unlocks what it lost: its token is greater than the other's. Guard: forget in
 // bundle.ended.
