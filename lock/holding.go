@@ -154,7 +154,10 @@ func (h *holding) state() (bool, error) {
 	return h.held, h.cause
 }
 
-// add puts one more lease on the holding; false when it has ended.
+// add puts one more lease on the holding; false when it has ended. Each with a watchdog
+// schedules a renewal: the contexts of those before it may have ended, and the holding is
+// then renewed no more. It is due when two more still come in time, however long the
+// answer took that gave the lock.
 func (h *holding) add(l *Lease) bool {
 	h.mu.Lock()
 	if !h.held {
@@ -162,16 +165,18 @@ func (h *holding) add(l *Lease) bool {
 		return false
 	}
 	h.leases = append(h.leases, l)
-	first := false
 	if l.watchdog {
 		h.lease = max(h.lease, l.term)
 		h.watchdog++
-		first = h.watchdog == 1
 	}
 	every := h.lease / renewFraction
+	at := h.until.Add(-(renewFraction - 1) * every)
 	h.mu.Unlock()
-	if first {
-		h.client.watchdog.schedule(h, time.Now().Add(every))
+	if l.watchdog {
+		if soon := time.Now().Add(every); soon.Before(at) {
+			at = soon
+		}
+		h.client.watchdog.schedule(h, at)
 	}
 	return true
 }

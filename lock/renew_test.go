@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/lock"
@@ -69,5 +70,51 @@ func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 			}
 		}
 		return nil
+	})
+}
+
+// The context of the outer lease ends and the watchdog drops the lock; then its owner
+// re-enters with a context that lasts: the lock is renewed again. Guard: schedule for each
+// lease, in holding.add.
+func TestReentryIsRenewedAfterTheOuterContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const leaseTime = 3 * time.Second
+		locks := lock.New(lock.NewMemoryStore(), lock.WatchdogLease(leaseTime))
+		defer closeLocks(t, locks)
+		request, done := context.WithCancel(t.Context())
+		outer := mustLock(t, request, locks.Mutex("k"))
+		lasting := context.WithoutCancel(outer.Context())
+		done()
+		time.Sleep(leaseTime / 2) // the watchdog has looked
+		inner := mustLock(t, lasting, locks.Mutex("k"))
+		time.Sleep(10 * leaseTime)
+		if err := context.Cause(inner.Context()); err != nil {
+			t.Errorf("the re-entry: %v", err)
+		}
+		mustUnlock(t, inner)
+		mustUnlock(t, outer)
+	})
+}
+
+// An acquisition takes most of its lease: the first renewal comes before the rest is over.
+// Guard: until, in holding.add.
+func TestFirstRenewalOfASlowAcquisition(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const leaseTime = 3 * time.Second
+		memory := lock.NewMemoryStore()
+		locks := lock.New(&altered{Store: memory, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+			grant, err := memory.Acquire(ctx, r)
+			time.Sleep(leaseTime * 9 / 10) // the answer is on its way
+			return grant, err
+		}}, lock.WatchdogLease(leaseTime))
+		defer closeLocks(t, locks)
+		lease := mustLock(t, t.Context(), locks.Mutex("k"))
+		time.Sleep(10 * leaseTime)
+		if err := context.Cause(lease.Context()); err != nil {
+			t.Errorf("the store answers, and yet: %v", err)
+		}
+		mustUnlock(t, lease)
 	})
 }
