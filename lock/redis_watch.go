@@ -192,7 +192,8 @@ func (s *subscriptions) close() {
 	s.work.Wait()
 }
 
-// session lives as long as one connection. It reports whether that was of use.
+// session lives as long as one connection. It reports whether that was of use: a
+// connection on which nothing was received, because Redis refuses to subscribe, is not.
 func (s *subscriptions) session() bool {
 	conn := s.client.Subscribe(s.ctx)
 	have := make(map[string]*channel)
@@ -200,26 +201,21 @@ func (s *subscriptions) session() bool {
 		_ = conn.Close()
 		return false
 	}
-	broken := make(chan struct{})
-	s.work.Go(func() {
-		defer close(broken)
-		s.receive(conn)
-	})
-	defer func() {
-		_ = conn.Close() // ends receive
-		<-broken
-	}()
+	heard := make(chan bool, 1)
+	s.work.Go(func() { heard <- s.receive(conn) })
 	for {
 		select {
 		case <-s.kick:
-			if s.adjust(conn, have) != nil {
-				return true
+			if s.adjust(conn, have) == nil {
+				continue
 			}
-		case <-broken:
-			return true
+		case useful := <-heard:
+			_ = conn.Close()
+			return useful
 		case <-s.ctx.Done():
-			return true
 		}
+		_ = conn.Close() // ends receive
+		return <-heard
 	}
 }
 
@@ -250,8 +246,8 @@ func (s *subscriptions) send(ctx context.Context, names []string, plain, sharded
 }
 
 // receive hands messages to the watchers until the connection breaks or stops
-// to answer.
-func (s *subscriptions) receive(conn *redis.PubSub) {
+// to answer. It reports whether anything came.
+func (s *subscriptions) receive(conn *redis.PubSub) (heard bool) {
 	silent := false
 	for {
 		limit := subscriptionPing
@@ -262,18 +258,18 @@ func (s *subscriptions) receive(conn *redis.PubSub) {
 		if err != nil {
 			var timeout net.Error
 			if silent || s.ctx.Err() != nil || !errors.As(err, &timeout) || !timeout.Timeout() {
-				return
+				return heard
 			}
 			silent = true
 			ctx, cancel := context.WithTimeout(s.ctx, subscribeTimeout)
 			err = conn.Ping(ctx)
 			cancel()
 			if err != nil {
-				return
+				return heard
 			}
 			continue
 		}
-		silent = false
+		silent, heard = false, true
 		switch m := msg.(type) {
 		case *redis.Subscription:
 			switch m.Kind {

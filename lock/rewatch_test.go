@@ -1,8 +1,12 @@
 package lock_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/lock"
 )
@@ -48,4 +52,33 @@ func TestWatchAgain(t *testing.T) {
 	}
 	watch.Stop()
 	eventually(t, 5*time.Second, "no subscription left", func() bool { return subscribed(t, b.direct, "k") == 0 })
+}
+
+// Redis refuses to subscribe: the pause before the next connection doubles each time, so
+// that a waiter does not open a connection after the other. Guard: heard in
+// subscriptions.receive.
+func TestRefusedSubscriptionIsTriedLessAndLess(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if err := b.direct.Do(t.Context(), "acl", "setuser", "app", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err(); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any"})
+	t.Cleanup(func() { _ = client.Close() })
+	store := lock.NewRedisStore(client)
+	t.Cleanup(func() { _ = store.Close() })
+	start := time.Now()
+	watch := store.Watch("k", func() {})
+	defer watch.Stop()
+	const attempts, pauses = 6, (20 + 40 + 80 + 160 + 320) * time.Millisecond
+	eventually(t, 20*time.Second, "some attempts", func() bool {
+		_, stats, _ := strings.Cut(b.direct.Info(t.Context(), "commandstats").Val(), "cmdstat_subscribe:")
+		_, rejected, _ := strings.Cut(stats, "rejected_calls=")
+		var n int
+		_, _ = fmt.Sscanf(rejected, "%d", &n)
+		return n >= attempts
+	})
+	if took := time.Since(start); took < pauses {
+		t.Errorf("%d attempts within %s, the pauses between them are %s", attempts, took, pauses)
+	}
 }
