@@ -190,11 +190,11 @@ type userLocks func(name string) lock.Locker
 // context it was taken with lives. The request's context may end before the order
 // is decided, so it ends only the wait for the lock.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
-	holding, release := context.WithCancel(context.WithoutCancel(ctx))
-	waiting := context.AfterFunc(ctx, release)
+	holding, release := context.WithCancelCause(context.WithoutCancel(ctx))
+	waiting := context.AfterFunc(ctx, func() { release(context.Cause(ctx)) })
 	lease, err := l(name).Lock(holding, lock.Wait(wait))
 	if err != nil {
-		release()
+		release(nil)
 		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
 			err = fmt.Errorf("%w: %w", model.ErrLockBusy, err)
 		}
@@ -210,12 +210,12 @@ func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (m
 // heldLock is a lock that lasts until Unlock.
 type heldLock struct {
 	*lock.Lease
-	release context.CancelFunc
+	release context.CancelCauseFunc
 }
 
 // Unlock implements model.Lease.
 func (l heldLock) Unlock() error {
-	defer l.release()
+	defer l.release(nil)
 	return l.Lease.Unlock()
 }
 
