@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -72,9 +73,9 @@ func ProbeEvery(d time.Duration) ClientOption {
 	return func(s *settings) { s.probe = d }
 }
 
-// Logger is told about lost locks and failed renewals. Default: none.
+// Logger is told about lost locks and failed renewals. Default, and nil: none.
 func Logger(l *slog.Logger) ClientOption {
-	return func(s *settings) { s.log = l }
+	return func(s *settings) { s.log = cmp.Or(l, slog.New(slog.DiscardHandler)) }
 }
 
 // Option changes one Lock.

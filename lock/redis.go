@@ -91,6 +91,9 @@ func CallTimeout(d time.Duration) RedisOption {
 // 6.2 or newer. The client stays the caller's; it should not have an
 // AutoPipeline of its own. Deadlines are kept whether or not its
 // ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
+//
+// client must not be a *redis.Ring: it has no one server on which the waiters of
+// a lock could subscribe, and go-redis panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
 	return &RedisStore{newRedisLocks(client, layout{
 		acquire: many("acquire", 2), renew: many("renew", 1), release: many("release", 1),

@@ -79,7 +79,7 @@ func newBatcher(client redis.UniversalClient) *batcher {
 	switch c := client.(type) {
 	case *redis.Client:
 		b.solo = c.Options().ContextTimeoutEnabled
-	case *redis.ClusterClient, *redis.Ring:
+	case *redis.ClusterClient:
 		b.apart = true
 	}
 	b.sweeper = time.AfterFunc(time.Hour, b.sweep)
