@@ -121,3 +121,26 @@ func TestCluster(t *testing.T) {
 		return errors.Join(all...)
 	})
 }
+
+// The keys of locks with odd names do not share a slot. Taking them is refused at once, and
+// nothing is undone again and again. Guard: CROSSSLOT in classify.
+func TestClusterRefusesNamesThatMissTheirSlot(t *testing.T) {
+	t.Parallel()
+	client, _ := newCluster(t)
+	t.Cleanup(func() { _ = client.Close() })
+	for kind, store := range map[string]lock.Store{"redis": lock.NewRedisStore(client), "setnx": lock.NewSetNXStore(client)} {
+		locks := newLocks(t, store)
+		for name, refused := range map[string]bool{
+			"plain": false, "{user}:42": false, "lock:{user}": false,
+			"": true, "a}b": true, "a{b": true, "{}": true, "a{}b": true,
+		} {
+			lease, err := locks.Mutex(name).Lock(t.Context(), lock.Wait(5*time.Second))
+			if refused != errors.Is(err, lock.ErrRefused) || !refused && err != nil {
+				t.Errorf("%s %q: %v", kind, name, err)
+			}
+			if err == nil {
+				mustUnlock(t, lease)
+			}
+		}
+	}
+}

@@ -92,6 +92,11 @@ func CallTimeout(d time.Duration) RedisOption {
 // AutoPipeline of its own. Deadlines are kept whether or not its
 // ContextTimeoutEnabled is set, and it may repeat commands: the scripts allow it.
 //
+// In a Cluster the other keys of a lock must lie where the lock does, and
+// Redisson's rule for their names brings that about for names without braces and
+// for those with a hash tag, "{user}:42". Names such as "a}b", "a{b", "{}" and ""
+// miss it: their locks are refused (ErrRefused).
+//
 // client must not be a *redis.Ring: it has no one server on which the waiters of
 // a lock could subscribe, and go-redis panics.
 func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {

@@ -257,8 +257,11 @@ func classify(err error) error {
 		return nil
 	case !errors.As(err, &answer):
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
-	case redis.HasErrorPrefix(err, "WRONGTYPE"), redis.HasErrorPrefix(err, "NOPERM"), redis.HasErrorPrefix(err, "NOAUTH"):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	for _, refusal := range []string{"WRONGTYPE", "NOPERM", "NOAUTH", "CROSSSLOT"} {
+		if redis.HasErrorPrefix(err, refusal) {
+			return fmt.Errorf("%w: %w", ErrRefused, err)
+		}
 	}
 	return err
 }
