@@ -55,9 +55,9 @@ func Table(name string) MySQLOption {
 	return func(s *MySQLStore) { s.table = name }
 }
 
-// StatementTimeout bounds each statement (default 2 s).
+// StatementTimeout bounds each statement (default 2 s). 0 or less is the default.
 func StatementTimeout(d time.Duration) MySQLOption {
-	return func(s *MySQLStore) { s.timeout = d }
+	return func(s *MySQLStore) { s.timeout = orDefault(d, defaultCallTimeout) }
 }
 
 // NewMySQLStore keeps locks in a table, see MySQLTable. Leases end by the

@@ -54,23 +54,25 @@ func WatchdogLease(d time.Duration) ClientOption {
 	return func(s *settings) { s.lease = max(d, minLease) }
 }
 
-// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s, also for
-// 0 or less). What is not given back by then goes on in the background.
+// UnlockTimeout bounds Lease.Unlock with its repetitions (default 3 s). What is
+// not given back by then goes on in the background. 0 or less is the default.
 func UnlockTimeout(d time.Duration) ClientOption {
 	return func(s *settings) { s.unlockTimeout = orDefault(d, defaultUnlockTimeout) }
 }
 
 // PollEvery sets how often a waiter asks while no messages arrive (default
-// 50 ms, as the time a waiter may lose when the subscription is down).
+// 50 ms, as the time a waiter may lose when the subscription is down). 0 or less
+// is the default.
 func PollEvery(d time.Duration) ClientOption {
-	return func(s *settings) { s.poll = d }
+	return func(s *settings) { s.poll = orDefault(d, defaultPoll) }
 }
 
 // ProbeEvery sets how often the first waiter of a process asks although its
 // subscription is live (default 500 ms): a key that was deleted or flushed, and
-// a message that was lost, announce themselves in no other way.
+// a message that was lost, announce themselves in no other way. 0 or less is the
+// default.
 func ProbeEvery(d time.Duration) ClientOption {
-	return func(s *settings) { s.probe = d }
+	return func(s *settings) { s.probe = orDefault(d, defaultProbe) }
 }
 
 // Logger is told about lost locks and failed renewals. Default, and nil: none.
@@ -93,7 +95,7 @@ type attempt struct {
 }
 
 // Wait sets how long the lock may be waited for while another owner holds it;
-// 0 means try once. Without it Lock waits until its context ends. It bounds
+// 0 or less means try once. Without it Lock waits until its context ends. It bounds
 // waiting only: a store that does not answer is bounded by the store's CallTimeout and
 // the context.
 func Wait(d time.Duration) Option {

@@ -80,9 +80,10 @@ func Pipelines(n int) RedisOption {
 }
 
 // CallTimeout bounds each call to Redis, its place in a pipeline included
-// (default 2 s, kept to a tenth of a second; a context may end it earlier).
+// (default 2 s, kept to a tenth of a second; a context may end it earlier). 0 or
+// less is the default.
 func CallTimeout(d time.Duration) RedisOption {
-	return func(s *redisLocks) { s.calls.timeout = d }
+	return func(s *redisLocks) { s.calls.timeout = orDefault(d, defaultCallTimeout) }
 }
 
 // NewRedisStore keeps re-entrant locks in the layout of Redisson: a hash

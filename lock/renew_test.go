@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -117,20 +116,5 @@ func TestFirstRenewalOfASlowAcquisition(t *testing.T) {
 			t.Errorf("the store answers, and yet: %v", err)
 		}
 		mustUnlock(t, lease)
-	})
-}
-
-// Logger(nil) is no logger, also when there is something to tell. Guard: cmp.Or in Logger.
-func TestNoLogger(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		locks := lock.New(lock.NewMemoryStore(), lock.Logger(nil))
-		defer closeLocks(t, locks)
-		lease := mustLock(t, t.Context(), locks.Mutex("k"), lock.LeaseTime(time.Second))
-		<-lease.Context().Done()
-		synctest.Wait()
-		if err := lease.Unlock(); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("unlock: %v", err)
-		}
 	})
 }
