@@ -1,5 +1,10 @@
 package lock
 
+import (
+	"context"
+	"time"
+)
+
 // Waiting tells tests how many wait in line for a lock.
 func Waiting(c *Client, name string) int {
 	c.mu.Lock()
@@ -43,4 +48,9 @@ func Pending(s *RedisStore) int {
 	s.calls.mu.Lock()
 	defer s.calls.mu.Unlock()
 	return len(s.calls.pending)
+}
+
+// Sweep has tests delete rows as the sweeper does.
+func Sweep(ctx context.Context, s *MySQLStore, age time.Duration) (int64, error) {
+	return s.sweep(ctx, age)
 }

@@ -38,10 +38,10 @@ type MySQLStore struct {
 	timeout time.Duration
 	queries map[string]string
 
-	once  sync.Once // starts the sweeper
-	stop  context.CancelFunc
-	base  context.Context //nolint:containedctx // the sweeper's life
-	sweep sync.WaitGroup
+	once sync.Once // starts the sweeper
+	stop context.CancelFunc
+	base context.Context //nolint:containedctx // the sweeper's life
+	work sync.WaitGroup
 }
 
 var _ Store = (*MySQLStore)(nil)
@@ -108,7 +108,7 @@ func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	if len(r.Name) > maxNameLength || len(r.Holder) > maxOwnerLength {
 		return Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
 	}
-	s.once.Do(func() { s.sweep.Go(s.sweeper) })
+	s.once.Do(func() { s.work.Go(s.sweeper) })
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	lease := r.Lease.Microseconds()
@@ -202,21 +202,17 @@ func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args .
 // Watch is Store's: a table sends no messages.
 func (s *MySQLStore) Watch(string, func()) Watch { return nil }
 
-// Sweep deletes rows whose lock has been free for longer than age, at most a
+// sweep deletes rows whose lock has been free for longer than age, at most a
 // thousand, and returns how many it deleted.
-func (s *MySQLStore) Sweep(ctx context.Context, age time.Duration) (int64, error) {
-	n, err := s.exec(ctx, "sweep", age.Microseconds(), sweepRows)
-	if err != nil {
-		return 0, fmt.Errorf("sweep the lock table %s: %w", s.table, err)
-	}
-	return n, nil
+func (s *MySQLStore) sweep(ctx context.Context, age time.Duration) (int64, error) {
+	return s.exec(ctx, "sweep", age.Microseconds(), sweepRows)
 }
 
 func (s *MySQLStore) sweeper() {
 	for sleep(s.base, sweepEvery) {
 		ctx, cancel := context.WithTimeout(s.base, s.timeout)
 		for {
-			if n, err := s.Sweep(ctx, sweepAge); err != nil || n < sweepRows {
+			if n, err := s.sweep(ctx, sweepAge); err != nil || n < sweepRows {
 				break // an error here shows in every other statement too
 			}
 		}
@@ -227,7 +223,7 @@ func (s *MySQLStore) sweeper() {
 // Close is Store's. The database is not closed.
 func (s *MySQLStore) Close() error {
 	s.stop()
-	s.sweep.Wait()
+	s.work.Wait()
 	return nil
 }
 
