@@ -4,7 +4,7 @@
 //	locks := lock.New(lock.NewRedisStore(client))
 //	lease, err := locks.Mutex("lock:order:42").Lock(ctx, lock.Wait(time.Second))
 //	if err != nil { … }                 // ErrTimeout, or the store's own error; nothing is left held
-//	defer lease.Unlock()
+//	defer lease.Unlock()                // ErrLost: the work may not have been alone
 //	work(lease.Context())               // ends with the cause ErrLost when the lock is lost
 //	lease.Token()                       // to be checked inside the SQL transaction it protects
 //

@@ -37,7 +37,8 @@ var (
 	// ErrNotSent means that the request did not leave this process, so nothing happened.
 	ErrNotSent = errors.New("lock: the request was not sent")
 
-	// ErrOverloaded means that more calls wait for the store than it is willing to queue.
+	// ErrOverloaded means that more calls wait for the store than it is willing to
+	// queue. It comes wrapped with ErrNotSent.
 	ErrOverloaded = errors.New("lock: too many calls are waiting for the store")
 )
 

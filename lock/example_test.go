@@ -41,10 +41,28 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer func() { _ = lease.Unlock() }()
+	defer func() {
+		if err := lease.Unlock(); errors.Is(err, lock.ErrLost) {
+			fmt.Println("somebody else may have been at work too")
+		}
+	}()
 
-	fmt.Println("work under", lease.Name(), "until done or", lease.Context().Err())
-	// Output: work under lock:order:42 until done or <nil>
+	for step := range 3 {
+		if lease.Context().Err() != nil {
+			fmt.Println("stop before step", step, "because of", context.Cause(lease.Context()))
+			return
+		}
+		fmt.Println("step", step, "under", lease.Name())
+		if step == 1 { // an operator takes the lock away, and the holder notices
+			_, _ = locks.ForceUnlock(ctx, lease.Name())
+			_ = lease.Extend(ctx, time.Minute)
+		}
+	}
+	// Output:
+	// step 0 under lock:order:42
+	// step 1 under lock:order:42
+	// stop before step 2 because of lock: lost
+	// somebody else may have been at work too
 }
 
 func ExampleMutex_TryLock() {
@@ -211,6 +229,7 @@ func ExampleLease_Token() {
 
 func ExampleNewMySQLStore() {
 	ctx := context.Background()
+	// The driver is the program's: import _ "github.com/go-sql-driver/mysql"
 	db, err := sql.Open("mysql", "user:password@tcp(127.0.0.1:3306)/shop")
 	if err != nil {
 		fmt.Println(err)

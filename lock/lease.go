@@ -63,8 +63,8 @@ func (l *Lease) Name() string { return l.name }
 // by the monotonic clock of this process.
 func (l *Lease) ValidUntil() time.Time { return l.hold.validUntil() }
 
-// Extend makes the lock last at least d from now. It never shortens a lease. It
-// answers ErrLost when the lock has been lost, ErrNotHeld after Unlock, and
+// Extend makes the lock last at least d from now; less than 10 ms is 10 ms. It
+// never shortens a lease. It answers ErrLost when the lock has been lost, ErrNotHeld after Unlock, and
 // otherwise the store's own error, upon which the lease runs on as it was.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	l.mu.Lock()

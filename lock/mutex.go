@@ -44,18 +44,26 @@ func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 // re-enters: the lock counts one more hold and needs one more Unlock. See
 // Detach for the opposite.
 //
-// The watchdog renews the lock until it is unlocked or ctx ends, whichever is
-// first. A lock that its holder forgot in a request that has ended is so freed
-// within a lease. Work that goes on after its request needs a context that does.
+// ctx is the life of the lease, not only of the wait: when it ends, the lease's
+// context ends and the lock is no longer renewed. To bound the wait alone use
+// Wait, not context.WithTimeout. A lock that its holder forgot in a request that
+// has ended is so freed within a lease. Work that goes on after its request
+// needs a context that does.
 //
-// Every other error is the store's own. After an error nothing is left held:
-// what the store may have done unseen is undone in the background.
+// ErrLost: the answer came too late for the lease, or a re-entry found the lock
+// gone. ErrClosed: the client is closed. Every other error is the store's own.
+// After an error nothing is left held: what the store may have done unseen is
+// undone in the background.
 func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts))
 }
 
 // TryLock takes the lock if no other owner holds it and answers ErrHeld otherwise.
-// It goes ahead of waiters that are there at the moment the lock is free.
+// It goes ahead of waiters that are there at the moment the lock is free. The
+// option Wait has no effect.
+//
+// While another call of the same owner is asking for the lock or giving it back,
+// it answers ErrHeld too; so does Lock with Wait(0), with ErrTimeout.
 func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 	return m.lock(ctx, newAttempt(m.client.set, opts).trying())
 }

@@ -65,6 +65,14 @@ func StatementTimeout(d time.Duration) MySQLOption {
 // messages: a waiter of another process asks at intervals (PollEvery). Rows
 // unused for an hour are deleted, once a minute, in the background.
 //
+// db must reach one primary for reads too: no read/write splitting, no balancing
+// over several nodes. Up to eight of its connections renew leases at a time.
+//
+// A row remembers the last holder that gave the lock back, and no others. So an
+// acquisition that was given up while it was under way, and that arrives only
+// when another holder has come and gone, takes the lock for nobody: it is then
+// free again when its lease ends.
+//
 // It is slower than Redis by the price of a committed transaction each time a
 // lock is taken, renewed or given back. It is for those who have a database and
 // no Redis, or want the lock to survive just as well as the data.

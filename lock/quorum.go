@@ -20,14 +20,19 @@ type Quorum struct {
 	name  string
 }
 
-// All makes a lock that is held when every part is: a MultiLock. Parts are
-// locks of different names, or of one name on independent stores; a failed
-// store makes it unavailable.
+// All makes a lock that is held when every part is: a MultiLock. Parts must be
+// different locks: of different names, or of one name on independent stores. A
+// failed store makes it unavailable. With no parts Lock answers ErrRefused.
+//
+// Its callers may wait long behind callers of one of its parts: these hand the
+// part to one another, and All needs all of them free at the same moment. Where
+// both are busy, lock the parts one after the other, always in the same order.
 func All(parts ...Locker) *Quorum { return newQuorum("all", parts, len(parts)) }
 
 // Majority makes a lock that is held when more than half of the parts are: a
-// RedLock. The parts are locks of one name on independent stores, an odd number
-// of them: 2X+1 stores survive the failure of X.
+// RedLock. The parts must be different locks, of one name on independent stores,
+// and an odd number of them: 2X+1 stores survive the failure of X. With no parts
+// Lock answers ErrRefused.
 func Majority(parts ...Locker) *Quorum { return newQuorum("majority", parts, len(parts)/2+1) }
 
 func newQuorum(kind string, parts []Locker, need int) *Quorum {

@@ -13,6 +13,10 @@ import (
 // never ends, with an error that wraps ErrUnknown if the request may have been
 // carried out. Every method MUST be idempotent: a request that is carried out twice leaves the store as if it
 // had been carried out once, and is answered the same.
+//
+// An error of Acquire that wraps ErrRefused or ErrNotSent says that nothing
+// happened, and the client undoes nothing. After any other error, and after one
+// that wraps ErrUnknown too, it calls Release with Abandon.
 type Store interface {
 	// Acquire takes the lock for r.Holder, or sets the hold count of a
 	// holder that has it already. It never shortens a lease that runs. A
@@ -48,8 +52,9 @@ type Store interface {
 }
 
 // Passer is a Store that can hand a lock from one holder to another one in one
-// step. The client uses it between waiters of its own process; a store MUST
-// answer Free instead (having released) when a process elsewhere waits too.
+// step. The client uses it between waiters of its own process. When a process
+// elsewhere waits too, a store MUST release the lock instead and answer Held
+// false. After an error other than ErrUnknown the client calls Release.
 type Passer interface {
 	Pass(ctx context.Context, from, to Request) (Passed, error)
 }
@@ -85,7 +90,7 @@ type State int
 const (
 	StateBusy State = iota // somebody else holds it
 	StateHeld              // the holder of the request holds it
-	StateLost              // the holder of the request had it, and has it no more
+	StateLost              // the holder of the request had it or gave it up, and cannot have it any more
 )
 
 // Grant is the answer to an Acquire.
