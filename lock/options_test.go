@@ -80,7 +80,7 @@ func TestLeastWaitAndExtension(t *testing.T) {
 		if _, err := locks.Mutex("k").Lock(t.Context(), lock.Wait(-time.Second)); !errors.Is(err, lock.ErrTimeout) {
 			t.Errorf("less than no wait: %v", err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 		if err := held.Extend(t.Context(), -time.Second); err != nil {
 			t.Error(err)
 		}

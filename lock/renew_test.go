@@ -86,9 +86,9 @@ func TestReentryIsRenewedAfterTheOuterContext(t *testing.T) {
 		outer := mustLock(t, request, locks.Mutex("k"))
 		lasting := context.WithoutCancel(outer.Context())
 		done()
-		time.Sleep(leaseTime / 2) // the watchdog has looked
+		<-time.After(leaseTime / 2) // the watchdog has looked
 		inner := mustLock(t, lasting, locks.Mutex("k"))
-		time.Sleep(10 * leaseTime)
+		<-time.After(10 * leaseTime)
 		if err := context.Cause(inner.Context()); err != nil {
 			t.Errorf("the re-entry: %v", err)
 		}
@@ -106,12 +106,12 @@ func TestFirstRenewalOfASlowAcquisition(t *testing.T) {
 		memory := lock.NewMemoryStore()
 		locks := lock.New(&altered{Store: memory, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 			grant, err := memory.Acquire(ctx, r)
-			time.Sleep(leaseTime * 9 / 10) // the answer is on its way
+			<-time.After(leaseTime * 9 / 10) // the answer is on its way
 			return grant, err
 		}}, lock.WatchdogLease(leaseTime))
 		defer closeLocks(t, locks)
 		lease := mustLock(t, t.Context(), locks.Mutex("k"))
-		time.Sleep(10 * leaseTime)
+		<-time.After(10 * leaseTime)
 		if err := context.Cause(lease.Context()); err != nil {
 			t.Errorf("the store answers, and yet: %v", err)
 		}
