@@ -107,7 +107,7 @@ func (h *historian) legal() bool {
 // histories makes a number of histories of locks that several processes
 // compete for, each holding one for less than longest at a time, and returns how many of them are not linearizable and how many
 // holds there were.
-func histories(t *testing.T, ctx context.Context, count, atOnce int, longest time.Duration, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
+func histories(t *testing.T, ctx context.Context, name string, count, atOnce int, longest time.Duration, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -121,7 +121,7 @@ func histories(t *testing.T, ctx context.Context, count, atOnce int, longest tim
 			for c, process := range processes {
 				rng := rand.New(rand.NewPCG(uint64(i), uint64(c)))
 				users.Go(func() {
-					m := process(fmt.Sprint("history:", i))
+					m := process(fmt.Sprint(name, ":", i))
 					for range 3 {
 						h.use(ctx, c, m, time.Duration(rng.Int64N(int64(longest))), opts...)
 					}
@@ -138,6 +138,18 @@ func histories(t *testing.T, ctx context.Context, count, atOnce int, longest tim
 	}
 	wg.Wait()
 	return illegal, holds
+}
+
+// legal wants all of so many histories to be linearizable. A process that stands still for longer than the lease cannot
+// end its work in time: there only the token protects.
+func legal(t *testing.T, ctx context.Context, name string, count, atOnce int, processes []func(name string) lock.Locker) error { //nolint:revive // likewise
+	t.Helper()
+	illegal, holds := histories(t, ctx, name, count, atOnce, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
+	t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
+	if illegal > 0 || holds < count || ctx.Err() != nil {
+		return fmt.Errorf("%d of %d histories are illegal, with %d holds", illegal, count, holds)
+	}
+	return nil
 }
 
 // disturb makes the lines fail in turn until ctx ends.
@@ -187,6 +199,7 @@ func TestLinearizable(t *testing.T) {
 	t.Cleanup(enough)
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
+		const lease = 120 * time.Millisecond
 		b := newBench(t)
 		ctx, done := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -198,19 +211,17 @@ func TestLinearizable(t *testing.T) {
 				client = plain(t, b.url())
 			}
 			store := lock.NewRedisStore(client, lock.CallTimeout(150*time.Millisecond))
-			locks := newLocks(t, store, lock.WatchdogLease(120*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond))
+			locks := newLocks(t, store, lock.WatchdogLease(lease), lock.UnlockTimeout(200*time.Millisecond))
 			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
 		}
-		illegal, holds := histories(t, trying, count, 100, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
-		done()
-		wg.Wait()
-		t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
-		if illegal > 0 || holds < count || trying.Err() != nil {
-			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count, holds)
-		}
+		defer func() { done(); wg.Wait() }()
+		undisturbed(t, lease, "history", func(name string) error {
+			return legal(t, trying, name, count, 100, processes)
+		})
 	})
 	t.Run("majority", func(t *testing.T) {
 		t.Parallel()
+		const lease = 200 * time.Millisecond
 		benches := []bench{newBench(t), newBench(t), newBench(t)}
 		ctx, done := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -220,19 +231,16 @@ func TestLinearizable(t *testing.T) {
 			var locks []*lock.Client
 			for _, b := range benches {
 				store := lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(150*time.Millisecond))
-				locks = append(locks, newLocks(t, store, lock.WatchdogLease(200*time.Millisecond), lock.UnlockTimeout(200*time.Millisecond)))
+				locks = append(locks, newLocks(t, store, lock.WatchdogLease(lease), lock.UnlockTimeout(200*time.Millisecond)))
 			}
 			processes = append(processes, func(name string) lock.Locker {
 				return lock.Majority(locks[0].Mutex(name), locks[1].Mutex(name), locks[2].Mutex(name))
 			})
 		}
-		illegal, holds := histories(t, trying, count/3, 16, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
-		done()
-		wg.Wait()
-		t.Logf("%d histories, %d holds, %d illegal", count/3, holds, illegal)
-		if illegal > 0 || holds < count/3 || trying.Err() != nil {
-			t.Errorf("%d of %d histories are illegal, with %d holds", illegal, count/3, holds)
-		}
+		defer func() { done(); wg.Wait() }()
+		undisturbed(t, lease, "history", func(name string) error {
+			return legal(t, trying, name, count/3, 16, processes)
+		})
 	})
 }
 
@@ -255,7 +263,7 @@ func TestCheckerCatchesBrokenLock(t *testing.T) {
 	}
 	// A lease shorter than some of the work, so that it is lost now and then,
 	// however fast the machine is.
-	illegal, holds := histories(t, t.Context(), 200, 50, 20*time.Millisecond, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
+	illegal, holds := histories(t, t.Context(), "history", 200, 50, 20*time.Millisecond, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
 	t.Logf("%d of 200 histories are illegal, with %d holds", illegal, holds)
 	if illegal == 0 {
 		t.Error("a lock that is given back by anybody passed")
