@@ -9,6 +9,10 @@ import (
 // ErrLockBusy says that another holder kept a lock for the whole wait.
 var ErrLockBusy = errors.New("the user's lock is busy")
 
+// UserLock is the name under which other programs find a user's lock, in Redis and
+// wherever else locks are kept; it is part of the public contract.
+func UserLock(userID string) string { return "lock:order:" + userID }
+
 // Locker takes locks that all instances share, in whatever lock mode they run.
 type Locker interface {
 	// Lock waits for the named lock, at most for the wait budget (zero: one

@@ -189,14 +189,10 @@ func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherI
 	return s.sell(ctx, lease, userID, voucherID)
 }
 
-// userLock is the name under which other programs find a user's lock; it is
-// part of the public contract.
-func userLock(userID string) string { return "lock:order:" + userID }
-
 // lock takes the user's lock; zero wait is one try.
 func (d OrderDeps) lock(ctx context.Context, userID string, wait time.Duration) (model.Lease, error) {
 	began := time.Now()
-	lease, err := d.Locks.Lock(ctx, userLock(userID), wait)
+	lease, err := d.Locks.Lock(ctx, model.UserLock(userID), wait)
 	d.Metrics.LockWaited(time.Since(began))
 	switch {
 	case err == nil:

@@ -229,7 +229,7 @@ func (r *reserveCall) ask(a model.ReserveRequest, lockKeys bool) {
 	flags := 0
 	if lockKeys && !a.Locked {
 		flags += reserveLook
-		r.keys = append(r.keys, userLockKey(a.UserID))
+		r.keys = append(r.keys, model.UserLock(a.UserID))
 	}
 	if a.Anytime {
 		flags += reserveAnytime

@@ -82,9 +82,6 @@ func New(client redis.UniversalClient, options Options) *Store {
 	return &Store{client: client, options: options, scripts: newScripts(), copies: make(map[string]layout)}
 }
 
-// userLockKey is where other programs and the lock package hold a user's lock.
-func userLockKey(userID string) string { return "lock:order:" + userID }
-
 // voucherFields are the fields of a part's head that come from the voucher. The stock is
 // part 0's.
 func voucherFields(v model.Voucher, part int) []any {
