@@ -113,10 +113,11 @@ func (c *Epochs) Watched(ctx context.Context) ([]model.EpochRecord, error) {
 // Kept lists every voucher whose hot copy may still be used, in the order of ids:
 // one that is held for open, whenever its sale was, because it may be extended and
 // then goes on with its copy as it is; whatever is or will be on sale; and what has
-// returned units, or a change of its stock, under way.
+// returned units, a change of its stock, or a rebuild that may have died, under way.
 func (c *Epochs) Kept(ctx context.Context) ([]model.EpochRecord, error) {
 	return c.listed(ctx, "WHERE end_at > "+c.db.dialect.hourAgo+" OR id IN (SELECT voucher_id FROM releases)"+
-		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch) ORDER BY id")
+		" OR id IN (SELECT voucher_id FROM stock_intents) OR (copy_epoch > 0 AND copy_open_epoch = copy_epoch)"+
+		" OR copy_barrier IS NOT NULL ORDER BY id")
 }
 
 func (c *Epochs) listed(ctx context.Context, where string) ([]model.EpochRecord, error) {

@@ -219,9 +219,12 @@ func TestWatched(t *testing.T) {
 		}
 		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
 		must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
-		over(10 * time.Hour) // never had a copy
+		over(10 * time.Hour)              // never had a copy
+		abandoned := over(10 * time.Hour) // its rebuild died
+		f.closedFrom(t, abandoned.ID, 0, 7)
 		kept := testserver.Value(f.copies.Kept(t.Context()))(t)
-		if len(kept) != 7 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) {
+		if len(kept) != 8 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) ||
+			!slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == abandoned.ID && r.Barrier != nil }) {
 			t.Errorf("kept %+v", kept)
 		}
 	})

@@ -31,6 +31,9 @@ const (
 	// longWait for a voucher's row keeps the others of its transaction waiting for
 	// too long. A transaction that sells takes some milliseconds.
 	longWait = 250 * time.Millisecond
+	// sharedTries is how often a run begins in different company. Each further voucher whose
+	// row is locked would cost the others a second; then each goes by itself.
+	sharedTries = 2
 )
 
 // orderTicket stands for an order that waits for its transaction.
@@ -87,9 +90,17 @@ func (c *committer) submit(ctx context.Context, order model.Order) (*orderTicket
 	}
 }
 
-func untried(err error) bool {
-	_, held := errors.AsType[*model.HeldError](err)
-	return held || errors.Is(err, errApart)
+// untried reports whether nothing has happened to an order. A COMMIT without an answer may
+// have been followed by a wait in vain, and has still to be decided.
+func untried(err error) bool { return held(err) != nil || errors.Is(err, errApart) }
+
+// held is the wait in vain for which a transaction did nothing; nil: it was none.
+func held(err error) *model.HeldError {
+	wait, ok := errors.AsType[*model.HeldError](err)
+	if !ok || errors.Is(err, model.ErrUnknownOutcome) {
+		return nil
+	}
+	return wait
 }
 
 // together commits the orders of all vouchers but those that are apart. It begins anew
@@ -99,9 +110,12 @@ func (c *committer) together(ctx context.Context, orders []model.Order) ([]model
 	own := &run{ended: make(chan struct{})}
 	some, indices := c.others(own, orders, answers)
 	defer c.apart.watch(own, some)()
-	for len(some) > 0 {
+	for tries := 1; len(some) > 0; tries++ {
 		outcomes, err := c.store.CreateOrders(ctx, some)
 		if c.judge(ctx, some, outcomes, err) {
+			if tries == sharedTries {
+				c.part(some)
+			}
 			some, indices = c.others(own, orders, answers)
 			continue
 		}
@@ -156,8 +170,8 @@ func (c *committer) judge(ctx context.Context, orders []model.Order, outcomes []
 		}
 		return false
 	}
-	if held, ok := errors.AsType[*model.HeldError](err); ok && held.VoucherID != "" {
-		c.leave(ctx, held.VoucherID, err)
+	if wait := held(err); wait != nil && wait.VoucherID != "" {
+		c.leave(ctx, wait.VoucherID, err)
 		return true
 	}
 	vouchers := map[string]bool{}
@@ -168,10 +182,15 @@ func (c *committer) judge(ctx context.Context, orders []model.Order, outcomes []
 		c.leave(ctx, orders[0].VoucherID, err)
 		return false
 	}
-	for id := range vouchers {
-		c.apart.add(id, suspicionTerm)
-	}
+	c.part(orders)
 	return !errors.Is(err, model.ErrUnknownOutcome)
+}
+
+// part puts the vouchers of orders apart until it is seen which of them are well.
+func (c *committer) part(orders []model.Order) {
+	for i := range orders {
+		c.apart.add(orders[i].VoucherID, suspicionTerm)
+	}
 }
 
 // leave puts a voucher apart for trouble of its own. Only the first is logged: where the

@@ -266,3 +266,53 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 		testserver.Equal(t, "vouchers remembered", len(g.vouchers)+len(g.places), 0)
 	})
 }
+
+// undecided is a store whose first transaction loses its COMMIT's answer, and then waits in vain for the row that the
+// lost one holds, until its time is over.
+type undecided struct {
+	OrderStore
+
+	calls int
+}
+
+func (u *undecided) CreateOrders(ctx context.Context, _ []model.Order) ([]model.Outcome, error) {
+	if u.calls++; u.calls > 1 {
+		return []model.Outcome{{Err: &model.Error{Code: model.CodeEnded}}}, nil
+	}
+	<-ctx.Done()
+	return nil, model.Unavailable("unknown", fmt.Errorf("%w; last tried: %w", model.ErrUnknownOutcome, &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}))
+}
+
+// TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end would
+// answer.
+func TestUnknownOutcomeIsNotUntried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &undecided{}
+		s := newSyncSeller(OrderDeps{Store: store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*commitTimeout)
+		defer cancel()
+		if _, err := s.sell(ctx, nil, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) || store.calls != 1 {
+			t.Errorf("%v, %d transactions", err, store.calls)
+		}
+		s.close(context.Background())
+	})
+}
+
+// TestManyLockedVouchersCostASharedRunTwoWaits, however many there are: then each goes by itself.
+func TestManyLockedVouchersCostASharedRunTwoWaits(t *testing.T) {
+	t.Parallel()
+	inMarket(t, func(t *testing.T, m *market) {
+		ids := []string{"z"}
+		for i := range 3 {
+			id := fmt.Sprint("a", i)
+			m.store.locked[id] = true
+			ids = append(ids, id)
+		}
+		m.ask(t, "warm")
+		answer := <-m.ask(t, ids...)["z"]
+		if took, err := time.ParseDuration(answer); err != nil || took > 2*time.Second+100*time.Millisecond {
+			t.Errorf("the one that is well hears %s", answer)
+		}
+	})
+}

@@ -23,7 +23,7 @@ var changing = map[string]kind{
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
 	"Settle": ofAnInterface, "Release": ofAnInterface, "ReleaseAll": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
-	"Close": ofAnInterface, "CloseFor": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
+	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
 	"IntendStock": ofAnInterface, "DropIntent": ofAnInterface, "Lower": ofAnInterface, "ChangeStock": ofAnInterface,
 	"Patch": ofAnInterface, "Apply": ofAnInterface, "Create": ofAnInterface, "Change": ofAnInterface,
@@ -38,7 +38,7 @@ var changing = map[string]kind{
 // harmless are the other methods of the service's interfaces: they read, or
 // change nothing that an order depends on.
 var harmless = strings.Fields(`
-	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany
+	Administrators After Announce Audit Backlog BacklogOf Buried Buyers ByID ByUsername Changed Created DeadLetter Detail Due Each EachProcessing Failed Find Get GetMany Held
 	Incarnation Intents Kept Known List Live Look LookUp Marks Oldest OrderOf OrdersOf Overdue Patched Pending Pendings Processing Quiet Read Rebuild Record Selling ShowMany Snapshot Started Stats
 	Waiting Watch Watched buyers cancel detail drain each get known list locksItself overload query refusal sell sold stats`)
 
@@ -55,7 +55,7 @@ var roads = map[string][]string{
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
 	"refunded":  {"service/payment_loop.go refund"},
 	"relayed":   {"service/worker/outbox.go give", "service/worker/outbox.go note"},
-	"republish": {"service/worker/overdue.go republish"},
+	"republish": {"service/worker/stranded.go republish"},
 	"rebuilt":   {"service/worker/rebuild_job.go begin", "service/worker/rebuild_job.go steps"},
 	"lowered":   {"service/worker/stock.go change"},
 }
@@ -99,7 +99,8 @@ var elsewhere = map[string]string{
 	"service/account.go ChangePassword":       "no order depends on it",
 	"service/account_session.go SignOut":      "no order depends on it",
 	"service/account_admin.go change":         "no order depends on it",
-	"service/order_sync.go create":            "sync mode: one transaction, or one a voucher, between the steps of persisting",
+	"service/order_commit.go together":        "sync mode: one transaction, between the steps of persisting",
+	"service/order_commit.go alone":           "sync mode: one transaction, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",

@@ -252,18 +252,31 @@ func (b *persistence) salvage(ctx context.Context, indices []int, begun time.Tim
 	return some
 }
 
-// alone persists one voucher's reservations. Those that were refused before come last
-// and each by itself, so that they hold up no other one. It returns how often in a row
-// the voucher was tried in vain.
+// alone persists one voucher's reservations. It returns how often in a row the voucher was
+// tried in vain.
 func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 	if b.fruitless >= maxFruitless {
 		b.troubles.later(v.id)
 		b.refuse(v.indices, model.Unavailable("The database does not take orders.", nil))
 		return 0
 	}
+	if err := b.byThemselves(ctx, v.indices); err != nil {
+		b.fruitless++
+		return b.troubles.add(ctx, v.id, err)
+	}
+	b.fruitless = 0
+	if b.found(ctx, v.id) {
+		b.troubles.remove(ctx, v.id)
+	}
+	return 0
+}
+
+// byThemselves persists reservations of one voucher. Those that were refused before come
+// last and each by itself, so that they hold up no other one.
+func (b *persistence) byThemselves(ctx context.Context, indices []int) error {
 	var parts [][]int
 	var others []int
-	for _, i := range v.indices {
+	for _, i := range indices {
 		if b.suspects.known(b.reservations[i].ID) {
 			parts = append(parts, []int{i})
 		} else {
@@ -273,16 +286,7 @@ func (b *persistence) alone(ctx context.Context, v ofVoucher) (failures int) {
 	if len(others) > 0 {
 		parts = slices.Insert(parts, 0, others)
 	}
-	err := b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
-	if err != nil {
-		b.fruitless++
-		return b.troubles.add(ctx, v.id, err)
-	}
-	b.fruitless = 0
-	if b.found(ctx, v.id) {
-		b.troubles.remove(ctx, v.id)
-	}
-	return 0
+	return b.each(ctx, parts, limit{b.stored.Load(), len(b.poison) + poisonSuspicion})
 }
 
 // limit ends the search for poisoned orders: when so many are poisoned, and no more
@@ -393,10 +397,9 @@ func (b *persistence) found(ctx context.Context, voucherID string) bool {
 // relocate asks about orders whose hot copy was replaced, and persists those of which the
 // answer decides. The others come again.
 func (b *persistence) relocate(ctx context.Context) {
-	replaced := b.replaced
-	for _, indices := range b.settler.locate(ctx, b.reservations, replaced) {
-		if err := b.commit(ctx, indices); err != nil {
-			b.Log.WarnContext(ctx, "orders whose hot copy was replaced are tried again later", slog.Any("error", err))
+	for _, v := range b.settler.locate(ctx, b.reservations, b.replaced) {
+		if err := b.byThemselves(ctx, v.indices); err != nil {
+			b.troubles.add(ctx, v.id, err)
 		}
 	}
 }

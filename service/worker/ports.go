@@ -89,7 +89,7 @@ type Epochs interface {
 	// Watched lists the vouchers whose hot copies must be loaded, those on sale first.
 	Watched(ctx context.Context) ([]model.EpochRecord, error)
 	// Kept lists those, every other voucher that is or will be on sale or whose epoch is
-	// open, and those whose hot copies do not know yet of a returned unit.
+	// open, and those that have a returned unit or a rebuild under way.
 	Kept(ctx context.Context) ([]model.EpochRecord, error)
 	// Close begins the next epoch, for an administrator, whose log has it, or for nobody
 	// when adminID is empty. When the latest epoch is not from, it answers ErrSuperseded.

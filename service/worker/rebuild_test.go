@@ -169,6 +169,46 @@ func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
 	})
 }
 
+// One order of such a message cannot be stored. It becomes a dead letter, as it would in front of the barrier, the others
+// become orders, and the next rebuild does not wait for it.
+func TestPoisonBehindTheBarrier(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		good, bad := s.admit("o1", "u1"), s.admit("o2", "u2")
+		s.poison["o2"] = true
+		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		s.publish(good, bad)
+		rebuilt := make(chan error, 1)
+		go func() { rebuilt <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
+		s.reconcileFor(t, time.Minute)
+		testserver.Must(t, <-rebuilt)
+		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonUnprocessable || len(s.letters) != 1 || len(s.messages) != 0 {
+			t.Errorf("%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
+		}
+	})
+}
+
+// The process that rebuilds dies, and the sale is put off, or is long over: nobody watches the voucher. A message that
+// waits for the rebuild has one made.
+func TestAMessageHasTheRebuildMadeThatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		r := s.admit("o1", "u1")
+		s.on["hot.load"] = func() error {
+			s.on["hot.load"] = nil
+			s.publish(r)
+			return context.Canceled
+		}
+		testserver.Equal(t, "the rebuild dies", s.Rebuilder.Rebuild(t.Context(), "v1") != nil, true)
+		s.unwatched = true
+		s.Worker = s.employ(servicetest.NewLocks())
+		s.reconcileFor(t, 30*time.Second)
+		if !s.rows["o1"].Live() || len(s.messages) != 0 {
+			t.Errorf("%+v, %d messages, %+v", s.rows["o1"], len(s.messages), s.record)
+		}
+	})
+}
+
 // NATS has lost the message of an order that was promised, and Redis has lost nothing: the reservation is published
 // again while another instance rebuilds the voucher, and lands behind the barrier.
 func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {

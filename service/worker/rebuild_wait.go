@@ -26,6 +26,9 @@ const (
 	// time: beside 10,000 vouchers with messages it takes 10 ms.
 	floorReadShare = 10
 	floorReadMost  = time.Second
+	// longestBlind is how long a rebuild waits on while this process cannot see the queue.
+	// Then it ends, so that another instance, which may see it, takes the voucher over.
+	longestBlind = rebuildAbandoned
 )
 
 // floors is how the rebuilds of one process wait for their vouchers' messages. A few of
@@ -49,17 +52,22 @@ type floors struct {
 
 // await waits until every message of a voucher is acknowledged, up to a sequence. A look
 // that fails is not the end of it: a rebuild that began anew would have to wait for
-// everything that came meanwhile. It ends with ctx.
+// everything that came meanwhile. It ends with ctx, and when all looks have failed for too long.
 func (f *floors) await(ctx context.Context, voucherID string, sequence uint64) error {
 	f.enter(1)
 	defer f.enter(-1)
+	seen := time.Now() // when the queue last answered
 	for {
 		asked := time.Now()
 		backlog, failed := f.queue.BacklogOf(ctx, voucherID)
 		if failed == nil {
+			seen = asked
 			if done, err := passed(backlog, sequence); done || err != nil {
 				return err
 			}
+		}
+		if failed != nil && time.Since(seen) > longestBlind {
+			return fmt.Errorf("wait for the queue, which does not tell how far it has come: %w", failed)
 		}
 		if ctx.Err() == nil {
 			f.trouble.Note(ctx, f.log, failed, "rebuilds cannot see how far the queue has come, and wait",

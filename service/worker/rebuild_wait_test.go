@@ -15,6 +15,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // floorQueue is a queue with messages of many vouchers. Each question takes a millisecond.
@@ -190,14 +191,14 @@ func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
 	})
 }
 
-// A look that fails ends no rebuild, which would begin anew behind a later message.
+// Looks that fail for some seconds end no rebuild, which would begin anew behind a later message.
 func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 	t.Parallel()
 	for _, rebuilds := range []int{1, 100} {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
 			<-time.After(time.Second)
 			w.with(func() { w.lost = errors.New("no responders") })
-			<-time.After(20 * time.Second)
+			<-time.After(longestBlind - time.Second)
 			w.acknowledge(w.vouchers...)
 			w.within(t, 0)
 			w.with(func() { w.lost = nil })
@@ -210,7 +211,7 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		<-time.After(time.Second)
 		s.fail("queue.backlog", errors.New("no responders"))
-		<-time.After(5 * time.Second)
+		<-time.After(longestBlind - time.Second)
 		s.fail("queue.backlog", nil)
 		s.work(t)
 		testserver.Must(t, <-done)
@@ -233,5 +234,62 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 		testserver.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
 		s.work(t)
 		testserver.Must(t, <-done)
+	})
+}
+
+// blind is the queue of an instance that is cut off from it.
+type blind struct {
+	queueSide
+
+	cut *bool
+}
+
+func (b blind) see() error {
+	if *b.cut {
+		return model.Unavailable("The queue does not answer.", nil)
+	}
+	return nil
+}
+
+func (b blind) Backlog(ctx context.Context) (model.Backlog, error) {
+	if err := b.see(); err != nil {
+		return model.Backlog{}, err
+	}
+	return b.queueSide.Backlog(ctx)
+}
+
+func (b blind) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	if err := b.see(); err != nil {
+		return model.Backlog{}, err
+	}
+	return b.queueSide.BacklogOf(ctx, voucherID)
+}
+
+func (b blind) Waiting(ctx context.Context) (map[string]int64, error) {
+	if err := b.see(); err != nil {
+		return nil, err
+	}
+	return b.queueSide.Waiting(ctx)
+}
+
+// An instance that cannot see the queue any more leaves the voucher to one that can.
+func TestAnInstanceWithoutTheQueueLeavesItsRebuild(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		cut := false
+		alone := s.employ(servicetest.NewLocks(), func(d *Deps) { d.Queue = blind{queueSide{s}, &cut} })
+		s.on["db.barrier"] = func() error { s.on["db.barrier"], cut = nil, true; return nil }
+		rebuilt := make(chan error, 1)
+		go func() { rebuilt <- alone.Rebuilder.Rebuild(t.Context(), "v1") }()
+		began := time.Now()
+		for began.Add(time.Minute).After(time.Now()) && (!s.record.Open() || s.hot().State != model.CopyOpen || s.record.Epoch == 1) {
+			s.reconcileFor(t, 1300*time.Millisecond)
+		}
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("the sale was closed for %s beside an instance that is well", took)
+		}
+		if err := <-rebuilt; err == nil {
+			t.Error("the rebuild that could not see the queue is done")
+		}
 	})
 }

@@ -192,8 +192,10 @@ func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) 
 // the order's mark, and a later rebuild waits for the message, because that is in the queue
 // already. Of an order that it does not hold it notes that: then no rebuild carries it
 // over, and it may fail. An order of which nothing is known, because Redis does not answer,
-// stays as it is. It returns the others by voucher.
-func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known [][]int) {
+// stays as it is. It returns the others by voucher. An order that waits for a rebuild has one
+// asked for: the process that began it may be dead, and the reconciler may not watch the
+// voucher any more.
+func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []ofVoucher) {
 	if len(indices) == 0 {
 		return nil
 	}
@@ -218,14 +220,19 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 			err = errors.Join(err, failed)
 			continue
 		}
+		waits := false
 		for _, i := range members {
 			if r, ok := held[reservations[i].ID]; ok && r.UserID == reservations[i].UserID {
 				reservations[i].Epoch = opened.OpenEpoch
+				waits = waits || !opened.Open()
 			} else {
 				reservations[i].Absent = &opened.OpenEpoch
 			}
 		}
-		known = append(known, members)
+		if waits {
+			s.rebuilds.Request(voucherID)
+		}
+		known = append(known, ofVoucher{voucherID, members})
 	}
 	if err != nil {
 		s.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again", slog.Any("error", err))

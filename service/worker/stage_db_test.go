@@ -54,7 +54,7 @@ func (d dbSide) Persist(_ context.Context, batch []model.Reservation) ([]model.O
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range batch {
-		if d.poison[r.ID] {
+		if d.poison[r.ID] && !d.undecided(r) { // a row would be inserted
 			return nil, fmt.Errorf("insert: %w", errData)
 		}
 	}
@@ -75,12 +75,10 @@ func (d dbSide) decide(r model.Reservation) model.Outcome {
 	if r.VoucherID != d.voucher.ID {
 		return model.Outcome{Err: model.NotFound("voucher")}
 	}
-	current := r.Epoch >= d.record.Epoch
-	before := r.Epoch == d.record.OpenEpoch && (d.record.Barrier == nil || r.Sequence <= *d.record.Barrier)
-	if !current && !before && (r.Absent == nil || *r.Absent != d.record.OpenEpoch) {
+	if d.undecided(r) {
 		return model.Outcome{Err: model.Unavailable("replaced", model.ErrCopyReplaced)}
 	}
-	if !current && !before {
+	if d.superseded(r) {
 		return model.Outcome{Order: d.close(r.Order, model.OrderFailed, model.ReasonSuperseded), Created: true}
 	}
 	for _, other := range d.rows {
@@ -96,6 +94,16 @@ func (d dbSide) decide(r model.Reservation) model.Outcome {
 	r.Status = model.OrderUnpaid
 	d.rows[r.ID] = r.Order
 	return model.Outcome{Order: r.Order, Created: true}
+}
+
+func (d dbSide) superseded(r model.Reservation) bool {
+	before := r.Epoch == d.record.OpenEpoch && (d.record.Barrier == nil || r.Sequence <= *d.record.Barrier)
+	return r.Epoch < d.record.Epoch && !before
+}
+
+// undecided says that a hot copy may hold a superseded order.
+func (d dbSide) undecided(r model.Reservation) bool {
+	return d.superseded(r) && (r.Absent == nil || *r.Absent != d.record.OpenEpoch)
 }
 
 func (d dbSide) Fail(_ context.Context, r model.Reservation, reason string) (model.Order, error) {
