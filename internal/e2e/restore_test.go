@@ -48,6 +48,8 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 				return err == nil && (got.status == http.StatusAccepted || got.code() == model.CodeAlreadyOrdered)
 			})
 			lost := buy(100, since)
+			// A message that is not acknowledged yet would bring its order back.
+			until(t, settlement, "the queue is empty", func() bool { return a.audit(t, voucher.ID).Queue.Pending == 0 })
 			for range tt.rebuilds {
 				testserver.Equal(t, "a rebuild is asked for", a.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", a.admin(t), nil).status, http.StatusAccepted)
 				until(t, settlement, "it is rebuilt", func() bool { return a.audit(t, voucher.ID).Redis.State == string(model.CopyOpen) })
