@@ -234,12 +234,13 @@ func TestDividedDuringTheSale(t *testing.T) {
 		testserver.Volley(5, func(w int) {
 			if w == 4 {
 				defer done.Store(true)
+				was := v
 				for n, shards := range []int{16, 3, 1, 16, 1, 5} {
 					now := f.divide(t, v.ID, shards)
-					if now.Version <= v.Version || int(now.Shards) != shards {
-						t.Errorf("divided into %d: %+v, was %+v", shards, now, v)
+					if now.Version <= was.Version || int(now.Shards) != shards {
+						t.Errorf("divided into %d: %+v, was %+v", shards, now, was)
 					}
-					v = now
+					was = now
 					delta := int64(7 - 4*(n%2))
 					must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
 				}
