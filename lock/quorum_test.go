@@ -269,7 +269,8 @@ func TestQuorumTokenGrowsAfterALoss(t *testing.T) {
 			}
 		}
 		between := mustLock(t, t.Context(), other)
-		<-lost.Context().Done() // its renewal finds it gone
+		<-lost.Context().Done() // its renewal finds a part gone
+		synctest.Wait()         // and the other one, at the same instant
 		mustUnlock(t, between)
 		again := mustLock(t, owner, mine)
 		if again.Token() <= between.Token() {
