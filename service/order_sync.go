@@ -88,7 +88,7 @@ func (s *syncSeller) sell(ctx context.Context, lease model.Lease, userID, vouche
 			continue
 		}
 		s.unlock(ctx, lease, userID)
-		return s.answer(voucherID, outcome.Order, err)
+		return s.answer(ctx, order, outcome.Order, err)
 	}
 }
 
@@ -109,14 +109,19 @@ func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, lease mode
 	})
 }
 
-func (s *syncSeller) answer(voucherID string, order model.Order, err error) (model.Order, error) {
+func (s *syncSeller) answer(ctx context.Context, asked, made model.Order, err error) (model.Order, error) {
 	switch {
 	case err == nil:
-		return order, nil
+		return made, nil
 	case model.CodeOf(err) == model.CodeSoldOut:
-		s.Cache.SoldOut(voucherID)
+		s.Cache.SoldOut(asked.VoucherID)
+	case model.CodeOf(err) == model.CodeNotFound:
+		// The cache knew the voucher. Another reading tells whether it was taken back or its row
+		// is away for a moment.
+		s.Cache.Drop(asked.VoucherID)
+		err = cmp.Or(s.Cache.Refusal(ctx, asked.UserID, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
 	}
-	return model.Order{}, batch.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", voucherID, err))
+	return model.Order{}, batch.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", asked.VoucherID, err))
 }
 
 func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
 	"seckill/model"
 )
 
@@ -181,4 +184,68 @@ func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
 		t.Errorf("deadletters list: %v\n%s", err, listed)
 	}
 	a.sellsOn(t, voucher.ID, 100)
+}
+
+// A voucher is not deleted. So a row that is away says nothing about one that was
+// there, also when no hot copy can be asked.
+func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"sync", "async"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			own, s := asyncOnOwnServers(t)
+			s = s.with(settings{"SECKILL_ORDER_MODE": mode})
+			a := start(t, s)
+			voucher := a.onSale(t, 100)
+			sold := func(user int) bool {
+				got, err := a.place(t, voucher.ID, a.user(user))
+				return err == nil && (got.status == http.StatusCreated || got.status == http.StatusAccepted)
+			}
+			if !sold(1) {
+				t.Fatal("the voucher does not sell")
+			}
+			back, err := hideVoucher(t.Context(), behind(t, s), voucher.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			admit := func() {}
+			if mode == "async" {
+				admit = shutOut(t, own.redis)
+			}
+			// The instance's own entry is forgotten in this time.
+			for ran := testserver.Stopwatch(); ran() < 2*time.Second; {
+				got, err := a.place(t, voucher.ID, a.user(2))
+				if err != nil || got.code() != model.CodeUnavailable {
+					t.Fatalf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
+				}
+			}
+			admit()
+			if err := back(); err != nil {
+				t.Fatal(err)
+			}
+			until(t, settlement, "the voucher sells again", func() bool { return sold(3) })
+		})
+	}
+}
+
+// shutOut makes Redis refuse the product's password, until admit is called.
+func shutOut(t *testing.T, server *testserver.Server) (admit func()) {
+	t.Helper()
+	options, err := redis.ParseURL(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.PoolSize = 1 // the connection that is let in
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { _ = rdb.Close() })
+	set := func(password string) {
+		if err := rdb.ConfigSet(t.Context(), "requirepass", password).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("other")
+	if err := rdb.ClientKillByFilter(t.Context(), "SKIPME", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	return func() { set("") }
 }

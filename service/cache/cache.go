@@ -327,6 +327,11 @@ func (c *Vouchers) fetch(ctx context.Context, id string, s *slot) (*entry, error
 	}
 	fetched := &entry{asked: asked, told: time.Now(), closed: read.closed}
 	if read.voucher == nil {
+		if before := s.entry.Load(); before != nil && before.missing == nil {
+			// Nobody deletes a voucher: it is the database that is not complete, for example while a
+			// dump is loaded in place.
+			return nil, model.Unavailable("The voucher cannot be read now.", errors.New("it is in the database no longer"))
+		}
 		fetched.missing = model.NotFound("voucher")
 		return fetched, nil
 	}

@@ -199,6 +199,26 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 	})
 }
 
+func TestAVoucherThatWasThereIsNotMissing(t *testing.T) {
+	t.Parallel()
+	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
+		named := func(id string) func() { return func() { db.With(func(db *servicetest.Table) { db.Voucher.ID = id }) } }
+		hide, back := named("hidden"), named("v1")
+		hide()
+		hears(t, c, "before there is such a voucher", "u", model.CodeNotFound)
+		back()
+		<-time.After(time.Second)
+		hears(t, c, "since there is one", "u", "")
+		hide()
+		for range 2 {
+			<-time.After(time.Second)
+			servicetest.WantCode(t, testserver.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
+		}
+		back()
+		hears(t, c, "after its row is back", "u", "")
+	})
+}
+
 func TestReadNeverAnswersFromACopy(t *testing.T) {
 	t.Parallel()
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
