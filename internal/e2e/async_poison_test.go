@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"seckill/internal/testserver"
 	"seckill/model"
 )
@@ -204,13 +202,10 @@ func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
 			if !sold(1) {
 				t.Fatal("the voucher does not sell")
 			}
-			back, err := hideVoucher(t.Context(), behind(t, s), voucher.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			admit := func() {}
+			back := testserver.Value(hideVoucher(t.Context(), behind(t, s), voucher.ID))(t)
 			if mode == "async" {
-				admit = shutOut(t, own.redis)
+				onRedis(t, own.redis, "", "CONFIG", "SET", "requirepass", redisSecret)
+				onRedis(t, own.redis, redisSecret, "CLIENT", "KILL", "TYPE", "normal")
 			}
 			// The instance's own entry is forgotten in this time.
 			for ran := testserver.Stopwatch(); ran() < 2*time.Second; {
@@ -219,33 +214,11 @@ func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
 					t.Fatalf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
 				}
 			}
-			admit()
-			if err := back(); err != nil {
-				t.Fatal(err)
+			if mode == "async" {
+				onRedis(t, own.redis, redisSecret, "CONFIG", "SET", "requirepass", "")
 			}
+			testserver.Must(t, back())
 			until(t, settlement, "the voucher sells again", func() bool { return sold(3) })
 		})
 	}
-}
-
-// shutOut makes Redis refuse the product's password, until admit is called.
-func shutOut(t *testing.T, server *testserver.Server) (admit func()) {
-	t.Helper()
-	options, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	options.PoolSize = 1 // the connection that is let in
-	rdb := redis.NewClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	set := func(password string) {
-		if err := rdb.ConfigSet(t.Context(), "requirepass", password).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set("other")
-	if err := rdb.ClientKillByFilter(t.Context(), "SKIPME", "yes").Err(); err != nil {
-		t.Fatal(err)
-	}
-	return func() { set("") }
 }
