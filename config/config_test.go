@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/config"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +28,7 @@ const (
 
 func load(t *testing.T, environ ...string) config.Config {
 	t.Helper()
-	c := testserver.Value(config.Load(environ))(t)
+	c := check.Value(config.Load(environ))(t)
 	return c
 }
 
@@ -262,8 +262,8 @@ func TestWhereOrdersCanBePaid(t *testing.T) {
 		"real database, and a provider":    {append([]string{webhooks, key, url}, database...), false, true},
 	} {
 		c := load(t, try.environ...)
-		testserver.Equal(t, name+": the simulator", c.PaymentSimulator, try.simulator)
-		testserver.Equal(t, name+": payments", c.Payments(), try.payments)
+		check.Equal(t, name+": the simulator", c.PaymentSimulator, try.simulator)
+		check.Equal(t, name+": payments", c.Payments(), try.payments)
 	}
 	for _, environ := range [][]string{
 		append([]string{"SECKILL_PAYMENT_SIMULATOR=on"}, database...), append([]string{webhooks}, database...),
@@ -386,7 +386,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	file := func(content string) string {
 		name := filepath.Join(t.TempDir(), "secret")
-		testserver.Must(t, os.WriteFile(name, []byte(content), 0o600))
+		check.Must(t, os.WriteFile(name, []byte(content), 0o600))
 		return name
 	}
 	c := load(t, "SECKILL_JWT_SECRET_FILE="+file(secret+"\n"), "SECKILL_DATABASE_DSN_FILE="+file(dsn+"\r\n"),
@@ -418,7 +418,7 @@ func TestSecretsFromFiles(t *testing.T) {
 
 func TestFlagsWin(t *testing.T) {
 	t.Parallel()
-	c := testserver.Value(config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
+	c := check.Value(config.Load([]string{"SECKILL_HTTP_ADDR=:1", "SECKILL_DATA_DIR=/env", "SECKILL_CURRENCY=EUR"},
 		config.Flags(map[string]string{"SECKILL_HTTP_ADDR": ":2", "SECKILL_DATA_DIR": ""})))(t)
 	if c.HTTPAddr != ":2" || c.DataDir != "/env" {
 		t.Errorf("address %s, data dir %s", c.HTTPAddr, c.DataDir)

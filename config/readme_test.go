@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"seckill/config"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // The README's table of settings is config.Markdown. To bring it up to date,
 // put what this test prints between the two comments.
 func TestREADMEShowsTheSettings(t *testing.T) {
 	t.Parallel()
-	readme := testserver.Value(os.ReadFile("../README.md"))(t)
+	readme := check.Value(os.ReadFile("../README.md"))(t)
 	_, rest, begins := strings.Cut(string(readme), "<!-- settings: config.Markdown writes this table, a test compares -->\n")
 	table, _, ends := strings.Cut(rest, "<!-- end of settings -->")
 	if !begins || !ends {

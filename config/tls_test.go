@@ -10,6 +10,7 @@ import (
 	"seckill/config"
 	"seckill/internal/redact"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 const realDatabase = "SECKILL_DATABASE_DSN=root:hunter2@tcp(db:3306)/shop"
@@ -24,11 +25,11 @@ func TestTLSIsReadFromFiles(t *testing.T) {
 	if client == nil || client.ServerName != "db.test" || client.RootCAs == nil {
 		t.Fatalf("the client has %+v", client)
 	}
-	before := testserver.Value(client.GetClientCertificate(nil))(t)
+	before := check.Value(client.GetClientCertificate(nil))(t)
 	renewed := testserver.NewCertificates(t, "db.test")
-	testserver.Must(t, os.Rename(renewed.ClientCert, files.ClientCert))
-	testserver.Must(t, os.Rename(renewed.ClientKey, files.ClientKey))
-	after := testserver.Value(client.GetClientCertificate(nil))(t)
+	check.Must(t, os.Rename(renewed.ClientCert, files.ClientCert))
+	check.Must(t, os.Rename(renewed.ClientKey, files.ClientKey))
+	after := check.Value(client.GetClientCertificate(nil))(t)
 	if slices.Equal(before.Certificate[0], after.Certificate[0]) {
 		t.Error("a renewed certificate is not shown")
 	}
@@ -41,7 +42,7 @@ func TestWrongTLS(t *testing.T) {
 	t.Parallel()
 	files, other := testserver.NewCertificates(t, "a"), testserver.NewCertificates(t, "b")
 	seed := filepath.Join(t.TempDir(), "seed")
-	testserver.Must(t, os.WriteFile(seed, []byte("SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4\n"), 0o600))
+	check.Must(t, os.WriteFile(seed, []byte("SUAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC4\n"), 0o600))
 	database := []string{realDatabase, "SECKILL_JWT_SECRET=" + secret}
 	nats := []string{"SECKILL_NATS_URL=nats://a:4222"}
 	for name, test := range map[string]struct {
@@ -112,7 +113,7 @@ func TestNoOptionIsDropped(t *testing.T) {
 func TestSecretsOfFiles(t *testing.T) {
 	t.Parallel()
 	files := testserver.NewCertificates(t, "a")
-	content := string(testserver.Value(os.ReadFile(files.ClientKey))(t))
+	content := string(check.Value(os.ReadFile(files.ClientKey))(t))
 	line := strings.Split(content, "\n")[1]
 	secrets := redact.New(config.Secrets([]string{"SECKILL_NATS_TLS_KEY=" + files.ClientKey, "SECKILL_NATS_NKEY=SUthisIsTheSeedItself"})...)
 	if text := secrets.Text("read " + content + " SUthisIsTheSeedItself"); strings.Contains(text, line) || strings.Contains(text, "SUthis") {

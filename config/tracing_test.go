@@ -7,7 +7,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/redact"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestTracing(t *testing.T) {
@@ -42,8 +42,8 @@ func TestTracing(t *testing.T) {
 	} {
 		c, err := config.Load(test.environ)
 		if test.wrong == "" {
-			testserver.Must(t, err)
-			testserver.Equal(t, name, c.Tracing, test.want)
+			check.Must(t, err)
+			check.Equal(t, name, c.Tracing, test.want)
 			continue
 		}
 		wrong, ok := errors.AsType[*config.Error](err)
@@ -65,5 +65,5 @@ func TestHeadersOfExportsAreSecret(t *testing.T) {
 			t.Errorf("%q is shown as %q", text, got)
 		}
 	}
-	testserver.Equal(t, "the collector's address", secrets.Text("http://collector:4318/v1/traces"), "http://collector:4318/v1/traces")
+	check.Equal(t, "the collector's address", secrets.Text("http://collector:4318/v1/traces"), "http://collector:4318/v1/traces")
 }

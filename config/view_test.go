@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"seckill/config"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestSettingsShowNoSecret(t *testing.T) {
@@ -39,11 +39,11 @@ func TestSettingsShowNoSecret(t *testing.T) {
 		"SECKILL_HTTP_ADDR":       ":8080",
 		"SECKILL_WEBHOOK_SECRETS": "none: webhooks are refused",
 	} {
-		testserver.Equal(t, "what is shown of "+variable, shown[variable], want)
+		check.Equal(t, "what is shown of "+variable, shown[variable], want)
 	}
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("started", slog.Any("config", c))
-	keys := testserver.Value(json.Marshal(fmt.Sprint(c.JWTKeys)))(t)
+	keys := check.Value(json.Marshal(fmt.Sprint(c.JWTKeys)))(t)
 	everything := fmt.Sprintf("%v %+v %#v %v %+v %#v %s %s", c, c, c, c.JWTKeys, c.JWTKeys, c.JWTKeys, log.String(), keys)
 	if strings.Contains(everything, "hunter2") || strings.Contains(everything, secret) {
 		t.Errorf("a secret is shown: %s", everything)

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"seckill/config"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // manifest is the part of a Kubernetes object that is looked at.
@@ -60,7 +60,7 @@ type helm string
 
 func buildHelm(t *testing.T) helm {
 	t.Helper()
-	program := testserver.Value(filepath.Abs("../bin/helm"))(t)
+	program := check.Value(filepath.Abs("../bin/helm"))(t)
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "helm.sh/helm/v3/cmd/helm")
 	build.Dir = "tools/chart"
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -92,7 +92,7 @@ func (h helm) rendered(t *testing.T, values string) []manifest {
 		if errors.Is(err, io.EOF) {
 			return all
 		}
-		testserver.Must(t, err)
+		check.Must(t, err)
 		all = append(all, m)
 	}
 }
@@ -102,7 +102,7 @@ func environOf(t *testing.T, c container) []string {
 	t.Helper()
 	made := secrets(t)
 	for _, name := range []string{"webhook_secrets", "code_key"} { // which secrets.sh does not make
-		testserver.Must(t, os.WriteFile(filepath.Join(made, name), []byte("0123456789abcdef0123456789abcdef"), 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(made, name), []byte("0123456789abcdef0123456789abcdef"), 0o600))
 	}
 	var environ []string
 	for _, variable := range c.Env {
@@ -114,7 +114,7 @@ func environOf(t *testing.T, c container) []string {
 // chartValues are the files that `make chart` renders the chart with.
 func chartValues(t *testing.T) []string {
 	t.Helper()
-	files := testserver.Value(filepath.Glob("helm/values/*.yaml"))(t)
+	files := check.Value(filepath.Glob("helm/values/*.yaml"))(t)
 	if len(files) < 4 {
 		t.Fatalf("%d files of values were found", len(files))
 	}
@@ -196,7 +196,7 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 			}
 		}
 	}
-	testserver.Must(t, json.Unmarshal([]byte(read(t, "helm/seckill/values.schema.json")), &schema))
+	check.Must(t, json.Unmarshal([]byte(read(t, "helm/seckill/values.schema.json")), &schema))
 	set := []string{
 		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_ORDER_MODE", "SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
 	}
@@ -250,7 +250,7 @@ func (h helm) probesFindWhatIsThere(t *testing.T) {
 	for _, m := range h.rendered(t, "helm/values/everything.yaml") {
 		for _, endpoint := range m.Spec.Endpoints {
 			asked++
-			testserver.Must(t, testserver.ErrorOf(ask(t, "http://"+ops+endpoint.Path)))
+			check.Must(t, check.ErrorOf(ask(t, "http://"+ops+endpoint.Path)))
 		}
 		for _, c := range m.Spec.Template.Spec.Containers {
 			for _, p := range []probe{c.Startup, c.Liveness, c.Readiness} {
@@ -258,11 +258,11 @@ func (h helm) probesFindWhatIsThere(t *testing.T) {
 					continue
 				}
 				asked++
-				testserver.Must(t, testserver.ErrorOf(ask(t, "http://"+main+p.HTTP.Path)))
+				check.Must(t, check.ErrorOf(ask(t, "http://"+main+p.HTTP.Path)))
 			}
 		}
 	}
-	testserver.Equal(t, "paths that were asked for", asked, 7)
+	check.Equal(t, "paths that were asked for", asked, 7)
 }
 
 // Whoever breaks out of the program is nobody and can change nothing; and a stop has the time that it needs.

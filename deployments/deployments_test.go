@@ -23,6 +23,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -78,7 +79,7 @@ func (s service) address(network string) string {
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return string(text)
 }
 
@@ -96,7 +97,7 @@ func secrets(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	script := filepath.Join(dir, "secrets.sh")
-	testserver.Must(t, os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700))
+	check.Must(t, os.WriteFile(script, []byte(read(t, "secrets.sh")), 0o700))
 	if out, err := exec.CommandContext(t.Context(), "bash", script).CombinedOutput(); err != nil {
 		t.Fatalf("secrets.sh: %v\n%s", err, out)
 	}
@@ -201,15 +202,15 @@ func natsForRoles(t *testing.T) (url func(role string) string) {
 		"run/secrets/nats_passwords": read(t, filepath.Join(made, "nats_passwords")),
 	} {
 		path := filepath.Join(container, name)
-		testserver.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		testserver.Must(t, os.WriteFile(path, []byte(text), 0o600))
+		check.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	options, err := nats.ProcessConfigFile(filepath.Join(container, "etc/nats/nats-users.conf"))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	options.Host, options.Port, options.HTTPPort, options.StoreDir = "127.0.0.1", -1, 0, t.TempDir()
 	options.NoLog, options.NoSigs = true, true
 	server, err := nats.NewServer(options)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	server.Start()
 	t.Cleanup(func() {
 		server.Shutdown()
@@ -239,19 +240,19 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 		t.Error("the server lets in who has no password")
 	}
 	api, err := open("api") // makes the streams, as the first instance does
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer api.Close(t.Context())
 	worker, err := open("worker")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer worker.Close(t.Context())
 	order := model.Reservation{Order: model.Order{ID: model.OrderID("o1", "v1"), VoucherID: "v1", UserID: "u1", Currency: "CNY", CreatedAt: time.Now()}, Epoch: 1}
-	testserver.Must(t, api.Publish(t.Context(), []model.Reservation{order}))
+	check.Must(t, api.Publish(t.Context(), []model.Reservation{order}))
 	if backlog, err := api.Backlog(t.Context()); err != nil || backlog.Messages != 1 {
 		t.Errorf("the role api sees a backlog of %+v, %v; want one message", backlog, err)
 	}
 
 	conn, err := client.Connect(url("api"), client.Timeout(5*time.Second))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer conn.Close()
 	for _, subject := range []string{
 		"$JS.API.STREAM.DELETE.SECKILL_ORDERS_D", "$JS.API.STREAM.PURGE.SECKILL_ORDERS_D", "$JS.API.STREAM.MSG.DELETE.SECKILL_ORDERS_D",
@@ -284,7 +285,7 @@ func TestNATSKnowsTheRoles(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("the worker got nothing")
 	}
-	testserver.Eventually(t, "the order is out of the queue", func() bool {
+	check.Eventually(t, "the order is out of the queue", func() bool {
 		backlog, err := worker.Backlog(t.Context())
 		return err == nil && backlog.Messages == 0
 	})
@@ -329,10 +330,10 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 		}
 	}
 	tracing := filepath.Join(t.TempDir(), "tracing.env")
-	testserver.Must(t, os.WriteFile(tracing, []byte("OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n"), 0o600))
+	check.Must(t, os.WriteFile(tracing, []byte("OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318\n"), 0o600))
 	for _, instance := range []string{"seckill-1", "seckill-2", "worker-1", "worker-2"} {
-		cfg := testserver.Value(config.Load(interpolated(t, c.Services[instance], tracing, made)))(t)
-		testserver.Equal(t, "what "+instance+" traces", cfg.Tracing, config.Tracing{On: true, Ratio: 0.01, ParentBased: true})
+		cfg := check.Value(config.Load(interpolated(t, c.Services[instance], tracing, made)))(t)
+		check.Equal(t, "what "+instance+" traces", cfg.Tracing, config.Tracing{On: true, Ratio: 0.01, ParentBased: true})
 	}
 	for _, test := range []struct {
 		envFile, instance string
@@ -394,7 +395,7 @@ func TestProxyAndInstancesMeanEachOther(t *testing.T) {
 func TestEveryMessageIsFlushed(t *testing.T) {
 	t.Parallel()
 	options, err := nats.ProcessConfigFile("nats.conf")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if !options.JetStream || !options.SyncAlways {
 		t.Errorf("nats.conf: JetStream %v, every message flushed %v: a 202 would be an empty promise",
 			options.JetStream, options.SyncAlways)

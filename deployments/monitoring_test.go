@@ -23,6 +23,7 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // ruleFile is the part of rules.yml that is looked at.
@@ -52,14 +53,14 @@ type board struct {
 func rules(t *testing.T) ruleFile {
 	t.Helper()
 	var f ruleFile
-	testserver.Must(t, yaml.Unmarshal([]byte(read(t, "prometheus/rules.yml")), &f))
+	check.Must(t, yaml.Unmarshal([]byte(read(t, "prometheus/rules.yml")), &f))
 	return f
 }
 
 func dashboard(t *testing.T) board {
 	t.Helper()
 	var b board
-	testserver.Must(t, json.Unmarshal([]byte(read(t, "grafana/seckill.json")), &b))
+	check.Must(t, json.Unmarshal([]byte(read(t, "grafana/seckill.json")), &b))
 	return b
 }
 
@@ -72,7 +73,7 @@ func serving(t *testing.T) (main, ops string) {
 		"SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
-	testserver.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -80,7 +81,7 @@ func serving(t *testing.T) (main, ops string) {
 			t.Log(said.String())
 		}
 	})
-	testserver.Eventually(t, "the server has asked itself for its readiness", func() bool {
+	check.Eventually(t, "the server has asked itself for its readiness", func() bool {
 		_, err := ask(t, "http://"+main+"/readyz")
 		return err == nil
 	})
@@ -92,15 +93,15 @@ func families(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	_, ops := serving(t)
 	text, err := ask(t, "http://"+ops+"/metrics")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	found, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	testserver.Must(t, err)
+	check.Must(t, err)
 
 	// A voucher has a series of this only while its orders do not add up.
 	registry := prometheus.NewRegistry()
 	telemetry.NewWorker(registry).Drift("a", 1)
-	for _, family := range testserver.Value(registry.Gather())(t) {
+	for _, family := range check.Value(registry.Gather())(t) {
 		if family.GetName() == "seckill_drifted_orders" {
 			found[family.GetName()] = family
 		}
@@ -210,7 +211,7 @@ func everyMetricIsDocumented(t *testing.T, families map[string]*dto.MetricFamily
 		if !strings.HasPrefix(family.GetName(), "seckill_") {
 			continue
 		}
-		for _, problem := range testserver.Value(promlint.NewWithMetricFamilies([]*dto.MetricFamily{family}).Lint())(t) {
+		for _, problem := range check.Value(promlint.NewWithMetricFamilies([]*dto.MetricFamily{family}).Lint())(t) {
 			t.Errorf("%s: %s", problem.Metric, problem.Text)
 		}
 	}
@@ -315,7 +316,7 @@ func TestPanelsHaveTheirPlaces(t *testing.T) {
 // Prometheus itself reads the configuration and the rules, and tries each alert.
 func TestPrometheusTriesTheRules(t *testing.T) {
 	t.Parallel()
-	promtool := testserver.Value(filepath.Abs("../bin/promtool"))(t)
+	promtool := check.Value(filepath.Abs("../bin/promtool"))(t)
 	// In a module of its own, see its go.mod. The tags leave out the clients of every cloud, which
 	// find targets there.
 	build := exec.CommandContext(t.Context(), "go", "build", "-tags", "remove_all_sd,enable_dns_sd", "-o", promtool, "github.com/prometheus/prometheus/cmd/promtool")
@@ -337,7 +338,7 @@ func TestPrometheusTriesTheRules(t *testing.T) {
 // ask returns what a server answers with 200.
 func ask(t *testing.T, url string) (string, error) {
 	t.Helper()
-	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil))(t)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err

@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // What the program is made of is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.
 func TestNoticeNamesEveryModule(t *testing.T) {
 	t.Parallel()
 	built, err := buildinfo.ReadFile(testserver.Program(t))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	want := []string{"std " + strings.TrimPrefix(built.GoVersion, "go")}
 	for _, module := range built.Deps {
 		want = append(want, module.Path+" "+module.Version)
@@ -52,10 +53,10 @@ func script(t *testing.T, name, says string, files ...string) (dir string, envir
 	t.Helper()
 	dir = t.TempDir()
 	for _, file := range files {
-		testserver.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(read(t, file)), 0o700))
+		check.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(file)), []byte(read(t, file)), 0o700))
 	}
 	programs := t.TempDir()
-	testserver.Must(t, os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\n"+says+"\n"), 0o700))
+	check.Must(t, os.WriteFile(filepath.Join(programs, name), []byte("#!/bin/sh\n"+says+"\n"), 0o700))
 	return dir, append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"))
 }
 

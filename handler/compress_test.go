@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -31,9 +31,9 @@ func pageOf(count int) func(context.Context, model.OrderQuery) (model.OrderPage,
 func inflate(t *testing.T, body string) string {
 	t.Helper()
 	reader, err := gzip.NewReader(strings.NewReader(body))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	plain, err := io.ReadAll(reader)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return string(plain)
 }
 
@@ -120,13 +120,13 @@ func TestCompressedCSVStreams(t *testing.T) {
 	}
 	request := s.request(t, t.Context(), http.MethodGet, exported, nil, append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", "gzip")...)
 	response, err := http.DefaultTransport.RoundTrip(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	if response.Header.Get("Content-Encoding") != "gzip" || response.Header.Get("Content-Type") != "text/csv; charset=utf-8" {
 		t.Fatalf("%v", response.Header)
 	}
 	unpacked, err := gzip.NewReader(response.Body)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	rows := csv.NewReader(unpacked)
 	for range 1 + 500 {
 		if _, err := rows.Read(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -53,7 +53,7 @@ func TestDocumentsAreThoseOfTheLibrary(t *testing.T) {
 
 	for name, document := range documents {
 		got, ok := appendDocument([]byte("before"), document)
-		testserver.Equal(t, name+" is usual", ok, usual[name])
+		check.Equal(t, name+" is usual", ok, usual[name])
 		var want bytes.Buffer
 		err := writeJSON(&want, document)
 		if ok && (err != nil || string(got) != "before"+want.String()) {
@@ -77,7 +77,7 @@ func BenchmarkDocument(b *testing.B) {
 			var text bytes.Buffer
 			for b.Loop() {
 				text.Reset()
-				testserver.Must(b, writeJSON(&text, document))
+				check.Must(b, writeJSON(&text, document))
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"seckill/handler"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -83,7 +83,7 @@ func TestClientGone(t *testing.T) {
 		t.Fatal("an answer arrived")
 	}
 	<-left
-	testserver.Eventually(t, "the client counts as gone", func() bool {
+	check.Eventually(t, "the client counts as gone", func() bool {
 		return strings.Contains(s.metrics(t), `code="499",method="POST",route="/api/v1/vouchers/:id/seckill"`)
 	})
 	if strings.Contains(s.metrics(t), `code="5`) || strings.Contains(s.log.String(), `"level":"ERROR"`) {
@@ -95,7 +95,7 @@ func (s *server) metrics(t *testing.T) string {
 	t.Helper()
 	var text bytes.Buffer
 	families, err := s.registry.Gather()
-	testserver.Must(t, err)
+	check.Must(t, err)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			for i, label := range metric.GetLabel() {
@@ -130,9 +130,9 @@ func TestAccessLog(t *testing.T) {
 	s := setup(t)
 	s.fakes.place = sold
 	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u7", model.RoleUser)...)
-	testserver.Eventually(t, "the request is logged", func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
+	check.Eventually(t, "the request is logged", func() bool { return strings.Contains(s.log.String(), `"msg":"request"`) })
 	var line map[string]any
-	testserver.Must(t, json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line))
+	check.Must(t, json.Unmarshal([]byte(strings.TrimSpace(s.log.String())), &line))
 	if line["request_id"] != got.header.Get("X-Request-Id") || line["code"] != "201" || line["user_id"] != "u7" ||
 		line["method"] != "POST" || line["path"] != seckill || line["level"] != "DEBUG" || line["took"] == nil {
 		t.Errorf("%v", line)
@@ -181,8 +181,8 @@ func TestStreamsAreNoSlowRequests(t *testing.T) {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	s.do(t, http.MethodGet, "/console/vouchers/v1", "")
-	testserver.Eventually(t, "the page is counted, and the stream is not", func() bool {
-		families := testserver.Value(s.registry.Gather())(t)
+	check.Eventually(t, "the page is counted, and the stream is not", func() bool {
+		families := check.Value(s.registry.Gather())(t)
 		counted := uint64(0)
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {
@@ -193,5 +193,5 @@ func TestStreamsAreNoSlowRequests(t *testing.T) {
 		}
 		return counted == 1
 	})
-	testserver.Eventually(t, "both are in the log", func() bool { return strings.Count(s.log.String(), `"msg":"request"`) == 2 })
+	check.Eventually(t, "both are in the log", func() bool { return strings.Count(s.log.String(), `"msg":"request"`) == 2 })
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"seckill/handler"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -51,7 +51,7 @@ func readDocument(t *testing.T, s *server) (document, []byte) {
 		t.Fatalf("%d %v", got.status, got.header)
 	}
 	var doc document
-	testserver.Must(t, json.Unmarshal([]byte(got.body), &doc))
+	check.Must(t, json.Unmarshal([]byte(got.body), &doc))
 	return doc, []byte(got.body)
 }
 
@@ -64,20 +64,20 @@ func TestOpenAPIIsValid(t *testing.T) {
 		t.Errorf("openapi = %q", doc.OpenAPI)
 	}
 	file, err := os.Open("testdata/openapi-3.1.schema.json")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer file.Close()
 	published, err := jsonschema.UnmarshalJSON(file)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	compiler := jsonschema.NewCompiler()
-	testserver.Must(t, compiler.AddResource("published.json", published))
+	check.Must(t, compiler.AddResource("published.json", published))
 	schema, err := compiler.Compile("published.json")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if err := schema.Validate(instance); err != nil {
 		t.Errorf("%v", err)
 	}
-	testserver.Must(t, compiler.AddResource("api.json", instance))
+	check.Must(t, compiler.AddResource("api.json", instance))
 	for name := range doc.Components.Schemas {
 		if _, err := compiler.Compile("api.json#/components/schemas/" + name); err != nil {
 			t.Errorf("schema %s: %v", name, err)
@@ -100,7 +100,7 @@ func TestOpenAPITellsAll(t *testing.T) {
 		Health: fakeHealth{s.fakes}, Tokens: s.tokens,
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	testserver.Must(t, err)
+	check.Must(t, err)
 	router, ok := h.(interface{ Routes() gin.RoutesInfo })
 	if !ok {
 		t.Fatal("the handler is no Gin engine")
@@ -220,7 +220,7 @@ func TestEnumsAreTheModels(t *testing.T) {
 		var schema struct {
 			Properties struct{ State struct{ Enum []string } }
 		}
-		testserver.Must(t, json.Unmarshal(doc.Components.Schemas[name], &schema))
+		check.Must(t, json.Unmarshal(doc.Components.Schemas[name], &schema))
 		if want := words(len(states), func(i int) string { return string(states[i]) }); !slices.Equal(schema.Properties.State.Enum, want) {
 			t.Errorf("%s.state is one of %v, want %v", name, schema.Properties.State.Enum, want)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"seckill/handler"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -60,7 +60,7 @@ func TestRedemptions(t *testing.T) {
 	admin := s.as(t, "boss", model.RoleAdmin)
 	got := s.do(t, http.MethodPost, path, `{"code":"7K3M-9QWD"}`, admin...)
 	var order map[string]any
-	testserver.Must(t, json.Unmarshal([]byte(got.body), &order))
+	check.Must(t, json.Unmarshal([]byte(got.body), &order))
 	if got.status != http.StatusOK || order["status"] != "redeemed" || order["code"] != "7K3M-9QWD" || order["user_id"] != "boss" || strings.Contains(got.body, "ealed") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
@@ -103,7 +103,7 @@ func TestRefunds(t *testing.T) {
 	admin := s.as(t, "boss", model.RoleAdmin)
 	got := s.do(t, http.MethodPost, "/api/v1/admin/orders/o1.v1/refund", "", admin...)
 	var made model.Refund
-	testserver.Must(t, json.Unmarshal([]byte(got.body), &made))
+	check.Must(t, json.Unmarshal([]byte(got.body), &made))
 	if got.status != http.StatusAccepted || made.OrderID != "o1.v1" || made.Actor != "boss" || made.Status != model.RefundPending {
 		t.Errorf("%d %s", got.status, got.body)
 	}
@@ -116,7 +116,7 @@ func TestRefunds(t *testing.T) {
 	if got := s.do(t, http.MethodGet, "/api/v1/admin/refunds?status=failed&limit=5", "", admin...); got.status != http.StatusOK || strings.TrimSpace(got.body) != `{"items":[]}` {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	testserver.Equal(t, "the query", asked, model.RefundQuery{Status: model.RefundFailed, Limit: 5})
+	check.Equal(t, "the query", asked, model.RefundQuery{Status: model.RefundFailed, Limit: 5})
 	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/refunds?status=paid", "", admin...), http.StatusUnprocessableEntity, model.CodeValidation)
 	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/refunds", "", s.as(t, "u", model.RoleUser)...), http.StatusForbidden, model.CodeForbidden)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/handler"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -365,7 +365,7 @@ func TestWorkersServeTheirHealthOnly(t *testing.T) {
 	h, err := handler.NewHealthOnly(handler.Options{
 		Health: fakeHealth{f}, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
-	testserver.Must(t, err)
+	check.Must(t, err)
 	ask := func(method, path string) answer { return record(t, h, method, path) }
 	if got := ask(http.MethodGet, "/livez"); got.status != http.StatusOK {
 		t.Errorf("livez: %d %s", got.status, got.body)
@@ -409,7 +409,7 @@ func TestCSV(t *testing.T) {
 		t.Errorf("lines do not end as RFC 4180 has it: %q", got.body)
 	}
 	rows, err := csv.NewReader(strings.NewReader(got.body)).ReadAll()
-	testserver.Must(t, err)
+	check.Must(t, err)
 	want := [][]string{
 		{"id", "voucher_id", "user_id", "status", "reason", "price", "currency", "created_at", "expires_at", "paid_at", "closed_at"},
 		{"o1.v1", "v1", "'-bob", "paid", "", "1000", "CNY", "2030-11-11T12:00:00.123456Z", "", "2030-11-11T12:00:00.123456Z", ""},
@@ -500,7 +500,7 @@ func TestCSVStreams(t *testing.T) {
 	}
 	request := s.request(t, t.Context(), http.MethodGet, exported, nil, s.as(t, "a", model.RoleAdmin)...)
 	response, err := http.DefaultTransport.RoundTrip(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	reader := csv.NewReader(response.Body)
 	for range 1 + 500 { // not one of them may be kept back in a buffer

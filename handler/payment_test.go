@@ -12,7 +12,7 @@ import (
 
 	"seckill/handler"
 	"seckill/internal/payment"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -41,7 +41,7 @@ func TestPay(t *testing.T) {
 	user := s.as(t, "u", model.RoleUser)
 	got := s.do(t, http.MethodPost, "/api/v1/orders/o1.v1/pay", "", user...)
 	var started handler.PaymentStart
-	testserver.Must(t, json.Unmarshal([]byte(got.body), &started))
+	check.Must(t, json.Unmarshal([]byte(got.body), &started))
 	if got.status != http.StatusAccepted || started.PaymentID != "p1" || started.PaymentURL != "https://pay.example/p1" || started.Order.ID != "o1.v1" || started.Order.UserID != "u" {
 		t.Errorf("%d %s", got.status, got.body)
 	}
@@ -72,10 +72,10 @@ func TestPaymentWebhooks(t *testing.T) {
 			return nil
 		}}
 	})
-	by := testserver.Value(payment.NewSignatures([]string{webhookSecret}))(t)
+	by := check.Value(payment.NewSignatures([]string{webhookSecret}))(t)
 	send := func(body string, at time.Time) answer {
 		var headers []string
-		for name, values := range testserver.Value(by.Sign("msg_1", at, []byte(body)))(t) {
+		for name, values := range check.Value(by.Sign("msg_1", at, []byte(body)))(t) {
 			headers = append(headers, name, values[0])
 		}
 		return s.do(t, http.MethodPost, "/api/v1/webhooks/payments", body, headers...)
@@ -90,17 +90,17 @@ func TestPaymentWebhooks(t *testing.T) {
 		t.Errorf("heard %+v", n)
 	}
 	send(strings.Replace(good, "succeeded", "failed", 1), time.Now())
-	testserver.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
+	check.Equal(t, "a failed payment has succeeded", heard[1].Succeeded, false)
 	for _, beside := range []string{`"Type":"payment.failed",`, `"Data":{"amount":1,"payment_id":"p2"},`, `"DATA":7,`} {
 		send(strings.Replace(good, `"more":[1],`, beside, 1), time.Now())
-		testserver.Equal(t, "heard beside "+beside, said(heard[len(heard)-1]), said(n))
+		check.Equal(t, "heard beside "+beside, said(heard[len(heard)-1]), said(n))
 	}
 	if got := send(strings.Replace(good, `"more":null`, `"Amount":1`, 1), time.Now()); got.status != http.StatusNoContent || said(heard[len(heard)-1]) != said(n) {
 		t.Errorf("two amounts: %d, %+v", got.status, heard[len(heard)-1])
 	}
 	for _, amount := range []string{"1000.0", "1e3", "10000e-1"} {
 		send(strings.Replace(good, "1000", amount, 1), time.Now())
-		testserver.Equal(t, "the amount "+amount, heard[len(heard)-1].Amount, 1000)
+		check.Equal(t, "the amount "+amount, heard[len(heard)-1].Amount, 1000)
 	}
 	wantProblem(t, send(strings.Replace(good, "p1", "unknown", 1), time.Now()), http.StatusUnprocessableEntity, model.CodeValidation)
 

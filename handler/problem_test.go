@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -19,7 +19,7 @@ import (
 func declaredCodes(t *testing.T) []model.Code {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../model/error.go", nil, 0)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	var codes []model.Code
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, ok := node.(*ast.ValueSpec)
@@ -28,7 +28,7 @@ func declaredCodes(t *testing.T) []model.Code {
 		}
 		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Code" {
 			word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			testserver.Must(t, err)
+			check.Must(t, err)
 			codes = append(codes, model.Code(word))
 		}
 		return true

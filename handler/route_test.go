@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -42,7 +42,7 @@ func TestTokenBeforeBody(t *testing.T) {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
 		response, err := client.Do(request)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body)}, call.status, call.code)
@@ -54,9 +54,9 @@ func TestAuthorizationHeader(t *testing.T) {
 	s := setup(t)
 	good := s.token(t, "u", model.RoleUser)
 	other, err := token.New([]token.Key{{ID: "2", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	unknownKey, err := other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	const invalid = `Bearer error="invalid_token", error_description="`
 	for value, challenge := range map[string]string{
 		"": "Bearer", "Basic " + good: "Bearer", good: "Bearer",
@@ -72,7 +72,7 @@ func TestAuthorizationHeader(t *testing.T) {
 	twice := s.request(t, t.Context(), http.MethodGet, "/api/v1/auth/me", nil)
 	twice.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
 	response, err := http.DefaultTransport.RoundTrip(twice)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	response.Body.Close()
 	if told := response.Header.Get("WWW-Authenticate"); response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(told, invalid) {
 		t.Errorf("two tokens: %d, WWW-Authenticate = %q", response.StatusCode, told)

@@ -16,8 +16,8 @@ import (
 
 	"seckill/handler"
 	"seckill/internal/payment"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -169,18 +169,18 @@ type server struct {
 	url      string
 	tokens   *token.Authority
 	registry *prometheus.Registry
-	log      *testserver.Log
+	log      *check.Log
 }
 
 // setup starts a server; change may alter its options.
 func setup(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	webhooks, err := payment.NewSignatures([]string{webhookSecret})
-	testserver.Must(t, err)
+	check.Must(t, err)
 	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
-	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &testserver.Log{}}
+	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &check.Log{}}
 	options := handler.Options{
 		Orders:   fakeOrders{s.fakes},
 		Vouchers: fakeVouchers{s.fakes},
@@ -197,7 +197,7 @@ func setup(t testing.TB, change ...func(*handler.Options)) *server {
 		alter(&options)
 	}
 	h, err := handler.New(options)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	listener := httptest.NewServer(h)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	t.Cleanup(listener.Close)
@@ -208,7 +208,7 @@ func setup(t testing.TB, change ...func(*handler.Options)) *server {
 func (s *server) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
 	signed, err := s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return signed
 }
 
@@ -243,10 +243,10 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
 	response, err := http.DefaultTransport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
 }
 
@@ -254,7 +254,7 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 func (s *server) request(t *testing.T, ctx context.Context, method, path string, body io.Reader, headers ...string) *http.Request { //nolint:revive // t is first in every helper
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

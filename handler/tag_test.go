@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -62,7 +62,7 @@ func TestChangesAreGuarded(t *testing.T) {
 			request := s.request(t, t.Context(), call.method, call.path, strings.NewReader(call.body), admin...)
 			request.Header["If-Match"] = lines
 			response, err := http.DefaultTransport.RoundTrip(request)
-			testserver.Must(t, err)
+			check.Must(t, err)
 			response.Body.Close()
 			if response.StatusCode != status {
 				t.Errorf("%s If-Match: %q: %d, want %d", call.path, lines, response.StatusCode, status)

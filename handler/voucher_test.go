@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -311,7 +311,7 @@ func TestIdempotencyKey(t *testing.T) {
 		request := s.request(t, t.Context(), http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
 		request.Header["Idempotency-Key"] = values
 		response, err := http.DefaultTransport.RoundTrip(request)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		response.Body.Close()
 		if response.StatusCode != http.StatusUnprocessableEntity {
 			t.Errorf("%q: %d", values, response.StatusCode)

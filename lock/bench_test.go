@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -64,11 +65,11 @@ func BenchmarkTable(b *testing.B) {
 	for _, goroutines := range []int{1, 16} {
 		b.Run(strconv.Itoa(goroutines), func(b *testing.B) {
 			server := testserver.MariaDB(b, strings.Fields(os.Getenv("BENCH_DATABASE"))...)
-			db := testserver.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)+"?interpolateParams=true"))(b)
+			db := check.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)+"?interpolateParams=true"))(b)
 			b.Cleanup(func() { _ = db.Close() })
 			db.SetMaxIdleConns(goroutines)
 			store := lock.NewMySQLStore(db)
-			testserver.Must(b, store.EnsureTable(b.Context()))
+			check.Must(b, store.EnsureTable(b.Context()))
 			locks := newLocks(b, store)
 			flushed := func() int64 { return testserver.Status(b, db, "Innodb_data_fsyncs") }
 			asked := func() int64 { return testserver.Status(b, db, "Questions") }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/queue"
 )
 
@@ -22,35 +23,35 @@ func written(t *testing.T, content []byte) string {
 
 func public(t *testing.T, pair nkeys.KeyPair) string {
 	t.Helper()
-	return testserver.Value(pair.PublicKey())(t)
+	return check.Value(pair.PublicKey())(t)
 }
 
 // operated is a server whose users are named by credentials, and those of one.
 func operated(t *testing.T) (server *testserver.Server, credentials string) {
 	t.Helper()
-	operator, account := testserver.Value(nkeys.CreateOperator())(t), testserver.Value(nkeys.CreateAccount())(t)
-	system, user := testserver.Value(nkeys.CreateAccount())(t), testserver.Value(nkeys.CreateUser())(t)
-	operatorJWT := testserver.Value(jwt.NewOperatorClaims(public(t, operator)).Encode(operator))(t)
-	systemJWT := testserver.Value(jwt.NewAccountClaims(public(t, system)).Encode(operator))(t)
+	operator, account := check.Value(nkeys.CreateOperator())(t), check.Value(nkeys.CreateAccount())(t)
+	system, user := check.Value(nkeys.CreateAccount())(t), check.Value(nkeys.CreateUser())(t)
+	operatorJWT := check.Value(jwt.NewOperatorClaims(public(t, operator)).Encode(operator))(t)
+	systemJWT := check.Value(jwt.NewAccountClaims(public(t, system)).Encode(operator))(t)
 	claims := jwt.NewAccountClaims(public(t, account))
 	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{
 		MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
 	}
-	accountJWT := testserver.Value(claims.Encode(operator))(t)
-	userJWT := testserver.Value(jwt.NewUserClaims(public(t, user)).Encode(account))(t)
+	accountJWT := check.Value(claims.Encode(operator))(t)
+	userJWT := check.Value(jwt.NewUserClaims(public(t, user)).Encode(account))(t)
 	server = testserver.NATS(t, "operator: "+operatorJWT, "system_account: "+public(t, system), "resolver: MEMORY",
 		"resolver_preload: {"+public(t, system)+": "+systemJWT+", "+public(t, account)+": "+accountJWT+"}")
-	return server, written(t, testserver.Value(jwt.FormatUserConfig(userJWT, testserver.Value(user.Seed())(t)))(t))
+	return server, written(t, check.Value(jwt.FormatUserConfig(userJWT, check.Value(user.Seed())(t)))(t))
 }
 
 func TestUserOfCredentials(t *testing.T) {
 	t.Parallel()
 	server, credentials := operated(t)
-	log := &testserver.Log{}
+	log := &check.Log{}
 	options := queue.Options{URL: server.URL(), Access: queue.Access{Credentials: credentials}, Deployment: deployment, Log: log.Logger()}
-	q := testserver.Value(openQueue(t, options))(t)
+	q := check.Value(openQueue(t, options))(t)
 	must(t, q.Publish(t.Context(), some("a", 1)))
-	events := testserver.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
+	events := check.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
 		URL: server.URL(), Access: options.Access, Stream: "EVENTS", Deployment: deployment, Log: log.Logger(),
 	}))(t)
 	events.Close()
@@ -63,11 +64,11 @@ func TestUserOfCredentials(t *testing.T) {
 
 func TestUserOfNKey(t *testing.T) {
 	t.Parallel()
-	user, other := testserver.Value(nkeys.CreateUser())(t), testserver.Value(nkeys.CreateUser())(t)
-	account := testserver.Value(nkeys.CreateAccount())(t)
+	user, other := check.Value(nkeys.CreateUser())(t), check.Value(nkeys.CreateUser())(t)
+	account := check.Value(nkeys.CreateAccount())(t)
 	server := testserver.NATS(t, "authorization: {users: [{nkey: "+public(t, user)+"}]}")
 	open := func(seed []byte) error {
-		log := &testserver.Log{}
+		log := &check.Log{}
 		_, err := openQueue(t, queue.Options{
 			URL: server.URL(), Access: queue.Access{NKey: written(t, seed)}, Deployment: deployment, Log: log.Logger(),
 		})
@@ -76,10 +77,10 @@ func TestUserOfNKey(t *testing.T) {
 		}
 		return err
 	}
-	must(t, open(testserver.Value(user.Seed())(t)))
+	must(t, open(check.Value(user.Seed())(t)))
 	for want, seed := range map[string][]byte{
-		"uthorization":         testserver.Value(other.Seed())(t),
-		"holds no seed":        testserver.Value(account.Seed())(t),
+		"uthorization":         check.Value(other.Seed())(t),
+		"holds no seed":        check.Value(account.Seed())(t),
 		"seed of a user (SU…)": []byte("SUthisIsNoSeedAtAll"),
 	} {
 		if err := open(seed); err == nil || !strings.Contains(err.Error(), want) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -67,7 +67,7 @@ func BenchmarkBacklog(b *testing.B) {
 	f := newFixture(b, nil)
 	must(b, f.Publish(b.Context(), some("a", 1)))
 	for b.Loop() {
-		must(b, testserver.ErrorOf(f.Backlog(b.Context())))
+		must(b, check.ErrorOf(f.Backlog(b.Context())))
 	}
 }
 
@@ -82,12 +82,12 @@ func BenchmarkWaiting(b *testing.B) {
 			}
 			b.Run("all", func(b *testing.B) {
 				for b.Loop() {
-					testserver.Equal(b, "vouchers that wait", len(testserver.Value(f.Waiting(b.Context()))(b)), vouchers)
+					check.Equal(b, "vouchers that wait", len(check.Value(f.Waiting(b.Context()))(b)), vouchers)
 				}
 			})
 			b.Run("one", func(b *testing.B) {
 				for b.Loop() {
-					must(b, testserver.ErrorOf(f.BacklogOf(b.Context(), "voucher-000007")))
+					must(b, check.ErrorOf(f.BacklogOf(b.Context(), "voucher-000007")))
 				}
 			})
 		})

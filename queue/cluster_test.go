@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -22,7 +23,7 @@ import (
 func replicated(t *testing.T, server *testserver.Server) {
 	t.Helper()
 	js := plain(t, nats.Name("beside"), server.URL())
-	testserver.Eventually(t, "all replicas have it", func() bool {
+	check.Eventually(t, "all replicas have it", func() bool {
 		stored, err1 := js.Stream(second(t), orders)
 		buried, err2 := js.Stream(second(t), dead)
 		worker, err3 := js.Consumer(second(t), orders, "worker")
@@ -40,18 +41,18 @@ func TestReadyWithALeader(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)
 	var q *queue.Queue
-	testserver.Eventually(t, "the cluster has a leader, and the stream", func() (opened bool) {
+	check.Eventually(t, "the cluster has a leader, and the stream", func() (opened bool) {
 		var err error
 		q, err = openQueue(t, queue.Options{URL: servers.URL(), Deployment: deployment, Replicas: 3, Log: slog.New(slog.DiscardHandler)})
 		return err == nil
 	})
 	ready := func() bool { return q.Ping(second(t)) == nil }
-	testserver.Eventually(t, "it is ready", ready)
+	check.Eventually(t, "it is ready", ready)
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	replicated(t, servers[2])
 
 	servers[0].Kill()
-	testserver.Eventually(t, "two of three are ready", ready)
+	check.Eventually(t, "two of three are ready", ready)
 	must(t, q.Publish(t.Context(), some("b", 1)))
 	servers[1].Kill()
 	if err := q.Publish(second(t), some("c", 1)); err == nil {
@@ -64,8 +65,8 @@ func TestReadyWithALeader(t *testing.T) {
 		}
 	}
 	servers[0].Start()
-	testserver.Eventually(t, "two of three are ready again", ready)
-	testserver.Eventually(t, "what was stored is there", func() bool {
+	check.Eventually(t, "two of three are ready again", ready)
+	check.Eventually(t, "what was stored is there", func() bool {
 		backlog, err := q.Backlog(t.Context())
 		return err == nil && (backlog.Messages == 2 || backlog.Messages == 3) // it is unknown what became of the third
 	})
@@ -77,14 +78,14 @@ func TestOpenDuringAnElection(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)
 	options := queue.Options{URL: servers[2].URL(), Deployment: deployment, Replicas: 3, Log: slog.New(slog.DiscardHandler)}
-	testserver.Eventually(t, "the cluster has a leader, and the stream", func() bool {
-		return testserver.ErrorOf(openQueue(t, options)) == nil
+	check.Eventually(t, "the cluster has a leader, and the stream", func() bool {
+		return check.ErrorOf(openQueue(t, options)) == nil
 	})
 	replicated(t, servers[2])
 	servers[0].Kill()
 	servers[1].Kill()
 	opened := make(chan error)
-	go func() { opened <- testserver.ErrorOf(openQueue(t, options)) }()
+	go func() { opened <- check.ErrorOf(openQueue(t, options)) }()
 	servers[0].Start()
 	if err := <-opened; err != nil {
 		t.Errorf("open while a leader is elected: %v", err)
@@ -96,10 +97,10 @@ func TestOpenDuringAnElection(t *testing.T) {
 func TestAServerThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
 	servers := testserver.NATSCluster(t)
-	open := func(url string) (*queue.Queue, *testserver.Log) {
-		log := &testserver.Log{}
+	open := func(url string) (*queue.Queue, *check.Log) {
+		log := &check.Log{}
 		var q *queue.Queue
-		testserver.Eventually(t, "the queue opens", func() (opened bool) {
+		check.Eventually(t, "the queue opens", func() (opened bool) {
 			var err error
 			q, err = openQueue(t, queue.Options{URL: url, Deployment: deployment, Replicas: 3, Log: log.Logger()})
 			return err == nil
@@ -108,15 +109,15 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 	}
 	open(servers.URL())
 	leader := -1
-	testserver.Eventually(t, "the stream has a leader", func() bool { leader = servers.Leader(t, orders); return leader >= 0 })
+	check.Eventually(t, "the stream has a leader", func() bool { leader = servers.Leader(t, orders); return leader >= 0 })
 	follower := servers[(leader+1)%len(servers)]
 	var q *queue.Queue
 	var before int64
 	testserver.Undisturbed(t, 500*time.Millisecond, func() error { // the server is left for 2 s of silence
-		var log *testserver.Log
+		var log *check.Log
 		q, log = open(follower.URL()) // the others are made known by it
-		testserver.Eventually(t, "it stores", func() bool { return q.Publish(second(t), some("a", 1)) == nil })
-		before = testserver.Value(q.Backlog(t.Context()))(t).Messages
+		check.Eventually(t, "it stores", func() bool { return q.Publish(second(t), some("a", 1)) == nil })
+		before = check.Value(q.Backlog(t.Context()))(t).Messages
 
 		follower.Pause()
 		stored := make(chan error, 1)
@@ -138,12 +139,12 @@ func TestAServerThatHangsIsLeft(t *testing.T) {
 		t.Errorf("it took %v to leave a server that hangs", took)
 	}
 	var backlog model.Backlog
-	testserver.Eventually(t, "who is asked has a leader", func() (answered bool) { // the one that hangs may have led the worker's consumer
+	check.Eventually(t, "who is asked has a leader", func() (answered bool) { // the one that hangs may have led the worker's consumer
 		var err error
 		backlog, err = q.Backlog(t.Context())
 		return err == nil
 	})
-	testserver.Equal(t, "messages that wait", backlog.Messages, before+2)
+	check.Equal(t, "messages that wait", backlog.Messages, before+2)
 }
 
 // second is what a readiness check has.

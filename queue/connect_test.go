@@ -17,6 +17,7 @@ import (
 
 	"seckill/internal/embedded"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -24,7 +25,7 @@ import (
 // embeddedPlain is an in-process server without JetStream.
 func embeddedPlain(t *testing.T) *server.Server {
 	t.Helper()
-	s := testserver.Value(server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true}))(t)
+	s := check.Value(server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true}))(t)
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 	if !s.ReadyForConnections(patience) {
@@ -53,7 +54,7 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			log := &testserver.Log{}
+			log := &check.Log{}
 			test.options.Deployment, test.options.Log = deployment, log.Logger()
 			begun := time.Now()
 			_, err := queue.Open(t.Context(), test.options)
@@ -73,10 +74,10 @@ func TestStartNamesWhatIsMissing(t *testing.T) {
 // Nothing answers behind an open port: start gives up in bounded time.
 func TestStartDoesNotWaitForASilentServer(t *testing.T) {
 	t.Parallel()
-	listener := testserver.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
+	listener := check.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { _ = listener.Close() })
 	begun := time.Now()
-	_, err := queue.Open(t.Context(), queue.Options{URL: "nats://" + listener.Addr().String(), Deployment: deployment, Log: (&testserver.Log{}).Logger()})
+	_, err := queue.Open(t.Context(), queue.Options{URL: "nats://" + listener.Addr().String(), Deployment: deployment, Log: (&check.Log{}).Logger()})
 	if err == nil || time.Since(begun) > 10*time.Second {
 		t.Errorf("Open: %v after %s", err, time.Since(begun))
 	}
@@ -85,12 +86,12 @@ func TestStartDoesNotWaitForASilentServer(t *testing.T) {
 func TestExternalServerIsWarnedAbout(t *testing.T) {
 	t.Parallel()
 	guarded := testserver.NATS(t, "authorization: {user: u, password: sEcReT-word}")
-	log := &testserver.Log{}
-	q := testserver.Value(openQueue(t, queue.Options{URL: "nats://u:sEcReT-word@" + guarded.Addr(), Deployment: deployment, Log: log.Logger()}))(t)
+	log := &check.Log{}
+	q := check.Value(openQueue(t, queue.Options{URL: "nats://u:sEcReT-word@" + guarded.Addr(), Deployment: deployment, Log: log.Logger()}))(t)
 	must(t, q.Publish(t.Context(), some("a", 1)))
 	guarded.Kill()
 	guarded.Start()
-	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
+	check.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
 	if !log.Has("level=WARN", "sync_interval") || strings.Contains(log.String(), "sEcReT") {
 		t.Errorf("log:\n%s", log)
 	}
@@ -104,7 +105,7 @@ func TestOldServersAreRefused(t *testing.T) {
 	for version, recent := range map[string]bool{
 		"2.9.25": false, "2.10.0": true, "2.15.2": true, "v2.11.1": true, "3.0.0-beta": true, "1.4.1": false, "": false, "2": false, "x.y.z": false,
 	} {
-		testserver.Equal(t, fmt.Sprintf("version %q is recent", version), queue.Recent(version), recent)
+		check.Equal(t, fmt.Sprintf("version %q is recent", version), queue.Recent(version), recent)
 	}
 }
 
@@ -116,7 +117,7 @@ func (refusing) InProcessConn() (net.Conn, error) { return nil, errNoConnection 
 
 func TestEmbeddedServerThatIsGone(t *testing.T) {
 	t.Parallel()
-	_, err := queue.Open(t.Context(), queue.Options{InProcess: refusing{}, Deployment: deployment, Log: (&testserver.Log{}).Logger()})
+	_, err := queue.Open(t.Context(), queue.Options{InProcess: refusing{}, Deployment: deployment, Log: (&check.Log{}).Logger()})
 	if err == nil || !strings.Contains(err.Error(), "embedded") {
 		t.Errorf("Open: %v", err)
 	}
@@ -132,19 +133,19 @@ func authorized(password string) string {
 func TestRefusedLoginIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.NATS(t, authorized("right"))
-	log := &testserver.Log{}
-	q := testserver.Value(openQueue(t, queue.Options{URL: "nats://u:right@" + server.Addr(), Deployment: deployment, Log: log.Logger()}))(t)
+	log := &check.Log{}
+	q := check.Value(openQueue(t, queue.Options{URL: "nats://u:right@" + server.Addr(), Deployment: deployment, Log: log.Logger()}))(t)
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
 	must(t, q.Publish(t.Context(), some("a", 1)))
-	testserver.Eventually(t, "it is consumed", func() bool { return len(l.seen()) == 1 })
+	check.Eventually(t, "it is consumed", func() bool { return len(l.seen()) == 1 })
 
 	server.ReloadNATS(authorized("wrong"))
-	testserver.Eventually(t, "the login is refused", func() bool { return q.Ping(t.Context()) != nil })
+	check.Eventually(t, "the login is refused", func() bool { return q.Ping(t.Context()) != nil })
 	<-time.After(3 * time.Second) // that is how long, with several tries a second
 	server.ReloadNATS(authorized("right"))
-	testserver.Eventually(t, "orders are published again", func() bool { return q.Publish(t.Context(), some("b", 1)) == nil })
-	testserver.Eventually(t, "and consumed", func() bool { return len(l.seen()) == 2 })
+	check.Eventually(t, "orders are published again", func() bool { return q.Publish(t.Context(), some("b", 1)) == nil })
+	check.Eventually(t, "and consumed", func() bool { return len(l.seen()) == 2 })
 	select {
 	case err := <-q.Lost():
 		t.Errorf("lost: %v", err)
@@ -180,7 +181,7 @@ func TestConnectionThatIsClosedForGoodIsReported(t *testing.T) {
 
 	other, log := atServer(t, server.URL())
 	other.Close(t.Context())
-	testserver.Eventually(t, "it is closed", func() bool { return other.Ping(t.Context()) != nil })
+	check.Eventually(t, "it is closed", func() bool { return other.Ping(t.Context()) != nil })
 	select {
 	case err := <-other.Lost():
 		t.Errorf("closed on purpose, and lost: %v", err)
@@ -197,8 +198,8 @@ func TestEmbeddedServerKeepsTheOrders(t *testing.T) {
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	for round := range 3 {
-		server := testserver.Value(embedded.StartNATS(dir, log))(t)
-		q := testserver.Value(queue.Open(t.Context(), queue.Options{InProcess: server, Deployment: deployment, Log: log}))(t)
+		server := check.Value(embedded.StartNATS(dir, log))(t)
+		q := check.Value(queue.Open(t.Context(), queue.Options{InProcess: server, Deployment: deployment, Log: log}))(t)
 		must(t, q.Publish(t.Context(), some(fmt.Sprintf("r%d", round), 10)))
 		if round == 2 {
 			var l ledger
@@ -218,9 +219,9 @@ func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
-	server := testserver.Value(embedded.StartNATS(dir, log))(t)
+	server := check.Value(embedded.StartNATS(dir, log))(t)
 	options := queue.Options{InProcess: server, Deployment: deployment, Log: log, Alone: true, AckWait: time.Hour}
-	q := testserver.Value(queue.Open(t.Context(), options))(t)
+	q := check.Value(queue.Open(t.Context(), options))(t)
 	must(t, q.Publish(t.Context(), some("held", 10)))
 	held, died := make(chan struct{}), make(chan struct{})
 	stop := consume(t, q, func(_ context.Context, orders []model.Reservation) []error {
@@ -234,15 +235,15 @@ func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
 	stop()
 	q.Close(t.Context())
 
-	server = testserver.Value(embedded.StartNATS(dir, log))(t)
+	server = check.Value(embedded.StartNATS(dir, log))(t)
 	defer server.Close()
 	options.InProcess = server
-	q = testserver.Value(queue.Open(t.Context(), options))(t)
+	q = check.Value(queue.Open(t.Context(), options))(t)
 	defer q.Close(t.Context())
 	var l ledger
 	stop = consume(t, q, l.persist, queue.ConsumeOptions{})
 	defer stop()
-	testserver.Eventually(t, "they are delivered", func() bool { return len(l.seen()) == 10 })
+	check.Eventually(t, "they are delivered", func() bool { return len(l.seen()) == 10 })
 }
 
 // On a cluster, a stream of one replica becomes one of three when three are
@@ -251,13 +252,13 @@ func TestEmbeddedServerForgetsWhoHadTheOrders(t *testing.T) {
 //nolint:paralleltest // three servers that elect leaders by time-outs need the machine for themselves
 func TestReplicasAreKept(t *testing.T) {
 	servers := testserver.NATSCluster(t)
-	open := func(replicas int) (*queue.Queue, *testserver.Log) {
-		log := &testserver.Log{}
-		q := testserver.Value(openQueue(t, queue.Options{URL: servers.URL(), Deployment: deployment, Replicas: replicas, Log: log.Logger()}))(t)
+	open := func(replicas int) (*queue.Queue, *check.Log) {
+		log := &check.Log{}
+		q := check.Value(openQueue(t, queue.Options{URL: servers.URL(), Deployment: deployment, Replicas: replicas, Log: log.Logger()}))(t)
 		return q, log
 	}
 	replicas := func() int {
-		stream := testserver.Value(plain(t, nats.Name("beside"), servers.URL()).Stream(t.Context(), orders))(t)
+		stream := check.Value(plain(t, nats.Name("beside"), servers.URL()).Stream(t.Context(), orders))(t)
 		return stream.CachedInfo().Config.Replicas
 	}
 	one, _ := open(1)
@@ -267,20 +268,20 @@ func TestReplicasAreKept(t *testing.T) {
 		t.Errorf("%d replicas\n%s", n, log)
 	}
 	open(1)
-	testserver.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
+	check.Equal(t, "replicas, behind an instance that wants one", replicas(), 3)
 	// The servers take some ten seconds to agree on a leader of the three.
-	testserver.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
+	check.Eventually(t, "the three accept orders", func() bool { return three.Publish(t.Context(), some("b", 1)) == nil })
 	// More messages than a fetch asks for. On replicas a message leaves once they agree that it
 	// is delivered, and what the server says of a fetch beside its messages comes before them.
 	const waiting = 700
-	testserver.Volley(waiting, func(i int) {
+	check.Volley(waiting, func(i int) {
 		if err := three.Publish(t.Context(), some(fmt.Sprintf("c%d", i), 1)); err != nil {
 			t.Error(err)
 		}
 	})
 	var l ledger
 	consume(t, three, l.persist, queue.ConsumeOptions{})
-	testserver.Eventually(t, "all orders came out", func() bool { return len(l.seen()) == 2+waiting })
+	check.Eventually(t, "all orders came out", func() bool { return len(l.seen()) == 2+waiting })
 	if log.Has("cannot be fetched") {
 		t.Errorf("a fetch ended before its messages had come\n%s", log)
 	}

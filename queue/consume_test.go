@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -141,7 +141,7 @@ func TestSlowCallsAreNotRepeated(t *testing.T) {
 	var one, other ledger
 	consume(t, f.Queue, slow(&one), queue.ConsumeOptions{Workers: 1, MaxOrders: 2})
 	consume(t, f.open(t, nil), slow(&other), queue.ConsumeOptions{Workers: 1, MaxOrders: 2})
-	testserver.Eventually(t, "all but the last are done", func() bool { return len(one.seen())+len(other.seen()) >= 2*(messages-1) })
+	check.Eventually(t, "all but the last are done", func() bool { return len(one.seen())+len(other.seen()) >= 2*(messages-1) })
 	drained(t, f.Queue)
 	all := map[string]int{} // one of them may have got everything
 	for _, l := range []*ledger{&one, &other} {
@@ -150,9 +150,9 @@ func TestSlowCallsAreNotRepeated(t *testing.T) {
 		}
 	}
 	for id, times := range all {
-		testserver.Equal(t, "times that order "+id+" was handed out", times, 1)
+		check.Equal(t, "times that order "+id+" was handed out", times, 1)
 	}
-	testserver.Equal(t, "orders handed out", len(all), 2*messages)
+	check.Equal(t, "orders handed out", len(all), 2*messages)
 }
 
 // What a dead worker had in hand goes to another one after AckWait.
@@ -161,9 +161,9 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	const ackWait = 5 * time.Second // long enough for the one that takes over, also where the machine stands still
 	f := newFixture(t, func(o *queue.Options) { o.AckWait = ackWait })
 	must(t, f.Publish(t.Context(), some("a", 2)))
-	worker := testserver.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
-	begun := time.Now()                                                        // before the server begins to wait
-	must(t, testserver.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience)))) // and dies
+	worker := check.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
+	begun := time.Now()                                                   // before the server begins to wait
+	must(t, check.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience)))) // and dies
 	var l ledger
 	var again atomic.Int64
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{Observe: func(d queue.Delivery) { again.Add(int64(d.Again)) }})
@@ -171,7 +171,7 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	if took := time.Since(begun); took < ackWait/2 || len(l.seen()) != 2 {
 		t.Errorf("after %s: %v", took, l.seen())
 	}
-	testserver.Eventually(t, "the redelivery is counted", func() bool { return again.Load() == 1 })
+	check.Eventually(t, "the redelivery is counted", func() bool { return again.Load() == 1 })
 }
 
 // At the end, calls under way are finished and acknowledged, and the other messages
@@ -201,7 +201,7 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	go func() { stop(); close(stopped) }()
 	consume(t, f.open(t, nil), second.persist, queue.ConsumeOptions{})
 	at := time.Now()
-	testserver.Eventually(t, "the others have what was not begun", func() bool { return len(second.seen()) == messages-1 })
+	check.Eventually(t, "the others have what was not begun", func() bool { return len(second.seen()) == messages-1 })
 	if took := time.Since(at); took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}

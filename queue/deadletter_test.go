@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -36,13 +36,13 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 	persisted, buried := 0, 0
 	must(t, f.Publish(t.Context(), some("before", 500)))
 	for _, c := range cases {
-		testserver.Must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(c.body))))
+		check.Must(t, check.ErrorOf(f.js.Publish(t.Context(), subject, []byte(c.body))))
 		persisted, buried = persisted+c.persisted, buried+c.letters
 	}
 	must(t, f.Publish(t.Context(), some("after", 500)))
 	handOut(t, f.Queue).handedOut(t, persisted+1000)
 	all := letters(t, f.Queue)
-	testserver.Equal(t, "dead letters", len(all), buried)
+	check.Equal(t, "dead letters", len(all), buried)
 	for _, c := range cases {
 		found := false
 		for _, letter := range all {
@@ -63,12 +63,12 @@ func TestPoisonTakesNobodyDown(t *testing.T) {
 func TestMessageOfALaterVersionWaitsForANewerWorker(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject+".v1", []byte(`{"v":2,"orders":"in another way"}`))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), subject+".v1", []byte(`{"v":2,"orders":"in another way"}`))))
 	var l ledger
 	stop := consume(t, f.Queue, l.persist, queue.ConsumeOptions{Workers: 1})
 	must(t, f.Publish(t.Context(), some("a", 3)))
-	testserver.Eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
-	testserver.Eventually(t, "the log says so", func() bool { return f.log.Has("level=WARN", "later version") })
+	check.Eventually(t, "the others are persisted", func() bool { return len(l.seen()) == 3 })
+	check.Eventually(t, "the log says so", func() bool { return f.log.Has("level=WARN", "later version") })
 	stop()
 	wantLetters(t, f.Queue, 0)
 	if b := f.backlogOf(t, "v1"); b.Messages != 1 || b.AckFloor >= b.LastSequence-1 {
@@ -81,7 +81,7 @@ func TestWhatCannotBeBuriedStays(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.js.DeleteStream(t.Context(), dead))
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte("garbage"))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), subject, []byte("garbage"))))
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	drained(t, f.Queue) // the worker has put the stream back
@@ -164,7 +164,7 @@ func TestDeadLetters(t *testing.T) {
 func TestForeignLettersAreShownAsTheyAre(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), "seckill."+deployment+".dead.x", []byte("scribble"))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), "seckill."+deployment+".dead.x", []byte("scribble"))))
 	if all := letters(t, f.Queue); len(all) != 1 || string(all[0].Raw) != "scribble" {
 		t.Errorf("letters: %+v", all)
 	}
@@ -195,8 +195,8 @@ func TestLayout(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
 	must(t, f.Publish(t.Context(), some("a", 1)))
-	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
-	raw := testserver.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
+	stream := check.Value(f.js.Stream(t.Context(), orders))(t)
+	raw := check.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 	want := `{"v":1,"orders":[{"id":"a-000000.v0","user":"u:a.0","epoch":1,"created":1700000000000000,"price":1000,"currency":"CNY"}]}`
 	if !json.Valid(raw.Data) || string(raw.Data) != want {
 		t.Errorf("a message is\n%s, want\n%s", raw.Data, want)

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -49,7 +50,7 @@ func TestSilentServerIsUnknownInTime(t *testing.T) {
 		name := silence.name
 		silence.do()
 		// A pause reaches one thread after the other.
-		testserver.Eventually(t, "it is silent", func() bool { return q.Ping(t.Context()) != nil })
+		check.Eventually(t, "it is silent", func() bool { return q.Ping(t.Context()) != nil })
 		inTime(t, 2500*time.Millisecond, func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 			defer cancel()
@@ -98,7 +99,7 @@ func TestNothingIsSentLater(t *testing.T) {
 		t.Errorf("Publish: %v", err)
 	}
 	server.Start()
-	testserver.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
+	check.Eventually(t, "it is connected again", func() bool { return q.Ping(t.Context()) == nil })
 	must(t, q.Publish(t.Context(), some("b", 1)))
 	waiting(t, q, 1)
 }
@@ -132,16 +133,16 @@ func TestKilledServerLosesNothing(t *testing.T) {
 		mu.Lock()
 		before := len(accepted)
 		mu.Unlock()
-		testserver.Eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
+		check.Eventually(t, "orders are accepted", func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) > before+100 })
 		server.Kill()
 		server.Start()
 	}
 	cancel()
 	publishers.Wait()
-	backlog := testserver.Value(q.Backlog(t.Context()))(t)
+	backlog := check.Value(q.Backlog(t.Context()))(t)
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
-	testserver.Eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
+	check.Eventually(t, "some are consumed", func() bool { return len(l.seen()) > 0 })
 	server.Kill()
 	server.Start()
 	drained(t, q)
@@ -188,7 +189,7 @@ func TestFullStreamRefuses(t *testing.T) {
 					t.Errorf("refused after %s with %v", took, err)
 				}
 			}
-			backlog := testserver.Value(q.Backlog(t.Context()))(t)
+			backlog := check.Value(q.Backlog(t.Context()))(t)
 			if backlog.Messages != accepted.Load() || accepted.Load() < 20 {
 				t.Errorf("%d messages were accepted, %d are there", accepted.Load(), backlog.Messages)
 			}
@@ -216,7 +217,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 
 	must(t, f.js.DeleteConsumer(t.Context(), orders, "worker"))
 	must(t, f.Publish(t.Context(), some("b", 5)))
-	testserver.Eventually(t, "the consumer is back", func() bool { return len(l.seen()) == 10 })
+	check.Eventually(t, "the consumer is back", func() bool { return len(l.seen()) == 10 })
 
 	must(t, f.js.DeleteStream(t.Context(), orders))
 	must(t, f.Publish(t.Context(), some("c", 5))) // repeated until the worker has put it back
@@ -226,7 +227,7 @@ func TestDeletedThingsAreMadeAgain(t *testing.T) {
 	if after.LastSequence <= before.LastSequence+1 {
 		t.Errorf("the new stream's message has the sequence %d, the old one's had %d", after.LastSequence, before.LastSequence)
 	}
-	testserver.Eventually(t, "the log says that all is well again", func() bool { return f.log.Has("fetched again") })
+	check.Eventually(t, "the log says that all is well again", func() bool { return f.log.Has("fetched again") })
 	if !f.log.Has("cannot be fetched") || !f.log.Has("level=ERROR", "the stream of orders was gone") {
 		t.Errorf("log:\n%s", f.log)
 	}
@@ -243,10 +244,10 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	w.cutAt("+ACK")
 	var l ledger
 	consume(t, q, l.persist, queue.ConsumeOptions{})
-	testserver.Eventually(t, "the ack is lost", func() bool { return w.cuts() == 1 })
+	check.Eventually(t, "the ack is lost", func() bool { return w.cuts() == 1 })
 	if stream, err := plain(t, nats.Name("beside"), server.URL()).Stream(t.Context(), orders); err != nil || stream.CachedInfo().State.Msgs != 1 {
 		t.Fatalf("the message is gone without its ack: %v", err)
 	}
 	drained(t, q)
-	testserver.Equal(t, "times that it was handed out", l.seen()[some("a", 1)[0].ID], 2)
+	check.Equal(t, "times that it was handed out", l.seen()[some("a", 1)[0].ID], 2)
 }

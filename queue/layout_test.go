@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -48,14 +48,14 @@ func TestLayoutIsThatOfTheLibrary(t *testing.T) {
 		"none":          {[]order1{}, true, false},
 	} {
 		want, err := json.Marshal(message1{Version: version, Orders: test.orders})
-		testserver.Must(t, err)
+		check.Must(t, err)
 		got, usual := appendMessage(nil, test.orders)
-		testserver.Equal(t, name+" is written without the library", usual, test.write)
+		check.Equal(t, name+" is written without the library", usual, test.write)
 		if usual {
-			testserver.Equal(t, name+" as it is written", string(got), string(want))
+			check.Equal(t, name+" as it is written", string(got), string(want))
 		}
 		read, usual := readMessage(string(want))
-		testserver.Equal(t, name+" is read without the library", usual, test.readit)
+		check.Equal(t, name+" is read without the library", usual, test.readit)
 		if usual && !reflect.DeepEqual(read, test.orders) {
 			t.Errorf("%s is read as %+v", name, read)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -77,7 +77,7 @@ func TestCallsGatherWhileMessagesKeepComing(t *testing.T) {
 						<-time.After(each)
 					}
 				})
-				testserver.Equal(t, "calls", got, test.want)
+				check.Equal(t, "calls", got, test.want)
 			})
 		})
 	}
@@ -92,6 +92,6 @@ func TestWhatComesAfterAQuietMomentDoesNotWait(t *testing.T) {
 				<-time.After(100 * time.Millisecond)
 			}
 		})
-		testserver.Equal(t, "calls", got, "1 at 0s, 1 at 100ms, 1 at 200ms")
+		check.Equal(t, "calls", got, "1 at 0s, 1 at 100ms, 1 at 200ms")
 	})
 }

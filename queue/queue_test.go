@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -24,8 +24,8 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 	f := newFixture(t, nil)
 	published := some("a", 2*queue.MaxOrders+201)
 	must(t, f.Publish(t.Context(), published))
-	backlog := testserver.Value(f.Backlog(t.Context()))(t)
-	testserver.Equal(t, "messages of all orders", backlog.Messages, 3)
+	backlog := check.Value(f.Backlog(t.Context()))(t)
+	check.Equal(t, "messages of all orders", backlog.Messages, 3)
 	l := handOut(t, f.Queue)
 
 	arrived := map[string]model.Reservation{}
@@ -44,7 +44,7 @@ func TestOrdersArriveAsTheyWerePublished(t *testing.T) {
 			t.Fatalf("order %d arrived as\n%+v, want\n%+v", i, got, want)
 		}
 	}
-	testserver.Equal(t, "orders that arrived", len(arrived), len(published))
+	check.Equal(t, "orders that arrived", len(arrived), len(published))
 }
 
 func TestMessagesAreMergedAndNotSplit(t *testing.T) {
@@ -58,11 +58,11 @@ func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 	// What waits together is merged. The first call takes as long as it takes all messages to arrive: Backlog is
 	// answered on the connection on which they come, behind them.
 	arrive := sync.OnceFunc(func() {
-		testserver.Eventually(t, "all messages are handed out", func() bool {
-			worker := testserver.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
+		check.Eventually(t, "all messages are handed out", func() bool {
+			worker := check.Value(f.js.Consumer(t.Context(), orders, "worker"))(t)
 			return worker.CachedInfo().NumAckPending == len(sizes)
 		})
-		testserver.Value(f.Backlog(t.Context()))(t)
+		check.Value(f.Backlog(t.Context()))(t)
 	})
 	var calls, bigger []int
 	var l ledger
@@ -101,7 +101,7 @@ func TestMessagesAreMergedAndNotSplit(t *testing.T) {
 			split++
 		}
 	}
-	testserver.Equal(t, "messages in several calls, as one is larger than a call", split, 1)
+	check.Equal(t, "messages in several calls, as one is larger than a call", split, 1)
 }
 
 // An order that no message can carry is a bug. The error names it, and holds up no other order.
@@ -150,15 +150,15 @@ func TestDeploymentsShareAServer(t *testing.T) {
 func TestBacklogTellsTheAgeOfTheOldest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	empty := testserver.Value(f.Backlog(t.Context()))(t)
+	empty := check.Value(f.Backlog(t.Context()))(t)
 	if empty.Messages != 0 || empty.Age != 0 || empty.AckFloor != empty.LastSequence {
 		t.Errorf("an empty queue: %+v", empty)
 	}
 	begun := time.Now()
 	must(t, f.Publish(t.Context(), some("a", 1)))
 	must(t, f.Publish(t.Context(), some("b", 1)))
-	testserver.Eventually(t, "the oldest is 200 ms old", func() bool {
-		backlog := testserver.Value(f.Backlog(t.Context()))(t)
+	check.Eventually(t, "the oldest is 200 ms old", func() bool {
+		backlog := check.Value(f.Backlog(t.Context()))(t)
 		if backlog.Messages != 2 || backlog.LastSequence != empty.LastSequence+2 || backlog.AckFloor != empty.LastSequence {
 			t.Fatalf("two messages wait: %+v, before: %+v", backlog, empty)
 		}
@@ -208,10 +208,10 @@ func TestAckFloorIsNotOverstated(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		must(t, f.Publish(t.Context(), some(name, 1)))
 	}
-	before := testserver.Value(f.Backlog(t.Context()))(t)
+	before := check.Value(f.Backlog(t.Context()))(t)
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{MaxOrders: 1})
-	testserver.Eventually(t, "only b is left", func() bool {
-		backlog := testserver.Value(f.Backlog(t.Context()))(t)
+	check.Eventually(t, "only b is left", func() bool {
+		backlog := check.Value(f.Backlog(t.Context()))(t)
 		if backlog.AckFloor > before.LastSequence-3 {
 			t.Fatalf("the floor passed an order that waits: %+v, before: %+v", backlog, before)
 		}
@@ -250,20 +250,20 @@ func TestRepeatedMessageIsHandedOutAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *queue.Options) { o.Duplicates = 100 * time.Millisecond })
 	must(t, f.Publish(t.Context(), some("a", 3)))
-	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
-	raw := testserver.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
+	stream := check.Value(f.js.Stream(t.Context(), orders))(t)
+	raw := check.Value(stream.GetMsg(t.Context(), stream.CachedInfo().State.LastSeq))(t)
 	id := raw.Header.Get(jetstream.MsgIDHeader)
 	if id == "" {
 		t.Fatal("the message has no id")
 	}
 	// Within the window nothing happens, after it the message is there twice.
-	testserver.Eventually(t, "the window is over", func() bool {
-		ack := testserver.Value(f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id)))(t)
+	check.Eventually(t, "the window is over", func() bool {
+		ack := check.Value(f.js.Publish(t.Context(), subject, raw.Data, jetstream.WithMsgID(id)))(t)
 		return !ack.Duplicate
 	})
 	l := handOut(t, f.Queue)
 	for id, times := range l.seen() {
-		testserver.Equal(t, "times that order "+id+" was handed out", times, 2)
+		check.Equal(t, "times that order "+id+" was handed out", times, 2)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestBacklogOfAVoucherIsItsOwn(t *testing.T) {
 	for _, id := range vouchers[:5] {
 		must(t, f.Publish(t.Context(), of(id, "first", 3)))
 	}
-	before := testserver.Value(f.Backlog(t.Context()))(t)
+	before := check.Value(f.Backlog(t.Context()))(t)
 	if got := f.backlogOf(t, "never"); got.Messages != 0 || got.AckFloor != before.LastSequence || got.Age != 0 {
 		t.Errorf("a voucher without a message: %+v", got)
 	}
@@ -291,12 +291,12 @@ func TestBacklogOfAVoucherIsItsOwn(t *testing.T) {
 	}}
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	for _, id := range vouchers[1:] {
-		testserver.Eventually(t, id+" is done", func() bool { return f.backlogOf(t, id).Messages == 0 })
+		check.Eventually(t, id+" is done", func() bool { return f.backlogOf(t, id).Messages == 0 })
 		if got := f.backlogOf(t, id); got.AckFloor != before.LastSequence || got.Age != 0 {
 			t.Errorf("%s: %+v", id, got)
 		}
 	}
-	testserver.Eventually(t, "the one that waits is old", func() bool {
+	check.Eventually(t, "the one that waits is old", func() bool {
 		got := f.backlogOf(t, "slow")
 		if got.Messages != 1 || got.AckFloor != before.LastSequence-5 {
 			t.Fatalf("%+v of %+v", got, before)
@@ -312,7 +312,7 @@ func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	named := func(want map[string]int64) {
 		t.Helper()
-		if got := testserver.Value(f.Waiting(t.Context()))(t); !maps.Equal(got, want) {
+		if got := check.Value(f.Waiting(t.Context()))(t); !maps.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	}
@@ -320,7 +320,7 @@ func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 	for _, id := range []string{"slow", "a.b", "a.b", "a.b.c", "a-b", "..."} {
 		must(t, f.Publish(t.Context(), of(id, "first", 2)))
 	}
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(`{"v":1,"orders":[`+text(model.OrderID("x", "slow"), "u")+`]}`))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), subject, []byte(`{"v":1,"orders":[`+text(model.OrderID("x", "slow"), "u")+`]}`))))
 	named(map[string]int64{"slow": 1, "a.b": 2, "a.b.c": 1, "a-b": 1, "...": 1, model.AnyVoucher: 1})
 	if got := f.backlogOf(t, model.AnyVoucher); got.Messages != 1 || got.AckFloor != got.LastSequence-1 || got.Age < 0 {
 		t.Errorf("of the older layout: %+v", got)
@@ -335,7 +335,7 @@ func TestVouchersThatWaitAreNamedAtOnce(t *testing.T) {
 		return nil
 	}}
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
-	testserver.Eventually(t, "only one waits", func() bool { return len(testserver.Value(f.Waiting(t.Context()))(t)) == 1 })
+	check.Eventually(t, "only one waits", func() bool { return len(check.Value(f.Waiting(t.Context()))(t)) == 1 })
 	named(map[string]int64{"a.b": 2})
 }
 
@@ -364,7 +364,7 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 		if b.AckFloor > b.LastSequence {
 			t.Fatalf("the floor is beyond the end: %+v", b)
 		}
-		stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
+		stream := check.Value(f.js.Stream(t.Context(), orders))(t)
 		raw, err := stream.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject(subject+".a"))
 		if err == nil && raw.Sequence <= b.AckFloor {
 			t.Fatalf("message %d waits below the floor of %+v", raw.Sequence, b)
@@ -378,17 +378,17 @@ func TestFloorOfAVoucherIsNotOverstated(t *testing.T) {
 func TestMessagesOfTheOlderLayoutCountForEveryVoucher(t *testing.T) {
 	t.Parallel()
 	f := bare(t)
-	must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), jetstream.StreamConfig{
+	must(t, check.ErrorOf(f.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: orders, Subjects: []string{subject}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 	})))
 	old := `{"v":1,"orders":[` + text("old-1.v1", "u1") + `,` + text("old-2.v2", "u2") + `]}`
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
 	f.Queue = f.open(t, nil)
-	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
+	stream := check.Value(f.js.Stream(t.Context(), orders))(t)
 	if got := stream.CachedInfo().Config.Subjects; !slices.Equal(got, []string{subject, subject + ".*"}) {
 		t.Errorf("the stream takes %v", got)
 	}
-	must(t, testserver.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
+	must(t, check.ErrorOf(f.js.Publish(t.Context(), subject, []byte(old))))
 	must(t, f.Publish(t.Context(), of("v1", "new", 1)))
 	last := stream.CachedInfo().State.LastSeq + 2
 	for id, messages := range map[string]int64{"v1": 3, "v2": 2, "other": 2} {

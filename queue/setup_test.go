@@ -17,6 +17,7 @@ import (
 
 	"seckill/internal/embedded"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 )
@@ -47,7 +48,7 @@ type fixture struct {
 	*queue.Queue
 	server *embedded.NATS
 	js     jetstream.JetStream
-	log    *testserver.Log
+	log    *check.Log
 }
 
 const (
@@ -59,8 +60,8 @@ const (
 
 func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 	t.Helper()
-	log := &testserver.Log{}
-	server := testserver.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
+	log := &check.Log{}
+	server := check.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(server.Close)
 	f := &fixture{server: server, log: log, js: plain(t, nats.InProcessServer(server), "")}
 	f.Queue = f.open(t, change)
@@ -70,7 +71,7 @@ func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 // open opens one more queue on the same server.
 func (f *fixture) open(t testing.TB, change func(*queue.Options)) *queue.Queue {
 	t.Helper()
-	q := testserver.Value(f.tryOpen(t, change))(t)
+	q := check.Value(f.tryOpen(t, change))(t)
 	return q
 }
 
@@ -95,9 +96,9 @@ func openQueue(t testing.TB, o queue.Options) (*queue.Queue, error) {
 // plain is a client that knows nothing of us.
 func plain(t testing.TB, option nats.Option, url string) jetstream.JetStream {
 	t.Helper()
-	conn := testserver.Value(nats.Connect(url, option))(t)
+	conn := check.Value(nats.Connect(url, option))(t)
 	t.Cleanup(conn.Close)
-	js := testserver.Value(jetstream.New(conn))(t)
+	js := check.Value(jetstream.New(conn))(t)
 	return js
 }
 
@@ -170,7 +171,7 @@ func (l *ledger) seen() map[string]int {
 func drained(t testing.TB, q *queue.Queue) model.Backlog {
 	t.Helper()
 	var backlog model.Backlog
-	testserver.Eventually(t, "the queue is empty", func() bool {
+	check.Eventually(t, "the queue is empty", func() bool {
 		var err error
 		backlog, err = q.Backlog(t.Context())
 		return err == nil && backlog.Messages == 0
@@ -181,7 +182,7 @@ func drained(t testing.TB, q *queue.Queue) model.Backlog {
 // handedOut checks how many orders were handed out.
 func (l *ledger) handedOut(t *testing.T, want int) {
 	t.Helper()
-	testserver.Equal(t, "orders handed out", len(l.seen()), want)
+	check.Equal(t, "orders handed out", len(l.seen()), want)
 }
 
 // handOut has everything handed out that is in the queue.
@@ -196,15 +197,15 @@ func handOut(t *testing.T, q *queue.Queue) *ledger {
 // waiting checks how many messages wait.
 func waiting(t *testing.T, q *queue.Queue, want int64) {
 	t.Helper()
-	testserver.Equal(t, "messages that wait", testserver.Value(q.Backlog(t.Context()))(t).Messages, want)
+	check.Equal(t, "messages that wait", check.Value(q.Backlog(t.Context()))(t).Messages, want)
 }
 
 // bare is an embedded server on which nothing of ours has been made yet.
 func bare(t *testing.T) *fixture {
 	t.Helper()
-	server := testserver.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
+	server := check.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(server.Close)
-	return &fixture{server: server, log: &testserver.Log{}, js: plain(t, nats.InProcessServer(server), "")}
+	return &fixture{server: server, log: &check.Log{}, js: plain(t, nats.InProcessServer(server), "")}
 }
 
 // of are n orders of one voucher.
@@ -219,7 +220,7 @@ func of(voucherID, name string, n int) []model.Reservation {
 // backlogOf asks for the backlog of one voucher.
 func (f *fixture) backlogOf(t *testing.T, voucherID string) model.Backlog {
 	t.Helper()
-	b := testserver.Value(f.BacklogOf(t.Context(), voucherID))(t)
+	b := check.Value(f.BacklogOf(t.Context(), voucherID))(t)
 	return b
 }
 
@@ -244,10 +245,10 @@ func text(id, user string) string {
 }
 
 // atServer opens a queue on a server process, maybe through a proxy.
-func atServer(t *testing.T, url string) (*queue.Queue, *testserver.Log) {
+func atServer(t *testing.T, url string) (*queue.Queue, *check.Log) {
 	t.Helper()
-	log := &testserver.Log{}
-	q := testserver.Value(openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()}))(t)
+	log := &check.Log{}
+	q := check.Value(openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()}))(t)
 	return q, log
 }
 

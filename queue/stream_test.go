@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/queue"
 )
 
@@ -50,7 +50,7 @@ func TestStreamIsCorrected(t *testing.T) {
 				if stream == dead && (name == "other subjects" || name == "copies elsewhere") {
 					continue // would overlap with the other one
 				}
-				must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), config)))
+				must(t, check.ErrorOf(f.js.CreateStream(t.Context(), config)))
 			}
 			q := f.open(t, nil)
 			if !f.log.Has(append(c.log, "level=WARN", "stream="+orders)...) {
@@ -60,7 +60,7 @@ func TestStreamIsCorrected(t *testing.T) {
 				must(t, q.Publish(t.Context(), some("a", 1)))
 			}
 			waiting(t, q, 20)
-			quiet := &testserver.Log{}
+			quiet := &check.Log{}
 			f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
 			if quiet.Has("corrected") {
 				t.Errorf("the next start corrects again:\n%s", quiet)
@@ -93,7 +93,7 @@ func TestStreamIsRefused(t *testing.T) {
 				Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew,
 			}
 			c.spoil(&config)
-			must(t, testserver.ErrorOf(f.js.CreateStream(t.Context(), config)))
+			must(t, check.ErrorOf(f.js.CreateStream(t.Context(), config)))
 			_, err := f.tryOpen(t, nil)
 			if err == nil {
 				t.Fatal("it was accepted")
@@ -111,13 +111,13 @@ func TestStreamIsRefused(t *testing.T) {
 func TestHarmlessSettingsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)
-	stream := testserver.Value(f.js.Stream(t.Context(), orders))(t)
+	stream := check.Value(f.js.Stream(t.Context(), orders))(t)
 	config := stream.CachedInfo().Config
 	config.MaxBytes, config.Compression, config.Description = 1<<20, jetstream.S2Compression, "ours"
-	must(t, testserver.ErrorOf(f.js.UpdateStream(t.Context(), config)))
-	quiet := &testserver.Log{}
+	must(t, check.ErrorOf(f.js.UpdateStream(t.Context(), config)))
+	quiet := &check.Log{}
 	f.open(t, func(o *queue.Options) { o.Log = quiet.Logger() })
-	stream = testserver.Value(f.js.Stream(t.Context(), orders))(t)
+	stream = check.Value(f.js.Stream(t.Context(), orders))(t)
 	if got := stream.CachedInfo().Config; got.MaxBytes != 1<<20 || got.Compression != jetstream.S2Compression || quiet.Has("corrected") || !quiet.Has("bounds of its own") {
 		t.Errorf("changed to %+v\n%s", got, quiet)
 	}
@@ -151,11 +151,11 @@ func TestConsumerIsMadeAnew(t *testing.T) {
 			config := jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}
 			c.spoil(&config)
 			if name == "pushes" {
-				must(t, testserver.ErrorOf(f.js.CreatePushConsumer(t.Context(), orders, config)))
+				must(t, check.ErrorOf(f.js.CreatePushConsumer(t.Context(), orders, config)))
 			} else {
-				worker := testserver.Value(f.js.CreateConsumer(t.Context(), orders, config))(t)
+				worker := check.Value(f.js.CreateConsumer(t.Context(), orders, config))(t)
 				if name == "gives up" {
-					must(t, testserver.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience))))
+					must(t, check.ErrorOf(worker.Next(jetstream.FetchMaxWait(patience))))
 					if _, err := worker.Next(jetstream.FetchMaxWait(time.Second)); err == nil {
 						t.Fatal("it did not give up")
 					}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -30,7 +30,7 @@ func TestAccounts(t *testing.T) {
 			wantCode(t, err, model.CodeNotFound)
 		}
 		var made atomic.Int32
-		testserver.Volley(8, func(i int) {
+		check.Volley(8, func(i int) {
 			err := f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: []string{"Carol", "carol"}[i%2], Role: model.RoleUser})
 			if err == nil {
 				made.Add(1)
@@ -55,7 +55,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			t.Errorf("a new account: %+v", found)
 		}
 		const changes = 8
-		testserver.Volley(changes, func(int) {
+		check.Volley(changes, func(int) {
 			_, err := f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
 				a.Version++
 				a.Disabled = true

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -24,7 +24,7 @@ func TestAnAdministratorCancels(t *testing.T) {
 			{OrderID: alices.ID, UserID: "bob", By: "boss"},
 		}
 		for range 2 { // repeated, nothing changes
-			for i, answer := range testserver.Value(l.orders.Cancel(t.Context(), asked))(t) {
+			for i, answer := range check.Value(l.orders.Cancel(t.Context(), asked))(t) {
 				if i == 3 {
 					wantCode(t, answer.Err, model.CodeNotFound)
 				} else if answer.Err != nil || answer.Order.Status != model.OrderCanceled {
@@ -35,9 +35,9 @@ func TestAnAdministratorCancels(t *testing.T) {
 		l.balanced(t, v.ID, 0)
 		for order, by := range map[string]string{alices.ID: "boss", bobs.ID: "bob"} {
 			history := l.steps(t, order)
-			testserver.Equal(t, "the last step of "+order, history[len(history)-1], "canceled by "+by)
+			check.Equal(t, "the last step of "+order, history[len(history)-1], "canceled by "+by)
 		}
-		logged := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{}))(t).Items
+		logged := check.Value(l.log.List(t.Context(), model.AdminLogQuery{}))(t).Items
 		logged = slices.DeleteFunc(logged, func(entry model.AdminChange) bool { return entry.Action == model.ActionVoucherCreate })
 		if len(logged) != 2 {
 			t.Fatalf("the log has %+v", logged)
@@ -63,7 +63,7 @@ func TestRecord(t *testing.T) {
 		}
 		must(t, l.log.Record(t.Context(), asked))
 		must(t, l.log.Record(t.Context(), model.AdminChange{Actor: "boss", Action: model.ActionLetterDrop, Subject: "17"}))
-		found := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
+		found := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
 		if len(found) != 2 || found[0].Subject != "17" || found[0].Before != nil || found[0].After != nil {
 			t.Fatalf("%+v", found)
 		}
@@ -82,19 +82,19 @@ func TestMoneyOfAnOrder(t *testing.T) {
 		bobs, _ := l.paid(t, v.ID, "bob")
 		refund, _, err := l.refunds.Request(t.Context(), alices.ID, newID(t), "boss")
 		must(t, err)
-		payments := testserver.Value(l.payments.OfOrder(t.Context(), alices.ID))(t)
+		payments := check.Value(l.payments.OfOrder(t.Context(), alices.ID))(t)
 		if len(payments) != 1 || payments[0].ID != refund.PaymentID || payments[0].Status != model.PaymentSucceeded {
 			t.Errorf("payments %+v", payments)
 		}
 		of := func(id string) []model.Refund {
-			return testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: id}))(t).Items
+			return check.Value(l.refunds.List(t.Context(), model.RefundQuery{OrderID: id}))(t).Items
 		}
 		if got := of(alices.ID); len(got) != 1 || got[0].ID != refund.ID {
 			t.Errorf("refunds %+v", got)
 		}
 		for _, id := range []string{bobs.ID, "no id!"} {
-			testserver.Equal(t, "refunds of "+id, len(of(id)), 0)
+			check.Equal(t, "refunds of "+id, len(of(id)), 0)
 		}
-		testserver.Equal(t, "payments of no order", len(testserver.Value(l.payments.OfOrder(t.Context(), "no id!"))(t)), 0)
+		check.Equal(t, "payments of no order", len(check.Value(l.payments.OfOrder(t.Context(), "no id!"))(t)), 0)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -30,7 +31,7 @@ func BenchmarkCreateOrders(b *testing.B) {
 				v := f.onSale(b, model.MaxAmount)
 				var next atomic.Int64
 				b.ResetTimer()
-				testserver.Volley(shape.writers, func(int) {
+				check.Volley(shape.writers, func(int) {
 					for next.Add(1) <= int64(b.N) {
 						batch := make([]model.Order, shape.batch)
 						for i := range batch {
@@ -62,7 +63,7 @@ func BenchmarkShards(b *testing.B) {
 				f.divide(b, v.ID, shards)
 				var next atomic.Int64
 				b.ResetTimer()
-				testserver.Volley(writers, func(int) {
+				check.Volley(writers, func(int) {
 					for next.Add(1) <= int64(b.N) {
 						batch := make([]model.Order, size)
 						for i := range batch {
@@ -115,8 +116,8 @@ func BenchmarkNewOrders(b *testing.B) {
 
 func createSchema(b *testing.B, server *testserver.Server, name string) {
 	b.Helper()
-	db := testserver.Value(repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")}))(b)
-	must(b, testserver.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
+	db := check.Value(repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")}))(b)
+	must(b, check.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
 	must(b, db.Close())
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 	"seckill/model"
 	"seckill/repository"
@@ -35,7 +36,7 @@ func TestSession(t *testing.T) {
 	for variable, want := range wanted {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
-		testserver.Equal(t, variable, got, want)
+		check.Equal(t, variable, got, want)
 	}
 	var mode string
 	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
@@ -46,11 +47,11 @@ func TestSession(t *testing.T) {
 		t.Error("several statements in one were taken")
 	}
 	v := f.onSale(t, 1)
-	read := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+	read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 	if !read.BeginAt.Equal(v.BeginAt) || !read.CreatedAt.Equal(v.CreatedAt) || read.Title != "Tea for two 茶" {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
-	testserver.Equal(t, "the dialect", f.db.Dialect(), "mysql")
+	check.Equal(t, "the dialect", f.db.Dialect(), "mysql")
 }
 
 func TestSQLiteSession(t *testing.T) {
@@ -59,9 +60,9 @@ func TestSQLiteSession(t *testing.T) {
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "3000"} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
-		testserver.Equal(t, pragma, got, want)
+		check.Equal(t, pragma, got, want)
 	}
-	testserver.Equal(t, "the dialect", f.db.Dialect(), "sqlite")
+	check.Equal(t, "the dialect", f.db.Dialect(), "sqlite")
 }
 
 // TestBadOptions are refused, and no password shows.
@@ -81,7 +82,7 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("a password shows: %v", err)
 		}
 	}
-	wantCode(t, testserver.ErrorOf(repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(repository.Open(t.Context(), repository.Options{DSN: "root:x@tcp(127.0.0.1:1)/schema"})), model.CodeUnavailable)
 	for _, file := range []string{"", filepath.Join(t.TempDir(), "no", "such", "directory", "x.db")} {
 		if _, err := repository.Open(t.Context(), repository.Options{SQLiteFile: file}); err == nil {
 			t.Errorf("SQLite file %q was accepted", file)
@@ -102,7 +103,7 @@ func TestMigrateAtOnce(t *testing.T) {
 				options.DSN = testserver.Schema(t)
 			}
 			var ready atomic.Int32
-			testserver.Volley(10, func(int) {
+			check.Volley(10, func(int) {
 				db, err := repository.Open(t.Context(), options)
 				if err == nil {
 					err = db.Migrate(t.Context())
@@ -115,12 +116,12 @@ func TestMigrateAtOnce(t *testing.T) {
 				must(t, db.Close())
 			})
 			f := openFixture(t, s, options)
-			found := testserver.Value(filepath.Glob("migrations/" + s.dialect + "/*.sql"))(t)
+			found := check.Value(filepath.Glob("migrations/" + s.dialect + "/*.sql"))(t)
 			files := len(found)
 			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != int64(files) || files == 0 || ready.Load() != 10 {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
 			}
-			list := testserver.Value(f.db.MigrationStatus(t.Context()))(t)
+			list := check.Value(f.db.MigrationStatus(t.Context()))(t)
 			if len(list) != files {
 				t.Fatalf("status %+v", list)
 			}
@@ -141,7 +142,7 @@ func TestMigrationAfterACrash(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
 	f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 2")
-	list := testserver.Value(f.db.MigrationStatus(t.Context()))(t)
+	list := check.Value(f.db.MigrationStatus(t.Context()))(t)
 	if list[1].Applied == false || list[2].Applied {
 		t.Errorf("status %+v", list)
 	}
@@ -156,10 +157,10 @@ func TestMigrationAfterACrash(t *testing.T) {
 // migration cannot be written once; the next process must get through.
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
-	db := testserver.Value(repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
+	db := check.Value(repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	f := &fixture{db: db}
-	list := testserver.Value(db.MigrationStatus(t.Context()))(t) // makes the table of records
+	list := check.Value(db.MigrationStatus(t.Context()))(t) // makes the table of records
 	for _, m := range list {
 		f.exec(t, fmt.Sprintf("CREATE TRIGGER refusal BEFORE INSERT ON schema_migrations WHEN NEW.version_id = %d "+
 			"BEGIN SELECT RAISE(ABORT, 'the power is gone'); END", m.Version))
@@ -169,7 +170,7 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 		f.exec(t, "DROP TRIGGER refusal")
 	}
 	must(t, db.Migrate(t.Context()))
-	testserver.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"), int64(len(list)))
+	check.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"), int64(len(list)))
 }
 
 // TestSurvivesRestart: what SQLite has answered is there after it was closed.
@@ -180,7 +181,7 @@ func TestSurvivesRestart(t *testing.T) {
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	must(t, f.db.Close())
 	must(t, f.db.Close()) // again: nothing
-	wantCode(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), v.ID)), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)), model.CodeUnavailable)
 	again := openFixture(t, f.store, f.options)
 	must(t, again.db.Migrate(t.Context()))
 	again.balanced(t, v.ID, 1)
@@ -190,7 +191,7 @@ func TestSurvivesRestart(t *testing.T) {
 // comments aside.
 func TestLockTableIsTheLockPackagesOwn(t *testing.T) {
 	t.Parallel()
-	migration := testserver.Value(os.ReadFile("migrations/mysql/00005_locks.sql"))(t)
+	migration := check.Value(os.ReadFile("migrations/mysql/00005_locks.sql"))(t)
 	_, statement, found := strings.Cut(string(migration), "-- +goose Up")
 	if !found {
 		t.Fatal("the migration has no Up")

@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 func (f *fixture) record(t testing.TB, voucherID string) model.EpochRecord {
 	t.Helper()
-	all := testserver.Value(f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"}))(t)
+	all := check.Value(f.copies.Read(t.Context(), []string{voucherID, "absent", "no id!"}))(t)
 	if len(all) != 1 {
 		t.Fatalf("records %+v", all)
 	}
@@ -35,26 +36,26 @@ func wantSuperseded(t testing.TB, err error) {
 func TestCopyRecord(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.onSale(t, 5)
 		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil || time.Since(r.Now).Abs() > time.Minute {
 			t.Errorf("a new voucher: %+v", r)
 		}
-		before := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		grown := func(what string, version, revision int64) {
 			t.Helper()
-			after := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+			after := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			if after.Version != before.Version+version || after.Revision != before.Revision+revision {
 				t.Errorf("%s: version %d and revision %d after %d and %d", what, after.Version, after.Revision, before.Version, before.Revision)
 			}
 			before = after
 		}
-		closed := testserver.Value(f.copies.Close(t.Context(), v.ID, 0, ""))(t)
+		closed := check.Value(f.copies.Close(t.Context(), v.ID, 0, ""))(t)
 		grown("close", 1, 1)
 		if closed.Epoch != 1 || closed.OpenEpoch != 0 || closed.Barrier != nil || closed.Progress == nil || closed.Revision != before.Revision || closed.VoucherID != v.ID {
 			t.Errorf("closed %+v", closed)
 		}
-		wantSuperseded(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
+		wantSuperseded(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		wantSuperseded(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 9))
 		must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
 		grown("barrier", 1, 1)
@@ -101,7 +102,7 @@ func TestCopyRecord(t *testing.T) {
 func TestCopiesAreSpread(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.voucher(t, model.NewVoucher{Stock: 100, Shards: 4, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 		epoch := int64(0)
 		wants := func(what string, r model.EpochRecord, shards, spread int) {
@@ -113,7 +114,7 @@ func TestCopiesAreSpread(t *testing.T) {
 		}
 		begin := func(what string, shards, spread int) {
 			t.Helper()
-			r := testserver.Value(f.copies.Close(t.Context(), v.ID, epoch, ""))(t)
+			r := check.Value(f.copies.Close(t.Context(), v.ID, epoch, ""))(t)
 			epoch = r.Epoch
 			wants(what, r, shards, spread)
 		}
@@ -143,7 +144,7 @@ func TestCopiesAreSpread(t *testing.T) {
 		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, epoch+1, 3))
 		wants("refused", f.record(t, v.ID), 3, 1)
 		for _, listed := range [][]model.EpochRecord{
-			testserver.Value(f.copies.Watched(t.Context()))(t), testserver.Value(f.copies.Kept(t.Context()))(t),
+			check.Value(f.copies.Watched(t.Context()))(t), check.Value(f.copies.Kept(t.Context()))(t),
 		} {
 			if len(listed) != 1 || listed[0].Shards != 3 || listed[0].Spread != 1 {
 				t.Errorf("listed %+v", listed)
@@ -156,14 +157,14 @@ func TestCopiesAreSpread(t *testing.T) {
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		fresh, closed := f.onSale(t, 1), f.onSale(t, 1)
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
-		latest := testserver.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
+		must(t, check.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
+		latest := check.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
 		if !maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}) {
 			t.Errorf("the latest epochs are %v", latest)
 		}
-		if none := testserver.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t); len(none) != 0 {
+		if none := check.Value(f.copies.Latest(t.Context(), []string{"no id!"}))(t); len(none) != 0 {
 			t.Errorf("the latest epochs of nothing are %v", none)
 		}
 	})
@@ -175,7 +176,7 @@ func TestCloseAtOnce(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
 		var won atomic.Int32
-		testserver.Volley(8, func(int) {
+		check.Volley(8, func(int) {
 			_, err := f.copies.Close(t.Context(), v.ID, 0, "")
 			if err == nil {
 				won.Add(1)
@@ -193,7 +194,7 @@ func TestCloseAtOnce(t *testing.T) {
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		f.asIn(t, model.ModeAsync)
 		over := func(ago time.Duration) model.Voucher {
 			return f.voucher(t, model.NewVoucher{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
@@ -206,7 +207,7 @@ func TestWatched(t *testing.T) {
 		f.persist(t, reservation(t, releasing.ID, "alice", 1, 1), reservation(t, releasing.ID, "alice", 1, 1))
 		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
 		must(t, err)
-		list := testserver.Value(f.copies.Watched(t.Context()))(t)
+		list := check.Value(f.copies.Watched(t.Context()))(t)
 		watched := map[string]bool{}
 		for _, r := range list {
 			watched[r.VoucherID] = true
@@ -217,12 +218,12 @@ func TestWatched(t *testing.T) {
 		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
+		must(t, check.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
 		must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
 		over(10 * time.Hour)              // never had a copy
 		abandoned := over(10 * time.Hour) // its rebuild died
 		f.closedFrom(t, abandoned.ID, 0, 7)
-		kept := testserver.Value(f.copies.Kept(t.Context()))(t)
+		kept := check.Value(f.copies.Kept(t.Context()))(t)
 		if len(kept) != 8 || !slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == old.ID && r.Open() }) ||
 			!slices.ContainsFunc(kept, func(r model.EpochRecord) bool { return r.VoucherID == abandoned.ID && r.Barrier != nil }) {
 			t.Errorf("kept %+v", kept)
@@ -248,7 +249,7 @@ func TestSnapshot(t *testing.T) {
 			testserver.Within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
 			_, _, err := f.cancel(t.Context(), "alice", before[0].ID)
 			must(t, err)
-			must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
+			must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
 			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
 				t.Errorf("voucher %+v", got)
 			}
@@ -265,7 +266,7 @@ func TestSnapshot(t *testing.T) {
 			if len(live) != 2 || live["alice"] != before[0].ID || live["bob"] != before[1].ID {
 				t.Errorf("live %v", live)
 			}
-			known := testserver.Value(f.copies.Known(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
+			known := check.Value(f.copies.Known(t.Context(), []string{before[0].ID, before[2].ID, later.ID, "absent", "no id!"}))(t)
 			if len(known) != 3 || !known[before[0].ID] || !known[before[2].ID] || !known[later.ID] {
 				t.Errorf("known %v", known)
 			}
@@ -309,7 +310,7 @@ func TestSnapshotOfManyBuyers(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, buyers)
 		f.sell(t, v.ID)
-		must(t, testserver.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
+		must(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		seen := make(map[string]bool, buyers)
 		rows := 0
 		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"gorm.io/gorm"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -36,7 +36,7 @@ func TestClassifyServerErrors(t *testing.T) {
 	classes := map[string]fault{"away": faultAway, "data": faultData, "duplicate": faultDuplicate, "retry": faultRetry}
 	listed := map[int]bool{}
 	seen := map[fault]int{}
-	table := testserver.Value(os.ReadFile("testdata/server_errors.tsv"))(t)
+	table := check.Value(os.ReadFile("testdata/server_errors.tsv"))(t)
 	for line := range strings.Lines(string(table)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -49,7 +49,7 @@ func TestClassifyServerErrors(t *testing.T) {
 		}
 		listed[number] = true
 		seen[want]++
-		testserver.Equal(t, strings.TrimSpace(line), classify(mysqlError(uint16(number), row[3])), want)
+		check.Equal(t, strings.TrimSpace(line), classify(mysqlError(uint16(number), row[3])), want)
 		if class := row[3][:2]; want == faultData && class != "22" && class != "23" && number != 1366 && number != 3819 {
 			t.Errorf("%s: class %s does not say that the data are to blame", line, class)
 		}
@@ -97,7 +97,7 @@ func TestClassify(t *testing.T) {
 			errs = append(errs, fmt.Errorf("wrapped: %w", test.err))
 		}
 		for _, err := range errs {
-			testserver.Equal(t, fmt.Sprint(err), classify(err), test.want)
+			check.Equal(t, fmt.Sprint(err), classify(err), test.want)
 		}
 	}
 }
@@ -105,9 +105,9 @@ func TestClassify(t *testing.T) {
 // TestClassifySQLite: an error of each kind, made by SQLite.
 func TestClassifySQLite(t *testing.T) {
 	t.Parallel()
-	db := testserver.Value(openSQLite(sql.OpenDB, filepath.Join(t.TempDir(), "errors")))(t)
+	db := check.Value(openSQLite(sql.OpenDB, filepath.Join(t.TempDir(), "errors")))(t)
 	defer db.Close()
-	testserver.Must(t, testserver.ErrorOf(db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), `CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT UNIQUE NOT NULL, c INT CHECK (c > 0)) STRICT;
 		INSERT INTO t VALUES (1, 'x', 1);
 		CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.b = 'trigger' BEGIN SELECT RAISE(ABORT, 'no'); END`)))
 	for statement, want := range map[string]fault{
@@ -186,7 +186,7 @@ func TestSupportedVersions(t *testing.T) {
 		"11.8.3-MariaDB": true, "8.0.16": true, "8.0.15": false, "8.4.5": true, "9.1.0": true, "5.7.44-log": false, "odd": true,
 		"5.7.25-TiDB-v7.1.5": false, "5.7.25-TiDB-v7.2.0": true, "8.0.11-TiDB-v8.5.1": true, "8.0.11-TiDB-v6.5.0-serverless": false,
 	} {
-		testserver.Equal(t, version+" is supported", supported(version), want)
+		check.Equal(t, version+" is supported", supported(version), want)
 	}
 }
 
@@ -200,13 +200,13 @@ func TestTiDBIsNotAskedForWhatItLacks(t *testing.T) {
 			t.Errorf("%s: %s", name, statement)
 		}
 	}
-	files := testserver.Value(statements.ReadDir("sql"))(t)
+	files := check.Value(statements.ReadDir("sql"))(t)
 	for _, file := range files {
 		if statement := d.sql(strings.TrimSuffix(file.Name(), ".sql")); strings.Contains(statement, " SHARE") {
 			t.Errorf("%s: %s", file.Name(), statement)
 		}
 	}
-	testserver.Equal(t, "a refused lock", classify(mysqlError(1235, "42000")), faultAway)
+	check.Equal(t, "a refused lock", classify(mysqlError(1235, "42000")), faultAway)
 }
 
 func TestLockNames(t *testing.T) {
@@ -228,9 +228,9 @@ func TestLockNames(t *testing.T) {
 // whatever reads besides.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
-	d := testserver.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)
-	defer func() { testserver.Must(t, d.Close()) }()
-	testserver.Must(t, d.transaction(t.Context(), func(*gorm.DB) error {
+	d := check.Value(Open(t.Context(), Options{SQLiteFile: filepath.Join(t.TempDir(), "x.db")}))(t)
+	defer func() { check.Must(t, d.Close()) }()
+	check.Must(t, d.transaction(t.Context(), func(*gorm.DB) error {
 		if d.writer.Stats().InUse != 1 || d.sql.Stats().InUse != 0 {
 			t.Errorf("writer %+v, readers %+v", d.writer.Stats(), d.sql.Stats())
 		}

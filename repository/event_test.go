@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -24,25 +24,25 @@ func TestEvents(t *testing.T) {
 		must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
 
 		v := l.onSale(t, 2)
-		must(t, testserver.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("y")})))
-		must(t, testserver.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))}, model.Idempotency{})))
+		must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("y")})))
+		must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))}, model.Idempotency{})))
 		paid, code := l.paid(t, v.ID, "alice")
-		must(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
 		lapsed := l.bought(t, v.ID, "bob")
 		late := l.started(t, lapsed)
 		l.lapse(t, lapsed)
-		must(t, testserver.ErrorOf(l.orders.Expire(t.Context(), []string{lapsed.ID})))
-		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, late))))
+		must(t, check.ErrorOf(l.orders.Expire(t.Context(), []string{lapsed.ID})))
+		must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, late))))
 		canceled := l.bought(t, v.ID, "carol")
 		for range 2 { // the second changes nothing
 			_, _, err := l.cancel(t.Context(), "carol", canceled.ID)
 			must(t, err)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss")), model.OrderCanceled)
-		failed := testserver.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1), model.ReasonUnprocessable))(t)
+		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1), model.ReasonUnprocessable))(t)
 
 		told := map[string][]string{}
-		all := testserver.Value(events.Oldest(t.Context(), 100))(t)
+		all := check.Value(events.Oldest(t.Context(), 100))(t)
 		for _, event := range all {
 			told[event.Subject] = append(told[event.Subject], event.Type)
 			var data map[string]any
@@ -63,11 +63,11 @@ func TestEvents(t *testing.T) {
 				t.Errorf("of %s it tells %v, want %v", subject, told[subject], want)
 			}
 		}
-		testserver.Equal(t, "subjects", len(told), 5)
-		first := testserver.Value(events.Oldest(t.Context(), 2))(t)
+		check.Equal(t, "subjects", len(told), 5)
+		first := check.Value(events.Oldest(t.Context(), 2))(t)
 		for range 2 { // again: nothing
 			must(t, events.Forget(t.Context(), []int64{first[0].ID, first[1].ID}))
-			testserver.Equal(t, "events left", len(testserver.Value(events.Oldest(t.Context(), 100))(t)), len(all)-2)
+			check.Equal(t, "events left", len(check.Value(events.Oldest(t.Context(), 100))(t)), len(all)-2)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/repository"
 )
 
@@ -30,7 +31,7 @@ func TestExclusive(t *testing.T) {
 		}
 		must(t, third.Close())
 		must(t, first.Close())
-		testserver.Eventually(t, "the second holds", func() bool {
+		check.Eventually(t, "the second holds", func() bool {
 			held, err := second.Held(t.Context())
 			return held && err == nil
 		})
@@ -68,7 +69,7 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	}
 	before := holder()
 	f.exec(t, "KILL ?", before)
-	testserver.Eventually(t, "another connection holds it", func() bool {
+	check.Eventually(t, "another connection holds it", func() bool {
 		now := holder()
 		return now != 0 && now != before
 	})
@@ -104,7 +105,7 @@ func TestRedisClaim(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	var won atomic.Int32
-	testserver.Volley(8, func(i int) {
+	check.Volley(8, func(i int) {
 		taken, err := claims.Take(t.Context(), user(i), first)
 		if must(t, err); taken {
 			won.Add(1)

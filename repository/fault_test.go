@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -25,9 +26,9 @@ const longestAnswer = 6 * time.Second
 func ownServer(t *testing.T, strategy repository.StockStrategy, args ...string) (*fixture, *testserver.Server, *sql.DB) {
 	t.Helper()
 	server := testserver.MariaDB(t, args...)
-	admin := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+	admin := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	t.Cleanup(func() { must(t, admin.Close()) })
-	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "CREATE DATABASE fault")))
+	must(t, check.ErrorOf(admin.ExecContext(t.Context(), "CREATE DATABASE fault")))
 	f := openFixture(t, store{dialect: "mysql", strategy: strategy}, repository.Options{DSN: server.DSN("fault")})
 	must(t, f.db.Migrate(t.Context()))
 	return f, server, admin
@@ -64,7 +65,7 @@ func (f *fixture) unavailable(t *testing.T, voucherID string) {
 	for name := range calls {
 		names = append(names, name)
 	}
-	testserver.Volley(len(names), func(i int) {
+	check.Volley(len(names), func(i int) {
 		testserver.Within(t, longestAnswer, func(ctx context.Context) {
 			err := calls[names[i]](ctx)
 			if err == nil || model.CodeOf(err) != model.CodeUnavailable {
@@ -91,7 +92,7 @@ func TestServerKilled(t *testing.T) {
 		}
 		server.Kill()
 	}()
-	testserver.Volley(8, func(int) {
+	check.Volley(8, func(int) {
 		for {
 			began := time.Now()
 			o := order(t, v.ID, newID(t))
@@ -148,8 +149,8 @@ func TestServerFrozen(t *testing.T) {
 	f, server, _ := ownServer(t, repository.StockConditional)
 	v := f.onSale(t, 10)
 	server.Pause()
-	testserver.Eventually(t, "every thread has stopped", func() bool {
-		threads := testserver.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID())))(t)
+	check.Eventually(t, "every thread has stopped", func() bool {
+		threads := check.Value(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", server.PID())))(t)
 		for _, thread := range threads {
 			if stat, err := os.ReadFile(thread); err == nil && !strings.Contains(string(stat), ") T ") {
 				return false
@@ -159,7 +160,7 @@ func TestServerFrozen(t *testing.T) {
 	})
 	f.unavailable(t, v.ID)
 	server.Resume()
-	testserver.Eventually(t, "the server answers again", func() bool { return f.db.Ping(t.Context()) == nil })
+	check.Eventually(t, "the server answers again", func() bool { return f.db.Ping(t.Context()) == nil })
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
 }
@@ -169,7 +170,7 @@ func TestServerReadOnly(t *testing.T) {
 	t.Parallel()
 	f, _, admin := ownServer(t, repository.StockConditional)
 	v := f.onSale(t, 10)
-	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")))
+	must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = ON")))
 	testserver.Within(t, longestAnswer, func(ctx context.Context) {
 		_, err := f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})
 		wantCode(t, err, model.CodeUnavailable)
@@ -184,7 +185,7 @@ func TestServerReadOnly(t *testing.T) {
 	if err := f.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
 		t.Errorf("it is ready: %v", err)
 	}
-	must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")))
+	must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL read_only = OFF")))
 	must(t, f.db.Ready(t.Context()))
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 	f.balanced(t, v.ID, 1)
@@ -235,14 +236,14 @@ func TestStrategiesDiffer(t *testing.T) {
 		var n int
 		must(t, admin.QueryRowContext(t.Context(),
 			"SELECT COUNT(*) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? AND argument NOT LIKE '%general_log%'", forbidden).Scan(&n))
-		testserver.Equal(t, "statements like "+forbidden, n, 0)
+		check.Equal(t, "statements like "+forbidden, n, 0)
 	}
 }
 
 // statements lists what was said about a voucher since it was made.
 func statements(t *testing.T, admin *sql.DB, voucherID string) (said []string) {
 	t.Helper()
-	rows := testserver.Value(admin.QueryContext(t.Context(),
+	rows := check.Value(admin.QueryContext(t.Context(),
 		"SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log WHERE command_type = 'Query' AND argument LIKE ? ORDER BY event_time", "%"+voucherID+"%"))(t)
 	defer rows.Close()
 	for rows.Next() {
@@ -270,7 +271,7 @@ func TestNoDeadlocks(t *testing.T) {
 		instance.asIn(t, model.ModeAsync)
 		runBedlam(t, instance)
 	}
-	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+	check.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
 }
 
 // TestRefusedRollback: a cluster's node without quorum refuses the INSERT, and
@@ -299,7 +300,7 @@ func TestRefusedRollback(t *testing.T) {
 		lost.Store(true)
 		for i := range 3 {
 			refused := []model.Order{order(t, v.ID, user(i)), order(t, v.ID, user(100+i))}
-			wantCode(t, testserver.ErrorOf(far.orders.CreateOrders(t.Context(), refused)), model.CodeUnavailable)
+			wantCode(t, check.ErrorOf(far.orders.CreateOrders(t.Context(), refused)), model.CodeUnavailable)
 			_, _, err := far.cancel(t.Context(), sold.UserID, sold.ID)
 			wantCode(t, err, model.CodeUnavailable)
 		}
@@ -386,19 +387,19 @@ func TestFailedEndClosesTheConnection(t *testing.T) {
 func TestGrantedAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.MariaDB(t)
-	admin := testserver.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)))(t)
+	admin := check.Value(sql.Open("mysql", server.AdminDSN(testserver.DefaultSchema)))(t)
 	defer admin.Close()
 	run := func(statement string) {
-		must(t, testserver.ErrorOf(admin.ExecContext(t.Context(), statement)))
+		must(t, check.ErrorOf(admin.ExecContext(t.Context(), statement)))
 	}
 	run("CREATE TABLE things (id INT PRIMARY KEY)")
 	run("CREATE USER shop@'127.0.0.1'")
 	run("GRANT SELECT ON seckill.* TO shop@'127.0.0.1'")
-	db := testserver.Value(repository.Open(t.Context(), repository.Options{DSN: "shop@tcp(" + server.Addr() + ")/seckill"}))(t)
+	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: "shop@tcp(" + server.Addr() + ")/seckill"}))(t)
 	defer func() { must(t, db.Close()) }()
 	if _, err := db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)"); err == nil {
 		t.Fatal("an account may do what it was not granted")
 	}
 	run("GRANT INSERT ON seckill.* TO shop@'127.0.0.1'")
-	must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)")))
+	must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "INSERT INTO things VALUES (1)")))
 }

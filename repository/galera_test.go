@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -19,9 +20,9 @@ import (
 func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	t.Parallel()
 	member := testserver.Galera(t, 1)[0]
-	pool := testserver.Value(sql.Open("mysql", member.AdminDSN("")))(t)
+	pool := check.Value(sql.Open("mysql", member.AdminDSN("")))(t)
 	defer pool.Close()
-	admin := testserver.Value(pool.Conn(t.Context()))(t)
+	admin := check.Value(pool.Conn(t.Context()))(t)
 	defer admin.Close()
 	reject := func(what string) {
 		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what); err != nil {
@@ -45,7 +46,7 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	for variable, want := range map[string]string{"wsrep_on": "1", "wsrep_sync_wait": "1"} {
 		var got string
 		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
-		testserver.Equal(t, variable, got, want)
+		check.Equal(t, variable, got, want)
 	}
 	const stock, writers = 100_000, 8 // never sold out
 	v := f.onSale(t, stock)
@@ -81,7 +82,7 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	}
 	await := func(what string, count *atomic.Int32, more int32) {
 		enough := count.Load() + more
-		testserver.Eventually(t, what, func() bool { return count.Load() >= enough })
+		check.Eventually(t, what, func() bool { return count.Load() >= enough })
 	}
 	const rounds = 5
 	for range rounds {
@@ -103,7 +104,7 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 
 	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID)
 	f.balanced(t, v.ID, live)
-	testserver.Equal(t, "units that are left", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), stock-live)
+	check.Equal(t, "units that are left", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), stock-live)
 	acknowledged.Range(func(id, _ any) bool {
 		if _, err := f.orders.Get(t.Context(), id.(string)); err != nil {
 			t.Errorf("an order that was acknowledged: %v", err)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -27,14 +28,14 @@ func TestGroupReplicationMembers(t *testing.T) {
 		addresses[i] = member.Addr()
 	}
 	all := strings.Replace(members[0].DSN(testserver.DefaultSchema), addresses[0], strings.Join(addresses, ","), 1)
-	log := &testserver.Log{}
+	log := &check.Log{}
 	f := openFixture(t, stores()[0], repository.Options{DSN: all, Log: log.Logger()})
 	must(t, f.db.Migrate(t.Context())) // every table has a primary key, or a member would refuse its rows
 	must(t, f.db.Ready(t.Context()))
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), members[0].Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), members[0].Port())
 	var consistency string
 	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@group_replication_consistency").Scan(&consistency))
-	testserver.Equal(t, "the consistency of a connection", consistency, "BEFORE_ON_PRIMARY_FAILOVER")
+	check.Equal(t, "the consistency of a connection", consistency, "BEFORE_ON_PRIMARY_FAILOVER")
 
 	secondary := openFixture(t, stores()[0], repository.Options{DSN: members[1].DSN(testserver.DefaultSchema)})
 	if err := secondary.db.Ready(t.Context()); model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(err.Error(), "takes no writes") {
@@ -48,13 +49,13 @@ func TestGroupReplicationMembers(t *testing.T) {
 	members[1].Pause()
 	members[2].Pause()
 	lost := time.Now()
-	testserver.Eventually(t, "the primary is not ready without the others", func() bool {
+	check.Eventually(t, "the primary is not ready without the others", func() bool {
 		return strings.Contains(fmt.Sprint(f.db.Ready(t.Context())), "takes no writes")
 	})
 	t.Logf("not ready %.1f s after the majority was lost", time.Since(lost).Seconds())
 	hanging := order(t, v.ID, "bob")
 	testserver.Within(t, longestAnswer, func(context.Context) {
-		err := testserver.ErrorOf(f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{hanging}))
+		err := check.ErrorOf(f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{hanging}))
 		wantCode(t, err, model.CodeUnavailable)
 		if !errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("%v does not say that the outcome is unknown", err)
@@ -62,16 +63,16 @@ func TestGroupReplicationMembers(t *testing.T) {
 	})
 	members[1].Resume()
 	members[2].Resume()
-	testserver.Eventually(t, "a primary of the majority is ready", func() bool { return f.db.Ready(t.Context()) == nil })
+	check.Eventually(t, "a primary of the majority is ready", func() bool { return f.db.Ready(t.Context()) == nil })
 	t.Logf("ready %.1f s after the majority was lost", time.Since(lost).Seconds())
 
 	// The same order again: it is there once, whether or not its COMMIT came through in the end.
-	testserver.Eventually(t, "bob has his order", func() bool {
+	check.Eventually(t, "bob has his order", func() bool {
 		outcomes, err := f.orders.CreateOrders(ctxOf(t, 5*time.Second), []model.Order{hanging})
 		return err == nil && outcomes[0].Err == nil && outcomes[0].Order.ID == hanging.ID
 	})
 	f.balanced(t, v.ID, 2)
-	admin := testserver.Value(sql.Open("mysql", members[0].AdminDSN("")))(t)
+	admin := check.Value(sql.Open("mysql", members[0].AdminDSN("")))(t)
 	defer admin.Close()
 	if connections := testserver.Status(t, admin, "Threads_connected"); connections > 100 {
 		t.Errorf("%d connections to a member that hung", connections)

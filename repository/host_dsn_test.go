@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestHostsOfADSN(t *testing.T) {
@@ -38,9 +38,9 @@ func TestHostsOfADSN(t *testing.T) {
 		for _, cfg := range configs {
 			addresses = append(addresses, cfg.Addr)
 		}
-		testserver.Equal(t, dsn, strings.Join(addresses, " "), want)
+		check.Equal(t, dsn, strings.Join(addresses, " "), want)
 	}
-	names := testserver.Value(mysqlConfigs(Options{DSN: "u@tcp(h1,h2)/x?tls=true", Log: slog.New(slog.DiscardHandler)}))(t)
+	names := check.Value(mysqlConfigs(Options{DSN: "u@tcp(h1,h2)/x?tls=true", Log: slog.New(slog.DiscardHandler)}))(t)
 	if got := []string{names[0].TLS.ServerName, names[1].TLS.ServerName}; !slices.Equal(got, []string{"h1", "h2"}) {
 		t.Errorf("the names that certificates must have: %q", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -29,7 +30,7 @@ func newPair(t *testing.T) pair {
 	for _, server := range []*testserver.Server{p.first, p.second} {
 		f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
 		must(t, f.db.Migrate(t.Context()))
-		must(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
+		must(t, check.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
 			Title: "Tea", Price: 1, Stock: 100_000, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 		}, model.Idempotency{})))
 	}
@@ -50,9 +51,9 @@ func setReadOnly(t *testing.T, server *testserver.Server, demoted bool) {
 
 func administer(t *testing.T, server *testserver.Server, statement string) {
 	t.Helper()
-	db := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+	db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	defer db.Close()
-	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), statement)))
+	must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 }
 
 // port is the server that a question goes to.
@@ -66,7 +67,7 @@ func (f *fixture) fill(t *testing.T) {
 	t.Helper()
 	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)
 	for i := range conns {
-		conns[i] = testserver.Value(f.db.SQL().Conn(t.Context()))(t)
+		conns[i] = check.Value(f.db.SQL().Conn(t.Context()))(t)
 	}
 	for _, conn := range conns {
 		must(t, conn.Close())
@@ -80,21 +81,21 @@ func TestFirstServerThatTakesWrites(t *testing.T) {
 	p := newPair(t)
 	setReadOnly(t, p.first, true)
 	f := p.open(t)
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
 	f.onSale(t, 1)
 	f.fill(t)
 
 	setReadOnly(t, p.first, false)
 	setReadOnly(t, p.second, true)
 	demoted := time.Now()
-	testserver.Eventually(t, "the promoted one is asked", func() bool { return testserver.Value(f.port(t.Context()))(t) == p.first.Port() })
+	check.Eventually(t, "the promoted one is asked", func() bool { return check.Value(f.port(t.Context()))(t) == p.first.Port() })
 	t.Logf("a question went to the promoted server %v after the other was demoted", time.Since(demoted))
 	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)
 	for i := range conns {
-		conns[i] = testserver.Value(f.db.SQL().Conn(t.Context()))(t)
+		conns[i] = check.Value(f.db.SQL().Conn(t.Context()))(t)
 		var port int
 		must(t, conns[i].QueryRowContext(t.Context(), "SELECT @@port").Scan(&port))
-		testserver.Equal(t, fmt.Sprintf("the port of connection %d", i), port, p.first.Port())
+		check.Equal(t, fmt.Sprintf("the port of connection %d", i), port, p.first.Port())
 	}
 	for _, conn := range conns {
 		must(t, conn.Close())
@@ -120,7 +121,7 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 					return
 				default:
 				}
-				if err := testserver.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, p.voucher, newID(t))})); err != nil {
+				if err := check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, p.voucher, newID(t))})); err != nil {
 					t.Errorf("an order: %v", err)
 					return
 				}
@@ -129,7 +130,7 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 		})
 	}
 	await := func(n int32) {
-		testserver.Eventually(t, "orders are made", func() bool { return made.Load() >= n || t.Failed() })
+		check.Eventually(t, "orders are made", func() bool { return made.Load() >= n || t.Failed() })
 	}
 	await(20)
 	setReadOnly(t, p.second, false)
@@ -137,13 +138,13 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 	await(made.Load() + 100)
 	close(stop)
 	load.Wait()
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
 	var kept int64
 	for _, server := range []*testserver.Server{p.first, p.second} {
 		one := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
 		kept += one.number(t, "SELECT COUNT(*) FROM orders")
 	}
-	testserver.Equal(t, "orders that are kept", kept, int64(made.Load()))
+	check.Equal(t, "orders that are kept", kept, int64(made.Load()))
 }
 
 // TestServerThatHangsIsLeft: also by those who wait for its answer.
@@ -153,8 +154,8 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 	f := p.open(t)
 	f.fill(t)
 	waiting := make(chan error, 1)
-	conn := testserver.Value(f.db.SQL().Conn(t.Context()))(t)
-	go func() { waiting <- testserver.ErrorOf(conn.ExecContext(context.Background(), "DO SLEEP(3)")) }()
+	conn := check.Value(f.db.SQL().Conn(t.Context()))(t)
+	go func() { waiting <- check.ErrorOf(conn.ExecContext(context.Background(), "DO SLEEP(3)")) }()
 	p.first.Pause()
 	defer p.first.Resume()
 	began := time.Now()
@@ -164,26 +165,26 @@ func TestServerThatHangsIsLeft(t *testing.T) {
 		t.Error("the server that hangs has answered")
 	}
 	_ = conn.Close() // it is broken
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
 }
 
 // TestServerThatDies is left for the next, at the start too.
 func TestServerThatDies(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	log := &testserver.Log{}
+	log := &check.Log{}
 	f := openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Log: log.Logger()})
 	f.fill(t)
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.first.Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.first.Port())
 	p.first.Kill()
 	must(t, f.place(t, order(t, p.voucher, "alice")).Err)
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
-	testserver.Equal(t, "the port of another instance", testserver.Value(p.open(t).port(t.Context()))(t), p.second.Port())
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
+	check.Equal(t, "the port of another instance", check.Value(p.open(t).port(t.Context()))(t), p.second.Port())
 
 	// The first one comes back and takes writes. It has missed some, so that it is not gone back to.
 	p.first.Start()
-	testserver.Eventually(t, "both take writes, which is noted", func() bool { return log.Has("no members of one Galera cluster") })
-	testserver.Equal(t, "the port", testserver.Value(f.port(t.Context()))(t), p.second.Port())
+	check.Eventually(t, "both take writes, which is noted", func() bool { return log.Has("no members of one Galera cluster") })
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
 }
 
 // TestNobodyTakesWrites: reads go on, writes are UNAVAILABLE at once.
@@ -195,9 +196,9 @@ func TestNobodyTakesWrites(t *testing.T) {
 	setReadOnly(t, p.first, true)
 	setReadOnly(t, p.second, true)
 	testserver.Within(t, longestAnswer, func(ctx context.Context) {
-		wantCode(t, testserver.ErrorOf(f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})), model.CodeUnavailable)
+		wantCode(t, check.ErrorOf(f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})), model.CodeUnavailable)
 	})
-	must(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), v.ID)))
+	must(t, check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)))
 	setReadOnly(t, p.first, false)
 	must(t, f.place(t, order(t, v.ID, "alice")).Err)
 }
@@ -212,9 +213,9 @@ func TestAddressThatMoves(t *testing.T) {
 	setReadOnly(t, server, true)
 	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}), model.CodeUnavailable)
 	setReadOnly(t, server, false)
-	testserver.Eventually(t, "the connections are new", func() bool { return f.number(t, "SELECT CONNECTION_ID()") > newest })
+	check.Eventually(t, "the connections are new", func() bool { return f.number(t, "SELECT CONNECTION_ID()") > newest })
 	for range f.db.SQL().Stats().MaxOpenConnections {
-		conn := testserver.Value(f.db.SQL().Conn(t.Context()))(t)
+		conn := check.Value(f.db.SQL().Conn(t.Context()))(t)
 		defer func() { must(t, conn.Close()) }()
 		var id int64
 		must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
@@ -233,15 +234,15 @@ func TestClaimMoves(t *testing.T) {
 	claim := f.db.Exclusive("embedded")
 	defer func() { must(t, claim.Close()) }()
 	holder := func(server *testserver.Server) bool {
-		held := testserver.Value(claim.Held(t.Context()))(t)
-		db := testserver.Value(sql.Open("mysql", server.AdminDSN("")))(t)
+		held := check.Value(claim.Held(t.Context()))(t)
+		db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 		defer db.Close()
 		var free bool
 		must(t, db.QueryRowContext(t.Context(), "SELECT IS_FREE_LOCK('seckill.seckill.embedded')").Scan(&free))
 		return held && !free
 	}
-	testserver.Eventually(t, "the claim is held on the first server", func() bool { return holder(p.first) })
+	check.Eventually(t, "the claim is held on the first server", func() bool { return holder(p.first) })
 	setReadOnly(t, p.second, false)
 	setReadOnly(t, p.first, true)
-	testserver.Eventually(t, "the claim is held on the second server", func() bool { return holder(p.second) })
+	check.Eventually(t, "the claim is held on the second server", func() bool { return holder(p.second) })
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -19,8 +19,8 @@ func TestIdempotencyKey(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		key := model.Idempotency{Scope: "admin create", Key: "k 1 ", Fingerprint: "f"}
-		first := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
-		second := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
+		first := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
+		second := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, key))(t)
 		same(t, first, second)
 		for _, other := range []model.Idempotency{
 			{Scope: key.Scope, Key: "k 1", Fingerprint: "f"}, // a blank makes a difference
@@ -28,40 +28,40 @@ func TestIdempotencyKey(t *testing.T) {
 			{Scope: "somebody else", Key: key.Key, Fingerprint: "f"},
 			{},
 		} {
-			v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, other))(t)
+			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, other))(t)
 			if v.ID == first.ID {
 				t.Errorf("%+v met %+v", other, key)
 			}
 		}
 		another := model.Idempotency{Scope: key.Scope, Key: key.Key, Fingerprint: "g"}
-		wantCode(t, testserver.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, another)), model.CodeConflict)
-		testserver.Equal(t, "vouchers", f.number(t, "SELECT COUNT(*) FROM vouchers"), 5)
+		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, another)), model.CodeConflict)
+		check.Equal(t, "vouchers", f.number(t, "SELECT COUNT(*) FROM vouchers"), 5)
 
 		// Stock: applied once, also by its answer.
 		add := model.Idempotency{Scope: "stock", Key: "add", Fingerprint: "+2"}
 		two := int64(2)
-		changed := testserver.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
+		changed := check.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
 		must(t, f.place(t, order(t, first.ID, "alice")).Err)
-		again := testserver.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
+		again := check.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
 		same(t, changed, again)
 		// A CONFLICT is an answer, too: it stays even when the change would be possible by now.
 		none := model.Idempotency{Scope: "stock", Key: "none", Fingerprint: "0"}
 		for range 2 {
-			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)), model.CodeConflict)
+			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(0))}, none)), model.CodeConflict)
 			f.exec(t, "UPDATE orders SET status = 'canceled'")
 			f.exec(t, "UPDATE vouchers SET remaining = stock WHERE id = ?", first.ID)
 		}
 		// What was refused for its form was not answered: it may be asked better.
 		bad := model.Idempotency{Scope: "stock", Key: "bad", Fingerprint: "x"}
-		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
-		must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
+		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
+		must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
 	})
 }
 
 func same(t *testing.T, a, b model.Voucher) {
 	t.Helper()
-	one := testserver.Value(json.Marshal(a))(t)
-	two := testserver.Value(json.Marshal(b))(t)
+	one := check.Value(json.Marshal(a))(t)
+	two := check.Value(json.Marshal(b))(t)
 	if string(one) != string(two) || a.Version != b.Version || !a.CreatedAt.Equal(b.CreatedAt) {
 		t.Errorf("answers differ:\n%s\n%s", one, two)
 	}
@@ -76,7 +76,7 @@ func TestIdempotencyRace(t *testing.T) {
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)}
 		var id atomic.Value
 		id.Store("")
-		testserver.Volley(12, func(i int) {
+		check.Volley(12, func(i int) {
 			v, err := []*fixture{f, other}[i%2].vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"})
 			if err != nil {
 				t.Errorf("create: %v", err)
@@ -88,7 +88,7 @@ func TestIdempotencyRace(t *testing.T) {
 			t.Fatalf("%d vouchers", n)
 		}
 		made, _ := id.Load().(string)
-		testserver.Volley(12, func(i int) {
+		check.Volley(12, func(i int) {
 			one := int64(1)
 			v, err := []*fixture{f, other}[i%2].vouchers.ChangeStock(t.Context(), made, model.StockChange{Delta: &one}, model.Idempotency{Scope: "s", Key: "k2", Fingerprint: "f"})
 			if err != nil || v.Stock != 6 {
@@ -97,7 +97,7 @@ func TestIdempotencyRace(t *testing.T) {
 		})
 		// One key, different questions: one of them is answered.
 		var won atomic.Int32
-		testserver.Volley(6, func(i int) {
+		check.Volley(6, func(i int) {
 			_, err := f.vouchers.ChangeStock(t.Context(), made, model.StockChange{Stock: new(int64(10 + i))}, model.Idempotency{Scope: "s", Key: "k3", Fingerprint: user(i)})
 			if err == nil {
 				won.Add(1)
@@ -105,7 +105,7 @@ func TestIdempotencyRace(t *testing.T) {
 				t.Errorf("change: %v", err)
 			}
 		})
-		testserver.Equal(t, "changes under one key", won.Load(), 1)
+		check.Equal(t, "changes under one key", won.Load(), 1)
 	})
 }
 
@@ -118,7 +118,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		now := time.Now().UTC()
 		asked := model.NewVoucher{Title: "T", Stock: 5, BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour)}
 		create := func(key string) model.Voucher {
-			v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
+			v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{Scope: "s", Key: key, Fingerprint: "f"}))(t)
 			return v
 		}
 		purge := func(want int64) {
@@ -145,7 +145,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		// A CONFLICT is kept for as long.
 		f.place(t, order(t, fresh.ID, "alice"))
 		none, once := model.StockChange{Stock: new(int64(0))}, model.Idempotency{Scope: "s", Key: "none", Fingerprint: "f"}
-		wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, none, once)), model.CodeConflict)
+		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), fresh.ID, none, once)), model.CodeConflict)
 		purge(0)
 
 		const many = 2500
@@ -157,7 +157,7 @@ func TestPurgeIdempotency(t *testing.T) {
 		}
 		f.exec(t, "INSERT INTO idempotency_keys (scope, idempotency_key, fingerprint, answer, created_at) VALUES "+strings.Join(rows, ", "), times...)
 		purge(many)
-		testserver.Equal(t, "keys that are left", f.number(t, "SELECT COUNT(*) FROM idempotency_keys"), 4)
+		check.Equal(t, "keys that are left", f.number(t, "SELECT COUNT(*) FROM idempotency_keys"), 4)
 
 		indexes := "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE()" +
 			" AND table_name = 'idempotency_keys' AND column_name = 'created_at' AND seq_in_index = 1"
@@ -165,6 +165,6 @@ func TestPurgeIdempotency(t *testing.T) {
 			indexes = "SELECT COUNT(*) FROM pragma_index_list('idempotency_keys') AS list, pragma_index_info(list.name) AS part" +
 				" WHERE part.name = 'created_at' AND part.seqno = 0"
 		}
-		testserver.Equal(t, "indexes of created_at, without which a purge reads the whole table", f.number(t, indexes), 1)
+		check.Equal(t, "indexes of created_at, without which a purge reads the whole table", f.number(t, indexes), 1)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -66,7 +67,7 @@ func migrateAndRead(t testing.TB, f *fixture, v model.Voucher) (readings int32, 
 			read.Add(1)
 		}
 	}()
-	testserver.Eventually(t, "the other instance reads", func() bool { return read.Load() > 0 })
+	check.Eventually(t, "the other instance reads", func() bool { return read.Load() > 0 })
 	must(t, f.db.Migrate(t.Context()))
 	stop()
 	<-done
@@ -85,13 +86,13 @@ func TestMigrationOfOrders(t *testing.T) {
 	if readings, _ := migrateAndRead(t, l.fixture, v); readings == 0 {
 		t.Error("nothing was read during the migration")
 	}
-	testserver.Equal(t, "sum of all that the orders had", l.number(t, sum), before)
+	check.Equal(t, "sum of all that the orders had", l.number(t, sum), before)
 	l.balanced(t, v.ID, orders*2/3)
 	l.exec(t, "UPDATE vouchers SET stock = stock + 1, remaining = remaining + 1")
 	l.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, expires_at, unpaid_at) "+
 		"SELECT CONCAT('new.', id), id, 'eve', 'unpaid', 1000, 'CNY', NOW(6), NOW(6), NOW(6) FROM vouchers")
 	l.exec(t, "UPDATE vouchers SET remaining = remaining - 1")
-	testserver.Equal(t, "orders expired", len(testserver.Value(l.orders.Expire(t.Context(), []string{"new." + v.ID, "o1." + v.ID}))(t)), 1)
+	check.Equal(t, "orders expired", len(check.Value(l.orders.Expire(t.Context(), []string{"new." + v.ID, "o1." + v.ID}))(t)), 1)
 	if steps := l.steps(t, "o3."+v.ID); len(steps) != 2 || steps[1] != "canceled by u3" {
 		t.Errorf("history of an order that was canceled before: %v", steps)
 	}

@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // mode checks how the database is sold from.
 func (f *fixture) mode(t testing.TB, mode, switchingTo model.OrderMode) {
 	t.Helper()
-	got := testserver.Value(f.modes.Read(t.Context()))(t)
+	got := check.Value(f.modes.Read(t.Context()))(t)
 	if got.Mode != mode || got.SwitchingTo != switchingTo {
 		t.Errorf("mode %+v, want %q, switching to %q", got, mode, switchingTo)
 	}
@@ -25,22 +25,22 @@ func TestAdopt(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		f.mode(t, model.ModeSync, "")
 		for _, mode := range []model.OrderMode{model.ModeAsync, model.ModeAsync, model.ModeSync, model.ModeAsync} {
-			got := testserver.Value(f.modes.Adopt(t.Context(), mode))(t)
+			got := check.Value(f.modes.Adopt(t.Context(), mode))(t)
 			if got.Mode != mode || !regexp.MustCompile(`^[a-z0-9]{16}$`).MatchString(got.Deployment) {
 				t.Errorf("adopted %+v, want %s", got, mode)
 			}
 		}
 		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
-		got := testserver.Value(f.modes.Adopt(t.Context(), model.ModeSync))(t)
+		got := check.Value(f.modes.Adopt(t.Context(), model.ModeSync))(t)
 		if got.Mode != model.ModeAsync || got.SwitchingTo != model.ModeSync {
 			t.Errorf("adopted %+v in the middle of a switch", got)
 		}
 		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		f.onSale(t, 1)
-		got = testserver.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
-		testserver.Equal(t, "the mode adopted with a voucher", got.Mode, model.ModeSync)
+		got = check.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
+		check.Equal(t, "the mode adopted with a voucher", got.Mode, model.ModeSync)
 		f.mode(t, model.ModeSync, "")
-		wantCode(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), "semisync")), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.modes.Adopt(t.Context(), "semisync")), model.CodeValidation)
 	})
 }
 
@@ -50,7 +50,7 @@ func TestAdoptAtOnce(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		var afterwards atomic.Value // the mode seen by who made the voucher
-		testserver.Volley(9, func(i int) {
+		check.Volley(9, func(i int) {
 			if i == 8 {
 				f.onSale(t, 1)
 				got, err := f.modes.Read(t.Context())
@@ -83,11 +83,11 @@ func TestAdoptWaitsForTheFirstVoucher(t *testing.T) {
 			}
 			done <- got
 		}()
-		testserver.Eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
+		check.Eventually(t, "adoption waits", func() bool { return near.blocked(t, "order_mode") })
 		return pass
 	}))
 	far.onSale(t, 1)
-	testserver.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
+	check.Equal(t, "the mode adopted while a voucher was being made", (<-done).Mode, model.ModeSync)
 }
 
 // TestSwitch steps through a switch, each step repeated.
@@ -111,7 +111,7 @@ func TestSwitch(t *testing.T) {
 		must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
 		f.mode(t, model.ModeAsync, "")
 		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
-		audit := testserver.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
-		testserver.Equal(t, "the mode that the audit names", audit.Mode, model.ModeAsync)
+		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
+		check.Equal(t, "the mode that the audit names", audit.Mode, model.ModeAsync)
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -29,8 +29,8 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 			})
 			told := func(what string, wantLooks, wantInserts int64) {
 				t.Helper()
-				testserver.Equal(t, "looks, "+what, looks.Swap(0), wantLooks)
-				testserver.Equal(t, "inserts, "+what, inserts.Swap(0), wantInserts)
+				check.Equal(t, "looks, "+what, looks.Swap(0), wantLooks)
+				check.Equal(t, "inserts, "+what, inserts.Swap(0), wantInserts)
 			}
 			v := near.onSale(t, 100)
 			asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob"), order(t, v.ID, "carol")}
@@ -78,7 +78,7 @@ func TestDuplicatesWithinACall(t *testing.T) {
 		outcomes := f.create(t, first, first, other)
 		must(t, outcomes[0].Err)
 		must(t, outcomes[1].Err)
-		testserver.Equal(t, "the same order", outcomes[1].Order.ID, first.ID)
+		check.Equal(t, "the same order", outcomes[1].Order.ID, first.ID)
 		wantCode(t, outcomes[2].Err, model.CodeAlreadyOrdered)
 		f.balanced(t, v.ID, 1)
 	})

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -94,7 +94,7 @@ func TestLostCommitIsDecidedByTheFirstAdmission(t *testing.T) {
 	}))})
 	outcome := far.place(t, order(t, v.ID, "alice"))
 	must(t, outcome.Err)
-	testserver.Eventually(t, "the sale is paused", func() bool {
+	check.Eventually(t, "the sale is paused", func() bool {
 		now, err := near.vouchers.Get(t.Context(), v.ID)
 		return err == nil && now.State == model.VoucherPaused
 	})
@@ -196,7 +196,7 @@ func TestChangeBetweenReadingAndTaking(t *testing.T) {
 						return err
 					},
 					func(t *testing.T, outcomes []model.Outcome) {
-						testserver.Equal(t, "the price", outcomes[0].Order.Price, price)
+						check.Equal(t, "the price", outcomes[0].Order.Price, price)
 					},
 				},
 				// There is no SOLD_OUT while units remain.
@@ -263,13 +263,13 @@ func TestBarrierBetweenReadingAndTaking(t *testing.T) {
 		strategy := near.store.strategy
 		v := near.onSale(t, 5)
 		near.opened(t, v.ID)
-		testserver.Must(t, testserver.ErrorOf(near.copies.Close(t.Context(), v.ID, 1, "")))
+		check.Must(t, check.ErrorOf(near.copies.Close(t.Context(), v.ID, 1, "")))
 		stored := make(chan error, 1)
 		early := atomic.Bool{}
 		far := near.through(t, onceOn("UPDATE voucher", func(*wire) verdict {
 			go func() { stored <- near.copies.SetBarrier(context.Background(), v.ID, 2, 10) }()
 			if strategy == repository.StockPessimistic { // the row is locked since the reading
-				testserver.Eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
+				check.Eventually(t, "the barrier waits for the row", func() bool { return near.blocked(t, "copy_barrier = 10") })
 				return pass
 			}
 			must(t, <-stored)
@@ -398,7 +398,7 @@ func TestModeBetweenReadingAndTaking(t *testing.T) {
 						switched.Store(true)
 						done <- err
 					}()
-					testserver.Eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
+					check.Eventually(t, "the switch waits for the mode's row", func() bool { return near.blocked(t, "order_mode") })
 					if switched.Load() {
 						t.Error("the switch did not wait for the transaction under way")
 					}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -29,7 +30,7 @@ func TestOneOrder(t *testing.T) {
 		if o.ExpiresAt == nil || !o.ExpiresAt.Equal(o.CreatedAt.Add(paymentWindow)) || time.Since(o.CreatedAt).Abs() > time.Minute {
 			t.Errorf("created %s, expires %v", o.CreatedAt, o.ExpiresAt)
 		}
-		read := testserver.Value(f.orders.Get(t.Context(), o.ID))(t)
+		read := check.Value(f.orders.Get(t.Context(), o.ID))(t)
 		if !read.CreatedAt.Equal(o.CreatedAt) || !read.ExpiresAt.Equal(*o.ExpiresAt) || read.Price != o.Price || read.Status != o.Status {
 			t.Errorf("read %+v, want %+v", read, o)
 		}
@@ -73,7 +74,7 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 		var bought []model.Order
 		for length := 200 * time.Millisecond; len(bought) == 0; length *= 2 { // longer, if the machine was too busy to come in time
 			begin, end := time.Now().Add(50*time.Millisecond), time.Now().Add(50*time.Millisecond+length)
-			v = testserver.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{BeginAt: &begin, EndAt: &end}))(t)
+			v = check.Value(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{BeginAt: &begin, EndAt: &end}))(t)
 			bought = f.buyUntilEnded(t, v)
 		}
 		for _, o := range bought {
@@ -97,9 +98,9 @@ func TestWindowByTheDatabasesClock(t *testing.T) {
 func (f *fixture) buyUntilEnded(t *testing.T, v model.Voucher) (bought []model.Order) {
 	t.Helper()
 	for ended := 0; ended < 3; {
-		before := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		outcome := f.place(t, order(t, v.ID, newID(t)))
-		after := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		after := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		switch {
 		case outcome.Err == nil:
 			bought = append(bought, outcome.Order)
@@ -124,14 +125,14 @@ func (f *fixture) blocked(t testing.TB, id string) bool {
 // begin opens a transaction of another program.
 func (f *fixture) begin(t testing.TB) *sql.Tx {
 	t.Helper()
-	tx := testserver.Value(f.db.SQL().BeginTx(t.Context(), nil))(t)
+	tx := check.Value(f.db.SQL().BeginTx(t.Context(), nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	return tx
 }
 
 func execTx(t testing.TB, tx *sql.Tx, statement string, args ...any) {
 	t.Helper()
-	must(t, testserver.ErrorOf(tx.ExecContext(t.Context(), statement, args...)))
+	must(t, check.ErrorOf(tx.ExecContext(t.Context(), statement, args...)))
 }
 
 // createLater creates orders meanwhile. An error becomes the outcome of each.
@@ -174,7 +175,7 @@ func TestForcedDuplicate(t *testing.T) {
 				tx := f.begin(t)
 				execTx(t, tx, insertLive, existing, v.ID, "alice")
 				done := f.createLater(t, asked)
-				testserver.Eventually(t, "the INSERT waits for the other row", func() bool { return f.blocked(t, asked.ID) })
+				check.Eventually(t, "the INSERT waits for the other row", func() bool { return f.blocked(t, asked.ID) })
 				must(t, tx.Commit())
 				outcome := (<-done)[0]
 				if same == "id" {
@@ -184,7 +185,7 @@ func TestForcedDuplicate(t *testing.T) {
 				} else if e, ok := errors.AsType[*model.Error](outcome.Err); !ok || e.OrderID != existing {
 					t.Errorf("outcome %+v, want ALREADY_ORDERED with %s", outcome, existing)
 				}
-				testserver.Equal(t, "what remains, as the row was not ours", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 5)
+				check.Equal(t, "what remains, as the row was not ours", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 5)
 			})
 		}
 	}
@@ -204,7 +205,7 @@ func TestForcedDeadlock(t *testing.T) {
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", b.ID)
 		asked := []model.Order{order(t, b.ID, "alice"), order(t, a.ID, "alice")}
 		done := f.createLater(t, asked...)
-		testserver.Eventually(t, "the batch has a and waits for b", func() bool { return f.blocked(t, b.ID) })
+		check.Eventually(t, "the batch has a and waits for b", func() bool { return f.blocked(t, b.ID) })
 		execTx(t, tx, "UPDATE vouchers SET version = version + 1 WHERE id = ?", a.ID)
 		must(t, tx.Commit())
 		for _, outcome := range <-done {
@@ -337,7 +338,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		}
 		f.balanced(t, v.ID, int64(len(names)))
 		for i, name := range names {
-			page := testserver.Value(f.orders.List(t.Context(), model.OrderQuery{UserID: name}))(t)
+			page := check.Value(f.orders.List(t.Context(), model.OrderQuery{UserID: name}))(t)
 			if len(page.Items) != 1 || page.Items[0].ID != made[i].ID {
 				t.Errorf("orders of %s: %+v", name, page.Items)
 			}
@@ -347,7 +348,7 @@ func TestIDsAreComparedByteForByte(t *testing.T) {
 		o.ID = upper
 		must(t, f.place(t, o).Err)
 		for _, id := range []string{model.OrderID("upper", v.ID), upper + " ", "Bób", ""} {
-			wantCode(t, testserver.ErrorOf(f.orders.Get(t.Context(), id)), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.orders.Get(t.Context(), id)), model.CodeNotFound)
 		}
 		for _, odd := range []string{"Bób", "bob "} { // what the schema itself says
 			_, err := f.db.SQL().ExecContext(t.Context(), "UPDATE orders SET user_id = ? WHERE id = ?", odd, upper)

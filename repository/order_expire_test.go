@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -23,7 +24,7 @@ func TestOverdueIsReadByItsIndex(t *testing.T) {
 	must(t, f.db.Migrate(t.Context()))
 	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < 'u2'")
 	f.exec(t, "ANALYZE TABLE orders")
-	statement := testserver.Value(os.ReadFile("sql/order_overdue.sql"))(t)
+	statement := check.Value(os.ReadFile("sql/order_overdue.sql"))(t)
 	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", false, 100)
 	found := 0
 	for _, step := range plan {
@@ -35,7 +36,7 @@ func TestOverdueIsReadByItsIndex(t *testing.T) {
 			t.Errorf("orders of voucher %s are read by %s (%s)", v.ID, step.Key, step.Extra)
 		}
 	}
-	testserver.Equal(t, "plans of orders", found, 1)
+	check.Equal(t, "plans of orders", found, 1)
 }
 
 func withoutComments(statement string) string {
@@ -52,10 +53,10 @@ func withoutComments(statement string) string {
 func overdue(b *testing.B, f *fixture, orders int) {
 	b.Helper()
 	v := f.onSale(b, int64(orders))
-	db := testserver.Value(sql.Open("mysql", f.options.DSN))(b) // which waits as long as it takes
+	db := check.Value(sql.Open("mysql", f.options.DSN))(b) // which waits as long as it takes
 	defer func() { must(b, db.Close()) }()
 	for from := 0; from < orders; from += 5000 {
-		must(b, testserver.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
+		must(b, check.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', ?, ?, ? + INTERVAL seq DIV 100 MICROSECOND "+
 				"FROM %s", testserver.Numbers(from+1, min(from+5000, orders))), v.ID, v.ID, longAgo, longAgo, longAgo)))
@@ -100,7 +101,7 @@ func BenchmarkExpire(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
 					f, server := benchFixture(b)
-					must(b, testserver.ErrorOf(f.modes.Adopt(b.Context(), mode)))
+					must(b, check.ErrorOf(f.modes.Adopt(b.Context(), mode)))
 					f.asIn(b, mode)
 					overdue(b, f, orders)
 					ours, theirs := testserver.CPU(b, os.Getpid()), testserver.CPU(b, server.PID())

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -265,7 +265,7 @@ func (m *saleModel) redeem(t *rapid.T) {
 	if known {
 		code = *o.code
 	}
-	err := m.call(t, func() error { return testserver.ErrorOf(m.life.orders.Redeem(m.t.Context(), code.Hash, "boss")) })
+	err := m.call(t, func() error { return check.ErrorOf(m.life.orders.Redeem(m.t.Context(), code.Hash, "boss")) })
 	if known {
 		m.answers(t, o, model.OrderRedeemed, err)
 	} else if model.CodeOf(err) != model.CodeNotFound {
@@ -362,7 +362,7 @@ func (m *saleModel) agrees(t *rapid.T) {
 	m.balanced(m.t, m.v.ID, int64(len(m.live)))
 	m.releasesOf(t)
 	for id, o := range m.orders {
-		row := testserver.Value(m.life.orders.Get(m.t.Context(), id))(m.t)
+		row := check.Value(m.life.orders.Get(m.t.Context(), id))(m.t)
 		refunds := m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE order_id = ?", id)
 		kept := len(o.arrived) - int(refunds)
 		holds := o.status == model.OrderPaid || o.status == model.OrderRedeemed

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -43,7 +44,7 @@ func TestMovesAtOnce(t *testing.T) {
 		l.balanced(t, v.ID, live)
 		logged := l.number(t, "SELECT COUNT(*) FROM admin_log WHERE action LIKE 'order.%'")
 		by := l.number(t, "SELECT COUNT(*) FROM order_history WHERE actor = 'boss'")
-		testserver.Equal(t, "what administrators did, as logged", logged, by)
+		check.Equal(t, "what administrators did, as logged", logged, by)
 	})
 }
 
@@ -61,7 +62,7 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 	rand.Shuffle(len(tries), func(i, j int) { tries[i], tries[j] = tries[j], tries[i] })
 	moved := make([]atomic.Int32, len(fought))
 	var next atomic.Int32
-	testserver.Volley(callers, func(n int) {
+	check.Volley(callers, func(n int) {
 		for at := next.Add(1) - 1; int(at) < len(tries); at = next.Add(1) - 1 {
 			try := tries[at]
 			changed, err := instances[n%len(instances)].try(t.Context(), t, fought[try.order], try.what)
@@ -115,7 +116,7 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	}
 	fight(t, []life{l}, fought, 40)
 	batches.Wait()
-	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+	check.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
 }
 
 // TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
@@ -149,11 +150,11 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN,
 					onceOn("UPDATE vouchers SET remaining = remaining +", func(*wire) verdict {
 						outcomes = near.createLater(t, bought...)
-						testserver.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
+						check.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
 						return pass
 					}))})
-				expired := testserver.Value(far.orders.Expire(t.Context(), lapsing))(t)
-				testserver.Equal(t, "orders expired", len(expired), len(lapsing))
+				expired := check.Value(far.orders.Expire(t.Context(), lapsing))(t)
+				check.Equal(t, "orders expired", len(expired), len(lapsing))
 				if testserver.Deadlocks(t, admin) == 0 {
 					t.Error("they were not in each other's way")
 				}
@@ -167,7 +168,7 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 					}
 				}
 				near.balanced(t, v.ID, live)
-				testserver.Equal(t, "expiries on record",
+				check.Equal(t, "expiries on record",
 					near.number(t, "SELECT COUNT(*) FROM order_history WHERE to_status = 'expired'"), int64(len(lapsing)))
 			})
 		}
@@ -221,11 +222,11 @@ func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	}
 	expired := 0
 	for batch := range slices.Chunk(ids, lapsing) {
-		expired += len(testserver.Value(f.orders.Expire(t.Context(), batch))(t))
+		expired += len(check.Value(f.orders.Expire(t.Context(), batch))(t))
 	}
 	close(done)
 	again.Wait()
-	testserver.Equal(t, "orders expired", expired, users)
+	check.Equal(t, "orders expired", expired, users)
 	var all []model.Order
 	for i := range users {
 		all = append(all, order(t, v.ID, user(i)))
@@ -248,7 +249,7 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 		if i%3 == 0 {
 			notice := money(t, c.payments[0])
 			notice.Code = c.code
-			must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), notice)))
+			must(t, check.ErrorOf(l.payments.Settle(t.Context(), notice)))
 			c.moves = 1
 		}
 		fought[i] = c
@@ -290,7 +291,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if int(recorded) != c.moves+moved {
 		t.Errorf("order %s: %d moves have an author, %d are recorded: %v", c.order.ID, moved, int(recorded)-c.moves, steps)
 	}
-	o := testserver.Value(l.orders.Get(t.Context(), c.order.ID))(t)
+	o := check.Value(l.orders.Get(t.Context(), c.order.ID))(t)
 	var releases int64
 	for _, step := range steps {
 		if strings.HasPrefix(step, "canceled") || strings.HasPrefix(step, "expired") || step == "refunded by boss" {
@@ -306,7 +307,7 @@ func (l life) settled(t *testing.T, c contested, moved int, mode model.OrderMode
 	if mode == model.ModeSync {
 		releases = 0
 	}
-	testserver.Equal(t, "outbox rows of order "+o.ID, l.number(t, "SELECT COUNT(*) FROM releases WHERE order_id = ?", o.ID), releases)
+	check.Equal(t, "outbox rows of order "+o.ID, l.number(t, "SELECT COUNT(*) FROM releases WHERE order_id = ?", o.ID), releases)
 
 	kept := l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM payments WHERE order_id = ? AND status = 'succeeded'", o.ID) -
 		l.number(t, "SELECT COALESCE(SUM(amount), 0) FROM refunds WHERE order_id = ?", o.ID)
@@ -333,7 +334,7 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
 				if move >= 5 {
-					must(t, testserver.ErrorOf(near.try(t.Context(), t, c, 0)))
+					must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
 				}
 				near.lapse(t, c.order)
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
@@ -348,9 +349,9 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 					live = 0
 				}
 				near.balanced(t, v.ID, live)
-				testserver.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
+				check.Equal(t, "outbox rows", int64(len(near.outbox(t))), 1-live)
 				refunds := map[bool]int64{true: 1, false: 0}[move == 6]
-				testserver.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
+				check.Equal(t, "refunds", near.number(t, "SELECT COUNT(*) FROM refunds"), refunds)
 			})
 		}
 	}
@@ -367,8 +368,8 @@ func TestRefundTriedAgainWithoutAnAnswer(t *testing.T) {
 			o := near.bought(t, v.ID, "alice")
 			payment := near.started(t, o)
 			near.lapse(t, o)
-			must(t, testserver.ErrorOf(near.orders.Expire(t.Context(), []string{o.ID})))
-			receipt := testserver.Value(near.payments.Settle(t.Context(), money(t, payment)))(t)
+			must(t, check.ErrorOf(near.orders.Expire(t.Context(), []string{o.ID})))
+			receipt := check.Value(near.payments.Settle(t.Context(), money(t, payment)))(t)
 			must(t, near.refunds.GiveUp(t.Context(), receipt.Refund.ID, "the account is closed"))
 
 			far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
@@ -377,8 +378,8 @@ func TestRefundTriedAgainWithoutAnAnswer(t *testing.T) {
 			if refund.ID != receipt.Refund.ID || refund.Status != model.RefundPending {
 				t.Errorf("the refund %s was tried again: %+v", receipt.Refund.ID, refund)
 			}
-			testserver.Equal(t, "pending refunds", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"), int64(1))
-			testserver.Equal(t, "lines of the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), int64(1))
+			check.Equal(t, "pending refunds", near.number(t, "SELECT COUNT(*) FROM refunds WHERE status = 'pending'"), int64(1))
+			check.Equal(t, "lines of the log", near.number(t, "SELECT COUNT(*) FROM admin_log WHERE actor = 'boss'"), int64(1))
 		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -83,7 +83,7 @@ func (l life) paid(t testing.TB, voucherID, userID string) (model.Order, model.S
 	t.Helper()
 	o := l.bought(t, voucherID, userID)
 	notice := money(t, l.started(t, o))
-	return testserver.Value(l.payments.Settle(t.Context(), notice))(t).Order, notice.Code
+	return check.Value(l.payments.Settle(t.Context(), notice))(t).Order, notice.Code
 }
 
 // lapse makes the time of orders pass.
@@ -98,7 +98,7 @@ func (l life) lapse(t testing.TB, orders ...model.Order) {
 // begins where the one before ended, is legal for somebody, and is no earlier.
 func (l life) steps(t testing.TB, orderID string) []string {
 	t.Helper()
-	detail := testserver.Value(l.orders.Detail(t.Context(), orderID))(t)
+	detail := check.Value(l.orders.Detail(t.Context(), orderID))(t)
 	var told []string
 	for i, move := range detail.History {
 		if i > 0 {
@@ -134,26 +134,26 @@ func TestPaidAndRedeemed(t *testing.T) {
 		if payment.Amount != o.Price || payment.Currency != o.Currency || payment.OrderID != o.ID {
 			t.Errorf("payment %+v", payment)
 		}
-		testserver.Equal(t, "the payment that is started again", l.started(t, o).ID, payment.ID)
+		check.Equal(t, "the payment that is started again", l.started(t, o).ID, payment.ID)
 		wantCode(t, errorOf2(l.payments.Start(t.Context(), o.ID, "bob", newID(t))), model.CodeNotFound)
 		must(t, l.payments.SetURL(t.Context(), payment.ID, "https://pay.example/1"))
-		testserver.Equal(t, "its page", testserver.Value(l.payments.Get(t.Context(), payment.ID))(t).URL, "https://pay.example/1")
+		check.Equal(t, "its page", check.Value(l.payments.Get(t.Context(), payment.ID))(t).URL, "https://pay.example/1")
 
 		notice := money(t, payment)
-		got := testserver.Value(l.payments.Settle(t.Context(), notice))(t)
+		got := check.Value(l.payments.Settle(t.Context(), notice))(t)
 		if !got.Changed || got.Refund != nil || got.Order.Status != model.OrderPaid || got.Order.PaidAt == nil || got.Order.SealedCode != string(notice.Code.Sealed) {
 			t.Errorf("receipt %+v", got)
 		}
-		row := testserver.Value(l.orders.Get(t.Context(), o.ID))(t)
+		row := check.Value(l.orders.Get(t.Context(), o.ID))(t)
 		if !row.PaidAt.Equal(*got.Order.PaidAt) || row.SealedCode != string(notice.Code.Sealed) {
 			t.Errorf("row %+v", row)
 		}
-		wantCode(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)
-		used := testserver.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss"))(t)
+		wantCode(t, check.ErrorOf(l.orders.Redeem(t.Context(), newCode(t).Hash, "boss")), model.CodeNotFound)
+		used := check.Value(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss"))(t)
 		if used.ID != o.ID || used.Status != model.OrderRedeemed || used.RedeemedAt == nil || !used.Live() {
 			t.Errorf("redeemed %+v", used)
 		}
-		wantIllegal(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss")), model.OrderRedeemed)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss")), model.OrderRedeemed)
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRedeemed)
 		if got := l.place(t, order(t, v.ID, "alice")); model.CodeOf(got.Err) != model.CodeAlreadyOrdered {
 			t.Errorf("a user who has redeemed an order bought again: %+v", got)
@@ -162,7 +162,7 @@ func TestPaidAndRedeemed(t *testing.T) {
 		if told, want := l.steps(t, o.ID), []string{"unpaid by alice", "paid by provider", "redeemed by boss"}; !slices.Equal(told, want) {
 			t.Errorf("history %v, want %v", told, want)
 		}
-		entry := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
+		entry := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "boss"}))(t).Items
 		if len(entry) != 1 || entry[0].Action != model.ActionOrderRedeem || entry[0].Subject != o.ID {
 			t.Fatalf("log %+v", entry)
 		}
@@ -188,7 +188,7 @@ func TestRefundRequested(t *testing.T) {
 			t.Errorf("%+v, %+v", refund, refunded)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
-		wantIllegal(t, testserver.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
+		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")), model.OrderRefunded)
 		wantCode(t, errorOf2(l.refunds.Request(t.Context(), "1."+v.ID, newID(t), "boss")), model.CodeNotFound)
 		l.balanced(t, v.ID, 0)
 		if list := l.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
@@ -197,15 +197,15 @@ func TestRefundRequested(t *testing.T) {
 		again := l.bought(t, v.ID, "alice")
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), again.ID, newID(t), "boss")), model.OrderUnpaid)
 
-		due := testserver.Value(l.refunds.Due(t.Context(), 10))(t)
+		due := check.Value(l.refunds.Due(t.Context(), 10))(t)
 		if len(due) != 1 || due[0].ID != refund.ID || due[0].PaymentID != refund.PaymentID {
 			t.Fatalf("due %+v", due)
 		}
 		must(t, l.refunds.Retry(t.Context(), refund.ID, "the provider is away", time.Hour))
-		testserver.Equal(t, "refunds due after a failed attempt", len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
+		check.Equal(t, "refunds due after a failed attempt", len(check.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
 		must(t, l.refunds.Done(t.Context(), refund.ID))
 		must(t, l.refunds.GiveUp(t.Context(), refund.ID, "too late: it is done"))
-		page := testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundDone}))(t)
+		page := check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundDone}))(t)
 		if len(page.Items) != 1 || page.Items[0].Attempts != 2 || page.Items[0].Error != "" || page.Items[0].ClosedAt == nil {
 			t.Errorf("done %+v", page.Items)
 		}
@@ -213,11 +213,11 @@ func TestRefundRequested(t *testing.T) {
 		l.exec(t, "UPDATE refunds SET status = 'failed' WHERE id = ?", refund.ID)
 		revived, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
 		must(t, err)
-		if revived.ID != refund.ID || revived.Status != model.RefundPending || len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)) != 1 {
+		if revived.ID != refund.ID || revived.Status != model.RefundPending || len(check.Value(l.refunds.Due(t.Context(), 10))(t)) != 1 {
 			t.Errorf("tried again: %+v", revived)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRefunded)
-		testserver.Equal(t, "refunds given up", len(testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
+		check.Equal(t, "refunds given up", len(check.Value(l.refunds.List(t.Context(), model.RefundQuery{Status: model.RefundFailed}))(t).Items), 0)
 	})
 }
 
@@ -232,13 +232,13 @@ func TestLateMoney(t *testing.T) {
 		_, _, err := l.cancel(t.Context(), "alice", canceled.ID)
 		must(t, err)
 		l.lapse(t, expired)
-		testserver.Equal(t, "orders expired", len(testserver.Value(l.orders.Expire(t.Context(), []string{expired.ID}))(t)), 1)
+		check.Equal(t, "orders expired", len(check.Value(l.orders.Expire(t.Context(), []string{expired.ID}))(t)), 1)
 		for i, payment := range late {
-			got := testserver.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+			got := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
 			if got.Refund == nil || got.Refund.Reason != model.RefundLate || got.Refund.Amount != payment.Amount || got.Order.Status != model.OrderRefunded || !got.Changed {
 				t.Errorf("%d: %+v", i, got)
 			}
-			again := testserver.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+			again := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
 			if again.Changed || again.Refund == nil || again.Refund.ID != got.Refund.ID {
 				t.Errorf("%d, again: %+v", i, again)
 			}
@@ -250,7 +250,7 @@ func TestLateMoney(t *testing.T) {
 
 		twice := l.bought(t, v.ID, "carol")
 		first := l.started(t, twice)
-		failed := testserver.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
+		failed := check.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
 			PaymentID: first.ID, OrderID: twice.ID, Amount: first.Amount, Currency: first.Currency,
 		}))(t)
 		if failed.Changed || failed.Order.Status != model.OrderUnpaid || failed.Payment.Status != model.PaymentFailed {
@@ -260,14 +260,14 @@ func TestLateMoney(t *testing.T) {
 		if second.ID == first.ID {
 			t.Error("a payment that failed is started again")
 		}
-		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, second))))
-		got := testserver.Value(l.payments.Settle(t.Context(), money(t, first)))(t) // it had not failed after all
+		must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, second))))
+		got := check.Value(l.payments.Settle(t.Context(), money(t, first)))(t) // it had not failed after all
 		if got.Refund == nil || got.Refund.Reason != model.RefundDuplicate || got.Refund.PaymentID != first.ID || got.Order.Status != model.OrderPaid {
 			t.Errorf("money that came twice: %+v", got)
 		}
 		refund, _, err := l.refunds.Request(t.Context(), twice.ID, newID(t), "boss")
 		must(t, err)
-		testserver.Equal(t, "the payment that is refunded", refund.PaymentID, second.ID)
+		check.Equal(t, "the payment that is refunded", refund.PaymentID, second.ID)
 		l.balanced(t, v.ID, 0)
 	})
 }
@@ -282,10 +282,10 @@ func TestWebhookMessages(t *testing.T) {
 		wrong := money(t, payment)
 		wrong.Amount++
 		for range 2 {
-			wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_1"))), model.CodeValidation)
+			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_1"))), model.CodeValidation)
 		}
-		testserver.Equal(t, "messages kept", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
-		wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_1"))), model.CodeValidation)
+		check.Equal(t, "messages kept", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_1"))), model.CodeValidation)
 		for _, bad := range []func(*model.PaymentNotice){
 			func(n *model.PaymentNotice) { n.OrderID = "absent.v" },
 			func(n *model.PaymentNotice) { n.OrderID = l.bought(t, v.ID, "bob").ID },
@@ -294,11 +294,11 @@ func TestWebhookMessages(t *testing.T) {
 		} {
 			notice := money(t, payment)
 			bad(&notice)
-			wantCode(t, testserver.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, newID(t)))), model.CodeValidation)
+			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, newID(t)))), model.CodeValidation)
 		}
-		testserver.Equal(t, "the order's status", testserver.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
+		check.Equal(t, "the order's status", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
 		for n := range 2 {
-			got := testserver.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t)
+			got := check.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t)
 			if got.Changed != (n == 0) || got.Order.Status != model.OrderPaid {
 				t.Errorf("%d: %+v", n, got)
 			}
@@ -307,8 +307,8 @@ func TestWebhookMessages(t *testing.T) {
 
 		// Old messages are forgotten, and their payments are not paid again.
 		l.exec(t, "UPDATE webhook_messages SET received_at = ? WHERE id = ?", time.Now().Add(-2*time.Hour).UTC(), []byte("msg_2"))
-		testserver.Equal(t, "messages purged", testserver.Value(l.db.PurgeMessages(t.Context(), time.Hour))(t), int64(1))
-		if again := testserver.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
+		check.Equal(t, "messages purged", check.Value(l.db.PurgeMessages(t.Context(), time.Hour))(t), int64(1))
+		if again := check.Value(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_2")))(t); again.Changed || again.Refund != nil {
 			t.Errorf("%+v", again)
 		}
 	})
@@ -328,7 +328,7 @@ func TestExpire(t *testing.T) {
 		for paying, want := range map[bool][]string{false: {due.ID, other.ID}, true: {paying.ID}} { // as they were created
 			var ids []string
 			for last := (model.OverdueOrder{}); ; {
-				page := testserver.Value(l.orders.Overdue(t.Context(), paying, last, 1))(t)
+				page := check.Value(l.orders.Overdue(t.Context(), paying, last, 1))(t)
 				if len(page) == 0 {
 					break
 				}
@@ -344,7 +344,7 @@ func TestExpire(t *testing.T) {
 		}
 		ids := []string{due.ID, other.ID, young.ID, paid.ID, "absent.v", "no id!"}
 		for n := range 2 {
-			expired := testserver.Value(l.orders.Expire(t.Context(), ids))(t)
+			expired := check.Value(l.orders.Expire(t.Context(), ids))(t)
 			if want := 2 * (1 - n); len(expired) != want {
 				t.Errorf("%d: %d expired, want %d", n, len(expired), want)
 			}
@@ -375,7 +375,7 @@ func TestPaymentWindow(t *testing.T) {
 		})
 		for id, want := range map[string]time.Duration{own.ID: 90 * time.Second, f.onSale(t, 1).ID: paymentWindow} {
 			o := f.place(t, order(t, id, "alice")).Order
-			row := testserver.Value(f.orders.Get(t.Context(), o.ID))(t)
+			row := check.Value(f.orders.Get(t.Context(), o.ID))(t)
 			if row.ExpiresAt == nil || row.ExpiresAt.Sub(*row.UnpaidAt) != want {
 				t.Errorf("expires %v after %v, want %s", row.ExpiresAt, row.UnpaidAt, want)
 			}
@@ -391,16 +391,16 @@ func TestAdminLog(t *testing.T) {
 		once := model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"}
 		id := newID(t)
 		for range 2 { // a repeated call changes nothing, and is not logged
-			must(t, testserver.ErrorOf(l.vouchers.Create(t.Context(), id, asked, once)))
+			must(t, check.ErrorOf(l.vouchers.Create(t.Context(), id, asked, once)))
 		}
-		must(t, testserver.ErrorOf(l.vouchers.Patch(t.Context(), id, model.VoucherPatch{Title: new("y"), By: "boss"})))
+		must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), id, model.VoucherPatch{Title: new("y"), By: "boss"})))
 		stock := model.StockChange{Delta: new(int64(3)), By: "clerk"}
-		must(t, testserver.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, stock, model.Idempotency{})))
+		must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, stock, model.Idempotency{})))
 		less := model.StockChange{Stock: new(int64(-1))}
-		wantCode(t, testserver.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, less, model.Idempotency{})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), id, less, model.Idempotency{})), model.CodeValidation)
 
-		page := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2}))(t)
-		rest := testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2, Cursor: page.NextCursor}))(t)
+		page := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2}))(t)
+		rest := check.Value(l.log.List(t.Context(), model.AdminLogQuery{Limit: 2, Cursor: page.NextCursor}))(t)
 		all := slices.Concat(page.Items, rest.Items)
 		want := []struct{ actor, action string }{
 			{"clerk", model.ActionStockChange}, {"boss", model.ActionVoucherChange}, {"boss", model.ActionVoucherCreate},
@@ -422,11 +422,11 @@ func TestAdminLog(t *testing.T) {
 		}{{all[0].Before, 5.0}, {all[0].After, 8.0}} {
 			var v map[string]any
 			must(t, json.Unmarshal(member.document, &v))
-			testserver.Equal(t, "logged stock", v["stock"], member.want)
+			check.Equal(t, "logged stock", v["stock"], member.want)
 		}
-		testserver.Equal(t, "entries of one", len(testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "clerk"}))(t).Items), 1)
-		testserver.Equal(t, "entries of nobody", len(testserver.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "no body"}))(t).Items), 0)
-		wantCode(t, testserver.ErrorOf(l.log.List(t.Context(), model.AdminLogQuery{Cursor: "x"})), model.CodeValidation)
+		check.Equal(t, "entries of one", len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "clerk"}))(t).Items), 1)
+		check.Equal(t, "entries of nobody", len(check.Value(l.log.List(t.Context(), model.AdminLogQuery{Actor: "no body"}))(t).Items), 0)
+		wantCode(t, check.ErrorOf(l.log.List(t.Context(), model.AdminLogQuery{Cursor: "x"})), model.CodeValidation)
 	})
 }
 
@@ -440,11 +440,11 @@ func TestDetailOfARepairedOrder(t *testing.T) {
 	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {
 		l := lifeOf(f)
 		o := l.bought(t, l.onSale(t, 1).ID, "alice")
-		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
+		must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
 		f.exec(t, "UPDATE orders SET status = 'redeemed' WHERE id = ?", o.ID)
-		detail := testserver.Value(l.orders.Detail(t.Context(), o.ID))(t)
-		testserver.Equal(t, "status", detail.Status, model.OrderRedeemed)
-		testserver.Equal(t, "moves that are told", len(detail.History), 2)
+		detail := check.Value(l.orders.Detail(t.Context(), o.ID))(t)
+		check.Equal(t, "status", detail.Status, model.OrderRedeemed)
+		check.Equal(t, "moves that are told", len(detail.History), 2)
 	})
 }
 
@@ -454,12 +454,12 @@ func TestARefundWhoseErrorIsNoText(t *testing.T) {
 	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {
 		l := lifeOf(f)
 		o := l.bought(t, l.onSale(t, 1).ID, "alice")
-		must(t, testserver.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
+		must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, o)))))
 		refund, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
 		must(t, err)
 		must(t, l.refunds.Retry(t.Context(), refund.ID, "the answer is 500 \xff\xfe", time.Hour))
-		testserver.Equal(t, "due", len(testserver.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
-		page := testserver.Value(l.refunds.List(t.Context(), model.RefundQuery{}))(t)
-		testserver.Equal(t, "attempts", page.Items[0].Attempts, 1)
+		check.Equal(t, "due", len(check.Value(l.refunds.Due(t.Context(), 10))(t)), 0)
+		page := check.Value(l.refunds.List(t.Context(), model.RefundQuery{}))(t)
+		check.Equal(t, "attempts", page.Items[0].Attempts, 1)
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -22,20 +22,20 @@ func reservation(t testing.TB, voucherID, userID string, epoch int64, sequence u
 // opened takes a voucher's hot copy to its first epoch.
 func (f *fixture) opened(t testing.TB, voucherID string) {
 	t.Helper()
-	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 0, "")))
+	must(t, check.ErrorOf(f.copies.Close(t.Context(), voucherID, 0, "")))
 	must(t, f.copies.Open(t.Context(), voucherID, 1, 1))
 }
 
 // closed begins the second epoch, for which messages count up to a sequence.
 func (f *fixture) closed(t testing.TB, voucherID string, barrier uint64) {
 	t.Helper()
-	must(t, testserver.ErrorOf(f.copies.Close(t.Context(), voucherID, 1, "")))
+	must(t, check.ErrorOf(f.copies.Close(t.Context(), voucherID, 1, "")))
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, 2, barrier))
 }
 
 func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outcome {
 	t.Helper()
-	outcomes := testserver.Value(f.orders.Persist(t.Context(), list))(t)
+	outcomes := check.Value(f.orders.Persist(t.Context(), list))(t)
 	if len(outcomes) != len(list) {
 		t.Fatalf("%d outcomes for %d reservations", len(outcomes), len(list))
 	}
@@ -45,7 +45,7 @@ func (f *fixture) persist(t testing.TB, list ...model.Reservation) []model.Outco
 // outbox lists the orders that wait in the outbox.
 func (f *fixture) outbox(t testing.TB) (orders []string) {
 	t.Helper()
-	list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 1000))(t)
+	list := check.Value(f.releases.After(t.Context(), model.Release{}, 1000))(t)
 	for _, r := range list {
 		if id, ok := model.VoucherOf(r.OrderID); !ok || id != r.VoucherID || r.UserID == "" || r.ID == 0 {
 			t.Errorf("release %+v", r)
@@ -60,7 +60,7 @@ func (f *fixture) outbox(t testing.TB) (orders []string) {
 // of it.
 func (f *fixture) wantFailed(t testing.TB, asked model.Reservation, got model.Outcome, reason string) {
 	t.Helper()
-	row := testserver.Value(f.orders.Get(t.Context(), asked.ID))(t)
+	row := check.Value(f.orders.Get(t.Context(), asked.ID))(t)
 	if got.Err != nil || got.Order.ID != asked.ID || got.Order.Status != model.OrderFailed || got.Order.Reason != reason {
 		t.Errorf("outcome %+v, want failed, %s", got, reason)
 	}
@@ -112,7 +112,7 @@ func TestPersist(t *testing.T) {
 			f.balanced(t, v.ID, 2)
 			f.balanced(t, ended.ID, 1)
 		}
-		detail := testserver.Value(f.orders.Detail(t.Context(), list[3].ID))(t)
+		detail := check.Value(f.orders.Detail(t.Context(), list[3].ID))(t)
 		h := detail.History
 		if len(h) != 2 || h[0].To != model.OrderProcessing || h[0].From != nil || h[1].To != model.OrderFailed {
 			t.Errorf("history %+v", detail.History)
@@ -188,7 +188,7 @@ func TestSuperseded(t *testing.T) {
 // not to hold it.
 func (f *fixture) wantDropped(t testing.TB, voucherID string, r model.Reservation, got model.Outcome) {
 	t.Helper()
-	opened := testserver.Value(f.copies.Read(t.Context(), []string{voucherID}))(t)[voucherID].OpenEpoch
+	opened := check.Value(f.copies.Read(t.Context(), []string{voucherID}))(t)[voucherID].OpenEpoch
 	for _, other := range []int64{opened - 1, opened + 1} {
 		if !errors.Is(got.Err, model.ErrCopyReplaced) || model.CodeOf(got.Err) != model.CodeUnavailable || slices.Contains(f.outbox(t), r.ID) {
 			t.Errorf("outcome %+v, want undecided", got)
@@ -202,7 +202,7 @@ func (f *fixture) wantDropped(t testing.TB, voucherID string, r model.Reservatio
 
 func (f *fixture) closedFrom(t testing.TB, voucherID string, from int64, barrier uint64) {
 	t.Helper()
-	record := testserver.Value(f.copies.Close(t.Context(), voucherID, from, ""))(t)
+	record := check.Value(f.copies.Close(t.Context(), voucherID, from, ""))(t)
 	must(t, f.copies.SetBarrier(t.Context(), voucherID, record.Epoch, barrier))
 }
 
@@ -216,7 +216,7 @@ func TestFail(t *testing.T) {
 		poison.Currency = "no currency"
 		wantCode(t, f.persist(t, poison)[0].Err, model.CodeValidation)
 		for range 2 {
-			row := testserver.Value(f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable))(t)
+			row := check.Value(f.orders.Fail(t.Context(), poison, model.ReasonUnprocessable))(t)
 			if row.Price != 0 || row.Currency != v.Currency {
 				t.Errorf("row %+v", row)
 			}
@@ -224,19 +224,19 @@ func TestFail(t *testing.T) {
 		}
 		odd := reservation(t, "nosuchvoucher", "bob", 1, 1)
 		odd.CreatedAt = time.Time{} // not readable: now
-		row := testserver.Value(f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable))(t)
+		row := check.Value(f.orders.Fail(t.Context(), odd, model.ReasonUnprocessable))(t)
 		if time.Since(row.CreatedAt).Abs() > time.Minute || len(f.outbox(t)) != 2 {
 			t.Errorf("row %+v, outbox %v", row, f.outbox(t))
 		}
 		good := reservation(t, v.ID, "carol", 1, 1)
 		f.persist(t, good)
-		row = testserver.Value(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable))(t)
-		testserver.Equal(t, "a good order's status", row.Status, model.OrderUnpaid)
+		row = check.Value(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable))(t)
+		check.Equal(t, "a good order's status", row.Status, model.OrderUnpaid)
 		good.UserID = "eve"
-		wantCode(t, testserver.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeConflict)
+		wantCode(t, check.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeConflict)
 		for _, id := range []string{"", "no id!", strings.Repeat("x", 65)} {
 			good.ID = id
-			wantCode(t, testserver.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeValidation)
+			wantCode(t, check.ErrorOf(f.orders.Fail(t.Context(), good, model.ReasonUnprocessable)), model.CodeValidation)
 		}
 		// Once a failed row is there, no message makes an order of it.
 		poison.Currency = "CNY"
@@ -254,7 +254,7 @@ func TestUnstorableData(t *testing.T) {
 	f := newAsync(t, stores()[0])
 	v := f.onSale(t, 5)
 	f.exec(t, "ALTER TABLE orders ADD CONSTRAINT odd CHECK (user_id <> 'odd')")
-	wantCode(t, testserver.ErrorOf(f.orders.Persist(t.Context(), []model.Reservation{
+	wantCode(t, check.ErrorOf(f.orders.Persist(t.Context(), []model.Reservation{
 		reservation(t, v.ID, "alice", 1, 1), reservation(t, v.ID, "odd", 1, 1),
 	})), model.CodeInternal)
 	f.balanced(t, v.ID, 0)
@@ -274,7 +274,7 @@ func TestFind(t *testing.T) {
 			ids = append(ids, asked[i].ID)
 		}
 		f.create(t, asked...)
-		found := testserver.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
+		found := check.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
 		for _, o := range asked {
 			if found[o.ID].UserID != o.UserID {
 				t.Fatalf("order %s: %+v", o.ID, found[o.ID])

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -58,7 +58,7 @@ func TestRace(t *testing.T) {
 		rand.Shuffle(len(asked), func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
 		const size = 10
 		results := newTally()
-		testserver.Volley(len(asked)/size, func(n int) {
+		check.Volley(len(asked)/size, func(n int) {
 			instance := []*fixture{f, other}[n%2]
 			batch := asked[n*size : (n+1)*size]
 			outcomes, err := instance.orders.CreateOrders(t.Context(), batch)
@@ -81,7 +81,7 @@ func TestRace(t *testing.T) {
 			t.Errorf("%d users bought, want %d; refusals %v", len(results.created), units, results.counts)
 		}
 		for who, id := range results.already {
-			testserver.Equal(t, "the order of "+who+", who heard of it", results.created[who], id)
+			check.Equal(t, "the order of "+who+", who heard of it", results.created[who], id)
 		}
 		f.balanced(t, v.ID, units)
 		// Winners who ask again hear of their order, losers of the end of the stock.
@@ -92,7 +92,7 @@ func TestRace(t *testing.T) {
 				t.Errorf("%s (order %q) heard %v", user(i), won, refusal)
 			}
 		}
-		now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		if now.Version <= v.Version || now.Phase != model.PhaseSoldOut {
 			t.Errorf("voucher %+v after the sale", now)
 		}
@@ -106,7 +106,7 @@ func TestOneUserAtOnce(t *testing.T) {
 		v := f.onSale(t, 10)
 		results := newTally()
 		var created atomic.Int32
-		testserver.Volley(100, func(int) {
+		check.Volley(100, func(int) {
 			o := order(t, v.ID, "alice")
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil {
@@ -133,7 +133,7 @@ func TestOneIDAtOnce(t *testing.T) {
 		v := f.onSale(t, 10)
 		o := order(t, v.ID, "alice")
 		var created atomic.Int32
-		testserver.Volley(40, func(int) {
+		check.Volley(40, func(int) {
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil || outcomes[0].Err != nil || outcomes[0].Order.ID != o.ID {
 				t.Errorf("outcome %+v, %v", outcomes, err)
@@ -143,7 +143,7 @@ func TestOneIDAtOnce(t *testing.T) {
 				created.Add(1)
 			}
 		})
-		testserver.Equal(t, "orders created", created.Load(), 1)
+		check.Equal(t, "orders created", created.Load(), 1)
 		f.balanced(t, v.ID, 1)
 	})
 }
@@ -162,7 +162,7 @@ func mixedVouchers(t *testing.T, f *fixture) {
 	for range vouchers {
 		list = append(list, f.onSale(t, units))
 	}
-	testserver.Volley(writers+1, func(w int) {
+	check.Volley(writers+1, func(w int) {
 		if w == writers {
 			for n := range rounds {
 				v := list[n%vouchers]
@@ -204,7 +204,7 @@ func TestHonestUnderRestock(t *testing.T) {
 		v := f.onSale(t, 5)
 		const restocks = 20
 		var done atomic.Bool
-		testserver.Volley(9, func(w int) {
+		check.Volley(9, func(w int) {
 			if w == 8 {
 				for range restocks {
 					if _, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(3))}, model.Idempotency{}); err != nil {
@@ -273,7 +273,7 @@ func runBedlam(t *testing.T, f *fixture) {
 	}
 	var writing atomic.Int32
 	writing.Store(writers)
-	testserver.Volley(writers+len(jobs), func(i int) {
+	check.Volley(writers+len(jobs), func(i int) {
 		instance := []*fixture{f, other}[i%2]
 		if i >= writers {
 			for range turns[i-writers] {
@@ -318,7 +318,7 @@ func (b *bedlam) persist(f *fixture) {
 	b.mu.Lock()
 	b.sent = append(b.sent, batch...)
 	b.mu.Unlock()
-	testserver.Volley(2, func(int) { // delivered to two workers
+	check.Volley(2, func(int) { // delivered to two workers
 		left := slices.Clone(batch)
 		for n := 0; n < 100 && len(left) > 0; n++ { // too busy, or not known yet: delivered once more
 			left = b.deliver(f, left)
@@ -399,7 +399,7 @@ func (b *bedlam) rebuild(f *fixture) {
 }
 
 func (b *bedlam) relay(f *fixture) {
-	list := testserver.Value(f.releases.After(b.t.Context(), model.Release{}, 50))(b.t)
+	list := check.Value(f.releases.After(b.t.Context(), model.Release{}, 50))(b.t)
 	var ids []int64
 	var orders []string
 	b.mu.Lock()
@@ -411,7 +411,7 @@ func (b *bedlam) relay(f *fixture) {
 		orders = append(orders, r.OrderID)
 	}
 	b.mu.Unlock()
-	testserver.Volley(2, func(i int) {
+	check.Volley(2, func(i int) {
 		if i == 0 {
 			b.fine("done", f.releases.Done(b.t.Context(), ids))
 		} else {
@@ -443,9 +443,9 @@ func (b *bedlam) check() {
 	for i, r := range b.sent {
 		ids[i] = r.ID
 	}
-	rows := testserver.Value(f.orders.Find(t.Context(), ids))(t)
+	rows := check.Value(f.orders.Find(t.Context(), ids))(t)
 	waiting := map[string]bool{}
-	list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 1<<20))(t)
+	list := check.Value(f.releases.After(t.Context(), model.Release{}, 1<<20))(t)
 	for _, r := range list {
 		waiting[r.OrderID] = true
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -35,14 +36,14 @@ func TestPages(t *testing.T) {
 		query := model.OrderQuery{UserID: "alice", VoucherID: v.ID, Status: model.OrderCanceled, Limit: 4}
 		var got []string
 		for {
-			page := testserver.Value(f.orders.List(t.Context(), query))(t)
+			page := check.Value(f.orders.List(t.Context(), query))(t)
 			for _, o := range page.Items {
 				got = append(got, o.ID)
 			}
 			if query.Cursor = page.NextCursor; query.Cursor == "" {
 				break
 			}
-			testserver.Equal(t, "rows of a page", len(page.Items), query.Limit)
+			check.Equal(t, "rows of a page", len(page.Items), query.Limit)
 			newer := order(t, v.ID, "alice") // what arrives meanwhile does not disturb
 			must(t, f.place(t, newer).Err)
 			f.exec(t, "UPDATE orders SET status = 'canceled' WHERE id = ?", newer.ID)
@@ -52,7 +53,7 @@ func TestPages(t *testing.T) {
 		}
 		var streamed int
 		must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID, Limit: 1}, func(model.Order) error { streamed++; return nil }))
-		testserver.Equal(t, "rows streamed", int64(streamed), f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
+		check.Equal(t, "rows streamed", int64(streamed), f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID))
 		stop := errors.New("enough")
 		if err := f.orders.Each(t.Context(), model.OrderQuery{}, func(model.Order) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
@@ -76,12 +77,12 @@ func TestVoucherPages(t *testing.T) {
 		var got []string
 		query := model.VoucherQuery{}
 		for pages := 1; ; pages++ {
-			page := testserver.Value(f.vouchers.List(t.Context(), query))(t)
+			page := check.Value(f.vouchers.List(t.Context(), query))(t)
 			for _, v := range page.Items {
 				got = append(got, v.ID)
 			}
 			if query.Cursor = page.NextCursor; query.Cursor == "" {
-				testserver.Equal(t, "pages", pages, 2)
+				check.Equal(t, "pages", pages, 2)
 				break
 			}
 		}
@@ -109,7 +110,7 @@ func TestBadCursors(t *testing.T) {
 			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Location != "query.cursor" {
 				t.Errorf("%q: %+v", cursor, err)
 			}
-			wantCode(t, testserver.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})), model.CodeValidation)
+			wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor})), model.CodeValidation)
 			wantCode(t, f.orders.Each(t.Context(), model.OrderQuery{Cursor: cursor}, nil), model.CodeValidation)
 		}
 	})
@@ -139,7 +140,7 @@ func TestBuyersAndStreams(t *testing.T) {
 			seen[o.ID] = true
 			return nil
 		}))
-		testserver.Equal(t, "rows streamed", len(seen), rows)
+		check.Equal(t, "rows streamed", len(seen), rows)
 		stop := errors.New("enough")
 		if err := f.orders.Buyers(t.Context(), v.ID, func(string) error { return stop }); !errors.Is(err, stop) {
 			t.Errorf("error %v", err)
@@ -152,7 +153,7 @@ func TestDetail(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 1)
 		o := f.place(t, order(t, v.ID, "alice")).Order
-		detail := testserver.Value(f.orders.Detail(t.Context(), o.ID))(t)
+		detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
 		if detail.ID != o.ID || len(detail.History) != 1 {
 			t.Fatalf("detail %+v", detail)
 		}
@@ -160,7 +161,7 @@ func TestDetail(t *testing.T) {
 		if born.From != nil || born.To != model.OrderUnpaid || born.By != "alice" || !born.At.Equal(o.CreatedAt) {
 			t.Errorf("history %+v", born)
 		}
-		wantCode(t, testserver.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
 	})
 }
 
@@ -176,7 +177,7 @@ func TestImpossibleIDs(t *testing.T) {
 				t.Errorf("%+v: %+v, %v", q, page, err)
 			}
 		}
-		wantCode(t, testserver.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Status: "é"})), model.CodeValidation)
 		must(t, f.orders.Buyers(t.Context(), v.ID+" ", func(string) error { return errors.New("a buyer") }))
 		many, err := f.vouchers.GetMany(t.Context(), []string{"é", v.ID + " ", v.ID})
 		if err != nil || len(many) != 1 {
@@ -184,10 +185,10 @@ func TestImpossibleIDs(t *testing.T) {
 		}
 		nothing := model.StockChange{Stock: new(int64)}
 		for _, id := range []string{"é", v.ID + " "} {
-			wantCode(t, testserver.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
-			wantCode(t, testserver.ErrorOf(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})), model.CodeNotFound)
-			wantCode(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, nothing, model.Idempotency{})), model.CodeNotFound)
-			wantCode(t, testserver.ErrorOf(f.vouchers.Stats(t.Context(), id)), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), id)), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{})), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), id, nothing, model.Idempotency{})), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.Stats(t.Context(), id)), model.CodeNotFound)
 		}
 	})
 }
@@ -199,7 +200,7 @@ func TestCancel(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			overDialects(t, func(t *testing.T, f *fixture) {
-				must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), mode)))
+				must(t, check.ErrorOf(f.modes.Adopt(t.Context(), mode)))
 				f.asIn(t, mode)
 				v := f.onSale(t, 1)
 				o := f.place(t, order(t, v.ID, "alice")).Order
@@ -214,7 +215,7 @@ func TestCancel(t *testing.T) {
 				if list := f.outbox(t); (len(list) == 1) != (mode == model.ModeAsync) || len(list) > 1 {
 					t.Errorf("outbox %v", list)
 				}
-				detail := testserver.Value(f.orders.Detail(t.Context(), o.ID))(t)
+				detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
 				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil || *h[1].From != model.OrderUnpaid ||
 					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil || h[0].To != model.OrderUnpaid {
 					t.Errorf("history %+v", h)
@@ -248,7 +249,7 @@ func TestCancelRefused(t *testing.T) {
 				t.Errorf("%s: %v", status, err)
 			}
 		}
-		testserver.Equal(t, "what remains", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 4)
+		check.Equal(t, "what remains", f.number(t, "SELECT remaining FROM vouchers WHERE id = ?", v.ID), 4)
 	})
 }
 
@@ -260,7 +261,7 @@ func TestCancelAtOnce(t *testing.T) {
 		v := f.onSale(t, 1)
 		o := f.place(t, order(t, v.ID, "alice")).Order
 		var changes, bought atomic.Int32
-		testserver.Volley(20, func(i int) {
+		check.Volley(20, func(i int) {
 			if i%4 == 0 {
 				outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(i))})
 				if err != nil {
@@ -293,7 +294,7 @@ func TestCancelMany(t *testing.T) {
 		alice, bob, zoe := f.place(t, order(t, one.ID, "alice")).Order, f.place(t, order(t, one.ID, "bob")).Order, f.place(t, order(t, two.ID, "zoe")).Order
 		paid, gone := f.place(t, order(t, one.ID, "eve")).Order, f.place(t, order(t, two.ID, "mallory")).Order
 		f.exec(t, "UPDATE orders SET status = 'paid' WHERE id = ?", paid.ID)
-		must(t, testserver.ErrorOf(f.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: gone.ID, UserID: "mallory"}})))
+		must(t, check.ErrorOf(f.orders.Cancel(t.Context(), []model.Cancellation{{OrderID: gone.ID, UserID: "mallory"}})))
 
 		asked := []model.Cancellation{
 			{OrderID: alice.ID, UserID: "alice"},
@@ -304,7 +305,7 @@ func TestCancelMany(t *testing.T) {
 			{OrderID: gone.ID, UserID: "mallory"},
 			{OrderID: "no id!", UserID: "alice"},
 		}
-		answers := testserver.Value(f.orders.Cancel(t.Context(), asked))(t)
+		answers := check.Value(f.orders.Cancel(t.Context(), asked))(t)
 		for i, want := range []struct {
 			changed bool
 			refusal model.Code
@@ -367,7 +368,7 @@ func TestUndecidedCancel(t *testing.T) {
 		go func() { // waits for the lost transaction's row lock
 			_, _ = near.db.SQL().ExecContext(context.Background(), "UPDATE orders SET status = 'paid' WHERE id = ?", two.ID)
 		}()
-		testserver.Eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
+		check.Eventually(t, "the payment waits", func() bool { return near.blocked(t, "'paid' WHERE id = ") })
 		return cutBefore
 	}))
 	testserver.Within(t, 3*time.Second, func(ctx context.Context) {
@@ -383,14 +384,14 @@ func TestReleases(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		var orders []string
 		for i := range 5 {
-			row := testserver.Value(f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1), model.ReasonUnprocessable))(t)
+			row := check.Value(f.orders.Fail(t.Context(), reservation(t, "somevoucher", user(i), 1, 1), model.ReasonUnprocessable))(t)
 			orders = append(orders, row.ID)
 		}
-		list := testserver.Value(f.releases.After(t.Context(), model.Release{}, 3))(t)
+		list := check.Value(f.releases.After(t.Context(), model.Release{}, 3))(t)
 		if len(list) != 3 || list[0].OrderID != orders[0] || list[2].OrderID != orders[2] || list[1].UserID != user(1) {
 			t.Fatalf("%+v", list)
 		}
-		rest := testserver.Value(f.releases.After(t.Context(), list[2], 100))(t)
+		rest := check.Value(f.releases.After(t.Context(), list[2], 100))(t)
 		if len(rest) != 2 || rest[0].OrderID != orders[3] {
 			t.Errorf("%+v", rest)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -134,7 +135,7 @@ func newFixture(t testing.TB, s store) *fixture {
 func newAsync(t testing.TB, s store) *fixture {
 	t.Helper()
 	f := newFixture(t, s)
-	must(t, testserver.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+	must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 	f.asIn(t, model.ModeAsync)
 	return f
 }
@@ -143,7 +144,7 @@ func newAsync(t testing.TB, s store) *fixture {
 func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 	t.Helper()
 	options := repository.OrderOptions{Strategy: f.store.strategy, PaymentWindow: paymentWindow, Mode: mode}
-	f.orders = testserver.Value(repository.NewOrders(f.db, options))(t)
+	f.orders = check.Value(repository.NewOrders(f.db, options))(t)
 }
 
 // switchTo makes the database one that is sold from in another mode.
@@ -157,9 +158,9 @@ func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	t.Helper()
 	f := &fixture{store: s, options: options}
-	f.db = testserver.Value(repository.Open(t.Context(), options))(t)
+	f.db = check.Value(repository.Open(t.Context(), options))(t)
 	t.Cleanup(func() { must(t, f.db.Close()) })
-	f.orders = testserver.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow}))(t)
+	f.orders = check.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow}))(t)
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = repository.NewAccounts(f.db)
 	f.copies, f.modes, f.releases = repository.NewEpochs(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
@@ -187,13 +188,13 @@ func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	if asked.Shards == 0 {
 		asked.Shards = f.store.shards
 	}
-	v := testserver.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
+	v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 	return v
 }
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id := testserver.Value(ids.New())(t)
+	id := check.Value(ids.New())(t)
 	return id
 }
 
@@ -220,7 +221,7 @@ func (f *fixture) cancel(ctx context.Context, userID, orderID string) (model.Ord
 
 func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 	t.Helper()
-	outcomes := testserver.Value(f.orders.CreateOrders(t.Context(), orders))(t)
+	outcomes := check.Value(f.orders.CreateOrders(t.Context(), orders))(t)
 	if len(outcomes) != len(orders) {
 		t.Fatalf("%d outcomes for %d orders", len(outcomes), len(orders))
 	}
@@ -229,7 +230,7 @@ func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 
 func (f *fixture) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	must(t, testserver.ErrorOf(f.db.SQL().ExecContext(t.Context(), statement, args...)))
+	must(t, check.ErrorOf(f.db.SQL().ExecContext(t.Context(), statement, args...)))
 }
 
 func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
@@ -243,7 +244,7 @@ func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 // and by counting rows.
 func (f *fixture) balanced(t testing.TB, id string, live int64) {
 	t.Helper()
-	audit := testserver.Value(f.vouchers.Audit(t.Context(), id))(t)
+	audit := check.Value(f.vouchers.Audit(t.Context(), id))(t)
 	rows := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status IN ('unpaid', 'paid', 'redeemed')", id)
 	if !audit.Balanced || audit.Database.LiveOrders != live || rows != live {
 		t.Errorf("voucher %s: %+v with %d rows, want %d live orders in balance", id, audit.Database, rows, live)

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -27,7 +27,7 @@ func (f *fixture) changeStock(t testing.TB, id string, stock int64) (model.Vouch
 
 func (f *fixture) intents(t testing.TB) int {
 	t.Helper()
-	list := testserver.Value(f.vouchers.Intents(t.Context(), 0))(t)
+	list := check.Value(f.vouchers.Intents(t.Context(), 0))(t)
 	return len(list)
 }
 
@@ -36,13 +36,13 @@ func TestStockShrinksAsIntended(t *testing.T) {
 	t.Parallel()
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 10)
-		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 8)), model.CodeUnavailable) // not lowered in the hot copy
+		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 8)), model.CodeUnavailable) // not lowered in the hot copy
 		intent := f.intend(t, v.ID, 8)
 		if intent.Revision != v.Revision || time.Since(intent.CreatedAt).Abs() > time.Minute {
 			t.Errorf("intent %+v of %+v", intent, v)
 		}
-		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 7)), model.CodeUnavailable) // lowered, but not that far
-		got := testserver.Value(f.changeStock(t, v.ID, 8))(t)
+		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 7)), model.CodeUnavailable) // lowered, but not that far
+		got := check.Value(f.changeStock(t, v.ID, 8))(t)
 		if got.Stock != 8 || got.Remaining != 8 || got.Revision != v.Revision+1 || f.intents(t) != 0 {
 			t.Errorf("%+v, %d intents", got, f.intents(t))
 		}
@@ -53,8 +53,8 @@ func TestStockShrinksAsIntended(t *testing.T) {
 		// A voucher that was changed after the intent: the hot copy may have been told since.
 		f.intend(t, v.ID, 5)
 		title := "New"
-		must(t, testserver.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
-		wantCode(t, testserver.ErrorOf(f.changeStock(t, v.ID, 5)), model.CodeUnavailable)
+		must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 5)), model.CodeUnavailable)
 		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Stock != 8 {
 			t.Errorf("%+v, %v", now, err)
 		}
@@ -102,7 +102,7 @@ func TestNoIntentNeeded(t *testing.T) {
 		}
 		_, _, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{Scope: "s", Key: "k", Fingerprint: "g"})
 		wantCode(t, err, model.CodeConflict)
-		testserver.Equal(t, "intents that stayed", f.intents(t), 0)
+		check.Equal(t, "intents that stayed", f.intents(t), 0)
 		f.switchTo(t, model.ModeSync)
 		if _, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, model.Idempotency{}); needed || err != nil {
 			t.Errorf("in sync mode: needed %v, %v", needed, err)
@@ -126,13 +126,13 @@ func TestDroppedIntent(t *testing.T) {
 		f.exec(t, "UPDATE stock_intents SET created_at = ?", map[string]any{
 			"mysql": dead.CreatedAt.Add(-11 * time.Second), "sqlite": dead.CreatedAt.Add(-11 * time.Second).UnixMicro(),
 		}[f.store.dialect])
-		list := testserver.Value(f.vouchers.Intents(t.Context(), 10*time.Second))(t)
+		list := check.Value(f.vouchers.Intents(t.Context(), 10*time.Second))(t)
 		if len(list) != 1 || list[0].Stock != 5 || list[0].VoucherID != v.ID || list[0].Revision != v.Revision {
 			t.Fatalf("%+v", list)
 		}
 		fresh := f.intend(t, v.ID, 4) // takes its place
 		must(t, f.vouchers.DropIntent(t.Context(), list[0]))
-		testserver.Equal(t, "intents, as the old one does not take the new one with it", f.intents(t), 1)
+		check.Equal(t, "intents, as the old one does not take the new one with it", f.intents(t), 1)
 		for range 2 {
 			must(t, f.vouchers.DropIntent(t.Context(), fresh))
 			now, err := f.vouchers.Get(t.Context(), v.ID)
@@ -168,7 +168,7 @@ func TestIntentsAtOnce(t *testing.T) {
 	overAsyncDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 100)
 		var shrunk atomic.Int64
-		testserver.Volley(8, func(int) {
+		check.Volley(8, func(int) {
 			for range 5 {
 				change := model.StockChange{Delta: new(int64(-1))}
 				intent, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, change, model.Idempotency{})
@@ -183,7 +183,7 @@ func TestIntentsAtOnce(t *testing.T) {
 				shrunk.Add(1)
 			}
 		})
-		now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		if now.Stock != 100-shrunk.Load() || shrunk.Load() == 0 || f.intents(t) != 0 {
 			t.Errorf("%d left after %d changes", now.Stock, shrunk.Load())
 		}
@@ -202,10 +202,10 @@ func TestRepairStock(t *testing.T) {
 			sold = append(sold, outcome.Order)
 		}
 		f.exec(t, "UPDATE vouchers SET remaining = 150 WHERE id = ?", v.ID) // 30 units have leaked
-		testserver.Volley(61, func(i int) {
+		check.Volley(61, func(i int) {
 			switch {
 			case i == 60:
-				found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+				found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
 				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 30 {
 					t.Errorf("found %+v, want a difference of 30", found)
 				}
@@ -220,7 +220,7 @@ func TestRepairStock(t *testing.T) {
 		if found, err := f.vouchers.RepairStock(t.Context(), v.ID); err != nil || found != nil {
 			t.Errorf("of what adds up: %+v, %v", found, err)
 		}
-		wantCode(t, testserver.ErrorOf(f.vouchers.RepairStock(t.Context(), "nope")), model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.RepairStock(t.Context(), "nope")), model.CodeNotFound)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -33,7 +34,7 @@ func overDivided(t *testing.T, test func(*testing.T, *fixture)) {
 
 func (f *fixture) divide(t testing.TB, id string, shards int) model.Voucher {
 	t.Helper()
-	return testserver.Value(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{Shards: &shards}))(t)
+	return check.Value(f.vouchers.Patch(t.Context(), id, model.VoucherPatch{Shards: &shards}))(t)
 }
 
 // apart tells how many of a voucher's parts have another revision than its row.
@@ -75,7 +76,7 @@ func TestDividedSale(t *testing.T) {
 	v := f.voucher(t, model.NewVoucher{Stock: units, Shards: 16, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 	var next atomic.Int64
 	results := newTally()
-	testserver.Volley(writers, func(int) {
+	check.Volley(writers, func(int) {
 		for {
 			end := int(next.Add(size))
 			if end > 4*units {
@@ -100,7 +101,7 @@ func TestDividedSale(t *testing.T) {
 		t.Errorf("%d users bought, %d heard of their orders, want %d; refusals %v", len(results.created), len(results.already), want, results.counts)
 	}
 	var sold atomic.Int64
-	testserver.Volley(writers, func(int) {
+	check.Volley(writers, func(int) {
 		for {
 			var batch []model.Order
 			for range size {
@@ -117,16 +118,16 @@ func TestDividedSale(t *testing.T) {
 					continue
 				}
 				wantCode(t, outcome.Err, model.CodeSoldOut)
-				if left := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining; left != 0 {
+				if left := check.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining; left != 0 {
 					t.Errorf("SOLD_OUT while %d remained", left)
 				}
 				return
 			}
 		}
 	})
-	testserver.Equal(t, "units sold to the others", sold.Load(), int64(units-want))
+	check.Equal(t, "units sold to the others", sold.Load(), int64(units-want))
 	f.balanced(t, v.ID, units)
-	testserver.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+	check.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
 }
 
 // TestPartsLendEachOther: a batch is larger than any part, and the last units are found in
@@ -146,12 +147,12 @@ func TestPartsLendEachOther(t *testing.T) {
 		}
 		for i := range 4 {
 			must(t, f.place(t, order(t, v.ID, newID(t))).Err)
-			testserver.Equal(t, "what remains", testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, int64(4-i))
+			check.Equal(t, "what remains", check.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, int64(4-i))
 		}
-		testserver.Equal(t, "sold of the last one, before SOLD_OUT", f.buyAll(t, v.ID), 1)
+		check.Equal(t, "sold of the last one, before SOLD_OUT", f.buyAll(t, v.ID), 1)
 		wantCode(t, f.place(t, order(t, v.ID, user(3))).Err, model.CodeAlreadyOrdered)
 		f.balanced(t, v.ID, 40)
-		stats := testserver.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
+		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
 		if stats.Remaining != 0 || stats.Sold != 40 {
 			t.Errorf("%+v", stats)
 		}
@@ -189,7 +190,7 @@ func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
 			t.Errorf("order %d: %+v", i, outcome)
 		}
 	}
-	testserver.Equal(t, "transactions that began anew", begun.Load(), 0)
+	check.Equal(t, "transactions that began anew", begun.Load(), 0)
 	near.balanced(t, v.ID, 48)
 }
 
@@ -204,7 +205,7 @@ func TestUnitsComeBackToParts(t *testing.T) {
 		for i := range 30 {
 			bought = append(bought, l.bought(t, v.ID, user(i)))
 		}
-		testserver.Volley(10, func(i int) {
+		check.Volley(10, func(i int) {
 			_, _, err := f.cancel(t.Context(), bought[i].UserID, bought[i].ID)
 			must(t, err)
 		})
@@ -213,9 +214,9 @@ func TestUnitsComeBackToParts(t *testing.T) {
 			l.lapse(t, o)
 			lapsed = append(lapsed, o.ID)
 		}
-		testserver.Equal(t, "orders expired", len(testserver.Value(f.orders.Expire(t.Context(), lapsed))(t)), 15)
+		check.Equal(t, "orders expired", len(check.Value(f.orders.Expire(t.Context(), lapsed))(t)), 15)
 		f.balanced(t, v.ID, 5)
-		testserver.Equal(t, "sold again", f.buyAll(t, v.ID), 25)
+		check.Equal(t, "sold again", f.buyAll(t, v.ID), 25)
 		f.balanced(t, v.ID, 30)
 		if parts := f.number(t, "SELECT COUNT(*) FROM voucher_stock WHERE voucher_id = ? AND version > 0", v.ID); parts < 1 {
 			t.Error("no part but the row was used")
@@ -231,7 +232,7 @@ func TestDividedDuringTheSale(t *testing.T) {
 		v := f.onSale(t, 100)
 		var done atomic.Bool
 		var live atomic.Int64
-		testserver.Volley(5, func(w int) {
+		check.Volley(5, func(w int) {
 			if w == 4 {
 				defer done.Store(true)
 				was := v
@@ -242,7 +243,7 @@ func TestDividedDuringTheSale(t *testing.T) {
 					}
 					was = now
 					delta := int64(7 - 4*(n%2))
-					must(t, testserver.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
+					must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
 				}
 				return
 			}
@@ -267,9 +268,9 @@ func TestDividedDuringTheSale(t *testing.T) {
 			}
 		})
 		sold := f.buyAll(t, v.ID)
-		testserver.Equal(t, "live orders", live.Load()+sold, int64(100+3*7+3*3))
+		check.Equal(t, "live orders", live.Load()+sold, int64(100+3*7+3*3))
 		f.balanced(t, v.ID, live.Load()+sold)
-		testserver.Equal(t, "parts that are not the row", f.number(t, "SELECT COUNT(*) FROM voucher_stock"), 4)
+		check.Equal(t, "parts that are not the row", f.number(t, "SELECT COUNT(*) FROM voucher_stock"), 4)
 	})
 }
 
@@ -282,9 +283,9 @@ func TestSalesFromAnyPartObey(t *testing.T) {
 	var paused atomic.Int32
 	for i := range 8 { // of so many users, some are at home in each part
 		published, pause := model.VoucherPublished, model.VoucherPaused
-		must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &published})))
+		must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &published})))
 		far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, onceOn("UPDATE voucher_stock", func(*wire) verdict {
-			must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &pause})))
+			must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &pause})))
 			paused.Add(1)
 			return pass
 		}))})
@@ -296,16 +297,16 @@ func TestSalesFromAnyPartObey(t *testing.T) {
 		} else {
 			must(t, outcome.Err) // from the row, where the statement is that of undivided vouchers
 		}
-		testserver.Equal(t, "parts of another revision", near.apart(t, v.ID), 0)
+		check.Equal(t, "parts of another revision", near.apart(t, v.ID), 0)
 	}
 	if paused.Load() < 3 {
 		t.Errorf("%d sales were interrupted", paused.Load())
 	}
 	near.opened(t, v.ID)
-	testserver.Equal(t, "parts of another revision after a rebuild", near.apart(t, v.ID), 0)
+	check.Equal(t, "parts of another revision after a rebuild", near.apart(t, v.ID), 0)
 	title := "New"
-	must(t, testserver.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
-	testserver.Equal(t, "parts of another revision after a change", near.apart(t, v.ID), 0)
+	must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+	check.Equal(t, "parts of another revision after a change", near.apart(t, v.ID), 0)
 }
 
 // TestPartsAreLockedBetweenVouchers: a purchase of a divided voucher and of one behind it waits
@@ -330,7 +331,7 @@ func TestPartsAreLockedBetweenVouchers(t *testing.T) {
 			}
 			bought <- err
 		}()
-		testserver.Eventually(t, "the purchase waits for a part", func() bool { return f.blocked(t, one.ID) })
+		check.Eventually(t, "the purchase waits for a part", func() bool { return f.blocked(t, one.ID) })
 		execTx(t, other, "SELECT id FROM vouchers WHERE id = ? FOR UPDATE NOWAIT", two.ID)
 		must(t, other.Commit())
 		must(t, <-bought)
@@ -360,15 +361,15 @@ func TestLostParts(t *testing.T) {
 		} {
 			f.exec(t, lose, v.ID)
 			for name, err := range map[string]error{
-				"buy":    testserver.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, newID(t))})),
-				"stock":  testserver.ErrorOf(f.changeStock(t, v.ID, 1)),
-				"divide": testserver.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Shards: new(1)})),
+				"buy":    check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, newID(t))})),
+				"stock":  check.ErrorOf(f.changeStock(t, v.ID, 1)),
+				"divide": check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Shards: new(1)})),
 			} {
 				if model.CodeOf(err) != model.CodeUnavailable || !strings.Contains(fmt.Sprint(err), v.ID) {
 					t.Errorf("%s: %v, want UNAVAILABLE with the voucher", name, err)
 				}
 			}
-			audit := testserver.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
+			audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
 			if audit.Balanced || audit.Database.PartsLost != lost {
 				t.Errorf("%+v", audit)
 			}
@@ -377,17 +378,17 @@ func TestLostParts(t *testing.T) {
 				t.Errorf("cancel: %v, %v", changed, err)
 			}
 			bought = bought[1:]
-			found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+			found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
 			if found == nil || found.LiveOrders != int64(len(bought)) {
 				t.Errorf("repaired %+v", found)
 			}
-			if again := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t); again != nil {
+			if again := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t); again != nil {
 				t.Errorf("repaired again: %+v", again)
 			}
 			f.balanced(t, v.ID, int64(len(bought)))
 		}
 		must(t, f.place(t, order(t, other.ID, "alice")).Err)
-		testserver.Equal(t, "units sold after the repair", f.buyAll(t, v.ID), int64(60-len(bought)))
+		check.Equal(t, "units sold after the repair", f.buyAll(t, v.ID), int64(60-len(bought)))
 		f.balanced(t, v.ID, 60)
 	})
 }
@@ -413,7 +414,7 @@ func TestListsOfDividedVouchers(t *testing.T) {
 		newest := func(phase model.Phase) []string {
 			list := want[phase]
 			slices.SortFunc(list, func(a, b string) int {
-				one, two := testserver.Value(f.vouchers.Get(t.Context(), a))(t), testserver.Value(f.vouchers.Get(t.Context(), b))(t)
+				one, two := check.Value(f.vouchers.Get(t.Context(), a))(t), check.Value(f.vouchers.Get(t.Context(), b))(t)
 				if c := two.CreatedAt.Compare(one.CreatedAt); c != 0 {
 					return c
 				}
@@ -430,8 +431,8 @@ func TestListsOfDividedVouchers(t *testing.T) {
 				}
 			}
 		}
-		page := testserver.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
-		public := testserver.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Limit: 100}))(t)
+		page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
+		public := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Limit: 100}))(t)
 		for i, v := range page.Items {
 			if v.Shards == 4 && (v.Remaining != v.Stock || !public.Items[i].Shards.IsZero()) {
 				t.Errorf("listed as %+v, publicly as %+v", v, public.Items[i])
@@ -454,8 +455,8 @@ func TestListedOnce(t *testing.T) {
 		return pass
 	})
 	got, _ := far.listed(t, model.VoucherQuery{Phase: model.PhaseLive})
-	testserver.Equal(t, "vouchers listed", len(got), 1)
-	testserver.Equal(t, "parts", testserver.Value(near.vouchers.Get(t.Context(), v.ID))(t).Shards, 2)
+	check.Equal(t, "vouchers listed", len(got), 1)
+	check.Equal(t, "parts", check.Value(near.vouchers.Get(t.Context(), v.ID))(t).Shards, 2)
 }
 
 // TestManyListedDividedVouchers: more than one page may examine, of both kinds.
@@ -510,11 +511,11 @@ func TestMigrationToParts(t *testing.T) {
 			must(t, f.db.Migrate(t.Context()))
 		}
 		f.balanced(t, v.ID, 1)
-		if now := testserver.Value(f.vouchers.Get(t.Context(), v.ID))(t); now.Shards != 1 || now.Remaining != 2 {
+		if now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); now.Shards != 1 || now.Remaining != 2 {
 			t.Errorf("%+v", now)
 		}
 		f.divide(t, v.ID, 2)
-		testserver.Equal(t, "units sold from two parts", f.buyAll(t, v.ID), 2)
+		check.Equal(t, "units sold from two parts", f.buyAll(t, v.ID), 2)
 		if got, _ := f.listed(t, model.VoucherQuery{Phase: model.PhaseSoldOut}); !slices.Equal(got, []string{v.ID}) {
 			t.Errorf("sold out: %v", got)
 		}
@@ -527,9 +528,9 @@ func TestRepairWaitsForSalesFromParts(t *testing.T) {
 	overDivided(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 200)
 		f.exec(t, "UPDATE voucher_stock SET remaining = remaining - 5 WHERE voucher_id = ? AND shard = 1", v.ID) // five units have leaked
-		testserver.Volley(31, func(i int) {
+		check.Volley(31, func(i int) {
 			if i == 30 {
-				found := testserver.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+				found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
 				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 5 {
 					t.Errorf("found %+v, want a difference of 5", found)
 				}

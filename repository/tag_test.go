@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -67,7 +67,7 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 			before, err := f.vouchers.Get(t.Context(), v.ID)
 			must(t, err)
 			var won atomic.Pointer[model.Voucher]
-			testserver.Volley(10, func(i int) {
+			check.Volley(10, func(i int) {
 				changed, err := change([]*fixture{f, other}[i%2], i+1, model.Tags{"other", before.Tag()})
 				switch {
 				case err == nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -175,9 +176,9 @@ func TestSalesLeaveTheIndexesOfListsAlone(t *testing.T) {
 	v := f.onSale(t, 2*tries*sales)
 	// The server's own writes count too. Most of them are its purge of old versions of rows,
 	// which lags behind on a busy machine: while a snapshot is open it has nothing to purge.
-	reader := testserver.Value(admin.Conn(t.Context()))(t)
+	reader := check.Value(admin.Conn(t.Context()))(t)
 	defer func() { must(t, reader.Close()) }()
-	must(t, testserver.ErrorOf(reader.ExecContext(t.Context(), "START TRANSACTION WITH CONSISTENT SNAPSHOT")))
+	must(t, check.ErrorOf(reader.ExecContext(t.Context(), "START TRANSACTION WITH CONSISTENT SNAPSHOT")))
 	writes := func(work string) int64 {
 		const counter = "Innodb_buffer_pool_write_requests"
 		before := testserver.Status(t, admin, counter)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -140,7 +140,7 @@ func TestStockChangesDuringTheSale(t *testing.T) {
 	overStores(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 20)
 		var changed atomic.Int64
-		testserver.Volley(6, func(w int) {
+		check.Volley(6, func(w int) {
 			for n := range 15 {
 				if w > 1 {
 					if _, err := f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(100*w+n))}); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // verdict is what the wire does with a statement on its way to the server.
@@ -43,7 +44,7 @@ type wire struct {
 // the wire.
 func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
 	t.Helper()
-	cfg := testserver.Value(mysql.ParseDSN(dsn))(t)
+	cfg := check.Value(mysql.ParseDSN(dsn))(t)
 	w := &wire{t: t, late: make(chan struct{}), over: make(chan struct{})}
 	w.judge = func(statement string) verdict { return judge(w, statement) }
 	proxy := testserver.NewProxy(t, cfg.Addr, w.carry)

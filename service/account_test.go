@@ -16,8 +16,8 @@ import (
 
 	"seckill/internal/password"
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/cache"
 )
@@ -120,26 +120,26 @@ type crowd struct {
 	*Accounts
 
 	people *people
-	said   *testserver.Log
+	said   *check.Log
 }
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{people: &people{all: map[string]model.Account{}}, said: &testserver.Log{}}
+	c := &crowd{people: &people{all: map[string]model.Account{}}, said: &check.Log{}}
 	log := slog.New(slog.NewTextHandler(c.said, nil))
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", token.MinSecret)}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	known, err := cache.NewAccounts(cache.AccountSource{ByID: c.people.ByID, Changed: c.people.Changed}, LongestSession, log)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	c.Accounts, err = NewAccounts(AccountDeps{
 		Store: c.people, Hasher: password.New(1), Tokens: tokens, Cache: known,
 		Metrics: telemetry.NewAccounts(prometheus.NewRegistry()), Log: log,
 	})
-	testserver.Must(t, err)
+	check.Must(t, err)
 	_, err = c.Register(t.Context(), home, "alice", right)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	_, err = NewAdministrators(c.people, c.Hasher).Create(t.Context(), "root", right)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return c
 }
 
@@ -280,7 +280,7 @@ func TestRightPasswordsDoNotWait(t *testing.T) {
 		}
 		// An unknown user, a disabled one and a wrong password cannot be told apart.
 		root, err := c.people.ByUsername(t.Context(), "root")
-		testserver.Must(t, err)
+		check.Must(t, err)
 		root.Disabled = true
 		c.people.put(root)
 		var answers []string
@@ -363,7 +363,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 			t.Errorf("%d accounts were made in half a minute", made)
 		}
 		_, err := c.attempts.register(t.Context(), away) // there is one in a second
-		testserver.Must(t, err)
+		check.Must(t, err)
 		impatient, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := c.Register(impatient, away, "robot", right); model.CodeOf(err) != model.CodeRateLimited {
@@ -380,19 +380,19 @@ func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
 		session, err := c.Login(t.Context(), home, "root", right)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		if session.ExpiresIn > time.Hour {
 			t.Errorf("an administrator's token lasts %s", session.ExpiresIn)
 		}
 		root, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		operator := token.Claims{Subject: "1", Role: model.RoleAdmin}
 		account, err := c.people.ByID(t.Context(), root.Subject)
-		testserver.Must(t, err)
-		check := func(what string, claims token.Claims, asUser, asAdmin model.Code) {
+		check.Must(t, err)
+		answers := func(what string, claims token.Claims, asUser, asAdmin model.Code) {
 			t.Helper()
 			pass(time.Second)
-			testserver.Must(t, c.Cache.Refresh(t.Context()))
+			check.Must(t, c.Cache.Refresh(t.Context()))
 			for asked, want := range map[bool]model.Code{false: asUser, true: asAdmin} {
 				err := c.Admit(t.Context(), claims, asked)
 				if got := model.CodeOf(err); (err == nil) != (want == "") || err != nil && got != want {
@@ -401,14 +401,14 @@ func TestAdmit(t *testing.T) {
 			}
 		}
 		const out = model.CodeUnauthenticated
-		check("an administrator", root, "", "")
-		check("the operator", operator, "", "")
+		answers("an administrator", root, "", "")
+		answers("the operator", operator, "", "")
 		former := account
 		former.Role = model.RoleUser
 		c.people.put(former)
-		check("demoted", root, "", model.CodeForbidden)
+		answers("demoted", root, "", model.CodeForbidden)
 		delete(c.people.all, account.ID)
-		check("deleted", root, "", out)
+		answers("deleted", root, "", out)
 
 		c.people.put(account)
 		c.people.away = model.Unavailable("away", nil)
@@ -433,19 +433,19 @@ func TestAdmit(t *testing.T) {
 		if changed, err := admins.SetDisabled(t.Context(), "root", true); err != nil || changed {
 			t.Errorf("disable again: %v, %v", changed, err)
 		}
-		check("disabled", root, out, out)
+		answers("disabled", root, out, out)
 		old := root
 		old.Version = 0 // as an instance made it that knew no versions
-		check("disabled, without a version", old, out, out)
+		answers("disabled, without a version", old, out, out)
 		if changed, err := admins.SetDisabled(t.Context(), "root", false); err != nil || !changed {
 			t.Errorf("enable: %v, %v", changed, err)
 		}
-		check("enabled again", root, out, out)
+		answers("enabled again", root, out, out)
 		renewed := root
 		renewed.Version = 2
-		check("logged in again", renewed, "", "")
-		testserver.Must(t, admins.SetPassword(t.Context(), "root", "another horse"))
-		check("another password", renewed, out, out)
+		answers("logged in again", renewed, "", "")
+		check.Must(t, admins.SetPassword(t.Context(), "root", "another horse"))
+		answers("another password", renewed, out, out)
 		if _, err := admins.SetDisabled(t.Context(), "alice", true); model.CodeOf(err) != model.CodeNotFound {
 			t.Errorf("alice is no administrator: %v", err)
 		}
@@ -457,21 +457,21 @@ func TestANewTokenWorksAtOnce(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
 		session, err := c.Login(t.Context(), home, "root", right)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		testserver.Must(t, err)
-		testserver.Must(t, c.Admit(t.Context(), claims, true))
+		check.Must(t, err)
+		check.Must(t, c.Admit(t.Context(), claims, true))
 		c.people.mu.Lock()
 		asked := c.people.asks
 		c.people.mu.Unlock()
 		for range 100 {
-			testserver.Must(t, c.Admit(t.Context(), claims, true))
+			check.Must(t, c.Admit(t.Context(), claims, true))
 		}
 		if more := c.people.asks - asked; more != 0 {
 			t.Errorf("a hundred requests asked the database %d times", more)
 		}
 		account, err := c.people.ByID(t.Context(), claims.Subject)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		account.Version, claims.Version = 2, 2 // changed by another instance
 		c.people.put(account)
 		if err := c.Admit(t.Context(), claims, true); err != nil {
@@ -484,9 +484,9 @@ func TestPasswordsAreChanged(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
 		session, err := c.Login(t.Context(), home, "alice", right)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		// A stolen token does not try passwords any faster than a login does.
 		compared := 0
 		for range 40 {
@@ -498,7 +498,7 @@ func TestPasswordsAreChanged(t *testing.T) {
 		if compared > 14 || compared < 3 {
 			t.Errorf("%d passwords of 40 were compared", compared)
 		}
-		testserver.Must(t, c.ChangePassword(t.Context(), home, claims, right, "another horse"))
+		check.Must(t, c.ChangePassword(t.Context(), home, claims, right, "another horse"))
 		if err := c.Admit(t.Context(), claims, false); model.CodeOf(err) != model.CodeUnauthenticated {
 			t.Errorf("the old token: %v", err)
 		}

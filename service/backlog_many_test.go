@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -119,8 +119,8 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 			// It is first asked for its oldest message when that is still young enough.
 			turn := 1 + vouchers*int(backlogEvery/time.Millisecond)/backlogVouchers/1000
 			for second := range 60 {
-				testserver.Equal(t, fmt.Sprintf("vouchers that sell on in second %d", second), w.goOn(vouchers), vouchers)
-				testserver.Equal(t, "one without messages", w.refusal("idle"), nil)
+				check.Equal(t, fmt.Sprintf("vouchers that sell on in second %d", second), w.goOn(vouchers), vouchers)
+				check.Equal(t, "one without messages", w.refusal("idle"), nil)
 				if err := w.refusal("bad"); second > 2*turn && model.CodeOf(err) != model.CodeUnavailable {
 					t.Fatalf("in second %d the one that is behind: %v", second, err)
 				}
@@ -141,14 +141,14 @@ func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 	besideManySales(t, "", 4000, time.Hour, func(t *testing.T, w *backlogWatch, q *manySales) {
 		<-time.After(30 * time.Second)
 		q.with(func() { q.behind["late"] = time.Now().Add(-45 * time.Second) })
-		testserver.Equal(t, "of a voucher that nobody has asked for", w.refusal("other"), nil)
+		check.Equal(t, "of a voucher that nobody has asked for", w.refusal("other"), nil)
 		<-time.After(20 * time.Second)
 		if err := w.refusal("late"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("it is behind, and hears %v", err)
 		}
 		q.with(func() { q.behind["late"] = time.Now() })
 		<-time.After(2 * time.Second)
-		testserver.Equal(t, "when it has caught up", w.refusal("late"), nil)
+		check.Equal(t, "when it has caught up", w.refusal("late"), nil)
 	})
 }
 
@@ -158,7 +158,7 @@ func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 4000, 0, func(t *testing.T, w *backlogWatch, q *manySales) {
 		for range 14 {
-			testserver.Equal(t, "vouchers that sell", w.goOn(4000), 4000)
+			check.Equal(t, "vouchers that sell", w.goOn(4000), 4000)
 			<-time.After(time.Second)
 		}
 		synctest.Wait()
@@ -175,12 +175,12 @@ func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 	besideManySales(t, "", 0, time.Hour, func(t *testing.T, w *backlogWatch, q *manySales) {
 		q.with(func() { q.untold["bad"] = errors.New("permissions violation") })
 		<-time.After(backlogUnknownAfter - backlogEvery)
-		testserver.Equal(t, "at first", w.refusal("bad"), nil)
+		check.Equal(t, "at first", w.refusal("bad"), nil)
 		<-time.After(3 * backlogEvery)
 		if err := w.refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("its age is not told, and it hears %v", err)
 		}
-		testserver.Equal(t, "of a voucher without messages", w.refusal("idle"), nil)
+		check.Equal(t, "of a voucher without messages", w.refusal("idle"), nil)
 	})
 }
 
@@ -193,7 +193,7 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 			q.untold["untold"] = errors.New("no")
 		})
 		<-time.After(10 * time.Second)
-		testserver.Equal(t, "vouchers that sell on", w.goOn(500), 500)
+		check.Equal(t, "vouchers that sell on", w.goOn(500), 500)
 		if err := w.refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("the one that is behind hears %v", err)
 		}
@@ -204,14 +204,14 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 300, 0, func(t *testing.T, w *backlogWatch, q *manySales) {
-		testserver.Equal(t, "before anybody has asked", w.empty("idle"), false)
+		check.Equal(t, "before anybody has asked", w.empty("idle"), false)
 		for range 20 {
 			<-time.After(2 * backlogEvery)
-			testserver.Equal(t, "one without messages", w.empty("idle"), true)
-			testserver.Equal(t, "one with a message", w.empty("v7"), false)
+			check.Equal(t, "one without messages", w.empty("idle"), true)
+			check.Equal(t, "one with a message", w.empty("v7"), false)
 		}
 		q.with(func() { q.behind[model.AnyVoucher] = time.Now() })
 		<-time.After(2 * backlogEvery)
-		testserver.Equal(t, "beside a message of any voucher", w.empty("idle"), false)
+		check.Equal(t, "beside a message of any voucher", w.empty("idle"), false)
 	})
 }

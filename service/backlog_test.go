@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -23,8 +23,8 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
 			<-time.After(backlogEvery + time.Millisecond)
 			before := s.hot.Calls("Reserve")
-			testserver.Equal(t, fmt.Sprint("when to come again to a backlog that is old ", age), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
-			testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
+			check.Equal(t, fmt.Sprint("when to come again to a backlog that is old ", age), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
+			check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		}
 		s.line.with(func() { s.line.backlog.Age = 30 * time.Second })
 		<-time.After(backlogEvery + time.Millisecond)
@@ -60,7 +60,7 @@ func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 		<-time.After(3 * backlogEvery)
 		before := s.hot.Calls("Reserve")
 		s.refused(t, "bob", model.CodeUnavailable)
-		testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
+		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		s.line.with(func() { s.line.away = nil })
 		<-time.After(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
@@ -83,7 +83,7 @@ func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 		}
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{Age: 40 * time.Second, Messages: 2} })
 		<-time.After(15 * time.Second) // it was known that none of its messages could be half as old as it may be
-		testserver.Equal(t, "when to come again", s.refused(t, "bob", model.CodeUnavailable).RetryAfter, 10*time.Second)
+		check.Equal(t, "when to come again", s.refused(t, "bob", model.CodeUnavailable).RetryAfter, 10*time.Second)
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{} })
 		<-time.After(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")

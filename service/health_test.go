@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // asked is a probe that counts its questions, and answers what it is told.
@@ -48,10 +48,10 @@ func TestReadinessIsLookedAtOnce(t *testing.T) {
 		}
 		callers.Wait()
 		h.Check(t.Context()) // a moment later
-		testserver.Equal(t, "questions for a crowd", slow.times.Load(), int32(1))
+		check.Equal(t, "questions for a crowd", slow.times.Load(), int32(1))
 		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
 		h.Check(t.Context())
-		testserver.Equal(t, "questions when the answer is old", slow.times.Load(), int32(2))
+		check.Equal(t, "questions when the answer is old", slow.times.Load(), int32(2))
 	})
 }
 
@@ -64,7 +64,7 @@ func TestReadinessDoesNotWait(t *testing.T) {
 		h := NewHealth(Probe{Name: "hangs", Ask: hanging.ask}, Probe{Name: "fine", Ask: fine})
 		began := time.Now()
 		checks := h.Check(t.Context())
-		testserver.Equal(t, "the time of a check", time.Since(began), checkTimeout)
+		check.Equal(t, "the time of a check", time.Since(began), checkTimeout)
 		if checks[0].Err == nil || checks[1].Err != nil {
 			t.Errorf("checks %+v", checks)
 		}
@@ -72,7 +72,7 @@ func TestReadinessDoesNotWait(t *testing.T) {
 		if checks = h.Check(t.Context()); checks[0].Err == nil {
 			t.Error("what hangs is well")
 		}
-		testserver.Equal(t, "questions to what hangs", hanging.times.Load(), int32(1))
+		check.Equal(t, "questions to what hangs", hanging.times.Load(), int32(1))
 		close(release)
 		synctest.Wait()
 		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -249,7 +249,7 @@ func (s hotShop) buys(t *testing.T, userID string) model.Order {
 func (s *Orders) unavailable(t *testing.T, userID string) error {
 	t.Helper()
 	began := time.Now()
-	err := testserver.ErrorOf(s.Place(t.Context(), userID, "v1"))
+	err := check.ErrorOf(s.Place(t.Context(), userID, "v1"))
 	servicetest.WantCode(t, err, model.CodeUnavailable)
 	if took := time.Since(began); took > 6*time.Second {
 		t.Errorf("%s was answered after %v, the longest answer is the wait of 1 s and 5 s", userID, took)
@@ -262,7 +262,7 @@ func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error
 	t.Helper()
 	ctx, hangUp := context.WithTimeout(t.Context(), after)
 	defer hangUp()
-	err := testserver.ErrorOf(s.Place(ctx, userID, "v1"))
+	err := check.ErrorOf(s.Place(ctx, userID, "v1"))
 	servicetest.WantCode(t, err, model.CodeUnavailable)
 	return err
 }

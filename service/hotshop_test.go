@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/cache"
@@ -45,7 +45,7 @@ func newHotShop(t *testing.T, change func(*OrderDeps, *AsyncDeps)) hotShop {
 	voucher.Currency = "CNY"
 	s.sale, s.hot.Took = s.hot.Add(voucher), servicetest.QueryTime
 	metrics, log := telemetry.New(s.metrics), slog.New(slog.DiscardHandler)
-	s.cache = testserver.Value(cache.OfHotCopies(db, s.hot, metrics, log))(t)
+	s.cache = check.Value(cache.OfHotCopies(db, s.hot, metrics, log))(t)
 	orders := OrderDeps{
 		Store: s.rows, Cache: s.cache, Locks: s.keys, LockWait: time.Second, Metrics: metrics, Log: log,
 		Announce: func(context.Context, string) error { return nil }, Selling: func() error { return nil },

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -33,7 +33,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
 				}
 				for range 3 {
-					testserver.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
+					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
 				}
 				if s.doctor.requests.Load() < 3 {
 					t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
@@ -117,7 +117,7 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		s.hot.With(func() { s.hot.Down = nil })
 		s.buys(t, "bob")
-		testserver.Equal(t, "rebuilds asked for of a copy that is only not reached", s.doctor.requests.Load(), 0)
+		check.Equal(t, "rebuilds asked for of a copy that is only not reached", s.doctor.requests.Load(), 0)
 	})
 }
 
@@ -134,10 +134,10 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		before := s.hot.Calls("Reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
-			testserver.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Now().Marks[fmt.Sprint("winner", i)])
+			check.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Now().Marks[fmt.Sprint("winner", i)])
 			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
 		}
-		testserver.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
+		check.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
@@ -38,7 +38,7 @@ func TestEpochOfTheDatabaseDecidesOverAnOpenCopy(t *testing.T) {
 			a.Epochs = recordsOf(func(context.Context) (int64, error) { return 2, nil }).Latest
 		})
 		s.refused(t, "alice", model.CodeUnavailable)
-		testserver.Equal(t, "reservations, which nobody undoes", len(s.sale.Now().Pending), 1)
+		check.Equal(t, "reservations, which nobody undoes", len(s.sale.Now().Pending), 1)
 	})
 }
 
@@ -65,7 +65,7 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			s.buys(t, "bob")
-			testserver.Equal(t, "questions to the database", asked, 1)
+			check.Equal(t, "questions to the database", asked, 1)
 			back = true
 			<-time.After(recordPause)
 			s.refused(t, "carol", model.CodeUnavailable)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -166,8 +166,8 @@ func TestDetailOfAnOrderThatIsProcessing(t *testing.T) {
 			detail.History[0].From != nil || detail.History[0].To != model.OrderProcessing {
 			t.Errorf("%+v, %v", detail, err)
 		}
-		servicetest.WantCode(t, testserver.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
+		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeNotFound)
 		s.hot.With(func() { s.sale.State = model.CopyClosed })
-		servicetest.WantCode(t, testserver.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
+		servicetest.WantCode(t, check.ErrorOf(s.Detail(t.Context(), "no.v1")), model.CodeUnavailable)
 	})
 }

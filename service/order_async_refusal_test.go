@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -44,7 +44,7 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 		for _, place := range []string{"from memory", "from the hot copy"} {
 			inHotShops(t, name+" "+place, func(t *testing.T, s hotShop) {
 				if place == "from the hot copy" { // the local copy knows nothing of it
-					testserver.Must(t, s.cache.Refusal(t.Context(), "zoe", "v1"))
+					check.Must(t, s.cache.Refusal(t.Context(), "zoe", "v1"))
 				}
 				s.hot.With(func() { tt.prepare(s) })
 				refusal := s.refused(t, "alice", tt.want)
@@ -113,7 +113,7 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			} else if got := s.refused(t, "alice", tt.want); tt.order != "" && (got.OrderID != tt.order || got.OrderStatus != tt.status) {
 				t.Errorf("%+v, want order %s %s", got, tt.order, tt.status)
 			}
-			testserver.Equal(t, "releases", s.hot.Calls("Release"), tt.releases)
+			check.Equal(t, "releases", s.hot.Calls("Release"), tt.releases)
 			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
 				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 			}
@@ -136,7 +136,7 @@ func TestMarkThatDoesNotGoIsTriedOnce(t *testing.T) {
 			return &model.ReserveResult{Err: model.AlreadyOrdered(model.Order{ID: "old.v1"})}
 		}
 		s.refused(t, "alice", model.CodeUnavailable)
-		testserver.Equal(t, "attempts to reserve", s.hot.Calls("Reserve"), admissionAttempts)
+		check.Equal(t, "attempts to reserve", s.hot.Calls("Reserve"), admissionAttempts)
 	})
 }
 
@@ -196,6 +196,6 @@ func TestReservationThatWasSettledMeanwhileIsAnsweredWithItsRow(t *testing.T) {
 		if order, err := s.Place(t.Context(), "alice", "v1"); err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)
 		}
-		testserver.Equal(t, "messages published once more", s.line.published.Load(), 0)
+		check.Equal(t, "messages published once more", s.line.published.Load(), 0)
 	})
 }

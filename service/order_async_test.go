@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -25,8 +25,8 @@ func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 		if !slices.Equal(s.line.users(), []string{"alice"}) || s.line.queued[0].Epoch != 1 {
 			t.Errorf("queued %+v", s.line.queued)
 		}
-		testserver.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
-		testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
+		check.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
+		check.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
 	})
 }
 
@@ -56,7 +56,7 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 			if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
 				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
 			}
-			testserver.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
 			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
 			<-time.After(time.Second)
 			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
@@ -88,7 +88,7 @@ func TestHotCopiesThatDoNotAnswer(t *testing.T) {
 			if err := s.unavailable(t, "alice"); errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
 				t.Errorf("%v, want an unknown outcome: %v", err, tt.unknown)
 			}
-			testserver.Equal(t, "messages published", s.line.published.Load(), 0)
+			check.Equal(t, "messages published", s.line.published.Load(), 0)
 		})
 	}
 }
@@ -184,7 +184,7 @@ func TestNothingIsSoldInAnotherMode(t *testing.T) {
 		s := newHotShop(t, func(o *OrderDeps, _ *AsyncDeps) { o.Selling = mode.Selling })
 		mode.err = model.Unavailable("the mode is being switched", nil)
 		s.refused(t, "alice", model.CodeUnavailable)
-		testserver.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), 0)
+		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), 0)
 		mode.err = nil
 		s.buys(t, "alice")
 	})

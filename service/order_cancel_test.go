@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -140,7 +140,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		}
 		began := time.Now()
 		answers, err := c.commit(t.Context(), []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}})
-		testserver.Must(t, err)
+		check.Must(t, err)
 		if !answers[0].Changed || !errors.Is(answers[1].Err, model.ErrDataRefused) || !answers[2].Changed {
 			t.Errorf("%+v", answers)
 		}
@@ -165,7 +165,7 @@ func TestCancelThatCannotTellTheHotCopyLeavesItToTheOutbox(t *testing.T) {
 			if err != nil || order.Status != model.OrderCanceled {
 				t.Errorf("%+v, %v", order, err)
 			}
-			testserver.Equal(t, "releases that the outbox was told of", len(s.rows.noted), 0)
+			check.Equal(t, "releases that the outbox was told of", len(s.rows.noted), 0)
 		})
 	}
 }
@@ -208,7 +208,7 @@ func TestCancelIsRefused(t *testing.T) {
 			if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
 				t.Errorf("%+v, %v; want %s", order, err, tt.want)
 			}
-			testserver.Equal(t, "units given back", s.hot.Calls("Release"), 0)
+			check.Equal(t, "units given back", s.hot.Calls("Release"), 0)
 		})
 	}
 }

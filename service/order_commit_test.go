@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -146,13 +146,13 @@ func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 		first := m.ask(t, "a", "b", "c")
 		<-time.After(100 * time.Millisecond)
 		second := m.ask(t, "b", "c", "d")
-		testserver.Equal(t, "d, which shares nothing with it", <-second["d"], "5ms")
-		testserver.Equal(t, "a, of its transaction", <-first["a"], "1.015s")
-		testserver.Equal(t, "c, which came later", <-second["c"], "920ms")
+		check.Equal(t, "d, which shares nothing with it", <-second["d"], "5ms")
+		check.Equal(t, "a, of its transaction", <-first["a"], "1.015s")
+		check.Equal(t, "c, which came later", <-second["c"], "920ms")
 		<-time.After(100 * time.Millisecond)
-		testserver.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
-		testserver.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
-		testserver.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
+		check.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
+		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
+		check.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
 		m.store.mu.Lock()
 		m.store.locked["b"] = false
 		m.store.mu.Unlock()
@@ -160,8 +160,8 @@ func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 		m.ran()
 		m.ask(t, "warm")
 		<-m.ask(t, "a", "b", "c")["b"]
-		testserver.Equal(t, "transactions, afterwards", m.ran(), "warm a+b+c")
-		testserver.Equal(t, "vouchers remembered", len(m.commits.apart.until)+len(m.commits.apart.late), 0)
+		check.Equal(t, "transactions, afterwards", m.ran(), "warm a+b+c")
+		check.Equal(t, "vouchers remembered", len(m.commits.apart.until)+len(m.commits.apart.late), 0)
 	})
 }
 
@@ -174,13 +174,13 @@ func TestManyLockedVouchers(t *testing.T) {
 			m.store.locked[fmt.Sprint("b", i)] = true
 		}
 		m.ask(t, "warm")
-		testserver.Equal(t, "a, of a transaction with two", <-m.ask(t, "a", "b0", "b1")["a"], "2.02s")
+		check.Equal(t, "a, of a transaction with two", <-m.ask(t, "a", "b0", "b1")["a"], "2.02s")
 		for id := range m.store.locked {
 			m.ask(t, id)
 		}
 		<-time.After(answerBudget)
 		for range 10 {
-			testserver.Equal(t, "a, afterwards", <-m.ask(t, "a")["a"], "5ms")
+			check.Equal(t, "a, afterwards", <-m.ask(t, "a")["a"], "5ms")
 		}
 	})
 }
@@ -203,7 +203,7 @@ func TestVoucherThatSpoilsATransaction(t *testing.T) {
 				m.ask(t, "warm")
 				first := m.ask(t, "a", "b")
 				_, refused := time.ParseDuration(<-first["a"])
-				testserver.Equal(t, "a was made by itself", refused == nil, tt.again)
+				check.Equal(t, "a was made by itself", refused == nil, tt.again)
 				<-first["b"]
 				for _, answer := range m.ask(t, "a", "b") {
 					<-answer
@@ -212,7 +212,7 @@ func TestVoucherThatSpoilsATransaction(t *testing.T) {
 				m.ran()
 				m.ask(t, "warm")
 				<-m.ask(t, "a", "b", "c")["a"]
-				testserver.Equal(t, "transactions", m.ran(), "b warm a+c")
+				check.Equal(t, "transactions", m.ran(), "b warm a+c")
 			})
 		})
 	}
@@ -224,8 +224,8 @@ func TestVoucherThatIsSlowLeaves(t *testing.T) {
 	inMarket(t, func(t *testing.T, m *market) {
 		m.store.slow["b"] = 2 * longWait
 		m.ask(t, "warm")
-		testserver.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
-		testserver.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
+		check.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
+		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
 	})
 }
 
@@ -275,7 +275,7 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 		for _, id := range []string{"a", "b", "b", "c"} {
 			g.leave(id)
 		}
-		testserver.Equal(t, "vouchers remembered", len(g.vouchers)+len(g.places), 0)
+		check.Equal(t, "vouchers remembered", len(g.vouchers)+len(g.places), 0)
 	})
 }
 

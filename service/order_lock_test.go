@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -66,7 +66,7 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 			if refusal.RetryAfter <= 0 {
 				t.Error("LOCK_BUSY without Retry-After")
 			}
-			testserver.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
+			check.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
 			if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
 				t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
 			}
@@ -114,7 +114,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 		}
 		s.keys.Busy = "lock:order:bob"
 		s.refused(t, "bob", model.CodeLockBusy)
-		testserver.Equal(t, "what was reserved without the lock", s.sale.Now().Marks["bob"], "")
+		check.Equal(t, "what was reserved without the lock", s.sale.Now().Marks["bob"], "")
 	})
 }
 
@@ -175,7 +175,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 				t.Errorf("bob waited %v behind alice", took)
 			}
 			crowd.Wait()
-			testserver.Equal(t, "orders that never left the gate", len(s.gate.places), 0)
+			check.Equal(t, "orders that never left the gate", len(s.gate.places), 0)
 		})
 	}
 }

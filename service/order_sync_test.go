@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -58,8 +58,8 @@ func TestPlaceRefusals(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			s := newShop(t)
 			tt.prepare(s)
-			servicetest.WantCode(t, testserver.ErrorOf(s.Place(t.Context(), "alice", tt.voucher)), tt.want)
-			testserver.Equal(t, "transactions", s.desk.calls.Load(), tt.commits)
+			servicetest.WantCode(t, check.ErrorOf(s.Place(t.Context(), "alice", tt.voucher)), tt.want)
+			check.Equal(t, "transactions", s.desk.calls.Load(), tt.commits)
 			if s.keys.Holds("alice") {
 				t.Error("the user's lock was not given back")
 			}
@@ -83,7 +83,7 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders; want the lock back and the order made", s.keys.Holds("alice"), s.desk.orders.Load())
 		}
-		testserver.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+		check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
 	})
 }
 
@@ -145,7 +145,7 @@ func TestRushBehindTheGateIsToldFromMemory(t *testing.T) {
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 10 * time.Millisecond
 		s.rush(t, 5000)
-		testserver.Equal(t, "orders sold", s.desk.orders.Load(), 10)
+		check.Equal(t, "orders sold", s.desk.orders.Load(), 10)
 		if n := s.keys.Taken.Load(); n > 3*maxCommittingOne {
 			t.Errorf("%d of 5000 took a lock for 10 units", n)
 		}
@@ -163,7 +163,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		}
 		synctest.Wait()
 		began := time.Now()
-		testserver.Must(t, testserver.ErrorOf(s.Place(t.Context(), "bob", "v1")))
+		check.Must(t, check.ErrorOf(s.Place(t.Context(), "bob", "v1")))
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("bob waited %v behind alice", took)
 		}

@@ -14,8 +14,8 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
 	"seckill/internal/vouchercode"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -140,7 +140,7 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 		}
 		money := payment.Money{Amount: 1000, Currency: "CNY"}
 		c.says = payment.Payment{Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: money}, Status: payment.Pending}
-		keys := testserver.Value(vouchercode.NewKeys("a key of codes in tests, 32 bytes or more"))(t)
+		keys := check.Value(vouchercode.NewKeys("a key of codes in tests, 32 bytes or more"))(t)
 		log := slog.New(slog.DiscardHandler)
 		c.service = NewPayments(PaymentDeps{
 			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
@@ -289,10 +289,10 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 			c.fails = nil
 		})
 		passes(longestRefundPause + paymentsEvery)
-		c.with(func() { testserver.Equal(t, "after an answer", c.refund.Status, model.RefundDone) })
+		c.with(func() { check.Equal(t, "after an answer", c.refund.Status, model.RefundDone) })
 
 		c.with(func() { c.refund.Status, c.fails, c.refundDue = model.RefundPending, payment.ErrRefused, time.Now() })
 		passes(2 * paymentsEvery)
-		c.with(func() { testserver.Equal(t, "after a refusal", c.refund.Status, model.RefundFailed) })
+		c.with(func() { check.Equal(t, "after a refusal", c.refund.Status, model.RefundFailed) })
 	})
 }

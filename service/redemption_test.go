@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/vouchercode"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -32,11 +32,11 @@ func (b codebook) Redeem(_ context.Context, hash []byte, _ string) (model.Order,
 // till is a service of redemptions with one paid order, and its code.
 func till(t *testing.T) (*Redemptions, string) {
 	t.Helper()
-	keys := testserver.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
+	keys := check.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
 	codes := NewCodes(keys, slog.New(slog.DiscardHandler))
 	sealed := codes.New("o1.v1")
 	order := model.Order{ID: "o1.v1", UserID: "alice", Status: model.OrderPaid, SealedCode: string(sealed.Sealed)}
-	s := testserver.Value(NewRedemptions(codebook{string(sealed.Hash): &order}, codes))(t)
+	s := check.Value(NewRedemptions(codebook{string(sealed.Hash): &order}, codes))(t)
 	return s, codes.Show(t.Context(), order).Code
 }
 
@@ -48,14 +48,14 @@ func TestRedeem(t *testing.T) {
 		t.Errorf("%+v, %v", order, err)
 	}
 	_, err = s.Redeem(t.Context(), "boss", code)
-	testserver.Equal(t, "a code that was used", model.CodeOf(err), model.CodeIllegalState)
+	check.Equal(t, "a code that was used", model.CodeOf(err), model.CodeIllegalState)
 	_, err = s.Redeem(t.Context(), "boss", vouchercode.New().Reveal())
-	testserver.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
+	check.Equal(t, "a code that no order has", model.CodeOf(err), model.CodeNotFound)
 	_, err = s.Redeem(t.Context(), "boss", "7K3M")
-	testserver.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
-	none := testserver.Value(NewRedemptions(codebook{}, nil))(t)
+	check.Equal(t, "a code that was mistyped", model.CodeOf(err), model.CodeValidation)
+	none := check.Value(NewRedemptions(codebook{}, nil))(t)
 	_, err = none.Redeem(t.Context(), "boss", code)
-	testserver.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
+	check.Equal(t, "without a key", model.CodeOf(err), model.CodeUnavailable)
 }
 
 // Wrong codes slow an administrator down, also for the right one, and nobody else. Codes
@@ -75,17 +75,17 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 			t.Errorf("%d of 60 wrong codes were refused", refused)
 		}
 		_, err := s.Redeem(t.Context(), "mallory", code)
-		testserver.Equal(t, "the right code, after that", model.CodeOf(err), model.CodeRateLimited)
+		check.Equal(t, "the right code, after that", model.CodeOf(err), model.CodeRateLimited)
 		if _, err := s.Redeem(t.Context(), "boss", code); err != nil {
 			t.Errorf("another administrator: %v", err)
 		}
 		for range 60 {
 			_, err := s.Redeem(t.Context(), "boss", code)
-			testserver.Equal(t, "a used code, again and again", model.CodeOf(err), model.CodeIllegalState)
+			check.Equal(t, "a used code, again and again", model.CodeOf(err), model.CodeIllegalState)
 		}
 		<-time.After(longestWait)
 		_, err = s.Redeem(t.Context(), "mallory", code)
-		testserver.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
+		check.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
 	})
 }
 
@@ -101,10 +101,10 @@ func (b slowBook) Redeem(ctx context.Context, hash []byte, adminID string) (mode
 func TestManyRightCodesAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		keys := testserver.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
+		keys := check.Value(vouchercode.NewKeys("a secret that has more than 32 bytes"))(t)
 		codes := NewCodes(keys, slog.New(slog.DiscardHandler))
 		book := codebook{}
-		s := testserver.Value(NewRedemptions(slowBook{book}, codes))(t)
+		s := check.Value(NewRedemptions(slowBook{book}, codes))(t)
 		var right []string
 		for range 100 {
 			sealed := codes.New("o1.v1")

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/cache"
 	"seckill/service/servicetest"
@@ -54,7 +54,7 @@ func TestRefundRequest(t *testing.T) {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			desk, told := &refundDesk{err: test.err}, 0
 			log := slog.New(slog.DiscardHandler)
-			entries := testserver.Value(cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), log))(t)
+			entries := check.Value(cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), log))(t)
 			defer entries.Close(context.Background())
 			s := NewRefunds(RefundDeps{
 				Store: desk, Cache: entries, Log: log,
@@ -73,10 +73,10 @@ func TestRefundRequest(t *testing.T) {
 			if e, ok := errors.AsType[*model.Error](err); name == "without a row yet" && (!ok || e.OrderStatus != model.OrderProcessing) {
 				t.Errorf("%v", err)
 			}
-			testserver.Equal(t, "how often the instances were told", told, test.told)
+			check.Equal(t, "how often the instances were told", told, test.told)
 			_, err = s.Request(t.Context(), "boss", "impossible")
-			testserver.Equal(t, "an id that cannot exist", model.CodeOf(err), model.CodeNotFound)
-			testserver.Equal(t, "orders asked for", len(desk.asked), 1)
+			check.Equal(t, "an id that cannot exist", model.CodeOf(err), model.CodeNotFound)
+			check.Equal(t, "orders asked for", len(desk.asked), 1)
 		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/cache"
 	"seckill/service/servicetest"
@@ -77,7 +77,7 @@ func newShop(t *testing.T) shop {
 		keys: servicetest.NewLocks(), metrics: prometheus.NewRegistry(),
 	}
 	metrics := telemetry.New(s.metrics)
-	entries := testserver.Value(cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler)))(t)
+	entries := check.Value(cache.OfDatabase(db, metrics, slog.New(slog.DiscardHandler)))(t)
 	s.Orders = NewSyncOrders(OrderDeps{
 		Store: s.desk, Cache: entries, Locks: s.keys, LockWait: time.Second, Selling: func() error { return nil },
 		Metrics: metrics, Log: slog.New(slog.DiscardHandler),

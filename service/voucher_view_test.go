@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -97,9 +97,9 @@ func TestViewNeedsTheDatabaseAndKnowsWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, _, s := newShelf(t)
-		servicetest.WantCode(t, testserver.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
+		servicetest.WantCode(t, check.ErrorOf(vouchers.Get(t.Context(), "v2", true)), model.CodeNotFound)
 		s.table.Fail(model.Unavailable("gone", nil))
-		servicetest.WantCode(t, testserver.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
+		servicetest.WantCode(t, check.ErrorOf(vouchers.Get(t.Context(), "v1", true)), model.CodeUnavailable)
 	})
 }
 

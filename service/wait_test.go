@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -35,7 +35,7 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 			if took := time.Since(began); took > 710*time.Millisecond {
 				t.Errorf("woken after %v, the commit was after 700 ms", took)
 			}
-			testserver.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
+			check.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
 			if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
 				t.Errorf("%d are waiting still", s.seller.waiters.count)
 			}
@@ -64,7 +64,7 @@ func TestWaitWithoutMessages(t *testing.T) {
 				})
 			}
 			waiting.Wait()
-			testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
+			check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 			if n := s.hot.Calls("Pending"); n > int64(7+together) {
 				t.Errorf("the hot copy was asked %d times in 6 s, want once a second and once by each request", n)
 			}
@@ -135,7 +135,7 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 		if err != nil || order.Status != model.OrderUnpaid {
 			t.Errorf("%+v, %v", order, err)
 		}
-		testserver.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
+		check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"seckill/handler/console"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -40,7 +40,7 @@ const axeRun = `axe.run(document, {
 func axe(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/axe/axe.min.js")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if sum := sha256.Sum256(script); hex.EncodeToString(sum[:]) != axeHash {
 		t.Fatalf("testdata/axe/axe.min.js is not that of axe-core %s", axeVersion)
 	}
@@ -65,7 +65,7 @@ func (b *tab) finds(t *testing.T, script, inScheme, what string) map[string][]st
 		ID    string
 		Nodes []string
 	}
-	testserver.Must(t, json.Unmarshal([]byte(result), &violations))
+	check.Must(t, json.Unmarshal([]byte(result), &violations))
 	found := map[string][]string{}
 	for _, v := range violations {
 		found[v.ID] = v.Nodes
@@ -142,7 +142,7 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		b.fits(t, "Chinese "+v.path)
 	}
 	files, err := filepath.Glob("pages/*.html")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	for _, file := range files {
 		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
 			t.Errorf("no view here shows %s", file)
@@ -167,11 +167,11 @@ func (s *site) views(t *testing.T) []view {
 	id := s.onSale(t, map[string]any{"description": "A table\nat the window."})
 	paid := s.paid(t, "views-1", id)
 	refunded := s.paid(t, "views-3", id)
-	testserver.Must(t, func() error {
+	check.Must(t, func() error {
 		s.call(t, "POST", "/admin/orders/"+refunded+"/refund", s.token(t, "admin", model.RoleAdmin), nil)
 		return nil
 	}())
-	testserver.Must(t, testserver.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
+	check.Must(t, check.ErrorOf(s.database(t).SQL().ExecContext(t.Context(), "UPDATE refunds SET status = 'failed', attempts = 3, next_at = NULL, error = 'the provider has refused it: the card is closed' WHERE order_id = ?", refunded)))
 	s.buy(t, "views-2", id)
 	path := "/console/vouchers/" + id
 	return []view{
@@ -268,11 +268,11 @@ func damagedShop(t *testing.T, c *chromium) *tab {
 	session := sold.browser(t)
 	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
 	handler, err := console.New(sold.Options)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	place, err := url.Parse(session.site.url)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	b := c.person(t, server.URL)
 	for _, cookie := range session.client.Jar.Cookies(place) {
 		b.run(t, "the session", network.SetCookie(cookie.Name, cookie.Value).WithURL(server.URL))

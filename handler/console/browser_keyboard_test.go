@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -163,19 +163,19 @@ func repairInABrowser(t *testing.T, c *chromium, _ *site) {
 	s := start(t, asyncOnServers(t)...)
 	session := s.signedIn(t, "ada")
 	id := s.onSale(t, nil)
-	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
+	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
 	b := c.person(t, s.url)
 	b.signIn(t, "ada")
 	b.run(t, "the voucher", b.visit("/console/vouchers/"+id))
-	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
+	client := check.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
 	defer client.Close()
-	testserver.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
+	check.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
 	b.reach(t, `a[href$="/audit"]`, kb.Enter)
 	b.run(t, "it does not add up", visible(".refusal"))
 	b.act(t, `form[action$="/repair"] button`, kb.Enter)
 	b.run(t, "it adds up", until(`document.querySelector("main").textContent.includes("Everything adds up") && !document.querySelector(".refusal")`))
 	b.act(t, `form[action$="/rebuild"] button`, kb.Enter)
-	testserver.Eventually(t, "the rebuilt copy is sold from", func() bool { return s.buy(t, "bob", id) == "OK" })
+	check.Eventually(t, "the rebuilt copy is sold from", func() bool { return s.buy(t, "bob", id) == "OK" })
 
 	letter := s.bury(t, session, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", id, "carol")})
 	s.bury(t, session, model.DeadLetter{Reason: "no JSON", Raw: []byte("garbage")})

@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // lure serves the page of another origin, whose form pauses a sale of the console.
@@ -48,7 +48,7 @@ func (b *tab) watchCookies(t *testing.T) *cookies {
 			c.with[event.RequestID] = strings.Contains(cookie, "seckill-console=")
 		}
 	})
-	testserver.Must(t, chromedp.Run(b.ctx, network.Enable()))
+	check.Must(t, chromedp.Run(b.ctx, network.Enable()))
 	return c
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -25,7 +25,7 @@ func (s *site) rush(t testing.TB, voucherID string, first, n int) map[string]int
 	t.Helper()
 	heard := map[string]int{}
 	var mu sync.Mutex
-	testserver.Volley(n, func(i int) {
+	check.Volley(n, func(i int) {
 		var answer string
 		_ = poll.Until(t.Context(), 100*time.Millisecond, func() (bool, error) { // it ends early with the test only
 			answer = s.buy(t, buyer(first+i), voucherID)
@@ -209,9 +209,9 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 		t.Fatalf("pay: %d %v", status, started)
 	}
 	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
-	testserver.Must(t, err)
-	testserver.Must(t, response.Body.Close())
-	testserver.Eventually(t, "the order is paid", func() bool {
+	check.Must(t, err)
+	check.Must(t, response.Body.Close())
+	check.Eventually(t, "the order is paid", func() bool {
 		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)
 		return order["status"] == "paid"
 	})

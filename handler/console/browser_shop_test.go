@@ -8,7 +8,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // A buyer registers, waits for a sale to begin, buys, cancels, buys again, pays with the simulated provider and gets the
@@ -41,7 +41,7 @@ func shopInABrowser(t *testing.T, c *chromium, _ *site) {
 	b.run(t, "the countdown runs", until(countdown+`.startsWith("begins in 0:")`), chromedp.Evaluate(countdown, &first))
 	b.run(t, "and nobody can buy yet", until(countdown+` < "`+first+`"`), buyable(""))
 	status, _ := s.call(t, "PATCH", "/admin/vouchers/"+id, s.token(t, "admin", "admin"), map[string]any{"begin_at": begins.Add(-2 * time.Hour).Format(time.RFC3339)})
-	testserver.Equal(t, "the sale is brought forward", status, 200)
+	check.Equal(t, "the sale is brought forward", status, 200)
 	b.run(t, "the sale begins without a reload", buyable("false === "))
 	buy := func() {
 		t.Helper()

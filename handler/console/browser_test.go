@@ -25,6 +25,7 @@ import (
 
 	"seckill/internal/poll"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 var (
@@ -72,7 +73,7 @@ type chromium struct {
 func open(t *testing.T) *chromium {
 	t.Helper()
 	said, err := os.Create(filepath.Join(t.TempDir(), "chromium.log"))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if content, _ := os.ReadFile(said.Name()); t.Failed() {
 			t.Logf("chromium says:\n%s", content[max(0, len(content)-4000):])
@@ -87,7 +88,7 @@ func open(t *testing.T) *chromium {
 	t.Cleanup(stop)
 	first, leave := chromedp.NewContext(running)
 	t.Cleanup(leave)
-	testserver.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))
+	check.Must(t, testserver.OnKeptThread(func() error { return chromedp.Run(first) }, func() { <-running.Done() }))
 	return &chromium{first: first}
 }
 
@@ -106,7 +107,7 @@ type tab struct {
 func (c *chromium) person(t *testing.T, url string) *tab {
 	t.Helper()
 	var cookies cdp.BrowserContextID
-	testserver.Must(t, c.ask(func(ctx context.Context) (err error) {
+	check.Must(t, c.ask(func(ctx context.Context) (err error) {
 		cookies, err = target.CreateBrowserContext().WithDisposeOnDetach(true).Do(ctx)
 		return err
 	}))
@@ -128,7 +129,7 @@ func (c *chromium) ask(what func(context.Context) error) error {
 func (c *chromium) tab(t *testing.T, cookies cdp.BrowserContextID, url string) *tab {
 	t.Helper()
 	var id target.ID
-	testserver.Must(t, c.ask(func(ctx context.Context) (err error) {
+	check.Must(t, c.ask(func(ctx context.Context) (err error) {
 		id, err = target.CreateTarget("about:blank").WithBrowserContextID(cookies).WithNewWindow(true).Do(ctx)
 		return err
 	}))
@@ -148,7 +149,7 @@ func (c *chromium) tab(t *testing.T, cookies cdp.BrowserContextID, url string) *
 		}
 	})
 	// Each tab behaves as the one that a person looks at.
-	testserver.Must(t, chromedp.Run(ctx, log.Enable(), runtime.Enable(), emulation.SetFocusEmulationEnabled(true), chromedp.EmulateViewport(1200, 900)))
+	check.Must(t, chromedp.Run(ctx, log.Enable(), runtime.Enable(), emulation.SetFocusEmulationEnabled(true), chromedp.EmulateViewport(1200, 900)))
 	return b
 }
 
@@ -161,7 +162,7 @@ func (b *tab) run(t *testing.T, what string, actions ...chromedp.Action) {
 		}
 		name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(what), "-")
 		content, _ := b.shot() // of a page that is about to go there is none
-		testserver.Must(t, os.WriteFile(filepath.Join(*steps, fmt.Sprintf("%03d-%s.png", b.browser.steps.Add(1), name)), content, 0o600))
+		check.Must(t, os.WriteFile(filepath.Join(*steps, fmt.Sprintf("%03d-%s.png", b.browser.steps.Add(1), name)), content, 0o600))
 	}()
 	b.do(t, what, actions...)
 }
@@ -196,13 +197,13 @@ func (b *tab) picture(t *testing.T, name string, width, height int64) {
 	const widest, largest = 1000, 150 << 10
 	b.run(t, "picture "+name, chromedp.EmulateViewport(width, height))
 	content, err := b.shot()
-	testserver.Must(t, err)
+	check.Must(t, err)
 	size, err := png.DecodeConfig(bytes.NewReader(content))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if size.Width > widest || len(content) > largest {
 		t.Errorf("the picture %s has %d pixels a line and %d bytes, want at most %d and %d", name, size.Width, len(content), widest, largest)
 	}
-	testserver.Must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), content, 0o600))
+	check.Must(t, os.WriteFile(filepath.Join(*pictures, name+".png"), content, 0o600))
 }
 
 func (b *tab) visit(path string) chromedp.Action { return chromedp.Navigate(b.url + path) }

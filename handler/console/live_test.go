@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/handler/console"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -42,9 +42,9 @@ type reading struct {
 func (b *browser) watch(t testing.TB, voucherID string) (next func() (event, data string)) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.site.url+"/console/vouchers/"+voucherID+"/events", nil)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	response, err := b.client.Do(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		t.Fatalf("the stream: %d %s", response.StatusCode, response.Header.Get("Content-Type"))
@@ -76,7 +76,7 @@ func await(t *testing.T, next func() (string, string), what string, wanted func(
 			t.Fatalf("%s: the stream says %s", what, event)
 		}
 		r = reading{}
-		testserver.Must(t, json.Unmarshal([]byte(data), &r))
+		check.Must(t, json.Unmarshal([]byte(data), &r))
 		if wanted(r) {
 			return
 		}
@@ -130,7 +130,7 @@ func TestTheSaleIsLiveWithAQueue(t *testing.T) {
 	s := start(t, "SECKILL_ORDER_MODE=async")
 	b := s.signedIn(t, "ada")
 	id := b.create(t, "stock", "3")
-	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
+	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
 	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 3 && r.Remaining == 2 && r.Sold == 1 && r.Reserved == 0 })
 
 	want(t, b.page(t, "/console/vouchers/"+id), `data-live="sold">1</dd>`, `data-live="reserved">0</dd>`)
@@ -241,20 +241,20 @@ func (s *shop) browser(t *testing.T) *browser {
 		s.Vouchers = s
 	}
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	s.Options = console.Options{
 		Vouchers: s.Vouchers, Accounts: gate{}, Health: gate{}, Tokens: tokens, Metrics: prometheus.NewRegistry(), Currency: "CNY",
 		Log: slog.New(slog.DiscardHandler),
 	}
 	handler, err := console.New(s.Options)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	signed, err := tokens.Issue(token.Claims{Subject: "ada", Role: model.RoleAdmin, Version: 1}, time.Minute)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	b := (&site{url: server.URL}).browser(t)
 	place, err := url.Parse(server.URL)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	b.client.Jar.SetCookies(place, []*http.Cookie{{Name: "seckill-console", Value: signed, Path: "/"}})
 	return b
 }

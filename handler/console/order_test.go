@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -92,7 +92,7 @@ func TestAPaidOrder(t *testing.T) {
 	_, document := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, "alice", model.RoleUser), nil)
 	code := fmt.Sprint(document["code"])
 	payments, err := s.database(t).Payments.OfOrder(t.Context(), order)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	reference := payments[0].ID
 	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", "<code>"+reference+"</code>", `<span class="badge succeeded">succeeded</span>`)
 	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {

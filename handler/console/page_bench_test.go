@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -114,8 +114,8 @@ func (l *large) pages(t testing.TB) []onePage {
 	deep := func(table, where string, args ...any) string {
 		var cursor model.Cursor
 		var entries int
-		testserver.Must(t, l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE "+where, args...).Scan(&entries))
-		testserver.Must(t, l.db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT created_at, id FROM %s WHERE %s ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET %d",
+		check.Must(t, l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE "+where, args...).Scan(&entries))
+		check.Must(t, l.db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT created_at, id FROM %s WHERE %s ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET %d",
 			table, where, entries*9/10), args...).Scan(&cursor.At, &cursor.ID))
 		return cursor.String()
 	}
@@ -176,10 +176,10 @@ func (l *large) measure(t testing.TB, p onePage, rounds int) (took []time.Durati
 
 func (l *large) ask(t testing.TB, p onePage) time.Duration {
 	t.Helper()
-	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, l.url+p.path, nil))(t)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, l.url+p.path, nil))(t)
 	began := time.Now()
 	response, err := l.browser.client.Do(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	var body []byte
 	if p.has == "" {
@@ -189,7 +189,7 @@ func (l *large) ask(t testing.TB, p onePage) time.Duration {
 		body, err = io.ReadAll(response.Body)
 	}
 	passed := time.Since(began)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), p.has) {
 		t.Fatalf("%s (%s) is %d and has no %q", p.name, p.path, response.StatusCode, p.has)
 	}

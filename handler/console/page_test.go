@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -101,9 +101,9 @@ func TestLanguages(t *testing.T) {
 func TestEveryTextIsTranslated(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("text/zh.json")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	var chinese map[string]string
-	testserver.Must(t, json.Unmarshal(content, &chinese))
+	check.Must(t, json.Unmarshal(content, &chinese))
 	verbs := regexp.MustCompile(`%[a-z]`)
 	found := 0
 	for pattern, text := range map[string]*regexp.Regexp{
@@ -111,13 +111,13 @@ func TestEveryTextIsTranslated(t *testing.T) {
 		"*.go":         regexp.MustCompile(`(?:language\.text\(|Detail: |NotFound\(|Invalid\([^,]+, |":\s+)"([^"]+)"`),
 	} {
 		files, err := filepath.Glob(pattern)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
 			content, err := os.ReadFile(file)
-			testserver.Must(t, err)
+			check.Must(t, err)
 			for _, match := range text.FindAllStringSubmatch(string(content), -1) {
 				key := match[1]
 				if strings.Contains(match[0], "NotFound") {
@@ -183,7 +183,7 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	style, err := os.ReadFile("static/console.css")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	colours := map[string][][2]string{}
 	for _, match := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
 		colours[match[1]] = append(colours[match[1]], [2]string{match[2], match[3]})
@@ -222,7 +222,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	t.Helper()
 	light := func(colour string) float64 {
 		number, err := strconv.ParseUint(colour[1:], 16, 32)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		sum := 0.0
 		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
 			part := float64(number>>(16-8*i)&0xff) / 255
@@ -245,7 +245,7 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	texts := map[string]map[string]string{}
 	for _, tag := range []string{"en", "zh"} {
 		var words map[string]string
-		testserver.Must(t, json.Unmarshal(testserver.Value(os.ReadFile("text/"+tag+".json"))(t), &words))
+		check.Must(t, json.Unmarshal(check.Value(os.ReadFile("text/"+tag+".json"))(t), &words))
 		texts[tag] = words
 	}
 	found := 0
@@ -253,7 +253,7 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 		"admin_log.go": regexp.MustCompile(`Action\w+ += "([^"]+)"`),
 		"refund.go":    regexp.MustCompile(`Refund\w+ += "([A-Z_]+)"`),
 	} {
-		for _, match := range word.FindAllStringSubmatch(string(testserver.Value(os.ReadFile("../../model/"+file))(t)), -1) {
+		for _, match := range word.FindAllStringSubmatch(string(check.Value(os.ReadFile("../../model/"+file))(t)), -1) {
 			found++
 			if texts["en"][match[1]] == "" || texts["zh"][match[1]] == "" {
 				t.Errorf("model/%s: %q has no text", file, match[1])

@@ -16,6 +16,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // process is a console over a MariaDB and a Redis of its own, whose counters nobody else moves.
@@ -44,10 +45,10 @@ func serve(t testing.TB, apart bool, environ ...string) *process {
 	} else {
 		p.site = start(t, settings...)
 	}
-	p.db = testserver.Value(sql.Open("mysql", p.database.DSN(testserver.DefaultSchema)+"?parseTime=true"))(t)
-	t.Cleanup(func() { testserver.Must(t, p.db.Close()) })
+	p.db = check.Value(sql.Open("mysql", p.database.DSN(testserver.DefaultSchema)+"?parseTime=true"))(t)
+	t.Cleanup(func() { check.Must(t, p.db.Close()) })
 	p.hot = redis.NewClient(&redis.Options{Addr: p.redis.Addr()})
-	t.Cleanup(func() { testserver.Must(t, p.hot.Close()) })
+	t.Cleanup(func() { check.Must(t, p.hot.Close()) })
 	return p
 }
 
@@ -60,11 +61,11 @@ func (p *process) run(t testing.TB, settings []string) {
 		"SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0", "SECKILL_BACKLOG_MAX_AGE=1h",
 	}, settings...)
 	cfg, err := config.Load(settings)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	p.site = &site{cfg: cfg, url: "http://" + address}
 	command := testserver.Run(t, append(os.Environ(), settings...), testserver.Program(t), "serve")
 	p.pid = command.PID()
-	testserver.Eventually(t, "the service is ready", func() bool {
+	check.Eventually(t, "the service is ready", func() bool {
 		if command.Ended() {
 			t.Fatal("the service has ended")
 		}
@@ -87,10 +88,10 @@ func (p *process) statements(t testing.TB) (asked, entries float64) {
 // commands is how many Redis was ever asked, but for this question itself.
 func (p *process) commands(t testing.TB) (asked float64) {
 	t.Helper()
-	stats := testserver.Value(p.hot.Info(t.Context(), "commandstats").Result())(t)
+	stats := check.Value(p.hot.Info(t.Context(), "commandstats").Result())(t)
 	for _, line := range regexp.MustCompile(`cmdstat_([^:]+):calls=(\d+)`).FindAllStringSubmatch(stats, -1) {
 		if line[1] != "info" {
-			asked += testserver.Value(strconv.ParseFloat(line[2], 64))(t)
+			asked += check.Value(strconv.ParseFloat(line[2], 64))(t)
 		}
 	}
 	return asked
@@ -109,7 +110,7 @@ func setting(t testing.TB, name string, otherwise int) int {
 	if text == "" {
 		return otherwise
 	}
-	return testserver.Value(strconv.Atoi(text))(t)
+	return check.Value(strconv.Atoi(text))(t)
 }
 
 // table lays rows out in columns; the cells of a row are separated by tabs.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"seckill/internal/app"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // A refund that the provider has refused for good is found in the list, says why on its
@@ -22,12 +22,12 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	}
 	want(t, b.page(t, "/console/refunds"), "There are none.", `aria-current="true">failed</a>`)
 	b.act(t, "/console/orders/"+order+"/refund", nil)
-	testserver.Eventually(t, "the money is back", done)
+	check.Eventually(t, "the money is back", done)
 	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`, "an administrator asked for it", `<td class="number">1</td>`)
 
-	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
 	defer db.Close()
-	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(),
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(),
 		"UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?", order)))
 	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number">3</td>`)
 	want(t, b.page(t, "/console/refunds?status="), order)
@@ -36,16 +36,16 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	}
 	// A payment that was one too many: who tries its refund again must not refund the order.
 	for status, offered := range map[string]bool{"paid": false, "refunded": true} {
-		testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = ? WHERE id = ?", status, order)))
+		check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = ? WHERE id = ?", status, order)))
 		if strings.Contains(b.page(t, "/console/orders/"+order), "Try the refund again") != offered {
 			t.Errorf("of an order that is %s, the refund can be tried again: %t", status, !offered)
 		}
 	}
-	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = 'refunded' WHERE id = ?", order)))
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE orders SET status = 'refunded' WHERE id = ?", order)))
 	page := b.page(t, "/console/orders/"+order)
 	want(t, page, "the card is &lt;closed&gt;", "Try the refund again")
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way")
-	testserver.Eventually(t, "the money is back after another try", done)
+	check.Eventually(t, "the money is back after another try", done)
 	if page := b.page(t, "/console/orders/"+order); strings.Contains(page, "Try the refund again") {
 		t.Error("a refund that is made can be tried again")
 	}

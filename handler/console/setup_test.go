@@ -19,6 +19,7 @@ import (
 	"seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -33,7 +34,7 @@ const (
 type site struct {
 	cfg config.Config
 	url string
-	log *testserver.Log
+	log *check.Log
 }
 
 // start runs a server until the test ends; environ adds to its settings.
@@ -43,10 +44,10 @@ func start(t testing.TB, environ ...string) *site {
 		"SECKILL_DATA_DIR=" + t.TempDir(), "SECKILL_JWT_SECRET=" + secret, "SECKILL_HTTP_ADDR=127.0.0.1:0",
 		"SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}, environ...))
-	testserver.Must(t, err)
-	s := &site{cfg: cfg, log: &testserver.Log{}}
+	check.Must(t, err)
+	s := &site{cfg: cfg, log: &check.Log{}}
 	instance, err := app.Start(t.Context(), cfg, s.log.Logger())
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		now, cancel := context.WithCancel(context.Background())
 		cancel() // nobody has to notice
@@ -62,19 +63,19 @@ func start(t testing.TB, environ ...string) *site {
 func (s *site) administrator(t testing.TB, name string) {
 	t.Helper()
 	db, err := app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer db.Close()
 	_, err = db.Administrators().Create(t.Context(), name, password)
-	testserver.Must(t, err)
+	check.Must(t, err)
 }
 
 // token is one of the API.
 func (s *site) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	signed, err := tokens.Issue(token.Claims{Subject: user, Role: role}, time.Hour)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return signed
 }
 
@@ -87,7 +88,7 @@ type browser struct {
 func (s *site) browser(t testing.TB) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &browser{s, &http.Client{
@@ -122,16 +123,16 @@ type answer struct {
 func (b *browser) do(t testing.TB, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), method, b.site.url+path, body)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	request.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := b.client.Do(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return answer{response.StatusCode, response.Header, string(content)}
 }
 
@@ -200,17 +201,17 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 	if body != nil {
 		var err error
 		content, err = json.Marshal(body)
-		testserver.Must(t, err)
+		check.Must(t, err)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	request.Header.Set("Authorization", "Bearer "+token)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
 	defer http.DefaultClient.CloseIdleConnections()
-	testserver.Must(t, json.NewDecoder(response.Body).Decode(&document))
+	check.Must(t, json.NewDecoder(response.Body).Decode(&document))
 	return response.StatusCode, document
 }
 
@@ -265,9 +266,9 @@ func (b *browser) create(t testing.TB, changes ...string) string {
 // account is the id of an administrator's account.
 func (s *site) account(t testing.TB, name string) string {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
 	defer db.Close()
-	for _, account := range testserver.Value(db.Administrators().List(t.Context()))(t) {
+	for _, account := range check.Value(db.Administrators().List(t.Context()))(t) {
 		if account.Username == name {
 			return account.ID
 		}

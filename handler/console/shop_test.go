@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // The shop window is there for trying out, and asks nothing but the public API.
@@ -30,9 +30,9 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	var document struct {
 		Paths map[string]map[string]any
 	}
-	testserver.Must(t, json.Unmarshal([]byte(b.get(t, "/api/v1/openapi.json").body), &document))
+	check.Must(t, json.Unmarshal([]byte(b.get(t, "/api/v1/openapi.json").body), &document))
 	script, err := os.ReadFile("static/shop.js")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	calls := regexp.MustCompile("call\\('([A-Z]+)', ['`]([^'`?]+)").FindAllStringSubmatch(string(script), -1)
 	if len(calls) < 7 {
 		t.Fatalf("the script makes only %d calls: the pattern is wrong", len(calls))

@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/app"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository/hotcopy"
@@ -33,20 +34,20 @@ func asyncOnServers(t testing.TB) []string {
 // database opens the database of a site until the test ends.
 func (s *site) database(t testing.TB) *app.Database {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
-	t.Cleanup(func() { testserver.Must(t, db.Close()) })
+	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	t.Cleanup(func() { check.Must(t, db.Close()) })
 	return db
 }
 
 // bury puts a letter among the dead ones, and returns its page.
 func (s *site) bury(t testing.TB, b *browser, letter model.DeadLetter) string {
 	t.Helper()
-	mode := testserver.Value(s.database(t).Modes.Read(t.Context()))(t)
-	q := testserver.Value(queue.Open(t.Context(), queue.Options{
+	mode := check.Value(s.database(t).Modes.Read(t.Context()))(t)
+	q := check.Value(queue.Open(t.Context(), queue.Options{
 		URL: s.cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	defer q.Close(context.Background())
-	testserver.Must(t, q.Bury(t.Context(), letter))
+	check.Must(t, q.Bury(t.Context(), letter))
 	rows := regexp.MustCompile(`href="(/console/dead-letters/\d+)"`).FindAllStringSubmatch(b.page(t, "/console/dead-letters"), -1)
 	if len(rows) == 0 {
 		t.Fatal("no letter is listed")
@@ -79,7 +80,7 @@ func TestDeadLettersAreReplayedAndDropped(t *testing.T) {
 		t.Fatalf("replay: %d to %q: %s", got.status, path, got.body)
 	}
 	want(t, b.page(t, got.header.Get("Location")), "The letter was replayed as this order.", "alice")
-	testserver.Eventually(t, "alice has an order to pay", func() bool {
+	check.Eventually(t, "alice has an order to pay", func() bool {
 		_, order := s.call(t, http.MethodGet, "/orders/"+made, s.token(t, "alice", model.RoleUser), nil)
 		return order["status"] == "unpaid"
 	})
@@ -124,9 +125,9 @@ func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	id := b.create(t, "stock", "5")
 	path := "/console/vouchers/" + id
-	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
+	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
 	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
-	testserver.Eventually(t, "the audit adds up", func() bool {
+	check.Eventually(t, "the audit adds up", func() bool {
 		page := b.page(t, path+"/audit")
 		return strings.Contains(page, "Everything adds up") && strings.Contains(page, sums)
 	})
@@ -135,19 +136,19 @@ func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
 		t.Error("a repair of nothing is in the log")
 	}
 
-	client := testserver.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
+	client := check.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
 	defer client.Close()
-	testserver.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
+	check.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
 	want(t, b.page(t, path+"/audit"), "It does not add up now.", "The hot copy is open: 5 remain")
 	want(t, b.act(t, path+"/repair", nil), "What disagreed was repaired.", "Everything adds up", sums)
 	ada := s.account(t, "ada")
 	want(t, b.page(t, "/console/log?actor="+ada), "asked for a repair", `href="`+path+`"`)
 
 	epochs := s.database(t).Epochs
-	before := testserver.Value(epochs.Latest(t.Context(), []string{id}))(t)[id]
+	before := check.Value(epochs.Latest(t.Context(), []string{id}))(t)[id]
 	want(t, b.act(t, path+"/rebuild", nil), "The hot copy is being rebuilt.")
-	testserver.Eventually(t, "a later copy is open and adds up", func() bool {
-		record := testserver.Value(epochs.Read(t.Context(), []string{id}))(t)[id]
+	check.Eventually(t, "a later copy is open and adds up", func() bool {
+		record := check.Value(epochs.Read(t.Context(), []string{id}))(t)[id]
 		return record.OpenEpoch > before && strings.Contains(b.page(t, path+"/audit"), sums)
 	})
 	want(t, b.page(t, "/console/log?actor="+ada), "had the hot copy rebuilt")
@@ -163,7 +164,7 @@ func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second ins
 	first := start(t, environ...)
 	b := first.signedIn(t, "ada")
 	port := func(s *site) string {
-		at := testserver.Value(url.Parse(s.url))(t)
+		at := check.Value(url.Parse(s.url))(t)
 		return ":" + at.Port() + "</th>"
 	}
 	listed := func() string {
@@ -175,7 +176,7 @@ func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second ins
 	var second *site
 	t.Run("while the second runs", func(t *testing.T) {
 		second = start(t, append(environ, "SECKILL_ROLE=worker")...)
-		testserver.Eventually(t, "both are listed", func() bool {
+		check.Eventually(t, "both are listed", func() bool {
 			list := listed()
 			return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
 		})
@@ -188,9 +189,9 @@ func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second ins
 	alone := testserver.Redis(t)
 	s := start(t, "SECKILL_REDIS_URL="+alone.URL())
 	b = s.signedIn(t, "ada")
-	testserver.Eventually(t, "it lists itself", func() bool { return strings.Contains(listed(), port(s)) })
+	check.Eventually(t, "it lists itself", func() bool { return strings.Contains(listed(), port(s)) })
 	alone.Stop()
-	testserver.Eventually(t, "the page says what is wrong", func() bool { // the latest look at Redis is good for a moment
+	check.Eventually(t, "the page says what is wrong", func() bool { // the latest look at Redis is good for a moment
 		page := b.page(t, "/console/system")
 		return strings.Contains(page, "This instance is not ready.") && strings.Contains(page, "Which instances there are cannot be learnt now.")
 	})

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestAuditInWords(t *testing.T) {
@@ -34,10 +34,10 @@ func TestAuditWithAQueue(t *testing.T) {
 	b := s.signedIn(t, "ada")
 	id := b.create(t, "stock", "5")
 	path := "/console/vouchers/" + id
-	testserver.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
+	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
 	settled := func(what string) {
 		t.Helper()
-		testserver.Eventually(t, what, func() bool {
+		check.Eventually(t, what, func() bool {
 			page := b.page(t, path+"/audit")
 			return strings.Contains(page, "Everything adds up") && strings.Contains(page, "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark.")
 		})
@@ -61,7 +61,7 @@ func TestSystemAndLog(t *testing.T) {
 	s := start(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
 	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync")
-	testserver.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
+	check.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
 		return strings.Contains(ada.page(t, "/console/system"), "<td>all</td><td>sync</td>")
 	})
 	id := ada.create(t)

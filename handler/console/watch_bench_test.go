@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -74,13 +74,13 @@ func TestAReadingIsCheap(t *testing.T) {
 	const orders = 200
 	w := watch(t, serve(t, false))
 	w.sale(t, 0, orders)
-	ready := func() []string { return testserver.Value(w.hot.Keys(t.Context(), "seckill:v1:ready:*").Result())(t) }
+	ready := func() []string { return check.Value(w.hot.Keys(t.Context(), "seckill:v1:ready:*").Result())(t) }
 	w.browser.page(t, "/console/system")
 	keys := ready()
 	if len(keys) == 0 {
 		t.Fatal("a look at Redis leaves no key")
 	}
-	testserver.Must(t, w.hot.Del(t.Context(), keys...).Err())
+	check.Must(t, w.hot.Del(t.Context(), keys...).Err())
 	_, before := w.statements(t)
 	next := w.browser.watch(t, w.id)
 	for range 4 {
@@ -107,7 +107,7 @@ type watched struct {
 func watch(t testing.TB, p *process) *watched {
 	t.Helper()
 	w := &watched{process: p, browser: p.signedIn(t, "ada"), id: p.onSale(t, map[string]any{"stock": 1_000_000_000})}
-	testserver.Eventually(t, "the sale is open", func() bool { return p.buy(t, "first", w.id) == "OK" })
+	check.Eventually(t, "the sale is open", func() bool { return p.buy(t, "first", w.id) == "OK" })
 	return w
 }
 
@@ -117,12 +117,12 @@ func (w *watched) watchers(t testing.TB, n int) (leave func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var reading sync.WaitGroup
 	for range n {
-		request := testserver.Value(http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
+		request := check.Value(http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/console/vouchers/"+w.id+"/events", nil))(t)
 		stream := &http.Client{Jar: w.browser.client.Jar, Transport: w.browser.client.Transport} // without a limit of time
 		response, err := stream.Do(request)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		lines := bufio.NewReader(response.Body)
-		testserver.Value(lines.ReadString('\n'))(t)
+		check.Value(lines.ReadString('\n'))(t)
 		reading.Go(func() {
 			defer response.Body.Close()
 			for { // until it is canceled
@@ -226,11 +226,11 @@ func (w *watched) sale(t testing.TB, watchers, orders int) sale {
 	t.Helper()
 	const connections = 32
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	bearers := make([]string, orders)
 	for i := range bearers {
 		w.sold++
-		bearers[i] = testserver.Value(tokens.Issue(token.Claims{Subject: "buyer-" + strconv.Itoa(w.sold), Role: model.RoleUser}, time.Hour))(t)
+		bearers[i] = check.Value(tokens.Issue(token.Claims{Subject: "buyer-" + strconv.Itoa(w.sold), Role: model.RoleUser}, time.Hour))(t)
 	}
 	defer w.watchers(t, watchers)()
 	transport := &http.Transport{MaxIdleConnsPerHost: connections}
@@ -239,7 +239,7 @@ func (w *watched) sale(t testing.TB, watchers, orders int) sale {
 	left := w.remaining(t)
 	began, cpu := time.Now(), w.cpu(t)
 	var next atomic.Int64
-	testserver.Volley(connections, func(int) {
+	check.Volley(connections, func(int) {
 		for n := next.Add(1); n <= int64(orders); n = next.Add(1) {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/api/v1/vouchers/"+w.id+"/seckill", http.NoBody)
 			if err == nil {
@@ -259,13 +259,13 @@ func (w *watched) sale(t testing.TB, watchers, orders int) sale {
 			}
 		}
 	})
-	testserver.Eventually(t, "all orders are in the database", func() bool { return left-w.remaining(t) == int64(orders) })
+	check.Eventually(t, "all orders are in the database", func() bool { return left-w.remaining(t) == int64(orders) })
 	return sale{watchers: watchers, rate: float64(orders) / time.Since(began).Seconds(), cpu: (w.cpu(t) - cpu) / time.Duration(orders)}
 }
 
 func (w *watched) remaining(t testing.TB) (units int64) {
 	t.Helper()
-	testserver.Must(t, w.db.QueryRowContext(t.Context(), "SELECT remaining FROM vouchers WHERE id = ?", w.id).Scan(&units))
+	check.Must(t, w.db.QueryRowContext(t.Context(), "SELECT remaining FROM vouchers WHERE id = ?", w.id).Scan(&units))
 	return units
 }
 

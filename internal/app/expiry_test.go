@@ -7,19 +7,20 @@ import (
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // With an embedded Redis beside a real database there is one instance, and it expires orders in sync too.
 func TestExpiryInSyncWithAnEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Schema(t)
-	cfg := testserver.Value(config.Load([]string{
+	cfg := check.Value(config.Load([]string{
 		"SECKILL_DATABASE_DSN=" + dsn, "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 		"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_DATA_DIR=" + t.TempDir(),
 	}))(t)
-	instance := testserver.Value(Start(t.Context(), cfg, slog.New(slog.DiscardHandler)))(t)
-	defer func() { testserver.Must(t, instance.Stop(t.Context())) }()
-	db := testserver.Value(sql.Open("mysql", dsn))(t)
+	instance := check.Value(Start(t.Context(), cfg, slog.New(slog.DiscardHandler)))(t)
+	defer func() { check.Must(t, instance.Stop(t.Context())) }()
+	db := check.Value(sql.Open("mysql", dsn))(t)
 	defer db.Close()
 	for _, statement := range []string{
 		"SET sql_mode = ''",
@@ -28,9 +29,9 @@ func TestExpiryInSyncWithAnEmbeddedRedis(t *testing.T) {
 			"VALUES ('o.v', 'v', 'u', 'unpaid', 1, 'CNY', '2020-01-01', '2020-01-01', '2020-01-01')",
 	} {
 		db.SetMaxOpenConns(1) // sql_mode is of a connection
-		testserver.Must(t, testserver.ErrorOf(db.ExecContext(t.Context(), statement)))
+		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
-	testserver.Eventually(t, "the order expires", func() bool {
+	check.Eventually(t, "the order expires", func() bool {
 		var status string
 		return db.QueryRowContext(t.Context(), "SELECT status FROM orders").Scan(&status) == nil && status == "expired"
 	})

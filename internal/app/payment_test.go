@@ -7,6 +7,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says what
@@ -19,9 +20,9 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 		"SECKILL_WEBHOOK_SECRETS=a secret of webhooks, 24 bytes or more", "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
 	}
 	start := func(setting string, warns bool) *Instance {
-		var log testserver.Log
-		cfg := testserver.Value(config.Load(append([]string{setting, "SECKILL_DATA_DIR=" + t.TempDir()}, settings...)))(t)
-		instance := testserver.Value(Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil))))(t)
+		var log check.Log
+		cfg := check.Value(config.Load(append([]string{setting, "SECKILL_DATA_DIR=" + t.TempDir()}, settings...)))(t)
+		instance := check.Value(Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil))))(t)
 		if warned := strings.Contains(log.String(), "SECKILL_PAYMENT_URL to the other"); warned != warns {
 			t.Errorf("%s: warned %t, want %t", setting, warned, warns)
 		}
@@ -32,9 +33,9 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 	second := start(simulator, true)
 	sharing := start("SECKILL_PAYMENT_URL=http://127.0.0.1:9", false)
 	for _, instance := range []*Instance{first, second} {
-		testserver.Must(t, instance.Stop(t.Context()))
+		check.Must(t, instance.Stop(t.Context()))
 	}
 	next := start(simulator, false)
-	testserver.Must(t, next.Stop(t.Context()))
-	testserver.Must(t, sharing.Stop(t.Context()))
+	check.Must(t, next.Stop(t.Context()))
+	check.Must(t, sharing.Stop(t.Context()))
 }

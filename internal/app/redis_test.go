@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 )
@@ -98,11 +99,11 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0).UTC() // of the database, whose clock stands still
 	db, dsn := claimed(t)
 	r := claimant(db)
-	testserver.Must(t, r.look(t.Context()))
-	fixed := testserver.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10)}))(t)
+	check.Must(t, r.look(t.Context()))
+	fixed := check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10)}))(t)
 	t.Cleanup(func() { _ = fixed.Close() })
 	r.claims = repository.NewRedisClaims(fixed)
-	raw := testserver.Value(sql.Open("mysql", dsn))(t)
+	raw := check.Value(sql.Open("mysql", dsn))(t)
 	t.Cleanup(func() { _ = raw.Close() })
 	for age, renewed := range map[time.Duration]bool{
 		300 * time.Millisecond: false,
@@ -111,8 +112,8 @@ func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
 		2 * lookAround:         true,
 	} {
 		_, err := raw.ExecContext(t.Context(), "UPDATE redis_claim SET renewed_at = ?", now.Add(-age))
-		testserver.Must(t, err)
-		testserver.Must(t, r.look(t.Context()))
+		check.Must(t, err)
+		check.Must(t, r.look(t.Context()))
 		if _, left, err := r.claims.Read(t.Context()); err != nil || (left == 0) != renewed {
 			t.Errorf("a claim of an age of %v is %v old after the look, renewed %v: %v", age, left, renewed, err)
 		}

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/batch"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -108,7 +108,7 @@ func slow(t *testing.T, takes time.Duration, opts batch.Options) (group *batch.G
 func submit(t *testing.T, group *batch.Group[int, int], items int) {
 	t.Helper()
 	for i := range items {
-		testserver.Must(t, testserver.ErrorOf(group.Submit(t.Context(), i)))
+		check.Must(t, check.ErrorOf(group.Submit(t.Context(), i)))
 	}
 	synctest.Wait() // those that can run do
 }
@@ -124,7 +124,7 @@ func TestOneWriterWhileItKeepsUp(t *testing.T) {
 			submit(t, group, 4)
 			<-time.After(time.Millisecond)
 		}
-		testserver.Equal(t, "runs", runs(), "1 at 0s, 36 at 10ms")
+		check.Equal(t, "runs", runs(), "1 at 0s, 36 at 10ms")
 	})
 }
 
@@ -142,7 +142,7 @@ func TestWriterThatTakesLongIsRelieved(t *testing.T) {
 		submit(t, group, 1)
 		<-time.After(time.Second)
 		submit(t, group, 1)
-		testserver.Equal(t, "runs", runs(), "1 at 0s, 2 at 50ms, 4 at 100ms, 1 at 1.09s")
+		check.Equal(t, "runs", runs(), "1 at 0s, 2 at 50ms, 4 at 100ms, 1 at 1.09s")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestFullBatchDoesNotWait(t *testing.T) {
 		submit(t, group, 1)
 		submit(t, group, 9)
 		submit(t, group, 2)
-		testserver.Equal(t, "runs", runs(), "1 at 0s, 10 at 0s, 1 at 10ms")
+		check.Equal(t, "runs", runs(), "1 at 0s, 10 at 0s, 1 at 10ms")
 	})
 }
 
@@ -183,7 +183,7 @@ func TestManyWritersServeEverybody(t *testing.T) {
 		}
 		wg.Wait()
 		group.Close(t.Context())
-		testserver.Equal(t, "items that ran", items.Load(), 600)
+		check.Equal(t, "items that ran", items.Load(), 600)
 	})
 }
 
@@ -198,10 +198,10 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 			<-time.After(time.Second)
 			return items, nil
 		}, opts)
-		first := testserver.Value(group.Submit(t.Context(), "first"))(t)
+		first := check.Value(group.Submit(t.Context(), "first"))(t)
 		synctest.Wait()
 		leaving, cancel := context.WithCancel(t.Context())
-		second := testserver.Value(group.Submit(leaving, "second"))(t)
+		second := check.Value(group.Submit(leaving, "second"))(t)
 		cancel()
 		if _, err := second.Wait(leaving); !errors.Is(err, context.Canceled) {
 			t.Errorf("Wait after leaving = %v, want context.Canceled", err)
@@ -228,7 +228,7 @@ func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 		}, options())
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		ticket := testserver.Value(group.Submit(ctx, "late"))(t)
+		ticket := check.Value(group.Submit(ctx, "late"))(t)
 		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Wait = %v, want the deadline", err)
 		}
@@ -250,7 +250,7 @@ func TestQueueIsBounded(t *testing.T) {
 		<-release
 		return items, nil
 	}, opts)
-	testserver.Must(t, testserver.ErrorOf(group.Submit(t.Context(), 0)))
+	check.Must(t, check.ErrorOf(group.Submit(t.Context(), 0)))
 	<-started
 	for i := range 2 {
 		if _, err := group.Submit(t.Context(), i); err != nil {
@@ -301,7 +301,7 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, options())
-		ticket := testserver.Value(group.Submit(t.Context(), 1))(t)
+		ticket := check.Value(group.Submit(t.Context(), 1))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"seckill/internal/batch"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // keyed groups words by their first letter: a run takes a second, one of "x" until its
@@ -99,7 +99,7 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 		put(t.Context(), "b-has-its-own", nil)
 		leave()
 		all.Wait()
-		testserver.Equal(t, "runs", runs.Load(), 3)
+		check.Equal(t, "runs", runs.Load(), 3)
 	})
 }
 
@@ -117,9 +117,9 @@ func TestWritersBoundTheRunsOfAllKeys(t *testing.T) {
 		}
 		all.Go(func() { _, _ = do(t.Context(), "e2") })
 		synctest.Wait()
-		testserver.Equal(t, "runs at once", runs.Load(), 2)
+		check.Equal(t, "runs at once", runs.Load(), 2)
 		all.Wait()
-		testserver.Equal(t, "runs", runs.Load(), 5)
-		testserver.Equal(t, "time", time.Since(began), 3*time.Second)
+		check.Equal(t, "runs", runs.Load(), 5)
+		check.Equal(t, "time", time.Since(began), 3*time.Second)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
@@ -56,8 +57,8 @@ func readOptions(t *testing.T) options {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(root, path)
 		}
-		path = testserver.Value(filepath.Abs(path))(t)
-		testserver.Value(os.Stat(path))(t)
+		path = check.Value(filepath.Abs(path))(t)
+		check.Value(os.Stat(path))(t)
 		o.builds = append(o.builds, build{name, path})
 	}
 	if o.cases[0] == "all" {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -131,15 +131,15 @@ func (s *session) voucherRead() work {
 func (s *session) orderRead() work {
 	s.Helper()
 	w := s.filled()
-	rows := testserver.Value(s.db.QueryContext(s.Context(), "SELECT id, user_id FROM "+s.schema+".orders WHERE voucher_id = ?", w.voucher))(s)
+	rows := check.Value(s.db.QueryContext(s.Context(), "SELECT id, user_id FROM "+s.schema+".orders WHERE voucher_id = ?", w.voucher))(s)
 	defer rows.Close()
 	endings, write, done := newRecords(s.T, "orders")
 	for rows.Next() {
 		var id, user string
-		testserver.Must(s, rows.Scan(&id, &user))
+		check.Must(s, rows.Scan(&id, &user))
 		write(id + "?wait=1s HTTP/1.1\r\nHost: seckill\r\nAuthorization: Bearer " + bearer(s.T, s.authority, user, model.RoleUser) + "\r\n\r\n")
 	}
-	testserver.Must(s, rows.Err())
+	check.Must(s, rows.Err())
 	done()
 	return work{head: "GET /api/v1/orders/", records: endings, voucher: w.voucher}
 }
@@ -151,16 +151,16 @@ func (s *session) filled() work {
 	s.buy(w.voucher, userName(0)) // wrk makes its first request to look at it, and does not send it
 	closed(s.T, s.urls(), s.connections[0], 1, w)
 	s.drained()
-	rows := testserver.Value(s.db.QueryContext(s.Context(), "SELECT user_id FROM "+s.schema+".orders WHERE voucher_id = ? ORDER BY user_id", w.voucher))(s)
+	rows := check.Value(s.db.QueryContext(s.Context(), "SELECT user_id FROM "+s.schema+".orders WHERE voucher_id = ? ORDER BY user_id", w.voucher))(s)
 	defer rows.Close()
 	count := 0
 	for user := ""; rows.Next(); count++ {
-		testserver.Must(s, rows.Scan(&user))
+		check.Must(s, rows.Scan(&user))
 		if user != userName(count) {
 			break // of those that were under way at the end, one was not sent
 		}
 	}
-	testserver.Must(s, rows.Err())
+	check.Must(s, rows.Err())
 	if count < s.connections[0] {
 		s.Fatalf("only %d users have bought", count)
 	}
@@ -171,7 +171,7 @@ func (s *session) filled() work {
 // hears waits until a buyer hears what all are to hear.
 func (s *session) hears(w work) {
 	s.Helper()
-	testserver.Eventually(s, "a buyer hears "+string(w.code), func() bool {
+	check.Eventually(s, "a buyer hears "+string(w.code), func() bool {
 		status, body := s.call(http.MethodPost, "/vouchers/"+w.voucher+"/seckill", bearer(s.T, s.authority, userName(0), model.RoleUser), nil)
 		return status == http.StatusConflict && strings.Contains(string(body), `"`+string(w.code)+`"`)
 	})

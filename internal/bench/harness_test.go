@@ -19,6 +19,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 )
 
 // quorum is how many lock instances multilock has.
@@ -52,23 +53,23 @@ func open(t *testing.T, o options) *harness {
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.
 	h.database = testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	h.redis, h.nats = testserver.Redis(t), testserver.NATS(t)
-	h.authority = testserver.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	h.authority = check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
 	h.tokens = writeTokens(t, h.authority, o.mostOrders*o.seconds)
 	h.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: 30 * time.Second}
 	t.Cleanup(h.client.CloseIdleConnections)
 
-	h.db = testserver.Value(sql.Open("mysql", h.database.AdminDSN("")))(t)
+	h.db = check.Value(sql.Open("mysql", h.database.AdminDSN("")))(t)
 	t.Cleanup(func() { h.db.Close() })
 	h.memory = connectRedis(t, h.redis)
-	conn := testserver.Value(nats.Connect(h.nats.URL()))(t)
+	conn := check.Value(nats.Connect(h.nats.URL()))(t)
 	t.Cleanup(conn.Close)
 	h.natsVersion = conn.ConnectedServerVersion()
-	h.stream = testserver.Value(jetstream.New(conn))(t)
+	h.stream = check.Value(jetstream.New(conn))(t)
 
 	address := testserver.Address(t)
 	h.yardstickURL = "http://" + address
 	h.yardstick = testserver.Run(t, environ(), h.buildYardstick(), "-listen", address, "-secret", secret)
-	testserver.Eventually(t, "the yardstick answers", func() bool {
+	check.Eventually(t, "the yardstick answers", func() bool {
 		answer, err := h.client.Get(h.yardstickURL)
 		if err == nil {
 			answer.Body.Close()
@@ -120,18 +121,18 @@ func (h *harness) fresh() {
 	defer cancel()
 	for _, server := range append([]*testserver.Server{h.redis}, h.locks...) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		testserver.Must(h, client.FlushAll(ctx).Err())
+		check.Must(h, client.FlushAll(ctx).Err())
 		_ = client.BgRewriteAOF(ctx).Err() // a short file; refused while one is written already
-		testserver.Eventually(h, "Redis has written its file", func() bool {
+		check.Eventually(h, "Redis has written its file", func() bool {
 			return strings.Contains(client.Info(ctx, "persistence").Val(), "aof_rewrite_in_progress:0")
 		})
-		testserver.Must(h, client.Close())
+		check.Must(h, client.Close())
 	}
 	names := h.stream.StreamNames(ctx)
 	for name := range names.Name() {
-		testserver.Must(h, h.stream.DeleteStream(ctx, name))
+		check.Must(h, h.stream.DeleteStream(ctx, name))
 	}
-	testserver.Must(h, names.Err())
+	check.Must(h, names.Err())
 }
 
 // measureYardstick asks the yardstick as a case is asked.

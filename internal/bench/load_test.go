@@ -17,7 +17,7 @@ import (
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // heard is what the clients of one measurement heard.
@@ -64,7 +64,7 @@ func wrk(t *testing.T, url string, connections, seconds int, w work) heard {
 	if w.records != nil {
 		file, width, begin, count = w.records.path, w.records.width, w.records.begin, w.records.count
 	}
-	script := testserver.Value(filepath.Abs("load.lua"))(t)
+	script := check.Value(filepath.Abs("load.lua"))(t)
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `ulimit -n "$(ulimit -Hn)" && exec wrk "$@"`, "wrk",
 		"-t1", "-c", strconv.Itoa(connections), "-d", strconv.Itoa(seconds)+"s", "--timeout", patience, "-s", script,
 		url, "--", w.head, file, strconv.Itoa(width), strconv.Itoa(begin), strconv.Itoa(count))
@@ -148,7 +148,7 @@ func (e exactly) Pace(elapsed time.Duration, sent uint64) (wait time.Duration, s
 	return e.ConstantPacer.Pace(elapsed, sent)
 }
 
-// eventually is testserver.Eventually for what may take longer, such as a long queue.
+// eventually is check.Eventually for what may take longer, such as a long queue.
 func eventually(ctx context.Context, within time.Duration, holds func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

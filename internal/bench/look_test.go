@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // look is everything that is counted, at one moment.
@@ -64,9 +65,9 @@ func (s *session) metrics() map[string]float64 {
 func (s *session) scrape(i *instance) map[string]float64 {
 	s.Helper()
 	response, err := s.client.Get(i.ops + "/metrics")
-	testserver.Must(s, err)
+	check.Must(s, err)
 	defer response.Body.Close()
-	return parse(string(testserver.Value(io.ReadAll(response.Body))(s)))
+	return parse(string(check.Value(io.ReadAll(response.Body))(s)))
 }
 
 // parse reads Prometheus' text: a series and its value on each line.
@@ -106,17 +107,17 @@ func sum(metrics map[string]float64, name string, label ...string) (total float6
 // status reads MariaDB's counters.
 func (s *session) status() map[string]float64 {
 	s.Helper()
-	rows := testserver.Value(s.db.QueryContext(s.Context(), "SHOW GLOBAL STATUS"))(s)
+	rows := check.Value(s.db.QueryContext(s.Context(), "SHOW GLOBAL STATUS"))(s)
 	defer rows.Close()
 	out := map[string]float64{}
 	for rows.Next() {
 		var name, value string
-		testserver.Must(s, rows.Scan(&name, &value))
+		check.Must(s, rows.Scan(&name, &value))
 		if n, err := strconv.ParseFloat(value, 64); err == nil {
 			out[name] = n
 		}
 	}
-	testserver.Must(s, rows.Err())
+	check.Must(s, rows.Err())
 	return out
 }
 
@@ -126,7 +127,7 @@ func (s *session) commands() map[string]float64 {
 	out := map[string]float64{}
 	for _, server := range append([]*testserver.Server{s.redis}, s.harness.locks...) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
-		for name, value := range colonFields(testserver.Value(client.Info(s.Context(), "commandstats").Result())(s)) {
+		for name, value := range colonFields(check.Value(client.Info(s.Context(), "commandstats").Result())(s)) {
 			command, isCommand := strings.CutPrefix(name, "cmdstat_")
 			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			n, err := strconv.ParseFloat(calls, 64)
@@ -134,7 +135,7 @@ func (s *session) commands() map[string]float64 {
 				out[command] += n
 			}
 		}
-		testserver.Must(s, client.Close())
+		check.Must(s, client.Close())
 	}
 	return out
 }

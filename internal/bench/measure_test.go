@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -125,7 +126,7 @@ func (s *session) drainAlone() float64 {
 	s.worker = s.start("worker")
 	defer s.dismiss()
 	done := 0.0
-	testserver.Must(s, eventually(s.Context(), longest, func() bool {
+	check.Must(s, eventually(s.Context(), longest, func() bool {
 		done = sum(s.scrape(s.worker), persistedTotal)
 		return done > 0 || s.queued() == 0
 	}))
@@ -193,7 +194,7 @@ func (s *session) ledger(w work, told heard, from, to look) ledger {
 	if w.sells {
 		total := s.rows(w.voucher)
 		l.rows = total - w.sold
-		testserver.Must(s, s.db.QueryRowContext(s.Context(), "SELECT SUM(stock), SUM(remaining) FROM "+s.schema+".vouchers WHERE ? IN (id, '')",
+		check.Must(s, s.db.QueryRowContext(s.Context(), "SELECT SUM(stock), SUM(remaining) FROM "+s.schema+".vouchers WHERE ? IN (id, '')",
 			w.voucher).Scan(&l.stock, &l.remaining))
 		if w.voucher != "" { // many are audited when the session ends
 			l.audit = s.agrees(w.voucher)
@@ -208,7 +209,7 @@ func (s *session) ledger(w work, told heard, from, to look) ledger {
 // rows counts the orders of a voucher, or all of them.
 func (s *session) rows(voucher string) (count int) {
 	s.Helper()
-	testserver.Must(s, s.db.QueryRowContext(s.Context(), "SELECT COUNT(*) FROM "+s.schema+".orders WHERE ? IN (voucher_id, '')", voucher).Scan(&count))
+	check.Must(s, s.db.QueryRowContext(s.Context(), "SELECT COUNT(*) FROM "+s.schema+".orders WHERE ? IN (voucher_id, '')", voucher).Scan(&count))
 	return count
 }
 

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // ownCPU is the same of this process, which sends the open load.
 func ownCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage
-	testserver.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	check.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }

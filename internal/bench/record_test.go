@@ -13,8 +13,8 @@ import (
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -45,7 +45,7 @@ func writeTokens(t *testing.T, authority *token.Authority, count int) *records {
 // newRecords is a file to be filled.
 func newRecords(t *testing.T, name string) (r *records, write func(string), done func()) {
 	t.Helper()
-	file := testserver.Value(os.CreateTemp(t.TempDir(), name))(t)
+	file := check.Value(os.CreateTemp(t.TempDir(), name))(t)
 	buffered := bufio.NewWriterSize(file, 1<<20)
 	r = &records{path: file.Name()}
 	write = func(record string) {
@@ -55,12 +55,12 @@ func newRecords(t *testing.T, name string) (r *records, write func(string), done
 		if len(record) != r.width {
 			t.Fatalf("record %d of %s has %d bytes, and the others %d", r.count, filepath.Base(r.path), len(record), r.width)
 		}
-		testserver.Value(buffered.WriteString(record))(t)
+		check.Value(buffered.WriteString(record))(t)
 		r.count++
 	}
 	return r, write, func() {
-		testserver.Must(t, buffered.Flush())
-		testserver.Must(t, file.Close())
+		check.Must(t, buffered.Flush())
+		check.Must(t, file.Close())
 	}
 }
 
@@ -75,7 +75,7 @@ func (r *records) part(i, n int) *records {
 
 func bearer(t *testing.T, authority *token.Authority, user string, role model.Role) string {
 	t.Helper()
-	return testserver.Value(authority.Issue(token.Claims{Subject: user, Role: role}, 24*time.Hour))(t)
+	return check.Value(authority.Issue(token.Claims{Subject: user, Role: role}, 24*time.Hour))(t)
 }
 
 // targets are the first requests of a work, for the open load.
@@ -86,9 +86,9 @@ func (w work) targets(t *testing.T, url string, count int) []vegeta.Target {
 		if w.sells && count > w.records.count {
 			t.Fatalf("%d buyers are too few for %d orders", w.records.count, count)
 		}
-		file := testserver.Value(os.Open(w.records.path))(t)
+		file := check.Value(os.Open(w.records.path))(t)
 		defer file.Close()
-		testserver.Value(file.Seek(int64(w.records.begin*w.records.width), io.SeekStart))(t)
+		check.Value(file.Seek(int64(w.records.begin*w.records.width), io.SeekStart))(t)
 		endings = bufio.NewReader(file)
 		count = min(count, w.records.count)
 	} else {
@@ -98,9 +98,9 @@ func (w work) targets(t *testing.T, url string, count int) []vegeta.Target {
 	ending := make([]byte, w.width())
 	for i := range targets {
 		if endings != nil {
-			testserver.Value(io.ReadFull(endings, ending))(t)
+			check.Value(io.ReadFull(endings, ending))(t)
 		}
-		request := testserver.Value(http.ReadRequest(bufio.NewReader(strings.NewReader(w.head + string(ending)))))(t)
+		request := check.Value(http.ReadRequest(bufio.NewReader(strings.NewReader(w.head + string(ending)))))(t)
 		targets[i] = vegeta.Target{Method: request.Method, URL: url + request.RequestURI, Header: request.Header}
 	}
 	return targets

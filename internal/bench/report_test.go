@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // report puts together what was measured.
@@ -51,9 +51,9 @@ func (h *harness) machine() Machine {
 		m.Memory = (n + 1<<19) >> 20
 	}
 	var version string
-	testserver.Must(h, h.db.QueryRowContext(h.Context(), "SELECT VERSION()").Scan(&version))
+	check.Must(h, h.db.QueryRowContext(h.Context(), "SELECT VERSION()").Scan(&version))
 	m.Versions["MariaDB"], _, _ = strings.Cut(version, "-")
-	m.Versions["Redis"] = colonFields(testserver.Value(h.memory.Info(h.Context(), "server").Result())(h))["redis_version"]
+	m.Versions["Redis"] = colonFields(check.Value(h.memory.Info(h.Context(), "server").Result())(h))["redis_version"]
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		m.Versions["Linux"] = strings.TrimSpace(string(release))
 	}
@@ -86,7 +86,7 @@ const root = "../.."
 func (h *harness) record(report Report, kind Kind) {
 	h.Helper()
 	if h.out != "" {
-		testserver.Must(h, report.Write(h.out))
+		check.Must(h, report.Write(h.out))
 	}
 	switch {
 	case !h.keep:
@@ -95,6 +95,6 @@ func (h *harness) record(report Report, kind Kind) {
 	case h.Failed():
 		h.Error("a run that failed is not kept")
 	default:
-		testserver.Must(h, report.Keep(root, kind))
+		check.Must(h, report.Keep(root, kind))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -37,7 +37,7 @@ func TestScale(t *testing.T) {
 		for _, c := range h.chosen() {
 			for size := range strings.SplitSeq(list, ",") {
 				began := time.Now()
-				grow(h, c, testserver.Value(strconv.Atoi(size))(t), results)
+				grow(h, c, check.Value(strconv.Atoi(size))(t), results)
 				t.Logf("%s, %s %s: %v", c.name, size, name, time.Since(began).Round(time.Millisecond))
 				if !results.has(c.name+seriesMark+name, size) {
 					t.Errorf("%s: %s %s have no figures", c.name, size, name)
@@ -81,8 +81,8 @@ func (h *harness) buyers(c workCase, size int, into *results) {
 // redisMemory is what Redis uses, in bytes.
 func (s *session) redisMemory() float64 {
 	s.Helper()
-	fields := colonFields(testserver.Value(s.memory.Info(s.Context(), "memory").Result())(s))
-	return testserver.Value(strconv.ParseFloat(fields["used_memory"], 64))(s)
+	fields := colonFields(check.Value(s.memory.Info(s.Context(), "memory").Result())(s))
+	return check.Value(strconv.ParseFloat(fields["used_memory"], 64))(s)
 }
 
 // vouchers measures orders that are spread over so many vouchers.
@@ -90,14 +90,14 @@ func (h *harness) vouchers(c workCase, size int, into *results) {
 	h.Helper()
 	s := h.begin(c, h.builds[0], 1)
 	defer s.end()
-	testserver.Value(h.db.ExecContext(h.Context(), `INSERT INTO `+s.schema+`.vouchers
+	check.Value(h.db.ExecContext(h.Context(), `INSERT INTO `+s.schema+`.vouchers
 		(id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
 		SELECT CONCAT('v', LPAD(seq, 6, '0')), 'one of many', '', 1000, 2000, 'CNY', 1000000, 1000000, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR,
 			UTC_TIMESTAMP(6) + INTERVAL 1 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM `+s.schema+`.seq_1_to_1000000 WHERE seq <= ?`, size))(h)
 	if c.mode == model.ModeAsync {
-		testserver.Must(h, eventually(h.Context(), longest, func() bool {
+		check.Must(h, eventually(h.Context(), longest, func() bool {
 			var closed int
-			testserver.Must(h, h.db.QueryRowContext(h.Context(),
+			check.Must(h, h.db.QueryRowContext(h.Context(),
 				"SELECT COUNT(*) FROM "+s.schema+".vouchers WHERE copy_epoch = 0 OR copy_open_epoch <> copy_epoch").Scan(&closed))
 			return closed == 0
 		}))

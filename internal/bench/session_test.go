@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -45,7 +46,7 @@ func (h *harness) begin(c workCase, b build, instances int) *session {
 	}
 	h.fresh()
 	s := &session{harness: h, workCase: c, build: b, schema: "bench_" + strconv.FormatInt(time.Now().UnixNano(), 36)}
-	testserver.Must(h, testserver.ErrorOf(h.db.ExecContext(h.Context(), "CREATE DATABASE "+s.schema)))
+	check.Must(h, check.ErrorOf(h.db.ExecContext(h.Context(), "CREATE DATABASE "+s.schema)))
 	s.settings = append([]string{
 		"SECKILL_DATABASE_DSN=" + h.database.DSN(s.schema), "SECKILL_REDIS_URL=" + h.redis.URL(), "SECKILL_NATS_URL=" + h.nats.URL(),
 		"SECKILL_ORDER_MODE=" + string(c.mode), "SECKILL_JWT_SECRET=" + secret,
@@ -77,7 +78,7 @@ func (s *session) start(role string) *instance {
 	i := &instance{url: "http://" + main, ops: "http://" + ops}
 	i.Command = testserver.Run(s, environ(append(s.settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)...),
 		s.build.program, "serve")
-	testserver.Eventually(s, "the service is ready", func() bool {
+	check.Eventually(s, "the service is ready", func() bool {
 		if i.Ended() {
 			s.Fatalf("the service has ended")
 		}
@@ -104,9 +105,9 @@ func (s *session) end() {
 		s.fail("%s: seckill audit: %v\n%s", s.name, err, said)
 	}
 	for _, i := range s.processes() {
-		testserver.Must(s, i.Kill())
+		check.Must(s, i.Kill())
 	}
-	testserver.Must(s, testserver.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema)))
+	check.Must(s, check.ErrorOf(s.db.ExecContext(s.Context(), "DROP DATABASE "+s.schema)))
 }
 
 // fail records an error instead of a figure.
@@ -135,19 +136,19 @@ func (s *session) urls() []string {
 // call makes one request of the API.
 func (s *session) call(method, path, token string, body any) (status int, answer []byte) {
 	s.Helper()
-	encoded := testserver.Value(json.Marshal(body))(s)
+	encoded := check.Value(json.Marshal(body))(s)
 	if body == nil {
 		encoded = nil
 	}
-	request := testserver.Value(http.NewRequestWithContext(s.Context(), method, s.instances[0].url+"/api/v1"+path, bytes.NewReader(encoded)))(s)
+	request := check.Value(http.NewRequestWithContext(s.Context(), method, s.instances[0].url+"/api/v1"+path, bytes.NewReader(encoded)))(s)
 	request.Header.Set("Authorization", "Bearer "+token)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := s.client.Do(request)
-	testserver.Must(s, err)
+	check.Must(s, err)
 	defer response.Body.Close()
-	return response.StatusCode, testserver.Value(io.ReadAll(response.Body))(s)
+	return response.StatusCode, check.Value(io.ReadAll(response.Body))(s)
 }
 
 // admin makes one request as an administrator, and reads what comes back into v.
@@ -157,7 +158,7 @@ func (s *session) admin(method, path string, body, v any) {
 	if status >= http.StatusMultipleChoices {
 		s.Fatalf("%s %s: %d %s", method, path, status, answer)
 	}
-	testserver.Must(s, json.Unmarshal(answer, v))
+	check.Must(s, json.Unmarshal(answer, v))
 }
 
 // onSale makes a voucher that begins so long from now, and waits until the service sells it or would.
@@ -169,7 +170,7 @@ func (s *session) onSale(stock int, begins time.Duration) (id string) {
 		"begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
 	}, &voucher)
 	if s.mode == model.ModeAsync {
-		testserver.Eventually(s, "the hot copy is open", func() bool {
+		check.Eventually(s, "the hot copy is open", func() bool {
 			audit := s.audit(voucher.ID)
 			return audit.Redis != nil && audit.Redis.State == string(model.CopyOpen)
 		})
@@ -204,7 +205,7 @@ func (s *session) drained() (at time.Time) {
 		defer s.dismiss()
 	}
 	for {
-		testserver.Must(s, eventually(s.Context(), longest, func() bool { return s.queued() == 0 }))
+		check.Must(s, eventually(s.Context(), longest, func() bool { return s.queued() == 0 }))
 		at = time.Now()
 		s.quiet()
 		if s.queued() == 0 { // still: what was under way is published and persisted, too
@@ -218,7 +219,7 @@ func (s *session) quiet() (at time.Time) {
 	s.Helper()
 	const while = 60 * time.Millisecond
 	at, last := time.Now(), -1.0
-	testserver.Must(s, eventually(s.Context(), longest, func() bool {
+	check.Must(s, eventually(s.Context(), longest, func() bool {
 		placed := sum(s.metrics(), "seckill_orders_placed_total")
 		if placed != last {
 			at, last = time.Now(), placed
@@ -231,7 +232,7 @@ func (s *session) quiet() (at time.Time) {
 // dismiss ends the worker that was started for a drain.
 func (s *session) dismiss() {
 	s.Helper()
-	testserver.Must(s, s.worker.Kill())
+	check.Must(s, s.worker.Kill())
 	s.worker = nil
 }
 
@@ -251,6 +252,6 @@ func (s *session) stored() (now, ever uint64) {
 			now += info.State.Msgs
 		}
 	}
-	testserver.Must(s, list.Err())
+	check.Must(s, list.Err())
 	return now, ever
 }

@@ -12,7 +12,7 @@ import (
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -156,14 +156,14 @@ func TestMetricsAreAddedUpOverTheirLabels(t *testing.T) {
 func TestREADMEShowsTheNewestRecords(t *testing.T) {
 	t.Parallel()
 	page, drawing, err := shown(root)
-	testserver.Must(t, err)
-	readmeText := string(testserver.Value(os.ReadFile(filepath.Join(root, readme)))(t))
+	check.Must(t, err)
+	readmeText := string(check.Value(os.ReadFile(filepath.Join(root, readme)))(t))
 	_, figures, _, err := section(readmeText)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if figures != page {
 		t.Errorf("the README's figures are not\n%s", page)
 	}
-	if drawing != "" && string(testserver.Value(os.ReadFile(filepath.Join(root, picture)))(t)) != drawing {
+	if drawing != "" && string(check.Value(os.ReadFile(filepath.Join(root, picture)))(t)) != drawing {
 		t.Errorf("%s is not drawn from the newest record", picture)
 	}
 }
@@ -172,8 +172,8 @@ func TestREADMEShowsTheNewestRecords(t *testing.T) {
 func TestRecordsAreKept(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	testserver.Must(t, os.MkdirAll(filepath.Join(dir, recordDir), 0o700))
-	testserver.Must(t, os.WriteFile(filepath.Join(dir, readme), []byte("before\n"+readmeBegin+"stale\n"+readmeEnd+"\nbehind\n"), 0o600))
+	check.Must(t, os.MkdirAll(filepath.Join(dir, recordDir), 0o700))
+	check.Must(t, os.WriteFile(filepath.Join(dir, readme), []byte("before\n"+readmeBegin+"stale\n"+readmeEnd+"\nbehind\n"), 0o600))
 	report := Report{At: time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC), Commit: "abc+", Rounds: 3, Seconds: 3, Machine: Machine{CPU: "slow", Cores: 2}}
 	report.Rows = []Row{
 		{Case: yardstickName, Load: "128", Figures: Figures{Ratio: 1, CPUProduct: 40}},
@@ -182,14 +182,14 @@ func TestRecordsAreKept(t *testing.T) {
 		{Case: "async", Load: OpenLoad, Figures: Figures{P99: 30}},
 		{Build: "other", Case: "async", Load: "128", Figures: Figures{Ratio: 0.222}},
 	}
-	testserver.Must(t, report.Keep(dir, Cases))
+	check.Must(t, report.Keep(dir, Cases))
 	report.At, report.Rows = report.At.Add(time.Hour), []Row{
 		{Case: "async: buyers", Load: "10", Figures: Figures{CPUProduct: 50}},
 		{Case: "async: buyers", Load: "1000000", Figures: Figures{CPUProduct: 75, BuyerBytes: 150}},
 	}
-	testserver.Must(t, report.Keep(dir, Scale))
+	check.Must(t, report.Keep(dir, Scale))
 
-	text := string(testserver.Value(os.ReadFile(filepath.Join(dir, readme)))(t))
+	text := string(check.Value(os.ReadFile(filepath.Join(dir, readme)))(t))
 	for _, want := range []string{
 		"before\n", "\nbehind\n", "2 January 2026", "| case | load | ratio |",
 		"| async | 128 | 0.45 |", "| 0.4 | 0.5 | 0.45 | met |", "| 20 | 5 | 30.00 | short |",
@@ -204,7 +204,7 @@ func TestRecordsAreKept(t *testing.T) {
 			t.Errorf("the README says %q:\n%s", not, text)
 		}
 	}
-	drawing := string(testserver.Value(os.ReadFile(filepath.Join(dir, picture)))(t))
+	drawing := string(check.Value(os.ReadFile(filepath.Join(dir, picture)))(t))
 	if !strings.Contains(drawing, "100 µs, ratio 0.45") {
 		t.Errorf("the picture: %s", drawing)
 	}

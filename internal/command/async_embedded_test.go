@@ -11,7 +11,7 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -21,8 +21,8 @@ func inAsync(dir string) []string { return append(in(dir), "SECKILL_ORDER_MODE=a
 // reach is a client of an embedded server in a process of its own.
 func reach(t *testing.T, dir, base string) sale {
 	t.Helper()
-	cfg := testserver.Value(config.Load(in(dir)))(t)
-	authority := testserver.Value(app.Tokens(t.Context(), cfg))(t)
+	cfg := check.Value(config.Load(in(dir)))(t)
+	authority := check.Value(app.Tokens(t.Context(), cfg))(t)
 	return sale{base: base, tokens: authority, http: client(t)}
 }
 
@@ -70,7 +70,7 @@ func TestEmbeddedAsync(t *testing.T) {
 	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 3 2 open 3 0 2 ") {
 		t.Errorf("audit: %+v", got)
 	}
-	testserver.Equal(t, "the exit code after SIGTERM", second.stop(t, syscall.SIGTERM), 0)
+	check.Equal(t, "the exit code after SIGTERM", second.stop(t, syscall.SIGTERM), 0)
 	switched(t, dir, voucher)
 }
 
@@ -108,13 +108,13 @@ func TestEmbeddedReplay(t *testing.T) {
 	voucher := s.putUp(t, 1)
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	testserver.Must(t, instance.Stop(now))
+	check.Must(t, instance.Stop(now))
 	lost := model.Reservation{Epoch: 1, Sequence: 1, Order: model.Order{
 		ID: "lost." + voucher, VoucherID: voucher, UserID: "alice", Status: model.OrderProcessing,
 		Price: 1000, Currency: "CNY", CreatedAt: time.Now(),
 	}}
 	p := Process{Stderr: os.Stderr}
-	testserver.Must(t, p.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+	check.Must(t, p.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
 		return a.Queue.Bury(t.Context(), model.DeadLetter{Reason: "lost", Reservation: &lost})
 	}))
 	got := call(t, inAsync(dir), "", "deadletters", "replay", "--all")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -40,10 +41,10 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics":         `200 seckill_queue_messages_total{result="acked"} 1`,
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
-		testserver.Eventually(t, url+" says "+want, func() bool {
+		check.Eventually(t, url+" says "+want, func() bool {
 			response, err := visitor.Get(url)
-			testserver.Must(t, err)
-			body := testserver.Value(io.ReadAll(response.Body))(t)
+			check.Must(t, err)
+			body := check.Value(io.ReadAll(response.Body))(t)
 			_ = response.Body.Close()
 			status, part, _ := strings.Cut(want, " ")
 			return strconv.Itoa(response.StatusCode) == status && strings.Contains(string(body), part)
@@ -60,7 +61,7 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	}
 	first, cfg := started(t, environ...)
 	s := counter(t, first, cfg)
-	testserver.Eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
+	check.Eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
 	voucher := s.putUp(t, 5)
 	s.persisted(t, "alice", voucher)
 

@@ -16,6 +16,7 @@ import (
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository/hotcopy"
@@ -33,21 +34,21 @@ func asyncEnviron(t *testing.T) []string {
 // counter is a client of an instance.
 func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
 	t.Helper()
-	authority := testserver.Value(app.Tokens(t.Context(), cfg))(t)
+	authority := check.Value(app.Tokens(t.Context(), cfg))(t)
 	return sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
 }
 
 // as is a client with the token of a user or an administrator.
 func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
 	t.Helper()
-	c := testserver.Value(s.client(subject, role))(t)
+	c := check.Value(s.client(subject, role))(t)
 	return c
 }
 
 // putUp puts a voucher on sale.
 func (s sale) putUp(t *testing.T, stock int64) string {
 	t.Helper()
-	id := testserver.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock, time.Hour))(t)
+	id := check.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock, time.Hour))(t)
 	return id
 }
 
@@ -70,8 +71,8 @@ func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
 func (s sale) drained(t *testing.T, voucher string) {
 	t.Helper()
 	admin := s.as(t, "admin", model.RoleAdmin)
-	testserver.Eventually(t, "the queue is empty", func() bool {
-		audit := testserver.Value(admin.audit(t.Context(), voucher))(t)
+	check.Eventually(t, "the queue is empty", func() bool {
+		audit := check.Value(admin.audit(t.Context(), voucher))(t)
 		return audit.Queue.Pending == 0
 	})
 }
@@ -80,9 +81,9 @@ func (s sale) drained(t *testing.T, voucher string) {
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
 	response, err := client(t).Get(base + "/readyz")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
-	text := testserver.Value(io.ReadAll(response.Body))(t)
+	text := check.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)
 }
 
@@ -110,7 +111,7 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "sync"); got.code != 0 || got.stderr != "" || !strings.Contains(got.stdout, "order mode sync") {
 		t.Fatalf("mode sync: %+v", got)
 	}
-	testserver.Eventually(t, "the async instance is not ready and says why", func() bool {
+	check.Eventually(t, "the async instance is not ready and says why", func() bool {
 		status, body := ready(t, s.base)
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async")
 	})
@@ -124,7 +125,7 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "1 hot copies are open") {
 		t.Fatalf("mode async: %+v", got)
 	}
-	testserver.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
+	check.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
 	s.persisted(t, "carol", voucher)
 }
 
@@ -153,7 +154,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 // spoil makes a hot copy believe in one unit too many.
 func spoil(t *testing.T, cfg config.Config, voucher string) {
 	t.Helper()
-	rdb := testserver.Value(hotcopy.NewClient(cfg.RedisURL, nil))(t)
+	rdb := check.Value(hotcopy.NewClient(cfg.RedisURL, nil))(t)
 	defer rdb.Close()
 	head := "seckill:v1:{" + voucher + "}:head"
 	if n, err := rdb.(redis.Cmdable).HIncrBy(t.Context(), head, "stock", 1).Result(); err != nil || n != 6 {
@@ -164,13 +165,13 @@ func spoil(t *testing.T, cfg config.Config, voucher string) {
 // bury puts letters into a deployment's queue.
 func bury(t *testing.T, cfg config.Config, letters ...model.DeadLetter) {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
+	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer db.Close()
-	mode := testserver.Value(db.Modes.Read(t.Context()))(t)
-	q := testserver.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)}))(t)
+	mode := check.Value(db.Modes.Read(t.Context()))(t)
+	q := check.Value(queue.Open(t.Context(), queue.Options{URL: cfg.NATSURL, Deployment: mode.Deployment, Log: slog.New(slog.DiscardHandler)}))(t)
 	defer q.Close(context.Background())
 	for _, letter := range letters {
-		testserver.Must(t, q.Bury(t.Context(), letter))
+		check.Must(t, q.Bury(t.Context(), letter))
 	}
 }
 

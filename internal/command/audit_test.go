@@ -11,16 +11,16 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // setRow changes a voucher's row behind the service's back.
 func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
 	t.Helper()
-	db := testserver.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
-	defer func() { testserver.Must(t, db.Close()) }()
-	testserver.Must(t, testserver.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)))
+	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
+	defer func() { check.Must(t, db.Close()) }()
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)))
 }
 
 func TestAudit(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 	// compare counts in a rush.
 	voucher := s.putUp(t, 3)
 	setRow(t, cfg, "remaining = 0", voucher)
-	testserver.Must(t, Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
+	check.Must(t, Process{Stderr: os.Stderr}.withAsyncParts(t.Context(), cfg, func(a *app.AsyncParts) error {
 		_, err := everything(a).repairStock(t.Context(), voucher)
 		copies, readErr := a.Hot.Read(t.Context(), []string{voucher})
 		if hot := copies[voucher]; hot.Epoch != 2 || hot.State != model.CopyOpen || hot.Voucher.Remaining != 3 {
@@ -194,7 +194,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	if got := call(t, inAsync(dir), "", repair...); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("beside the server: %+v", got)
 	}
-	testserver.Must(t, instance.Stop(t.Context()))
+	check.Must(t, instance.Stop(t.Context()))
 	setRow(t, cfg, "remaining = 0", voucher)
 	got := call(t, inAsync(dir), "", repair...)
 	if got.code != 0 || !strings.Contains(got.stdout, "remaining was 0 and is 1 now") || !strings.Contains(words(got.stdout), voucher+" 2 1 1 yes") {

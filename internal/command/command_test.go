@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
@@ -147,7 +148,7 @@ func TestConfigShowsSettingsAndNoSecret(t *testing.T) {
 		"SECKILL_LOCK_WAIT":    "2s flag",
 		"SECKILL_LOCK_LEASE":   "30s default",
 	} {
-		testserver.Equal(t, "what is shown of "+variable, rows[variable], want)
+		check.Equal(t, "what is shown of "+variable, rows[variable], want)
 	}
 	if strings.Contains(got.stdout, "hunter2") {
 		t.Error("a secret is shown")

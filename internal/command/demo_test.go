@@ -19,6 +19,7 @@ import (
 	"seckill/internal/payment"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -458,7 +459,7 @@ func TestQuantile(t *testing.T) {
 		hundred[i] = time.Duration(i + 1)
 	}
 	for share, want := range map[float64]time.Duration{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
-		testserver.Equal(t, fmt.Sprint("quantile ", share), quantile(hundred, share), want)
+		check.Equal(t, fmt.Sprint("quantile ", share), quantile(hundred, share), want)
 	}
-	testserver.Equal(t, "a quantile of one", quantile(hundred[:1], 0.99), 1)
+	check.Equal(t, "a quantile of one", quantile(hundred[:1], 0.99), 1)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -21,6 +21,6 @@ func TestExplain(t *testing.T) {
 		"It is away. (dial tcp: no route)":       model.Unavailable("It is away.", errors.New("dial tcp: no route")),
 		"open: It is away. (closed)\nand closed": errors.Join(fmt.Errorf("open: %w", model.Unavailable("It is away.", errors.New("closed"))), errors.New("and closed")),
 	} {
-		testserver.Equal(t, "the explanation", explain(err), want)
+		check.Equal(t, "the explanation", explain(err), want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // attended is a server in this process, whose output a person reads, or a file keeps.
@@ -34,10 +35,10 @@ func attend(t *testing.T, person bool, until string, environ ...string) attended
 	go func() { done <- Run(ctx, process) }()
 	s.stop = sync.OnceFunc(func() {
 		cancel()
-		testserver.Equal(t, "the exit code", <-done, exitOK)
+		check.Equal(t, "the exit code", <-done, exitOK)
 	})
 	t.Cleanup(s.stop)
-	testserver.Eventually(t, "the server says "+until, func() bool {
+	check.Eventually(t, "the server says "+until, func() bool {
 		return strings.Contains(s.seen.String()+s.logged.String(), until)
 	})
 	return s
@@ -76,8 +77,8 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	c := client(t)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}})
-	testserver.Must(t, err)
-	testserver.Must(t, response.Body.Close())
+	check.Must(t, err)
+	check.Must(t, response.Body.Close())
 	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console" {
 		t.Errorf("signing in as %s: %d", username, response.StatusCode)
 	}
@@ -123,16 +124,16 @@ func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
 	base, _, _ := quiet.door(t)
 	body := strings.NewReader(`{"username":"Admin","password":"correct horse"}`)
 	response, err := client(t).Post(base+"/api/v1/auth/register", "application/json", body)
-	testserver.Must(t, err)
-	testserver.Must(t, response.Body.Close())
-	testserver.Equal(t, "the buyer registers", response.StatusCode, http.StatusCreated)
+	check.Must(t, err)
+	check.Must(t, response.Body.Close())
+	check.Equal(t, "the buyer registers", response.StatusCode, http.StatusCreated)
 	quiet.stop()
 	s := attend(t, true, welcomes, in(dir)...)
 	base, username, _ := s.door(t)
 	if username != "" || !strings.Contains(s.seen.String(), "seckill admin create") {
 		t.Errorf("it says:\n%s", s.seen)
 	}
-	testserver.Equal(t, "the buyer's login", login(t, base, "admin", "correct horse"), http.StatusOK)
+	check.Equal(t, "the buyer's login", login(t, base, "admin", "correct horse"), http.StatusOK)
 }
 
 func TestWithoutTheConsoleThereIsNoAccount(t *testing.T) {

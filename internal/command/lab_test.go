@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/lab"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestLabUsage(t *testing.T) {
@@ -39,7 +40,7 @@ func TestLabUsage(t *testing.T) {
 func TestLabVerdict(t *testing.T) {
 	t.Parallel()
 	fine := []lab.Row{{Verdict: lab.VerdictBroken}, {Verdict: lab.VerdictCorrect}, {Verdict: lab.VerdictNeedsMySQL}}
-	testserver.Must(t, labVerdict(lab.Report{Rows: fine}))
+	check.Must(t, labVerdict(lab.Report{Rows: fine}))
 	for _, verdict := range []lab.Verdict{lab.VerdictDefect, lab.VerdictHidden, lab.VerdictFailed} {
 		err := labVerdict(lab.Report{Rows: append([]lab.Row{{Name: "odd", Verdict: verdict}}, fine...)})
 		if err == nil || !strings.Contains(err.Error(), "odd: "+string(verdict)) {
@@ -73,11 +74,11 @@ func TestLabInterrupted(t *testing.T) {
 	stderr := &watched{more: make(chan struct{}, 1)}
 	cmd := exec.CommandContext(t.Context(), testserver.Program(t), "lab", "--redis", server.URL())
 	cmd.Stderr = stderr
-	testserver.Must(t, cmd.Start())
+	check.Must(t, cmd.Start())
 	for !strings.Contains(stderr.String(), "3/19") {
 		<-stderr.more
 	}
-	testserver.Must(t, cmd.Process.Signal(syscall.SIGINT))
+	check.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != exitError || !strings.Contains(stderr.String(), "interrupted") {
 		t.Errorf("exit %d, stderr %q", code, stderr.String())

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -64,7 +65,7 @@ func serve(t *testing.T, args ...string) *server {
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	s.cmd.Dir = t.TempDir()
 	s.cmd.Stdout, s.cmd.Stderr = s.stdout, s.stderr
-	testserver.Must(t, s.cmd.Start())
+	check.Must(t, s.cmd.Start())
 	go func() {
 		_ = s.cmd.Wait() // the tests look at the exit code
 		close(s.exited)
@@ -93,7 +94,7 @@ func serve(t *testing.T, args ...string) *server {
 // stop sends a signal and returns the exit code.
 func (s *server) stop(t *testing.T, signal os.Signal) int {
 	t.Helper()
-	testserver.Must(t, s.cmd.Process.Signal(signal))
+	check.Must(t, s.cmd.Process.Signal(signal))
 	select {
 	case <-s.exited:
 	case <-time.After(15 * time.Second):
@@ -156,7 +157,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if got := call(t, in(dir), "", "audit"); got.code != 0 || !strings.Contains(got.stdout, order.VoucherID) {
 		t.Errorf("an audit beside the server: %+v", got)
 	}
-	testserver.Equal(t, "the exit code after SIGTERM", first.stop(t, syscall.SIGTERM), 0)
+	check.Equal(t, "the exit code after SIGTERM", first.stop(t, syscall.SIGTERM), 0)
 
 	second := serve(t, "serve", "--data-dir", dir)
 	_, moved := second.curls(t)
@@ -164,7 +165,7 @@ func TestEmbeddedServer(t *testing.T) {
 	if !strings.Contains(again, order.ID) {
 		t.Errorf("after a restart: %s", again)
 	}
-	testserver.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
+	check.Equal(t, "the exit code after SIGINT", second.stop(t, os.Interrupt), 0)
 }
 
 // A token in a log would be an administrator for whoever reads the log. A person at a
@@ -186,7 +187,7 @@ func TestTokensAreForTheTerminal(t *testing.T) {
 			Args:    []string{"serve"}, Stdin: strings.NewReader(""), Stdout: terminal, Stderr: t.Output(),
 		})
 	}()
-	testserver.Eventually(t, "a person sees the welcome", func() bool {
+	check.Eventually(t, "a person sees the welcome", func() bool {
 		return strings.Contains(seen.String(), "Stop with Ctrl-C")
 	})
 	if found := token.FindAllString(seen.String(), -1); len(found) != 3 {
@@ -200,13 +201,13 @@ func TestTokensAreForTheTerminal(t *testing.T) {
 func terminal(t *testing.T) (*os.File, *watched) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	fd := int(person.Fd())
-	testserver.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	check.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	program, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	seen := &watched{more: make(chan struct{}, 1)}
 	read := make(chan struct{})
 	go func() {
@@ -225,9 +226,9 @@ func TestServeWithoutSettingsUsesData(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	for _, file := range []string{"seckill.db", "jwt.secret"} {
-		testserver.Must(t, testserver.ErrorOf(os.Stat(filepath.Join(s.cmd.Dir, "data", file))))
+		check.Must(t, check.ErrorOf(os.Stat(filepath.Join(s.cmd.Dir, "data", file))))
 	}
-	testserver.Equal(t, "the exit code after SIGTERM", s.stop(t, syscall.SIGTERM), 0)
+	check.Equal(t, "the exit code after SIGTERM", s.stop(t, syscall.SIGTERM), 0)
 }
 
 func TestServeSaysWhatIsMissing(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -60,8 +60,8 @@ func later(pairs ...string) string { return strings.NewReplacer(pairs...).Replac
 func twoReadings(t *testing.T, seconds int, first, second string) []row {
 	t.Helper()
 	url := metricsOf(t, first, second)
-	from := testserver.Value(read(t.Context(), http.DefaultClient, url))(t)
-	to := testserver.Value(read(t.Context(), http.DefaultClient, url))(t)
+	from := check.Value(read(t.Context(), http.DefaultClient, url))(t)
+	to := check.Value(read(t.Context(), http.DefaultClient, url))(t)
 	to.at = from.at.Add(time.Duration(seconds) * time.Second)
 	return compare(from, to)
 }
@@ -164,20 +164,20 @@ func TestTopWatchesASale(t *testing.T) {
 	client := apiClient{base: api, token: admin, http: http.DefaultClient}
 	var voucher model.Voucher
 	now := time.Now().UTC()
-	testserver.Must(t, client.request(t.Context(), http.MethodPost, "/admin/vouchers", map[string]any{
+	check.Must(t, client.request(t.Context(), http.MethodPost, "/admin/vouchers", map[string]any{
 		"title": "Tea", "price": 1, "face_value": 2, "stock": 10, "begin_at": now.Add(-time.Minute), "end_at": now.Add(time.Hour),
 	}, decode(&voucher)))
 
-	from := testserver.Value(read(t.Context(), http.DefaultClient, ops))(t)
+	from := check.Value(read(t.Context(), http.DefaultClient, ops))(t)
 	for _, token := range buyers {
 		client.token = token
 		if response, err := client.send(t.Context(), http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", nil); err == nil {
-			testserver.Must(t, response.Body.Close())
+			check.Must(t, response.Body.Close())
 		}
 	}
 	var shown string
-	testserver.Eventually(t, "every order has a row", func() bool {
-		to := testserver.Value(read(t.Context(), http.DefaultClient, ops))(t)
+	check.Eventually(t, "every order has a row", func() bool {
+		to := check.Value(read(t.Context(), http.DefaultClient, ops))(t)
 		shown = line(time.Now(), compare(from, to))
 		return to.by("seckill_reservations_persisted_total", "status")["unpaid"] == 10
 	})

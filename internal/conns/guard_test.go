@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/conns"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +25,7 @@ type server struct {
 	t        *testing.T
 	guard    *conns.Guard
 	registry *prometheus.Registry
-	log      *testserver.Log
+	log      *check.Log
 	address  string
 	release  chan struct{}
 	waits    atomic.Int64
@@ -35,11 +35,11 @@ type server struct {
 // serve starts a server; wrap may put something before its listener.
 func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) *server {
 	t.Helper()
-	s := &server{t: t, registry: prometheus.NewRegistry(), log: &testserver.Log{}, release: make(chan struct{})}
+	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{})}
 	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
 	s.guard = conns.New(o)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	s.address = listener.Addr().String()
 	if wrap != nil {
 		listener = wrap(listener)
@@ -54,7 +54,7 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 	t.Cleanup(func() {
 		_ = h.Close()
 		<-done
-		testserver.Eventually(t, "no connection is counted after the stop", func() bool { return s.guard.Open() == 0 })
+		check.Eventually(t, "no connection is counted after the stop", func() bool { return s.guard.Open() == 0 })
 	})
 	return s
 }
@@ -77,7 +77,7 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 func (s *server) dial() net.Conn {
 	s.t.Helper()
 	c, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", s.address)
-	testserver.Must(s.t, err)
+	check.Must(s.t, err)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -87,14 +87,14 @@ func (s *server) ask(path string) net.Conn {
 	s.t.Helper()
 	c := s.dial()
 	_, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-	testserver.Must(s.t, err)
+	check.Must(s.t, err)
 	return c
 }
 
 // status reads the status of an answer; 0 when the connection was closed without one.
 func (s *server) status(c net.Conn) (status int) {
 	s.t.Helper()
-	testserver.Must(s.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	check.Must(s.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
 	if _, err := fmt.Fscanf(c, "HTTP/1.1 %d", &status); err != nil {
 		return 0
 	}
@@ -105,7 +105,7 @@ func (s *server) status(c net.Conn) (status int) {
 func (s *server) count(name, reason string) (sum float64) {
 	s.t.Helper()
 	families, err := s.registry.Gather()
-	testserver.Must(s.t, err)
+	check.Must(s.t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -162,7 +162,7 @@ func TestBusyConnectionsStay(t *testing.T) {
 	for range 5 {
 		busy = append(busy, s.ask("/wait"))
 	}
-	testserver.Eventually(t, "five requests are under way", func() bool { return s.waits.Load() == 5 })
+	check.Eventually(t, "five requests are under way", func() bool { return s.waits.Load() == 5 })
 	for range 3 {
 		c := s.ask("/")
 		if status := s.status(c); status != http.StatusServiceUnavailable {
@@ -172,14 +172,14 @@ func TestBusyConnectionsStay(t *testing.T) {
 	if n := s.beyond.Load(); n != 3 {
 		t.Errorf("%d requests beyond the bound", n)
 	}
-	testserver.Eventually(t, "it is not ready", func() bool { return s.guard.Probe(t.Context()) != nil })
+	check.Eventually(t, "it is not ready", func() bool { return s.guard.Probe(t.Context()) != nil })
 	close(s.release)
 	for _, c := range busy {
 		if status := s.status(c); status != http.StatusOK {
 			t.Errorf("a request under way: %d", status)
 		}
 	}
-	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
+	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
 }
 
 // One address has a part of the connections, and makes room for itself; a trusted proxy
@@ -193,7 +193,7 @@ func TestOneAddressHasAPart(t *testing.T) {
 	for range 4 {
 		s.ask("/wait")
 	}
-	testserver.Eventually(t, "four requests are under way", func() bool { return s.waits.Load() == 4 })
+	check.Eventually(t, "four requests are under way", func() bool { return s.waits.Load() == 4 })
 	// It may be closed before the client knows that it is open.
 	if c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address); err == nil {
 		defer c.Close()
@@ -201,7 +201,7 @@ func TestOneAddressHasAPart(t *testing.T) {
 			t.Errorf("a fifth connection of one address: %d", status)
 		}
 	}
-	testserver.Eventually(t, "it is counted", func() bool { return s.count("seckill_connections_closed_total", "address") > 0 })
+	check.Eventually(t, "it is counted", func() bool { return s.count("seckill_connections_closed_total", "address") > 0 })
 	if n := s.count("seckill_connections_closed_total", "address"); n != 1 {
 		t.Errorf("%v connections were refused for their address", n)
 	}
@@ -214,7 +214,7 @@ func TestOneAddressHasAPart(t *testing.T) {
 	for range 50 {
 		proxy.dial()
 	}
-	testserver.Eventually(t, "a proxy has fifty connections", func() bool { return proxy.guard.Open() == 50 })
+	check.Eventually(t, "a proxy has fifty connections", func() bool { return proxy.guard.Open() == 50 })
 }
 
 // exhausted is a listener of a process without descriptors, for some time.
@@ -252,14 +252,14 @@ func TestAcceptErrors(t *testing.T) {
 	if s.guard.Probe(t.Context()) == nil {
 		t.Error("it is ready a moment after it could not accept")
 	}
-	testserver.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil })
+	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil })
 }
 
 // The bound leaves room below the limit of the process.
 func TestBoundFitsTheProcess(t *testing.T) {
 	t.Parallel()
 	var limit syscall.Rlimit
-	testserver.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	check.Must(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	s := serve(t, conns.Options{}, nil)
 	if n := s.count("seckill_connections_max", ""); n < 1 || n > float64(limit.Cur)*.9 && n != 10_000 {
 		t.Errorf("%v connections with %d descriptors", n, limit.Cur)

@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -29,11 +30,11 @@ func certified(t *testing.T) settings {
 	cache := testserver.Redis(t, files.Redis(port)...)
 	onRedis(t, cache, "", "CONFIG", "SET", "requirepass", redisSecret)
 
-	user := testserver.Value(nkeys.CreateUser())(t)
+	user := check.Value(nkeys.CreateUser())(t)
 	seed := filepath.Join(t.TempDir(), "user.nk")
-	testserver.Must(t, os.WriteFile(seed, testserver.Value(user.Seed())(t), 0o600))
+	check.Must(t, os.WriteFile(seed, check.Value(user.Seed())(t), 0o600))
 	queue := testserver.NATS(t, `tls: {ca_file: "`+files.CA+`", cert_file: "`+files.Cert+`", key_file: "`+files.Key+`", verify: true}`,
-		"authorization: {users: [{nkey: "+testserver.Value(user.PublicKey())(t)+"}]}")
+		"authorization: {users: [{nkey: "+check.Value(user.PublicKey())(t)+"}]}")
 
 	secure := strings.Replace(redisLink(address, redisSecret), "redis://", "rediss://", 1)
 	database := strings.TrimSuffix(secure, "/0")
@@ -61,18 +62,18 @@ func TestServersOverTLS(t *testing.T) {
 	p := prepare(t, testserver.Program(t), s)
 	var err error
 	p.tokens, err = token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	p.start(t)
 	p.awaitReady(t)
 	voucher := p.onSale(t, 3)
 	got := p.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", p.token(t, p.user(1), model.RoleUser), nil)
-	testserver.Equal(t, "the answer to a purchase", got.status, http.StatusAccepted)
+	check.Equal(t, "the answer to a purchase", got.status, http.StatusAccepted)
 	id := decode[model.Order](t, got).ID
 	order := decode[model.Order](t, p.call(t, http.MethodGet, "/orders/"+id+"?wait=20s", p.token(t, p.user(1), model.RoleUser), nil))
-	testserver.Equal(t, "the status of the order", order.Status, model.OrderUnpaid)
+	check.Equal(t, "the status of the order", order.Status, model.OrderUnpaid)
 	unseen(t, "the log", p.output.String())
 	for _, variable := range []string{"SECKILL_DATABASE_TLS_KEY", "SECKILL_NATS_NKEY"} {
-		for line := range strings.Lines(string(testserver.Value(os.ReadFile(s[variable]))(t))) {
+		for line := range strings.Lines(string(check.Value(os.ReadFile(s[variable]))(t))) {
 			if line = strings.TrimSpace(line); !strings.HasPrefix(line, "---") && strings.Contains(p.output.String(), line) {
 				t.Errorf("the log shows what %s holds", variable)
 			}
@@ -81,7 +82,7 @@ func TestServersOverTLS(t *testing.T) {
 
 	stranger := testserver.NewCertificates(t, "servers.test")
 	other := filepath.Join(t.TempDir(), "other.nk")
-	testserver.Must(t, os.WriteFile(other, testserver.Value(testserver.Value(nkeys.CreateUser())(t).Seed())(t), 0o600))
+	check.Must(t, os.WriteFile(other, check.Value(check.Value(nkeys.CreateUser())(t).Seed())(t), 0o600))
 	wrong := map[string]settings{"the nkey of another user: SECKILL_NATS_URL": {"SECKILL_NATS_NKEY": other}}
 	for server, variable := range map[string]string{"DATABASE": "SECKILL_DATABASE_DSN", "REDIS": "SECKILL_REDIS_URL", "NATS": "SECKILL_NATS_URL"} {
 		prefix := "SECKILL_" + server + "_TLS_"

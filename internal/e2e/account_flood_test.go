@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -282,7 +282,7 @@ func TestLoginsDoNotStopTheSale(t *testing.T) {
 	}
 	median, slow = sell()
 	var tried, refused int64
-	testserver.Volley(len(floods), func(i int) { floods[i].stop() })
+	check.Volley(len(floods), func(i int) { floods[i].stop() })
 	for _, flood := range floods {
 		tried, refused = tried+flood.tried.Load(), refused+flood.refused.Load()
 	}

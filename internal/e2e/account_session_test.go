@@ -12,6 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -33,13 +34,13 @@ func operate(t *testing.T, s settings, stdin string, args ...string) string {
 func byHand(t *testing.T, s settings, statement string, args ...any) {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(s["SECKILL_DATABASE_DSN"])
-	testserver.Must(t, err)
+	check.Must(t, err)
 	connector, err := mysql.NewConnector(cfg)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	db := sql.OpenDB(connector)
 	defer db.Close()
 	result, err := db.ExecContext(t.Context(), statement, args...)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	if rows, err := result.RowsAffected(); err != nil || rows != 1 {
 		t.Fatalf("%s: %d rows, %v", statement, rows, err)
 	}
@@ -194,7 +195,7 @@ func TestParallelPasswordChanges(t *testing.T) {
 	a.register(t, "alice")
 	token, _ := a.session(t, "alice", rightPassword)
 	answers := make([]answer, 3)
-	testserver.Volley(len(answers), func(i int) {
+	check.Volley(len(answers), func(i int) {
 		body := map[string]string{"current": rightPassword, "new": "another horse " + string(rune('a'+i))}
 		answers[i] = a.call(t, http.MethodPost, "/auth/password", token, body)
 	})

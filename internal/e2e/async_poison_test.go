@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -202,7 +203,7 @@ func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
 			if !sold(1) {
 				t.Fatal("the voucher does not sell")
 			}
-			back := testserver.Value(hideVoucher(t.Context(), behind(t, s), voucher.ID))(t)
+			back := check.Value(hideVoucher(t.Context(), behind(t, s), voucher.ID))(t)
 			if mode == "async" {
 				onRedis(t, own.redis, "", "CONFIG", "SET", "requirepass", redisSecret)
 				onRedis(t, own.redis, redisSecret, "CLIENT", "KILL", "TYPE", "normal")
@@ -217,7 +218,7 @@ func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
 			if mode == "async" {
 				onRedis(t, own.redis, redisSecret, "CONFIG", "SET", "requirepass", "")
 			}
-			testserver.Must(t, back())
+			check.Must(t, back())
 			until(t, settlement, "the voucher sells again", func() bool { return sold(3) })
 		})
 	}

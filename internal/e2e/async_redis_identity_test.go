@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -37,10 +38,10 @@ func (p *process) staysReady(t *testing.T) {
 // claim is the Redis that the database names, and when it was last used.
 func claim(t *testing.T, s settings) repository.RedisClaim {
 	t.Helper()
-	db := testserver.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"]}))(t)
+	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"]}))(t)
 	defer db.Close()
 	claim, _, err := repository.NewRedisClaims(db).Read(t.Context())
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return claim
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -20,10 +20,10 @@ import (
 func commandsOf(t *testing.T, client *redis.Client) (count int) {
 	t.Helper()
 	info, err := client.Info(t.Context(), "commandstats").Result()
-	testserver.Must(t, err)
+	check.Must(t, err)
 	for _, calls := range regexp.MustCompile(`calls=(\d+)`).FindAllStringSubmatch(info, -1) {
 		n, err := strconv.Atoi(calls[1])
-		testserver.Must(t, err)
+		check.Must(t, err)
 		count += n
 	}
 	return count
@@ -37,7 +37,7 @@ func TestWaitsCostRedisLittle(t *testing.T) {
 	own, s := asyncOnOwnServers(t)
 	a := start(t, s)
 	options, err := redis.ParseURL(own.redis.URL())
-	testserver.Must(t, err)
+	check.Must(t, err)
 	client := redis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
 	voucher := a.onSale(t, 20)
@@ -78,7 +78,7 @@ func TestWaitsCostRedisLittle(t *testing.T) {
 	}
 	defer waiting.Wait()
 	defer hangUp()
-	testserver.Eventually(t, "those that are too many are refused", func() bool { return refused.Load() == all-few })
+	check.Eventually(t, "those that are too many are refused", func() bool { return refused.Load() == all-few })
 	busy := rate()
 	t.Logf("%.0f commands a second without waits, %.0f with", quiet, busy)
 	// A look is an EVALSHA with a few calls inside; there is one a second.
@@ -87,7 +87,7 @@ func TestWaitsCostRedisLittle(t *testing.T) {
 	}
 	hangUp()
 	waiting.Wait()
-	testserver.Eventually(t, "there is room again", func() bool {
+	check.Eventually(t, "there is room again", func() bool {
 		got := a.call(t, http.MethodGet, "/orders/"+order.ID+"?wait=1ms", token, nil)
 		return got.status == http.StatusOK && decode[model.Order](t, got).Status == model.OrderProcessing
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -31,7 +31,7 @@ func keySet(t *testing.T, public map[string]any) []byte {
 		set.Keys = append(set.Keys, jose.JSONWebKey{KeyID: id, Key: key, Use: "sig"})
 	}
 	text, err := json.Marshal(set)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return text
 }
 
@@ -49,11 +49,11 @@ func signedBy(t *testing.T, issuer, kid string, method jwt.SigningMethod, key an
 func TestOtherIssuers(t *testing.T) {
 	t.Parallel()
 	shop, err := rsa.GenerateKey(rand.Reader, 2048)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	office, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	next, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testserver.Must(t, err)
+	check.Must(t, err)
 
 	var published atomic.Pointer[[]byte] // nil: away
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -66,8 +66,8 @@ func TestOtherIssuers(t *testing.T) {
 	t.Cleanup(web.Close)
 	file := filepath.Join(t.TempDir(), "office.json")
 	place := func(text []byte) {
-		testserver.Must(t, os.WriteFile(file+".new", text, 0o600))
-		testserver.Must(t, os.Rename(file+".new", file))
+		check.Must(t, os.WriteFile(file+".new", text, 0o600))
+		check.Must(t, os.Rename(file+".new", file))
 	}
 	place(keySet(t, map[string]any{"o1": office.Public()}))
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -56,17 +56,17 @@ func TestTheServerAsAWhole(t *testing.T) {
 	t.Parallel()
 	a := start(t, embeddedSettings(t).with(settings{"SECKILL_RATE_ADDR": "5/h"}))
 	ask := func(url string) answer {
-		request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil))(t)
+		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil))(t)
 		request.URL.Path = "*"
 		request.Header.Set("X-Request-Id", "of-the-whole")
 		response, err := a.client.Do(request)
-		testserver.Must(t, err)
+		check.Must(t, err)
 		defer response.Body.Close()
-		return answer{response.StatusCode, response.Header, testserver.Value(io.ReadAll(response.Body))(t)}
+		return answer{response.StatusCode, response.Header, check.Value(io.ReadAll(response.Body))(t)}
 	}
 	got := ask(a.url)
 	refused(t, got, http.StatusNotFound, model.CodeNotFound)
-	testserver.Equal(t, "its id", got.header.Get("X-Request-Id"), "of-the-whole")
+	check.Equal(t, "its id", got.header.Get("X-Request-Id"), "of-the-whole")
 	for range 4 {
 		got = ask(a.url)
 	}
@@ -75,5 +75,5 @@ func TestTheServerAsAWhole(t *testing.T) {
 	if metrics := a.metrics(t); !strings.Contains(metrics, `seckill_http_request_duration_seconds_count{code="404",method="OPTIONS",route="unmatched"} 5`) {
 		t.Error("it is not in the metrics")
 	}
-	testserver.Equal(t, "the operations listener says", ask(a.ops).status, http.StatusBadRequest)
+	check.Equal(t, "the operations listener says", ask(a.ops).status, http.StatusBadRequest)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -198,7 +198,7 @@ func checkStockChangesAtOnce(t *testing.T, a *app) {
 	voucher := a.onSale(t, 100)
 	path := "/admin/vouchers/" + voucher.ID + "/stock"
 	admin := a.admin(t)
-	testserver.Volley(12, func(i int) {
+	check.Volley(12, func(i int) {
 		body := `{"delta":3}`
 		if i%2 == 0 {
 			body = `{"delta":-2}`

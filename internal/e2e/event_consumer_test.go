@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // The example of a consumer hears of everything that happens to an order, in its order. One that was killed goes on where
@@ -30,7 +31,7 @@ func TestTheExampleConsumer(t *testing.T) {
 		said := &output{}
 		cmd := exec.CommandContext(t.Context(), program, "-url", url, "-stream", stream, "-name", "mail", "-filter", "seckill.*.events.order.>")
 		cmd.Stdout, cmd.Stderr = said, said
-		testserver.Must(t, cmd.Start())
+		check.Must(t, cmd.Start())
 		return func() (lines []string) {
 				for line := range strings.Lines(said.String()) {
 					fields := strings.Fields(line)
@@ -38,7 +39,7 @@ func TestTheExampleConsumer(t *testing.T) {
 				}
 				return lines
 			}, func(signal syscall.Signal) {
-				testserver.Must(t, cmd.Process.Signal(signal))
+				check.Must(t, cmd.Process.Signal(signal))
 				if err := cmd.Wait(); (err == nil) != (signal == syscall.SIGTERM) {
 					t.Errorf("it ended with %v after %v\n%s", err, signal, said)
 				}
@@ -49,21 +50,21 @@ func TestTheExampleConsumer(t *testing.T) {
 	order := a.buys(t, voucher.ID, a.user(1))
 	until(t, settlement, "it has heard of the order", func() bool { return len(told()) > 0 })
 	same(t, "it has heard", told(), []string{"order.unpaid " + order.ID})
-	conn := testserver.Value(nats.Connect(url))(t)
+	conn := check.Value(nats.Connect(url))(t)
 	defer conn.Close()
-	js := testserver.Value(jetstream.New(conn))(t)
-	source := testserver.Value(js.Stream(t.Context(), stream))(t)
+	js := check.Value(jetstream.New(conn))(t)
+	source := check.Value(js.Stream(t.Context(), stream))(t)
 	acknowledged := func(count uint64) {
 		t.Helper()
 		until(t, settlement, "the server knows", func() bool {
-			consumer := testserver.Value(source.Consumer(t.Context(), "mail"))(t)
+			consumer := check.Value(source.Consumer(t.Context(), "mail"))(t)
 			return consumer.CachedInfo().AckFloor.Consumer >= count
 		})
 	}
 	acknowledged(1)
 	stop(syscall.SIGKILL)
 
-	testserver.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").status, http.StatusOK)
+	check.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").status, http.StatusOK)
 	again := a.buys(t, voucher.ID, a.user(1))
 	told, stop = run()
 	want := []string{"order.canceled " + order.ID, "order.unpaid " + again.ID}
@@ -71,9 +72,9 @@ func TestTheExampleConsumer(t *testing.T) {
 	same(t, "after its death it has heard", told(), want)
 
 	// The same event in another message, as after the server's window of de-duplication.
-	last := testserver.Value(source.GetLastMsgForSubject(t.Context(), "seckill.*.events.order.unpaid"))(t)
+	last := check.Value(source.GetLastMsgForSubject(t.Context(), "seckill.*.events.order.unpaid"))(t)
 	repeated := &nats.Msg{Subject: last.Subject, Data: bytes.Clone(last.Data)}
-	testserver.Value(js.PublishMsg(t.Context(), repeated))(t)
+	check.Value(js.PublishMsg(t.Context(), repeated))(t)
 	acknowledged(4)
 	same(t, "of a repeated event it has heard", told(), want)
 	stop(syscall.SIGTERM)

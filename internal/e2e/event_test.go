@@ -14,6 +14,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -35,12 +36,12 @@ type eventRead struct {
 // of each subject's events in their order.
 func readEvents(t *testing.T, url, stream string, enough func(told map[string][]string) bool) map[string][]string {
 	t.Helper()
-	conn := testserver.Value(nats.Connect(url))(t)
+	conn := check.Value(nats.Connect(url))(t)
 	defer conn.Close()
-	js := testserver.Value(jetstream.New(conn))(t)
+	js := check.Value(jetstream.New(conn))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), settlement)
 	defer cancel()
-	consumer := testserver.Value(js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{}))(t)
+	consumer := check.Value(js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{}))(t)
 	told, seen := map[string][]string{}, map[string]bool{}
 	for !enough(told) {
 		message, err := consumer.Next(jetstream.FetchMaxWait(settlement))
@@ -51,7 +52,7 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 		if err := json.Unmarshal(message.Data(), &event); err != nil {
 			t.Fatalf("%s: %v", message.Data(), err)
 		}
-		published := testserver.Value(message.Metadata())(t).Timestamp
+		published := check.Value(message.Metadata())(t).Timestamp
 		if event.SpecVersion != "1.0" || event.Source == "" || published.Sub(event.Time).Abs() > time.Minute || len(event.Data) == 0 ||
 			message.Headers().Get("Content-Type") != "application/cloudevents+json" || message.Headers().Get(nats.MsgIdHdr) != event.ID {
 			t.Errorf("%s %v", message.Data(), message.Headers())

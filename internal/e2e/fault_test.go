@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestServerKilledUnderLoad(t *testing.T) {
@@ -104,7 +105,7 @@ func terminatedUnderLoad(t *testing.T, leaving, staying *process) error {
 func leaves(t *testing.T, p *process, voucherID string) error {
 	t.Helper()
 	began := time.Now()
-	testserver.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	for p.status(t, "/readyz") != http.StatusServiceUnavailable {
 		select {
 		case <-p.exited:
@@ -173,7 +174,7 @@ func terminatedWhileEverythingHangs(t *testing.T, a *process, database *testserv
 		return err == nil && strings.Contains(string(got.body), "pprof.Profile")
 	})
 	began := time.Now()
-	testserver.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
 	ended := endsInTime(a, began)
 	<-profiled
 	<-bought

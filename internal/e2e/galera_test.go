@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -122,7 +123,7 @@ func TestGaleraCluster(t *testing.T) {
 					missing++
 				}
 			}
-			testserver.Equal(t, "orders that the other instance did not show", missing, 0)
+			check.Equal(t, "orders that the other instance did not show", missing, 0)
 
 			// A member dies in the middle of a sale and stays dead.
 			const stock = 1500

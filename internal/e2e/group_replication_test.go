@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // groupPrimary is the member that a member takes for the primary and that takes writes; nil when there is none.
@@ -44,7 +45,7 @@ func takesWrites(t *testing.T, member *testserver.Server) bool {
 // askMember asks a member for one value, as the administrator.
 func askMember(t *testing.T, member *testserver.Server, question string, answer any) error {
 	t.Helper()
-	db := testserver.Value(sql.Open("mysql", member.AdminDSN("")))(t)
+	db := check.Value(sql.Open("mysql", member.AdminDSN("")))(t)
 	defer db.Close()
 	return db.QueryRowContext(t.Context(), question).Scan(answer)
 }
@@ -82,7 +83,7 @@ func TestGroupReplication(t *testing.T) {
 
 			// The primary dies in the middle of a sale, and stays dead.
 			dead := groupPrimary(t, members, members[0])
-			testserver.Equal(t, "the primary", dead, members[0])
+			check.Equal(t, "the primary", dead, members[0])
 			flows := []*flow{a.flowing(t, a.onSale(t, 100_000).ID, 3, a.user), b.flowing(t, b.onSale(t, 100_000).ID, 3, b.user)}
 			for _, f := range flows {
 				f.sold(t, ordersBefore(t))
@@ -141,7 +142,7 @@ func TestGroupReplication(t *testing.T) {
 			until(t, time.Minute, "both are ready", func() bool {
 				return a.status(t, "/readyz") == http.StatusOK && b.status(t, "/readyz") == http.StatusOK
 			})
-			testserver.Equal(t, "the primary", groupPrimary(t, members, dead), primary)
+			check.Equal(t, "the primary", groupPrimary(t, members, dead), primary)
 			exact(100, 400_000)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -33,7 +34,7 @@ func (s catalogue) fill(t *testing.T, id, second string, like model.Voucher) {
 			"WITH RECURSIVE numbers(n) AS (SELECT %d UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "+
 			"SELECT %s, v.created_at - %s, %s FROM numbers n JOIN vouchers v ON v.id = '%s'",
 			columns, begin+1, begin+1000, id, second, columns, like.ID))
-		testserver.Must(t, err)
+		check.Must(t, err)
 	}
 }
 
@@ -41,7 +42,7 @@ func onMariaDB(t *testing.T) catalogue {
 	t.Helper()
 	server := testserver.MariaDB(t)
 	db, err := sql.Open("mysql", server.DSN(testserver.DefaultSchema))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s := catalogue{launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": server.DSN(testserver.DefaultSchema)})).app, db}
 	s.fill(t, "CONCAT('shelf', n.n)", "INTERVAL n.n SECOND", s.onSale(t, 1))
@@ -54,7 +55,7 @@ func onSQLite(t *testing.T) catalogue {
 	s := catalogue{app: launch(t, deployment).app}
 	var err error
 	s.db, err = sql.Open("sqlite", "file:"+filepath.Join(deployment["SECKILL_DATA_DIR"], "seckill.db")+"?_pragma=busy_timeout(5000)")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() { _ = s.db.Close() })
 	s.fill(t, "'shelf' || n.n", "1000000 * n.n", s.onSale(t, 1))
 	return s
@@ -214,7 +215,7 @@ func TestListsHoldNoConnectionOfSales(t *testing.T) {
 		}
 	}
 	// The held ones end by themselves, and lists are read again.
-	testserver.Eventually(t, "lists are read again", func() bool {
+	check.Eventually(t, "lists are read again", func() bool {
 		return a.call(t, http.MethodGet, "/admin/vouchers", admin, nil).status == http.StatusOK
 	})
 }

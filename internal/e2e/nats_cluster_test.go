@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 const (
@@ -74,7 +74,7 @@ func TestNATSCluster(t *testing.T) {
 	for _, f := range flows {
 		f.conservedFlow(t)
 	}
-	testserver.Equal(t, "orders that wait in the queue", instances[0].audit(t, flows[0].voucher).Queue.Pending, 0)
+	check.Equal(t, "orders that wait in the queue", instances[0].audit(t, flows[0].voucher).Queue.Pending, 0)
 }
 
 // The queue loses everything while all that was promised is in it and no worker has seen it, as three servers do whose

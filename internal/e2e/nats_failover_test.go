@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -42,7 +43,7 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 	}
 	killed := time.Now()
 	servers[leader].Kill()
-	testserver.Eventually(t, "the stream has another leader", func() bool {
+	check.Eventually(t, "the stream has another leader", func() bool {
 		next := servers.Leader(t, stream)
 		return next >= 0 && next != leader
 	})

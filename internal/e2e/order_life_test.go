@@ -18,6 +18,7 @@ import (
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -109,10 +110,10 @@ type buyer struct {
 func newLives(t *testing.T, x *till, s settings, instances ...*app) *lives {
 	t.Helper()
 	l := &lives{
-		instances: instances, till: x, settings: s, db: testserver.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t),
+		instances: instances, till: x, settings: s, db: check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t),
 		payments: map[string][]string{}, told: map[string]map[model.OrderStatus]int{},
 	}
-	t.Cleanup(func() { testserver.Must(t, l.db.Close()) })
+	t.Cleanup(func() { check.Must(t, l.db.Close()) })
 	x.faults.RepeatHooks.Store(true)
 	for _, a := range instances {
 		x.tells(t, a)
@@ -168,7 +169,7 @@ func (l *lives) race(t *testing.T, chance *rand.Rand, orders, callers int, harm 
 	go func() {
 		defer close(over)
 		var next atomic.Int64
-		testserver.Volley(callers, func(int) {
+		check.Volley(callers, func(int) {
 			for n := int(next.Add(1)) - 1; n < len(tries); n = int(next.Add(1)) - 1 {
 				if third := len(tries) / 3; (n+1)%third == 0 {
 					thirds <- struct{}{}
@@ -424,7 +425,7 @@ func (l *lives) settle(t *testing.T) {
 	began, left, last := time.Now(), "", ""
 	defer func() { t.Logf("after %v: last of all were %s", time.Since(began).Round(100*time.Millisecond), last) }()
 	until(t, lifeSettled, "nothing is under way", func() bool {
-		if left = "webhooks"; testserver.Value(l.till.Balance(t.Context()))(t).Unsent > 0 {
+		if left = "webhooks"; check.Value(l.till.Balance(t.Context()))(t).Unsent > 0 {
 			last = left
 			return false
 		}
@@ -440,7 +441,7 @@ func (l *lives) settle(t *testing.T) {
 
 func (l *lives) number(t *testing.T, question string) (n int64) {
 	t.Helper()
-	testserver.Must(t, l.db.QueryRowContext(t.Context(), question).Scan(&n))
+	check.Must(t, l.db.QueryRowContext(t.Context(), question).Scan(&n))
 	return n
 }
 
@@ -463,9 +464,9 @@ func (l *lives) check(t *testing.T, orders int) {
 			kept += l.paid(t, detail)
 		}
 	}
-	balance := testserver.Value(l.till.Balance(t.Context()))(t)
-	testserver.Equal(t, "money that the provider has kept", balance.Received-balance.Refunded, kept)
-	testserver.Equal(t, "refunds that have failed", len(a.refunds(t, "failed")), 0)
+	balance := check.Value(l.till.Balance(t.Context()))(t)
+	check.Equal(t, "money that the provider has kept", balance.Received-balance.Refunded, kept)
+	check.Equal(t, "refunds that have failed", len(a.refunds(t, "failed")), 0)
 	if said, err := runs(t, l.settings, "audit"); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
@@ -509,7 +510,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 		}
 		moves = append(moves, move)
 	}
-	testserver.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)
+	check.Equal(t, "the end of the history of order "+o.ID, o.History[len(o.History)-1].To, o.Status)
 	for status, times := range l.told[o.ID] {
 		if !been[status] || times > 1 && status != model.OrderCanceled { // a repeated cancellation is answered like the first
 			t.Errorf("order %s: %d callers were told that it is %s now: %+v", o.ID, times, status, o.History)
@@ -523,7 +524,7 @@ func (l *lives) legal(t *testing.T, o model.OrderDetail) (moves []model.Transiti
 func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	t.Helper()
 	for _, id := range l.payments[o.ID] {
-		if p := testserver.Value(l.till.Payment(t.Context(), id))(t); p.Status == payment.Succeeded {
+		if p := check.Value(l.till.Payment(t.Context(), id))(t); p.Status == payment.Succeeded {
 			kept += p.Amount - p.Refunded
 		}
 	}
@@ -531,6 +532,6 @@ func (l *lives) paid(t *testing.T, o model.OrderDetail) (kept int64) {
 	if o.Status == model.OrderPaid || o.Status == model.OrderRedeemed {
 		want = o.Price
 	}
-	testserver.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)
+	check.Equal(t, "money that is kept for order "+o.ID+", which is "+string(o.Status), kept, want)
 	return kept
 }

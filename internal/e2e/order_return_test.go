@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -63,7 +64,7 @@ func checkReturnedUnit(t *testing.T, a *app) (late error) {
 		})
 	}
 	waiting.Wait() // each has asked
-	testserver.Volley(20, func(int) {
+	check.Volley(20, func(int) {
 		got := a.call(t, http.MethodPost, "/orders/"+first.ID+"/cancel", alice, nil)
 		if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
 			t.Errorf("%d %s", got.status, got.body)

@@ -15,7 +15,7 @@ import (
 	"seckill/handler"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -39,9 +39,9 @@ type till struct {
 
 func openTill(t *testing.T) *till {
 	t.Helper()
-	x := &till{faults: &simulator.Faults{}, signatures: testserver.Value(payment.NewSignatures([]string{hookSecret}))(t)}
-	x.Server = testserver.Value(simulator.New(t.Context(), simulator.Options{
-		File: filepath.Join(t.TempDir(), "ledger.db"), Key: testserver.Value(payment.Key(hookSecret))(t),
+	x := &till{faults: &simulator.Faults{}, signatures: check.Value(payment.NewSignatures([]string{hookSecret}))(t)}
+	x.Server = check.Value(simulator.New(t.Context(), simulator.Options{
+		File: filepath.Join(t.TempDir(), "ledger.db"), Key: check.Value(payment.Key(hookSecret))(t),
 		Signatures: x.signatures, Log: slog.New(slog.DiscardHandler), Faults: x.faults,
 	}))(t)
 	server := httptest.NewServer(x.Server)
@@ -49,7 +49,7 @@ func openTill(t *testing.T) *till {
 	x.url = server.URL
 	t.Cleanup(func() {
 		server.Close()
-		testserver.Must(t, x.Close())
+		check.Must(t, x.Close())
 	})
 	return x
 }
@@ -81,7 +81,7 @@ func (x *till) tells(t *testing.T, a *app) {
 // balance demands what the ledger adds up to: payments that succeeded and refunds, of 1000 each.
 func (x *till) balance(t testing.TB, payments, refunds int64) {
 	t.Helper()
-	got := testserver.Value(x.Balance(t.Context()))(t)
+	got := check.Value(x.Balance(t.Context()))(t)
 	if got.Payments != payments || got.Received != 1000*payments || got.Refunds != refunds || got.Refunded != 1000*refunds {
 		t.Errorf("the provider's ledger is %+v, want %d payments and %d refunds of 1000", got, payments, refunds)
 	}
@@ -175,11 +175,11 @@ func of(start handler.PaymentStart) hook {
 func (a *app) hears(t testing.TB, h hook) answer {
 	t.Helper()
 	if h.body == "" {
-		h.body = string(testserver.Value(json.Marshal(h.event))(t))
+		h.body = string(check.Value(json.Marshal(h.event))(t))
 	}
-	by := testserver.Value(payment.NewSignatures([]string{h.secret}))(t)
+	by := check.Value(payment.NewSignatures([]string{h.secret}))(t)
 	var headers []string
-	for name, values := range testserver.Value(by.Sign(h.id, h.at, []byte(h.body)))(t) {
+	for name, values := range check.Value(by.Sign(h.id, h.at, []byte(h.body)))(t) {
 		headers = append(headers, name+": "+strings.Join(values, ","))
 	}
 	return a.call(t, http.MethodPost, "/webhooks/payments", "", h.body, headers...)

@@ -10,6 +10,7 @@ import (
 	"seckill/internal/failpoint"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -39,7 +40,7 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 			order := p.buys(t, voucher.ID, p.user(1))
 			_, _ = send(p.client, http.MethodPost, p.url+"/api/v1/orders/"+order.ID+"/pay", p.token(t, order.UserID, model.RoleUser), nil)
 			if step != failpoint.BeforePaymentStart && step != failpoint.AfterPaymentStart {
-				testserver.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
+				check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
 			}
 			if refunding {
 				p.reaches(t, order, model.OrderPaid, refundedWithin)
@@ -59,17 +60,17 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 			switch {
 			case refunding:
 				until(t, settlement, "the money is back", func() bool { return len(p.refunds(t, "done")) == 1 })
-				testserver.Equal(t, "order", p.now(t, order).Status, model.OrderRefunded)
+				check.Equal(t, "order", p.now(t, order).Status, model.OrderRefunded)
 				x.balance(t, 1, 1)
 				p.buys(t, voucher.ID, p.user(2)) // its unit
 			case step == failpoint.BeforePaymentStart || step == failpoint.AfterPaymentStart:
-				testserver.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
+				check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
 				fallthrough
 			default:
 				p.reaches(t, order, model.OrderPaid, settlement)
 				x.balance(t, 1, 0)
 			}
-			testserver.Equal(t, "payments that nobody made", testserver.Value(x.Balance(t.Context()))(t).Undecided, 0)
+			check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
 			if !p.audit(t, voucher.ID).Balanced {
 				t.Error("the stock does not add up")
 			}
@@ -84,14 +85,14 @@ func TestNoLogHasACode(t *testing.T) {
 	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{"SECKILL_LOG_LEVEL": "debug"}))
 	x.tells(t, p.app)
 	order := p.buys(t, p.onSale(t, 1).ID, p.user(1))
-	testserver.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
+	check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
 	code := p.reaches(t, order, model.OrderPaid, refundedWithin).Code
 	const guess = "0000-0000-0000-0000-0000"
 	wrong := code[:23] + otherThan(code[23])
 	for _, typed := range []string{wrong, guess, code, code} {
 		p.call(t, http.MethodPost, "/admin/redemptions", p.admin(t), map[string]string{"code": typed})
 	}
-	testserver.Equal(t, "order", p.now(t, order).Status, model.OrderRedeemed)
+	check.Equal(t, "order", p.now(t, order).Status, model.OrderRedeemed)
 	p.call(t, http.MethodGet, "/admin/log", p.admin(t), nil)
 	log := strings.ToUpper(p.output.String())
 	for what, secret := range map[string]string{"used": code, "mistyped": wrong, "guessed": guess} {

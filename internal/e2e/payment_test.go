@@ -13,7 +13,7 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -26,7 +26,7 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		order := a.buys(t, voucher.ID, a.user(1))
 		stranger := order
 		stranger.UserID = a.user(2)
-		testserver.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").code(), model.CodeNotFound)
+		check.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").code(), model.CodeNotFound)
 		started := a.pays(t, order)
 		same(t, "repeated", a.pays(t, order), started)
 		if started.PaymentURL != x.url+"/pay/"+started.PaymentID || started.Order.Status != model.OrderUnpaid {
@@ -34,14 +34,14 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		}
 		document := readDocument(t, a)
 		document.check(t, http.MethodPost, "/api/v1/orders/{id}/pay", a.asks(t, order, http.MethodPost, "/pay"))
-		testserver.Equal(t, "its code before it is paid", a.now(t, order).Code, "")
-		testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+		check.Equal(t, "its code before it is paid", a.now(t, order).Code, "")
+		check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 		paid := a.reaches(t, order, model.OrderPaid, refundedWithin)
 		if paid.PaidAt == nil || len(paid.Code) != 24 {
 			t.Fatalf("%+v", paid)
 		}
-		testserver.Equal(t, "its code in the list", decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders", a.token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
-		testserver.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").code(), model.CodeNotFound)
+		check.Equal(t, "its code in the list", decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders", a.token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
+		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").code(), model.CodeNotFound)
 		for _, move := range []string{"/pay", "/cancel"} {
 			got := a.asks(t, order, http.MethodPost, move)
 			if got.code() != model.CodeIllegalState || decode[problem](t, got).OrderStatus != model.OrderPaid {
@@ -50,7 +50,7 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		}
 		document.check(t, http.MethodGet, "/api/v1/orders/{id}", a.asks(t, order, http.MethodGet, ""))
 		detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+order.ID, a.admin(t), nil))
-		testserver.Equal(t, "its code for an administrator", detail.Code, paid.Code)
+		check.Equal(t, "its code for an administrator", detail.Code, paid.Code)
 		if last := detail.History[len(detail.History)-1]; last.To != model.OrderPaid || last.By != model.ByProvider {
 			t.Errorf("history: %+v", detail.History)
 		}
@@ -58,8 +58,8 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		redeem := func(code string) answer {
 			return a.call(t, http.MethodPost, "/admin/redemptions", a.admin(t), map[string]string{"code": code})
 		}
-		testserver.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).status, http.StatusUnprocessableEntity)
-		testserver.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").status, http.StatusNotFound)
+		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).status, http.StatusUnprocessableEntity)
+		check.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").status, http.StatusNotFound)
 		used := redeem(strings.ToLower(strings.ReplaceAll(paid.Code, "-", " ")))
 		if got := decode[model.Order](t, used); used.status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
 			t.Errorf("used: %d %s", used.status, used.body)
@@ -137,12 +137,12 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		}
 	}
 	unsigned := a.call(t, http.MethodPost, "/webhooks/payments", a.admin(t), of(started).event)
-	testserver.Equal(t, "unsigned, with an administrator's token", unsigned.status, 401)
-	testserver.Equal(t, "after all that", a.now(t, order).Status, model.OrderUnpaid)
+	check.Equal(t, "unsigned, with an administrator's token", unsigned.status, 401)
+	check.Equal(t, "after all that", a.now(t, order).Status, model.OrderUnpaid)
 
 	declined := change(func(h *hook) { h.id = "declined"; h.event.Type = payment.EventFailed })
 	a.heard(t, declined)
-	testserver.Equal(t, "after a failed payment", a.now(t, order).Status, model.OrderUnpaid)
+	check.Equal(t, "after a failed payment", a.now(t, order).Status, model.OrderUnpaid)
 	second := a.pays(t, order)
 	if second.PaymentID == started.PaymentID {
 		t.Error("a payment that has failed is repeated")
@@ -153,9 +153,9 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 	pays.secret = oldHookSecret
 	pays.body = `{"type":"payment.succeeded","timestamp":"2026-01-01T00:00:00Z","data":{"payment_id":"` + second.PaymentID +
 		`","order_id":"` + order.ID + `","amount":1000,"currency":"CNY","method":"card"}}`
-	testserver.Volley(20, func(int) { a.heard(t, pays) })
+	check.Volley(20, func(int) { a.heard(t, pays) })
 	paid := a.reaches(t, order, model.OrderPaid, refundedWithin)
-	testserver.Volley(20, func(n int) {
+	check.Volley(20, func(n int) {
 		h := of(second)
 		h.id = fmt.Sprint("again ", n)
 		a.heard(t, h)
@@ -169,10 +169,10 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 	if _, err := x.Payment(t.Context(), started.PaymentID); err != nil {
 		t.Fatal(err)
 	}
-	testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+	check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 	a.heard(t, of(started))
 	until(t, refundedWithin, "the second payment goes back", func() bool { return len(a.refunds(t, "done")) == 1 })
-	testserver.Equal(t, "its reason", a.refunds(t, "done")[0].Reason, model.RefundDuplicate)
+	check.Equal(t, "its reason", a.refunds(t, "done")[0].Reason, model.RefundDuplicate)
 	same(t, "afterwards", a.now(t, order), paid)
 	x.balance(t, 1, 1) // the other payment was never made at the provider
 	if !a.audit(t, voucher.ID).Balanced {
@@ -195,19 +195,19 @@ func TestLateMoneyGoesBack(t *testing.T) {
 		expired := begins("expired", voucher.ID, 1)
 		canceled, refunded := begins("canceled", patient.ID, 2), begins("refunded", patient.ID, 3)
 		a.reaches(t, expired, model.OrderExpired, 40*time.Second)
-		testserver.Equal(t, "cancel", a.asks(t, canceled, http.MethodPost, "/cancel").status, http.StatusOK)
+		check.Equal(t, "cancel", a.asks(t, canceled, http.MethodPost, "/cancel").status, http.StatusOK)
 		for _, h := range late { // the money moves, and nobody but the test tells
 			x.faults.LoseWebhooks.Store(true)
-			testserver.Must(t, x.Decide(t.Context(), h.event.Data.PaymentID, simulator.Approve))
+			check.Must(t, x.Decide(t.Context(), h.event.Data.PaymentID, simulator.Approve))
 		}
 		a.heard(t, late["refunded"])
 		a.reaches(t, refunded, model.OrderPaid, refundedWithin)
 		got := a.call(t, http.MethodPost, "/admin/orders/"+refunded.ID+"/refund", a.admin(t), nil)
-		testserver.Equal(t, "refund", got.status, http.StatusAccepted)
-		testserver.Equal(t, "a code of a refunded order", a.now(t, refunded).Code, "")
+		check.Equal(t, "refund", got.status, http.StatusAccepted)
+		check.Equal(t, "a code of a refunded order", a.now(t, refunded).Code, "")
 
 		remaining := []int64{a.audit(t, voucher.ID).Database.Remaining, a.audit(t, patient.ID).Database.Remaining}
-		testserver.Volley(10, func(n int) {
+		check.Volley(10, func(n int) {
 			for _, name := range []string{"expired", "canceled"} {
 				h := late[name]
 				h.id = fmt.Sprint(name, n%2)
@@ -219,7 +219,7 @@ func TestLateMoneyGoesBack(t *testing.T) {
 		}
 		until(t, refundedWithin, "all three are back", func() bool { return len(a.refunds(t, "done")) == 3 })
 		x.balance(t, 3, 3)
-		testserver.Equal(t, "open refunds", len(a.refunds(t, "pending"))+len(a.refunds(t, "failed")), 0)
+		check.Equal(t, "open refunds", len(a.refunds(t, "pending"))+len(a.refunds(t, "failed")), 0)
 		if after := []int64{a.audit(t, voucher.ID).Database.Remaining, a.audit(t, patient.ID).Database.Remaining}; !slices.Equal(after, remaining) {
 			t.Errorf("late money moved units: %v, and %v before", after, remaining)
 		}
@@ -256,13 +256,13 @@ func TestTheProviderIsInTrouble(t *testing.T) {
 			}
 			x.faults.Set(simulator.None)
 			started := a.pays(t, order)
-			testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+			check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 			a.reaches(t, order, model.OrderPaid, refundedWithin)
 
 			x.faults.Set(fault)
 			refund := a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil)
-			testserver.Equal(t, "refund, "+name, refund.status, http.StatusAccepted)
-			testserver.Equal(t, "its order, "+name, a.now(t, order).Status, model.OrderRefunded)
+			check.Equal(t, "refund, "+name, refund.status, http.StatusAccepted)
+			check.Equal(t, "its order, "+name, a.now(t, order).Status, model.OrderRefunded)
 			until(t, 2*refundedWithin, "an attempt has failed, "+name, func() bool {
 				pending := a.refunds(t, "pending")
 				return len(pending) == 1 && pending[0].Attempts > 0 && pending[0].Error != ""
@@ -281,16 +281,16 @@ func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
 		x.tells(t, a)
 		order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		started := a.pays(t, order)
-		testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+		check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 		a.reaches(t, order, model.OrderPaid, refundedWithin)
 		// Somebody has given the money back by hand, at the provider.
-		client := testserver.Value(payment.NewClient(x.url, testserver.Value(payment.Key(hookSecret))(t)))(t)
+		client := check.Value(payment.NewClient(x.url, check.Value(payment.Key(hookSecret))(t)))(t)
 		defer client.Close()
 		by := payment.Refund{PaymentID: started.PaymentID, Money: payment.Money{Amount: 1000, Currency: "CNY"}}
-		testserver.Must(t, client.Refund(t.Context(), "by hand", by))
+		check.Must(t, client.Refund(t.Context(), "by hand", by))
 		for attempts := 1; attempts <= 2; attempts++ {
 			got := a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil)
-			testserver.Equal(t, "refund", got.status, http.StatusAccepted)
+			check.Equal(t, "refund", got.status, http.StatusAccepted)
 			until(t, refundedWithin, "it has failed", func() bool {
 				failed := a.refunds(t, "failed")
 				return len(failed) == 1 && failed[0].OrderID == order.ID && failed[0].Error != "" && failed[0].Attempts == attempts
@@ -307,7 +307,7 @@ func TestALostWebhookIsFoundBeforeTheOrderExpires(t *testing.T) {
 		x.faults.LoseWebhooks.Store(true)
 		voucher := a.create(t, map[string]any{"stock": 2, "payment_window": "5s"}) // the payments are started within it
 		paid := a.buys(t, voucher.ID, a.user(1))
-		testserver.Must(t, x.Decide(t.Context(), a.pays(t, paid).PaymentID, simulator.Approve))
+		check.Must(t, x.Decide(t.Context(), a.pays(t, paid).PaymentID, simulator.Approve))
 		unpaid := a.buys(t, voucher.ID, a.user(2))
 		a.pays(t, unpaid)
 		a.reaches(t, unpaid, model.OrderExpired, 40*time.Second)
@@ -324,25 +324,25 @@ func TestALostWebhookIsFoundByAsking(t *testing.T) {
 	x.faults.LoseWebhooks.Store(true)
 	voucher := a.onSale(t, 3)
 	paid, failed, waiting := a.buys(t, voucher.ID, a.user(1)), a.buys(t, voucher.ID, a.user(2)), a.buys(t, voucher.ID, a.user(3))
-	testserver.Must(t, x.Decide(t.Context(), a.pays(t, paid).PaymentID, simulator.Approve))
+	check.Must(t, x.Decide(t.Context(), a.pays(t, paid).PaymentID, simulator.Approve))
 	first := a.pays(t, failed)
-	testserver.Must(t, x.Decide(t.Context(), first.PaymentID, simulator.Decline))
+	check.Must(t, x.Decide(t.Context(), first.PaymentID, simulator.Decline))
 	open := a.pays(t, waiting)
 
-	db := testserver.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]+"?parseTime=true"))(t)
+	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]+"?parseTime=true"))(t)
 	defer db.Close()
 	next := func(id string) (wait float64) { // seconds until it is asked for
-		testserver.Must(t, db.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), next_at) / 1e6 FROM payments WHERE id = ?", id).Scan(&wait))
+		check.Must(t, db.QueryRowContext(t.Context(), "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), next_at) / 1e6 FROM payments WHERE id = ?", id).Scan(&wait))
 		return wait
 	}
 	if wait := next(open.PaymentID); wait < 30 || wait > 60 {
 		t.Errorf("a young payment is asked for in %v s", wait)
 	}
-	testserver.Value(db.ExecContext(t.Context(), "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE next_at IS NOT NULL"))(t)
+	check.Value(db.ExecContext(t.Context(), "UPDATE payments SET next_at = UTC_TIMESTAMP(6) WHERE next_at IS NOT NULL"))(t)
 	a.reaches(t, paid, model.OrderPaid, refundedWithin)
 	until(t, refundedWithin, "the open one is put off again", func() bool { return next(open.PaymentID) > 30 })
-	testserver.Equal(t, "waiting", a.now(t, waiting).Status, model.OrderUnpaid)
-	testserver.Equal(t, "failed", a.now(t, failed).Status, model.OrderUnpaid)
+	check.Equal(t, "waiting", a.now(t, waiting).Status, model.OrderUnpaid)
+	check.Equal(t, "failed", a.now(t, failed).Status, model.OrderUnpaid)
 	if second := a.pays(t, failed); second.PaymentID == first.PaymentID {
 		t.Error("a payment that has failed is repeated")
 	}
@@ -357,21 +357,21 @@ func TestMoneyForAFailedOrderGoesBack(t *testing.T) {
 	voucher := a.onSale(t, 2)
 	order := a.buys(t, voucher.ID, a.user(1))
 	started := a.pays(t, order)
-	db := testserver.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
+	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
 	defer db.Close()
 	for _, statement := range []string{
 		"UPDATE orders SET status = 'failed', reason = 'SOLD_OUT', unpaid_at = NULL, expires_at = NULL, closed_at = UTC_TIMESTAMP(6)",
 		"UPDATE vouchers SET remaining = remaining + 1",
 	} {
-		testserver.Value(db.ExecContext(t.Context(), statement))(t)
+		check.Value(db.ExecContext(t.Context(), statement))(t)
 	}
 	x.faults.LoseWebhooks.Store(true)
-	testserver.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+	check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
 	a.heard(t, of(started))
 	a.reaches(t, order, model.OrderRefunded, refundedWithin)
 	until(t, refundedWithin, "it is back", func() bool { return len(a.refunds(t, "done")) == 1 })
 	x.balance(t, 1, 1)
-	testserver.Equal(t, "remaining", a.audit(t, voucher.ID).Database.Remaining, 2)
+	check.Equal(t, "remaining", a.audit(t, voucher.ID).Database.Remaining, 2)
 }
 
 // In async the road of money is the same, and a refunded unit is back in the hot copy.
@@ -382,14 +382,14 @@ func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
 	x.tells(t, a)
 	voucher := a.onSale(t, 1)
 	order := a.becomes(t, a.accepted(t, voucher.ID, a.user(1)), model.OrderUnpaid)
-	testserver.Must(t, x.Decide(t.Context(), a.pays(t, order).PaymentID, simulator.Approve))
+	check.Must(t, x.Decide(t.Context(), a.pays(t, order).PaymentID, simulator.Approve))
 	if paid := a.reaches(t, order, model.OrderPaid, refundedWithin); paid.Code == "" {
 		t.Error("it has no code")
 	}
 	got, err := a.place(t, voucher.ID, a.user(2))
-	testserver.Must(t, err)
-	testserver.Equal(t, "another one", got.code(), model.CodeSoldOut)
-	testserver.Equal(t, "refund", a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil).status, http.StatusAccepted)
+	check.Must(t, err)
+	check.Equal(t, "another one", got.code(), model.CodeSoldOut)
+	check.Equal(t, "refund", a.call(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil).status, http.StatusAccepted)
 	until(t, settlement, "the unit is sold again", func() bool {
 		got, err := a.place(t, voucher.ID, a.user(2))
 		return err == nil && got.status == http.StatusAccepted
@@ -404,9 +404,9 @@ func TestWithoutAProvider(t *testing.T) {
 	a := start(t, onServers(t))
 	order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
 	got := a.asks(t, order, http.MethodPost, "/pay")
-	testserver.Equal(t, "pay", got.code(), model.CodeUnavailable)
+	check.Equal(t, "pay", got.code(), model.CodeUnavailable)
 	h := hook{id: "1", secret: hookSecret, at: time.Now(), body: `{"type":"payment.succeeded","data":{}}`}
-	testserver.Equal(t, "webhook", a.hears(t, h).status, http.StatusUnauthorized)
+	check.Equal(t, "webhook", a.hears(t, h).status, http.StatusUnauthorized)
 }
 
 // With no setting at all the simulator inside takes the money, and sends its webhooks to the instance that it is in.
@@ -422,12 +422,12 @@ func TestTheEmbeddedSimulator(t *testing.T) {
 		order = a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		page := a.pays(t, order).PaymentURL
 		got, err := a.client.PostForm(page, map[string][]string{"decision": {"approve"}})
-		testserver.Must(t, err)
-		testserver.Must(t, got.Body.Close())
-		testserver.Equal(t, "approve", got.StatusCode, http.StatusSeeOther)
+		check.Must(t, err)
+		check.Must(t, got.Body.Close())
+		check.Equal(t, "approve", got.StatusCode, http.StatusSeeOther)
 		code = a.reaches(t, order, model.OrderPaid, refundedWithin).Code
 	})
 	t.Run("keeps the code", func(t *testing.T) {
-		testserver.Equal(t, "the code after another start", start(t, s).now(t, order).Code, code)
+		check.Equal(t, "the code after another start", start(t, s).now(t, order).Code, code)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // process is the real program in a process of its own. Its addresses, and with
@@ -85,7 +86,7 @@ func (p *process) start(t *testing.T, more ...settings) {
 	cmd.Env = append(os.Environ(), s.environ()...)
 	cmd.Stdout, cmd.Stderr = p.output, p.output
 	exited, err := testserver.StartTied(cmd)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	p.cmd, p.exited = cmd, exited
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -63,7 +64,7 @@ func TestAPrimaryOfARedisClusterDies(t *testing.T) {
 			}
 			killed := time.Now()
 			cluster.Primaries[0].Kill()
-			testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+			check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 			elected := time.Now()
 			flows[0].sold(t, ordersBefore(t))
 			until(t, patience, "it is ready", func() bool { return a.status(t, "/readyz") == 200 })
@@ -111,7 +112,7 @@ func replacePrimary(t *testing.T, sentinels *testserver.Sentinels) {
 	t.Helper()
 	sentinels.Primary.Kill()
 	sentinels.AwaitPromotion(t)
-	testserver.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
+	check.Eventually(t, "the Sentinels have a new primary", func() bool { return sentinels.Elected(t) })
 }
 
 // A slot is moved to another node while its voucher is sold.

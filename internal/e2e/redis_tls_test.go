@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // secured is an engine of Redis servers that speak TLS only with who shows a certificate, also among each other.
@@ -26,7 +27,7 @@ func securedEngines(files testserver.Certificates) map[string]func(*testing.T) s
 				t.Helper()
 				i := c.Owner(t, "{"+voucherID+"}")
 				c.Primaries[i].Kill()
-				testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, c.Replicas[i]) })
+				check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, c.Replicas[i]) })
 			}}
 		},
 		"sentinels": func(t *testing.T) secured {
@@ -99,7 +100,7 @@ func refusedAtStart(t *testing.T, s settings, stranger testserver.Certificates, 
 		instance, err := begin(t, s.with(wrong.change))
 		if err == nil {
 			t.Errorf("%s: it starts", name)
-			testserver.Must(t, instance.Stop(t.Context()))
+			check.Must(t, instance.Stop(t.Context()))
 			continue
 		}
 		said := func(why string) bool { return strings.Contains(err.Error(), why) }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -51,7 +51,7 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			// A message that is not acknowledged yet would bring its order back.
 			until(t, settlement, "the queue is empty", func() bool { return a.audit(t, voucher.ID).Queue.Pending == 0 })
 			for range tt.rebuilds {
-				testserver.Equal(t, "a rebuild is asked for", a.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", a.admin(t), nil).status, http.StatusAccepted)
+				check.Equal(t, "a rebuild is asked for", a.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", a.admin(t), nil).status, http.StatusAccepted)
 				until(t, settlement, "it is rebuilt", func() bool { return a.audit(t, voucher.ID).Redis.State == string(model.CopyOpen) })
 			}
 
@@ -87,7 +87,7 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 				}
 			}
 			t.Logf("of %d orders since the backup %d are gone", since, gone)
-			testserver.Equal(t, "orders since the backup that are gone", gone, since)
+			check.Equal(t, "orders since the backup that are gone", gone, since)
 			a.sellsOn(t, voucher.ID, 1000)
 		})
 	}

@@ -23,6 +23,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -180,11 +181,11 @@ func natsUser(password string) string {
 func onDatabase(t *testing.T, server *testserver.Server, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("mysql", server.AdminDSN(""))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer db.Close()
 	for _, statement := range statements {
 		_, err := db.ExecContext(t.Context(), statement)
-		testserver.Must(t, err)
+		check.Must(t, err)
 	}
 }
 
@@ -192,7 +193,7 @@ func onRedis(t *testing.T, server *testserver.Server, password string, command .
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: password})
 	defer client.Close()
-	testserver.Must(t, client.Do(t.Context(), command...).Err())
+	check.Must(t, client.Do(t.Context(), command...).Err())
 }
 
 // A server with the right passwords that become the wrong ones while it runs tells
@@ -220,7 +221,7 @@ func TestNoRunTellsASecret(t *testing.T) {
 	p := prepare(t, testserver.Program(t), guarded(mariadb.Addr(), cache.Addr(), queue.Addr()))
 	var err error
 	p.tokens, err = token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	p.start(t)
 	p.awaitReady(t)
 	bearer := p.admin(t)
@@ -268,7 +269,7 @@ func TestNoRunTellsASecret(t *testing.T) {
 	})
 	ask("with the wrong passwords")
 
-	testserver.Must(t, p.cmd.Process.Signal(syscall.SIGQUIT)) // the runtime prints all goroutines, as after a panic
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGQUIT)) // the runtime prints all goroutines, as after a panic
 	<-p.exited
 	said := p.output.String()
 	unseen(t, "the log", said)
@@ -291,7 +292,7 @@ func TestEmbeddedFilesAreTheOwners(t *testing.T) {
 	p.start(t)
 	p.awaitReady(t)
 	made, err := os.ReadFile(filepath.Join(dir, "jwt.secret"))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	generated := strings.TrimSpace(string(made))
 	if p.tokens, err = token.New([]token.Key{{ID: "1", Secret: generated}}, "seckill", "seckill"); err != nil {
 		t.Fatal(err)
@@ -301,7 +302,7 @@ func TestEmbeddedFilesAreTheOwners(t *testing.T) {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 	files := 0
-	testserver.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+	check.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // it is gone by now
 		}

@@ -17,7 +17,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -159,7 +159,7 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		api.becomes(t, order, model.OrderUnpaid)
 
 		request := c.one(t, clientTrace, purchase)
-		testserver.Equal(t, "the parent of the request", hex.EncodeToString(request.GetParentSpanId()), clientSpan)
+		check.Equal(t, "the parent of the request", hex.EncodeToString(request.GetParentSpanId()), clientSpan)
 		c.after(t, request, "reserve", order, "redis.pipeline evalsha")
 		published := c.after(t, request, "publish", order, "")
 		persisted := c.after(t, published, "persist", order, "")
@@ -344,7 +344,7 @@ func TestACollectorThatHangsCostsNoOrder(t *testing.T) {
 // ends asks the program to end, and waits until it has.
 func ends(t *testing.T, p *process) {
 	t.Helper()
-	testserver.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	happens(t, "the end of the program", p.exited)
 }
 
@@ -370,5 +370,5 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	testserver.Equal(t, "spans", c.spans, 0)
+	check.Equal(t, "spans", c.spans, 0)
 }

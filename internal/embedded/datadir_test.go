@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/embedded"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestOneServerPerDataDir(t *testing.T) {
@@ -122,16 +122,16 @@ func TestReadableDataIsTightened(t *testing.T) {
 				if file == "" {
 					continue
 				}
-				testserver.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
-				testserver.Must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
-				testserver.Must(t, os.Chmod(filepath.Join(dir, file), 0o644)) // whatever the umask is
+				check.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+				check.Must(t, os.WriteFile(filepath.Join(dir, file), []byte("x"), 0o644))
+				check.Must(t, os.Chmod(filepath.Join(dir, file), 0o644)) // whatever the umask is
 			}
-			testserver.Must(t, os.Chmod(dir, 0o755))
-			var log testserver.Log
+			check.Must(t, os.Chmod(dir, 0o755))
+			var log check.Log
 			for range 2 { // what is closed already is not reported again
 				claim, err := embedded.ClaimDataDir(dir, log.Logger())
-				testserver.Must(t, err)
-				testserver.Must(t, claim.Close())
+				check.Must(t, err)
+				check.Must(t, claim.Close())
 			}
 			want := map[string]os.FileMode{".": test.want, "nats/jetstream": 0o700}
 			for _, file := range files {

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/embedded"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetStream) {
@@ -31,7 +31,7 @@ func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetSt
 func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	log := &testserver.Log{}
+	log := &check.Log{}
 	for round := range 3 {
 		server, err := embedded.StartNATS(dir, log.Logger())
 		if err != nil {

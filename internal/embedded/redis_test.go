@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/embedded"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,7 +56,7 @@ func TestKeysExpireByThemselves(t *testing.T) {
 	if err := c.PExpire(ctx, "lock:order:1", 80*time.Millisecond).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testserver.Eventually(t, "the key expires", func() bool {
+	check.Eventually(t, "the key expires", func() bool {
 		n, err := c.Exists(ctx, "lock:order:1").Result()
 		if err != nil {
 			t.Fatal(err)

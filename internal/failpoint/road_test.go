@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"seckill/internal/failpoint"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // kind says what a name means that changes something outside the process.
@@ -138,9 +138,9 @@ func TestEveryStepIsReachedOnce(t *testing.T) {
 		if !listed[value] {
 			t.Errorf("Steps() does not list %s", name)
 		}
-		testserver.Equal(t, "places at which "+name+" is reached", times[name], 1)
+		check.Equal(t, "places at which "+name+" is reached", times[name], 1)
 	}
-	testserver.Equal(t, "steps listed, of those that are named", len(listed), len(known))
+	check.Equal(t, "steps listed, of those that are named", len(listed), len(known))
 }
 
 // Between any two calls of a road that change something stands a step: a process

@@ -7,6 +7,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
@@ -22,7 +23,7 @@ func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
 		words = append(words, string(step))
 	}
 	holds := func(program string) map[string]bool {
-		binary := testserver.Value(os.ReadFile(program))(t)
+		binary := check.Value(os.ReadFile(program))(t)
 		found := map[string]bool{}
 		for _, word := range words {
 			found[word] = bytes.Contains(binary, []byte(word))

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // event is something on the road that stands in the source: a boundary, or a call
@@ -33,10 +33,10 @@ type source struct {
 func read(t *testing.T) *source {
 	t.Helper()
 	s := &source{
-		root: testserver.Value(filepath.Abs("../.."))(t), positions: token.NewFileSet(),
+		root: check.Value(filepath.Abs("../.."))(t), positions: token.NewFileSet(),
 		functions: map[string][]*ast.FuncDecl{}, methods: map[string]bool{},
 	}
-	testserver.Must(t, fs.WalkDir(os.DirFS(s.root), ".", func(path string, entry fs.DirEntry, err error) error {
+	check.Must(t, fs.WalkDir(os.DirFS(s.root), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 			strings.HasPrefix(path, "internal/failpoint/") {
 			return err
@@ -138,7 +138,7 @@ func argument(call *ast.CallExpr, n int) ast.Expr {
 // constants are the names of the steps, with their values.
 func constants(t *testing.T) map[string]string {
 	t.Helper()
-	tree := testserver.Value(parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution))(t)
+	tree := check.Value(parser.ParseFile(token.NewFileSet(), "failpoint.go", nil, parser.SkipObjectResolution))(t)
 	steps := map[string]string{}
 	ast.Inspect(tree, func(node ast.Node) bool {
 		spec, ok := node.(*ast.ValueSpec)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // childRole makes this test binary, started again, a child process of the lab.
@@ -36,9 +37,9 @@ func run(t *testing.T, o Options) Report {
 	o.Spawn = spawnSelf
 	o.Workers, o.Operations = 4, 10
 	o.Duration = 10 * time.Second // a loaded machine is no reason to do less
-	report := testserver.Value(Run(t.Context(), o))(t)
+	report := check.Value(Run(t.Context(), o))(t)
 	text := &strings.Builder{}
-	testserver.Must(t, report.Write(text))
+	check.Must(t, report.Write(text))
 	t.Log("\n" + text.String())
 	return report
 }

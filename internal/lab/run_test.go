@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestEmbedded(t *testing.T) {
@@ -43,8 +44,8 @@ func TestOnServers(t *testing.T) {
 	})
 	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
 		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
-		testserver.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
-		testserver.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
+		check.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
+		check.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
 		wantOnlyForeign(t, dsn, urls)
 	})
 	t.Run("broken, said to be real", func(t *testing.T) { //nolint:paralleltest // see above
@@ -179,14 +180,14 @@ func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
 
 func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
 	t.Helper()
-	client := testserver.Value(newClient(url, nil))(t)
+	client := check.Value(newClient(url, nil))(t)
 	defer client.Close()
-	testserver.Must(t, use(client))
+	check.Must(t, use(client))
 }
 
 func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
 	t.Helper()
-	db := testserver.Value(sql.Open("mysql", dsn))(t)
+	db := check.Value(sql.Open("mysql", dsn))(t)
 	defer db.Close()
-	testserver.Must(t, use(db))
+	check.Must(t, use(db))
 }

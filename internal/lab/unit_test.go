@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestCommandsAreCounted(t *testing.T) {
@@ -82,12 +82,12 @@ func TestJudgement(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	t.Parallel()
 	var waits tally
-	testserver.Equal(t, "the median of nothing", waits.quantile(0.5), 0)
+	check.Equal(t, "the median of nothing", waits.quantile(0.5), 0)
 	for i := range 100 {
 		waits.Waits = append(waits.Waits, time.Duration(100-i))
 	}
 	for q, want := range map[float64]time.Duration{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
-		testserver.Equal(t, fmt.Sprint("quantile ", q), waits.quantile(q), want)
+		check.Equal(t, fmt.Sprint("quantile ", q), waits.quantile(q), want)
 	}
 }
 
@@ -197,7 +197,7 @@ func TestReport(t *testing.T) {
 		{Name: "gone", Group: groupLock, On: "mysql", Verdict: VerdictFailed, Err: errors.New("no such host")},
 	}}
 	var out bytes.Buffer
-	testserver.Must(t, report.Write(&out))
+	check.Must(t, report.Write(&out))
 	for _, want := range []string{
 		"yes       0      1.23ms  0s   3s", "rotten                     it is rotten; right: fresh\n", "needs MySQL: --dsn",
 		"fresh: DEFECT\n  two at once: expected 0", "gone: FAILED\n  no such host", "2 workers in two processes, up to 3 operations each, seed 4; 1s",

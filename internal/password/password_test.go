@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -139,7 +139,7 @@ func TestAStormPassesInTurns(t *testing.T) {
 		})
 	}
 	storm.Wait()
-	testserver.Eventually(t, "turns and places are given back", func() bool {
+	check.Eventually(t, "turns and places are given back", func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		return len(h.turns) == 0 && h.waiting == 0 && len(h.callers) == 0
@@ -170,7 +170,7 @@ func TestPlacesAreShared(t *testing.T) {
 				}
 			})
 		}
-		testserver.Eventually(t, "they wait", func() bool {
+		check.Eventually(t, "they wait", func() bool {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			return h.waiting == want

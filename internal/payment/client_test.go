@@ -18,7 +18,7 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -37,18 +37,18 @@ type provider struct {
 func newProvider(t *testing.T) provider {
 	t.Helper()
 	p := provider{faults: &simulator.Faults{}}
-	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
-	p.simulator = testserver.Value(simulator.New(t.Context(), simulator.Options{
+	signatures := check.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	p.simulator = check.Value(simulator.New(t.Context(), simulator.Options{
 		File: filepath.Join(t.TempDir(), "ledger.db"), Key: key, Signatures: signatures, Faults: p.faults,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
 	server := httptest.NewServer(p.simulator)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-	p.Client = testserver.Value(payment.NewClient(server.URL, key))(t)
+	p.Client = check.Value(payment.NewClient(server.URL, key))(t)
 	t.Cleanup(func() {
 		p.Close()
 		server.Close()
-		testserver.Must(t, p.simulator.Close())
+		check.Must(t, p.simulator.Close())
 	})
 	return p
 }
@@ -64,12 +64,12 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	if _, err := p.LookUp(ctx, "p1"); !errors.Is(err, payment.ErrNotFound) || !errors.Is(err, payment.ErrRefused) {
 		t.Errorf("look-up of nothing: %v", err)
 	}
-	started := testserver.Value(p.Start(ctx, request("p1")))(t)
-	testserver.Equal(t, "status", started.Status, payment.Pending)
+	started := check.Value(p.Start(ctx, request("p1")))(t)
+	check.Equal(t, "status", started.Status, payment.Pending)
 	if !strings.HasPrefix(started.URL, "http://127.0.0.1:") || !strings.HasSuffix(started.URL, "/pay/p1") {
 		t.Errorf("its page is %q", started.URL)
 	}
-	testserver.Equal(t, "the same again", testserver.Value(p.Start(ctx, request("p1")))(t), started)
+	check.Equal(t, "the same again", check.Value(p.Start(ctx, request("p1")))(t), started)
 	other := request("p1")
 	other.Amount++
 	if _, err := p.Start(ctx, other); !errors.Is(err, payment.ErrRefused) || errors.Is(err, payment.ErrNotFound) {
@@ -79,10 +79,10 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	if err := p.Refund(ctx, "r1", refund); !errors.Is(err, payment.ErrRefused) {
 		t.Errorf("a refund before it is paid: %v", err)
 	}
-	testserver.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
-	testserver.Equal(t, "status", testserver.Value(p.LookUp(ctx, "p1"))(t).Status, payment.Succeeded)
+	check.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
+	check.Equal(t, "status", check.Value(p.LookUp(ctx, "p1"))(t).Status, payment.Succeeded)
 	for range 3 {
-		testserver.Must(t, p.Refund(ctx, "r1", refund))
+		check.Must(t, p.Refund(ctx, "r1", refund))
 	}
 	if err := p.Refund(ctx, "r2", refund); !errors.Is(err, payment.ErrRefused) {
 		t.Errorf("a second refund: %v", err)
@@ -92,7 +92,7 @@ func TestAPaymentFromItsStartToItsRefund(t *testing.T) {
 	if err := p.Refund(ctx, "r1", less); !errors.Is(err, payment.ErrRefused) {
 		t.Errorf("another refund under its key: %v", err)
 	}
-	testserver.Equal(t, "ledger", testserver.Value(p.simulator.Balance(ctx))(t),
+	check.Equal(t, "ledger", check.Value(p.simulator.Balance(ctx))(t),
 		simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
 }
 
@@ -119,15 +119,15 @@ func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 				p.faults.Set(simulator.None)
-				testserver.Must(t, call())
+				check.Must(t, call())
 			}
-			call("start", func() error { return testserver.ErrorOf(p.Start(ctx, request("p1"))) })
-			call("look-up", func() error { return testserver.ErrorOf(p.LookUp(ctx, "p1")) })
-			testserver.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
+			call("start", func() error { return check.ErrorOf(p.Start(ctx, request("p1"))) })
+			call("look-up", func() error { return check.ErrorOf(p.LookUp(ctx, "p1")) })
+			check.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
 			call("refund", func() error {
 				return p.Refund(ctx, "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money})
 			})
-			testserver.Equal(t, "ledger", testserver.Value(p.simulator.Balance(ctx))(t),
+			check.Equal(t, "ledger", check.Value(p.simulator.Balance(ctx))(t),
 				simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
 		})
 	}
@@ -159,7 +159,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 				_, _ = w.Write([]byte(answer))
 			}))
 			defer server.Close()
-			client := testserver.Value(payment.NewClient(server.URL, key))(t)
+			client := check.Value(payment.NewClient(server.URL, key))(t)
 			defer client.Close()
 			if _, err := client.Start(t.Context(), request("p1")); !errors.Is(err, model.ErrUnknownOutcome) {
 				t.Errorf("start: %v", err)
@@ -188,12 +188,12 @@ func TestTheCallerMayGiveUpEarlier(t *testing.T) {
 func TestTheKeyIsNeeded(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
-	testserver.Value(p.Start(t.Context(), request("p1")))(t)
-	stranger := testserver.Value(payment.NewClient(strings.TrimSuffix(testserver.Value(p.LookUp(t.Context(), "p1"))(t).URL, "/pay/p1"), "guessed"))(t)
+	check.Value(p.Start(t.Context(), request("p1")))(t)
+	stranger := check.Value(payment.NewClient(strings.TrimSuffix(check.Value(p.LookUp(t.Context(), "p1"))(t).URL, "/pay/p1"), "guessed"))(t)
 	defer stranger.Close()
 	for what, err := range map[string]error{
-		"start":   testserver.ErrorOf(stranger.Start(t.Context(), request("p2"))),
-		"look-up": testserver.ErrorOf(stranger.LookUp(t.Context(), "p1")),
+		"start":   check.ErrorOf(stranger.Start(t.Context(), request("p2"))),
+		"look-up": check.ErrorOf(stranger.LookUp(t.Context(), "p1")),
 		"refund":  stranger.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money}),
 	} {
 		if !errors.Is(err, model.ErrUnknownOutcome) || !strings.Contains(err.Error(), "401") {
@@ -231,7 +231,7 @@ func TestStartsLeaveRoomForRefunds(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
-	client := testserver.Value(payment.NewClient(server.URL, key))(t)
+	client := check.Value(payment.NewClient(server.URL, key))(t)
 	t.Cleanup(client.Close)
 	ctx, leave := context.WithCancel(t.Context())
 	var buyers sync.WaitGroup
@@ -245,9 +245,9 @@ func TestStartsLeaveRoomForRefunds(t *testing.T) {
 		})
 	}
 	beside := 0
-	testserver.Eventually(t, "32 refunds are made beside as many starts as there may be", func() bool {
+	check.Eventually(t, "32 refunds are made beside as many starts as there may be", func() bool {
 		before := hanging.Load()
-		testserver.Must(t, client.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p0", Money: request("p1").Money}))
+		check.Must(t, client.Refund(t.Context(), "r1", payment.Refund{PaymentID: "p0", Money: request("p1").Money}))
 		if min(before, hanging.Load()) >= payment.MaxStarts {
 			beside++
 		}

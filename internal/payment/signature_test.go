@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 const (
@@ -21,43 +21,43 @@ const (
 // signed is a webhook as a provider sends it.
 func signed(t testing.TB, secret string, at time.Time, body string) http.Header {
 	t.Helper()
-	by := testserver.Value(NewSignatures([]string{secret}))(t)
-	return testserver.Value(by.Sign("msg_1", at, []byte(body)))(t)
+	by := check.Value(NewSignatures([]string{secret}))(t)
+	return check.Value(by.Sign("msg_1", at, []byte(body)))(t)
 }
 
 // The example of the specification's reference implementations, which all libraries are tested with.
 func TestTheSpecificationsExample(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1614265330, 0)
-	by := testserver.Value(NewSignatures([]string{oldSecret}))(t)
-	header := testserver.Value(by.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", at, []byte(`{"test": 2432232314}`)))(t)
-	testserver.Equal(t, "signature", header.Get("webhook-signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
-	testserver.Equal(t, "timestamp", header.Get("webhook-timestamp"), "1614265330")
-	testserver.Equal(t, "id", header.Get("webhook-id"), "msg_p5jXN8AQM9LWM0D4loKWxJek")
+	by := check.Value(NewSignatures([]string{oldSecret}))(t)
+	header := check.Value(by.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", at, []byte(`{"test": 2432232314}`)))(t)
+	check.Equal(t, "signature", header.Get("webhook-signature"), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
+	check.Equal(t, "timestamp", header.Get("webhook-timestamp"), "1614265330")
+	check.Equal(t, "id", header.Get("webhook-id"), "msg_p5jXN8AQM9LWM0D4loKWxJek")
 }
 
 func TestEverySecretVerifies(t *testing.T) {
 	t.Parallel()
 	const body = `{"type":"payment.succeeded"}`
-	both := testserver.Value(NewSignatures([]string{newSecret, oldSecret}))(t)
+	both := check.Value(NewSignatures([]string{newSecret, oldSecret}))(t)
 	for _, secret := range []string{newSecret, oldSecret} {
-		testserver.Must(t, both.Verify(signed(t, secret, time.Now(), body), []byte(body)))
+		check.Must(t, both.Verify(signed(t, secret, time.Now(), body), []byte(body)))
 	}
 	// The same bytes, written the other way, and without padding.
 	encoded := "whsec_" + base64.StdEncoding.EncodeToString([]byte(newSecret))
-	testserver.Must(t, both.Verify(signed(t, encoded, time.Now(), body), []byte(body)))
-	testserver.Must(t, both.Verify(signed(t, strings.TrimRight(encoded, "="), time.Now(), body), []byte(body)))
+	check.Must(t, both.Verify(signed(t, encoded, time.Now(), body), []byte(body)))
+	check.Must(t, both.Verify(signed(t, strings.TrimRight(encoded, "="), time.Now(), body), []byte(body)))
 	// A provider that replaces its secret signs with both.
 	header := signed(t, "unknown to us", time.Now(), body)
 	header.Set("webhook-signature", header.Get("webhook-signature")+" v1a,AAAA "+signed(t, oldSecret, time.Now(), body).Get("webhook-signature"))
-	testserver.Must(t, both.Verify(header, []byte(body)))
+	check.Must(t, both.Verify(header, []byte(body)))
 }
 
 func TestWebhooksThatAreRefused(t *testing.T) {
 	t.Parallel()
 	const body = `{"type":"payment.succeeded"}`
-	secrets := testserver.Value(NewSignatures([]string{newSecret, oldSecret}))(t)
-	none := testserver.Value(NewSignatures(nil))(t)
+	secrets := check.Value(NewSignatures([]string{newSecret, oldSecret}))(t)
+	none := check.Value(NewSignatures(nil))(t)
 	now := time.Now()
 	good := signed(t, newSecret, now, body)
 	changed := func(name, value string) http.Header {
@@ -104,14 +104,14 @@ func TestSecretsThatAreNone(t *testing.T) {
 			t.Errorf("%q: %v", secret, err)
 		}
 	}
-	if _, err := testserver.Value(NewSignatures(nil))(t).Sign("id", time.Now(), nil); err == nil {
+	if _, err := check.Value(NewSignatures(nil))(t).Sign("id", time.Now(), nil); err == nil {
 		t.Error("something is signed without a secret")
 	}
 }
 
 func FuzzVerify(f *testing.F) {
 	const body = `{"type":"payment.succeeded"}`
-	secrets := testserver.Value(NewSignatures([]string{newSecret}))(f)
+	secrets := check.Value(NewSignatures([]string{newSecret}))(f)
 	good := signed(f, newSecret, time.Now(), body)
 	f.Add("msg_1", good.Get("webhook-timestamp"), "v1,x v1 ,, v1,", []byte(body))
 	f.Fuzz(func(t *testing.T, id, timestamp, signature string, body []byte) {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // TestBrake: an address that has heard a thousand refusals hears the next a second later,
@@ -17,7 +17,7 @@ import (
 func TestBrake(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		brake := testserver.Value(NewBrake())(t)
+		brake := check.Value(NewBrake())(t)
 		flood, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 		held := brake.Hold
 		for n := range 1000 {
@@ -60,7 +60,7 @@ func TestBrake(t *testing.T) {
 func TestBrakeIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		brake := testserver.Value(NewBrake())(t)
+		brake := check.Value(NewBrake())(t)
 		address := netip.MustParseAddr("192.0.2.1")
 		for range 1000 {
 			brake.Hold(t.Context(), address)
@@ -75,6 +75,6 @@ func TestBrakeIsBounded(t *testing.T) {
 			})
 		}
 		all.Wait()
-		testserver.Equal(t, "refusals held back at once", late.Load(), 2000)
+		check.Equal(t, "refusals held back at once", late.Load(), 2000)
 	})
 }

@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func limiter(t *testing.T, rate model.Rate) *Limiter {
 	t.Helper()
 	l := New("test", 0, nil)
-	testserver.Must(t, l.Set(rate, ""))
+	check.Must(t, l.Set(rate, ""))
 	return l
 }
 
@@ -104,13 +104,13 @@ func TestChangedRate(t *testing.T) {
 	t.Parallel()
 	l := limiter(t, model.Rate{Events: 1, Per: time.Hour})
 	for range 2 {
-		testserver.Must(t, l.Set(model.Rate{Events: 1, Per: time.Hour}, ""))
+		check.Must(t, l.Set(model.Rate{Events: 1, Per: time.Hour}, ""))
 		l.Take(t.Context(), "sender")
 	}
 	if l.Take(t.Context(), "sender") == 0 {
 		t.Error("the same rate was set again and has forgotten its senders")
 	}
-	testserver.Must(t, l.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
+	check.Must(t, l.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
 	if l.Take(t.Context(), "sender") != 0 {
 		t.Error("the new rate is not in force")
 	}
@@ -147,7 +147,7 @@ func allowed(t *testing.T, a *Addresses, n int, address func(i int) string) (pas
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	hourly := NewAddresses(nil)
-	testserver.Must(t, hourly.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
+	check.Must(t, hourly.Set(model.Rate{Events: 2, Per: time.Hour}, ""))
 	if n := allowed(t, hourly, 10, func(i int) string { return "2001:db8::" + strconv.Itoa(i) }); n != 2 {
 		t.Errorf("%d pass from one /64", n)
 	}
@@ -158,7 +158,7 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("%d pass from ten IPv4 addresses", n)
 	}
 	rush := NewAddresses(nil)
-	testserver.Must(t, rush.Set(model.Rate{Events: 100, Per: time.Second}, ""))
+	check.Must(t, rush.Set(model.Rate{Events: 100, Per: time.Second}, ""))
 	if n := allowed(t, rush, 999, func(int) string { return "192.0.2.1" }); n != 999 {
 		t.Errorf("%d pass of a crowd of 999 behind one address", n)
 	}

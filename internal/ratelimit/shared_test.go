@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -49,11 +49,11 @@ func (b *table) instances(t *testing.T, n int, rate model.Rate) []*Limiter {
 	b.idle = map[string]int64{}
 	list := make([]*Limiter, n)
 	for i := range list {
-		var log testserver.Log
+		var log check.Log
 		shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
 		t.Cleanup(func() { shared.Close(context.Background()) })
 		list[i] = New("test", 0, shared)
-		testserver.Must(t, list[i].Set(rate, "scope"))
+		check.Must(t, list[i].Set(rate, "scope"))
 	}
 	return list
 }
@@ -129,12 +129,12 @@ func TestAwayMeansAlone(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				b := &table{fails: fails}
-				var log testserver.Log
+				var log check.Log
 				b.idle = map[string]int64{}
 				shared := NewShared(b.take, prometheus.NewRegistry(), log.Logger())
 				defer shared.Close(context.Background())
 				l := New("test", 0, shared)
-				testserver.Must(t, l.Set(model.Rate{Events: 7, Per: time.Hour}, "scope"))
+				check.Must(t, l.Set(model.Rate{Events: 7, Per: time.Hour}, "scope"))
 				began := time.Now()
 				if n := pass(t, []*Limiter{l}, 50); n != 7 {
 					t.Errorf("%d pass with 7 an hour", n)

@@ -20,6 +20,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -351,14 +352,14 @@ func (w *town) launch(a attack) *running {
 	cmd.Env = append(os.Environ(), attackVariable+"="+a.name, "SIEGE_URL="+w.url, "SIEGE_VOUCHER="+w.crowd.voucher)
 	cmd.Stderr = os.Stderr
 	output, its, err := os.Pipe() // one of cmd's own would be closed when the process ends, read or not
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	cmd.Stdout = its
 	r := &running{w: w, cmd: cmd, out: bufio.NewReader(output)}
 	r.input, err = cmd.StdinPipe()
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	r.ended, err = testserver.StartTied(cmd)
-	testserver.Must(w.t, err)
-	testserver.Must(w.t, its.Close())
+	check.Must(w.t, err)
+	check.Must(w.t, its.Close())
 	w.t.Cleanup(func() {
 		_ = cmd.Process.Kill() // most have ended
 		<-r.ended
@@ -375,9 +376,9 @@ func (w *town) launch(a attack) *running {
 // end stops the attacker and returns what it saw.
 func (r *running) end() outcome {
 	r.w.t.Helper()
-	testserver.Must(r.w.t, r.input.Close())
+	check.Must(r.w.t, r.input.Close())
 	var did outcome
-	testserver.Must(r.w.t, json.NewDecoder(r.out).Decode(&did))
+	check.Must(r.w.t, json.NewDecoder(r.out).Decode(&did))
 	if <-r.ended; !r.cmd.ProcessState.Success() {
 		r.w.t.Fatalf("the attacker ended: %v", r.cmd.ProcessState)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -50,7 +51,7 @@ type town struct {
 func build(t *testing.T, mode string) *town {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	testserver.Must(t, err)
+	check.Must(t, err)
 	database, redis := testserver.MariaDB(t), testserver.Redis(t)
 	main := testserver.Address(t)
 	settings := []string{
@@ -83,7 +84,7 @@ func serve(t *testing.T, settings []string) *exec.Cmd {
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = said, said
 	ended, err := testserver.StartTied(cmd)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-ended
@@ -97,7 +98,7 @@ func serve(t *testing.T, settings []string) *exec.Cmd {
 
 func (w *town) ready(url string) {
 	w.t.Helper()
-	testserver.Eventually(w.t, "the service is ready", func() bool {
+	check.Eventually(w.t, "the service is ready", func() bool {
 		response, err := w.client.Get(url + "/readyz")
 		if err != nil {
 			return false
@@ -111,35 +112,35 @@ func (w *town) ready(url string) {
 func (w *town) fill(database *testserver.Server) {
 	w.t.Helper()
 	db, err := sql.Open("mysql", database.DSN(testserver.DefaultSchema))
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	defer db.Close()
 	_, err = db.ExecContext(w.t.Context(), fmt.Sprintf(
 		`INSERT INTO vouchers (id, title, description, price, face_value, currency, stock, remaining, begin_at, end_at, state, version, created_at)
 		SELECT CONCAT('shelf', seq), 'shelf', '', 1000, 2000, 'CNY', 100, IF(seq MOD 10 = 0, 0, 100), UTC_TIMESTAMP(6) - INTERVAL 1 DAY,
 			UTC_TIMESTAMP(6) + INTERVAL 30 DAY, 'published', 1, UTC_TIMESTAMP(6) FROM seq_1_to_%d`, shelves))
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 }
 
 // admin makes one request as an administrator and reads what comes back into v.
 func (w *town) admin(method, path string, body, v any) {
 	w.t.Helper()
 	bearer, err := w.tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, time.Hour)
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	encoded, err := json.Marshal(body)
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+"/api/v1"+path, bytes.NewReader(encoded))
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	request.Header.Set("Authorization", "Bearer "+bearer)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := w.client.Do(request)
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	defer response.Body.Close()
 	answer, err := io.ReadAll(response.Body)
-	testserver.Must(w.t, err)
+	check.Must(w.t, err)
 	if response.StatusCode >= http.StatusMultipleChoices {
 		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, answer)
 	}
-	testserver.Must(w.t, json.Unmarshal(answer, v))
+	check.Must(w.t, json.Unmarshal(answer, v))
 }
 
 // newCrowd puts a voucher up for a crowd of its own.
@@ -158,7 +159,7 @@ func (w *town) newCrowd() *crowd {
 		}
 	})
 	// On sale is when the first is sold: in async the hot copy is loaded first.
-	testserver.Eventually(w.t, "the voucher is on sale", func() bool { return c.buy(w.t.Context()) })
+	check.Eventually(w.t, "the voucher is on sale", func() bool { return c.buy(w.t.Context()) })
 	return c
 }
 
@@ -181,7 +182,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	<-time.After(phase)
 	testserver.ForgetPeak(w.t, w.server.Process.Pid)
 	if a.pauseWorker {
-		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGSTOP))
+		check.Must(w.t, w.worker.Process.Signal(syscall.SIGSTOP))
 	}
 	attacker := w.launch(a)
 	attacked := time.Now()
@@ -189,7 +190,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	ended := time.Now()
 	r.attackers = attacker.end()
 	if a.pauseWorker {
-		testserver.Must(w.t, w.worker.Process.Signal(syscall.SIGCONT))
+		check.Must(w.t, w.worker.Process.Signal(syscall.SIGCONT))
 	}
 	r.memory = testserver.PeakMemory(w.t, w.server.Process.Pid)
 	stopped := time.Now()
@@ -217,7 +218,7 @@ func (w *town) conserved() {
 	w.t.Helper()
 	for _, id := range w.vouchers {
 		var audit model.Audit
-		testserver.Eventually(w.t, "the audit is balanced and nothing is under way", func() bool {
+		check.Eventually(w.t, "the audit is balanced and nothing is under way", func() bool {
 			w.admin(http.MethodGet, "/admin/vouchers/"+id+"/audit", nil, &audit)
 			return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) && (audit.Redis == nil || audit.Redis.Reserved == 0)
 		})

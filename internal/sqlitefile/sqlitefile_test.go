@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/sqlitefile"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // TestANewFileIsBusy: another process writes into a new file, which is no WAL yet. Connecting waits until it has written.
@@ -20,12 +20,12 @@ func TestANewFileIsBusy(t *testing.T) {
 	case err := <-connected:
 		t.Errorf("connected beside a writer: %v", err)
 	case <-time.After(500 * time.Millisecond):
-		testserver.Value(writing.ExecContext(t.Context(), "COMMIT"))(t)
-		testserver.Must(t, <-connected)
+		check.Value(writing.ExecContext(t.Context(), "COMMIT"))(t)
+		check.Must(t, <-connected)
 	}
 	var mode string
-	testserver.Must(t, db.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
-	testserver.Equal(t, "the mode", mode, "wal")
+	check.Must(t, db.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
+	check.Equal(t, "the mode", mode, "wal")
 }
 
 // TestAFileStaysBusy: a writer that does not end is not waited for forever.
@@ -41,14 +41,14 @@ func TestAFileStaysBusy(t *testing.T) {
 func besideAWriter(t *testing.T) (writing *sql.Conn, db *sql.DB) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "new.db")
-	other := testserver.Value(sql.Open("sqlite", "file:"+file+"?_busy_timeout=3000"))(t)
-	t.Cleanup(func() { testserver.Must(t, other.Close()) })
-	writing = testserver.Value(other.Conn(t.Context()))(t)
-	t.Cleanup(func() { testserver.Must(t, writing.Close()) })
-	testserver.Value(writing.ExecContext(t.Context(), "CREATE TABLE t (x INTEGER)"))(t)
-	testserver.Value(writing.ExecContext(t.Context(), "BEGIN IMMEDIATE"))(t)
+	other := check.Value(sql.Open("sqlite", "file:"+file+"?_busy_timeout=3000"))(t)
+	t.Cleanup(func() { check.Must(t, other.Close()) })
+	writing = check.Value(other.Conn(t.Context()))(t)
+	t.Cleanup(func() { check.Must(t, writing.Close()) })
+	check.Value(writing.ExecContext(t.Context(), "CREATE TABLE t (x INTEGER)"))(t)
+	check.Value(writing.ExecContext(t.Context(), "BEGIN IMMEDIATE"))(t)
 
-	db = sql.OpenDB(testserver.Value(sqlitefile.Connector(file, nil))(t))
-	t.Cleanup(func() { testserver.Must(t, db.Close()) })
+	db = sql.OpenDB(check.Value(sqlitefile.Connector(file, nil))(t))
+	t.Cleanup(func() { check.Must(t, db.Close()) })
 	return writing, db
 }

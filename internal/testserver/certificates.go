@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"seckill/internal/workshop/check"
 )
 
 // Certificates are files in PEM: an authority of its own, and what it has signed.
@@ -29,14 +31,14 @@ func NewCertificates(t testing.TB, name string) Certificates {
 	authority := &x509.Certificate{
 		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	key := Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	key := check.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	file := func(name string) string { return filepath.Join(dir, name+".pem") }
 	sign(t, authority, authority, key, key, file("ca"), file("ca-key"))
 	c := Certificates{
 		CA: file("ca"), Cert: file("server"), Key: file("server-key"), ClientCert: file("client"), ClientKey: file("client-key"),
 	}
 	issue := func(common string, names []string, usage x509.ExtKeyUsage, cert, keyFile string) {
-		own := Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+		own := check.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 		template := &x509.Certificate{
 			Subject: pkix.Name{CommonName: common}, DNSNames: names, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
 		}
@@ -50,10 +52,10 @@ func NewCertificates(t testing.TB, name string) Certificates {
 // sign writes a certificate that is good for an hour from now, and its key.
 func sign(t testing.TB, template, authority *x509.Certificate, key, by *ecdsa.PrivateKey, certFile, keyFile string) {
 	t.Helper()
-	template.SerialNumber = Value(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
+	template.SerialNumber = check.Value(rand.Int(rand.Reader, big.NewInt(1<<62)))(t)
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
-	der := Value(x509.CreateCertificate(rand.Reader, template, authority, &key.PublicKey, by))(t)
-	secret := Value(x509.MarshalPKCS8PrivateKey(key))(t)
-	Must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	Must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+	der := check.Value(x509.CreateCertificate(rand.Reader, template, authority, &key.PublicKey, by))(t)
+	secret := check.Value(x509.MarshalPKCS8PrivateKey(key))(t)
+	check.Must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	check.Must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"seckill/internal/workshop/check"
 )
 
 // Command is a running program of one test, such as the service. What it says is in a file.
@@ -16,10 +18,10 @@ type Command struct {
 func Run(t testing.TB, environ []string, program string, args ...string) *Command {
 	t.Helper()
 	dir, err := process.dir(filepath.Base(program))
-	Must(t, err)
+	check.Must(t, err)
 	c := &Command{dir: dir}
 	c.child, err = spawn(program, args, environ, dir, c.log())
-	Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("end of the log of %s:\n%s", program, tail(c.log()))

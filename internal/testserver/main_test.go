@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // TestMain runs the tests, or, started again by one of them with a role as last argument, plays a package
@@ -82,8 +83,8 @@ func TestServersDieWithTheTest(t *testing.T) {
 	t.Parallel()
 	cmd := again(t, roleVictim)
 	stdout, err := cmd.StdoutPipe()
-	testserver.Must(t, err)
-	testserver.Must(t, cmd.Start())
+	check.Must(t, err)
+	check.Must(t, cmd.Start())
 	pid := 0
 	for lines := bufio.NewScanner(stdout); pid == 0 && lines.Scan(); {
 		if text, ok := strings.CutPrefix(lines.Text(), "pid "); ok {
@@ -92,13 +93,13 @@ func TestServersDieWithTheTest(t *testing.T) {
 			}
 		}
 	}
-	testserver.Must(t, cmd.Process.Kill())
+	check.Must(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	if pid == 0 {
 		t.Fatal("the run named no server")
 	}
 
-	testserver.Eventually(t, "the server dies with its test", func() bool { return !alive(pid) })
+	check.Eventually(t, "the server dies with its test", func() bool { return !alive(pid) })
 }
 
 // alive says whether the process runs. A zombie, which waits for a parent that may never ask, does not.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -28,7 +30,7 @@ func NATSCluster(t testing.TB) NATSServers {
 	for i := range between {
 		servers = append(servers, start(t, natsEngine(program, &natsMember{between: between, number: i}), nil))
 	}
-	Eventually(t, "the three have a leader", func() bool {
+	check.Eventually(t, "the three have a leader", func() bool {
 		return servers.asked(t, func(ctx context.Context, js jetstream.JetStream) error {
 			_, err := js.AccountInfo(ctx)
 			return err

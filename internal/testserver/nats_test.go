@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,10 +16,10 @@ import (
 func openNATS(t *testing.T, server *testserver.Server) jetstream.JetStream {
 	t.Helper()
 	conn, err := nats.Connect(server.URL(), nats.NoReconnect())
-	testserver.Must(t, err)
+	check.Must(t, err)
 	t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return js
 }
 
@@ -67,7 +68,7 @@ func TestPausedNATSIsSilent(t *testing.T) {
 	}
 	server.Pause()
 	// The signal reaches one thread after the other: the first questions may still be answered.
-	testserver.Eventually(t, "a paused server does not answer", func() bool { return ask() != nil })
+	check.Eventually(t, "a paused server does not answer", func() bool { return ask() != nil })
 	server.Resume()
 	if _, err := js.AccountInfo(t.Context()); err != nil {
 		t.Fatalf("after Resume: %v", err)
@@ -110,7 +111,7 @@ func TestNATSReadsNewSettingsWhileItRuns(t *testing.T) {
 		t.Fatal("it does not ask for the password that it was started with")
 	}
 	server.ReloadNATS("authorization: {user: a, password: new}")
-	testserver.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
+	check.Eventually(t, "it asks for the new password", func() bool { return opens("new") && !opens("old") })
 	if server.PID() != pid {
 		t.Error("it was started again")
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/internal/workshop/check"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -44,7 +46,7 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 	launch := func() *Server {
 		t.Helper()
 		_, port, err := net.SplitHostPort(Address(t))
-		Must(t, err)
+		check.Must(t, err)
 		between = append(between, port)
 		return c.tls.start(t, redisEngine(), append([]string{"--cluster-port", port}, args...))
 	}
@@ -67,7 +69,7 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 	}
 	known := fmt.Sprintf("cluster_known_nodes:%d\r", len(nodes))
 	for _, node := range nodes {
-		Eventually(t, "the nodes of the cluster know each other", func() bool {
+		check.Eventually(t, "the nodes of the cluster know each other", func() bool {
 			info := say(t, node, "cluster", "info")
 			return strings.Contains(info, known) && strings.Contains(info, "cluster_slots_ok:16384\r") &&
 				!strings.Contains(say(t, node, "cluster", "nodes"), "handshake")
@@ -76,15 +78,15 @@ func (c *Cluster) start(t testing.TB, replicas bool, args []string) *Cluster {
 	for i, replica := range c.Replicas {
 		primary := c.Primaries[i]
 		id := say(t, primary, "cluster", "myid")
-		Eventually(t, "a replica knows its primary", func() bool { return ask(t, replica, "cluster", "replicate", id) == nil })
+		check.Eventually(t, "a replica knows its primary", func() bool { return ask(t, replica, "cluster", "replicate", id) == nil })
 	}
 	for _, replica := range c.Replicas {
-		Eventually(t, "a replica follows", func() bool {
+		check.Eventually(t, "a replica follows", func() bool {
 			return strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
 		})
 	}
 	for _, node := range nodes {
-		Eventually(t, "there is a cluster", func() bool {
+		check.Eventually(t, "there is a cluster", func() bool {
 			return strings.Contains(say(t, node, "cluster", "info"), "cluster_state:ok") &&
 				strings.Count(say(t, node, "cluster", "nodes"), "slave ") == len(c.Replicas)
 		})

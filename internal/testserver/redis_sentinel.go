@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"seckill/internal/workshop/check"
 )
 
 const (
 	// SentinelPrimary is the name under which the Sentinels know the primary.
 	SentinelPrimary = "shop"
-	// electionPatience is how long the Sentinels are waited for. One whose timer was late for 2 s, because the machine stood
 	// still, only looks on for the next 30 s (its "TILT mode"): an election may have to wait for that, and once more.
-	electionPatience = 90 * time.Second
 	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no replica
 	// that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
 	UntilDown = 4 * time.Second
@@ -50,7 +50,7 @@ func (s *Sentinels) start(t testing.TB, downAfter time.Duration, args []string) 
 	s.Primary, s.Replica = s.tls.start(t, redisEngine(), args), s.tls.start(t, redisEngine(), args)
 	host, port := s.tls.hostPort(t, s.Primary)
 	command(t, s.Replica, "replicaof", host, port)
-	Eventually(t, "the replica follows", func() bool {
+	check.Eventually(t, "the replica follows", func() bool {
 		return strings.Contains(say(t, s.Replica, "info", "replication"), "master_link_status:up")
 	})
 	for range 3 {
@@ -81,7 +81,7 @@ func (s *Sentinels) Settle(t testing.TB) {
 		}
 		return Primary(t, primary) && strings.Contains(say(t, replica, "info", "replication"), "master_link_status:up")
 	}
-	eventually(t, electionPatience, "the Sentinels agree on a primary", func() bool {
+	check.Eventually(t, "the Sentinels agree on a primary", func() bool {
 		if well(s.Replica, s.Primary) {
 			s.Primary, s.Replica = s.Replica, s.Primary
 			return true
@@ -93,7 +93,7 @@ func (s *Sentinels) Settle(t testing.TB) {
 // AwaitPromotion waits until the replica is a primary that takes writes.
 func (s *Sentinels) AwaitPromotion(t testing.TB) {
 	t.Helper()
-	eventually(t, electionPatience, "the Sentinels promote the replica", func() bool { return Primary(t, s.Replica) })
+	check.Eventually(t, "the Sentinels promote the replica", func() bool { return Primary(t, s.Replica) })
 }
 
 // URL is where clients find the Sentinels.

@@ -3,6 +3,8 @@ package testserver
 import (
 	"net"
 	"testing"
+
+	"seckill/internal/workshop/check"
 )
 
 // Redis are the arguments with which a Redis listens for TLS at a port too, and lets in only who shows a certificate.
@@ -33,7 +35,7 @@ func (r *redisTLS) start(t testing.TB, e engine, args []string) *Server {
 	}
 	address := Address(t)
 	_, port, err := net.SplitHostPort(address)
-	Must(t, err)
+	check.Must(t, err)
 	s := start(t, e, append(append(r.files.Redis(port), "--tls-replication", "yes", "--tls-cluster", "yes"), args...))
 	r.at[s] = address
 	return s
@@ -51,7 +53,7 @@ func (r *redisTLS) addr(s *Server) string {
 func (r *redisTLS) hostPort(t testing.TB, s *Server) (host, port string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(r.addr(s))
-	Must(t, err)
+	check.Must(t, err)
 	return host, port
 }
 

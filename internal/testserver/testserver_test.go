@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
@@ -17,7 +18,7 @@ import (
 func openRedis(t *testing.T, url string) *redis.Client {
 	t.Helper()
 	options, err := redis.ParseURL(url)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	options.MaxRetries = -1
 	options.ContextTimeoutEnabled = true
 	client := redis.NewClient(options)
@@ -28,10 +29,10 @@ func openRedis(t *testing.T, url string) *redis.Client {
 func openDB(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(dsn)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	cfg.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	db := sql.OpenDB(connector)
 	t.Cleanup(func() { db.Close() })
 	return db
@@ -72,7 +73,7 @@ func TestRedisLives(t *testing.T) {
 		{"start of a running one", func() { server.Start() }, "kept"},
 		{"restart empty", func() { server.Kill(); server.ClearData(); server.Start() }, ""},
 	}
-	testserver.Must(t, client.Set(ctx, "key", "kept", 0).Err())
+	check.Must(t, client.Set(ctx, "key", "kept", 0).Err())
 	addr := server.Addr()
 	for _, step := range steps {
 		step.do()
@@ -97,7 +98,7 @@ func TestPausedRedisIsSilent(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
 	client := openRedis(t, server.URL())
-	testserver.Must(t, client.Ping(t.Context()).Err())
+	check.Must(t, client.Ping(t.Context()).Err())
 
 	server.Pause()
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -131,7 +132,7 @@ func TestRedisRunsOnItsFile(t *testing.T) {
 	}
 	for _, test := range tests {
 		got, err := test.client.ConfigGet(t.Context(), test.setting).Result()
-		testserver.Must(t, err)
+		check.Must(t, err)
 		if got[test.setting] != test.want {
 			t.Errorf("%s = %q, want %q", test.setting, got[test.setting], test.want)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
+	"seckill/internal/workshop/check"
 )
 
 // TestUndisturbed: an attempt is repeated only when the machine stood still in it.
@@ -66,7 +67,7 @@ func TestStopwatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				took := stopwatch(c.tick)
 				poll.Pause(t.Context(), time.Minute)
-				Equal(t, "it took", took(), c.want)
+				check.Equal(t, "it took", took(), c.want)
 			})
 		})
 	}

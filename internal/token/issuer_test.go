@@ -26,8 +26,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -286,7 +286,7 @@ func TestUnknownKeyIDsReadOnceInTenSeconds(t *testing.T) {
 		bad[n] = signer{strconv.Itoa(n), s.method, s.private}.sign(t, "shop", nil)
 	}
 	for round, want := range []int64{1, 1, 2, 2, 3} {
-		testserver.Volley(len(bad), func(n int) {
+		check.Volley(len(bad), func(n int) {
 			if _, err := a.Verify(t.Context(), bad[n]); err == nil {
 				t.Error("a key id that nobody has is accepted")
 			}

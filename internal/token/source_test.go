@@ -24,8 +24,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 )
 
 // TestKeysInAFile replaces the keys of a running authority, on a clock of its own.
@@ -67,8 +67,8 @@ func TestKeysInAFile(t *testing.T) {
 // write puts a file in the place of another one, as a whole.
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	testserver.Must(t, os.WriteFile(file+".new", []byte(text), 0o600))
-	testserver.Must(t, os.Rename(file+".new", file))
+	check.Must(t, os.WriteFile(file+".new", []byte(text), 0o600))
+	check.Must(t, os.Rename(file+".new", file))
 }
 
 // TestASourceThatIsAwayIsTriedLessAndLess reads the log on a clock of its own.

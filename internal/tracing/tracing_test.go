@@ -22,6 +22,7 @@ import (
 
 	"seckill/internal/telemetry"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -29,7 +30,7 @@ func begin(t testing.TB, o Options) (*Tracer, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	o.Metrics, o.Log = telemetry.NewTracing(registry), slog.New(slog.DiscardHandler)
-	tracer := testserver.Value(Start(t.Context(), o))(t)
+	tracer := check.Value(Start(t.Context(), o))(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
@@ -41,7 +42,7 @@ func begin(t testing.TB, o Options) (*Tracer, *prometheus.Registry) {
 // recorded are the spans that left, by name.
 func recorded(t testing.TB, tracer *Tracer, exporter *tracetest.InMemoryExporter) map[string]tracetest.SpanStubs {
 	t.Helper()
-	testserver.Must(t, tracer.provider.ForceFlush(t.Context()))
+	check.Must(t, tracer.provider.ForceFlush(t.Context()))
 	spans := map[string]tracetest.SpanStubs{}
 	for _, span := range exporter.GetSpans() {
 		spans[span.Name] = append(spans[span.Name], span)
@@ -118,8 +119,8 @@ func TestAClientCannotHaveEverythingRecorded(t *testing.T) {
 		}
 	}
 	of, answer := asks(always, purchase, traceparent, sampled, "Tracestate", "a=b", "Baggage", "a=b")
-	testserver.Equal(t, "the trace's state", of.TraceState().Len(), 0)
-	testserver.Equal(t, "headers of the answer", len(answer), 0)
+	check.Equal(t, "the trace's state", of.TraceState().Len(), 0)
+	check.Equal(t, "headers of the answer", len(answer), 0)
 	if of, _ := asks(always, "/nowhere", traceparent, sampled); of.IsValid() {
 		t.Error("a path that there is not is traced")
 	}
@@ -142,8 +143,8 @@ func TestNoTextLeaves(t *testing.T) {
 	}
 	for name, all := range spans {
 		for _, span := range all {
-			testserver.Equal(t, "the events of "+name, len(span.Events), 0)
-			testserver.Equal(t, "the status of "+name, span.Status, sdk.Status{Code: codes.Error})
+			check.Equal(t, "the events of "+name, len(span.Events), 0)
+			check.Equal(t, "the status of "+name, span.Status, sdk.Status{Code: codes.Error})
 			if len(span.Attributes) == 0 {
 				t.Errorf("%s has no attribute", name)
 			}
@@ -184,7 +185,7 @@ func TestACollectorThatHangsHoldsNobodyUp(t *testing.T) {
 	case <-time.After(exportTimeout / 2):
 		t.Fatal("spans wait for the collector")
 	}
-	testserver.Equal(t, "spans that were dropped", counted(t, registry, "dropped"), 1000.0)
+	check.Equal(t, "spans that were dropped", counted(t, registry, "dropped"), 1000.0)
 	ran := testserver.Stopwatch()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -196,7 +197,7 @@ func TestACollectorThatHangsHoldsNobodyUp(t *testing.T) {
 
 func counted(t *testing.T, registry *prometheus.Registry, result string) float64 {
 	t.Helper()
-	for _, family := range testserver.Value(registry.Gather())(t) {
+	for _, family := range check.Value(registry.Gather())(t) {
 		for _, metric := range family.GetMetric() {
 			if metric.GetLabel()[0].GetValue() == result {
 				return metric.GetCounter().GetValue()
@@ -227,7 +228,7 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 		orders[i].Trace = "00-" + strings.Repeat("0", 28) + strconv.Itoa(1000+i) + "-b7ad6b7169203331-01"
 	}
 	ctx, group := tracer.Group(t.Context(), "commit", len(orders), at)
-	testserver.Equal(t, "what is traced of an order that is not", Within(ctx, "o0"), "")
+	check.Equal(t, "what is traced of an order that is not", Within(ctx, "o0"), "")
 	inner, settling := tracer.Group(ctx, "settle", 1, func(int) model.Order { return model.Order{ID: "o1", Trace: Within(ctx, "o1")} })
 	settling.End(func(int) error { return nil })
 	group.End(func(i int) error {
@@ -239,13 +240,13 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 	_ = inner
 	spans := recorded(t, tracer, exporter)
 	shared := spans["commit group"][0]
-	testserver.Equal(t, "links of the group", len(shared.Links), maxLinks)
-	testserver.Equal(t, "spans of orders", len(spans["commit"]), len(orders)-1)
-	testserver.Equal(t, "the trace of the group inside", spans["settle group"][0].SpanContext.TraceID(), shared.SpanContext.TraceID())
+	check.Equal(t, "links of the group", len(shared.Links), maxLinks)
+	check.Equal(t, "spans of orders", len(spans["commit"]), len(orders)-1)
+	check.Equal(t, "the trace of the group inside", spans["settle group"][0].SpanContext.TraceID(), shared.SpanContext.TraceID())
 	for _, span := range spans["commit"] {
 		about := attribute.NewSet(span.Attributes...)
 		id, _ := about.Value(attributeOrder)
-		n := testserver.Value(strconv.Atoi(strings.TrimPrefix(id.AsString(), "o")))(t)
+		n := check.Value(strconv.Atoi(strings.TrimPrefix(id.AsString(), "o")))(t)
 		before := parse(orders[n].Trace)
 		if span.SpanContext.TraceID() != before.TraceID() || span.Parent.SpanID() != before.SpanID() {
 			t.Errorf("order %d is in the trace %v behind %v", n, span.SpanContext.TraceID(), span.Parent.SpanID())
@@ -259,7 +260,7 @@ func TestAGroupIsLinkedWithItsOrders(t *testing.T) {
 			t.Error("the settling does not follow the commit")
 		}
 	}
-	testserver.Equal(t, "spans that were exported", counted(t, registry, "exported"), float64(len(orders)+2))
+	check.Equal(t, "spans that were exported", counted(t, registry, "exported"), float64(len(orders)+2))
 }
 
 // What no request has asked for is a trace of its own, recorded by the ratio; inside a request it is as that is.
@@ -279,14 +280,14 @@ func TestWork(t *testing.T) {
 		work(trace.ContextWithSpanContext(t.Context(), parse(sampled)), "in a trace", nil)
 		spans := recorded(t, tracer, exporter)
 		for name, want := range map[string]int{"alone": recordings, "in a request": 0, "in a trace": 1} {
-			testserver.Equal(t, "spans "+name, len(spans[name]), want)
-			testserver.Equal(t, "spans inside "+name, len(spans["inside "+name]), want)
+			check.Equal(t, "spans "+name, len(spans[name]), want)
+			check.Equal(t, "spans inside "+name, len(spans["inside "+name]), want)
 		}
-		testserver.Equal(t, "the trace", spans["in a trace"][0].SpanContext.TraceID(), parse(sampled).TraceID())
+		check.Equal(t, "the trace", spans["in a trace"][0].SpanContext.TraceID(), parse(sampled).TraceID())
 		for _, span := range spans["alone"] {
-			testserver.Equal(t, "what it tells", attribute.NewSet(span.Attributes...), attribute.NewSet(
+			check.Equal(t, "what it tells", attribute.NewSet(span.Attributes...), attribute.NewSet(
 				attribute.Int(attributeWork, 3), attribute.String(attributeOutcome, string(model.CodeSoldOut))))
-			testserver.Equal(t, "what it belongs to", span.Parent.IsValid(), false)
+			check.Equal(t, "what it belongs to", span.Parent.IsValid(), false)
 		}
 	}
 }

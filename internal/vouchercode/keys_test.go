@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 const secret = "a secret that has more than 32 bytes"
@@ -27,7 +27,7 @@ func TestKeysNeedASecret(t *testing.T) {
 
 func TestACodeIsFoundBySecretAlone(t *testing.T) {
 	t.Parallel()
-	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret+"!"))(t)
+	keys, others := check.Value(NewKeys(secret))(t), check.Value(NewKeys(secret+"!"))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		code, other := codes.Draw(t, "code"), codes.Draw(t, "another code")
 		typed, err := Parse(strings.ToLower(code.Reveal()))
@@ -45,7 +45,7 @@ func TestACodeIsFoundBySecretAlone(t *testing.T) {
 
 func TestACodeOpensForItsOrder(t *testing.T) {
 	t.Parallel()
-	keys, others := testserver.Value(NewKeys(secret))(t), testserver.Value(NewKeys(secret+"!"))(t)
+	keys, others := check.Value(NewKeys(secret))(t), check.Value(NewKeys(secret+"!"))(t)
 	rapid.Check(t, func(t *rapid.T) {
 		code := codes.Draw(t, "code")
 		sealed := keys.Seal(code, "order.1")
@@ -75,7 +75,7 @@ func TestACodeOpensForItsOrder(t *testing.T) {
 // What finds codes and what seals them must not be one key, and neither is printed.
 func TestKeysAreApartAndSecret(t *testing.T) {
 	t.Parallel()
-	keys := testserver.Value(NewKeys(secret))(t)
+	keys := check.Value(NewKeys(secret))(t)
 	code := New()
 	if bytes.Contains(keys.Seal(code, ""), keys.Hash(code)[:8]) {
 		t.Error("a sealed code has its hash in it")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -34,7 +35,7 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 				before := redisCPU(b, s)
 				b.ResetTimer()
 				for _, group := range groups {
-					answers := testserver.Value(s.copies.Reserve(b.Context(), group))(b)
+					answers := check.Value(s.copies.Reserve(b.Context(), group))(b)
 					must(b, answers[0].Err)
 				}
 				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
@@ -52,7 +53,7 @@ func redisCPU(b *testing.B, s *sale) (seconds float64) {
 	b.Helper()
 	for line := range strings.SplitSeq(s.client.Info(b.Context(), "cpu").Val(), "\r\n") {
 		if name, value, _ := strings.Cut(line, ":"); name == "used_cpu_user" || name == "used_cpu_sys" {
-			used := testserver.Value(strconv.ParseFloat(value, 64))(b)
+			used := check.Value(strconv.ParseFloat(value, 64))(b)
 			seconds += used
 		}
 	}
@@ -82,7 +83,7 @@ func BenchmarkHotCopyParts(b *testing.B) {
 					id := fmt.Sprintf("0199c0de-7a11-7%03d-8000-%012d", n, i)
 					group[n] = model.ReserveRequest{OrderID: model.OrderID(id, s.v.ID), VoucherID: s.v.ID, UserID: fmt.Sprintf("user:%d:%d", i, n)}
 				}
-				answers := testserver.Value(s.copies.Reserve(b.Context(), group))(b)
+				answers := check.Value(s.copies.Reserve(b.Context(), group))(b)
 				must(b, answers[0].Err)
 			}
 			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
@@ -110,7 +111,7 @@ func BenchmarkHotCopyRead(b *testing.B) {
 	})
 	b.Run("confirm", func(b *testing.B) {
 		for b.Loop() {
-			must(b, testserver.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
+			must(b, check.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
 		}
 	})
 }
@@ -131,7 +132,7 @@ func BenchmarkHotCopyRelease(b *testing.B) {
 					bought = append(bought, model.ReserveRequest{OrderID: id, VoucherID: s.v.ID, UserID: user})
 					back = append(back, model.Release{OrderID: id, VoucherID: s.v.ID, UserID: user})
 				}
-				must(b, testserver.ErrorOf(store.Reserve(b.Context(), bought)))
+				must(b, check.ErrorOf(store.Reserve(b.Context(), bought)))
 				used, began := redisCPU(b, s), time.Now()
 				if applied, err := store.ReleaseAll(b.Context(), s.v.ID, back); !applied || err != nil {
 					b.Fatalf("applied %v, %v", applied, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -27,7 +28,7 @@ func newCluster(t *testing.T) (urls string, nodes []*testserver.Server) {
 	must(t, openRedis(t, all[0]).ClusterMeet(t.Context(), host, port).Err())
 	for _, url := range all {
 		client := openRedis(t, url)
-		testserver.Eventually(t, "there is a cluster", func() bool {
+		check.Eventually(t, "there is a cluster", func() bool {
 			info := client.ClusterInfo(t.Context()).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:16384")
 		})
@@ -50,19 +51,19 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			group = append(group, s.admission(user(i)))
 		}
 	}
-	identity := testserver.Value(hotcopy.Identity(t.Context(), client))(t)
-	before := testserver.Value(copies.Incarnation(t.Context()))(t)
+	identity := check.Value(hotcopy.Identity(t.Context(), client))(t)
+	before := check.Value(copies.Incarnation(t.Context()))(t)
 	again, err := copies.Incarnation(t.Context())
 	if must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {
 		t.Errorf("%q of %q, then %q", identity, before, again)
 	}
-	answers := testserver.Value(copies.Reserve(t.Context(), group))(t)
+	answers := check.Value(copies.Reserve(t.Context(), group))(t)
 	var reservations []model.Reservation
 	for _, a := range answers {
 		must(t, a.Err)
 		reservations = append(reservations, a.Reservation)
 	}
-	confirmed := testserver.Value(copies.Confirm(t.Context(), reservations))(t)
+	confirmed := check.Value(copies.Confirm(t.Context(), reservations))(t)
 	for i, ok := range confirmed {
 		if !ok {
 			t.Errorf("%+v is not confirmed", reservations[i])
@@ -107,7 +108,7 @@ func oneNodeLess(t *testing.T, copies *hotcopy.Store, node *testserver.Server, r
 	for _, r := range reservations {
 		group = append(group, model.ReserveRequest{OrderID: r.ID, VoucherID: r.VoucherID, UserID: r.UserID})
 	}
-	answers := testserver.Value(copies.Reserve(t.Context(), group))(t)
+	answers := check.Value(copies.Reserve(t.Context(), group))(t)
 	good, bad := 0, 0
 	for _, a := range answers {
 		switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // ages is longer than any test waits.
@@ -45,7 +46,7 @@ func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, true, "--cluster-node-timeout", "2000", "--appendonly", "no")
 	client, key := patientCluster(t, cluster), keyOn(t, cluster, 0)
-	testserver.Must(t, client.Set(t.Context(), key, "before", 0).Err())
+	check.Must(t, client.Set(t.Context(), key, "before", 0).Err())
 
 	cluster.Primaries[0].Pause()
 	ended := make(chan struct{}, 2)
@@ -54,7 +55,7 @@ func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 		_, _ = client.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), key, "one of several", 0).Err() })
 		ended <- struct{}{}
 	}()
-	testserver.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
+	check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 	for range cap(ended) {
 		select {
 		case <-ended:
@@ -62,7 +63,7 @@ func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 			t.Fatal("a call still waits for the primary that was replaced")
 		}
 	}
-	testserver.Eventually(t, "the new primary answers", func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
+	check.Eventually(t, "the new primary answers", func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
 }
 
 // A primary that is slow and has no successor keeps its calls: each is answered, and made once.
@@ -70,7 +71,7 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
 	client, key := patientCluster(t, cluster), keyOn(t, cluster, 0)
-	testserver.Must(t, client.Set(t.Context(), key, "0", 0).Err())
+	check.Must(t, client.Set(t.Context(), key, "0", 0).Err())
 
 	cluster.Primaries[0].Pause()
 	const calls = 10
@@ -81,9 +82,9 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 	<-time.After(8 * nodeLate) // that is how slow it is
 	cluster.Primaries[0].Resume()
 	for range calls {
-		testserver.Must(t, <-counted)
+		check.Must(t, <-counted)
 	}
-	testserver.Equal(t, "counted", client.Get(t.Context(), key).Val(), fmt.Sprint(calls))
+	check.Equal(t, "counted", client.Get(t.Context(), key).Val(), fmt.Sprint(calls))
 }
 
 // The primary hangs, and with it the Sentinel that this client asks, as when both are on one machine. The other Sentinels
@@ -91,17 +92,17 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	t.Parallel()
 	sentinels := testserver.RedisSentinels(t, testserver.UntilDown, "--appendonly", "no")
-	client := testserver.Value(NewClient(sentinels.URL(), nil))(t)
+	client := check.Value(NewClient(sentinels.URL(), nil))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	set := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		defer cancel()
 		return client.Set(ctx, "key", "", 0).Err()
 	}
-	testserver.Must(t, set())
+	check.Must(t, set())
 
 	asked := -1
-	testserver.Eventually(t, "a Sentinel has a client that listens", func() bool {
+	check.Eventually(t, "a Sentinel has a client that listens", func() bool {
 		for i, sentinel := range sentinels.Sentinels {
 			beside := redis.NewClient(&redis.Options{Addr: sentinel.Addr(), Protocol: 2, DisableIdentity: true})
 			if strings.Contains(fmt.Sprint(beside.Do(t.Context(), "client", "list").Val()), " sub=2 ") {
@@ -115,7 +116,7 @@ func TestAHungSentinelIsNotAskedForEver(t *testing.T) {
 	sentinels.Sentinels[asked].Pause()
 	sentinels.Primary.Pause()
 	sentinels.AwaitPromotion(t) // by the others
-	testserver.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
+	check.Eventually(t, "the new primary takes a write", func() bool { return set() == nil })
 }
 
 // The user of the URL is the servers'. The Sentinels are asked as nobody, unless the URL says that they know the user too.
@@ -126,13 +127,13 @@ func TestTheLoginOfSentinels(t *testing.T) {
 		t.Helper()
 		for _, server := range servers {
 			admin := redis.NewClient(&redis.Options{Addr: server.Addr(), Protocol: 2, DisableIdentity: true})
-			testserver.Must(t, admin.Do(t.Context(), "acl", "setuser", "seckill", "on", ">secret", "~*", "&*", "+@all").Err())
-			testserver.Must(t, admin.Close())
+			check.Must(t, admin.Do(t.Context(), "acl", "setuser", "seckill", "on", ">secret", "~*", "&*", "+@all").Err())
+			check.Must(t, admin.Close())
 		}
 	}
 	who := func(options string) (string, error) {
 		url := strings.Replace(sentinels.URL(), "://", "://seckill:secret@", 1) + options
-		client := testserver.Value(NewClient(url, nil))(t)
+		client := check.Value(NewClient(url, nil))(t)
 		defer client.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		defer cancel()
@@ -154,33 +155,33 @@ func TestTheLoginOfSentinels(t *testing.T) {
 // What every kind of client does when a server does not answer, in the words of the constants.
 func TestTheLimitsOfTheClients(t *testing.T) {
 	t.Parallel()
-	one := testserver.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
+	one := check.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
 	defer one.Close()
-	behind := testserver.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
+	behind := check.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
 	defer behind.Close()
 	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
 		o := client.Options()
-		testserver.Equal(t, name+": retries", o.MaxRetries, redisRetries)
-		testserver.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
-		testserver.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
-		testserver.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
-		testserver.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
-		testserver.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
+		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
+		check.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
+		check.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
+		check.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
+		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
+		check.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
 	}
-	testserver.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
-	testserver.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
-	testserver.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
-	testserver.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
-	testserver.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
+	check.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
+	check.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
+	check.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
+	check.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
+	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
 
-	all := testserver.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
+	all := check.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
 	defer all.Close()
 	o := all.Options()
-	testserver.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
-	testserver.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
-	testserver.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
-	testserver.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
-	testserver.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
-	testserver.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
-	testserver.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	check.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
+	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
+	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
+	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
+	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
+	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
+	check.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
 }

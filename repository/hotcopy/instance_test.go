@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -42,20 +43,20 @@ func TestInstances(t *testing.T) {
 	signs(t, list, self)
 	leave := signs(t, list, model.Instance{ID: "2", Name: "b:8080", Role: "worker", Mode: model.ModeAsync, Version: "v2"})
 	names := func() (names []string) {
-		for _, instance := range testserver.Value(list.Alive(t.Context()))(t) {
+		for _, instance := range check.Value(list.Alive(t.Context()))(t) {
 			names = append(names, instance.Name)
 		}
 		return names
 	}
-	testserver.Eventually(t, "both are there", func() bool { return slices.Equal(names(), []string{"a:8080", "b:8080"}) })
-	found := testserver.Value(list.Alive(t.Context()))(t)[0]
+	check.Eventually(t, "both are there", func() bool { return slices.Equal(names(), []string{"a:8080", "b:8080"}) })
+	found := check.Value(list.Alive(t.Context()))(t)[0]
 	if age := time.Since(found.Since); age < -time.Minute || age > time.Minute || found.SeenAt.Before(found.Since.Truncate(time.Millisecond)) {
 		t.Errorf("since %s, seen at %s", found.Since, found.SeenAt)
 	}
 	found.Since, found.SeenAt = time.Time{}, time.Time{}
-	testserver.Equal(t, "what is told of one", found, self)
+	check.Equal(t, "what is told of one", found, self)
 	leave()
-	testserver.Equal(t, "instances after one has left", len(names()), 1)
+	check.Equal(t, "instances after one has left", len(names()), 1)
 
 	key := "seckill:v1:instances:" + deployment
 	dead := redis.Z{Score: float64(time.Now().Add(-13 * time.Second).UnixMilli()), Member: `{"id":"3","name":"dead:1"}`}
@@ -63,11 +64,11 @@ func TestInstances(t *testing.T) {
 	if now := names(); slices.Contains(now, "dead:1") {
 		t.Errorf("a dead one is alive: %q", now)
 	}
-	testserver.Eventually(t, "the next sign forgets it", func() bool { return client.ZCard(t.Context(), key).Val() == 1 })
+	check.Eventually(t, "the next sign forgets it", func() bool { return client.ZCard(t.Context(), key).Val() == 1 })
 	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
 		t.Errorf("the list itself is kept for %s", ttl)
 	}
-	testserver.Equal(t, "instances of another deployment", len(testserver.Value(of(newID(t)).Alive(t.Context()))(t)), 0)
+	check.Equal(t, "instances of another deployment", len(check.Value(of(newID(t)).Alive(t.Context()))(t)), 0)
 }
 
 // An instance that does not know its deployment yet is nowhere, and asks again.

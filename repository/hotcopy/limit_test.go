@@ -7,6 +7,7 @@ import (
 
 	"seckill/internal/ratelimit"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/repository/hotcopy"
 )
 
@@ -31,7 +32,7 @@ func TestLimitIsExact(t *testing.T) {
 	clients := []*hotcopy.Limits{hotcopy.NewLimits(openRedis(t, url)), hotcopy.NewLimits(openRedis(t, url))}
 	ask := hourly(t, 7, 0)
 	var allowed atomic.Int64
-	testserver.Volley(40, func(i int) {
+	check.Volley(40, func(i int) {
 		if takeOne(t, clients[i%2], ask).Wait == 0 {
 			allowed.Add(1)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -27,7 +27,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 			}
 			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID, "")
 			wantErr(t, err, model.ErrCopyClosed)
-			wantErr(t, testserver.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
+			wantErr(t, check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 			must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
 		}
 		s.wants(model.CopyOpen, 9, 1, 1)
@@ -88,7 +88,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d due, %v", len(due), err)
 		}
 		// Who reserves again what was carried publishes it in the new epoch.
-		again := testserver.Value(stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
+		again := check.Value(stale.Reserve(ctx, []model.ReserveRequest{{OrderID: pending[0].ID, VoucherID: s.v.ID, UserID: pending[0].UserID}}))(t)
 		if again[0].Err != nil || again[0].Epoch != 2 || !again[0].CreatedAt.Equal(old.CreatedAt) {
 			t.Errorf("reserved again %+v", again[0])
 		}
@@ -177,7 +177,7 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 		s.epoch = 2
 		s.wants(model.CopyOpen, 2, 1, 1)
 		s.v.Revision, s.v.Stock = 2, 12
-		must(t, testserver.ErrorOf(s.copies.Apply(ctx, s.v)))
+		must(t, check.ErrorOf(s.copies.Apply(ctx, s.v)))
 		s.wants(model.CopyOpen, 4, 1, 1)
 		wantCode(t, s.copies.Lower(ctx, s.v.ID, 7, 2), model.CodeConflict)
 		must(t, s.copies.Lower(ctx, s.v.ID, 9, 2))
@@ -195,7 +195,7 @@ func TestConfirmAsksForTheOpenEpoch(t *testing.T) {
 		nowhere := model.Reservation{Order: model.Order{VoucherID: "missing" + s.v.ID}, Epoch: 1}
 		confirm := func(want bool) {
 			t.Helper()
-			got := testserver.Value(s.copies.Confirm(t.Context(), []model.Reservation{r, nowhere, r}))(t)
+			got := check.Value(s.copies.Confirm(t.Context(), []model.Reservation{r, nowhere, r}))(t)
 			if len(got) != 3 || got[0] != want || got[2] != want || got[1] {
 				t.Errorf("confirmed %v, want %v", got, want)
 			}
@@ -261,7 +261,7 @@ func TestFlushAll(t *testing.T) {
 	t.Parallel()
 	overOwn(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		was := testserver.Value(s.copies.Incarnation(t.Context()))(t)
+		was := check.Value(s.copies.Incarnation(t.Context()))(t)
 		s.lose()
 		s.closedNow(r)
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
@@ -270,7 +270,7 @@ func TestFlushAll(t *testing.T) {
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		count := 0
 		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(model.Reservation) error { count++; return nil }))
-		testserver.Equal(t, "pending orders", count, 0)
+		check.Equal(t, "pending orders", count, 0)
 		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
 	})
@@ -324,7 +324,7 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		}
 		all(week + time.Hour)
 		s.v.Revision, s.v.EndAt = 2, time.Now().Add(30*24*time.Hour)
-		must(t, testserver.ErrorOf(s.copies.Apply(t.Context(), s.v)))
+		must(t, check.ErrorOf(s.copies.Apply(t.Context(), s.v)))
 		all(week + 30*24*time.Hour)
 		s.v.EndAt = time.Now().Add(-365 * 24 * time.Hour)
 		must(t, s.load(2, 1, nil, nil))
@@ -369,7 +369,7 @@ func TestApplyTakesOnlyNewerRevisions(t *testing.T) {
 			t.Helper()
 			v := s.v
 			change(&v)
-			applied := testserver.Value(s.copies.Apply(t.Context(), v))(t)
+			applied := check.Value(s.copies.Apply(t.Context(), v))(t)
 			if !applied {
 				t.Error("not applied")
 			}
@@ -415,13 +415,13 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 
 		stale := s.v // read before the intent, arrives after it
 		stale.Revision = 2
-		must(t, testserver.ErrorOf(s.copies.Apply(ctx, stale)))
+		must(t, check.ErrorOf(s.copies.Apply(ctx, stale)))
 		s.wants(model.CopyOpen, 0, 4, 4)
 		must(t, s.copies.Lower(ctx, s.v.ID, 8, 2)) // no way up
 		s.wants(model.CopyOpen, 0, 4, 4)
 		dropped := s.v // the intent was given up
 		dropped.Revision = 3
-		must(t, testserver.ErrorOf(s.copies.Apply(ctx, dropped)))
+		must(t, check.ErrorOf(s.copies.Apply(ctx, dropped)))
 		s.wants(model.CopyOpen, 6, 4, 4)
 		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
 		s.shut()

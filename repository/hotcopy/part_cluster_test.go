@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -45,7 +46,7 @@ func (s *sale) usersOn(cluster *testserver.Cluster, primary, ofEach int) (users 
 // look is what requests that want to buy see of the copy.
 func (s *sale) look(store *hotcopy.Store) model.HotCopy {
 	s.t.Helper()
-	return testserver.Value(store.Look(s.t.Context(), []string{s.v.ID}))(s.t)[s.v.ID]
+	return check.Value(store.Look(s.t.Context(), []string{s.v.ID}))(s.t)[s.v.ID]
 }
 
 // The parts of a voucher lie on all primaries of a Cluster. It is sold to the last unit and
@@ -56,7 +57,7 @@ func TestPartsOnACluster(t *testing.T) {
 	s := clusterSale(t, cluster, 0, 50)
 	wantAnswers(t, "all primaries", s.sell(s.usersBut(-1, 300), s.store(), s.store()), map[string]int{"reserved": 50, "SOLD_OUT": 250})
 	s.wants(model.CopyOpen, 0, 50, 50)
-	testserver.Equal(t, "a look finds it", s.look(s.store()).Voucher.Phase, model.PhaseSoldOut)
+	check.Equal(t, "a look finds it", s.look(s.store()).Voucher.Phase, model.PhaseSoldOut)
 	s.divide(3)
 	s.divide(16)
 	s.wants(model.CopyOpen, 0, 50, 50)

@@ -12,14 +12,15 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // partedStore is a store over the Redis that tests share, with its client.
 func partedStore(t *testing.T) (*Store, redis.UniversalClient) {
 	t.Helper()
-	client := testserver.Value(NewClient(testserver.SharedRedis(t), nil))(t)
-	t.Cleanup(func() { testserver.Must(t, client.Close()) })
+	client := check.Value(NewClient(testserver.SharedRedis(t), nil))(t)
+	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return New(client, Options{}), client
 }
 
@@ -28,7 +29,7 @@ func divided(t *testing.T, stock int64) model.Voucher {
 	t.Helper()
 	now := time.Now()
 	return model.Voucher{
-		ID: testserver.Value(ids.New())(t), Price: 1, Currency: "CNY", Stock: stock, State: model.VoucherPublished, Revision: 1,
+		ID: check.Value(ids.New())(t), Price: 1, Currency: "CNY", Stock: stock, State: model.VoucherPublished, Revision: 1,
 		BeginAt: now.Add(-time.Hour), EndAt: now.Add(time.Hour),
 	}
 }
@@ -37,9 +38,9 @@ func divided(t *testing.T, stock int64) model.Voucher {
 func (s *Store) opens(t *testing.T, v model.Voucher, record model.EpochRecord) {
 	t.Helper()
 	record.VoucherID, record.OpenEpoch = v.ID, record.Epoch-1
-	testserver.Must(t, s.Close(t.Context(), record))
-	testserver.Must(t, s.Load(t.Context(), record, nil, nil))
-	testserver.Must(t, s.Open(t.Context(), record, v, 0))
+	check.Must(t, s.Close(t.Context(), record))
+	check.Must(t, s.Load(t.Context(), record, nil, nil))
+	check.Must(t, s.Open(t.Context(), record, v, 0))
 }
 
 // userOf is the n-th user of a part.
@@ -65,7 +66,7 @@ func TestAPartThatIsGoneIsNotRefilled(t *testing.T) {
 	v := divided(t, 10)
 	s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 4, Spread: 4})
 	s.opens(t, v, model.EpochRecord{Epoch: 2, Shards: 2, Spread: 4})
-	testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+	check.Value(s.Read(t.Context(), []string{v.ID}))(t)
 	r := &reserveCall{call: call{voucher: v.ID, part: 3, of: 4}, place: []int{0}}
 	answers := []model.ReserveResult{{Err: model.SoldOut()}}
 	soldOut := make(map[int]bool)
@@ -90,20 +91,20 @@ func TestPartsThatAreGoneTeachNothing(t *testing.T) {
 			other := New(client, Options{})
 			v := divided(t, 10)
 			s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 4, Spread: 4})
-			testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+			check.Value(s.Read(t.Context(), []string{v.ID}))(t)
 			if name == "closed" {
 				other.opens(t, v, model.EpochRecord{Epoch: 2, Shards: 2, Spread: 4})
 			}
 			other.opens(t, v, last)
 			for range 2 {
-				hot := testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)[v.ID]
+				hot := check.Value(s.Read(t.Context(), []string{v.ID}))(t)[v.ID]
 				if hot.State != model.CopyOpen || hot.Epoch != 3 || hot.Shards != 1 {
 					t.Errorf("read %s, epoch %d in %d parts", hot.State, hot.Epoch, hot.Shards)
 				}
 			}
 			user := userOf(t, 3, 4, 0)
 			order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
-			if got := testserver.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0]; got.Err != nil || got.Epoch != 3 {
+			if got := check.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0]; got.Err != nil || got.Epoch != 3 {
 				t.Errorf("reserved in epoch %d: %v", got.Epoch, got.Err)
 			}
 		})
@@ -137,10 +138,10 @@ func TestPartsAreConfirmedOnceEach(t *testing.T) {
 			reserved = append(reserved, model.Reservation{Order: model.Order{VoucherID: v.ID, UserID: fmt.Sprint("user", n)}, Epoch: 1})
 		}
 	}
-	testserver.Value(s.Confirm(t.Context(), reserved))(t) // now it is known which epochs are open
+	check.Value(s.Confirm(t.Context(), reserved))(t) // now it is known which epochs are open
 	count := new(counter)
 	client.AddHook(count)
-	for i, open := range testserver.Value(s.Confirm(t.Context(), reserved))(t) {
+	for i, open := range check.Value(s.Confirm(t.Context(), reserved))(t) {
 		if !open {
 			t.Fatalf("order %d is not confirmed", i)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -29,7 +30,7 @@ func inParts(t *testing.T, stock int64, shards int) *sale {
 func (s *sale) store() *hotcopy.Store {
 	s.t.Helper()
 	store := hotcopy.New(s.client, hotcopy.Options{})
-	must(s.t, testserver.ErrorOf(store.Read(s.t.Context(), []string{s.v.ID})))
+	must(s.t, check.ErrorOf(store.Read(s.t.Context(), []string{s.v.ID})))
 	return store
 }
 
@@ -72,7 +73,7 @@ func (s *sale) sell(users []string, stores ...*hotcopy.Store) map[string]int {
 	var mu sync.Mutex
 	counts := make(map[string]int)
 	groups := slices.Collect(slices.Chunk(users, s.group))
-	testserver.Volley(len(groups), func(i int) {
+	check.Volley(len(groups), func(i int) {
 		var asked []model.ReserveRequest
 		for _, userID := range groups[i] {
 			asked = append(asked, s.admission(userID))
@@ -146,7 +147,7 @@ func (s *sale) wantKeys(heads int) {
 	for part := range heads {
 		want = append(want, s.partHead(part))
 		if part >= s.shards {
-			testserver.Equal(s.t, "the head of a part that is no more", s.client.HGet(ctx, s.partHead(part), "state").Val(), "closed")
+			check.Equal(s.t, "the head of a part that is no more", s.client.HGet(ctx, s.partHead(part), "state").Val(), "closed")
 			continue
 		}
 		for _, noun := range []string{"buyers", "pending", "due", "closed"} {
@@ -154,8 +155,8 @@ func (s *sale) wantKeys(heads int) {
 		}
 	}
 	got := slices.Concat(
-		testserver.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"}:*").Result())(s.t),
-		testserver.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"#*").Result())(s.t))
+		check.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"}:*").Result())(s.t),
+		check.Value(s.client.Keys(ctx, "seckill:v1:{"+s.v.ID+"#*").Result())(s.t))
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -202,16 +203,16 @@ func TestACopyIsDividedAnew(t *testing.T) {
 func (s *sale) firstCalls(userID string, stale []*hotcopy.Store) {
 	s.t.Helper()
 	ctx, t := s.t.Context(), s.t
-	hot := testserver.Value(stale[0].Read(ctx, []string{s.v.ID}))(t)[s.v.ID]
+	hot := check.Value(stale[0].Read(ctx, []string{s.v.ID}))(t)[s.v.ID]
 	if hot.State != model.CopyOpen || hot.Shards != s.shards || hot.Buyers != 12 {
 		t.Errorf("read at first %+v", hot)
 	}
-	a := testserver.Value(stale[1].Reserve(ctx, []model.ReserveRequest{s.admission(userID)}))(t)[0]
+	a := check.Value(stale[1].Reserve(ctx, []model.ReserveRequest{s.admission(userID)}))(t)[0]
 	must(t, a.Err)
 	r := a.Reservation
-	testserver.Equal(t, "the epoch reserved in", r.Epoch, s.epoch)
+	check.Equal(t, "the epoch reserved in", r.Epoch, s.epoch)
 	s.wants(model.CopyOpen, 27, 7, 13)
-	if ok := testserver.Value(stale[2].Confirm(ctx, []model.Reservation{r}))(t); !ok[0] {
+	if ok := check.Value(stale[2].Confirm(ctx, []model.Reservation{r}))(t); !ok[0] {
 		t.Errorf("%+v is not confirmed", r)
 	}
 	must(t, stale[3].Touch(ctx, []model.Reservation{r}))
@@ -222,22 +223,22 @@ func (s *sale) firstCalls(userID string, stale []*hotcopy.Store) {
 	if _, found, err := stale[5].Pending(ctx, r.ID, ""); err != nil || !found {
 		t.Errorf("the entry of %s is found: %v, %v", r.ID, found, err)
 	}
-	due := testserver.Value(stale[6].Due(ctx, s.v.ID, 0, 100))(t)
-	testserver.Equal(t, "orders due", len(due), 7)
+	due := check.Value(stale[6].Due(ctx, s.v.ID, 0, 100))(t)
+	check.Equal(t, "orders due", len(due), 7)
 	must(t, stale[7].Settle(ctx, s.v.ID, []model.Order{r.Order}))
 	s.wants(model.CopyOpen, 27, 6, 13)
-	if applied := testserver.Value(stale[8].Release(ctx, releaseOf(r)))(t); !applied {
+	if applied := check.Value(stale[8].Release(ctx, releaseOf(r)))(t); !applied {
 		t.Errorf("the release of %s was put off", r.ID)
 	}
 	s.v.Revision++
-	if applied := testserver.Value(stale[9].Apply(ctx, s.v))(t); !applied {
+	if applied := check.Value(stale[9].Apply(ctx, s.v))(t); !applied {
 		t.Error("a change was not applied")
 	}
 	s.v.Revision++
 	must(t, stale[10].Lower(ctx, s.v.ID, s.v.Stock, s.v.Revision))
 	count := 0
 	must(t, stale[11].Buyers(ctx, s.v.ID, func(string) error { count++; return nil }))
-	testserver.Equal(t, "buyers", count, 12)
+	check.Equal(t, "buyers", count, 12)
 }
 
 // A store that was idle while the copy was divided twice is right at its first call too: the
@@ -282,7 +283,7 @@ func TestEveryPartIsSoldOutAtOnce(t *testing.T) {
 			got := s.sell(users(s), s.store(), hotcopy.New(s.client, hotcopy.Options{}))
 			wantAnswers(t, name, got, map[string]int{"reserved": 50, "SOLD_OUT": 250})
 			s.wants(model.CopyOpen, 0, 50, 50)
-			testserver.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseSoldOut)
+			check.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseSoldOut)
 		})
 	}
 }
@@ -294,7 +295,7 @@ func TestAnOwnerHearsOfTheOrderWhenAllPartsAreEmpty(t *testing.T) {
 	s := inParts(t, 1, 2)
 	client := openRedis(t, testserver.SharedRedis(t))
 	store := hotcopy.New(client, hotcopy.Options{})
-	must(t, testserver.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
+	must(t, check.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
 	userID := s.usersOf(1, 1)[0]
 	var bought model.Reservation
 	client.AddHook(&before{head: s.head(), calls: s.shards, act: func() { bought = s.buy(userID) }})
@@ -326,7 +327,7 @@ func TestUnitsUnderWayAreNotLost(t *testing.T) {
 		must(t, s.store().Give(t.Context(), s.v.ID, 1, part, (part+1)%16, 2))
 	}
 	s.wants(model.CopyOpen, 32, 0, 0)
-	testserver.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseLive)
+	check.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseLive)
 	wantAnswers(t, "all under way", s.sell(s.usersOf(5, 40), s.store()), map[string]int{"reserved": 32, "SOLD_OUT": 8})
 	s.wants(model.CopyOpen, 0, 32, 32)
 }
@@ -342,10 +343,10 @@ func (s *sale) keepsAUnit(buyers, rounds int) {
 	s.t.Helper()
 	stores := []*hotcopy.Store{s.store(), s.store()}
 	var sold atomic.Int32
-	testserver.Volley(buyers, func(i int) {
+	check.Volley(buyers, func(i int) {
 		store := stores[i%len(stores)]
 		for n := range rounds {
-			a := testserver.Value(store.Reserve(s.t.Context(), []model.ReserveRequest{s.admission(user(1000*i + n))}))(s.t)[0]
+			a := check.Value(store.Reserve(s.t.Context(), []model.ReserveRequest{s.admission(user(1000*i + n))}))(s.t)[0]
 			switch answer(a.Err) {
 			case "reserved":
 				sold.Add(1)
@@ -385,7 +386,7 @@ func TestAStockIsLoweredInAllParts(t *testing.T) {
 	// What is raised again reaches the users of every part.
 	s.v.Revision++
 	s.v.Stock = 24
-	if applied := testserver.Value(s.copies.Apply(t.Context(), s.v))(t); !applied {
+	if applied := check.Value(s.copies.Apply(t.Context(), s.v))(t); !applied {
 		t.Error("the stock was not raised")
 	}
 	for part := range 4 {
@@ -434,7 +435,7 @@ func TestEveryPartIsPaused(t *testing.T) {
 	change := func(state model.VoucherState) {
 		s.v.State = state
 		s.v.Revision++
-		if applied := testserver.Value(s.copies.Apply(t.Context(), s.v))(t); !applied {
+		if applied := check.Value(s.copies.Apply(t.Context(), s.v))(t); !applied {
 			t.Errorf("the state %s was not applied", state)
 		}
 	}
@@ -477,7 +478,7 @@ func aPartIsLost(t *testing.T, part int, noun string, otherKind bool) {
 		must(t, s.client.Set(t.Context(), key, "text", 0).Err())
 		lost = "INTERNAL"
 	}
-	testserver.Equal(t, "the copy", s.read().State, model.CopyClosed)
+	check.Equal(t, "the copy", s.read().State, model.CopyClosed)
 	wantAnswers(t, "users of the part", s.sell(s.usersOf(part, 5), s.store()), map[string]int{lost: 5})
 	sold := int64(0)
 	store := s.store()
@@ -566,7 +567,7 @@ func TestACopyIsSupersededWhileItIsOpened(t *testing.T) {
 	}
 	s.epoch = 2
 	carried := s.carried()
-	testserver.Equal(t, "carried", len(carried), 3)
+	check.Equal(t, "carried", len(carried), 3)
 	s.rebuild(3, 2, nil, carried)
 	s.wants(model.CopyOpen, 37, 3, 3)
 	wantAnswers(t, "all", s.sell(s.usersBut(2, 40), s.store(), opener), map[string]int{"reserved": 37, "SOLD_OUT": 3})

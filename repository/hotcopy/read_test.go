@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -29,7 +30,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		slices.Reverse(want)
 		var got []string
 		for q := (model.OrderQuery{VoucherID: s.v.ID, Limit: 4}); ; {
-			page := testserver.Value(s.copies.Processing(t.Context(), q))(t)
+			page := check.Value(s.copies.Processing(t.Context(), q))(t)
 			for _, o := range page.Items {
 				got = append(got, o.ID)
 				if o.Status != model.OrderProcessing || o.UserID == "" || o.Price != s.v.Price || o.CreatedAt.IsZero() {
@@ -48,9 +49,9 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("yielded %v, want %v", got, want)
 		}
-		wantCode(t, testserver.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
+		wantCode(t, check.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID, Cursor: "nonsense"})), model.CodeValidation)
 		s.shut()
-		wantErr(t, testserver.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})), model.ErrCopyClosed)
+		wantErr(t, check.ErrorOf(s.copies.Processing(t.Context(), model.OrderQuery{VoucherID: s.v.ID})), model.ErrCopyClosed)
 		wantErr(t, s.copies.EachProcessing(t.Context(), s.v.ID, nil), model.ErrCopyClosed)
 	})
 }
@@ -78,7 +79,7 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 		seen++
 		return nil
 	}))
-	testserver.Equal(t, "orders seen", seen, orders)
+	check.Equal(t, "orders seen", seen, orders)
 	var calls int
 	_, stats, _ := strings.Cut(s.client.Info(t.Context(), "commandstats").Val(), "cmdstat_hscan:calls=")
 	if _, err := fmt.Sscan(strings.Replace(stats, ",", " ", 1), &calls); err != nil || calls > 3*orders/1000 {
@@ -102,7 +103,7 @@ func TestIncarnation(t *testing.T) {
 		},
 	} {
 		loss()
-		now := testserver.Value(s.copies.Incarnation(t.Context()))(t)
+		now := check.Value(s.copies.Incarnation(t.Context()))(t)
 		again, err := s.copies.Incarnation(t.Context())
 		if must(t, err); now == seen || again != now {
 			t.Errorf("before %q, now %q, again %q", seen, now, again)

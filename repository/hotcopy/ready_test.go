@@ -9,11 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func readiness(t *testing.T, url string) *Readiness {
 	t.Helper()
-	client := testserver.Value(NewClient(url, nil))(t)
+	client := check.Value(NewClient(url, nil))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return NewReadiness(client)
 }
@@ -31,19 +32,19 @@ func TestAClusterIsReadyWhileAPrimaryIs(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
 	r := readiness(t, cluster.URL())
-	testserver.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
+	check.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
 	spots, err := Spots(t.Context(), r.client, func(n int) string { return fmt.Sprint("{", n, "}") })
 	if err != nil || len(spots) != len(cluster.Primaries) {
 		t.Errorf("the primaries are at %v, %v", spots, err)
 	}
 	cluster.Primaries[0].Kill()
-	testserver.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
+	check.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
 	cluster.Primaries[1].Pause()
 	cluster.Primaries[2].Pause()
-	testserver.Eventually(t, "it is not ready when none answers", func() bool { return asked(t, r) != nil })
+	check.Eventually(t, "it is not ready when none answers", func() bool { return asked(t, r) != nil })
 	cluster.Primaries[1].Resume()
 	cluster.Primaries[2].Resume()
-	testserver.Eventually(t, "it is ready again", func() bool { return asked(t, r) == nil })
+	check.Eventually(t, "it is ready again", func() bool { return asked(t, r) == nil })
 }
 
 // A server that takes no writes is not ready, at once; behind Sentinels it has some time for a failover.
@@ -51,17 +52,17 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	t.Parallel()
 	server := testserver.Redis(t)
 	r := readiness(t, server.URL())
-	testserver.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
+	check.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer admin.Close()
-	testserver.Must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	testserver.Eventually(t, "a full Redis is not ready", func() bool { return asked(t, r) != nil })
+	check.Must(t, admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	check.Eventually(t, "a full Redis is not ready", func() bool { return asked(t, r) != nil })
 	r.mu.Lock()
 	r.elected, r.well = true, time.Now()
 	r.mu.Unlock()
-	testserver.Eventually(t, "it is while Sentinels may find another", func() bool { return asked(t, r) == nil })
+	check.Eventually(t, "it is while Sentinels may find another", func() bool { return asked(t, r) == nil })
 	r.mu.Lock()
 	r.well = time.Now().Add(-rideOut)
 	r.mu.Unlock()
-	testserver.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
+	check.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -45,7 +46,7 @@ func (s *sale) closedNow(r model.Reservation) {
 	wantErr(s.t, err, model.ErrCopyClosed)
 	_, _, err = s.copies.OrderOf(ctx, s.v.ID, r.UserID)
 	wantErr(s.t, err, model.ErrCopyClosed)
-	wantErr(s.t, testserver.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
+	wantErr(s.t, check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 	wantErr(s.t, s.copies.Buyers(ctx, s.v.ID, func(string) error { return nil }), model.ErrCopyClosed)
 	wantErr(s.t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	if applied, err := s.copies.Apply(ctx, s.v); applied || err != nil {
@@ -117,7 +118,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 			}
 		}
 	}()
-	testserver.Volley(16, func(i int) {
+	check.Volley(16, func(i int) {
 		for n := range 20 {
 			r := s.buy(user(100*i + n))
 			must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
@@ -137,8 +138,8 @@ func TestRedisOutOfMemory(t *testing.T) {
 	r, kept := s.buy("bob"), s.buy("zoe")
 	was := s.content()
 	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
-	testserver.Equal(t, "the copy", s.content(), was)
+	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
+	check.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
 	must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{kept.Order}))
 	s.release(r)
@@ -154,7 +155,7 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
 	must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-	wantUndone(t, testserver.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
+	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 }
 
 // A login that Redis refuses, and a permission that the account lacks, are no bugs.
@@ -164,7 +165,7 @@ func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
-		wantUndone(t, testserver.ErrorOf(hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
+		wantUndone(t, check.ErrorOf(hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	}
 }
 
@@ -174,14 +175,14 @@ func TestRedisGoneFailsFastAndSaysThatNothingWasDone(t *testing.T) {
 	server.Kill()
 	fresh := hotcopy.New(openRedis(t, server.URL()), hotcopy.Options{}) // with no connection to break
 	testserver.Within(t, 2*time.Second, func(ctx context.Context) {
-		wantUndone(t, testserver.ErrorOf(fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})))
+		wantUndone(t, check.ErrorOf(fresh.Reserve(ctx, []model.ReserveRequest{s.admission("eve")})))
 	})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantCode(t, testserver.ErrorOf(s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})), model.CodeUnavailable)
-	wantCode(t, testserver.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(s.copies.Reserve(ended, []model.ReserveRequest{s.admission("eve")})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(s.copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
 	bobs := model.Release{OrderID: "x." + s.v.ID, VoucherID: s.v.ID, UserID: "bob"}
-	wantCode(t, testserver.ErrorOf(s.copies.Release(t.Context(), bobs)), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(s.copies.Release(t.Context(), bobs)), model.CodeUnavailable)
 	wantCode(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: "x." + s.v.ID}}), model.CodeUnavailable)
 }
 
@@ -204,7 +205,7 @@ func TestAnErrorOfRedisThatIsNotKnownMeansLater(t *testing.T) {
 	if wantCode(t, err, model.CodeUnavailable); !errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("the unit is taken, and the error is %v", err)
 	}
-	wantCode(t, testserver.ErrorOf(copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
+	wantCode(t, check.ErrorOf(copies.Read(t.Context(), []string{s.v.ID})), model.CodeUnavailable)
 }
 
 // novelErrors lets Redis work and replaces its replies.
@@ -254,7 +255,7 @@ func TestABugIsNoOutage(t *testing.T) {
 	broken := s.admission("eve")
 	s.v = voucherOf(newID(t), 10)
 	s.rebuild(1, 0, nil, nil)
-	answers := testserver.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")}))(t)
+	answers := check.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{broken, s.admission("eve")}))(t)
 	if answers[0].Err == nil || answers[0].ID != broken.OrderID || answers[1].Err != nil {
 		t.Errorf("answers %+v", answers)
 	}
@@ -276,7 +277,7 @@ func lineSale(t *testing.T) (*sale, *testserver.Line) {
 // executed waits until an order is in the copy, seen past the line.
 func (s *sale) executed(a model.ReserveRequest) {
 	s.t.Helper()
-	testserver.Eventually(s.t, "the order arrives", func() bool {
+	check.Eventually(s.t, "the order arrives", func() bool {
 		return s.client.HGet(s.t.Context(), s.key("buyers"), a.UserID).Val() == a.OrderID
 	})
 }
@@ -345,7 +346,7 @@ func TestReserveStaysUnknownWhenRedisGoesAway(t *testing.T) {
 	defer cancel()
 	a := s.admission("bob")
 	ended := make(chan error, 1)
-	go func() { ended <- testserver.ErrorOf(s.copies.Reserve(ctx, []model.ReserveRequest{a})) }()
+	go func() { ended <- check.ErrorOf(s.copies.Reserve(ctx, []model.ReserveRequest{a})) }()
 	s.executed(a)
 	line.Close() // connections are refused from here on
 	var err error
@@ -386,7 +387,7 @@ func TestReleaseAndSettleAreRepeatedAfterALostReply(t *testing.T) {
 	s, line := lineSale(t)
 	r := s.buy("bob")
 	line.CutReplies()
-	wantErr(t, testserver.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
+	wantErr(t, check.ErrorOf(s.copies.Release(t.Context(), releaseOf(r))), model.ErrUnknownOutcome)
 	wantErr(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}), model.ErrUnknownOutcome)
 	line.Heal()
 	s.release(r)
@@ -413,7 +414,7 @@ func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Ser
 	host, port, err := net.SplitHostPort(primary.Addr())
 	must(t, err)
 	must(t, replica.Do(t.Context(), "replicaof", host, port).Err())
-	testserver.Eventually(t, "it follows", func() bool {
+	check.Eventually(t, "it follows", func() bool {
 		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 }
@@ -467,13 +468,13 @@ func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 func (s *sale) memory() int64 {
 	s.t.Helper()
 	var info string
-	testserver.Eventually(s.t, "Redis has freed its memory", func() bool {
+	check.Eventually(s.t, "Redis has freed its memory", func() bool {
 		info = s.client.Info(s.t.Context(), "memory").Val()
 		return strings.Contains(info, "lazyfree_pending_objects:0\r\n")
 	})
 	_, rest, _ := strings.Cut(info, "used_memory:")
 	used, _, _ := strings.Cut(rest, "\r")
-	n := testserver.Value(strconv.ParseInt(used, 10, 64))(s.t)
+	n := check.Value(strconv.ParseInt(used, 10, 64))(s.t)
 	return n
 }
 
@@ -539,7 +540,7 @@ func TestExpiryStopsNobody(t *testing.T) {
 	s.memory()
 	must(t, s.client.ConfigResetStat(t.Context()).Err())
 	must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
-	testserver.Eventually(t, "it expires", func() bool { return s.client.Exists(t.Context(), s.key("buyers")).Val() == 0 })
+	check.Eventually(t, "it expires", func() bool { return s.client.Exists(t.Context(), s.key("buyers")).Val() == 0 })
 	s.memory()
 	if info := s.client.Info(t.Context(), "memory").Val(); !strings.Contains(info, "lazyfreed_objects:1\r\n") {
 		t.Errorf("it was not freed in the background: %s", info)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -53,11 +54,11 @@ func TestCopiesAreRefilledBesideEachOther(t *testing.T) {
 		s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 2, Spread: 2})
 		asked = append(asked, model.ReserveRequest{OrderID: model.OrderID("a", v.ID), VoucherID: v.ID, UserID: "bob"})
 	}
-	testserver.Value(s.Reserve(t.Context(), asked))(t) // now it is known how they are divided
+	check.Value(s.Reserve(t.Context(), asked))(t) // now it is known how they are divided
 	client.AddHook(&meeting{look: s.scripts.balance.sha, missing: vouchers, met: make(chan struct{})})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for _, answer := range testserver.Value(s.Reserve(ctx, asked))(t) {
+	for _, answer := range check.Value(s.Reserve(ctx, asked))(t) {
 		if model.CodeOf(answer.Err) != model.CodeSoldOut {
 			t.Errorf("voucher %s: %v", answer.VoucherID, answer.Err)
 		}
@@ -69,14 +70,14 @@ func TestCopiesAreRefilledBesideEachOther(t *testing.T) {
 func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
-	client := testserver.Value(NewClient(cluster.URL(), nil))(t)
+	client := check.Value(NewClient(cluster.URL(), nil))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	testserver.Must(t, Rehearse(t.Context(), client, true)) // as at a start: all of them know the scripts
+	check.Must(t, Rehearse(t.Context(), client, true)) // as at a start: all of them know the scripts
 	s := New(client, Options{})
 	const shards, each = 16, 3
 	v := divided(t, shards*each)
 	s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: shards, Spread: shards})
-	testserver.Value(s.Read(t.Context(), []string{v.ID}))(t)
+	check.Value(s.Read(t.Context(), []string{v.ID}))(t)
 	hung := cluster.Owner(t, headKey(v.ID, 0))
 	var healthy []int
 	for part := range shards {
@@ -92,13 +93,13 @@ func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), balancePatience)
 	defer cancel()
-	hot := testserver.Value(s.Look(ctx, []string{v.ID}))(t)[v.ID]
+	hot := check.Value(s.Look(ctx, []string{v.ID}))(t)[v.ID]
 	if hot.State != model.CopyOpen || hot.Voucher.Remaining <= 0 {
 		t.Errorf("looks %s, with %d left", hot.State, hot.Voucher.Remaining)
 	}
 	for n := range each + 1 { // one more than the part has
 		user := userOf(t, healthy[0], shards, n)
 		order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
-		testserver.Must(t, testserver.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0].Err)
+		check.Must(t, check.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0].Err)
 	}
 }

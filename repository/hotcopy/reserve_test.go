@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -34,7 +34,7 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if id != r.ID || of == nil || *of != r {
 			t.Errorf("order of bob %s %+v", id, of)
 		}
-		all := testserver.Value(s.copies.OrdersOf(t.Context(), []model.Buyer{
+		all := check.Value(s.copies.OrdersOf(t.Context(), []model.Buyer{
 			{VoucherID: s.v.ID, UserID: "bob"},
 			{VoucherID: s.v.ID, UserID: "eve"},
 			{VoucherID: s.v.ID},
@@ -52,8 +52,8 @@ func TestReserveAgainIsTheFirstTime(t *testing.T) {
 		a := s.admission("bob")
 		first := s.admit(a)
 		was := s.content()
-		testserver.Equal(t, "the answer", s.admit(a), first)
-		testserver.Equal(t, "the copy", s.content(), was)
+		check.Equal(t, "the answer", s.admit(a), first)
+		check.Equal(t, "the copy", s.content(), was)
 		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}}))
 		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
 			t.Errorf("settled %+v", settled)
@@ -112,7 +112,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 				changed := s.v
 				changed.Revision, changed.State = 2, test.state
 				changed.BeginAt, changed.EndAt = time.Now().Add(test.begin), time.Now().Add(test.end)
-				applied := testserver.Value(s.copies.Apply(t.Context(), changed))(t)
+				applied := check.Value(s.copies.Apply(t.Context(), changed))(t)
 				if !applied {
 					t.Error("not applied")
 				}
@@ -154,7 +154,7 @@ func TestReserveGroups(t *testing.T) {
 			group = append(group, a)
 		}
 		group = append(group, model.ReserveRequest{OrderID: "a.unheard", VoucherID: "unheard" + newID(t), UserID: "bob"})
-		answers := testserver.Value(s.copies.Reserve(t.Context(), group))(t)
+		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
 		codes := make(map[model.Code]int)
 		for i, a := range answers {
 			if a.ID != group[i].OrderID || a.UserID != group[i].UserID || a.VoucherID != group[i].VoucherID {
@@ -187,7 +187,7 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 		for i := range group {
 			group[i] = s.admission(user(i))
 		}
-		answers := testserver.Value(s.copies.Reserve(t.Context(), group))(t)
+		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
 		for _, a := range answers {
 			must(t, a.Err)
 		}
@@ -201,7 +201,7 @@ func TestReserveMindsTheLock(t *testing.T) {
 		bob, eve := "bob:"+newID(t), "eve:"+newID(t)
 		s.lock(bob)
 		locked := s.admission(bob)
-		answers := testserver.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))}))(t)
+		answers := check.Value(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission(eve), locked, s.admission("zoe:" + newID(t))}))(t)
 		if answers[0].Err != nil || answers[2].Err != nil {
 			t.Errorf("others: %v, %v", answers[0].Err, answers[2].Err)
 		}
@@ -272,7 +272,7 @@ func TestReserveRaceWithReleases(t *testing.T) {
 		if s.client != nil {
 			second = hotcopy.New(s.client, hotcopy.Options{Identity: s.identity})
 		}
-		testserver.Volley(100/s.group, func(i int) {
+		check.Volley(100/s.group, func(i int) {
 			for range 20 {
 				a := s.admission(user(i))
 				answers, err := second.Reserve(t.Context(), []model.ReserveRequest{a})

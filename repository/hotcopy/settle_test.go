@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -20,7 +20,7 @@ func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 		a := s.admission("bob")
 		r := s.admit(a).Reservation
 		s.release(r)
-		testserver.Equal(t, "the copy", s.content(), was)
+		check.Equal(t, "the copy", s.content(), was)
 		if after := s.read(); after.Voucher.Version == before.Voucher.Version {
 			t.Error("the version is as it was before")
 		}
@@ -100,7 +100,7 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
 			must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{r.Order}))
-			testserver.Equal(t, when+": the copy", s.content(), was)
+			check.Equal(t, when+": the copy", s.content(), was)
 		}
 		must(t, s.copies.Close(ctx, s.record(2, 1)))
 		later("closed")
@@ -121,7 +121,7 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 		first, second := s.buy("bob"), s.buy("eve")
 		due := func(olderThan time.Duration, limit int) (ids []string) {
 			t.Helper()
-			all := testserver.Value(s.copies.Due(ctx, s.v.ID, olderThan, limit))(t)
+			all := check.Value(s.copies.Due(ctx, s.v.ID, olderThan, limit))(t)
 			for _, r := range all {
 				ids = append(ids, r.ID)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 	"seckill/repository/hotcopy/hotcopytest"
@@ -137,7 +138,7 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
-	client := testserver.Value(hotcopy.NewClient(urls, nil))(t)
+	client := check.Value(hotcopy.NewClient(urls, nil))(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	return client
 }
@@ -204,7 +205,7 @@ func (s *sale) admission(userID string) model.ReserveRequest {
 // admit reserves one order.
 func (s *sale) admit(a model.ReserveRequest) model.ReserveResult {
 	s.t.Helper()
-	answers := testserver.Value(s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a}))(s.t)
+	answers := check.Value(s.copies.Reserve(s.t.Context(), []model.ReserveRequest{a}))(s.t)
 	return answers[0]
 }
 
@@ -214,7 +215,7 @@ func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)
 	s.t.Helper()
 	var mu sync.Mutex
 	groups := slices.Collect(slices.Chunk(all, s.group))
-	testserver.Volley(len(groups), func(i int) {
+	check.Volley(len(groups), func(i int) {
 		answers, err := s.copies.Reserve(s.t.Context(), groups[i])
 		if err != nil {
 			s.t.Error(err)
@@ -237,7 +238,7 @@ func (s *sale) buy(userID string) model.Reservation {
 
 func (s *sale) release(r model.Reservation) {
 	s.t.Helper()
-	applied := testserver.Value(s.copies.Release(s.t.Context(), releaseOf(r)))(s.t)
+	applied := check.Value(s.copies.Release(s.t.Context(), releaseOf(r)))(s.t)
 	if !applied {
 		s.t.Errorf("the release of %s was put off", r.ID)
 	}
@@ -249,7 +250,7 @@ func releaseOf(r model.Reservation) model.Release {
 
 func (s *sale) read() model.HotCopy {
 	s.t.Helper()
-	copies := testserver.Value(s.copies.Read(s.t.Context(), []string{s.v.ID}))(s.t)
+	copies := check.Value(s.copies.Read(s.t.Context(), []string{s.v.ID}))(s.t)
 	return copies[s.v.ID]
 }
 
@@ -311,9 +312,9 @@ func (s *sale) content() string {
 	ctx := context.Background()
 	var all string
 	for part := range s.shards {
-		buyers := testserver.Value(s.client.HGetAll(ctx, s.partKey(part, "buyers")).Result())(s.t)
-		pending := testserver.Value(s.client.HGetAll(ctx, s.partKey(part, "pending")).Result())(s.t)
-		due := testserver.Value(s.client.ZRange(ctx, s.partKey(part, "due"), 0, -1).Result())(s.t)
+		buyers := check.Value(s.client.HGetAll(ctx, s.partKey(part, "buyers")).Result())(s.t)
+		pending := check.Value(s.client.HGetAll(ctx, s.partKey(part, "pending")).Result())(s.t)
+		due := check.Value(s.client.ZRange(ctx, s.partKey(part, "due"), 0, -1).Result())(s.t)
 		all += fmt.Sprint(buyers, pending, due)
 	}
 	return all
@@ -344,7 +345,7 @@ func must(t testing.TB, err error) {
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id := testserver.Value(ids.New())(t)
+	id := check.Value(ids.New())(t)
 	return id
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -32,7 +32,7 @@ func (r *register) Changed(_ context.Context, since time.Time, limit int) ([]mod
 func accountsOf(t *testing.T, source *register) *Accounts {
 	t.Helper()
 	known, err := NewAccounts(AccountSource{ByID: source.ByID, Changed: source.Changed}, time.Hour, slog.New(slog.DiscardHandler))
-	testserver.Must(t, err)
+	check.Must(t, err)
 	return known
 }
 
@@ -54,7 +54,7 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 			return *list.Load(), nil
 		}}
 		known := accountsOf(t, source)
-		testserver.Must(t, known.Refresh(t.Context()))
+		check.Must(t, known.Refresh(t.Context()))
 		if since := *oldest.Load(); time.Since(since) != time.Hour {
 			t.Errorf("at first the changes since %s are read", time.Since(since))
 		}
@@ -106,7 +106,7 @@ func TestChangesAreBounded(t *testing.T) {
 		return all, nil
 	}}
 	known := accountsOf(t, source)
-	testserver.Must(t, known.Refresh(t.Context()))
+	check.Must(t, known.Refresh(t.Context()))
 	if len(known.changed) > maxChanges {
 		t.Errorf("%d changes are remembered", len(known.changed))
 	}
@@ -133,7 +133,7 @@ func TestOneQuestionForOneAccount(t *testing.T) {
 		ask := func(id string, version int64, code model.Code, version2 int64, asked int32) {
 			t.Helper()
 			before := source.asked.Load()
-			testserver.Volley(50, func(int) {
+			check.Volley(50, func(int) {
 				got, err := known.Account(t.Context(), id, version)
 				if (err != nil) != (code != "") || err != nil && model.CodeOf(err) != code || got.Version != version2 || got.PasswordHash != "" {
 					t.Errorf("%s: %+v, %v", id, got, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -30,12 +30,12 @@ func inCache(t *testing.T, test func(*testing.T, *servicetest.Table, *Vouchers))
 
 func newCache(t *testing.T, db Database) *Vouchers {
 	t.Helper()
-	return testserver.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	return check.Value(OfDatabase(db, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 }
 
 func refusal(t *testing.T, c *Vouchers, userID string) error {
 	t.Helper()
-	return testserver.Value(c.entry(t.Context(), "v1"))(t).refusal(userID, time.Now())
+	return check.Value(c.entry(t.Context(), "v1"))(t).refusal(userID, time.Now())
 }
 
 // hears checks what a user is told from memory: a code, or nothing.
@@ -54,7 +54,7 @@ func TestConcurrentRequestsShareOneReading(t *testing.T) {
 			wg.Go(func() { _ = refusal(t, c, "u") })
 		}
 		wg.Wait()
-		testserver.Equal(t, "queries for 100 concurrent requests", db.Queries.Load(), 1)
+		check.Equal(t, "queries for 100 concurrent requests", db.Queries.Load(), 1)
 	})
 }
 
@@ -146,7 +146,7 @@ func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 			<-time.After(time.Microsecond)
 			hears(t, c, "units are left", "u", "")
 		}
-		testserver.Equal(t, "readings for 100 returned units", db.Queries.Load()-before, 0)
+		check.Equal(t, "readings for 100 returned units", db.Queries.Load()-before, 0)
 
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
 		c.SoldOut("v1")
@@ -178,7 +178,7 @@ func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 			<-time.After(100 * time.Millisecond)
 			_ = refusal(t, c, "loser")
 		}
-		testserver.Equal(t, "readings of the buyers, though nothing changed", db.BuyersRead.Load(), 1)
+		check.Equal(t, "readings of the buyers, though nothing changed", db.BuyersRead.Load(), 1)
 		db.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 15, 5 })
 		<-time.After(time.Second)
 		hears(t, c, "a second after the restock", "loser", "")
@@ -191,7 +191,7 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 		_ = refusal(t, c, "u")
 		db.Fail(model.Unavailable("gone", nil))
 		<-time.After(time.Second)
-		servicetest.WantCode(t, testserver.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
+		servicetest.WantCode(t, check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		db.Fail(nil)
 		if _, err := c.entry(t.Context(), "v1"); err != nil {
 			t.Errorf("after the database is back: %v", err)
@@ -212,7 +212,7 @@ func TestAVoucherThatWasThereIsNotMissing(t *testing.T) {
 		hide()
 		for range 2 {
 			<-time.After(time.Second)
-			servicetest.WantCode(t, testserver.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
+			servicetest.WantCode(t, check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		}
 		back()
 		hears(t, c, "after its row is back", "u", "")
@@ -229,7 +229,7 @@ func TestReadNeverAnswersFromACopy(t *testing.T) {
 			}
 			db.Change(func(v *model.Voucher) { v.Remaining-- })
 		}
-		servicetest.WantCode(t, testserver.ErrorOf(c.Read(t.Context(), "unknown")), model.CodeNotFound)
+		servicetest.WantCode(t, check.ErrorOf(c.Read(t.Context(), "unknown")), model.CodeNotFound)
 	})
 }
 
@@ -253,7 +253,7 @@ func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 		<-time.After(2 * time.Second)
 		hears(t, c, "sold out", "loser", model.CodeSoldOut)
 		hears(t, c, "sold out", "winner", "")
-		testserver.Equal(t, "readings of the buyers", db.BuyersRead.Load(), 1)
+		check.Equal(t, "readings of the buyers", db.BuyersRead.Load(), 1)
 	})
 }
 

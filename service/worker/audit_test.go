@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -40,7 +41,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 			}
 			tt.spoil(s)
 			<-time.After(time.Minute) // nothing is young any more
-			audit := testserver.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
+			audit := check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 			if audit.Balanced != (tt.found == "") {
 				t.Errorf("balanced %v: %+v", audit.Balanced, audit)
 			}
@@ -115,7 +116,7 @@ func TestRepair(t *testing.T) {
 			<-time.After(time.Second)
 			s.work(t)
 		}()
-		testserver.Must(t, testserver.ErrorOf(s.Auditor.Repair(t.Context(), "v1", "")))
+		check.Must(t, check.ErrorOf(s.Auditor.Repair(t.Context(), "v1", "")))
 		<-done
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || !audit.Balanced || len(audit.Drift) != 0 {

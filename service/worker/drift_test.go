@@ -3,7 +3,7 @@ package worker_test
 import (
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/service/worker"
 )
 
@@ -12,6 +12,6 @@ import (
 func TestChangedVouchersAreComparedAgain(t *testing.T) {
 	t.Parallel()
 	for now, due := range map[int64]bool{8: true, 7: false, 3: true} {
-		testserver.Equal(t, "compared again", worker.DriftDue(7, now), due)
+		check.Equal(t, "compared again", worker.DriftDue(7, now), due)
 	}
 }

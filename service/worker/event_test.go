@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -75,7 +75,7 @@ func TestEventsAreRelayed(t *testing.T) {
 		again := len(m.stream)
 		m.stream, m.stuck, m.take = nil, false, 123
 		m.mu.Unlock()
-		testserver.Equal(t, "events published that could not be noted", again, 2*eventPage)
+		check.Equal(t, "events published that could not be noted", again, 2*eventPage)
 		<-time.After(3 * time.Second)
 		synctest.Wait()
 		m.mu.Lock()
@@ -85,12 +85,12 @@ func TestEventsAreRelayed(t *testing.T) {
 		synctest.Wait()
 		stop()
 		running.Wait()
-		testserver.Equal(t, "events left", len(m.outbox), 0)
+		check.Equal(t, "events left", len(m.outbox), 0)
 		for i, id := range m.stream {
 			if id != int64(i+1) {
 				t.Fatalf("event %d is published as number %d", id, i+1)
 			}
 		}
-		testserver.Equal(t, "events published", len(m.stream), 1200)
+		check.Equal(t, "events published", len(m.stream), 1200)
 	})
 }

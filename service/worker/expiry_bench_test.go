@@ -25,6 +25,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 	"seckill/service/worker"
@@ -80,9 +81,9 @@ func BenchmarkReturnedUnits(b *testing.B) {
 		v := shop.voucher(b, orders)
 		sold(b, db, v.ID, orders)
 		must(b, shop.Rebuilder.Rebuild(b.Context(), v.ID))
-		must(b, testserver.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
+		must(b, check.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
 		for last := (model.OverdueOrder{}); ; {
-			page := testserver.Value(shop.orders.Overdue(b.Context(), false, last, 1000))(b)
+			page := check.Value(shop.orders.Overdue(b.Context(), false, last, 1000))(b)
 			if len(page) == 0 {
 				break
 			}
@@ -91,13 +92,13 @@ func BenchmarkReturnedUnits(b *testing.B) {
 			for i, order := range page {
 				ids[i] = order.ID
 			}
-			must(b, testserver.ErrorOf(shop.orders.Expire(b.Context(), ids)))
+			must(b, check.ErrorOf(shop.orders.Expire(b.Context(), ids)))
 		}
 		computed, began := testserver.CPU(b, os.Getpid()), time.Now()
 		ctx, stop := context.WithCancel(b.Context())
 		var running sync.WaitGroup
 		running.Go(func() { shop.Reconciler.Run(ctx) })
-		testserver.Must(b, poll.Until(b.Context(), 10*time.Millisecond, func() (bool, error) {
+		check.Must(b, poll.Until(b.Context(), 10*time.Millisecond, func() (bool, error) {
 			hot, err := shop.hot.Read(b.Context(), []string{v.ID})
 			return hot[v.ID].Voucher.Remaining == orders, err
 		}))
@@ -137,16 +138,16 @@ type run struct {
 
 func newMarket(tb testing.TB, server *testserver.Server) *market {
 	tb.Helper()
-	m := &market{meter: &meter{}, admin: testserver.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
-	tb.Cleanup(func() { testserver.Must(tb, m.admin.Close()) })
+	m := &market{meter: &meter{}, admin: check.Value(sql.Open("mysql", server.DSN(testserver.DefaultSchema)))(tb)}
+	tb.Cleanup(func() { check.Must(tb, m.admin.Close()) })
 	open := func(dsn string) *repository.Database {
-		db := testserver.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn}))(tb)
-		tb.Cleanup(func() { testserver.Must(tb, db.Close()) })
-		testserver.Must(tb, db.Migrate(tb.Context()))
+		db := check.Value(repository.Open(tb.Context(), repository.Options{DSN: dsn}))(tb)
+		tb.Cleanup(func() { check.Must(tb, db.Close()) })
+		check.Must(tb, db.Migrate(tb.Context()))
 		return db
 	}
 	orders := func(db *repository.Database) *repository.Orders {
-		return testserver.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour}))(tb)
+		return check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour}))(tb)
 	}
 	selling := open(server.DSN(testserver.DefaultSchema))
 	m.orders, m.vouchers = orders(selling), repository.NewVouchers(selling, "CNY")
@@ -158,7 +159,7 @@ func newMarket(tb testing.TB, server *testserver.Server) *market {
 // voucher is one on sale with so many units.
 func (m *market) voucher(tb testing.TB, stock int64) model.Voucher {
 	tb.Helper()
-	return testserver.Value(m.vouchers.Create(tb.Context(), testserver.Value(ids.New())(tb), model.NewVoucher{
+	return check.Value(m.vouchers.Create(tb.Context(), check.Value(ids.New())(tb), model.NewVoucher{
 		Title: "x", Price: 1000, FaceValue: 2000, Stock: stock, State: model.VoucherPublished,
 		BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 	}, model.Idempotency{}))(tb)
@@ -195,7 +196,7 @@ func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) f
 	defer group.Close(tb.Context())
 	var sold atomic.Int64
 	began := time.Now()
-	testserver.Volley(buyers, func(int) {
+	check.Volley(buyers, func(int) {
 		for time.Since(began) < length {
 			if err := buy(tb, group, voucherID); err != nil {
 				tb.Errorf("buy: %v", err)
@@ -214,7 +215,7 @@ func (m *market) group() *batch.Group[model.Order, model.Outcome] {
 
 func buy(tb testing.TB, group *batch.Group[model.Order, model.Outcome], voucherID string) error {
 	tb.Helper()
-	id := testserver.Value(ids.New())(tb)
+	id := check.Value(ids.New())(tb)
 	ticket, err := group.Submit(tb.Context(), model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: id})
 	if err != nil {
 		return err
@@ -254,7 +255,7 @@ func (m *market) sell(tb testing.TB, voucherID string, rate float64, while func(
 	})
 	while(ctx)
 	var sold int // by now
-	testserver.Eventually(tb, "something is sold", func() bool {
+	check.Eventually(tb, "something is sold", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		sold = len(waits)
@@ -274,12 +275,12 @@ func (m *market) lapse(tb testing.TB, voucherID string, orders int) time.Time {
 	const atOnce, perOrder = 5000, 150 * time.Microsecond // which making one may take
 	due := time.Now().Add(2*time.Second + time.Duration(orders)*perOrder).Truncate(time.Microsecond).UTC()
 	for from := 0; from < orders; from += atOnce {
-		testserver.Must(tb, testserver.ErrorOf(m.admin.ExecContext(tb.Context(), fmt.Sprintf(
+		check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', NOW(6), NOW(6), ? + INTERVAL seq DIV 100 MICROSECOND "+
 				"FROM %s", testserver.Numbers(from+1, min(from+atOnce, orders))), voucherID, voucherID, due.Format("2006-01-02 15:04:05.999999"))))
 	}
-	testserver.Must(tb, testserver.ErrorOf(m.admin.ExecContext(tb.Context(),
+	check.Must(tb, check.ErrorOf(m.admin.ExecContext(tb.Context(),
 		"UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 	if late := time.Since(due); late > 0 {
 		tb.Logf("the orders were made %s too late: they are in more of a hurry than others", late)
@@ -329,13 +330,13 @@ func (s *countingStore) Expire(ctx context.Context, orderIDs []string) ([]model.
 func (m *market) check(tb testing.TB, voucherID string, orders int) {
 	tb.Helper()
 	number := func(question string) (n int) {
-		testserver.Must(tb, m.admin.QueryRowContext(tb.Context(), question, voucherID).Scan(&n))
+		check.Must(tb, m.admin.QueryRowContext(tb.Context(), question, voucherID).Scan(&n))
 		return n
 	}
-	testserver.Equal(tb, "expired orders", number("SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'expired'"), orders)
-	testserver.Equal(tb, "what their history tells", number(
+	check.Equal(tb, "expired orders", number("SELECT COUNT(*) FROM orders WHERE voucher_id = ? AND status = 'expired'"), orders)
+	check.Equal(tb, "what their history tells", number(
 		"SELECT COUNT(*) FROM order_history JOIN orders ON orders.id = order_id WHERE voucher_id = ? AND to_status = 'expired'"), orders)
-	if audit := testserver.Value(m.vouchers.Audit(tb.Context(), voucherID))(tb); !audit.Balanced {
+	if audit := check.Value(m.vouchers.Audit(tb.Context(), voucherID))(tb); !audit.Balanced {
 		tb.Errorf("the voucher does not add up: %+v", audit.Database)
 	}
 }
@@ -361,7 +362,7 @@ func (m *meter) read() (held, longest time.Duration) {
 // between gives the DSN by which a server is reached through the meter.
 func (m *meter) between(tb testing.TB, dsn string) string {
 	tb.Helper()
-	cfg := testserver.Value(mysql.ParseDSN(dsn))(tb)
+	cfg := check.Value(mysql.ParseDSN(dsn))(tb)
 	cfg.Addr = testserver.NewProxy(tb, cfg.Addr, m.carry).Addr()
 	return cfg.FormatDSN()
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -173,15 +173,15 @@ func TestExpiredWithinASecond(t *testing.T) {
 		due := time.Now().Add(5 * time.Second)
 		run()
 		<-time.After(4900 * time.Millisecond)
-		testserver.Equal(t, "expired before their time", len(l.look().expired), 0)
+		check.Equal(t, "expired before their time", len(l.look().expired), 0)
 		<-time.After(1100 * time.Millisecond)
 		for id, at := range l.look().expired {
 			if at.Before(due) || at.After(due.Add(time.Second)) {
 				t.Errorf("order %s was due %s and expired %s", id, due, at)
 			}
 		}
-		testserver.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
-		testserver.Equal(t, "transactions", l.look().batches, 1+3)
+		check.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
+		check.Equal(t, "transactions", l.look().batches, 1+3)
 		if told := l.look().returned; told["v1"] == 0 || told["v2"] == 0 || told["v3"] != 0 {
 			t.Errorf("told of %v", told)
 		}
@@ -209,7 +209,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 				run()
 				<-time.After(time.Minute)
 				expired := l.look().expired
-				testserver.Equal(t, "expired", len(expired), tt.orders)
+				check.Equal(t, "expired", len(expired), tt.orders)
 				times := slices.SortedFunc(maps.Values(expired), time.Time.Compare)
 				first, last := times[0], times[len(times)-1]
 				if took := last.Sub(first); took < tt.least || last.Sub(due) > tt.most+time.Second {
@@ -231,7 +231,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		due := time.Now().Add(2 * time.Second)
 		run()
 		<-time.After(stuckFor + 3*time.Second)
-		testserver.Equal(t, "expired", len(l.look().expired), 10)
+		check.Equal(t, "expired", len(l.look().expired), 10)
 		for id, at := range l.look().expired {
 			if at.After(due.Add(stuckFor)) {
 				t.Errorf("order %s waited %s", id, at.Sub(due))
@@ -241,7 +241,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		delete(l.stuck, "v0")
 		l.mu.Unlock()
 		<-time.After(20 * time.Second)
-		testserver.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
+		check.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
 	})
 }
 
@@ -303,7 +303,7 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 					t.Errorf("%d orders expired within %s", early, askPatience)
 				}
 				<-time.After(expiryTimeout)
-				testserver.Equal(t, "expired in the end", len(l.look().expired), orders)
+				check.Equal(t, "expired in the end", len(l.look().expired), orders)
 			})
 		})
 	}
@@ -319,15 +319,15 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 		l.add("v2", 3, time.Minute)
 		run()
 		<-time.After(5 * time.Second)
-		testserver.Equal(t, "expired at first", len(l.look().expired), 3)
+		check.Equal(t, "expired at first", len(l.look().expired), 3)
 		<-time.After(time.Minute)
-		testserver.Equal(t, "expired a minute later", len(l.look().expired), 6)
+		check.Equal(t, "expired a minute later", len(l.look().expired), 6)
 		l.mu.Lock()
 		l.add("v3", 3, 2*electionTerm)
 		l.mu.Unlock()
 		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
 		<-time.After(3 * electionTerm)
-		testserver.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
+		check.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
 	})
 }
 
@@ -340,8 +340,8 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 		l.provider = func(string) error { return errNoProvider }
 		run()
 		<-time.After(askPatience - time.Second)
-		testserver.Equal(t, "expired early", len(l.look().expired), 0)
+		check.Equal(t, "expired early", len(l.look().expired), 0)
 		<-time.After(10 * time.Second)
-		testserver.Equal(t, "expired", len(l.look().expired), 1)
+		check.Equal(t, "expired", len(l.look().expired), 1)
 	})
 }

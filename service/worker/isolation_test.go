@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -117,12 +117,12 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 		s.admit("o1", "u1")
 		<-time.After(time.Minute)
 		r := s.employ(servicetest.NewLocks()).Reconciler
-		testserver.Must(t, r.watch(t.Context()))
+		check.Must(t, r.watch(t.Context()))
 		s.on["hot.due"] = func() error { // the copy was read before
 			delete(s.on, "hot.due")
 			return s.Rebuilder.Rebuild(t.Context(), "v1")
 		}
-		testserver.Must(t, r.watch(t.Context()))
+		check.Must(t, r.watch(t.Context()))
 		s.work(t)
 		if row := s.rows["o1"]; !row.Live() {
 			t.Errorf("%+v", row)

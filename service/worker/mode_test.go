@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -27,7 +27,7 @@ func TestModeWatcher(t *testing.T) {
 		go func() { defer close(done); w.Run(ctx) }()
 		defer func() { cancel(); <-done }()
 		synctest.Wait()
-		testserver.Must(t, errors.Join(w.Selling(), w.Probe(t.Context())))
+		check.Must(t, errors.Join(w.Selling(), w.Probe(t.Context())))
 		s.fail("mode.read", errors.New("the database is away"))
 		<-time.After(time.Minute)
 		if err := w.Selling(); err != nil {
@@ -74,10 +74,10 @@ func TestSwitchClosesCopiesThatNobodyWatches(t *testing.T) {
 		s.sell("o1", "u1")
 		switcher := s.switcher()
 		switcher.Epochs = longOver{dbSide{s}}
-		testserver.Must(t, switcher.Switch(t.Context(), model.ModeSync))
+		check.Must(t, switcher.Switch(t.Context(), model.ModeSync))
 		s.rows["o2"] = model.Order{ID: "o2", VoucherID: "v1", UserID: "u2", Status: model.OrderUnpaid} // sold in sync
 		s.voucher.Remaining--
-		testserver.Must(t, switcher.Switch(t.Context(), model.ModeAsync))
+		check.Must(t, switcher.Switch(t.Context(), model.ModeAsync))
 		s.settles(t, 10*time.Second)
 	})
 }
@@ -156,7 +156,7 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 				}
 				s.on = map[string]func() error{}
 			}
-			testserver.Must(t, s.switchTo(t, model.ModeSync))
+			check.Must(t, s.switchTo(t, model.ModeSync))
 			if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
 				t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
 			}
@@ -166,10 +166,10 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 				}
 			}
 			s.publish(late) // its publisher was slow, and has told nobody 202
-			testserver.Must(t, s.switchTo(t, model.ModeAsync))
+			check.Must(t, s.switchTo(t, model.ModeAsync))
 			s.work(t)
 			s.balanced(t)
-			testserver.Equal(t, "what remains", s.voucher.Remaining, 6)
+			check.Equal(t, "what remains", s.voucher.Remaining, 6)
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -24,7 +24,7 @@ func TestPersistedOrdersAreSettled(t *testing.T) {
 		t.Errorf("%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
 	}
 	s.balanced(t)
-	testserver.Equal(t, "messages that are left", len(s.messages), 0)
+	check.Equal(t, "messages that are left", len(s.messages), 0)
 }
 
 func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
@@ -72,7 +72,7 @@ func TestPoisonIsFoundAmongManyAndItsUnitComesBack(t *testing.T) {
 	if s.voucher.Remaining != 1 || s.remaining() != 1 || len(s.messages) != 0 || len(s.outbox) != 0 {
 		t.Errorf("%d and %d remain, %d messages, %d releases", s.voucher.Remaining, s.remaining(), len(s.messages), len(s.outbox))
 	}
-	testserver.Equal(t, "failed orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"), 1)
+	check.Equal(t, "failed orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_failed_total"), 1)
 }
 
 func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
@@ -132,7 +132,7 @@ func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
 			t.Fatal("an order was taken from the queue and is nowhere")
 		}
 	}
-	testserver.Equal(t, "orders buried", len(s.letters), 0)
+	check.Equal(t, "orders buried", len(s.letters), 0)
 }
 
 func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
@@ -154,7 +154,7 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		log := &testserver.Log{}
+		log := &check.Log{}
 		s.Worker = s.employ(servicetest.NewLocks(), func(p *Deps) { p.Log = log.Logger() })
 		away := s.admit("o1", "u1")
 		s.publish(away)
@@ -206,7 +206,7 @@ func TestARefusalByTheDatabaseReplacesTheCopy(t *testing.T) {
 			if n := s.count("hot.release"); n != 0 || len(s.hot().Of(1).Marks) != 5 || len(s.hot().Of(1).Pending) != 0 {
 				t.Errorf("%d releases, %d marks, %d reservations", n, len(s.hot().Of(1).Marks), len(s.hot().Of(1).Pending))
 			}
-			testserver.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
+			check.Equal(t, "the reason", s.rows["o4"].Reason, tt.reason)
 			s.settles(t, 10*time.Second)
 			if s.hot().Epoch != 2 || len(s.outbox) != 0 || s.remaining() != s.voucher.Stock-tt.sold {
 				t.Errorf("epoch %d, %d releases, %d remain", s.hot().Epoch, len(s.outbox), s.remaining())
@@ -230,7 +230,7 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		s.voucher.Remaining = 2 // of 9
 		buy := func(from, to int) (admitted int) {
 			for i := from; i < to; i++ {
-				answers := testserver.Value(s.redis.Reserve(t.Context(), []model.ReserveRequest{{
+				answers := check.Value(s.redis.Reserve(t.Context(), []model.ReserveRequest{{
 					OrderID: fmt.Sprint("o", i), UserID: fmt.Sprint("u", i), VoucherID: "v1",
 				}}))(t)
 				if answers[0].Err == nil {
@@ -245,13 +245,13 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		if s.hot().Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
 			t.Errorf("epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
 		}
-		testserver.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
+		check.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
 		if err != nil || audit.Balanced {
 			t.Errorf("the audit does not name it: %+v, %v", audit, err)
 		}
 		s.reconcileFor(t, time.Minute)
-		testserver.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
+		check.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -16,7 +17,7 @@ func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 	const upcoming = 1000
 	b := newBackstage(t, testserver.Redis(t).URL())
 	for i := range upcoming {
-		must(t, testserver.ErrorOf(b.vouchers.Create(t.Context(), fmt.Sprintf("00-%d", i), model.NewVoucher{ // before the other
+		must(t, check.ErrorOf(b.vouchers.Create(t.Context(), fmt.Sprintf("00-%d", i), model.NewVoucher{ // before the other
 			Title: "x", Stock: 1, State: model.VoucherPublished, BeginAt: time.Now().Add(30 * time.Minute), EndAt: time.Now().Add(time.Hour),
 		}, model.Idempotency{})))
 	}
@@ -26,7 +27,7 @@ func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
 		for i := range ids {
 			ids[i] = fmt.Sprintf("00-%d", i)
 		}
-		copies := testserver.Value(b.hot.Read(t.Context(), ids))(t)
+		copies := check.Value(b.hot.Read(t.Context(), ids))(t)
 		for _, hot := range copies {
 			if hot.State == model.CopyOpen {
 				n++
@@ -55,7 +56,7 @@ func TestDriftIsFoundWhileASaleRuns(t *testing.T) {
 	b.buy(t, v.ID, 0, 100)
 	await(t, "they are persisted", time.Minute, b.quiet(t, v.ID))
 	<-time.After(5 * time.Second) // what is younger than this may be on its way
-	copies := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
+	copies := check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
 	must(t, b.redis.HDel(t.Context(), fmt.Sprintf("seckill:v1:{%s}:%d:buyers", v.ID, copies[v.ID].Epoch), "user7").Err())
 
 	var rush sync.WaitGroup
@@ -78,7 +79,7 @@ func TestDriftIsFoundWhileASaleRuns(t *testing.T) {
 		found, certain, err := b.Reconciler.CompareTwice(t.Context(), v.ID)
 		must(t, err)
 		first, second = max(first, found), max(second, certain)
-		copies := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
+		copies := check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
 		reserved = max(reserved, int(copies[v.ID].Reserved))
 	}
 	if first != 1 || second != 1 || reserved == 0 {

@@ -14,6 +14,7 @@ import (
 	"seckill/internal/ids"
 	"seckill/internal/telemetry"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
@@ -59,17 +60,17 @@ func openBackstage(t testing.TB, redisURL string) *backstage {
 	t.Helper()
 	ctx, log := t.Context(), slog.New(slog.DiscardHandler)
 	dsn := testserver.Schema(t)
-	db := testserver.Value(repository.Open(ctx, repository.Options{DSN: dsn}))(t)
+	db := check.Value(repository.Open(ctx, repository.Options{DSN: dsn}))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	must(t, db.Migrate(ctx))
 	modes := repository.NewModes(db)
-	record := testserver.Value(modes.Adopt(ctx, model.ModeAsync))(t)
+	record := check.Value(modes.Adopt(ctx, model.ModeAsync))(t)
 	b := &backstage{dsn: dsn, vouchers: repository.NewVouchers(db, "CNY")}
-	b.orders = testserver.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
-	b.redis = testserver.Value(hotcopy.NewClient(redisURL, nil))(t)
+	b.orders = check.Value(repository.NewOrders(db, repository.OrderOptions{PaymentWindow: time.Hour, Mode: model.ModeAsync}))(t)
+	b.redis = check.Value(hotcopy.NewClient(redisURL, nil))(t)
 	t.Cleanup(func() { must(t, b.redis.Close()) })
 	b.hot = hotcopy.New(b.redis, hotcopy.Options{})
-	b.queue = testserver.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log}))(t)
+	b.queue = check.Value(queue.Open(ctx, queue.Options{URL: testserver.SharedNATS(t), Deployment: record.Deployment, Log: log}))(t)
 	t.Cleanup(func() { b.queue.Close(context.Background()) })
 
 	mode := worker.NewModeWatcher(modes.Read, model.ModeAsync, log)
@@ -95,8 +96,8 @@ func must(t testing.TB, err error) {
 
 func (b *backstage) voucher(t testing.TB, stock int64) model.Voucher {
 	t.Helper()
-	id := testserver.Value(ids.New())(t)
-	v := testserver.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
+	id := check.Value(ids.New())(t)
+	v := check.Value(b.vouchers.Create(t.Context(), id, model.NewVoucher{
 		Title: "x", Stock: stock, State: model.VoucherPublished, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 	}, model.Idempotency{}))(t)
 	must(t, b.Rebuilder.Rebuild(t.Context(), id))
@@ -118,7 +119,7 @@ func admissions(voucherID string, first, last int) []model.ReserveRequest {
 func (b *backstage) buy(t *testing.T, voucherID string, first, last int) {
 	t.Helper()
 	for at := first; at < last; at += 500 {
-		admitted := testserver.Value(b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last))))(t)
+		admitted := check.Value(b.hot.Reserve(t.Context(), admissions(voucherID, at, min(at+500, last))))(t)
 		reserved := make([]model.Reservation, len(admitted))
 		for i, a := range admitted {
 			must(t, a.Err)
@@ -157,7 +158,7 @@ func (b *backstage) quiet(t *testing.T, voucherID string) func() bool {
 func (b *backstage) balanced(t *testing.T, voucherID string, orders int64) {
 	t.Helper()
 	began := time.Now()
-	audit := testserver.Value(b.Auditor.Audit(t.Context(), voucherID))(t)
+	audit := check.Value(b.Auditor.Audit(t.Context(), voucherID))(t)
 	if !audit.Balanced || len(audit.Drift) != 0 || audit.Database.LiveOrders != orders || audit.Redis.Buyers != orders {
 		t.Errorf("want %d orders: %+v, %+v, %+v", orders, audit, audit.Redis, audit.Queue)
 	}
@@ -195,14 +196,14 @@ func TestLeftoversOnRealServers(t *testing.T) {
 	b := newBackstage(t, testserver.SharedRedis(t))
 	v := b.voucher(t, 100)
 	b.buy(t, v.ID, 0, 50)
-	must(t, testserver.ErrorOf(b.hot.Reserve(t.Context(), admissions(v.ID, 50, 60)))) // never published
+	must(t, check.ErrorOf(b.hot.Reserve(t.Context(), admissions(v.ID, 50, 60)))) // never published
 	await(t, "the worker is done", 20*time.Second, func() bool {
 		order, err := b.orders.Get(t.Context(), admissions(v.ID, 49, 50)[0].OrderID)
 		return err == nil && order.Live()
 	})
 	canceled := []model.Cancellation{{OrderID: admissions(v.ID, 3, 4)[0].OrderID, UserID: "user3"}} // and its process dies
-	must(t, testserver.ErrorOf(b.orders.Cancel(t.Context(), canceled)))
+	must(t, check.ErrorOf(b.orders.Cancel(t.Context(), canceled)))
 	await(t, "what is left is settled", 30*time.Second, b.quiet(t, v.ID))
 	b.balanced(t, v.ID, 59)
-	testserver.Equal(t, "what remains in Redis", testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 41)
+	check.Equal(t, "what remains in Redis", check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)[v.ID].Voucher.Remaining, 41)
 }

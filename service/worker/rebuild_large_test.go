@@ -14,6 +14,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -29,7 +30,7 @@ const (
 func closedShop(t testing.TB) (b *backstage, db *sql.DB) {
 	t.Helper()
 	b = openBackstage(t, testserver.Redis(t, "--appendonly", "no", "--maxmemory", "0").URL())
-	db = testserver.Value(sql.Open("mysql", b.dsn))(t)
+	db = check.Value(sql.Open("mysql", b.dsn))(t)
 	t.Cleanup(func() { must(t, db.Close()) })
 	return b, db
 }
@@ -40,12 +41,12 @@ func sold(t testing.TB, db *sql.DB, voucherID string, orders int) {
 	const at = 50_000
 	for first := 0; first < orders; first += at {
 		last := min(first+at, orders) - 1
-		must(t, testserver.ErrorOf(db.ExecContext(t.Context(), fmt.Sprintf(`
+		must(t, check.ErrorOf(db.ExecContext(t.Context(), fmt.Sprintf(`
 			INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at)
 			SELECT CONCAT('live', LPAD(seq, 8, '0'), '.', v.id), v.id, CONCAT('live', seq), 'unpaid', v.price, v.currency, v.created_at
 			FROM vouchers v JOIN %s WHERE v.id = ?`, testserver.Numbers(first, last)), voucherID)))
 	}
-	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
+	must(t, check.ErrorOf(db.ExecContext(t.Context(), "UPDATE vouchers SET remaining = remaining - ? WHERE id = ?", orders, voucherID)))
 }
 
 // used is the memory that this process has of its machine.
@@ -86,7 +87,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	t.Parallel()
 	buyers := 20_000
 	if text := os.Getenv("BUYERS"); text != "" {
-		buyers = testserver.Value(strconv.Atoi(text))(t)
+		buyers = check.Value(strconv.Atoi(text))(t)
 	}
 	b, db := closedShop(t)
 	v := b.voucher(t, int64(buyers)+10)
@@ -94,7 +95,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	sold(t, db, v.ID, buyers-reserved)
 	must(t, b.Rebuilder.Rebuild(t.Context(), v.ID))
 	for first := 0; first < reserved; first += 500 {
-		admitted := testserver.Value(b.hot.Reserve(t.Context(), admissions(v.ID, first, min(first+500, reserved))))(t)
+		admitted := check.Value(b.hot.Reserve(t.Context(), admissions(v.ID, first, min(first+500, reserved))))(t)
 		for _, a := range admitted {
 			must(t, a.Err)
 		}
@@ -109,7 +110,7 @@ func TestASaleIsReopenedFromAStream(t *testing.T) {
 	if os.Getenv("BUYERS") != "" && (took > reopenWithin || memory > reopenMemory) {
 		t.Errorf("want less than %v and %d MiB", reopenWithin, reopenMemory>>20)
 	}
-	copies := testserver.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
+	copies := check.Value(b.hot.Read(t.Context(), []string{v.ID}))(t)
 	if hot := copies[v.ID]; hot.State != model.CopyOpen || hot.Epoch != 3 || hot.Buyers != int64(buyers) ||
 		hot.Reserved != int64(reserved) || hot.Voucher.Remaining != 10 {
 		t.Errorf("the copy: %+v", hot)

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -24,7 +24,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 		s.cancel("o2")
 		s.redis.Lose()
 		began := time.Now()
-		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		if took := time.Since(began); took > 100*time.Millisecond {
 			t.Errorf("it took %v with an empty queue", took)
 		}
@@ -48,9 +48,9 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		if s.hot().State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
 			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
 		}
-		testserver.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
+		check.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
 		s.work(t)
-		testserver.Must(t, <-done)
+		check.Must(t, <-done)
 		want := []string{"db.close", "hot.close", "queue.backlog", "db.barrier", "hot.load", "db.snapshot", "hot.load", "db.open", "hot.open"}
 		at := slices.Index(s.steps, "db.close")
 		for _, step := range want {
@@ -74,7 +74,7 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 		s.admit("o2", "u0") // by a copy that had lost his mark
 		s.sell("o3", "u3")
 		s.hot().Of(1).Pending["o3"] = model.Reservation{Order: s.rows["o3"], Epoch: 1} // never settled
-		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		if s.hot().Of(2).Marks["u1"] != "o1" || s.hot().Of(2).Marks["u0"] != "o0" || len(s.hot().Of(2).Pending) != 2 {
 			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
 		}
@@ -102,7 +102,7 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 				s.publish(r)
 				return nil
 			}
-			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 			s.work(t)
 			s.settles(t, 20*time.Second)
 			row := s.rows["o1"]
@@ -134,7 +134,7 @@ func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
 				s.work(t)
 				return nil
 			}
-			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 			s.settles(t, 20*time.Second)
 			if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
 				t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
@@ -143,7 +143,7 @@ func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
 	}
 	onStages(t, "Redis is silent", func(t *testing.T, s *stage) {
 		r := s.admit("o1", "u1")
-		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		s.publish(r)
 		s.fail("hot.held", context.DeadlineExceeded)
 		s.work(t)
@@ -155,13 +155,13 @@ func TestMessagesBehindTheBarrierThatAreTakenAtOnce(t *testing.T) {
 	})
 	onStages(t, "another rebuild waits for the message", func(t *testing.T, s *stage) {
 		r := s.admit("o1", "u1")
-		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		s.publish(r)
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		synctest.Wait() // it has closed the hot copy, and waits for the queue
 		s.work(t)
-		testserver.Must(t, <-rebuilt)
+		check.Must(t, <-rebuilt)
 		s.settles(t, 20*time.Second)
 		if row := s.rows["o1"]; !row.Live() || s.remaining() != 9 {
 			t.Errorf("the order is %s (%s), %d remain", row.Status, row.Reason, s.remaining())
@@ -176,12 +176,12 @@ func TestPoisonBehindTheBarrier(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		good, bad := s.admit("o1", "u1"), s.admit("o2", "u2")
 		s.poison["o2"] = true
-		testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		s.publish(good, bad)
 		rebuilt := make(chan error, 1)
 		go func() { rebuilt <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		s.reconcileFor(t, time.Minute)
-		testserver.Must(t, <-rebuilt)
+		check.Must(t, <-rebuilt)
 		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonUnprocessable || len(s.letters) != 1 || len(s.messages) != 0 {
 			t.Errorf("%+v, %+v, %d letters, %d messages", s.rows["o1"], s.rows["o2"], len(s.letters), len(s.messages))
 		}
@@ -199,7 +199,7 @@ func TestAMessageHasTheRebuildMadeThatItWaitsFor(t *testing.T) {
 			s.publish(r)
 			return context.Canceled
 		}
-		testserver.Equal(t, "the rebuild dies", s.Rebuilder.Rebuild(t.Context(), "v1") != nil, true)
+		check.Equal(t, "the rebuild dies", s.Rebuilder.Rebuild(t.Context(), "v1") != nil, true)
 		s.unwatched = true
 		s.Worker = s.employ(servicetest.NewLocks())
 		s.reconcileFor(t, 30*time.Second)
@@ -230,7 +230,7 @@ func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
 			return nil
 		}
 		s.reconcileFor(t, 20*time.Second)
-		testserver.Must(t, <-rebuilt)
+		check.Must(t, <-rebuilt)
 		if row := s.rows["o1"]; !row.Live() {
 			t.Errorf("the promised order is %s (%s)", row.Status, row.Reason)
 		}
@@ -249,7 +249,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 				s.cancel("o1")
 				return nil
 			}
-			testserver.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+			check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 			s.settles(t, 5*time.Second)
 			if s.remaining() != 9 || len(s.outbox) != 0 {
 				t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
@@ -261,7 +261,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 func TestARebuildOfAnotherIsLeftAloneUntilItIsSilent(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		testserver.Must(t, testserver.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
+		check.Must(t, check.ErrorOf(dbSide{s}.Close(t.Context(), "v1", 1, ""))) // another process, which dies here
 		s.hot().State = model.CopyClosed
 		if err := s.Rebuilder.Rebuild(t.Context(), "v1"); err != nil || s.hot().State == model.CopyOpen {
 			t.Fatalf("%v, the copy is %s", err, s.hot().State)
@@ -331,7 +331,7 @@ func TestRequestsAreCoalescedAndBounded(t *testing.T) {
 			s.Rebuilder.Request(fmt.Sprint("v", i))
 			s.Rebuilder.Request("v0")
 		}
-		testserver.Equal(t, "wishes that wait", len(s.Rebuilder.waiting), maxRebuildQueue)
+		check.Equal(t, "wishes that wait", len(s.Rebuilder.waiting), maxRebuildQueue)
 	})
 }
 
@@ -340,10 +340,10 @@ func TestAHealthyCopyIsNotRebuiltOnRequest(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.Rebuilder.Request("v1")
 		s.serveRebuilds(t.Context())
-		testserver.Equal(t, "the epoch after a request", s.hot().Epoch, 1)
+		check.Equal(t, "the epoch after a request", s.hot().Epoch, 1)
 		s.Rebuilder.Demand("v1")
 		s.serveRebuilds(t.Context())
-		testserver.Equal(t, "the epoch after a demand", s.hot().Epoch, 2)
+		check.Equal(t, "the epoch after a demand", s.hot().Epoch, 2)
 	})
 }
 
@@ -436,7 +436,7 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		running.Go(func() { s.Rebuilder.Run(ctx) })
 		s.Rebuilder.Demand("v1")
 		<-time.After(1200 * time.Millisecond) // it waits for the queue
-		testserver.Must(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"))
+		check.Must(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"))
 		<-time.After(1200 * time.Millisecond)
 		s.work(t)
 		<-time.After(time.Second)

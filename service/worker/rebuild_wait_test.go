@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -139,7 +139,7 @@ func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...strin
 			t.Fatalf("%s waits still", id)
 		}
 	}
-	testserver.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
+	check.Equal(t, "waits that have ended", len(w.ended), len(vouchers))
 }
 
 // A thousand rebuilds that wait ask the queue some hundred times a second together, and
@@ -169,7 +169,7 @@ func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
 			<-time.After(time.Minute)
 			w.acknowledge(w.vouchers...)
 			w.within(t, floorPoll+5*time.Millisecond, w.vouchers...)
-			testserver.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
+			check.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
 		})
 	}
 }
@@ -214,8 +214,8 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 		<-time.After(longestBlind - time.Second)
 		s.fail("queue.backlog", nil)
 		s.work(t)
-		testserver.Must(t, <-done)
-		testserver.Equal(t, "the epoch that is open", s.hot().Epoch, 2)
+		check.Must(t, <-done)
+		check.Equal(t, "the epoch that is open", s.hot().Epoch, 2)
 		s.balanced(t)
 	})
 }
@@ -224,16 +224,16 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 func TestALongWaitIsToldOfSeldom(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
-		log := &testserver.Log{}
+		log := &check.Log{}
 		s.Rebuilder.Log = log.Logger()
 		s.publish(s.admit("o1", "u1"))
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		<-time.After(5*time.Minute + time.Millisecond)
-		testserver.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
-		testserver.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
+		check.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
+		check.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
 		s.work(t)
-		testserver.Must(t, <-done)
+		check.Must(t, <-done)
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -79,7 +79,7 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 		s.publish(batch...)
 		s.fail("db.persist", model.Unavailable("away", nil)) // for a minute
 		s.reconcileFor(t, time.Minute)
-		testserver.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
+		check.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
 		s.on = map[string]func() error{}
 		s.settles(t, longestProbe+time.Second)
 	})
@@ -110,7 +110,7 @@ func TestALetterWithoutAMessageFailsItsOrder(t *testing.T) {
 		r := s.admit("o1", "u1")
 		s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 		s.reconcileFor(t, time.Minute)
-		testserver.Equal(t, "messages published", s.count("queue.publish"), 0)
+		check.Equal(t, "messages published", s.count("queue.publish"), 0)
 		if row := s.rows["o1"]; row.Status != model.OrderFailed || row.Reason != model.ReasonUnprocessable || s.remaining() != 10 || len(s.letters) != 1 {
 			t.Errorf("%+v, %d remain, %d letters", row, s.remaining(), len(s.letters))
 		}
@@ -133,7 +133,7 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			s.sell("o1", "u1")
 			s.steps = make([]string, many) // ids of the outbox go on
 			s.cancel("o1")
-			testserver.Must(t, s.Reconciler.outbox.pass(t.Context()))
+			check.Must(t, s.Reconciler.outbox.pass(t.Context()))
 			if len(s.outbox) != many || s.remaining() != 10 {
 				t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
 			}
@@ -180,7 +180,7 @@ func TestAReleaseLongAfterTheSaleLoadsNoCopy(t *testing.T) {
 		}
 		s.voucher.EndAt = time.Now().Add(time.Hour)
 		s.settles(t, 10*time.Second)
-		testserver.Equal(t, "what remains", s.remaining(), 9)
+		check.Equal(t, "what remains", s.remaining(), 9)
 	})
 }
 
@@ -222,7 +222,7 @@ func TestTwoReconcilersAtOnceAreHarmless(t *testing.T) {
 		s.admit("o3", "u3")
 		s.reconcileTwice(t, 30*time.Second, 2)
 		s.balanced(t)
-		testserver.Equal(t, "what remains", s.remaining(), 8)
+		check.Equal(t, "what remains", s.remaining(), 8)
 	})
 }
 
@@ -296,7 +296,7 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()
 		<-time.After(3 * time.Second)
-		testserver.Equal(t, "sweeps without a lock", s.count("db.watched"), 0)
+		check.Equal(t, "sweeps without a lock", s.count("db.watched"), 0)
 		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
 		<-time.After(5 * time.Second)
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
@@ -306,7 +306,7 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 		}
 		cancel()
 		<-done
-		testserver.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
+		check.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
 	})
 }
 
@@ -317,7 +317,7 @@ func TestOneServerAwayDoesNotStopTheRest(t *testing.T) {
 		s.cancel("o1")
 		s.fail("queue.backlog", errors.New("away"))
 		s.reconcileFor(t, 5*time.Second)
-		testserver.Equal(t, "what remains", s.remaining(), 10)
+		check.Equal(t, "what remains", s.remaining(), 10)
 	})
 }
 
@@ -346,13 +346,13 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{
 		time.Millisecond: sweepEvery, 40 * time.Millisecond: 8 * time.Second, time.Minute: sweepRestMost,
 	} {
-		testserver.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, sweepEvery, sweepRestMost), want)
+		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, sweepEvery, sweepRestMost), want)
 	}
 	onStage(t, func(t *testing.T, s *stage) {
 		s.on["db.watched"] = func() error { <-time.After(40 * time.Millisecond); return nil }
 		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
 		defer cancel()
 		s.Reconciler.Run(ctx)
-		testserver.Equal(t, "sweeps in 21 s", s.count("db.watched"), 3)
+		check.Equal(t, "sweeps in 21 s", s.count("db.watched"), 3)
 	})
 }

@@ -3,7 +3,7 @@ package worker
 import (
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -14,7 +14,7 @@ func TestReplayMakesANewReservation(t *testing.T) {
 	s.poison["o1"] = true
 	s.publish(s.admit("o1", "u1"), s.admit("o2", "u2"))
 	s.work(t)
-	reserved := testserver.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)
+	reserved := check.Value(s.Replayer.Replay(t.Context(), 1, ""))(t)
 	if voucher, ok := model.VoucherOf(reserved.ID); reserved.ID == "o1" || !ok || voucher != "v1" {
 		t.Errorf("the new id is %q", reserved.ID)
 	}
@@ -83,8 +83,8 @@ func TestReplayThatIsRefusedKeepsTheLetter(t *testing.T) {
 			r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 			s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 			tt.prepare(s)
-			servicetest.WantCode(t, testserver.ErrorOf(s.Replayer.Replay(t.Context(), 1, "")), tt.want)
-			testserver.Equal(t, "letters", len(s.letters), 1)
+			servicetest.WantCode(t, check.ErrorOf(s.Replayer.Replay(t.Context(), 1, "")), tt.want)
+			check.Equal(t, "letters", len(s.letters), 1)
 		})
 	}
 }

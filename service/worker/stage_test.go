@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
@@ -213,7 +213,7 @@ func (s *stage) balanced(t *testing.T) {
 	}
 	marks := s.hot().Now().Marks
 	for user, id := range marks {
-		testserver.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
+		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
 	}
 	if len(marks) != len(live) || len(s.hot().Now().Pending) != 0 {
 		t.Errorf("%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -55,7 +55,7 @@ func TestChangesReachTheCopyAtOnce(t *testing.T) {
 		s.voucher.Price = 777
 		s.voucher.Revision++
 		s.Stock.Patched(t.Context(), s.voucher)
-		testserver.Equal(t, "the price", s.hot().Voucher.Price, 777)
+		check.Equal(t, "the price", s.hot().Voucher.Price, 777)
 		if _, err := s.Stock.Change(t.Context(), "v1", to(20), model.Idempotency{}); err != nil || s.remaining() != 20 {
 			t.Errorf("%v, %d remain", err, s.remaining())
 		}
@@ -76,7 +76,7 @@ func TestStockShrinksInTheCopyFirst(t *testing.T) {
 		if model.CodeOf(err) != model.CodeConflict || s.voucher.Stock != 10 || s.hot().Voucher.Stock != 10 || len(s.intents) != 0 {
 			t.Errorf("below what is reserved: %v, %d in the database, %d in the copy", err, s.voucher.Stock, s.hot().Voucher.Stock)
 		}
-		testserver.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
+		check.Equal(t, "changes of the database, which is not changed first", s.count("db.changestock"), 0)
 		if _, err = s.Stock.Change(t.Context(), "v1", to(6), model.Idempotency{}); err != nil || s.remaining() != 0 || s.voucher.Stock != 6 {
 			t.Errorf("%v, %d remain, stock %d", err, s.remaining(), s.voucher.Stock)
 		}
@@ -96,7 +96,7 @@ func TestAStockThatCannotShrinkLeavesTheCopyAsItWas(t *testing.T) {
 	}
 	s := newStage(t)
 	s.hot().State = model.CopyClosed
-	servicetest.WantCode(t, testserver.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
+	servicetest.WantCode(t, check.ErrorOf(s.Stock.Change(t.Context(), "v1", to(5), model.Idempotency{})), model.CodeUnavailable)
 }
 
 // Two administrators who change a stock at once are one behind the other: that is no

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -19,14 +20,14 @@ import (
 func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := newBackstage(t, testserver.SharedRedis(t))
-	db := testserver.Value(sql.Open("mysql", b.dsn))(t)
+	db := check.Value(sql.Open("mysql", b.dsn))(t)
 	defer db.Close()
 	bad, good := b.voucher(t, 2000), b.voucher(t, 2000)
 	ill := []string{bad.ID}
 	for len(ill) <= 4 { // more than are rebuilt at once
 		ill = append(ill, b.voucher(t, 10).ID)
 	}
-	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
+	must(t, check.ErrorOf(db.ExecContext(t.Context(), "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id IN ('"+strings.Join(ill, "','")+
 		"') THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")))
 	for i := range 40 { // many messages, which come again and again
 		b.buy(t, bad.ID, i*25, (i+1)*25)
@@ -55,7 +56,7 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 	if must(t, err); backlog.Messages != 40 || backlog.AckFloor >= backlog.LastSequence-40 {
 		t.Errorf("the voucher in trouble: %+v", backlog)
 	}
-	must(t, testserver.ErrorOf(db.ExecContext(t.Context(), "DROP TRIGGER trouble")))
+	must(t, check.ErrorOf(db.ExecContext(t.Context(), "DROP TRIGGER trouble")))
 	for _, id := range ill {
 		await(t, "everything is persisted", 15*time.Second, b.quiet(t, id))
 	}

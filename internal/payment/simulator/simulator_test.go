@@ -18,7 +18,7 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -78,18 +78,18 @@ type world struct {
 
 func newWorld(t *testing.T, file string, refuse int) *world {
 	t.Helper()
-	signatures := testserver.Value(payment.NewSignatures([]string{"a secret"}))(t)
+	signatures := check.Value(payment.NewSignatures([]string{"a secret"}))(t)
 	w := &world{shop: newShop(t, signatures, refuse)}
 	w.options = simulator.Options{
 		File: file, Key: "key", Signatures: signatures, Faults: &simulator.Faults{},
 		Log: slog.New(slog.DiscardHandler), DelayFor: time.Second,
 	}
-	w.Server = testserver.Value(simulator.New(t.Context(), w.options))(t)
+	w.Server = check.Value(simulator.New(t.Context(), w.options))(t)
 	server := httptest.NewServer(w.Server)
 	w.url = server.URL
 	w.stop = func() {
 		server.Close()
-		testserver.Must(t, w.Close())
+		check.Must(t, w.Close())
 		w.shop.Close()
 	}
 	return w
@@ -112,40 +112,40 @@ func (w *world) run(t *testing.T) (stop func()) {
 
 func (w *world) start(t *testing.T, id string) {
 	t.Helper()
-	client := testserver.Value(payment.NewClient(w.url, "key"))(t)
+	client := check.Value(payment.NewClient(w.url, "key"))(t)
 	defer client.Close()
 	r := payment.Request{ID: id, OrderID: "order." + id, Money: payment.Money{Amount: 1234, Currency: "CNY"}}
-	testserver.Value(client.Start(t.Context(), r))(t)
+	check.Value(client.Start(t.Context(), r))(t)
 }
 
 // press presses a button of a payment's page, as a browser does.
 func (w *world) press(t *testing.T, id, decision string, headers ...string) (status int) {
 	t.Helper()
-	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/"+id,
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/pay/"+id,
 		strings.NewReader(url.Values{"decision": {decision}}.Encode())))(t)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := http.DefaultTransport.RoundTrip(request)
-	testserver.Must(t, err)
-	testserver.Must(t, response.Body.Close())
+	check.Must(t, err)
+	check.Must(t, response.Body.Close())
 	return response.StatusCode
 }
 
 // see fetches a page.
 func (w *world) see(t *testing.T, path string) (status int, header http.Header, body string) {
 	t.Helper()
-	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil))(t)
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, nil))(t)
 	response, err := http.DefaultTransport.RoundTrip(request)
-	testserver.Must(t, err)
+	check.Must(t, err)
 	defer response.Body.Close()
-	return response.StatusCode, response.Header, string(testserver.Value(io.ReadAll(response.Body))(t))
+	return response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))
 }
 
 func (w *world) status(t *testing.T, id string) payment.Status {
 	t.Helper()
-	return testserver.Value(w.Payment(t.Context(), id))(t).Status
+	return check.Value(w.Payment(t.Context(), id))(t).Status
 }
 
 func TestThePageDecides(t *testing.T) {
@@ -168,25 +168,25 @@ func TestThePageDecides(t *testing.T) {
 	if strings.Contains(page, "<script") || strings.Contains(page, "style=") {
 		t.Error("the page needs what its policy forbids")
 	}
-	testserver.Equal(t, "approve", w.press(t, "yes", "approve"), http.StatusSeeOther)
-	testserver.Equal(t, "approved twice", w.press(t, "yes", "decline"), http.StatusSeeOther)
-	testserver.Equal(t, "decline", w.press(t, "no", "decline"), http.StatusSeeOther)
-	testserver.Equal(t, "something else", w.press(t, "other", "steal"), http.StatusUnprocessableEntity)
-	testserver.Equal(t, "no such payment", w.press(t, "absent", "approve"), http.StatusNotFound)
-	testserver.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden)
-	testserver.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example"), http.StatusForbidden)
-	testserver.Equal(t, "yes", w.status(t, "yes"), payment.Succeeded)
-	testserver.Equal(t, "no", w.status(t, "no"), payment.Failed)
-	testserver.Equal(t, "other", w.status(t, "other"), payment.Pending)
-	testserver.Eventually(t, "both webhooks arrive", func() bool { return len(w.shop.received()) == 2 })
+	check.Equal(t, "approve", w.press(t, "yes", "approve"), http.StatusSeeOther)
+	check.Equal(t, "approved twice", w.press(t, "yes", "decline"), http.StatusSeeOther)
+	check.Equal(t, "decline", w.press(t, "no", "decline"), http.StatusSeeOther)
+	check.Equal(t, "something else", w.press(t, "other", "steal"), http.StatusUnprocessableEntity)
+	check.Equal(t, "no such payment", w.press(t, "absent", "approve"), http.StatusNotFound)
+	check.Equal(t, "from a foreign page", w.press(t, "other", "approve", "Sec-Fetch-Site", "cross-site"), http.StatusForbidden)
+	check.Equal(t, "from an old browser", w.press(t, "other", "approve", "Origin", "https://evil.example"), http.StatusForbidden)
+	check.Equal(t, "yes", w.status(t, "yes"), payment.Succeeded)
+	check.Equal(t, "no", w.status(t, "no"), payment.Failed)
+	check.Equal(t, "other", w.status(t, "other"), payment.Pending)
+	check.Eventually(t, "both webhooks arrive", func() bool { return len(w.shop.received()) == 2 })
 	types := map[string]string{}
 	for _, got := range w.shop.received() {
 		types[got.event.Data.PaymentID] = got.event.Type
-		testserver.Equal(t, "its amount", got.event.Data.Money, payment.Money{Amount: 1234, Currency: "CNY"})
-		testserver.Equal(t, "its order", got.event.Data.OrderID, "order."+got.event.Data.PaymentID)
+		check.Equal(t, "its amount", got.event.Data.Money, payment.Money{Amount: 1234, Currency: "CNY"})
+		check.Equal(t, "its order", got.event.Data.OrderID, "order."+got.event.Data.PaymentID)
 	}
-	testserver.Equal(t, "yes", types["yes"], payment.EventSucceeded)
-	testserver.Equal(t, "no", types["no"], payment.EventFailed)
+	check.Equal(t, "yes", types["yes"], payment.EventSucceeded)
+	check.Equal(t, "no", types["no"], payment.EventFailed)
 }
 
 // What an order or a payment is called is written as text, whatever it is.
@@ -197,14 +197,14 @@ func TestThePageEscapes(t *testing.T) {
 	if status, _, body := w.see(t, "/pay/"+url.PathEscape(`<script>alert(1)</script>`)); status != http.StatusNotFound || strings.Contains(body, "<script") {
 		t.Errorf("%d %s", status, body)
 	}
-	request := testserver.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/payments",
+	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/payments",
 		strings.NewReader(`{"id":"p1","order_id":"<script>","amount":1,"currency":"CNY"}`)))(t)
 	request.Header.Set("Authorization", "Bearer key")
 	request.Header.Set("Idempotency-Key", "p1")
 	refused, err := http.DefaultTransport.RoundTrip(request)
-	testserver.Must(t, err)
-	testserver.Must(t, refused.Body.Close())
-	testserver.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
+	check.Must(t, err)
+	check.Must(t, refused.Body.Close())
+	check.Equal(t, "an order that is no id", refused.StatusCode, http.StatusUnprocessableEntity)
 }
 
 // A webhook is sent until it is answered with a 2xx, always with the same id and a new signature.
@@ -214,14 +214,14 @@ func TestWebhooksAreRepeatedUntilTheyArrive(t *testing.T) {
 	defer w.stop()
 	defer w.run(t)()
 	w.start(t, "p1")
-	testserver.Must(t, w.Decide(t.Context(), "p1", simulator.Approve))
-	testserver.Eventually(t, "the webhook arrives", func() bool { return len(w.shop.received()) == 1 })
-	testserver.Eventually(t, "nothing is left", func() bool {
-		return testserver.Value(w.Balance(t.Context()))(t).Unsent == 0
+	check.Must(t, w.Decide(t.Context(), "p1", simulator.Approve))
+	check.Eventually(t, "the webhook arrives", func() bool { return len(w.shop.received()) == 1 })
+	check.Eventually(t, "nothing is left", func() bool {
+		return check.Value(w.Balance(t.Context()))(t).Unsent == 0
 	})
 	w.shop.mu.Lock()
 	defer w.shop.mu.Unlock()
-	testserver.Equal(t, "attempts", w.shop.tries, 3)
+	check.Equal(t, "attempts", w.shop.tries, 3)
 }
 
 // A simulator that was stopped between a decision and its webhook sends it after the next start.
@@ -230,14 +230,14 @@ func TestTheLedgerOutlivesTheProcess(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ledger.db")
 	first := newWorld(t, file, 0)
 	first.start(t, "p1")
-	testserver.Must(t, first.Decide(t.Context(), "p1", simulator.Approve))
+	check.Must(t, first.Decide(t.Context(), "p1", simulator.Approve))
 	first.stop()
 
 	second := newWorld(t, file, 0)
 	defer second.stop()
 	defer second.run(t)()
-	testserver.Equal(t, "status", second.status(t, "p1"), payment.Succeeded)
-	testserver.Eventually(t, "the webhook arrives", func() bool { return len(second.shop.received()) == 1 })
+	check.Equal(t, "status", second.status(t, "p1"), payment.Succeeded)
+	check.Eventually(t, "the webhook arrives", func() bool { return len(second.shop.received()) == 1 })
 }
 
 // Two processes on one ledger send a webhook once.
@@ -255,12 +255,12 @@ func TestTwoProcessesShareALedger(t *testing.T) {
 	for i := range payments {
 		id := "p" + string(rune('a'+i))
 		w.start(t, id)
-		testserver.Must(t, other.Decide(t.Context(), id, simulator.Approve))
+		check.Must(t, other.Decide(t.Context(), id, simulator.Approve))
 	}
-	testserver.Eventually(t, "nothing is left", func() bool {
-		return testserver.Value(w.Balance(t.Context()))(t).Unsent == 0
+	check.Eventually(t, "nothing is left", func() bool {
+		return check.Value(w.Balance(t.Context()))(t).Unsent == 0
 	})
-	testserver.Equal(t, "webhooks", len(w.shop.received()), payments)
+	check.Equal(t, "webhooks", len(w.shop.received()), payments)
 }
 
 func TestFaultsOfWebhooks(t *testing.T) {
@@ -271,18 +271,18 @@ func TestFaultsOfWebhooks(t *testing.T) {
 	w.start(t, "lost")
 	w.start(t, "twice")
 	w.options.Faults.LoseWebhooks.Store(true)
-	testserver.Must(t, w.Decide(t.Context(), "lost", simulator.Approve))
+	check.Must(t, w.Decide(t.Context(), "lost", simulator.Approve))
 	w.options.Faults.LoseWebhooks.Store(false)
 	w.options.Faults.RepeatHooks.Store(true)
-	testserver.Must(t, w.Decide(t.Context(), "twice", simulator.Approve))
-	testserver.Eventually(t, "one arrives twice", func() bool { return len(w.shop.received()) == 2 })
+	check.Must(t, w.Decide(t.Context(), "twice", simulator.Approve))
+	check.Eventually(t, "one arrives twice", func() bool { return len(w.shop.received()) == 2 })
 	got := w.shop.received()
 	if got[0].id != got[1].id || got[0].event.Data.PaymentID != "twice" {
 		t.Errorf("received %v", got)
 	}
 	// The ledger notes a delivery after its answer, which the shop has given by now.
-	testserver.Eventually(t, "nothing is left", func() bool {
-		return testserver.Value(w.Balance(t.Context()))(t).Unsent == 0
+	check.Eventually(t, "nothing is left", func() bool {
+		return check.Value(w.Balance(t.Context()))(t).Unsent == 0
 	})
 }
 
@@ -293,13 +293,13 @@ func TestADelayedPaymentApprovesItself(t *testing.T) {
 	defer w.stop()
 	w.start(t, "later")
 	pressed := time.Now()
-	testserver.Equal(t, "delay", w.press(t, "later", "delay"), http.StatusSeeOther)
+	check.Equal(t, "delay", w.press(t, "later", "delay"), http.StatusSeeOther)
 	// Nobody looks at the time yet, so the machine may take as long as it likes.
-	testserver.Equal(t, "status", w.status(t, "later"), payment.Pending)
+	check.Equal(t, "status", w.status(t, "later"), payment.Pending)
 	defer w.run(t)()
-	testserver.Eventually(t, "it is approved", func() bool { return w.status(t, "later") == payment.Succeeded })
+	check.Eventually(t, "it is approved", func() bool { return w.status(t, "later") == payment.Succeeded })
 	if took := time.Since(pressed); took < w.options.DelayFor {
 		t.Errorf("approved after %s", took)
 	}
-	testserver.Eventually(t, "its webhook arrives", func() bool { return len(w.shop.received()) == 1 })
+	check.Eventually(t, "its webhook arrives", func() bool { return len(w.shop.received()) == 1 })
 }

@@ -1,4 +1,4 @@
-package testserver
+package check
 
 import (
 	"bytes"
