@@ -3,8 +3,8 @@
 // when the test is over, also when it was killed.
 //
 // A package that uses it calls Main from its TestMain. Tests that only need a database or a Redis take
-// Schema and SharedRedis, which share one process per test binary; tests that kill, stop or pause a server
-// take MariaDB, Redis and NATS, which start one of their own.
+// Schema, SharedRedis and SharedNATS, which name the servers that all tests of a run share (Share); tests that kill, stop
+// or pause a server, or change or measure it as a whole, take MariaDB, Redis and NATS, which start one of their own.
 //
 // A missing server program fails the test and names the package to install. Nothing is ever skipped.
 package testserver
@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 )
 
@@ -35,6 +36,7 @@ import (
 // The options name goroutines of libraries that are known to stay.
 func Main(m *testing.M, opts ...goleak.Option) {
 	process.adopt()
+	redis.SetLogger(&redisNoise{})
 	code := m.Run()
 	if err := process.close(); err != nil {
 		fmt.Fprintf(os.Stderr, "testserver: stop shared servers: %v\n", err)
@@ -232,9 +234,12 @@ func (stderr) Errorf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-// configFile is the path of a file in deployments/. A test runs in the directory of its package, so the
-// module's root is above; the path is looked up there and not at compile time, so that -trimpath works.
-func configFile(name string) string {
+// configFile is the path of a file in deployments/. A wrong path fails at the server's start, which names the file.
+func configFile(name string) string { return filepath.Join(moduleRoot(), "deployments", name) }
+
+// moduleRoot is the directory of go.mod. A test runs in the directory of its package, so the root is above; it is looked
+// up there and not at compile time, so that -trimpath works.
+func moduleRoot() string {
 	dir, err := os.Getwd()
 	for err == nil {
 		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
@@ -246,6 +251,5 @@ func configFile(name string) string {
 		}
 		dir = parent
 	}
-	// A wrong path fails at the server's start, which names the file.
-	return filepath.Join(dir, "deployments", name)
+	return dir
 }

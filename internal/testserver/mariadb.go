@@ -169,19 +169,13 @@ REVOKE READ_ONLY ADMIN ON *.* FROM seckill@'127.0.0.1';
 // test left open.
 const dropBudget = 30 * time.Second
 
-// Schema returns the DSN of a fresh, empty schema in the MariaDB that all tests of this binary share. It is
-// dropped when the test is over. That server flushes lazily, because no test kills it.
+// Schema returns the DSN of a fresh, empty schema in the database server that all tests share. It is dropped when the
+// test is over.
 func Schema(t testing.TB) string {
 	t.Helper()
-	server := process.database.get(t, func() (*Server, error) {
-		return launch(stderr{}, databaseEngine(), []string{
-			"--innodb-flush-log-at-trx-commit=0",
-			"--innodb-doublewrite=OFF",
-			// Many parallel tests with a pool each.
-			"--max-connections=2000",
-		})
-	})
-	name := "test_" + strconv.FormatInt(process.serial.Add(1), 10)
+	server := process.database.get(t, sharedDatabase())
+	// The process id keeps apart the test binaries that share the server.
+	name := fmt.Sprintf("test_%d_%d", os.Getpid(), process.serial.Add(1))
 	if err := administer(server, "CREATE DATABASE "+name); err != nil {
 		t.Fatalf("testserver: %v", err)
 	}
@@ -191,6 +185,19 @@ func Schema(t testing.TB) string {
 		}
 	})
 	return server.DSN(name)
+}
+
+// launchSharedDatabase starts a server that flushes lazily, because no test kills it, and has room for the pools of many
+// tests.
+func launchSharedDatabase() (*Server, error) {
+	args := []string{
+		"--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=OFF",
+		"--innodb-buffer-pool-size=256M", "--max-connections=4000",
+	}
+	if !OnMySQL() {
+		args = append(args, "--innodb-flush-method=nosync")
+	}
+	return launch(stderr{}, databaseEngine(), args)
 }
 
 // administer runs one statement as the administrator.

@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// natsURL is where clients find a server, as engine.url.
+	natsURL    = "nats://%s"
 	natsModule = "github.com/nats-io/nats-server/v2"
 	// natsReadyBudget bounds one look whether the server is ready.
 	natsReadyBudget = time.Second
@@ -82,7 +84,7 @@ func buildNATS(ctx context.Context) (string, error) {
 func natsEngine(program string, member *natsMember) engine {
 	return engine{
 		program: program,
-		url:     "nats://%s",
+		url:     natsURL,
 		prepare: emptyDirectory,
 		args: func(s *Server) []string {
 			// The server reports a file that could not be written.
@@ -147,17 +149,19 @@ func natsReady(ctx context.Context, s *Server) error {
 	return nil
 }
 
-// SharedNATS returns the URL of the NATS server that all tests of this binary share. Tests keep apart by
-// their deployments: each database names one of its own, and its stream with it.
+// SharedNATS returns the URL of the NATS server that all tests share. Tests keep apart by their deployments: each
+// database names one of its own, and its stream with it.
 func SharedNATS(t testing.TB) string {
 	t.Helper()
-	return process.nats.get(t, func() (*Server, error) {
-		// Not the context of the test that asks first: the server is for all of them.
-		program, err := buildNATS(context.Background())
-		if err != nil {
-			return nil, err
-		}
-		// No test kills this one: it need not wait for the disk.
-		return launch(stderr{}, natsEngine(program, nil), []string{"sync_interval: 2m"})
-	}).URL()
+	return process.nats.get(t, sharedNATS()).URL()
+}
+
+// launchSharedNATS starts a server that need not wait for the disk, because no test kills it.
+func launchSharedNATS() (*Server, error) {
+	// Not the context of the test that asks first: the server is for all of them.
+	program, err := buildNATS(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	return launch(stderr{}, natsEngine(program, nil), []string{"sync_interval: 2m"})
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// redisURL is where clients find a server, as engine.url.
+const redisURL = "redis://%s/0"
+
 // Redis starts a redis-server of the test's own from deployments/redis.conf. It writes an append-only file
 // as in production, so that a killed one comes back with its data. Further arguments win over the file,
 // e.g. "--appendonly", "no".
@@ -21,21 +24,23 @@ func Redis(t testing.TB, args ...string) *Server {
 	return start(t, redisEngine(), args)
 }
 
-// SharedRedis returns the URL of the Redis that all tests of this binary share. Tests keep apart by names
-// of their own and never flush it.
+// SharedRedis returns the URL of the Redis that all tests share. Tests keep apart by names of their own and never
+// flush it.
 func SharedRedis(t testing.TB) string {
 	t.Helper()
-	return process.redis.get(t, func() (*Server, error) {
-		// No test kills this one: it needs no append-only file, and thus no disk.
-		return launch(stderr{}, redisEngine(), []string{"--appendonly", "no"})
-	}).URL()
+	return process.redis.get(t, sharedRedis()).URL()
+}
+
+// launchSharedRedis starts a server without an append-only file, and thus without a disk: no test kills it.
+func launchSharedRedis() (*Server, error) {
+	return launch(stderr{}, redisEngine(), []string{"--appendonly", "no"})
 }
 
 func redisEngine() engine {
 	return engine{
 		program: "redis-server",
 		apt:     "redis-server",
-		url:     "redis://%s/0",
+		url:     redisURL,
 		prepare: func(ctx context.Context, data string) error { return copyConfig(ctx, data, "redis.conf") },
 		args: func(s *Server) []string {
 			args := []string{

@@ -72,7 +72,8 @@ func start(t testing.TB, e engine, extra []string) *Server {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("end of the log of %s on %s:\n%s", e.program, s.Addr(), s.logTail())
+			said, _ := os.ReadFile(s.log()) // one that is gone is empty
+			KeepLog(t, fmt.Sprintf("%s-%d", filepath.Base(e.program), s.Port()), string(said))
 		}
 		s.discard()
 	})
@@ -129,28 +130,6 @@ func (s *Server) run(ctx context.Context) error {
 		return errors.Join(err, c.kill())
 	}
 	return nil
-}
-
-// shared is a server that all tests of a binary use. It starts when the first one asks.
-type shared struct {
-	once   sync.Once
-	server *Server
-	err    error
-}
-
-func (s *shared) get(t testing.TB, launch func() (*Server, error)) *Server {
-	t.Helper()
-	s.once.Do(func() { s.server, s.err = launch() })
-	if s.err != nil {
-		t.Fatalf("testserver: shared server: %v", s.err)
-	}
-	return s.server
-}
-
-func (s *shared) close() {
-	if s.server != nil {
-		s.server.discard()
-	}
 }
 
 // emptyDirectory prepares the data of servers that make their files themselves.
