@@ -48,6 +48,15 @@ func mysqlSession() []string {
 	}
 }
 
+// mysqlSlack adds to what a session waits for, see Options.
+func mysqlSlack(slack time.Duration) []string {
+	if slack == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("SET SESSION innodb_lock_wait_timeout = %d"+
+		" /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */", 1+int(slack.Seconds()))}
+}
+
 // mysqlClusterSession makes what one instance has committed visible to the next read
 // through another one, on whatever member that is. A server without the variable is
 // no member of such a cluster.
@@ -107,9 +116,9 @@ func mysqlConfig(dsn string, o Options) (*mysql.Config, error) {
 	cfg.RejectReadOnly = false // endingConn does it, and tells hosts
 	cfg.MultiStatements = false
 	cfg.AllowAllFiles = false
-	cfg.Timeout = dialTimeout
-	cfg.ReadTimeout = ioTimeout
-	cfg.WriteTimeout = ioTimeout
+	cfg.Timeout = dialTimeout + o.Slack
+	cfg.ReadTimeout = ioTimeout + o.Slack
+	cfg.WriteTimeout = ioTimeout + o.Slack
 	cfg.Collation = "utf8mb4_bin"
 	cfg.Logger = driverLog{o.Log}
 	if o.TLS != nil {
@@ -173,7 +182,7 @@ func (d *Database) checkVersion(ctx context.Context) error {
 	if d.dialect.name != dialectMySQL {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	var version string
 	if err := d.sql.QueryRowContext(ctx, "SELECT VERSION()").Scan(&version); err != nil {

@@ -72,6 +72,8 @@ type Options struct {
 	// Events has every change written into the outbox of events, too. Something must
 	// publish them, or the outbox grows.
 	Events bool
+	// Slack is added to each limit of time, for tests: their machine may be busy with others.
+	Slack time.Duration
 }
 
 // Database is an open database and its pools of connections.
@@ -81,6 +83,7 @@ type Database struct {
 	gorm    *gorm.DB
 	log     *slog.Logger
 	events  bool
+	slack   time.Duration // see Options
 
 	// browsing is the pool of lists, counts and exports: a flood of them takes no
 	// connection from those who sell. It holds as many tokens as it has connections;
@@ -115,7 +118,7 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	d := &Database{log: o.Log, events: o.Events}
+	d := &Database{log: o.Log, events: o.Events, slack: o.Slack}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite
@@ -138,10 +141,11 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.hosts, err = newHosts(configs, o.Log); err != nil {
+	if d.hosts, err = newHosts(configs, o.Log, o.Slack); err != nil {
 		return nil, err
 	}
-	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, d.hosts, configs, mysqlSession) }
+	session := func() []string { return append(mysqlSession(), mysqlSlack(o.Slack)...) }
+	open := func() (*sql.DB, error) { return openMySQL(o.OpenDB, d.hosts, configs, session) }
 	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
 		return nil, err
 	}
@@ -236,7 +240,7 @@ func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error 
 
 // Ping asks the database for a sign of life.
 func (d *Database) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	return d.fail("reach the database", d.sql.PingContext(ctx))
 }
@@ -245,7 +249,7 @@ func (d *Database) Ping(ctx context.Context) error {
 // takes writes, which one that is read-only and a cluster's member without quorum do
 // not. It has a connection of its own, so that it does not wait behind those who buy.
 func (d *Database) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	var mode string
 	var vouchers, orders int

@@ -72,7 +72,7 @@ func (c *Epochs) Latest(ctx context.Context, ids []string) (map[string]int64, er
 	if len(valid) == 0 {
 		return latest, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+c.db.slack)
 	defer cancel()
 	err := c.latest(ctx, valid, latest)
 	return latest, c.db.fail(fmt.Sprintf("read the epochs of %d vouchers", len(ids)), err)
@@ -295,7 +295,7 @@ func (s *snapshot) begin(ctx context.Context, voucherID string) error {
 
 // read bounds one question; how long the snapshot lives is up to its user.
 func (s *snapshot) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+s.db.slack)
 	defer cancel()
 	return s.db.fail(action, query(s.tx.WithContext(ctx)))
 }

@@ -21,10 +21,11 @@ const exclusiveInterval = time.Second
 
 // Exclusive is a claim to be the only one of a name on a database.
 type Exclusive struct {
-	claim claim
-	stop  context.CancelFunc
-	done  chan struct{}
-	turn  sync.Mutex
+	claim  claim
+	budget time.Duration // of one look
+	stop   context.CancelFunc
+	done   chan struct{}
+	turn   sync.Mutex
 }
 
 // claim is how a database keeps a named lock for one process.
@@ -40,7 +41,7 @@ type claim interface {
 // that connection was lost. In SQLite it is a lock on a file beside the database.
 func (d *Database) Exclusive(name string) *Exclusive {
 	ctx, stop := context.WithCancel(context.Background())
-	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name)}
+	e := &Exclusive{stop: stop, done: make(chan struct{}), claim: d.newClaim(name), budget: operationBudget + d.slack}
 	go e.keep(ctx)
 	return e
 }
@@ -63,7 +64,7 @@ func (e *Exclusive) keep(ctx context.Context) {
 // Held reports whether the claim is ours, taking it if it is free; false
 // without an error means that another process has it.
 func (e *Exclusive) Held(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, e.budget)
 	defer cancel()
 	e.turn.Lock()
 	defer e.turn.Unlock()

@@ -55,6 +55,7 @@ var errNoMajority = errors.New("the member of Group Replication reaches no major
 type hosts struct {
 	servers []*host
 	log     *slog.Logger
+	budget  time.Duration // of one look
 	at      atomic.Pointer[place]
 	// left is called when connections that stand in the pools are of no use any more.
 	left func()
@@ -115,8 +116,8 @@ func hostDSNs(dsn string) ([]string, error) {
 }
 
 // newHosts prepares the looks at the servers that the configurations name. Nothing is asked before watch.
-func newHosts(configs []*mysql.Config, log *slog.Logger) (*hosts, error) {
-	h := &hosts{log: log, left: func() {}, wake: make(chan struct{}, 1)}
+func newHosts(configs []*mysql.Config, log *slog.Logger, slack time.Duration) (*hosts, error) {
+	h := &hosts{log: log, budget: hostLookBudget + slack, left: func() {}, wake: make(chan struct{}, 1)}
 	h.at.Store(&place{})
 	for _, cfg := range configs {
 		s := &host{addr: cfg.Addr, sockets: make(map[*hostSocket]struct{})}
@@ -124,7 +125,7 @@ func newHosts(configs []*mysql.Config, log *slog.Logger) (*hosts, error) {
 			cfg.DialFunc = s.dial
 		}
 		hasty := cfg.Clone()
-		hasty.Timeout, hasty.ReadTimeout, hasty.WriteTimeout = hostLookBudget, hostLookBudget, hostLookBudget
+		hasty.Timeout, hasty.ReadTimeout, hasty.WriteTimeout = h.budget, h.budget, h.budget
 		connector, err := mysql.NewConnector(hasty)
 		if err != nil {
 			return nil, errors.Join(errDSN, h.close())
@@ -240,7 +241,7 @@ func (h *hosts) look(ctx context.Context) {
 
 // ask asks all servers at once whether they take writes.
 func (h *hosts) ask() []error {
-	ctx, cancel := context.WithTimeout(context.Background(), hostLookBudget)
+	ctx, cancel := context.WithTimeout(context.Background(), h.budget)
 	defer cancel()
 	answers := make([]error, len(h.servers))
 	var asked sync.WaitGroup
@@ -289,7 +290,7 @@ func (h *hosts) move(to int, why error) {
 // together reports whether two servers that take writes are members of one Galera cluster. Of two that are not, one
 // has missed what was sold on the other, or soon will.
 func (h *hosts) together(i, k int) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), hostLookBudget)
+	ctx, cancel := context.WithTimeout(context.Background(), h.budget)
 	defer cancel()
 	one, other := h.servers[i].cluster(ctx), h.servers[k].cluster(ctx)
 	if one != "" && one == other {

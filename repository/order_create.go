@@ -62,7 +62,7 @@ func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]mode
 
 // decide repeats the transaction until it has an answer.
 func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) {
-	deadline := time.Now().Add(operationBudget)
+	deadline := time.Now().Add(operationBudget + o.db.slack)
 	b.blind = o.readFirst.Add(-1) < 0
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {
@@ -89,7 +89,7 @@ func (o *Orders) decide(ctx context.Context, b *batch) ([]model.Outcome, error) 
 		if lost != nil {
 			// From here on only the caller's patience counts: giving up leaves
 			// the buyer in doubt about the order.
-			deadline = time.Now().Add(operationBudget)
+			deadline = time.Now().Add(operationBudget + o.db.slack)
 		}
 		if pause(ctx, n) != nil || !time.Now().Before(deadline) {
 			if lost != nil {

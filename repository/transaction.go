@@ -37,7 +37,7 @@ func pause(ctx context.Context, n int) error {
 
 // read runs queries outside a transaction.
 func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	return d.fail(action, query(d.gorm.WithContext(ctx)))
 }
@@ -45,9 +45,9 @@ func (d *Database) read(ctx context.Context, action string, query func(*gorm.DB)
 // browse is read for lists, counts and exports, on connections of their own. Those
 // are few: a call that gets none within browseWait is UNAVAILABLE.
 func (d *Database) browse(ctx context.Context, action string, query func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
-	enough := time.NewTimer(browseWait)
+	enough := time.NewTimer(browseWait + d.slack)
 	defer enough.Stop()
 	select {
 	case d.browsers <- struct{}{}:
@@ -66,7 +66,7 @@ func (d *Database) browse(ctx context.Context, action string, query func(*gorm.D
 // within operationBudget. An error that wraps model.ErrUnknownOutcome says that
 // it may have happened.
 func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	for n := 0; ; n++ {
 		err := d.transaction(ctx, work)
@@ -83,7 +83,7 @@ func (d *Database) write(ctx context.Context, action string, work func(*gorm.DB)
 // Work is told when an earlier attempt of this call may have been committed, and
 // says with errNothingToWrite that there is nothing to write.
 func (d *Database) writeRepeatable(ctx context.Context, action string, work func(tx *gorm.DB, doubtful bool) error) error {
-	ctx, cancel := context.WithTimeout(ctx, operationBudget)
+	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
 	var lost error // once a COMMIT got no answer
 	for n := 0; ; n++ {

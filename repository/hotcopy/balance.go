@@ -52,7 +52,7 @@ type transfer struct {
 func (s *Store) refill(
 	ctx context.Context, voucherID string, shards int, wanted map[int]int64,
 ) (takes []*call, soldOut bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, refillPatience)
+	ctx, cancel := context.WithTimeout(ctx, refillPatience+s.options.Slack)
 	defer cancel()
 	enough := func(b balance) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Keys(wanted)), func(part int) bool { return b.free(part) > 0 })
@@ -65,7 +65,7 @@ func (s *Store) refill(
 // gather has other parts give the units to part 0 that lower.lua wants to be free there.
 // CONFLICT when there are not so many.
 func (s *Store) gather(ctx context.Context, voucherID string, lower *call) error {
-	ctx, cancel := context.WithTimeout(ctx, gatherPatience)
+	ctx, cancel := context.WithTimeout(ctx, gatherPatience+s.options.Slack)
 	defer cancel()
 	if lower.shards == 1 {
 		return errTaken()
@@ -127,7 +127,7 @@ func (s *Store) rebalance(
 func (s *Store) balance(ctx context.Context, voucherID string, shards int) (balance, error) {
 	b := balance{parts: make([]partBalance, shards)}
 	calls := s.parts(s.scripts.balance, voucherID, shards)
-	ctx, cancel := context.WithTimeout(ctx, balancePatience)
+	ctx, cancel := context.WithTimeout(ctx, balancePatience+s.options.Slack)
 	defer cancel()
 	s.run(ctx, calls...)
 	for _, c := range calls {

@@ -57,7 +57,7 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 // free deletes keys of one part without holding up other calls. A failure is not reported:
 // the next call that uses the keys meets it.
 func (s *Store) free(ctx context.Context, keys ...string) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	_ = s.client.Unlink(ctx, keys...).Err()
 }
@@ -69,7 +69,7 @@ func (s *Store) Abandon(ctx context.Context, record model.EpochRecord) {
 
 // freeParts frees the keys of one epoch in several parts.
 func (s *Store) freeParts(ctx context.Context, voucherID string, epoch int64, from, end int) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	pipe := s.client.Pipeline()
 	for part := from; part < max(end, 1); part++ {

@@ -235,7 +235,7 @@ func (s *Store) Pendings(
 func (s *Store) Held(
 	ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string,
 ) (map[string]model.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	pipe := s.client.Pipeline()
 	var replies []*redis.SliceCmd
@@ -306,7 +306,7 @@ func (s *Store) each(ctx context.Context, key string, whole bool, yield func(fie
 }
 
 func (s *Store) page(ctx context.Context, key string, cursor uint64) ([]string, uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	page, next, err := s.client.HScan(ctx, key, cursor, "", scanCount).Result()
 	if err != nil {

@@ -36,7 +36,7 @@ func (s *Store) Look(ctx context.Context, ids []string) (map[string]model.HotCop
 	var failed error
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, balancePatience)
+		ctx, cancel := context.WithTimeout(ctx, balancePatience+s.options.Slack)
 		defer cancel()
 		copies, failed = s.readAll(ctx, divided, some)
 	})

@@ -50,7 +50,7 @@ type reserveCall struct {
 // for, or refused to work on, has an UNAVAILABLE. Reserve itself fails only when
 // nothing else can be said of any order.
 func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, reservePatience)
+	ctx, cancel := context.WithTimeout(ctx, reservePatience+s.options.Slack)
 	defer cancel()
 	answers := make([]model.ReserveResult, len(asked))
 	open := make([]int, len(asked))
@@ -66,7 +66,7 @@ func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]mo
 		if len(failed) > 0 && len(failed) == len(calls) && len(open) == len(asked) {
 			return answers, errors.Join(failed...)
 		}
-		if open, takes = s.again(ctx, calls, answers, soldOut, time.Since(began) > refillPatience); len(open) == 0 {
+		if open, takes = s.again(ctx, calls, answers, soldOut, time.Since(began) > refillPatience+s.options.Slack); len(open) == 0 {
 			return answers, nil
 		}
 	}

@@ -152,7 +152,7 @@ func (s *Store) others(calls []*call) (other []*call) {
 // send makes calls in one pipeline. Scripts that Redis does not know (any more)
 // are sent again in full.
 func (s *Store) send(ctx context.Context, calls []*call) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	commands := s.exec(ctx, calls, false)
 	var unknown []*call

@@ -45,7 +45,7 @@ func Identity(ctx context.Context, client redis.UniversalClient) (string, error)
 // was emptied or started again, or when another one has taken its place. Of a
 // Cluster's nodes only the one with the canary shows that it was emptied.
 func (s *Store) Incarnation(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	nodes, err := s.nodes(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 }
 
 func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	pipe := s.client.Pipeline()
 	lengths := make([][]*redis.IntCmd, len(records))

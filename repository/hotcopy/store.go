@@ -51,6 +51,8 @@ type Options struct {
 	// The locks must live on the same Redis, and it must not be a Cluster,
 	// where they are in other slots.
 	LockKeys bool
+	// Slack is added to each limit of time, for tests: their machine may be busy with others.
+	Slack time.Duration
 }
 
 // Store keeps in Redis what admits the buyers of each voucher: the marks of the
