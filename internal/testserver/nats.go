@@ -70,7 +70,7 @@ func buildNATS(ctx context.Context) (string, error) {
 	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("wait for another build of %s: %w", natsModule, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", program, natsModule)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, natsModule)
 	cmd.Dir = root
 	// As it is released, and the same whether the tests run with the race detector or not.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

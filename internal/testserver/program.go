@@ -58,7 +58,7 @@ func build(tags string) (string, error) {
 	path := filepath.Join(dir, "seckill")
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", tags, "-o", path, "seckill")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", path, "seckill")
 	// As it is released, and compiled once for it and for nats-server, which have much in common.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()

@@ -111,7 +111,7 @@ func (p part) environment(environ []string) []string {
 		}
 		all = append(all, name+"="+path)
 	}
-	if p.raced || p.tags == "interop" {
+	if p.raced {
 		return append(all, "CGO_ENABLED=1")
 	}
 	return append(all, "CGO_ENABLED=0")

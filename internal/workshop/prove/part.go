@@ -28,7 +28,6 @@ type part struct {
 	environ []string
 	tags    string
 	raced   bool
-	local   bool // too much to install for continuous integration: only by name
 }
 
 // parts are in the order in which they run.
@@ -42,12 +41,12 @@ func parts() []part {
 		{name: "redis", says: "Redis is flushed, replaced, full, behind TLS", budget: usual},
 		{name: "queue", says: "NATS is full, lost, slow; poison; long queues", budget: usual},
 		{name: "siege", says: "attackers from outside, floods, limits, quiet costs", budget: usual},
-		{name: "browser", says: "the console in a real browser", budget: usual},
+		{name: "browser", says: "the console in a real browser", budget: usual, needs: []string{"deps-browser"}},
 		{name: "locks", says: "long histories of the locks, and their servers' faults", budget: usual},
 		{name: "stores", says: "long histories of the stores and services", budget: usual},
 		{name: "races", says: "the whole program under the race detector", budget: usual, raced: true},
 		{name: "packaging", says: "images, charts, proxies, tools", budget: usual},
-		{name: "interop", says: "the locks against the real Redisson", budget: usual, tags: "interop", needs: []string{"deps-interop"}},
+		{name: "interop", says: "the locks against the real Redisson", budget: usual, raced: true, tags: "interop", needs: []string{"deps-interop"}},
 		{name: "mysql8", says: "the database's part on MySQL 8", budget: usual, needs: []string{"deps-mysql8"}, environ: []string{"TESTSERVER_MYSQL=bin/mysql8"}},
 	}
 }
@@ -138,9 +137,8 @@ func tellParts(to io.Writer, commit string) error {
 		}
 		return nil
 	}
-	shared := slices.DeleteFunc(parts(), func(p part) bool { return p.local })
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(commit))
-	fmt.Fprintln(to, shared[int(hash.Sum32()%uint32(len(shared)))].name)
+	fmt.Fprintln(to, parts()[int(hash.Sum32()%uint32(len(parts())))].name)
 	return nil
 }

@@ -79,6 +79,6 @@ func TestEveryPartHasItsTurn(t *testing.T) {
 		seen[strings.TrimSpace(said.String())] = true
 	}
 	for _, p := range parts() {
-		check.Equal(t, p.name, seen[p.name], !p.local)
+		check.Equal(t, p.name, seen[p.name], true)
 	}
 }

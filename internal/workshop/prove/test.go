@@ -100,7 +100,7 @@ func prepare(ctx context.Context) (environ []string, end func() error, err error
 	if err := os.RemoveAll(logs); err != nil {
 		return nil, nil, fmt.Errorf("remove the logs of the last run: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", ".", "github.com/nats-io/nats-server/v2")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", ".", "github.com/nats-io/nats-server/v2")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("compile the programs: %w\n%s", err, out)
