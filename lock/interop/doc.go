@@ -3,6 +3,6 @@
 // renew, expire, refuse what is not theirs, and continue each other's fencing tokens.
 //
 // It has no code but its tests, under the build tag interop, because they need Java 17 and the jar that
-// `make interop` builds with Maven before it runs them. The Java side is one class behind a line protocol,
+// `make faults PART=interop` builds with Maven before it runs them. The Java side is one class behind a line protocol,
 // src/main/java/Interop.java.
 package interop
