@@ -15,12 +15,12 @@ func TestAccounts(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		alice := model.Account{ID: newID(t), Username: "Alice", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
-		must(t, f.accounts.Create(t.Context(), alice))
+		check.Must(t, f.accounts.Create(t.Context(), alice))
 		for _, name := range []string{"Alice", "alice", "ALICE"} {
 			got, err := f.accounts.ByUsername(t.Context(), name)
-			must(t, err)
+			check.Must(t, err)
 			if got.ID != alice.ID || got.Username != "Alice" || got.Role != model.RoleAdmin || got.PasswordHash != alice.PasswordHash ||
-				time.Since(got.CreatedAt).Abs() > time.Minute {
+				!aboutNow(got.CreatedAt) {
 				t.Errorf("%s: %+v", name, got)
 			}
 			wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: name, Role: model.RoleUser}), model.CodeConflict)
@@ -48,9 +48,9 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
 		root := model.Account{ID: newID(t), Username: "Root", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
-		must(t, f.accounts.Create(t.Context(), root))
+		check.Must(t, f.accounts.Create(t.Context(), root))
 		found, err := f.accounts.ByID(t.Context(), root.ID)
-		must(t, err)
+		check.Must(t, err)
 		if found.Version != 1 || found.Disabled || found.ChangedAt != nil {
 			t.Errorf("a new account: %+v", found)
 		}
@@ -74,10 +74,10 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 		})
 		wantCode(t, err, model.CodeConflict)
 		found, err = f.accounts.ByUsername(t.Context(), "root")
-		must(t, err)
+		check.Must(t, err)
 		if found.Version != 1+changes || !found.Disabled || found.PasswordHash != "$argon2id$y" ||
 			found.Username != "Root" || found.Role != model.RoleAdmin ||
-			found.ChangedAt == nil || time.Since(*found.ChangedAt).Abs() > time.Minute {
+			found.ChangedAt == nil || !aboutNow(*found.ChangedAt) {
 			t.Errorf("after %d changes: %+v", changes, found)
 		}
 		for _, absent := range []string{newID(t), "", "Älice", "github:42"} {
@@ -95,16 +95,16 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		ids := map[string]string{}
 		for name, role := range map[string]model.Role{"zoe": model.RoleAdmin, "Adam": model.RoleAdmin, "buyer": model.RoleUser} {
 			ids[name] = newID(t)
-			must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
+			check.Must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
 		}
 		admins, err := f.accounts.Administrators(t.Context())
-		must(t, err)
+		check.Must(t, err)
 		if len(admins) != 2 || admins[0].Username != "Adam" || admins[1].Username != "zoe" || admins[0].PasswordHash != "" {
 			t.Errorf("administrators: %+v", admins)
 		}
 		began := time.Now().Add(-time.Minute)
 		changed, err := f.accounts.Changed(t.Context(), began, 10)
-		must(t, err)
+		check.Must(t, err)
 		if len(changed) != 0 {
 			t.Errorf("before a change: %+v", changed)
 		}
@@ -114,7 +114,7 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 				a.Disabled = name == "zoe"
 				return nil
 			})
-			must(t, err)
+			check.Must(t, err)
 		}
 		// SQLite's clock has milliseconds: changes that follow each other may be of one.
 		for n, name := range []string{"buyer", "zoe", "Adam"} {
@@ -122,7 +122,7 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		}
 		began = began.Add(-time.Second)
 		changed, err = f.accounts.Changed(t.Context(), began, 2)
-		must(t, err)
+		check.Must(t, err)
 		if len(changed) != 2 || changed[0].ID != ids["Adam"] || changed[1].ID != ids["zoe"] ||
 			changed[0].Disabled || !changed[1].Disabled || changed[0].Version != 7 || changed[1].PasswordHash != "" {
 			t.Errorf("the latest two: %+v", changed)
@@ -130,13 +130,13 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 		// Of one instant they come by id, so that a bounded list is always the same.
 		f.exec(t, "UPDATE accounts SET changed_at = ?", began.Add(time.Second).UTC().Truncate(time.Millisecond))
 		changed, err = f.accounts.Changed(t.Context(), began, 2)
-		must(t, err)
+		check.Must(t, err)
 		byID := slices.Sorted(maps.Values(ids))
 		if len(changed) != 2 || changed[0].ID != byID[2] || changed[1].ID != byID[1] {
 			t.Errorf("of one instant: %+v, want the last of %v", changed, byID)
 		}
 		later, err := f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10)
-		must(t, err)
+		check.Must(t, err)
 		if len(later) != 0 {
 			t.Errorf("since the future: %+v", later)
 		}
@@ -151,7 +151,7 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 		f.exec(t, "INSERT INTO accounts (id, username, username_key, role, password_hash, created_at) VALUES (?, 'Old', 'old', 'admin', '$x', ?)",
 			id, time.Now().UTC())
 		got, err := f.accounts.ByUsername(t.Context(), "old")
-		must(t, err)
+		check.Must(t, err)
 		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil {
 			t.Errorf("%+v", got)
 		}

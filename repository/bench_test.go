@@ -27,7 +27,7 @@ func BenchmarkCreateOrders(b *testing.B) {
 					createSchema(b, server, "bench")
 				}
 				f := openFixture(b, s, options)
-				must(b, f.db.Migrate(b.Context()))
+				check.Must(b, f.db.Migrate(b.Context()))
 				v := f.onSale(b, model.MaxAmount)
 				var next atomic.Int64
 				b.ResetTimer()
@@ -117,8 +117,8 @@ func BenchmarkNewOrders(b *testing.B) {
 func createSchema(b *testing.B, server *testserver.Server, name string) {
 	b.Helper()
 	db := check.Value(repository.Open(b.Context(), repository.Options{DSN: server.AdminDSN("mysql")}))(b)
-	must(b, check.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
-	must(b, db.Close())
+	check.Must(b, check.ErrorOf(db.SQL().ExecContext(b.Context(), "CREATE DATABASE IF NOT EXISTS "+name)))
+	check.Must(b, db.Close())
 }
 
 // benchFixture is a migrated database in a MariaDB of its own, of the sizes and the durability of production.
@@ -126,6 +126,6 @@ func benchFixture(b *testing.B) (*fixture, *testserver.Server) {
 	b.Helper()
 	server := testserver.MariaDB(b, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	f := openFixture(b, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
-	must(b, f.db.Migrate(b.Context()))
+	check.Must(b, f.db.Migrate(b.Context()))
 	return f, server
 }

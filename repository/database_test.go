@@ -32,14 +32,14 @@ func TestSession(t *testing.T) {
 	dsn := testserver.Schema(t) + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
 		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation + "=%27SERIALIZABLE%27&readTimeout=1h"
 	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
-	must(t, f.db.Migrate(t.Context()))
+	check.Must(t, f.db.Migrate(t.Context()))
 	for variable, want := range wanted {
 		var got string
-		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
+		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
 		check.Equal(t, variable, got, want)
 	}
 	var mode string
-	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
+	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@sql_mode").Scan(&mode))
 	if !strings.Contains(mode, "STRICT_ALL_TABLES") {
 		t.Errorf("sql_mode is %s", mode)
 	}
@@ -59,7 +59,7 @@ func TestSQLiteSession(t *testing.T) {
 	f := newFixture(t, stores()[3])
 	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "3000"} {
 		var got string
-		must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
+		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got))
 		check.Equal(t, pragma, got, want)
 	}
 	check.Equal(t, "the dialect", f.db.Dialect(), "sqlite")
@@ -76,7 +76,7 @@ func TestBadOptions(t *testing.T) {
 	} {
 		db, err := repository.Open(t.Context(), repository.Options{DSN: dsn})
 		if err == nil {
-			must(t, db.Close())
+			check.Must(t, db.Close())
 			t.Errorf("%s was accepted", dsn)
 		} else if strings.Contains(err.Error(), secret) {
 			t.Errorf("a password shows: %v", err)
@@ -90,20 +90,16 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestMigrateAtOnce: ten instances start together; one of them migrates.
+// TestMigrateAtOnce: instances start together; one of them migrates.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, s := range []store{stores()[0], stores()[3]} {
+	instances := check.Count(t, "INSTANCES", 4, 10)
+	for _, s := range dialects() {
 		t.Run(s.dialect, func(t *testing.T) {
 			t.Parallel()
-			options := repository.Options{}
-			if s.dialect == "sqlite" {
-				options.SQLiteFile = filepath.Join(t.TempDir(), "seckill.db")
-			} else {
-				options.DSN = testserver.Schema(t)
-			}
+			options := emptyDatabase(t, s)
 			var ready atomic.Int32
-			check.Volley(10, func(int) {
+			check.Volley(instances, func(int) {
 				db, err := repository.Open(t.Context(), options)
 				if err == nil {
 					err = db.Migrate(t.Context())
@@ -113,12 +109,12 @@ func TestMigrateAtOnce(t *testing.T) {
 					return
 				}
 				ready.Add(1)
-				must(t, db.Close())
+				check.Must(t, db.Close())
 			})
 			f := openFixture(t, s, options)
 			found := check.Value(filepath.Glob("migrations/" + s.dialect + "/*.sql"))(t)
 			files := len(found)
-			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != int64(files) || files == 0 || ready.Load() != 10 {
+			if rows := f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"); rows != int64(files) || files == 0 || int(ready.Load()) != instances {
 				t.Errorf("%d migrations recorded by %d instances, want %d", rows, ready.Load(), files)
 			}
 			list := check.Value(f.db.MigrationStatus(t.Context()))(t)
@@ -131,7 +127,7 @@ func TestMigrateAtOnce(t *testing.T) {
 					t.Errorf("migration %+v", m)
 				}
 			}
-			must(t, f.db.Migrate(t.Context())) // again: nothing
+			check.Must(t, f.db.Migrate(t.Context())) // again: nothing
 		})
 	}
 }
@@ -140,15 +136,15 @@ func TestMigrateAtOnce(t *testing.T) {
 // between a table and the record of it. The next one must get through.
 func TestMigrationAfterACrash(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, stores()[0])
+	f := freshFixture(t, stores()[0])
 	f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 2")
 	list := check.Value(f.db.MigrationStatus(t.Context()))(t)
 	if list[1].Applied == false || list[2].Applied {
 		t.Errorf("status %+v", list)
 	}
-	must(t, f.db.Migrate(t.Context()))
+	check.Must(t, f.db.Migrate(t.Context()))
 	f.exec(t, "DELETE FROM schema_migrations") // died before the first record
-	must(t, f.db.Migrate(t.Context()))
+	check.Must(t, f.db.Migrate(t.Context()))
 	f.onSale(t, 1)
 }
 
@@ -158,7 +154,7 @@ func TestMigrationAfterACrash(t *testing.T) {
 func TestMigrationIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	db := check.Value(repository.Open(t.Context(), repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill.db")}))(t)
-	t.Cleanup(func() { must(t, db.Close()) })
+	t.Cleanup(func() { check.Must(t, db.Close()) })
 	f := &fixture{db: db}
 	list := check.Value(db.MigrationStatus(t.Context()))(t) // makes the table of records
 	for _, m := range list {
@@ -169,7 +165,7 @@ func TestMigrationIsAllOrNothing(t *testing.T) {
 		}
 		f.exec(t, "DROP TRIGGER refusal")
 	}
-	must(t, db.Migrate(t.Context()))
+	check.Must(t, db.Migrate(t.Context()))
 	check.Equal(t, "migrations recorded", f.number(t, "SELECT COUNT(*) FROM schema_migrations WHERE version_id > 0"), int64(len(list)))
 }
 
@@ -178,12 +174,12 @@ func TestSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[3])
 	v := f.onSale(t, 2)
-	must(t, f.place(t, order(t, v.ID, "alice")).Err)
-	must(t, f.db.Close())
-	must(t, f.db.Close()) // again: nothing
+	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	check.Must(t, f.db.Close())
+	check.Must(t, f.db.Close()) // again: nothing
 	wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)), model.CodeUnavailable)
 	again := openFixture(t, f.store, f.options)
-	must(t, again.db.Migrate(t.Context()))
+	check.Must(t, again.db.Migrate(t.Context()))
 	again.balanced(t, v.ID, 1)
 }
 

@@ -1,16 +1,13 @@
 package repository_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -36,9 +33,9 @@ func wantSuperseded(t testing.TB, err error) {
 func TestCopyRecord(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.onSale(t, 5)
-		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil || time.Since(r.Now).Abs() > time.Minute {
+		if r := f.record(t, v.ID); r.Open() || r.Epoch != 0 || r.Progress != nil || r.Barrier != nil || !aboutNow(r.Now) {
 			t.Errorf("a new voucher: %+v", r)
 		}
 		before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
@@ -57,19 +54,19 @@ func TestCopyRecord(t *testing.T) {
 		}
 		wantSuperseded(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		wantSuperseded(t, f.copies.SetBarrier(t.Context(), v.ID, 2, 9))
-		must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
+		check.Must(t, f.copies.SetBarrier(t.Context(), v.ID, 1, 9))
 		grown("barrier", 1, 1)
 		if r := f.record(t, v.ID); r.Barrier == nil || *r.Barrier != 9 || r.Open() {
 			t.Errorf("record %+v", r)
 		}
-		must(t, f.copies.Progress(t.Context(), v.ID, 1))
+		check.Must(t, f.copies.Progress(t.Context(), v.ID, 1))
 		grown("progress", 0, 0)
 		if r := f.record(t, v.ID); !r.Progress.After(*closed.Progress) && f.store.dialect == "mysql" {
 			t.Errorf("progress %s after %s", r.Progress, closed.Progress)
 		}
 		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 2, 1))
 		for range 2 { // the answer was lost
-			must(t, f.copies.Open(t.Context(), v.ID, 1, 1))
+			check.Must(t, f.copies.Open(t.Context(), v.ID, 1, 1))
 		}
 		grown("open", 1, 0)
 		if r := f.record(t, v.ID); !r.Open() || r.Barrier != nil {
@@ -82,9 +79,9 @@ func TestCopyRecord(t *testing.T) {
 			t.Errorf("closed again: %+v", r)
 		}
 		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, 1, 1))
-		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
+		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
 		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
-		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		wantCode(t, f.copies.Open(t.Context(), v.ID, 2, 1), model.CodeUnavailable)
 		for _, call := range []func(id string) error{
 			func(id string) error { _, err := f.copies.Close(t.Context(), id, 0, ""); return err },
@@ -102,7 +99,7 @@ func TestCopyRecord(t *testing.T) {
 func TestCopiesAreSpread(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		v := f.voucher(t, model.NewVoucher{Stock: 100, Shards: 4, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
 		epoch := int64(0)
 		wants := func(what string, r model.EpochRecord, shards, spread int) {
@@ -121,7 +118,7 @@ func TestCopiesAreSpread(t *testing.T) {
 		open := func(shards int) {
 			t.Helper()
 			for range 2 { // the answer was lost
-				must(t, f.copies.Open(t.Context(), v.ID, epoch, shards))
+				check.Must(t, f.copies.Open(t.Context(), v.ID, epoch, shards))
 			}
 			wants("open", f.record(t, v.ID), shards, shards)
 		}
@@ -139,7 +136,7 @@ func TestCopiesAreSpread(t *testing.T) {
 		wants("undivided", f.record(t, v.ID), 1, 2)
 		begin("that is begun", 1, 2)
 		f.divide(t, v.ID, 3) // while the copy of one part is loaded
-		must(t, f.copies.Open(t.Context(), v.ID, epoch, 1))
+		check.Must(t, f.copies.Open(t.Context(), v.ID, epoch, 1))
 		wants("opened as it was begun", f.record(t, v.ID), 3, 1)
 		wantSuperseded(t, f.copies.Open(t.Context(), v.ID, epoch+1, 3))
 		wants("refused", f.record(t, v.ID), 3, 1)
@@ -157,9 +154,9 @@ func TestCopiesAreSpread(t *testing.T) {
 func TestLatest(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		fresh, closed := f.onSale(t, 1), f.onSale(t, 1)
-		must(t, check.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
+		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), closed.ID, 0, "")))
 		latest := check.Value(f.copies.Latest(t.Context(), []string{fresh.ID, "absent", closed.ID, "no id!"}))(t)
 		if !maps.Equal(latest, map[string]int64{fresh.ID: 0, closed.ID: 1}) {
 			t.Errorf("the latest epochs are %v", latest)
@@ -194,7 +191,7 @@ func TestCloseAtOnce(t *testing.T) {
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+		check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 		f.asIn(t, model.ModeAsync)
 		over := func(ago time.Duration) model.Voucher {
 			return f.voucher(t, model.NewVoucher{Stock: 5, State: model.VoucherDraft, BeginAt: time.Now().Add(-24 * time.Hour), EndAt: time.Now().Add(-ago)})
@@ -206,7 +203,7 @@ func TestWatched(t *testing.T) {
 		fresh, old, releasing, intended := over(55*time.Minute), over(65*time.Minute), over(10*time.Hour), over(10*time.Hour)
 		f.persist(t, reservation(t, releasing.ID, "alice", 1, 1), reservation(t, releasing.ID, "alice", 1, 1))
 		_, needed, err := f.vouchers.IntendStock(t.Context(), intended.ID, model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
-		must(t, err)
+		check.Must(t, err)
 		list := check.Value(f.copies.Watched(t.Context()))(t)
 		watched := map[string]bool{}
 		for _, r := range list {
@@ -218,8 +215,8 @@ func TestWatched(t *testing.T) {
 		if list[0].VoucherID != onSale.ID || !list[0].OnSale || list[1].OnSale || list[0].Version != 1 {
 			t.Errorf("first: %+v, second: %+v", list[0], list[1])
 		}
-		must(t, check.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
-		must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
+		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), old.ID, 0, "")))
+		check.Must(t, f.copies.Open(t.Context(), old.ID, 1, 1))
 		over(10 * time.Hour)              // never had a copy
 		abandoned := over(10 * time.Hour) // its rebuild died
 		f.closedFrom(t, abandoned.ID, 0, 7)
@@ -244,17 +241,17 @@ func TestSnapshot(t *testing.T) {
 		}
 		f.persist(t, before...)
 		f.closed(t, v.ID, 1)
-		must(t, f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
+		check.Must(t, f.copies.Snapshot(t.Context(), v.ID, 2, func(s model.Snapshot) error {
 			later := reservation(t, v.ID, "carol", 2, 2)
-			testserver.Within(t, 2*time.Second, func(context.Context) { f.persist(t, later) })
+			f.persist(t, later)
 			_, _, err := f.cancel(t.Context(), "alice", before[0].ID)
-			must(t, err)
-			must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
+			check.Must(t, err)
+			check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(10))}, model.Idempotency{})))
 			if got := s.Voucher; got.Stock != 10 || got.Remaining != 8 || got.Price != v.Price || got.Phase != model.PhaseLive {
 				t.Errorf("voucher %+v", got)
 			}
 			live := map[string]string{}
-			must(t, s.Live(t.Context(), func(some []model.Order) error {
+			check.Must(t, s.Live(t.Context(), func(some []model.Order) error {
 				for _, o := range some {
 					live[o.UserID] = o.ID
 					if o.VoucherID != v.ID {
@@ -286,34 +283,29 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// sell makes 20,000 orders by two statements: five digits make the users.
+// sell makes 10,000 orders: four digits make the users.
 func (f *fixture) sell(t testing.TB, voucherID string) {
 	t.Helper()
 	const digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 " +
 		"UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
-	const join = "CONCAT(%s)"
-	for first := range 2 {
-		user := fmt.Sprintf("'u%d', b.d, c.d, d.d, e.d", first)
-		f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at) SELECT "+
-			fmt.Sprintf(join, user+", '.', vouchers.id")+", vouchers.id, "+fmt.Sprintf(join, user)+
-			", 'unpaid', price, currency, created_at FROM vouchers, "+
-			digits+" b, "+digits+" c, "+digits+" d, "+digits+" e WHERE vouchers.id = ?", voucherID)
-	}
+	user := "CONCAT('u', b.d, c.d, d.d, e.d"
+	f.exec(t, "INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at) SELECT "+user+", '.', vouchers.id), "+
+		"vouchers.id, "+user+"), 'unpaid', price, currency, created_at FROM vouchers, "+
+		digits+" b, "+digits+" c, "+digits+" d, "+digits+" e WHERE vouchers.id = ?", voucherID)
 	f.exec(t, "UPDATE vouchers SET remaining = 0 WHERE id = ?", voucherID)
 }
 
-// TestSnapshotOfManyBuyers reads more pages than one, and no user twice. (100,000
-// orders took 0.15 to 0.3 s; TestHotCopyOfManyBuyersIsRebuiltInTime has the bound.)
+// TestSnapshotOfManyBuyers reads more pages than one, and no user twice.
 func TestSnapshotOfManyBuyers(t *testing.T) {
 	t.Parallel()
-	const buyers = 20_000
+	const buyers = 10_000
 	overDialects(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, buyers)
 		f.sell(t, v.ID)
-		must(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
+		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
 		seen := make(map[string]bool, buyers)
 		rows := 0
-		must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
+		check.Must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
 			return s.Live(t.Context(), func(some []model.Order) error {
 				rows += len(some)
 				for _, o := range some {

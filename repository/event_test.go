@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
-	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -21,22 +20,22 @@ func TestEvents(t *testing.T) {
 		l := lifeOf(openFixture(t, deaf.store, options))
 		events := repository.NewEvents(l.db)
 		silent := deaf.onSale(t, 1)
-		must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
+		check.Must(t, deaf.place(t, order(t, silent.ID, "zoe")).Err)
 
 		v := l.onSale(t, 2)
-		must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("y")})))
-		must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))}, model.Idempotency{})))
+		check.Must(t, check.ErrorOf(l.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: new("y")})))
+		check.Must(t, check.ErrorOf(l.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(3))}, model.Idempotency{})))
 		paid, code := l.paid(t, v.ID, "alice")
-		must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
+		check.Must(t, check.ErrorOf(l.orders.Redeem(t.Context(), code.Hash, "boss")))
 		lapsed := l.bought(t, v.ID, "bob")
 		late := l.started(t, lapsed)
 		l.lapse(t, lapsed)
-		must(t, check.ErrorOf(l.orders.Expire(t.Context(), []string{lapsed.ID})))
-		must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, late))))
+		check.Must(t, check.ErrorOf(l.orders.Expire(t.Context(), []string{lapsed.ID})))
+		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, late))))
 		canceled := l.bought(t, v.ID, "carol")
 		for range 2 { // the second changes nothing
 			_, _, err := l.cancel(t.Context(), "carol", canceled.ID)
-			must(t, err)
+			check.Must(t, err)
 		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), canceled.ID, newID(t), "boss")), model.OrderCanceled)
 		failed := check.Value(l.orders.Fail(t.Context(), reservation(t, v.ID, "dave", 1, 1), model.ReasonUnprocessable))(t)
@@ -46,8 +45,8 @@ func TestEvents(t *testing.T) {
 		for _, event := range all {
 			told[event.Subject] = append(told[event.Subject], event.Type)
 			var data map[string]any
-			must(t, json.Unmarshal([]byte(event.Data), &data))
-			if status, ok := data["status"].(string); ok && "order."+status != event.Type || data["code"] != nil || time.Since(event.HappenedAt).Abs() > time.Minute {
+			check.Must(t, json.Unmarshal([]byte(event.Data), &data))
+			if status, ok := data["status"].(string); ok && "order."+status != event.Type || data["code"] != nil || !aboutNow(event.HappenedAt) {
 				t.Errorf("%+v", event)
 			}
 		}
@@ -66,7 +65,7 @@ func TestEvents(t *testing.T) {
 		check.Equal(t, "subjects", len(told), 5)
 		first := check.Value(events.Oldest(t.Context(), 2))(t)
 		for range 2 { // again: nothing
-			must(t, events.Forget(t.Context(), []int64{first[0].ID, first[1].ID}))
+			check.Must(t, events.Forget(t.Context(), []int64{first[0].ID, first[1].ID}))
 			check.Equal(t, "events left", len(check.Value(events.Oldest(t.Context(), 100))(t)), len(all)-2)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/repository"
@@ -21,7 +23,7 @@ func TestExclusive(t *testing.T) {
 			t.Fatalf("held %v, %v", held, err)
 		}
 		second := other.db.Exclusive("embedded")
-		defer func() { must(t, second.Close()) }()
+		defer func() { check.Must(t, second.Close()) }()
 		if held, err := second.Held(t.Context()); err != nil || held {
 			t.Errorf("a second holds: %v, %v", held, err)
 		}
@@ -29,8 +31,8 @@ func TestExclusive(t *testing.T) {
 		if held, err := third.Held(t.Context()); err != nil || !held {
 			t.Errorf("another name: %v, %v", held, err)
 		}
-		must(t, third.Close())
-		must(t, first.Close())
+		check.Must(t, third.Close())
+		check.Must(t, first.Close())
 		check.Eventually(t, "the second holds", func() bool {
 			held, err := second.Held(t.Context())
 			return held && err == nil
@@ -44,7 +46,7 @@ func TestExclusivePerSchema(t *testing.T) {
 	for range 2 {
 		f := newFixture(t, stores()[0])
 		claim := f.db.Exclusive("embedded")
-		t.Cleanup(func() { must(t, claim.Close()) })
+		t.Cleanup(func() { check.Must(t, claim.Close()) })
 		if held, err := claim.Held(t.Context()); err != nil || !held {
 			t.Errorf("held %v, %v", held, err)
 		}
@@ -56,13 +58,13 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, stores()[0])
 	claim := f.db.Exclusive("embedded")
-	defer func() { must(t, claim.Close()) }()
+	defer func() { check.Must(t, claim.Close()) }()
 	held, err := claim.Held(t.Context())
 	if err != nil || !held {
 		t.Fatalf("held %v, %v", held, err)
 	}
 	var schema string
-	must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&schema))
+	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&schema))
 	holder := func() (id int64) {
 		_ = f.db.SQL().QueryRowContext(t.Context(), "SELECT COALESCE(IS_USED_LOCK(?), 0)", "seckill."+schema+".embedded").Scan(&id)
 		return id
@@ -81,17 +83,19 @@ func TestExclusiveIsTakenAgain(t *testing.T) {
 // TestExclusiveWithoutAServer reports that nothing is known.
 func TestExclusiveWithoutAServer(t *testing.T) {
 	t.Parallel()
-	server := testserver.MariaDB(t)
-	f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN("mysql")})
+	cfg := check.Value(mysql.ParseDSN(testserver.Schema(t)))(t)
+	proxy := testserver.NewProxy(t, cfg.Addr, nil)
+	cfg.Addr = proxy.Addr()
+	f := openFixture(t, stores()[0], repository.Options{DSN: cfg.FormatDSN(), Slack: check.Deadline})
 	claim := f.db.Exclusive("embedded")
 	if held, err := claim.Held(t.Context()); err != nil || !held {
 		t.Fatalf("held %v, %v", held, err)
 	}
-	server.Kill()
+	proxy.Close() // connections are refused from here on
 	if held, err := claim.Held(t.Context()); err == nil || held {
 		t.Errorf("held %v, %v", held, err)
 	}
-	must(t, claim.Close())
+	check.Must(t, claim.Close())
 }
 
 // Of many who take the place of the same claim one does, and the claim is renewed
@@ -101,18 +105,18 @@ func TestRedisClaim(t *testing.T) {
 	f := newFixture(t, store{dialect: "mysql"})
 	claims := repository.NewRedisClaims(f.db)
 	first, _, err := claims.Read(t.Context())
-	if must(t, err); first.Identity != "" {
+	if check.Must(t, err); first.Identity != "" {
 		t.Fatalf("%+v", first)
 	}
 	var won atomic.Int32
 	check.Volley(8, func(i int) {
 		taken, err := claims.Take(t.Context(), user(i), first)
-		if must(t, err); taken {
+		if check.Must(t, err); taken {
 			won.Add(1)
 		}
 	})
 	now, age, err := claims.Read(t.Context())
-	if must(t, err); won.Load() != 1 || now.Identity == "" || age < 0 || age > time.Minute {
+	if check.Must(t, err); won.Load() != 1 || now.Identity == "" || age < 0 || age > time.Minute {
 		t.Errorf("%d took it, %+v, %v old", won.Load(), now, age)
 	}
 	if taken, err := claims.Take(t.Context(), now.Identity, now); err != nil || !taken {

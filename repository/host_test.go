@@ -28,9 +28,9 @@ func newPair(t *testing.T) pair {
 	t.Helper()
 	p := pair{first: testserver.MariaDB(t), second: testserver.MariaDB(t), voucher: newID(t)}
 	for _, server := range []*testserver.Server{p.first, p.second} {
-		f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
-		must(t, f.db.Migrate(t.Context()))
-		must(t, check.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
+		f := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+		check.Must(t, f.db.Migrate(t.Context()))
+		check.Must(t, check.ErrorOf(f.vouchers.Create(t.Context(), p.voucher, model.NewVoucher{
 			Title: "Tea", Price: 1, Stock: 100_000, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour),
 		}, model.Idempotency{})))
 	}
@@ -40,7 +40,7 @@ func newPair(t *testing.T) pair {
 
 func (p pair) open(t *testing.T) *fixture {
 	t.Helper()
-	return openFixture(t, stores()[0], repository.Options{DSN: p.dsn})
+	return openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Slack: check.Deadline})
 }
 
 // setReadOnly demotes or promotes a server.
@@ -53,7 +53,7 @@ func administer(t *testing.T, server *testserver.Server, statement string) {
 	t.Helper()
 	db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
 	defer db.Close()
-	must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
+	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 }
 
 // port is the server that a question goes to.
@@ -70,57 +70,76 @@ func (f *fixture) fill(t *testing.T) {
 		conns[i] = check.Value(f.db.SQL().Conn(t.Context()))(t)
 	}
 	for _, conn := range conns {
-		must(t, conn.Close())
+		check.Must(t, conn.Close())
 	}
 }
 
-// TestFirstServerThatTakesWrites is used at the start, and a demoted one is left for one that was promoted: by
-// questions too, which it would still answer, and by every connection that stands in the pool.
+// TestFirstServerThatTakesWrites is used at the start, and a demoted one is left for one that was promoted: by questions too,
+// which it would still answer, and by every connection that stands in the pool. A dead one is left for the next.
 func TestFirstServerThatTakesWrites(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	setReadOnly(t, p.first, true)
-	f := p.open(t)
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
+	log := &check.Log{}
+	f := openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Log: log.Logger(), Slack: check.Deadline})
+	p.isAt(t, f, p.second)
 	f.onSale(t, 1)
 	f.fill(t)
 
-	setReadOnly(t, p.first, false)
 	setReadOnly(t, p.second, true)
-	demoted := time.Now()
+	wantCode(t, check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, p.voucher, "alice")})), model.CodeUnavailable)
+	check.Must(t, check.ErrorOf(f.vouchers.Get(t.Context(), p.voucher))) // reads go on
+
+	setReadOnly(t, p.first, false)
 	check.Eventually(t, "the promoted one is asked", func() bool { return check.Value(f.port(t.Context()))(t) == p.first.Port() })
-	t.Logf("a question went to the promoted server %v after the other was demoted", time.Since(demoted))
 	conns := make([]*sql.Conn, f.db.SQL().Stats().MaxOpenConnections)
 	for i := range conns {
 		conns[i] = check.Value(f.db.SQL().Conn(t.Context()))(t)
 		var port int
-		must(t, conns[i].QueryRowContext(t.Context(), "SELECT @@port").Scan(&port))
+		check.Must(t, conns[i].QueryRowContext(t.Context(), "SELECT @@port").Scan(&port))
 		check.Equal(t, fmt.Sprintf("the port of connection %d", i), port, p.first.Port())
 	}
 	for _, conn := range conns {
-		must(t, conn.Close())
+		check.Must(t, conn.Close())
 	}
-	f.onSale(t, 1)
+
+	setReadOnly(t, p.second, false)
+	p.first.Kill()
+	check.Must(t, f.place(t, order(t, p.voucher, "alice")).Err)
+	p.isAt(t, f, p.second)
+	p.isAt(t, p.open(t), p.second) // at the start too
+	// The first one comes back and takes writes. It has missed some, so that it is not gone back to.
+	p.first.Start()
+	check.Eventually(t, "both take writes, which is noted", func() bool { return log.Has("no members of one Galera cluster") })
+	p.isAt(t, f, p.second)
+	p.nobodyHearsOfADemotion(t, f)
 }
 
-// TestNobodyHearsOfADemotion that a server was promoted before: what the demoted one refuses runs again on the other.
-func TestNobodyHearsOfADemotion(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	setReadOnly(t, p.second, true)
-	f := p.open(t)
+// isAt checks which server an instance uses.
+func (p pair) isAt(t *testing.T, f *fixture, server *testserver.Server) {
+	t.Helper()
+	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), server.Port())
+}
+
+// nobodyHearsOfADemotion that a server was promoted before: what the demoted one refuses runs again on the other.
+func (p pair) nobodyHearsOfADemotion(t *testing.T, f *fixture) {
+	t.Helper()
+	kept := func() (sum int64) {
+		for _, server := range []*testserver.Server{p.first, p.second} {
+			one := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema), Slack: check.Deadline})
+			sum += one.number(t, "SELECT COUNT(*) FROM orders")
+		}
+		return sum
+	}
+	before := kept()
+	setReadOnly(t, p.first, true)
 	f.fill(t)
 	var made atomic.Int32
-	stop := make(chan struct{})
 	var load sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
 	for range 4 {
 		load.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for ctx.Err() == nil {
 				if err := check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, p.voucher, newID(t))})); err != nil {
 					t.Errorf("an order: %v", err)
 					return
@@ -133,116 +152,11 @@ func TestNobodyHearsOfADemotion(t *testing.T) {
 		check.Eventually(t, "orders are made", func() bool { return made.Load() >= n || t.Failed() })
 	}
 	await(20)
-	setReadOnly(t, p.second, false)
-	setReadOnly(t, p.first, true)
-	await(made.Load() + 100)
-	close(stop)
-	load.Wait()
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
-	var kept int64
-	for _, server := range []*testserver.Server{p.first, p.second} {
-		one := openFixture(t, stores()[0], repository.Options{DSN: server.DSN(testserver.DefaultSchema)})
-		kept += one.number(t, "SELECT COUNT(*) FROM orders")
-	}
-	check.Equal(t, "orders that are kept", kept, int64(made.Load()))
-}
-
-// TestServerThatHangsIsLeft: also by those who wait for its answer.
-func TestServerThatHangsIsLeft(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	f := p.open(t)
-	f.fill(t)
-	waiting := make(chan error, 1)
-	conn := check.Value(f.db.SQL().Conn(t.Context()))(t)
-	go func() { waiting <- check.ErrorOf(conn.ExecContext(context.Background(), "DO SLEEP(3)")) }()
-	p.first.Pause()
-	defer p.first.Resume()
-	began := time.Now()
-	must(t, f.place(t, order(t, p.voucher, "alice")).Err)
-	t.Logf("a call took %v", time.Since(began))
-	if err := <-waiting; err == nil {
-		t.Error("the server that hangs has answered")
-	}
-	_ = conn.Close() // it is broken
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
-}
-
-// TestServerThatDies is left for the next, at the start too.
-func TestServerThatDies(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	log := &check.Log{}
-	f := openFixture(t, stores()[0], repository.Options{DSN: p.dsn, Log: log.Logger()})
-	f.fill(t)
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.first.Port())
-	p.first.Kill()
-	must(t, f.place(t, order(t, p.voucher, "alice")).Err)
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
-	check.Equal(t, "the port of another instance", check.Value(p.open(t).port(t.Context()))(t), p.second.Port())
-
-	// The first one comes back and takes writes. It has missed some, so that it is not gone back to.
-	p.first.Start()
-	check.Eventually(t, "both take writes, which is noted", func() bool { return log.Has("no members of one Galera cluster") })
-	check.Equal(t, "the port", check.Value(f.port(t.Context()))(t), p.second.Port())
-}
-
-// TestNobodyTakesWrites: reads go on, writes are UNAVAILABLE at once.
-func TestNobodyTakesWrites(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
-	f := p.open(t)
-	v := f.onSale(t, 1)
-	setReadOnly(t, p.first, true)
-	setReadOnly(t, p.second, true)
-	testserver.Within(t, longestAnswer, func(ctx context.Context) {
-		wantCode(t, check.ErrorOf(f.orders.CreateOrders(ctx, []model.Order{order(t, v.ID, "alice")})), model.CodeUnavailable)
-	})
-	must(t, check.ErrorOf(f.vouchers.Get(t.Context(), v.ID)))
 	setReadOnly(t, p.first, false)
-	must(t, f.place(t, order(t, v.ID, "alice")).Err)
-}
-
-// TestAddressThatMoves: behind one address there may be another server once a write was refused. No connection that
-// was made before is used when writes are taken again.
-func TestAddressThatMoves(t *testing.T) {
-	t.Parallel()
-	f, server, _ := ownServer(t, repository.StockConditional)
-	f.fill(t)
-	newest := f.number(t, "SELECT MAX(id) FROM information_schema.processlist")
-	setReadOnly(t, server, true)
-	wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: "a", Username: "abc", Role: model.RoleUser}), model.CodeUnavailable)
-	setReadOnly(t, server, false)
-	check.Eventually(t, "the connections are new", func() bool { return f.number(t, "SELECT CONNECTION_ID()") > newest })
-	for range f.db.SQL().Stats().MaxOpenConnections {
-		conn := check.Value(f.db.SQL().Conn(t.Context()))(t)
-		defer func() { must(t, conn.Close()) }()
-		var id int64
-		must(t, conn.QueryRowContext(t.Context(), "SELECT CONNECTION_ID()").Scan(&id))
-		if id <= newest {
-			t.Errorf("connection %d was made before the write was refused", id)
-		}
-	}
-}
-
-// TestClaimMoves: a named lock is a server's. It is taken on the server in use.
-func TestClaimMoves(t *testing.T) {
-	t.Parallel()
-	p := newPair(t)
 	setReadOnly(t, p.second, true)
-	f := p.open(t)
-	claim := f.db.Exclusive("embedded")
-	defer func() { must(t, claim.Close()) }()
-	holder := func(server *testserver.Server) bool {
-		held := check.Value(claim.Held(t.Context()))(t)
-		db := check.Value(sql.Open("mysql", server.AdminDSN("")))(t)
-		defer db.Close()
-		var free bool
-		must(t, db.QueryRowContext(t.Context(), "SELECT IS_FREE_LOCK('seckill.seckill.embedded')").Scan(&free))
-		return held && !free
-	}
-	check.Eventually(t, "the claim is held on the first server", func() bool { return holder(p.first) })
-	setReadOnly(t, p.second, false)
-	setReadOnly(t, p.first, true)
-	check.Eventually(t, "the claim is held on the second server", func() bool { return holder(p.second) })
+	await(made.Load() + 100)
+	stop()
+	load.Wait()
+	p.isAt(t, f, p.first)
+	check.Equal(t, "orders that are kept", kept()-before, int64(made.Load()))
 }

@@ -41,7 +41,7 @@ func TestIdempotencyKey(t *testing.T) {
 		add := model.Idempotency{Scope: "stock", Key: "add", Fingerprint: "+2"}
 		two := int64(2)
 		changed := check.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
-		must(t, f.place(t, order(t, first.ID, "alice")).Err)
+		check.Must(t, f.place(t, order(t, first.ID, "alice")).Err)
 		again := check.Value(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Delta: &two}, add))(t)
 		same(t, changed, again)
 		// A CONFLICT is an answer, too: it stays even when the change would be possible by now.
@@ -54,7 +54,7 @@ func TestIdempotencyKey(t *testing.T) {
 		// What was refused for its form was not answered: it may be asked better.
 		bad := model.Idempotency{Scope: "stock", Key: "bad", Fingerprint: "x"}
 		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: new(int64(-1))}, bad)), model.CodeValidation)
-		must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
+		check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), first.ID, model.StockChange{Stock: &two}, bad)))
 	})
 }
 

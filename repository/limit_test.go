@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -17,7 +18,7 @@ func TestLimits(t *testing.T) {
 		holds := func(want model.Limits) {
 			t.Helper()
 			record, err := limits.Read(t.Context())
-			must(t, err)
+			check.Must(t, err)
 			if got := record.Set.Of(settings); got != want || record.Deployment == "" {
 				t.Errorf("%v of %q, want %v", got, record.Deployment, want)
 			}
@@ -34,7 +35,7 @@ func TestLimits(t *testing.T) {
 			{model.LimitsPatch{User: &off, Addr: &hourly}, model.Limits{Addr: hourly}},
 		} {
 			record, err := limits.Change(t.Context(), step.patch)
-			must(t, err)
+			check.Must(t, err)
 			if got := record.Set.Of(settings); got != step.want {
 				t.Errorf("changed to %v, want %v", got, step.want)
 			}

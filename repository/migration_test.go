@@ -68,7 +68,7 @@ func migrateAndRead(t testing.TB, f *fixture, v model.Voucher) (readings int32, 
 		}
 	}()
 	check.Eventually(t, "the other instance reads", func() bool { return read.Load() > 0 })
-	must(t, f.db.Migrate(t.Context()))
+	check.Must(t, f.db.Migrate(t.Context()))
 	stop()
 	<-done
 	return read.Load(), longest
@@ -78,8 +78,8 @@ func migrateAndRead(t testing.TB, f *fixture, v model.Voucher) (readings int32, 
 // nothing is lost, the orders go on, and an instance of before still makes some.
 func TestMigrationOfOrders(t *testing.T) {
 	t.Parallel()
-	const orders = 3000
-	l := lifeOf(newFixture(t, stores()[0]))
+	const orders = 600
+	l := lifeOf(freshFixture(t, stores()[0]))
 	v := filled(t, l.fixture, orders)
 	sum := "SELECT SUM(CRC32(CONCAT_WS('|', id, voucher_id, user_id, status, reason, price, currency, created_at, expires_at, unpaid_at, closed_at, slot))) FROM orders"
 	before := l.number(t, sum)
@@ -104,7 +104,7 @@ func TestMigrationOfOrders(t *testing.T) {
 func BenchmarkMigrationOfOrders(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
-		f := newFixture(b, stores()[0])
+		f := freshFixture(b, stores()[0])
 		v := filled(b, f, 1_000_000)
 		b.StartTimer()
 		readings, longest := migrateAndRead(b, f, v)

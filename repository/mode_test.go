@@ -30,12 +30,12 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("adopted %+v, want %s", got, mode)
 			}
 		}
-		must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
+		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeSync))
 		got := check.Value(f.modes.Adopt(t.Context(), model.ModeSync))(t)
 		if got.Mode != model.ModeAsync || got.SwitchingTo != model.ModeSync {
 			t.Errorf("adopted %+v in the middle of a switch", got)
 		}
-		must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
+		check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeSync))
 		f.onSale(t, 1)
 		got = check.Value(f.modes.Adopt(t.Context(), model.ModeAsync))(t)
 		check.Equal(t, "the mode adopted with a voucher", got.Mode, model.ModeSync)
@@ -97,18 +97,18 @@ func TestSwitch(t *testing.T) {
 		v := f.onSale(t, 1)
 		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync), model.CodeConflict)
 		for range 2 {
-			must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync))
+			check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync))
 			f.mode(t, model.ModeSync, model.ModeAsync)
 		}
 		wantCode(t, f.modes.BeginSwitch(t.Context(), model.ModeSync), model.CodeConflict)
 		wantCode(t, f.modes.FinishSwitch(t.Context(), model.ModeSync), model.CodeConflict)
 		// What was accepted before is still persisted while the switch drains.
-		must(t, f.place(t, order(t, v.ID, "alice")).Err)
+		check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 		for range 2 {
-			must(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync))
+			check.Must(t, f.modes.FinishSwitch(t.Context(), model.ModeAsync))
 			f.mode(t, model.ModeAsync, "")
 		}
-		must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
+		check.Must(t, f.modes.BeginSwitch(t.Context(), model.ModeAsync)) // that is how it is
 		f.mode(t, model.ModeAsync, "")
 		wantCode(t, f.modes.BeginSwitch(t.Context(), ""), model.CodeValidation)
 		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)

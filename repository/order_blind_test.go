@@ -35,7 +35,7 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 			v := near.onSale(t, 100)
 			asked := []model.Order{order(t, v.ID, "alice"), order(t, v.ID, "bob"), order(t, v.ID, "carol")}
 			for _, outcome := range far.create(t, asked...) {
-				must(t, outcome.Err)
+				check.Must(t, outcome.Err)
 			}
 			told("of new orders", 0, 1)
 
@@ -52,10 +52,10 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 			near.balanced(t, v.ID, 4)
 
 			// Where users ask again they will again; after a while it is tried without.
-			must(t, far.place(t, order(t, v.ID, "erin")).Err)
+			check.Must(t, far.place(t, order(t, v.ID, "erin")).Err)
 			told("after a duplicate", 1, 1)
 			for range 40 {
-				must(t, far.place(t, order(t, v.ID, newID(t))).Err)
+				check.Must(t, far.place(t, order(t, v.ID, newID(t))).Err)
 			}
 			inserts.Store(0)
 			if n := looks.Swap(0); n == 0 || n == 40 {
@@ -76,8 +76,8 @@ func TestDuplicatesWithinACall(t *testing.T) {
 		v := f.onSale(t, 10)
 		first, other := order(t, v.ID, "alice"), order(t, v.ID, "alice")
 		outcomes := f.create(t, first, first, other)
-		must(t, outcomes[0].Err)
-		must(t, outcomes[1].Err)
+		check.Must(t, outcomes[0].Err)
+		check.Must(t, outcomes[1].Err)
 		check.Equal(t, "the same order", outcomes[1].Order.ID, first.ID)
 		wantCode(t, outcomes[2].Err, model.CodeAlreadyOrdered)
 		f.balanced(t, v.ID, 1)

@@ -19,9 +19,9 @@ import (
 // orders there are, and a page is not sorted.
 func TestOverdueIsReadByItsIndex(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, stores()[0])
+	f := freshFixture(t, stores()[0])
 	v := filled(t, f, 3000)
-	must(t, f.db.Migrate(t.Context()))
+	check.Must(t, f.db.Migrate(t.Context()))
 	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < 'u2'")
 	f.exec(t, "ANALYZE TABLE orders")
 	statement := check.Value(os.ReadFile("sql/order_overdue.sql"))(t)
@@ -54,9 +54,9 @@ func overdue(b *testing.B, f *fixture, orders int) {
 	b.Helper()
 	v := f.onSale(b, int64(orders))
 	db := check.Value(sql.Open("mysql", f.options.DSN))(b) // which waits as long as it takes
-	defer func() { must(b, db.Close()) }()
+	defer func() { check.Must(b, db.Close()) }()
 	for from := 0; from < orders; from += 5000 {
-		must(b, check.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
+		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), fmt.Sprintf(
 			"INSERT INTO orders (id, voucher_id, user_id, status, price, currency, created_at, unpaid_at, expires_at) "+
 				"SELECT CONCAT(LPAD(seq, 26, '0'), '.', ?), ?, MD5(seq), 'unpaid', 1000, 'CNY', ?, ?, ? + INTERVAL seq DIV 100 MICROSECOND "+
 				"FROM %s", testserver.Numbers(from+1, min(from+5000, orders))), v.ID, v.ID, longAgo, longAgo, longAgo)))
@@ -101,7 +101,7 @@ func BenchmarkExpire(b *testing.B) {
 				for b.Loop() {
 					b.StopTimer()
 					f, server := benchFixture(b)
-					must(b, check.ErrorOf(f.modes.Adopt(b.Context(), mode)))
+					check.Must(b, check.ErrorOf(f.modes.Adopt(b.Context(), mode)))
 					f.asIn(b, mode)
 					overdue(b, f, orders)
 					ours, theirs := testserver.CPU(b, os.Getpid()), testserver.CPU(b, server.PID())

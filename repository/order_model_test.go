@@ -1,9 +1,11 @@
 package repository_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -381,6 +383,7 @@ func (m *saleModel) agrees(t *rapid.T) {
 // some statement, or behind it, as when a process dies there, agree with a simple model.
 func TestLifeModel(t *testing.T) {
 	t.Parallel()
+	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 6, 100))))
 	for mode, open := range map[model.OrderMode]func(testing.TB, store) *fixture{model.ModeSync: newFixture, model.ModeAsync: newAsync} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

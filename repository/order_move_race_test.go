@@ -2,7 +2,6 @@ package repository_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
@@ -31,10 +29,10 @@ type contested struct {
 func TestMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, mode model.OrderMode) {
-		const orders, callers = 150, 100
+		orders, callers := check.Count(t, "ORDERS", 18, 150), check.Count(t, "CALLERS", 16, 100)
 		other := lifeOf(openFixture(t, l.store, l.options))
 		other.asIn(t, mode)
-		v := l.onSale(t, orders)
+		v := l.onSale(t, int64(orders))
 		fought := l.contest(t, v.ID, orders)
 		moved := fight(t, []life{l, other}, fought, callers)
 		var live int64
@@ -66,10 +64,6 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 		for at := next.Add(1) - 1; int(at) < len(tries); at = next.Add(1) - 1 {
 			try := tries[at]
 			changed, err := instances[n%len(instances)].try(t.Context(), t, fought[try.order], try.what)
-			for model.CodeOf(err) == model.CodeUnavailable && !errors.Is(err, model.ErrUnknownOutcome) && t.Context().Err() == nil {
-				// The database was too busy for so many, and nothing has happened: that means later.
-				changed, err = instances[n%len(instances)].try(t.Context(), t, fought[try.order], try.what)
-			}
 			if code := model.CodeOf(err); err != nil && code != model.CodeIllegalState && code != model.CodeNotFound {
 				t.Errorf("order %d, move %d: %v", try.order, try.what, err)
 			}
@@ -82,29 +76,26 @@ func fight(t *testing.T, instances []life, fought []contested, callers int) []at
 }
 
 // TestNoDeadlocksBetweenMoves: single moves, and batches that cancel and expire orders of
-// two vouchers, one of them divided, with one order of locks. The server counts its deadlocks.
+// two vouchers, one of them divided, with one order of locks.
 func TestNoDeadlocksBetweenMoves(t *testing.T) {
 	t.Parallel()
-	f, _, admin := ownServer(t, repository.StockConditional)
-	f.switchTo(t, model.ModeAsync)
+	f, deadlocks := newAsync(t, stores()[0]).watched(t, repository.StockConditional)
 	f.asIn(t, model.ModeAsync)
 	l := lifeOf(f)
-	const orders = 60
-	one, two := l.onSale(t, orders), l.onSale(t, orders)
+	orders, rounds := check.Count(t, "ORDERS", 12, 60), check.Count(t, "ROUNDS", 4, 10)
+	one, two := l.onSale(t, int64(orders)), l.onSale(t, int64(orders))
 	l.divide(t, two.ID, 4)
 	fought := append(l.contest(t, one.ID, orders), l.contest(t, two.ID, orders)...)
-	batch := func(size int) (ids []string, asked []model.Cancellation) {
-		for _, i := range rand.Perm(len(fought))[:size] {
-			o := fought[i].order
-			ids, asked = append(ids, o.ID), append(asked, model.Cancellation{OrderID: o.ID, UserID: o.UserID})
-		}
-		return ids, asked
-	}
 	var batches sync.WaitGroup
 	for range 4 {
 		batches.Go(func() {
-			for range 10 {
-				ids, asked := batch(15)
+			for range rounds {
+				var ids []string
+				var asked []model.Cancellation
+				for _, i := range rand.Perm(len(fought))[:len(fought)/8] {
+					o := fought[i].order
+					ids, asked = append(ids, o.ID), append(asked, model.Cancellation{OrderID: o.ID, UserID: o.UserID})
+				}
 				if _, err := l.orders.Expire(t.Context(), ids); err != nil {
 					t.Errorf("expire: %v", err)
 				}
@@ -114,9 +105,9 @@ func TestNoDeadlocksBetweenMoves(t *testing.T) {
 			}
 		})
 	}
-	fight(t, []life{l}, fought, 40)
+	fight(t, []life{l}, fought, check.Count(t, "CALLERS", 10, 40))
 	batches.Wait()
-	check.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+	check.Equal(t, "deadlocks", deadlocks.Load(), 0)
 }
 
 // TestABuyerAndExpiryInEachOthersWay: a group of buyers holds the voucher's row and waits for the order of one of them,
@@ -128,7 +119,8 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 		for _, strategy := range mysqlStrategies() {
 			t.Run(name+"/"+string(strategy), func(t *testing.T) {
 				t.Parallel()
-				near, _, admin := ownServer(t, strategy)
+				origin := newFixture(t, store{dialect: "mysql", strategy: strategy})
+				near, deadlocks := origin.watched(t, strategy)
 				v := near.onSale(t, 1000)
 				l := lifeOf(near)
 				// The last of the users, so that the group has inserted the others when it meets this order: of two
@@ -147,15 +139,14 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 				}
 				first := bought[min(others, 1)].ID // in the statement
 				var outcomes <-chan []model.Outcome
-				far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN,
-					onceOn("UPDATE vouchers SET remaining = remaining +", func(*wire) verdict {
-						outcomes = near.createLater(t, bought...)
-						check.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
-						return pass
-					}))})
+				far := near.wired(t, onceOn("UPDATE vouchers SET remaining = remaining +", func(*wire) verdict {
+					outcomes = near.createLater(t, bought...)
+					check.Eventually(t, "the buyers have the row and wait for the order", func() bool { return near.blocked(t, first) })
+					return pass
+				}))
 				expired := check.Value(far.orders.Expire(t.Context(), lapsing))(t)
 				check.Equal(t, "orders expired", len(expired), len(lapsing))
-				if testserver.Deadlocks(t, admin) == 0 {
+				if deadlocks.Load() == 0 {
 					t.Error("they were not in each other's way")
 				}
 				live := int64(0)
@@ -179,18 +170,17 @@ func TestABuyerAndExpiryInEachOthersWay(t *testing.T) {
 // comes back once, and in the end each user has one.
 func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	t.Parallel()
-	const users, lapsing, group = 600, 50, 40
-	f, _, admin := ownServer(t, repository.StockConditional)
-	v := f.onSale(t, 2*users)
+	const lapsing, group = 50, 40
+	users := check.Count(t, "USERS", 150, 600)
+	f := newFixture(t, stores()[0])
+	v := f.onSale(t, int64(2*users))
+	var first, all []model.Order
+	for i := range users {
+		first, all = append(first, order(t, v.ID, user(i))), append(all, order(t, v.ID, user(i)))
+	}
 	var ids []string
-	for from := 0; from < users; from += 100 {
-		var first []model.Order
-		for i := range 100 {
-			first = append(first, order(t, v.ID, user(from+i)))
-		}
-		for _, outcome := range f.create(t, first...) {
-			ids = append(ids, outcome.Order.ID)
-		}
+	for _, outcome := range f.create(t, first...) {
+		ids = append(ids, outcome.Order.ID)
 	}
 	f.exec(t, "UPDATE orders SET expires_at = created_at")
 	buyers := openFixture(t, f.store, f.options)
@@ -227,13 +217,8 @@ func TestBuyersComeBackWhileOrdersExpire(t *testing.T) {
 	close(done)
 	again.Wait()
 	check.Equal(t, "orders expired", expired, users)
-	var all []model.Order
-	for i := range users {
-		all = append(all, order(t, v.ID, user(i)))
-	}
 	f.create(t, all...)
-	f.balanced(t, v.ID, users)
-	t.Logf("%d deadlocks", testserver.Deadlocks(t, admin))
+	f.balanced(t, v.ID, int64(users))
 }
 
 // contest makes orders whose time has passed, each with two payments under way; a third of
@@ -249,7 +234,7 @@ func (l life) contest(t *testing.T, voucherID string, orders int) []contested {
 		if i%3 == 0 {
 			notice := money(t, c.payments[0])
 			notice.Code = c.code
-			must(t, check.ErrorOf(l.payments.Settle(t.Context(), notice)))
+			check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), notice)))
 			c.moves = 1
 		}
 		fought[i] = c
@@ -334,12 +319,12 @@ func TestMovesWithoutAnAnswer(t *testing.T) {
 				c := contested{order: near.bought(t, v.ID, "alice"), code: newCode(t)}
 				c.payments = []model.Payment{near.started(t, c.order)}
 				if move >= 5 {
-					must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
+					check.Must(t, check.ErrorOf(near.try(t.Context(), t, c, 0)))
 				}
 				near.lapse(t, c.order)
 				far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 				changed, err := far.try(t.Context(), t, c, move)
-				must(t, err)
+				check.Must(t, err)
 				steps := near.steps(t, c.order.ID)
 				if !changed || !strings.HasPrefix(steps[len(steps)-1], what) {
 					t.Errorf("changed %v: %v", changed, steps)
@@ -368,13 +353,13 @@ func TestRefundTriedAgainWithoutAnAnswer(t *testing.T) {
 			o := near.bought(t, v.ID, "alice")
 			payment := near.started(t, o)
 			near.lapse(t, o)
-			must(t, check.ErrorOf(near.orders.Expire(t.Context(), []string{o.ID})))
+			check.Must(t, check.ErrorOf(near.orders.Expire(t.Context(), []string{o.ID})))
 			receipt := check.Value(near.payments.Settle(t.Context(), money(t, payment)))(t)
-			must(t, near.refunds.GiveUp(t.Context(), receipt.Refund.ID, "the account is closed"))
+			check.Must(t, near.refunds.GiveUp(t.Context(), receipt.Refund.ID, "the account is closed"))
 
 			far := lifeOf(near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost })))
 			refund, _, err := far.refunds.Request(t.Context(), o.ID, newID(t), "boss")
-			must(t, err)
+			check.Must(t, err)
 			if refund.ID != receipt.Refund.ID || refund.Status != model.RefundPending {
 				t.Errorf("the refund %s was tried again: %+v", receipt.Refund.ID, refund)
 			}

@@ -40,15 +40,16 @@ func (c *tally) add(t *testing.T, asked model.Order, outcome model.Outcome) {
 	}
 }
 
-// TestRace: 200 users, each three times at once, in batches over two instances,
-// for 60 units. Exactly 60 are sold; every SOLD_OUT is true; every ALREADY_ORDERED
-// names the order of its user.
+// TestRace: three users for each unit, each three times at once, in batches over two
+// instances. All units are sold and no more; every SOLD_OUT is true; every
+// ALREADY_ORDERED names the order of its user.
 func TestRace(t *testing.T) {
 	t.Parallel()
-	const users, units = 200, 60
-	over(t, append(stores(), divided()...), newFixture, func(t *testing.T, f *fixture) {
+	users := check.Count(t, "USERS", 40, 200)
+	units := users / 3
+	over(t, withParts(t), newFixture, func(t *testing.T, f *fixture) {
 		other := openFixture(t, f.store, f.options)
-		v := f.onSale(t, units)
+		v := f.onSale(t, int64(units))
 		var asked []model.Order
 		for i := range users {
 			for range 3 {
@@ -83,7 +84,7 @@ func TestRace(t *testing.T) {
 		for who, id := range results.already {
 			check.Equal(t, "the order of "+who+", who heard of it", results.created[who], id)
 		}
-		f.balanced(t, v.ID, units)
+		f.balanced(t, v.ID, int64(units))
 		// Winners who ask again hear of their order, losers of the end of the stock.
 		for i := range users {
 			refusal, _ := errors.AsType[*model.Error](f.place(t, order(t, v.ID, user(i))).Err)
@@ -99,14 +100,15 @@ func TestRace(t *testing.T) {
 	})
 }
 
-// TestOneUserAtOnce: a hundred orders of one user, each alone.
+// TestOneUserAtOnce: many orders of one user, each alone.
 func TestOneUserAtOnce(t *testing.T) {
 	t.Parallel()
+	orders := check.Count(t, "ORDERS", 20, 100)
 	overStores(t, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 10)
 		results := newTally()
 		var created atomic.Int32
-		check.Volley(100, func(int) {
+		check.Volley(orders, func(int) {
 			o := order(t, v.ID, "alice")
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil {
@@ -118,7 +120,7 @@ func TestOneUserAtOnce(t *testing.T) {
 				created.Add(1)
 			}
 		})
-		if created.Load() != 1 || results.counts[model.CodeAlreadyOrdered] != 99 || results.already["alice"] != results.created["alice"] {
+		if created.Load() != 1 || results.counts[model.CodeAlreadyOrdered] != orders-1 || results.already["alice"] != results.created["alice"] {
 			t.Errorf("%d created, %v", created.Load(), results.counts)
 		}
 		f.balanced(t, v.ID, 1)
@@ -133,7 +135,7 @@ func TestOneIDAtOnce(t *testing.T) {
 		v := f.onSale(t, 10)
 		o := order(t, v.ID, "alice")
 		var created atomic.Int32
-		check.Volley(40, func(int) {
+		check.Volley(12, func(int) {
 			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
 			if err != nil || outcomes[0].Err != nil || outcomes[0].Order.ID != o.ID {
 				t.Errorf("outcome %+v, %v", outcomes, err)
@@ -148,16 +150,10 @@ func TestOneIDAtOnce(t *testing.T) {
 	})
 }
 
-// TestMixedVouchers: batches over several vouchers in every order, while stock
-// changes and patches run. Everything is sold, nothing oversold.
-func TestMixedVouchers(t *testing.T) {
-	t.Parallel()
-	over(t, append(stores(), divided()[0]), newFixture, mixedVouchers)
-}
-
 func mixedVouchers(t *testing.T, f *fixture) {
 	t.Helper()
-	const vouchers, units, writers, rounds, size = 4, 20, 8, 8, 16
+	const vouchers, units, size = 4, 20, 16
+	writers, rounds := check.Count(t, "WRITERS", 4, 8), vouchers*check.Count(t, "ROUNDS", 1, 2)
 	var list []model.Voucher
 	for range vouchers {
 		list = append(list, f.onSale(t, units))
@@ -185,14 +181,13 @@ func mixedVouchers(t *testing.T, f *fixture) {
 			}
 		}
 	})
-	for i, v := range list { // other users buy what is left
+	for _, v := range list { // other users buy what is left
 		var rest []model.Order
-		for u := range 100 {
+		for u := range units + rounds {
 			rest = append(rest, order(t, v.ID, user(1000+u)))
 		}
 		f.create(t, rest...)
-		f.balanced(t, v.ID, units+rounds/vouchers)
-		_ = i
+		f.balanced(t, v.ID, int64(units+rounds/vouchers))
 	}
 }
 
@@ -200,12 +195,12 @@ func mixedVouchers(t *testing.T, f *fixture) {
 // SOLD_OUT there was an instant since the request at which nothing remained.
 func TestHonestUnderRestock(t *testing.T) {
 	t.Parallel()
-	over(t, append(stores(), divided()...), newFixture, func(t *testing.T, f *fixture) {
+	restocks, buyers := check.Count(t, "RESTOCKS", 6, 20), check.Count(t, "BUYERS", 3, 8)
+	over(t, withParts(t), newFixture, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 5)
-		const restocks = 20
 		var done atomic.Bool
-		check.Volley(9, func(w int) {
-			if w == 8 {
+		check.Volley(buyers+1, func(w int) {
+			if w == buyers {
 				for range restocks {
 					if _, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(3))}, model.Idempotency{}); err != nil {
 						t.Error(err)
@@ -233,11 +228,13 @@ func TestHonestUnderRestock(t *testing.T) {
 			rest = append(rest, order(t, v.ID, newID(t)))
 		}
 		f.create(t, rest...)
-		f.balanced(t, v.ID, 5+3*restocks)
+		f.balanced(t, v.ID, int64(5+3*restocks))
 	})
 }
 
-// bedlam is everything that touches vouchers and orders in async mode, at once.
+// bedlam is everything that touches vouchers and orders in async mode, at once: reservations of several epochs, delivered
+// twice, cancels, stock changes, patches, rebuilds and the relay of releases, over two instances. Every reservation becomes
+// one row, and all units add up.
 type bedlam struct {
 	t        *testing.T
 	f        *fixture
@@ -249,30 +246,23 @@ type bedlam struct {
 	gone map[string]bool // released orders
 }
 
-// TestBedlam: reservations of several epochs, delivered twice, cancels, stock
-// changes, patches, rebuilds and the relay of releases, over two instances.
-// There is no deadlock, every reservation becomes one row, and all units add up.
-func TestBedlam(t *testing.T) {
-	t.Parallel()
-	over(t, append(stores(), divided()[0]), newAsync, runBedlam)
-}
-
 func runBedlam(t *testing.T, f *fixture) {
 	t.Helper()
 	other := openFixture(t, f.store, f.options)
+	f.asIn(t, model.ModeAsync)
 	other.asIn(t, model.ModeAsync)
 	b := &bedlam{t: t, f: f, gone: map[string]bool{}}
 	for range 3 {
 		b.vouchers = append(b.vouchers, f.onSale(t, 25))
 	}
-	const writers, batches = 4, 10
+	writers, batches := check.Count(t, "WRITERS", 3, 4), check.Count(t, "BATCHES", 4, 10)
 	jobs := []func(*fixture){b.cancel, b.cancel, b.stock, b.rebuild, b.rebuild, b.relay, b.relay, b.snapshot}
 	turns := make([]chan struct{}, len(jobs)) // every batch gives every job a turn
 	for i := range turns {
 		turns[i] = make(chan struct{}, writers*batches)
 	}
 	var writing atomic.Int32
-	writing.Store(writers)
+	writing.Store(int32(writers))
 	check.Volley(writers+len(jobs), func(i int) {
 		instance := []*fixture{f, other}[i%2]
 		if i >= writers {
@@ -320,11 +310,8 @@ func (b *bedlam) persist(f *fixture) {
 	b.mu.Unlock()
 	check.Volley(2, func(int) { // delivered to two workers
 		left := slices.Clone(batch)
-		for n := 0; n < 100 && len(left) > 0; n++ { // too busy, or not known yet: delivered once more
+		for len(left) > 0 && !b.t.Failed() { // too busy, or not known yet: delivered once more
 			left = b.deliver(f, left)
-		}
-		if len(left) > 0 {
-			b.t.Errorf("%d orders were not decided, the first %+v", len(left), left[0])
 		}
 	})
 }
@@ -467,6 +454,9 @@ func (b *bedlam) check() {
 		f.balanced(t, v.ID, live[v.ID])
 	}
 	t.Logf("%d reservations: %v", len(b.sent), counts)
+	if !check.Faults {
+		return // so few may miss an ending
+	}
 	for _, kind := range []string{"unpaid", "canceled", "failedSUPERSEDED", "failedALREADY_ORDERED", "failedSOLD_OUT"} {
 		if counts[kind] == 0 {
 			t.Errorf("no order was %s", kind)

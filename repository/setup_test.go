@@ -79,6 +79,12 @@ func mysqlStrategies() []repository.StockStrategy {
 	return []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic}
 }
 
+// withParts are all stores, and of those of divided vouchers one, or all of them.
+func withParts(t testing.TB) []store {
+	t.Helper()
+	return append(stores(), divided()[:check.Count(t, "DIVIDED", 1, 3)]...)
+}
+
 // overMySQL runs a test with every strategy of MySQL.
 func overMySQL(t *testing.T, test func(*testing.T, repository.StockStrategy)) {
 	t.Helper()
@@ -118,24 +124,34 @@ type fixture struct {
 
 const paymentWindow = 15 * time.Minute
 
+// newFixture is a fixture on a database that is as the migrations leave it.
 func newFixture(t testing.TB, s store) *fixture {
 	t.Helper()
-	options := repository.Options{}
-	if s.dialect == "sqlite" {
-		options.SQLiteFile = filepath.Join(t.TempDir(), "seckill test.db")
-	} else {
-		options.DSN = testserver.Schema(t)
-	}
-	f := openFixture(t, s, options)
-	must(t, f.db.Migrate(t.Context()))
+	return openFixture(t, s, migrated(t, s))
+}
+
+// freshFixture is newFixture for a test that changes the tables.
+func freshFixture(t testing.TB, s store) *fixture {
+	t.Helper()
+	f := openFixture(t, s, emptyDatabase(t, s))
+	check.Must(t, f.db.Migrate(t.Context()))
 	return f
+}
+
+// emptyDatabase has no tables yet.
+func emptyDatabase(t testing.TB, s store) repository.Options {
+	t.Helper()
+	if s.dialect == "sqlite" {
+		return repository.Options{SQLiteFile: filepath.Join(t.TempDir(), "seckill test.db"), Slack: check.Deadline}
+	}
+	return repository.Options{DSN: testserver.Schema(t), Slack: check.Deadline}
 }
 
 // newAsync is a fixture of a database that is sold from in async mode.
 func newAsync(t testing.TB, s store) *fixture {
 	t.Helper()
 	f := newFixture(t, s)
-	must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
+	check.Must(t, check.ErrorOf(f.modes.Adopt(t.Context(), model.ModeAsync)))
 	f.asIn(t, model.ModeAsync)
 	return f
 }
@@ -150,8 +166,8 @@ func (f *fixture) asIn(t testing.TB, mode model.OrderMode) {
 // switchTo makes the database one that is sold from in another mode.
 func (f *fixture) switchTo(t testing.TB, mode model.OrderMode) {
 	t.Helper()
-	must(t, f.modes.BeginSwitch(t.Context(), mode))
-	must(t, f.modes.FinishSwitch(t.Context(), mode))
+	check.Must(t, f.modes.BeginSwitch(t.Context(), mode))
+	check.Must(t, f.modes.FinishSwitch(t.Context(), mode))
 }
 
 // openFixture opens a database as one more instance would.
@@ -159,19 +175,26 @@ func openFixture(t testing.TB, s store, options repository.Options) *fixture {
 	t.Helper()
 	f := &fixture{store: s, options: options}
 	f.db = check.Value(repository.Open(t.Context(), options))(t)
-	t.Cleanup(func() { must(t, f.db.Close()) })
-	f.orders = check.Value(repository.NewOrders(f.db, repository.OrderOptions{Strategy: s.strategy, PaymentWindow: paymentWindow}))(t)
+	t.Cleanup(func() { check.Must(t, f.db.Close()) })
+	f.asIn(t, "")
 	f.vouchers = repository.NewVouchers(f.db, "CNY")
 	f.accounts = repository.NewAccounts(f.db)
 	f.copies, f.modes, f.releases = repository.NewEpochs(f.db), repository.NewModes(f.db), repository.NewReleases(f.db)
 	return f
 }
 
-func must(t testing.TB, err error) {
+// hasty is one more instance, whose calls end as early as in production.
+func (f *fixture) hasty(t testing.TB) *fixture {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := f.options
+	options.Slack = 0
+	return openFixture(t, f.store, options)
+}
+
+// wired is one more instance, which speaks through a wire.
+func (f *fixture) wired(t testing.TB, judge func(*wire, string) verdict) *fixture {
+	t.Helper()
+	return openFixture(t, f.store, repository.Options{DSN: newWire(t, f.options.DSN, judge), Slack: check.Deadline})
 }
 
 // onSale makes a published voucher whose window is open.
@@ -188,14 +211,12 @@ func (f *fixture) voucher(t testing.TB, asked model.NewVoucher) model.Voucher {
 	if asked.Shards == 0 {
 		asked.Shards = f.store.shards
 	}
-	v := check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
-	return v
+	return check.Value(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{}))(t)
 }
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id := check.Value(ids.New())(t)
-	return id
+	return check.Value(ids.New())(t)
 }
 
 // order is an order to be created.
@@ -230,13 +251,13 @@ func (f *fixture) create(t testing.TB, orders ...model.Order) []model.Outcome {
 
 func (f *fixture) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	must(t, check.ErrorOf(f.db.SQL().ExecContext(t.Context(), statement, args...)))
+	check.Must(t, check.ErrorOf(f.db.SQL().ExecContext(t.Context(), statement, args...)))
 }
 
 func (f *fixture) number(t testing.TB, question string, args ...any) int64 {
 	t.Helper()
 	var n int64
-	must(t, f.db.SQL().QueryRowContext(t.Context(), question, args...).Scan(&n))
+	check.Must(t, f.db.SQL().QueryRowContext(t.Context(), question, args...).Scan(&n))
 	return n
 }
 
@@ -257,5 +278,15 @@ func wantCode(t testing.TB, err error, code model.Code) {
 		t.Errorf("error %v, want %s", err, code)
 	}
 }
+
+// wantUnknown: whether the call has changed anything is not known.
+func wantUnknown(t testing.TB, err error) {
+	t.Helper()
+	wantCode(t, err, model.CodeUnavailable)
+	check.Is(t, "the outcome", err, model.ErrUnknownOutcome)
+}
+
+// aboutNow tells of an instant on the database's clock that it is not of another time zone, and was set.
+func aboutNow(at time.Time) bool { return time.Until(at).Abs() < 15*time.Minute }
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }

@@ -13,7 +13,7 @@ import (
 func (f *fixture) intend(t testing.TB, id string, stock int64) model.StockIntent {
 	t.Helper()
 	intent, needed, err := f.vouchers.IntendStock(t.Context(), id, model.StockChange{Stock: &stock}, model.Idempotency{})
-	must(t, err)
+	check.Must(t, err)
 	if !needed || intent.Stock != stock || intent.VoucherID != id {
 		t.Fatalf("intent %+v, needed %v", intent, needed)
 	}
@@ -38,7 +38,7 @@ func TestStockShrinksAsIntended(t *testing.T) {
 		v := f.onSale(t, 10)
 		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 8)), model.CodeUnavailable) // not lowered in the hot copy
 		intent := f.intend(t, v.ID, 8)
-		if intent.Revision != v.Revision || time.Since(intent.CreatedAt).Abs() > time.Minute {
+		if intent.Revision != v.Revision || !aboutNow(intent.CreatedAt) {
 			t.Errorf("intent %+v of %+v", intent, v)
 		}
 		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 7)), model.CodeUnavailable) // lowered, but not that far
@@ -46,14 +46,14 @@ func TestStockShrinksAsIntended(t *testing.T) {
 		if got.Stock != 8 || got.Remaining != 8 || got.Revision != v.Revision+1 || f.intents(t) != 0 {
 			t.Errorf("%+v, %d intents", got, f.intents(t))
 		}
-		must(t, f.vouchers.DropIntent(t.Context(), intent)) // carried out: nothing
+		check.Must(t, f.vouchers.DropIntent(t.Context(), intent)) // carried out: nothing
 		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Revision != got.Revision {
 			t.Errorf("%+v, %v", now, err)
 		}
 		// A voucher that was changed after the intent: the hot copy may have been told since.
 		f.intend(t, v.ID, 5)
 		title := "New"
-		must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+		check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
 		wantCode(t, check.ErrorOf(f.changeStock(t, v.ID, 5)), model.CodeUnavailable)
 		if now, err := f.vouchers.Get(t.Context(), v.ID); err != nil || now.Stock != 8 {
 			t.Errorf("%+v, %v", now, err)
@@ -71,7 +71,7 @@ func TestNoIntentNeeded(t *testing.T) {
 		once := model.Idempotency{Scope: "s", Key: "k", Fingerprint: "f"}
 		for _, again := range []bool{false, true} {
 			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, minus, once)
-			must(t, err)
+			check.Must(t, err)
 			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, minus, once)
 			if err != nil || needed == again || got.Stock != 6 || got.Revision != v.Revision+1 {
 				t.Errorf("again %v: needed %v, %+v, %v", again, needed, got, err)
@@ -87,7 +87,7 @@ func TestNoIntentNeeded(t *testing.T) {
 			{model.StockChange{Delta: new(int64(-10))}, model.CodeConflict},
 		} {
 			_, needed, err := f.vouchers.IntendStock(t.Context(), v.ID, test.change, model.Idempotency{})
-			must(t, err)
+			check.Must(t, err)
 			_, err = f.vouchers.ChangeStock(t.Context(), v.ID, test.change, model.Idempotency{})
 			if needed || (test.want == "") != (err == nil) || (err != nil && model.CodeOf(err) != test.want) {
 				t.Errorf("%+v: needed %v, %v", test.change, needed, err)
@@ -131,10 +131,10 @@ func TestDroppedIntent(t *testing.T) {
 			t.Fatalf("%+v", list)
 		}
 		fresh := f.intend(t, v.ID, 4) // takes its place
-		must(t, f.vouchers.DropIntent(t.Context(), list[0]))
+		check.Must(t, f.vouchers.DropIntent(t.Context(), list[0]))
 		check.Equal(t, "intents, as the old one does not take the new one with it", f.intents(t), 1)
 		for range 2 {
-			must(t, f.vouchers.DropIntent(t.Context(), fresh))
+			check.Must(t, f.vouchers.DropIntent(t.Context(), fresh))
 			now, err := f.vouchers.Get(t.Context(), v.ID)
 			if err != nil || now.Revision != v.Revision+1 || now.Version != v.Version+1 || now.Stock != 10 || f.intents(t) != 0 {
 				t.Errorf("%+v, %v, %d intents", now, err, f.intents(t))
@@ -198,7 +198,7 @@ func TestRepairStock(t *testing.T) {
 		var sold []model.Order
 		for i := range 20 {
 			outcome := f.place(t, order(t, v.ID, user(i)))
-			must(t, outcome.Err)
+			check.Must(t, outcome.Err)
 			sold = append(sold, outcome.Order)
 		}
 		f.exec(t, "UPDATE vouchers SET remaining = 150 WHERE id = ?", v.ID) // 30 units have leaked
@@ -211,9 +211,9 @@ func TestRepairStock(t *testing.T) {
 				}
 			case i < 20:
 				_, _, err := f.cancel(t.Context(), sold[i].UserID, sold[i].ID)
-				must(t, err)
+				check.Must(t, err)
 			default:
-				must(t, f.place(t, order(t, v.ID, user(i))).Err)
+				check.Must(t, f.place(t, order(t, v.ID, user(i))).Err)
 			}
 		})
 		f.balanced(t, v.ID, 40)

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/repository"
@@ -66,14 +65,15 @@ func (f *fixture) buyAll(t testing.TB, id string) (sold int64) {
 	}
 }
 
-// TestDividedSale: four times as many buyers as units, some of them twice, through eight
+// TestDividedSale: four times as many buyers as units, some of them twice, through several
 // writers at once and 16 parts. All units are sold, one to a user, no SOLD_OUT is said while
 // one is left, and the server has ended no deadlock.
 func TestDividedSale(t *testing.T) {
 	t.Parallel()
-	const units, writers, size = 400, 8, 10
-	f, _, admin := ownServer(t, repository.StockConditional)
-	v := f.voucher(t, model.NewVoucher{Stock: units, Shards: 16, BeginAt: time.Now().Add(-time.Hour), EndAt: time.Now().Add(time.Hour)})
+	const size = 10
+	units, writers := check.Count(t, "UNITS", 100, 400), check.Count(t, "WRITERS", 4, 8)
+	f, deadlocks := newFixture(t, divided()[0]).watched(t, repository.StockConditional)
+	v := f.onSale(t, int64(units))
 	var next atomic.Int64
 	results := newTally()
 	check.Volley(writers, func(int) {
@@ -126,8 +126,8 @@ func TestDividedSale(t *testing.T) {
 		}
 	})
 	check.Equal(t, "units sold to the others", sold.Load(), int64(units-want))
-	f.balanced(t, v.ID, units)
-	check.Equal(t, "deadlocks", testserver.Deadlocks(t, admin), 0)
+	f.balanced(t, v.ID, int64(units))
+	check.Equal(t, "deadlocks", deadlocks.Load(), 0)
 }
 
 // TestPartsLendEachOther: a batch is larger than any part, and the last units are found in
@@ -146,7 +146,7 @@ func TestPartsLendEachOther(t *testing.T) {
 			}
 		}
 		for i := range 4 {
-			must(t, f.place(t, order(t, v.ID, newID(t))).Err)
+			check.Must(t, f.place(t, order(t, v.ID, newID(t))).Err)
 			check.Equal(t, "what remains", check.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, int64(4-i))
 		}
 		check.Equal(t, "sold of the last one, before SOLD_OUT", f.buyAll(t, v.ID), 1)
@@ -167,11 +167,11 @@ func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
 	v := near.onSale(t, 48)
 	var others sync.Once
 	var begun atomic.Int32
-	far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, func(_ *wire, statement string) verdict {
+	far := near.wired(t, func(_ *wire, statement string) verdict {
 		if strings.HasPrefix(statement, "SELECT id, voucher_id, user_id") {
 			others.Do(func() {
 				for i := range 8 {
-					must(t, near.place(t, order(t, v.ID, user(i))).Err)
+					check.Must(t, near.place(t, order(t, v.ID, user(i))).Err)
 				}
 			})
 		}
@@ -179,7 +179,7 @@ func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
 			begun.Add(1)
 		}
 		return pass
-	})})
+	})
 	far.orders.LookFirst()
 	var batch []model.Order
 	for i := range 40 {
@@ -207,7 +207,7 @@ func TestUnitsComeBackToParts(t *testing.T) {
 		}
 		check.Volley(10, func(i int) {
 			_, _, err := f.cancel(t.Context(), bought[i].UserID, bought[i].ID)
-			must(t, err)
+			check.Must(t, err)
 		})
 		var lapsed []string
 		for _, o := range bought[10:25] {
@@ -243,7 +243,7 @@ func TestDividedDuringTheSale(t *testing.T) {
 					}
 					was = now
 					delta := int64(7 - 4*(n%2))
-					must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
+					check.Must(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: &delta}, model.Idempotency{})))
 				}
 				return
 			}
@@ -283,19 +283,19 @@ func TestSalesFromAnyPartObey(t *testing.T) {
 	var paused atomic.Int32
 	for i := range 8 { // of so many users, some are at home in each part
 		published, pause := model.VoucherPublished, model.VoucherPaused
-		must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &published})))
-		far := openFixture(t, near.store, repository.Options{DSN: newWire(t, near.options.DSN, onceOn("UPDATE voucher_stock", func(*wire) verdict {
-			must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &pause})))
+		check.Must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &published})))
+		far := near.wired(t, onceOn("UPDATE voucher_stock", func(*wire) verdict {
+			check.Must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{State: &pause})))
 			paused.Add(1)
 			return pass
-		}))})
+		}))
 		far.asIn(t, model.ModeAsync)
 		before := paused.Load()
 		outcome := far.place(t, order(t, v.ID, user(i)))
 		if paused.Load() > before {
 			wantCode(t, outcome.Err, model.CodePaused)
 		} else {
-			must(t, outcome.Err) // from the row, where the statement is that of undivided vouchers
+			check.Must(t, outcome.Err) // from the row, where the statement is that of undivided vouchers
 		}
 		check.Equal(t, "parts of another revision", near.apart(t, v.ID), 0)
 	}
@@ -305,7 +305,7 @@ func TestSalesFromAnyPartObey(t *testing.T) {
 	near.opened(t, v.ID)
 	check.Equal(t, "parts of another revision after a rebuild", near.apart(t, v.ID), 0)
 	title := "New"
-	must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
+	check.Must(t, check.ErrorOf(near.vouchers.Patch(t.Context(), v.ID, model.VoucherPatch{Title: &title})))
 	check.Equal(t, "parts of another revision after a change", near.apart(t, v.ID), 0)
 }
 
@@ -333,8 +333,8 @@ func TestPartsAreLockedBetweenVouchers(t *testing.T) {
 		}()
 		check.Eventually(t, "the purchase waits for a part", func() bool { return f.blocked(t, one.ID) })
 		execTx(t, other, "SELECT id FROM vouchers WHERE id = ? FOR UPDATE NOWAIT", two.ID)
-		must(t, other.Commit())
-		must(t, <-bought)
+		check.Must(t, other.Commit())
+		check.Must(t, <-bought)
 		f.balanced(t, one.ID, 1)
 		f.balanced(t, two.ID, 1)
 	})
@@ -387,7 +387,7 @@ func TestLostParts(t *testing.T) {
 			}
 			f.balanced(t, v.ID, int64(len(bought)))
 		}
-		must(t, f.place(t, order(t, other.ID, "alice")).Err)
+		check.Must(t, f.place(t, order(t, other.ID, "alice")).Err)
 		check.Equal(t, "units sold after the repair", f.buyAll(t, v.ID), int64(60-len(bought)))
 		f.balanced(t, v.ID, 60)
 	})
@@ -463,7 +463,7 @@ func TestListedOnce(t *testing.T) {
 func TestManyListedDividedVouchers(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		const crowd = 2200
+		const crowd = 1200 // a page may examine 1000
 		rare := f.rare(t)
 		f.crowd(t, *rare[model.PhaseLive], crowd)
 		// Most are divided and not sold out, so that a page of the others must end where theirs does.
@@ -489,9 +489,9 @@ func TestManyListedDividedVouchers(t *testing.T) {
 // be. The migration may be repeated, as after the death of a process in its middle.
 func TestMigrationToParts(t *testing.T) {
 	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
+	over(t, dialects(), freshFixture, func(t *testing.T, f *fixture) {
 		v := f.onSale(t, 3)
-		must(t, f.place(t, order(t, v.ID, "alice")).Err)
+		check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
 		const soldOut = "GENERATED ALWAYS AS (CASE WHEN remaining = 0 AND state <> 'paused' THEN 1 ELSE 0 END)"
 		before := map[string][]string{
 			"mysql": {"ALTER TABLE vouchers MODIFY COLUMN sold_out TINYINT " + soldOut + " STORED, DROP COLUMN shards"},
@@ -505,10 +505,10 @@ func TestMigrationToParts(t *testing.T) {
 		for _, statement := range append(before, "DROP TABLE voucher_stock", "ALTER TABLE vouchers DROP COLUMN copy_shards", "DELETE FROM schema_migrations WHERE version_id > 19") {
 			f.exec(t, statement)
 		}
-		must(t, f.db.Migrate(t.Context()))
+		check.Must(t, f.db.Migrate(t.Context()))
 		if f.store.dialect == "mysql" {
 			f.exec(t, "DELETE FROM schema_migrations WHERE version_id > 19")
-			must(t, f.db.Migrate(t.Context()))
+			check.Must(t, f.db.Migrate(t.Context()))
 		}
 		f.balanced(t, v.ID, 1)
 		if now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t); now.Shards != 1 || now.Remaining != 2 {

@@ -17,13 +17,13 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 		read := func() model.Voucher {
 			t.Helper()
 			now, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
+			check.Must(t, err)
 			return now
 		}
 		if read().Tag() != v.Tag() {
 			t.Errorf("made as %+v, read as %+v", v, read())
 		}
-		must(t, f.place(t, order(t, v.ID, user(1))).Err)
+		check.Must(t, f.place(t, order(t, v.ID, user(1))).Err)
 		f.exec(t, "UPDATE vouchers SET revision = revision + 1, version = version + 1 WHERE id = ?", v.ID) // a rebuild does
 		if now := read(); now.Tag() != v.Tag() || now.Version == v.Version {
 			t.Errorf("a sale and a rebuild moved the tag of %+v", now)
@@ -35,14 +35,14 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 			{Title: &title}, {Description: &title}, {Price: &number}, {FaceValue: &number}, {BeginAt: &begin}, {EndAt: &end}, {State: &state}, {Shards: new(2)}, {Shards: new(3)},
 		} {
 			patched, err := f.vouchers.Patch(t.Context(), v.ID, patch)
-			must(t, err)
+			check.Must(t, err)
 			if seen[patched.Tag()] || patched.Tag() != read().Tag() {
 				t.Errorf("patch %d: the tag is %s, read %s", i, patched.Tag(), read().Tag())
 			}
 			seen[patched.Tag()] = true
 		}
 		changed, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
-		must(t, err)
+		check.Must(t, err)
 		if seen[changed.Tag()] || changed.Tag() != read().Tag() {
 			t.Errorf("another stock left the tag %s, read %s", changed.Tag(), read().Tag())
 		}
@@ -65,7 +65,7 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 			},
 		} {
 			before, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
+			check.Must(t, err)
 			var won atomic.Pointer[model.Voucher]
 			check.Volley(10, func(i int) {
 				changed, err := change([]*fixture{f, other}[i%2], i+1, model.Tags{"other", before.Tag()})
@@ -79,7 +79,7 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 				}
 			})
 			after, err := f.vouchers.Get(t.Context(), v.ID)
-			must(t, err)
+			check.Must(t, err)
 			if won.Load() == nil || after.Tag() != won.Load().Tag() || after.Version != before.Version+1 {
 				t.Errorf("round %d: won %+v, read %+v", round, won.Load(), after)
 			}
@@ -123,7 +123,7 @@ func TestStaleTagLowersNothing(t *testing.T) {
 			if tag == "stale" {
 				wantCode(t, err, model.CodePreconditionFailed)
 			} else {
-				must(t, err)
+				check.Must(t, err)
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/repository"
 )
 
 // verdict is what the wire does with a statement on its way to the server.
@@ -38,11 +39,22 @@ type wire struct {
 	judge func(statement string) verdict // called on its way; it may act on the database
 	late  chan struct{}
 	over  chan struct{} // the test has ended
+
+	deadlocks atomic.Int32 // that the server has told of
 }
+
+// deadlock is in the packet with which a server ends a transaction for another one's sake (1213).
+const deadlock = "\xff\xbd\x04#40001"
 
 // newWire gives the DSN by which the server of another DSN is reached through
 // the wire.
 func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) string {
+	t.Helper()
+	through, _ := watchedWire(t, dsn, judge)
+	return through
+}
+
+func watchedWire(t testing.TB, dsn string, judge func(w *wire, statement string) verdict) (string, *wire) {
 	t.Helper()
 	cfg := check.Value(mysql.ParseDSN(dsn))(t)
 	w := &wire{t: t, late: make(chan struct{}), over: make(chan struct{})}
@@ -50,7 +62,16 @@ func newWire(t testing.TB, dsn string, judge func(w *wire, statement string) ver
 	proxy := testserver.NewProxy(t, cfg.Addr, w.carry)
 	t.Cleanup(func() { close(w.over) }) // before the proxy ends
 	cfg.Addr = proxy.Addr()
-	return cfg.FormatDSN()
+	return cfg.FormatDSN(), w
+}
+
+// watched is one more instance, and a count of the deadlocks that it and those hear of who are opened with its options.
+func (f *fixture) watched(t testing.TB, strategy repository.StockStrategy) (*fixture, *atomic.Int32) {
+	t.Helper()
+	dsn, w := watchedWire(t, f.options.DSN, func(*wire, string) verdict { return pass })
+	s := f.store
+	s.strategy = strategy
+	return openFixture(t, s, repository.Options{DSN: dsn, Slack: check.Deadline}), &w.deadlocks
 }
 
 func (w *wire) carry(client, server net.Conn) {
@@ -71,6 +92,9 @@ func (w *wire) carry(client, server net.Conn) {
 				return
 			}
 			answer := buffer[:n]
+			if bytes.Contains(answer, []byte(deadlock)) {
+				w.deadlocks.Add(1)
+			}
 			if deny.Swap(false) {
 				answer = refusal
 			}

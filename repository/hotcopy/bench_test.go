@@ -36,12 +36,12 @@ func BenchmarkHotCopyReserve(b *testing.B) {
 				b.ResetTimer()
 				for _, group := range groups {
 					answers := check.Value(s.copies.Reserve(b.Context(), group))(b)
-					must(b, answers[0].Err)
+					check.Must(b, answers[0].Err)
 				}
 				b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
 				b.StopTimer()
 				b.ReportMetric((redisCPU(b, s)-before)*1e6/float64(b.N*size), "redis-µs/order")
-				must(b, s.client.Unlink(b.Context(), s.head(), s.key("buyers"), s.key("pending"), s.key("due"), s.key("closed")).Err())
+				check.Must(b, s.client.Unlink(b.Context(), s.head(), s.key("buyers"), s.key("pending"), s.key("due"), s.key("closed")).Err())
 			})
 		}
 	}
@@ -84,7 +84,7 @@ func BenchmarkHotCopyParts(b *testing.B) {
 					group[n] = model.ReserveRequest{OrderID: model.OrderID(id, s.v.ID), VoucherID: s.v.ID, UserID: fmt.Sprintf("user:%d:%d", i, n)}
 				}
 				answers := check.Value(s.copies.Reserve(b.Context(), group))(b)
-				must(b, answers[0].Err)
+				check.Must(b, answers[0].Err)
 			}
 			b.ReportMetric(float64(b.N*size)/b.Elapsed().Seconds(), "orders/s")
 			b.StopTimer()
@@ -106,12 +106,12 @@ func BenchmarkHotCopyRead(b *testing.B) {
 	b.Run("pending", func(b *testing.B) {
 		for b.Loop() {
 			_, _, err := s.copies.Pending(b.Context(), r.ID, r.UserID)
-			must(b, err)
+			check.Must(b, err)
 		}
 	})
 	b.Run("confirm", func(b *testing.B) {
 		for b.Loop() {
-			must(b, check.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
+			check.Must(b, check.ErrorOf(s.copies.Confirm(b.Context(), []model.Reservation{r})))
 		}
 	})
 }
@@ -132,7 +132,7 @@ func BenchmarkHotCopyRelease(b *testing.B) {
 					bought = append(bought, model.ReserveRequest{OrderID: id, VoucherID: s.v.ID, UserID: user})
 					back = append(back, model.Release{OrderID: id, VoucherID: s.v.ID, UserID: user})
 				}
-				must(b, check.ErrorOf(store.Reserve(b.Context(), bought)))
+				check.Must(b, check.ErrorOf(store.Reserve(b.Context(), bought)))
 				used, began := redisCPU(b, s), time.Now()
 				if applied, err := store.ReleaseAll(b.Context(), s.v.ID, back); !applied || err != nil {
 					b.Fatalf("applied %v, %v", applied, err)

@@ -21,11 +21,11 @@ func newCluster(t *testing.T) (urls string, nodes []*testserver.Server) {
 	for i := range 2 {
 		node := testserver.Redis(t, "--cluster-enabled", "yes", "--appendonly", "no", "--cluster-require-full-coverage", "no")
 		nodes, all = append(nodes, node), append(all, node.URL())
-		must(t, openRedis(t, node.URL()).Do(t.Context(), "cluster", "addslotsrange", i*8192, i*8192+8191).Err())
+		check.Must(t, openRedis(t, node.URL()).Do(t.Context(), "cluster", "addslotsrange", i*8192, i*8192+8191).Err())
 	}
 	host, port, err := net.SplitHostPort(nodes[1].Addr())
-	must(t, err)
-	must(t, openRedis(t, all[0]).ClusterMeet(t.Context(), host, port).Err())
+	check.Must(t, err)
+	check.Must(t, openRedis(t, all[0]).ClusterMeet(t.Context(), host, port).Err())
 	for _, url := range all {
 		client := openRedis(t, url)
 		check.Eventually(t, "there is a cluster", func() bool {
@@ -54,13 +54,13 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	identity := check.Value(hotcopy.Identity(t.Context(), client))(t)
 	before := check.Value(copies.Incarnation(t.Context()))(t)
 	again, err := copies.Incarnation(t.Context())
-	if must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {
+	if check.Must(t, err); len(identity) != 40 || !strings.Contains(before, identity) || again != before {
 		t.Errorf("%q of %q, then %q", identity, before, again)
 	}
 	answers := check.Value(copies.Reserve(t.Context(), group))(t)
 	var reservations []model.Reservation
 	for _, a := range answers {
-		must(t, a.Err)
+		check.Must(t, a.Err)
 		reservations = append(reservations, a.Reservation)
 	}
 	confirmed := check.Value(copies.Confirm(t.Context(), reservations))(t)
@@ -69,7 +69,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 			t.Errorf("%+v is not confirmed", reservations[i])
 		}
 	}
-	must(t, copies.Touch(t.Context(), reservations))
+	check.Must(t, copies.Touch(t.Context(), reservations))
 
 	told := make(chan string, buyers)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -81,7 +81,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	<-ready
 	for n := range vouchers { // from either node
 		r := reservations[n*buyers]
-		must(t, copies.Settle(t.Context(), r.VoucherID, []model.Order{r.Order}))
+		check.Must(t, copies.Settle(t.Context(), r.VoucherID, []model.Order{r.Order}))
 		select {
 		case id := <-told:
 			if id != r.ID {
@@ -96,7 +96,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 		<-told
 	}
 	cancel()
-	must(t, <-over)
+	check.Must(t, <-over)
 	oneNodeLess(t, copies, nodes[0], reservations)
 }
 

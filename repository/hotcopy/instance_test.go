@@ -60,7 +60,7 @@ func TestInstances(t *testing.T) {
 
 	key := "seckill:v1:instances:" + deployment
 	dead := redis.Z{Score: float64(time.Now().Add(-13 * time.Second).UnixMilli()), Member: `{"id":"3","name":"dead:1"}`}
-	must(t, client.ZAdd(t.Context(), key, dead).Err())
+	check.Must(t, client.ZAdd(t.Context(), key, dead).Err())
 	if now := names(); slices.Contains(now, "dead:1") {
 		t.Errorf("a dead one is alive: %q", now)
 	}

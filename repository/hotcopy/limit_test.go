@@ -21,7 +21,7 @@ func hourly(t *testing.T, events, used int64) ratelimit.Ask {
 func takeOne(t *testing.T, limits *hotcopy.Limits, ask ratelimit.Ask) ratelimit.Verdict {
 	t.Helper()
 	verdicts, err := limits.Take(t.Context(), []ratelimit.Ask{ask})
-	must(t, err)
+	check.Must(t, err)
 	return verdicts[0]
 }
 
@@ -74,9 +74,9 @@ func TestLimitsShareACall(t *testing.T) {
 	limits := hotcopy.NewLimits(client)
 	one, two := hourly(t, 1, 0), hourly(t, 2, 0)
 	for round, want := range [][3]bool{{true, true, true}, {false, false, false}} {
-		must(t, client.ScriptFlush(t.Context()).Err())
+		check.Must(t, client.ScriptFlush(t.Context()).Err())
 		verdicts, err := limits.Take(t.Context(), []ratelimit.Ask{one, two, two})
-		must(t, err)
+		check.Must(t, err)
 		for i, v := range verdicts {
 			if (v.Wait == 0) != want[i] {
 				t.Errorf("round %d, ask %d: %+v", round, i, v)

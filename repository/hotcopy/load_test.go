@@ -16,8 +16,8 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 		ctx := t.Context()
 		r := s.buy("bob")
 		for _, noun := range []string{"buyers", "pending", "due", "closed", "head"} {
-			must(t, s.client.Copy(ctx, s.keyOf(noun), s.keyOf("saved"), 0, true).Err())
-			must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
+			check.Must(t, s.client.Copy(ctx, s.keyOf(noun), s.keyOf("saved"), 0, true).Err())
+			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
 			wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
 			if got := s.read(); got.State != model.CopyClosed || got.Voucher.Remaining != 0 && noun != "head" || got.Voucher.ServerTime.IsZero() {
 				t.Errorf("without %s it reads %+v", noun, got)
@@ -28,7 +28,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID, "")
 			wantErr(t, err, model.ErrCopyClosed)
 			wantErr(t, check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
-			must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
+			check.Must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
 		}
 		s.wants(model.CopyOpen, 9, 1, 1)
 	})
@@ -64,7 +64,7 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		s.rebuild(2, 1, live, pending)
 		s.wants(model.CopyOpen, 5000-1701, 851, 1701)
 		got := make(map[string]string)
-		must(t, s.copies.Marks(ctx, s.v.ID, 2, s.shards, func(userID, orderID string) error { got[userID] = orderID; return nil }))
+		check.Must(t, s.copies.Marks(ctx, s.v.ID, 2, s.shards, func(userID, orderID string) error { got[userID] = orderID; return nil }))
 		want := make(map[string]string)
 		for i := range 1701 {
 			want[user(i)] = fmt.Sprintf("%d.%s", i, s.v.ID)
@@ -73,12 +73,12 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 			t.Errorf("%d marks are not those loaded", len(got))
 		}
 		count := 0
-		must(t, s.copies.Buyers(ctx, s.v.ID, func(userID string) error { count++; delete(want, userID); return nil }))
+		check.Must(t, s.copies.Buyers(ctx, s.v.ID, func(userID string) error { count++; delete(want, userID); return nil }))
 		if len(want) != 0 || count < 1701 {
 			t.Errorf("%d buyers were not told of", len(want))
 		}
 		carried := make(map[string]model.Reservation)
-		must(t, s.copies.Pendings(ctx, s.v.ID, 2, s.shards, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 2, s.shards, func(r model.Reservation) error { carried[r.ID] = r; return nil }))
 		for _, r := range pending {
 			if carried[r.ID] != r {
 				t.Fatalf("carried %+v, want %+v", carried[r.ID], r)
@@ -94,8 +94,8 @@ func TestRebuildCarriesWhatIsGiven(t *testing.T) {
 		}
 		// Nothing of the old epoch is left, and nothing fails that looks for it.
 		found := 0
-		must(t, s.copies.Pendings(ctx, s.v.ID, 1, s.shards, func(model.Reservation) error { found++; return nil }))
-		must(t, s.copies.Pendings(ctx, s.v.ID, 99, s.shards, func(model.Reservation) error { found++; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 1, s.shards, func(model.Reservation) error { found++; return nil }))
+		check.Must(t, s.copies.Pendings(ctx, s.v.ID, 99, s.shards, func(model.Reservation) error { found++; return nil }))
 		if _, ok, err := s.copies.Pending(ctx, old.ID, old.UserID); found != 0 || ok || err != nil {
 			t.Errorf("%d old entries, found %v, %v", found, ok, err)
 		}
@@ -122,13 +122,13 @@ func TestReservationsAreHeldByOneEpoch(t *testing.T) {
 		}
 		held(1, a, b)
 		held(2)
-		must(t, s.copies.Close(ctx, s.record(2, 1)))
+		check.Must(t, s.copies.Close(ctx, s.record(2, 1)))
 		held(1, a, b) // of the closed copy too
-		must(t, s.copies.Load(ctx, s.record(2, 1), nil, nil))
+		check.Must(t, s.copies.Load(ctx, s.record(2, 1), nil, nil))
 		a.Epoch = 2
-		must(t, s.copies.Load(ctx, s.record(2, 1), nil, []model.Reservation{a}))
+		check.Must(t, s.copies.Load(ctx, s.record(2, 1), nil, []model.Reservation{a}))
 		held(2, a) // and of one that is not open yet
-		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
+		check.Must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
 		held(1) // freed
 		held(2, a)
 	})
@@ -143,15 +143,15 @@ func TestALiveOrderWinsOverACarriedOne(t *testing.T) {
 		carried := []model.Reservation{s.buy("bob"), s.buy("eve")}
 		live := []model.Order{{ID: "live." + s.v.ID, UserID: "bob"}, {ID: "other." + s.v.ID, UserID: "zoe"}}
 		for epoch := int64(2); epoch < 4; epoch++ {
-			must(t, s.load(epoch, s.epoch, nil, nil))
+			check.Must(t, s.load(epoch, s.epoch, nil, nil))
 			for range 2 {
 				if epoch == 2 {
-					must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
+					check.Must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
 				}
-				must(t, s.copies.Load(ctx, s.record(epoch, 0), live, nil))
-				must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
+				check.Must(t, s.copies.Load(ctx, s.record(epoch, 0), live, nil))
+				check.Must(t, s.copies.Load(ctx, s.record(epoch, 0), nil, carried))
 			}
-			must(t, s.copies.Open(ctx, s.record(epoch, s.epoch), s.v, 0))
+			check.Must(t, s.copies.Open(ctx, s.record(epoch, s.epoch), s.v, 0))
 			s.epoch = epoch
 			s.wants(model.CopyOpen, 7, 2, 3)
 			for user, want := range map[string]string{"bob": live[0].ID, "eve": carried[1].ID, "zoe": live[1].ID} {
@@ -172,15 +172,15 @@ func TestMissingUnitsAreNotForSale(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		ctx := t.Context()
-		must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
-		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 7))
+		check.Must(t, s.load(2, 1, nil, []model.Reservation{s.buy("bob")}))
+		check.Must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 7))
 		s.epoch = 2
 		s.wants(model.CopyOpen, 2, 1, 1)
 		s.v.Revision, s.v.Stock = 2, 12
-		must(t, check.ErrorOf(s.copies.Apply(ctx, s.v)))
+		check.Must(t, check.ErrorOf(s.copies.Apply(ctx, s.v)))
 		s.wants(model.CopyOpen, 4, 1, 1)
 		wantCode(t, s.copies.Lower(ctx, s.v.ID, 7, 2), model.CodeConflict)
-		must(t, s.copies.Lower(ctx, s.v.ID, 9, 2))
+		check.Must(t, s.copies.Lower(ctx, s.v.ID, 9, 2))
 		s.wants(model.CopyOpen, 1, 1, 1)
 		s.buy("eve")
 		wantCode(t, s.admit(s.admission("zoe")).Err, model.CodeSoldOut)
@@ -222,34 +222,34 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		open := func(epoch int64) error { return s.copies.Open(ctx, s.record(epoch, 1), s.v, 0) }
 		load := func(epoch int64, live []model.Order) error { return s.copies.Load(ctx, s.record(epoch, 0), live, nil) }
 
-		must(t, open(1)) // it is open: a repetition
+		check.Must(t, open(1)) // it is open: a repetition
 		wantErr(t, open(2), model.ErrSuperseded)
 		wantErr(t, s.copies.Close(ctx, s.record(1, 0)), model.ErrSuperseded)
 		wantErr(t, load(1, nil), model.ErrSuperseded)
 		wantErr(t, load(1, live), model.ErrSuperseded)
 		s.wants(model.CopyOpen, 9, 1, 1)
 
-		must(t, s.copies.Close(ctx, s.record(3, 1)))
-		must(t, s.copies.Close(ctx, s.record(3, 1)))
+		check.Must(t, s.copies.Close(ctx, s.record(3, 1)))
+		check.Must(t, s.copies.Close(ctx, s.record(3, 1)))
 		wantErr(t, s.copies.Close(ctx, s.record(2, 1)), model.ErrSuperseded)
 		wantErr(t, load(2, nil), model.ErrSuperseded)
 		wantErr(t, load(3, live), model.ErrSuperseded) // it has not begun
 		wantErr(t, open(3), model.ErrSuperseded)       // nothing is loaded, not even that
-		must(t, load(3, nil))
+		check.Must(t, load(3, nil))
 		if got := s.read(); got.State != model.CopyRebuilding || got.Epoch != 3 {
 			t.Errorf("reads %+v", got)
 		}
-		must(t, load(3, live))
-		must(t, s.copies.Close(ctx, s.record(3, 1))) // late: it undoes nothing
-		must(t, load(3, nil))                        // likewise
-		must(t, load(3, live))                       // the same
+		check.Must(t, load(3, live))
+		check.Must(t, s.copies.Close(ctx, s.record(3, 1))) // late: it undoes nothing
+		check.Must(t, load(3, nil))                        // likewise
+		check.Must(t, load(3, live))                       // the same
 		wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
-		must(t, open(3))
-		must(t, open(3))
+		check.Must(t, open(3))
+		check.Must(t, open(3))
 		s.wants(model.CopyOpen, 9, 0, 1)
 
-		must(t, s.copies.Close(ctx, s.record(4, 3)))
-		must(t, load(4, nil))
+		check.Must(t, s.copies.Close(ctx, s.record(4, 3)))
+		check.Must(t, load(4, nil))
 		s.copies.Abandon(ctx, s.record(4, 0))
 		wantErr(t, load(4, live), model.ErrSuperseded)
 		wantErr(t, open(4), model.ErrSuperseded)
@@ -267,9 +267,9 @@ func TestFlushAll(t *testing.T) {
 		if is, err := s.copies.Incarnation(t.Context()); err != nil || is == was {
 			t.Errorf("the incarnation is %q, %v; was %q", is, err, was)
 		}
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		count := 0
-		must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(model.Reservation) error { count++; return nil }))
+		check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(model.Reservation) error { count++; return nil }))
 		check.Equal(t, "pending orders", count, 0)
 		s.rebuild(2, 1, []model.Order{r.Order}, nil)
 		s.wants(model.CopyOpen, 9, 0, 1)
@@ -285,12 +285,12 @@ func TestALossDuringALoadIsNoticed(t *testing.T) {
 		live := []model.Order{s.buy("bob").Order}
 		for i, noun := range []string{"buyers", "pending", "due", "closed", "head"} {
 			previous := s.epoch
-			must(t, s.load(previous+1, previous, live, nil))
+			check.Must(t, s.load(previous+1, previous, live, nil))
 			s.epoch++
-			must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
+			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
 			wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			if noun == "head" {
-				must(t, s.copies.Close(ctx, s.record(s.epoch, previous))) // one that comes late makes a head again
+				check.Must(t, s.copies.Close(ctx, s.record(s.epoch, previous))) // one that comes late makes a head again
 				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			} else {
 				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded) // it has begun already
@@ -324,13 +324,13 @@ func TestKeysExpireSomeTimeAfterTheSale(t *testing.T) {
 		}
 		all(week + time.Hour)
 		s.v.Revision, s.v.EndAt = 2, time.Now().Add(30*24*time.Hour)
-		must(t, check.ErrorOf(s.copies.Apply(t.Context(), s.v)))
+		check.Must(t, check.ErrorOf(s.copies.Apply(t.Context(), s.v)))
 		all(week + 30*24*time.Hour)
 		s.v.EndAt = time.Now().Add(-365 * 24 * time.Hour)
-		must(t, s.load(2, 1, nil, nil))
+		check.Must(t, s.load(2, 1, nil, nil))
 		s.epoch = 2
 		expires(s.key("buyers"), time.Hour) // a load that may be given up
-		must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
+		check.Must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
 		all(week)
 	})
 }
@@ -347,14 +347,14 @@ func TestARebuildOverridesWhateverLiesThere(t *testing.T) {
 				key = s.key(name)
 			}
 			if name == "epoch" {
-				must(t, s.client.HSet(ctx, key, "epoch", "abc").Err())
+				check.Must(t, s.client.HSet(ctx, key, "epoch", "abc").Err())
 			} else {
-				must(t, s.client.Set(ctx, key, "text", 0).Err())
+				check.Must(t, s.client.Set(ctx, key, "text", 0).Err())
 			}
 			if got := s.read(); got.State != model.CopyClosed {
 				t.Errorf("%s: it is read as %+v", name, got)
 			}
-			must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, s.shards, func(model.Reservation) error { return nil }))
+			check.Must(t, s.copies.Pendings(ctx, s.v.ID, s.epoch, s.shards, func(model.Reservation) error { return nil }))
 			s.rebuild(s.epoch+1, s.epoch, nil, nil)
 			s.buy("eve")
 			s.wants(model.CopyOpen, 9, 1, 1)
@@ -408,20 +408,20 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 		}
 		wantCode(t, s.copies.Lower(ctx, s.v.ID, 3, 2), model.CodeConflict)
 		s.wants(model.CopyOpen, 6, 4, 4)
-		must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
-		must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
+		check.Must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
+		check.Must(t, s.copies.Lower(ctx, s.v.ID, 4, 2))
 		s.wants(model.CopyOpen, 0, 4, 4)
 		wantCode(t, s.admit(s.admission("eve")).Err, model.CodeSoldOut)
 
 		stale := s.v // read before the intent, arrives after it
 		stale.Revision = 2
-		must(t, check.ErrorOf(s.copies.Apply(ctx, stale)))
+		check.Must(t, check.ErrorOf(s.copies.Apply(ctx, stale)))
 		s.wants(model.CopyOpen, 0, 4, 4)
-		must(t, s.copies.Lower(ctx, s.v.ID, 8, 2)) // no way up
+		check.Must(t, s.copies.Lower(ctx, s.v.ID, 8, 2)) // no way up
 		s.wants(model.CopyOpen, 0, 4, 4)
 		dropped := s.v // the intent was given up
 		dropped.Revision = 3
-		must(t, check.ErrorOf(s.copies.Apply(ctx, dropped)))
+		check.Must(t, check.ErrorOf(s.copies.Apply(ctx, dropped)))
 		s.wants(model.CopyOpen, 6, 4, 4)
 		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
 		s.shut()

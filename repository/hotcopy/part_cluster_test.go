@@ -187,7 +187,7 @@ func hungIsNotWaitedFor(t *testing.T, cluster *testserver.Cluster, hung int, sal
 			over <- err
 		}()
 		for _, primary := range []int{0, 2} {
-			must(t, s.reserve(stores[i], s.usersOn(cluster, primary, 1)[0]))
+			check.Must(t, s.reserve(stores[i], s.usersOn(cluster, primary, 1)[0]))
 		}
 		select {
 		case err := <-over:

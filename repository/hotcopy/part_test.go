@@ -30,7 +30,7 @@ func inParts(t *testing.T, stock int64, shards int) *sale {
 func (s *sale) store() *hotcopy.Store {
 	s.t.Helper()
 	store := hotcopy.New(s.client, hotcopy.Options{})
-	must(s.t, check.ErrorOf(store.Read(s.t.Context(), []string{s.v.ID})))
+	check.Must(s.t, check.ErrorOf(store.Read(s.t.Context(), []string{s.v.ID})))
 	return store
 }
 
@@ -99,7 +99,7 @@ func wantAnswers(t testing.TB, what string, got, want map[string]int) {
 func (s *sale) marks() map[string]string {
 	s.t.Helper()
 	marks := make(map[string]string)
-	must(s.t, s.copies.Marks(s.t.Context(), s.v.ID, s.epoch, s.shards, func(userID, orderID string) error {
+	check.Must(s.t, s.copies.Marks(s.t.Context(), s.v.ID, s.epoch, s.shards, func(userID, orderID string) error {
 		marks[userID] = orderID
 		return nil
 	}))
@@ -111,10 +111,10 @@ func (s *sale) divide(shards int) {
 	s.t.Helper()
 	ctx := s.t.Context()
 	next := model.EpochRecord{VoucherID: s.v.ID, Epoch: s.epoch + 1, OpenEpoch: s.epoch, Shards: shards, Spread: max(shards, s.shards)}
-	must(s.t, s.copies.Close(ctx, next))
+	check.Must(s.t, s.copies.Close(ctx, next))
 	marks := s.marks()
 	var carried []model.Reservation
-	must(s.t, s.copies.Pendings(ctx, s.v.ID, s.epoch, next.Spread, func(r model.Reservation) error {
+	check.Must(s.t, s.copies.Pendings(ctx, s.v.ID, s.epoch, next.Spread, func(r model.Reservation) error {
 		delete(marks, r.UserID)
 		r.Epoch = next.Epoch
 		carried = append(carried, r)
@@ -124,10 +124,10 @@ func (s *sale) divide(shards int) {
 	for userID, orderID := range marks {
 		live = append(live, model.Order{ID: orderID, VoucherID: s.v.ID, UserID: userID})
 	}
-	must(s.t, s.copies.Load(ctx, next, nil, nil))
-	must(s.t, s.copies.Load(ctx, next, live, carried))
+	check.Must(s.t, s.copies.Load(ctx, next, nil, nil))
+	check.Must(s.t, s.copies.Load(ctx, next, live, carried))
 	s.epoch, s.shards, s.v.Shards = next.Epoch, shards, model.Shards(shards)
-	must(s.t, s.copies.Open(ctx, next, s.v, 0))
+	check.Must(s.t, s.copies.Open(ctx, next, s.v, 0))
 }
 
 // partHead is the head of a part.
@@ -172,7 +172,7 @@ func TestACopyIsDividedAnew(t *testing.T) {
 	s := inParts(t, 40, 1)
 	for i := range 12 {
 		if r := s.buy(user(i)); i%2 == 0 {
-			must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+			check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		}
 	}
 	sold, heads := s.marks(), 1
@@ -208,16 +208,16 @@ func (s *sale) firstCalls(userID string, stale []*hotcopy.Store) {
 		t.Errorf("read at first %+v", hot)
 	}
 	a := check.Value(stale[1].Reserve(ctx, []model.ReserveRequest{s.admission(userID)}))(t)[0]
-	must(t, a.Err)
+	check.Must(t, a.Err)
 	r := a.Reservation
 	check.Equal(t, "the epoch reserved in", r.Epoch, s.epoch)
 	s.wants(model.CopyOpen, 27, 7, 13)
 	if ok := check.Value(stale[2].Confirm(ctx, []model.Reservation{r}))(t); !ok[0] {
 		t.Errorf("%+v is not confirmed", r)
 	}
-	must(t, stale[3].Touch(ctx, []model.Reservation{r}))
+	check.Must(t, stale[3].Touch(ctx, []model.Reservation{r}))
 	id, pending, err := stale[4].OrderOf(ctx, s.v.ID, userID)
-	if must(t, err); id != r.ID || pending == nil {
+	if check.Must(t, err); id != r.ID || pending == nil {
 		t.Errorf("%s has %q, %+v", userID, id, pending)
 	}
 	if _, found, err := stale[5].Pending(ctx, r.ID, ""); err != nil || !found {
@@ -225,7 +225,7 @@ func (s *sale) firstCalls(userID string, stale []*hotcopy.Store) {
 	}
 	due := check.Value(stale[6].Due(ctx, s.v.ID, 0, 100))(t)
 	check.Equal(t, "orders due", len(due), 7)
-	must(t, stale[7].Settle(ctx, s.v.ID, []model.Order{r.Order}))
+	check.Must(t, stale[7].Settle(ctx, s.v.ID, []model.Order{r.Order}))
 	s.wants(model.CopyOpen, 27, 6, 13)
 	if applied := check.Value(stale[8].Release(ctx, releaseOf(r)))(t); !applied {
 		t.Errorf("the release of %s was put off", r.ID)
@@ -235,9 +235,9 @@ func (s *sale) firstCalls(userID string, stale []*hotcopy.Store) {
 		t.Error("a change was not applied")
 	}
 	s.v.Revision++
-	must(t, stale[10].Lower(ctx, s.v.ID, s.v.Stock, s.v.Revision))
+	check.Must(t, stale[10].Lower(ctx, s.v.ID, s.v.Stock, s.v.Revision))
 	count := 0
-	must(t, stale[11].Buyers(ctx, s.v.ID, func(string) error { count++; return nil }))
+	check.Must(t, stale[11].Buyers(ctx, s.v.ID, func(string) error { count++; return nil }))
 	check.Equal(t, "buyers", count, 12)
 }
 
@@ -251,7 +251,7 @@ func TestAStoreThatMissedADivision(t *testing.T) {
 			s := inParts(t, 40, way[0])
 			for i := range 12 {
 				if r := s.buy(user(i)); i%2 == 0 {
-					must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+					check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 				}
 			}
 			var stale []*hotcopy.Store
@@ -295,7 +295,7 @@ func TestAnOwnerHearsOfTheOrderWhenAllPartsAreEmpty(t *testing.T) {
 	s := inParts(t, 1, 2)
 	client := openRedis(t, testserver.SharedRedis(t))
 	store := hotcopy.New(client, hotcopy.Options{})
-	must(t, check.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
+	check.Must(t, check.ErrorOf(store.Read(t.Context(), []string{s.v.ID})))
 	userID := s.usersOf(1, 1)[0]
 	var bought model.Reservation
 	client.AddHook(&before{head: s.head(), calls: s.shards, act: func() { bought = s.buy(userID) }})
@@ -315,7 +315,7 @@ func TestUnitsUnderWayAreNotLost(t *testing.T) {
 		for other := 1; other < 4; other++ {
 			s.buy(s.usersOf(other, 1)[0])
 		}
-		must(t, s.store().Give(t.Context(), s.v.ID, 1, 0, 2, 1)) // the last one
+		check.Must(t, s.store().Give(t.Context(), s.v.ID, 1, 0, 2, 1)) // the last one
 		s.wants(model.CopyOpen, 1, 3, 3)
 		got := s.sell(s.usersOf(part, 5)[1:], s.store(), s.store())
 		wantAnswers(t, fmt.Sprint("users of part ", part), got, map[string]int{"reserved": 1, "SOLD_OUT": 3})
@@ -324,7 +324,7 @@ func TestUnitsUnderWayAreNotLost(t *testing.T) {
 	// Every part has given all that it has to the next one.
 	s := inParts(t, 32, 16)
 	for part := range 16 {
-		must(t, s.store().Give(t.Context(), s.v.ID, 1, part, (part+1)%16, 2))
+		check.Must(t, s.store().Give(t.Context(), s.v.ID, 1, part, (part+1)%16, 2))
 	}
 	s.wants(model.CopyOpen, 32, 0, 0)
 	check.Equal(t, "it reads as", s.read().Voucher.Phase, model.PhaseLive)
@@ -373,14 +373,14 @@ func TestAStockIsLoweredInAllParts(t *testing.T) {
 		s.v.Revision++
 		return s.copies.Lower(t.Context(), s.v.ID, stock, s.v.Revision)
 	}
-	must(t, lower(25))
+	check.Must(t, lower(25))
 	s.wants(model.CopyOpen, 25, 0, 0)
 	for _, userID := range s.usersOf(3, 20) {
 		s.buy(userID)
 	}
 	wantCode(t, lower(19), model.CodeConflict)
 	s.wants(model.CopyOpen, 5, 20, 20)
-	must(t, lower(20))
+	check.Must(t, lower(20))
 	s.wants(model.CopyOpen, 0, 20, 20)
 	wantCode(t, s.admit(s.admission("late")).Err, model.CodeSoldOut)
 	// What is raised again reaches the users of every part.
@@ -473,9 +473,9 @@ func aPartIsLost(t *testing.T, part int, noun string, otherKind bool) {
 		key = s.partKey(part, noun)
 	}
 	lost := "closed"
-	must(t, s.client.Del(t.Context(), key).Err())
+	check.Must(t, s.client.Del(t.Context(), key).Err())
 	if otherKind {
-		must(t, s.client.Set(t.Context(), key, "text", 0).Err())
+		check.Must(t, s.client.Set(t.Context(), key, "text", 0).Err())
 		lost = "INTERNAL"
 	}
 	check.Equal(t, "the copy", s.read().State, model.CopyClosed)
@@ -514,7 +514,7 @@ func (s *sale) reserve(store *hotcopy.Store, userID string) error {
 // carried are the reservations that a rebuild finds.
 func (s *sale) carried() (all []model.Reservation) {
 	s.t.Helper()
-	must(s.t, s.copies.Pendings(s.t.Context(), s.v.ID, s.epoch, s.shards, func(r model.Reservation) error {
+	check.Must(s.t, s.copies.Pendings(s.t.Context(), s.v.ID, s.epoch, s.shards, func(r model.Reservation) error {
 		all = append(all, r)
 		return nil
 	}))
@@ -552,13 +552,13 @@ func (b *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 func TestACopyIsSupersededWhileItIsOpened(t *testing.T) {
 	t.Parallel()
 	s := inParts(t, 40, 4)
-	must(t, s.load(2, 1, nil, nil))
-	must(t, s.copies.Close(t.Context(), s.record(2, 1))) // it changes nothing when it comes twice
+	check.Must(t, s.load(2, 1, nil, nil))
+	check.Must(t, s.copies.Close(t.Context(), s.record(2, 1))) // it changes nothing when it comes twice
 	client := openRedis(t, testserver.SharedRedis(t))
 	client.AddHook(&before{head: s.head(), calls: 1, act: func() {
 		wantAnswers(t, "half-way", s.sell(s.usersOf(2, 3), s.store()), map[string]int{"reserved": 3})
 		wantAnswers(t, "half-way", s.sell(s.usersOf(0, 3), s.store()), map[string]int{"closed": 3})
-		must(t, s.copies.Close(t.Context(), s.record(3, 2)))
+		check.Must(t, s.copies.Close(t.Context(), s.record(3, 2)))
 	}})
 	opener := hotcopy.New(client, hotcopy.Options{})
 	for range 2 {
@@ -579,10 +579,10 @@ func TestACopyIsOpenedAgain(t *testing.T) {
 	s := inParts(t, 40, 4)
 	wantAnswers(t, "first", s.sell(s.usersOf(3, 25), s.store()), map[string]int{"reserved": 25})
 	s.release(s.carried()[0])
-	must(t, s.copies.Open(t.Context(), s.record(1, 0), s.v, 0))
+	check.Must(t, s.copies.Open(t.Context(), s.record(1, 0), s.v, 0))
 	s.wants(model.CopyOpen, 16, 24, 24)
 	wantAnswers(t, "then", s.sell(s.usersOf(1, 20), s.store()), map[string]int{"reserved": 16, "SOLD_OUT": 4})
-	must(t, s.copies.Open(t.Context(), s.record(1, 0), s.v, 0))
+	check.Must(t, s.copies.Open(t.Context(), s.record(1, 0), s.v, 0))
 	s.wants(model.CopyOpen, 0, 40, 40)
 }
 
@@ -593,15 +593,15 @@ func TestACopyIsOpenedInTwoGoes(t *testing.T) {
 	s := inParts(t, 40, 4)
 	wantAnswers(t, "before", s.sell(s.usersOf(1, 40), s.store()), map[string]int{"reserved": 40})
 	carried := s.carried()
-	must(t, s.load(2, 1, nil, carried))
+	check.Must(t, s.load(2, 1, nil, carried))
 	s.epoch = 2
-	must(t, s.client.Rename(t.Context(), s.partKey(2, "due"), s.partKey(2, "away")).Err())
+	check.Must(t, s.client.Rename(t.Context(), s.partKey(2, "due"), s.partKey(2, "away")).Err())
 	wantErr(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0), model.ErrSuperseded)
 	for _, r := range carried[:20] {
 		s.release(r)
 	}
-	must(t, s.client.Rename(t.Context(), s.partKey(2, "away"), s.partKey(2, "due")).Err())
-	must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
+	check.Must(t, s.client.Rename(t.Context(), s.partKey(2, "away"), s.partKey(2, "due")).Err())
+	check.Must(t, s.copies.Open(t.Context(), s.record(2, 1), s.v, 0))
 	s.wants(model.CopyOpen, 20, 20, 20)
 	wantAnswers(t, "after", s.sell(s.usersOf(3, 50), s.store()), map[string]int{"reserved": 20, "SOLD_OUT": 30})
 }

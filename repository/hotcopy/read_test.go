@@ -22,7 +22,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 		for i := range 7 {
 			r := s.buy(fmt.Sprintf("user-%d", i))
 			if i == 3 {
-				must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 				continue
 			}
 			want = append(want, r.ID)
@@ -45,7 +45,7 @@ func TestProcessingOrdersArePaged(t *testing.T) {
 			t.Errorf("listed %v, want %v", got, want)
 		}
 		got = nil
-		must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error { got = append(got, o.ID); return nil }))
+		check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error { got = append(got, o.ID); return nil }))
 		if !slices.Equal(got, want) {
 			t.Errorf("yielded %v, want %v", got, want)
 		}
@@ -69,9 +69,9 @@ func TestAllProcessingOrdersAreReadOnce(t *testing.T) {
 		}})
 	}
 	s.rebuild(2, 1, nil, carried)
-	must(t, s.client.ConfigResetStat(t.Context()).Err())
+	check.Must(t, s.client.ConfigResetStat(t.Context()).Err())
 	last, seen := orders, 0
-	must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error {
+	check.Must(t, s.copies.EachProcessing(t.Context(), s.v.ID, func(o model.Order) error {
 		if at := int(o.CreatedAt.UnixMicro()); at != last-1 {
 			t.Fatalf("order %d follows %d", at, last)
 		}
@@ -95,17 +95,17 @@ func TestIncarnation(t *testing.T) {
 	seen := ""
 	for _, loss := range []func(){
 		func() {},
-		func() { must(t, s.client.FlushAll(t.Context()).Err()) },
+		func() { check.Must(t, s.client.FlushAll(t.Context()).Err()) },
 		func() { server.Kill(); server.Start() },
 		func() { // demoted and promoted again: its run id is the same
-			must(t, s.client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
-			must(t, s.client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+			check.Must(t, s.client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
+			check.Must(t, s.client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 		},
 	} {
 		loss()
 		now := check.Value(s.copies.Incarnation(t.Context()))(t)
 		again, err := s.copies.Incarnation(t.Context())
-		if must(t, err); now == seen || again != now {
+		if check.Must(t, err); now == seen || again != now {
 			t.Errorf("before %q, now %q, again %q", seen, now, again)
 		}
 		seen = now
@@ -125,7 +125,7 @@ func TestQuiet(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
-		if must(t, err); quiet()[0] {
+		if check.Must(t, err); quiet()[0] {
 			t.Error("something is reserved")
 		}
 	})

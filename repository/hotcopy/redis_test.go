@@ -66,7 +66,7 @@ func TestRedisRestartedIsAnotherServer(t *testing.T) {
 	s.closedNow(r)
 	// What it has can still be carried to a new epoch.
 	var kept []model.Reservation
-	must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(r model.Reservation) error { kept = append(kept, r); return nil }))
+	check.Must(t, s.copies.Pendings(t.Context(), s.v.ID, 1, s.shards, func(r model.Reservation) error { kept = append(kept, r); return nil }))
 	s.rebuild(2, 1, nil, kept)
 	s.wants(model.CopyOpen, 9, 1, 1)
 }
@@ -75,7 +75,7 @@ func TestRedisRestartedWithAnOldCopy(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t, "--appendonly", "no")
 	s.buy("zoe")
-	must(t, s.client.Save(t.Context()).Err())
+	check.Must(t, s.client.Save(t.Context()).Err())
 	r := s.buy("bob")
 	server.Kill()
 	server.Start()
@@ -91,7 +91,7 @@ func TestRedisRestartedDuringALoad(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
 	live := []model.Order{s.buy("bob").Order}
-	must(t, s.load(2, 1, live, nil))
+	check.Must(t, s.load(2, 1, live, nil))
 	server.Kill()
 	server.Start()
 	wantErr(t, s.copies.Load(t.Context(), s.record(2, 0), nil, nil), model.ErrSuperseded)
@@ -121,7 +121,7 @@ func TestScriptFlushGoesUnnoticed(t *testing.T) {
 	check.Volley(16, func(i int) {
 		for n := range 20 {
 			r := s.buy(user(100*i + n))
-			must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+			check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 			if n%2 == 0 {
 				s.release(r)
 			}
@@ -137,16 +137,16 @@ func TestRedisOutOfMemory(t *testing.T) {
 	s, _ := ownSale(t, "--appendonly", "no")
 	r, kept := s.buy("bob"), s.buy("zoe")
 	was := s.content()
-	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	check.Must(t, s.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 	check.Equal(t, "the copy", s.content(), was)
 	// What gives back works.
-	must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{kept.Order}))
+	check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{kept.Order}))
 	s.release(r)
 	s.wants(model.CopyOpen, 9, 0, 1)
 	// And so does what makes room.
 	s.shut()
-	must(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	check.Must(t, s.client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	s.rebuild(3, 1, nil, nil)
 	s.buy("eve")
 }
@@ -154,7 +154,7 @@ func TestRedisOutOfMemory(t *testing.T) {
 func TestRedisThatIsAReplicaNow(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
-	must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
+	check.Must(t, s.client.Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
 	wantUndone(t, check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
 }
 
@@ -162,7 +162,7 @@ func TestRedisThatIsAReplicaNow(t *testing.T) {
 func TestRedisThatLetsNobodyWorkIsNotAvailable(t *testing.T) {
 	t.Parallel()
 	s, server := ownSale(t)
-	must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
+	check.Must(t, s.client.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all", "-@write").Err())
 	for _, password := range []string{"right", "wrong"} {
 		client := openRedis(t, "redis://shop:"+password+"@"+server.Addr()+"/0")
 		wantUndone(t, check.ErrorOf(hotcopy.New(client, hotcopy.Options{}).Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})))
@@ -244,8 +244,8 @@ func (novelError) RedisError() {}
 func TestABugIsNoOutage(t *testing.T) {
 	t.Parallel()
 	s, _ := ownSale(t)
-	must(t, s.client.Del(t.Context(), s.head()).Err())
-	must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
+	check.Must(t, s.client.Del(t.Context(), s.head()).Err())
+	check.Must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
 	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
 	wantCode(t, err, model.CodeInternal)
 	if !strings.Contains(err.Error(), s.v.ID) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
@@ -294,7 +294,7 @@ func TestReserveIsRepeatedAfterALostReply(t *testing.T) {
 	s.executed(group[1])
 	line.Heal()
 	wg.Wait()
-	must(t, err)
+	check.Must(t, err)
 	if answers[0].Err != nil || answers[1].Err != nil || answers[0].Status != model.OrderProcessing {
 		t.Errorf("answers %+v", answers)
 	}
@@ -323,7 +323,7 @@ func TestReserveWithoutAReplyIsUnknown(t *testing.T) {
 		wantErr(t, answers[0].Err, model.ErrUnknownOutcome)
 		wantCode(t, err, model.CodeUnavailable)
 		line.Heal()
-		must(t, s.admit(a).Err)
+		check.Must(t, s.admit(a).Err)
 		s.wants(model.CopyOpen, 9, 1, 1)
 		if took > 700*time.Millisecond {
 			return fmt.Errorf("it ended %s after its context", took)
@@ -402,7 +402,7 @@ func TestReserveThatArrivesLateIsRefused(t *testing.T) {
 	line.Slow(200 * time.Millisecond)
 	a := s.admission("bob")
 	r := s.admit(a).Reservation
-	must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+	check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 	s.release(r)
 	wantErr(t, s.admit(a).Err, model.ErrOrderClosed)
 	s.wants(model.CopyOpen, 10, 0, 0)
@@ -412,8 +412,8 @@ func TestReserveThatArrivesLateIsRefused(t *testing.T) {
 func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Server) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(primary.Addr())
-	must(t, err)
-	must(t, replica.Do(t.Context(), "replicaof", host, port).Err())
+	check.Must(t, err)
+	check.Must(t, replica.Do(t.Context(), "replicaof", host, port).Err())
 	check.Eventually(t, "it follows", func() bool {
 		return strings.Contains(replica.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
@@ -421,7 +421,7 @@ func follow(t *testing.T, replica redis.UniversalClient, primary *testserver.Ser
 
 func promote(t *testing.T, replica redis.UniversalClient) {
 	t.Helper()
-	must(t, replica.Do(t.Context(), "replicaof", "no", "one").Err())
+	check.Must(t, replica.Do(t.Context(), "replicaof", "no", "one").Err())
 }
 
 func runID(t *testing.T, client redis.UniversalClient) string {
@@ -440,7 +440,7 @@ func TestAPrimaryThatWasDemotedAndPromotedHasAnOldCopy(t *testing.T) {
 	behind := openRedis(t, other.URL())
 	follow(t, behind, server)
 	s.rebuild(2, 1, nil, nil) // the first replica gives a primary another replication id
-	must(t, s.client.Do(t.Context(), "wait", 1, 10_000).Err())
+	check.Must(t, s.client.Do(t.Context(), "wait", 1, 10_000).Err())
 	promote(t, behind) // it hears nothing of what follows
 	var reserved []model.Reservation
 	for i := range 10 {
@@ -510,15 +510,15 @@ func TestMemoryNeverExceedsTwoCopies(t *testing.T) {
 	}
 	opened := s.epoch
 	for epoch := opened + 1; epoch < opened+rebuilds; epoch++ { // whose builders died
-		must(t, s.load(epoch, opened, live, carried))
+		check.Must(t, s.load(epoch, opened, live, carried))
 		bound("loaded and left", 2)
 	}
 	for epoch := opened + rebuilds; epoch < opened+2*rebuilds; epoch++ { // opened in the database alone
-		must(t, s.load(epoch, epoch-1, live, carried))
+		check.Must(t, s.load(epoch, epoch-1, live, carried))
 		bound("loaded and opened in the database alone", 2)
 	}
 	last := opened + 2*rebuilds
-	must(t, s.load(last, last-1, live, carried))
+	check.Must(t, s.load(last, last-1, live, carried))
 	s.copies.Abandon(t.Context(), s.record(last, 0))
 	bound("given up", 1)
 	wantErr(t, s.copies.Load(t.Context(), s.record(last, 0), live, carried), model.ErrSuperseded) // one that comes late
@@ -538,8 +538,8 @@ func TestExpiryStopsNobody(t *testing.T) {
 	}
 	s.rebuild(2, 1, live, nil)
 	s.memory()
-	must(t, s.client.ConfigResetStat(t.Context()).Err())
-	must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
+	check.Must(t, s.client.ConfigResetStat(t.Context()).Err())
+	check.Must(t, s.client.PExpire(t.Context(), s.key("buyers"), time.Millisecond).Err())
 	check.Eventually(t, "it expires", func() bool { return s.client.Exists(t.Context(), s.key("buyers")).Val() == 0 })
 	s.memory()
 	if info := s.client.Info(t.Context(), "memory").Val(); !strings.Contains(info, "lazyfreed_objects:1\r\n") {

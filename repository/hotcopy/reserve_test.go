@@ -25,12 +25,12 @@ func TestReserveTakesAUnit(t *testing.T) {
 			t.Error("the version is the same after a reservation")
 		}
 		pending, ok, err := s.copies.Pending(t.Context(), r.ID, r.UserID)
-		must(t, err)
+		check.Must(t, err)
 		if !ok || pending != r {
 			t.Errorf("pending %+v, want %+v", pending, r)
 		}
 		id, of, err := s.copies.OrderOf(t.Context(), s.v.ID, "bob")
-		must(t, err)
+		check.Must(t, err)
 		if id != r.ID || of == nil || *of != r {
 			t.Errorf("order of bob %s %+v", id, of)
 		}
@@ -54,7 +54,7 @@ func TestReserveAgainIsTheFirstTime(t *testing.T) {
 		was := s.content()
 		check.Equal(t, "the answer", s.admit(a), first)
 		check.Equal(t, "the copy", s.content(), was)
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}}))
 		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
 			t.Errorf("settled %+v", settled)
 		}
@@ -72,7 +72,7 @@ func TestReserveRefuses(t *testing.T) {
 		if e.OrderID != r.ID || e.OrderStatus != model.OrderProcessing {
 			t.Errorf("refused with %+v", e)
 		}
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 		e, _ = errors.AsType[*model.Error](s.admit(s.admission("bob")).Err)
 		if e.OrderID != r.ID || e.OrderStatus != "" {
 			t.Errorf("refused with %+v after the order was settled", e)
@@ -128,7 +128,7 @@ func TestReserveMindsTheWindowOnRedisClock(t *testing.T) {
 				}
 				anytime := s.admission("eve")
 				anytime.Anytime = true
-				must(t, s.admit(anytime).Err)
+				check.Must(t, s.admit(anytime).Err)
 			})
 		})
 	}
@@ -189,7 +189,7 @@ func TestReserveCarriesMoreThanOneCallHolds(t *testing.T) {
 		}
 		answers := check.Value(s.copies.Reserve(t.Context(), group))(t)
 		for _, a := range answers {
-			must(t, a.Err)
+			check.Must(t, a.Err)
 		}
 		s.wants(model.CopyOpen, 1000-777, 777, 777)
 	})
@@ -208,9 +208,9 @@ func TestReserveMindsTheLock(t *testing.T) {
 		wantErr(t, answers[1].Err, model.ErrUserLocked)
 		s.wants(model.CopyOpen, 8, 2, 2)
 		locked.Locked = true
-		must(t, s.admit(locked).Err)
+		check.Must(t, s.admit(locked).Err)
 		locked.Locked = false
-		must(t, s.admit(locked).Err) // as the first time
+		check.Must(t, s.admit(locked).Err) // as the first time
 	})
 }
 

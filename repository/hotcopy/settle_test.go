@@ -39,9 +39,9 @@ func TestReleaseOfASettledOrder(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		r := s.buy("bob")
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID}}))
-		must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{}})) // names the sentinel
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order, r.Order, {ID: "x." + s.v.ID}}))
+		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{}})) // names the sentinel
 		if _, err := s.copies.Release(t.Context(), model.Release{VoucherID: s.v.ID}); err == nil {
 			t.Error("released nothing of nobody")
 		}
@@ -63,7 +63,7 @@ func TestReleaseOfManyOrders(t *testing.T) {
 		for i := range many {
 			r := s.buy(fmt.Sprint("user", i))
 			if i%2 == 0 {
-				must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
+				check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{r.Order}))
 			}
 			back = append(back, releaseOf(r))
 		}
@@ -99,15 +99,15 @@ func TestReleaseMeetsAClosedCopyLater(t *testing.T) {
 			if applied, err := s.copies.Release(ctx, releaseOf(r)); applied || err != nil {
 				t.Errorf("%s: applied %v, %v", when, applied, err)
 			}
-			must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{r.Order}))
+			check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{r.Order}))
 			check.Equal(t, when+": the copy", s.content(), was)
 		}
-		must(t, s.copies.Close(ctx, s.record(2, 1)))
+		check.Must(t, s.copies.Close(ctx, s.record(2, 1)))
 		later("closed")
-		must(t, s.copies.Load(ctx, s.record(2, 0), nil, nil))
-		must(t, s.copies.Load(ctx, s.record(2, 0), nil, []model.Reservation{r}))
+		check.Must(t, s.copies.Load(ctx, s.record(2, 0), nil, nil))
+		check.Must(t, s.copies.Load(ctx, s.record(2, 0), nil, []model.Reservation{r}))
 		later("being loaded")
-		must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
+		check.Must(t, s.copies.Open(ctx, s.record(2, 1), s.v, 0))
 		s.epoch = 2
 		s.release(r)
 		s.wants(model.CopyOpen, 10, 0, 0)
@@ -140,10 +140,10 @@ func TestDueByRedisClockAndTouch(t *testing.T) {
 			t.Errorf("due, at most one: %v", got)
 		}
 		settled := s.buy("zoe")
-		must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{settled.Order}))
+		check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{settled.Order}))
 		published := first
 		published.Epoch = 5
-		must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
+		check.Must(t, s.copies.Touch(ctx, []model.Reservation{published, settled}))
 		if got := due(time.Minute, 10); !slices.Equal(got, []string{second.ID}) {
 			t.Errorf("due after one was published again: %v, want %s", got, second.ID)
 		}
@@ -191,16 +191,16 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 		for i := range 250 {
 			orders = append(orders, model.Order{ID: fmt.Sprintf("%d.%s", i, s.v.ID), UserID: user(i)})
 		}
-		must(t, s.copies.Settle(ctx, s.v.ID, orders))
+		check.Must(t, s.copies.Settle(ctx, s.v.ID, orders))
 		wait(orders[0].ID)
 		wait(orders[249].ID)
 		r := s.buy("bob")
 		s.release(r)
 		wait(r.ID)
 		s.shut()
-		must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{{ID: "closed." + s.v.ID}}))
+		check.Must(t, s.copies.Settle(ctx, s.v.ID, []model.Order{{ID: "closed." + s.v.ID}}))
 		wait("closed." + s.v.ID)
-		must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []model.Order{{ID: "x.missing" + s.v.ID}}))
+		check.Must(t, s.copies.Settle(ctx, "missing"+s.v.ID, []model.Order{{ID: "x.missing" + s.v.ID}}))
 		wait("x.missing" + s.v.ID)
 	})
 }

@@ -115,7 +115,7 @@ func (s *sale) lose() {
 		s.fake.Lose()
 		return
 	}
-	must(s.t, s.client.FlushAll(s.t.Context()).Err())
+	check.Must(s.t, s.client.FlushAll(s.t.Context()).Err())
 }
 
 // overRedis runs a test that looks at the keys over a real Redis and over the one
@@ -139,7 +139,7 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
 	client := check.Value(hotcopy.NewClient(urls, nil))(t)
-	t.Cleanup(func() { must(t, client.Close()) })
+	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
 }
 
@@ -175,8 +175,8 @@ func (s *sale) record(epoch, opened int64) model.EpochRecord {
 // rebuild closes, loads and opens the copy as another epoch.
 func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []model.Reservation) {
 	s.t.Helper()
-	must(s.t, s.load(epoch, previous, live, carried))
-	must(s.t, s.copies.Open(s.t.Context(), s.record(epoch, previous), s.v, 0))
+	check.Must(s.t, s.load(epoch, previous, live, carried))
+	check.Must(s.t, s.copies.Open(s.t.Context(), s.record(epoch, previous), s.v, 0))
 	s.epoch = epoch
 }
 
@@ -184,8 +184,8 @@ func (s *sale) rebuild(epoch, previous int64, live []model.Order, carried []mode
 func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.Reservation) error {
 	s.t.Helper()
 	ctx := s.t.Context()
-	must(s.t, s.copies.Close(ctx, s.record(epoch, previous)))
-	must(s.t, s.copies.Load(ctx, s.record(epoch, 0), nil, nil))
+	check.Must(s.t, s.copies.Close(ctx, s.record(epoch, previous)))
+	check.Must(s.t, s.copies.Load(ctx, s.record(epoch, 0), nil, nil))
 	if len(live)+len(carried) == 0 {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (s *sale) load(epoch, previous int64, live []model.Order, carried []model.R
 // shut closes the copy for the next epoch.
 func (s *sale) shut() {
 	s.t.Helper()
-	must(s.t, s.copies.Close(s.t.Context(), s.record(s.epoch+1, s.epoch)))
+	check.Must(s.t, s.copies.Close(s.t.Context(), s.record(s.epoch+1, s.epoch)))
 }
 
 func (s *sale) admission(userID string) model.ReserveRequest {
@@ -232,7 +232,7 @@ func (s *sale) crowd(all []model.ReserveRequest, yield func(model.ReserveResult)
 func (s *sale) buy(userID string) model.Reservation {
 	s.t.Helper()
 	a := s.admit(s.admission(userID))
-	must(s.t, a.Err)
+	check.Must(s.t, a.Err)
 	return a.Reservation
 }
 
@@ -285,7 +285,7 @@ func (s *sale) lock(userID string) {
 		return
 	}
 	key := "lock:order:" + userID
-	must(s.t, s.client.HSet(s.t.Context(), key, "somebody:1", 1).Err())
+	check.Must(s.t, s.client.HSet(s.t.Context(), key, "somebody:1", 1).Err())
 	s.t.Cleanup(func() { s.client.Del(context.Background(), key) })
 }
 
@@ -298,7 +298,7 @@ func (s *sale) age(orderID string) {
 		return
 	}
 	for part := range s.shards {
-		must(s.t, s.client.ZAddXX(s.t.Context(), s.partKey(part, "due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
+		check.Must(s.t, s.client.ZAddXX(s.t.Context(), s.partKey(part, "due"), redis.Z{Score: float64(at.UnixMilli()), Member: orderID}).Err())
 	}
 }
 
@@ -333,13 +333,6 @@ func wantUndone(t testing.TB, err error) {
 	wantCode(t, err, model.CodeUnavailable)
 	if errors.Is(err, model.ErrUnknownOutcome) {
 		t.Errorf("a refusal is no unknown outcome: %v", err)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

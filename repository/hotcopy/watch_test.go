@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/repository/hotcopy"
 )
 
@@ -22,16 +23,16 @@ func TestNewsOutlivesItsRequest(t *testing.T) {
 		told := listen(t, func(ctx context.Context, told func(string), ready func()) error {
 			return changes.Watch(ctx, told, func(returned string) { told("a unit of " + returned) }, ready)
 		})
-		must(t, changes.Announce(gone, id))
+		check.Must(t, changes.Announce(gone, id))
 		told.await(t, id)
-		must(t, changes.AnnounceReturn(gone, id))
+		check.Must(t, changes.AnnounceReturn(gone, id))
 		told.await(t, "a unit of "+id)
 	})
 	t.Run("of a limit", func(t *testing.T) {
 		t.Parallel()
 		limits, deployment := hotcopy.NewLimits(openRedis(t, url)), newID(t)
 		told := listen(t, limits.Watch)
-		must(t, limits.Announce(gone, deployment))
+		check.Must(t, limits.Announce(gone, deployment))
 		told.await(t, deployment)
 	})
 }
@@ -47,7 +48,7 @@ func listen(t *testing.T, watch func(ctx context.Context, told func(string), rea
 	go func() { over <- watch(ctx, func(message string) { told <- message }, func() { ready <- struct{}{} }) }()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-over)
+		check.Must(t, <-over)
 	})
 	<-ready
 	return told

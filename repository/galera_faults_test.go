@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:databases
+
 package repository_test
 
 import (
@@ -41,29 +45,24 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 		}
 		return pass
 	})
-	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
-	must(t, f.db.Migrate(t.Context()))
+	f := openFixture(t, stores()[0], repository.Options{DSN: dsn, Slack: check.Deadline})
+	check.Must(t, f.db.Migrate(t.Context()))
 	for variable, want := range map[string]string{"wsrep_on": "1", "wsrep_sync_wait": "1"} {
 		var got string
-		must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
+		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))
 		check.Equal(t, variable, got, want)
 	}
 	const stock, writers = 100_000, 8 // never sold out
 	v := f.onSale(t, stock)
 	var created, refused atomic.Int32
 	var acknowledged sync.Map
-	stop := make(chan struct{})
+	selling, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	for range writers {
 		load.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for selling.Err() == nil {
 				batch := []model.Order{order(t, v.ID, newID(t)), order(t, v.ID, newID(t))}
-				ctx, cancel := context.WithTimeout(t.Context(), longestAnswer)
+				ctx, cancel := context.WithTimeout(t.Context(), inDoubt)
 				_, err := f.orders.CreateOrders(ctx, batch)
 				cancel()
 				switch {
@@ -95,12 +94,12 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 		reject("NONE")
 	}
 	await("orders are made again", &created, 100)
-	close(stop)
+	stop()
 	load.Wait()
 	if n := rollbacks.Load(); n < rounds {
 		t.Errorf("%d transactions were broken off", n)
 	}
-	must(t, f.db.Ready(t.Context()))
+	check.Must(t, f.db.Ready(t.Context()))
 
 	live := f.number(t, "SELECT COUNT(*) FROM orders WHERE voucher_id = ?", v.ID)
 	f.balanced(t, v.ID, live)
