@@ -121,7 +121,7 @@ func BenchmarkHotCopyRelease(b *testing.B) {
 	for _, size := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
 			s := newSale(b, testserver.SharedRedis(b), hotcopy.Options{}, model.MaxAmount)
-			store := hotcopy.New(s.client, hotcopy.Options{})
+			store := another(s.client)
 			var took time.Duration
 			var computed float64 // by Redis, seconds
 			for round := range b.N {

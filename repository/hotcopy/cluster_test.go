@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -40,7 +39,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	t.Parallel()
 	urls, nodes := newCluster(t)
 	client := openRedis(t, urls)
-	copies := hotcopy.New(client, hotcopy.Options{})
+	copies := another(client)
 	const vouchers, buyers = 10, 30 // on both nodes
 	var group []model.ReserveRequest
 	for n := range vouchers {
@@ -82,14 +81,7 @@ func TestHotCopiesOnACluster(t *testing.T) {
 	for n := range vouchers { // from either node
 		r := reservations[n*buyers]
 		check.Must(t, copies.Settle(t.Context(), r.VoucherID, []model.Order{r.Order}))
-		select {
-		case id := <-told:
-			if id != r.ID {
-				t.Errorf("told of %s, want %s", id, r.ID)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing was told of %s", r.ID)
-		}
+		check.Equal(t, "the order that is told of", check.Receive(t, "the settling of "+r.ID, told), r.ID)
 		if applied, err := copies.Release(t.Context(), releaseOf(r)); !applied || err != nil {
 			t.Errorf("released %v, %v", applied, err)
 		}

@@ -50,7 +50,7 @@ func TestInstances(t *testing.T) {
 	}
 	check.Eventually(t, "both are there", func() bool { return slices.Equal(names(), []string{"a:8080", "b:8080"}) })
 	found := check.Value(list.Alive(t.Context()))(t)[0]
-	if age := time.Since(found.Since); age < -time.Minute || age > time.Minute || found.SeenAt.Before(found.Since.Truncate(time.Millisecond)) {
+	if time.Until(found.Since).Abs() > 15*time.Minute || found.SeenAt.Before(found.Since.Truncate(time.Millisecond)) {
 		t.Errorf("since %s, seen at %s", found.Since, found.SeenAt)
 	}
 	found.Since, found.SeenAt = time.Time{}, time.Time{}
@@ -64,7 +64,12 @@ func TestInstances(t *testing.T) {
 	if now := names(); slices.Contains(now, "dead:1") {
 		t.Errorf("a dead one is alive: %q", now)
 	}
-	check.Eventually(t, "the next sign forgets it", func() bool { return client.ZCard(t.Context(), key).Val() == 1 })
+	if !check.Faults { // who comes signs at once, and then all 3 s
+		signs(t, list, self)
+	}
+	check.Eventually(t, "the next sign forgets it", func() bool { 
+		return errors.Is(client.ZScore(t.Context(), key, dead.Member.(string)).Err(), redis.Nil)
+	})
 	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {
 		t.Errorf("the list itself is kept for %s", ttl)
 	}

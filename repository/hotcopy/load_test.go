@@ -18,7 +18,7 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 		for _, noun := range []string{"buyers", "pending", "due", "closed", "head"} {
 			check.Must(t, s.client.Copy(ctx, s.keyOf(noun), s.keyOf("saved"), 0, true).Err())
 			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
-			wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
+			check.Is(t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
 			if got := s.read(); got.State != model.CopyClosed || got.Voucher.Remaining != 0 && noun != "head" || got.Voucher.ServerTime.IsZero() {
 				t.Errorf("without %s it reads %+v", noun, got)
 			}
@@ -26,8 +26,8 @@ func TestAMissingCopyIsClosedNotSoldOut(t *testing.T) {
 				t.Errorf("without %s: released %v, %v", noun, applied, err)
 			}
 			_, _, err := s.copies.Pending(ctx, "unknown."+s.v.ID, "")
-			wantErr(t, err, model.ErrCopyClosed)
-			wantErr(t, check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
+			check.Is(t, "the answer", err, model.ErrCopyClosed)
+			check.Is(t, "the answer", check.ErrorOf(s.copies.Due(ctx, s.v.ID, 0, 1)), model.ErrCopyClosed)
 			check.Must(t, s.client.Rename(ctx, s.keyOf("saved"), s.keyOf(noun)).Err())
 		}
 		s.wants(model.CopyOpen, 9, 1, 1)
@@ -223,18 +223,18 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		load := func(epoch int64, live []model.Order) error { return s.copies.Load(ctx, s.record(epoch, 0), live, nil) }
 
 		check.Must(t, open(1)) // it is open: a repetition
-		wantErr(t, open(2), model.ErrSuperseded)
-		wantErr(t, s.copies.Close(ctx, s.record(1, 0)), model.ErrSuperseded)
-		wantErr(t, load(1, nil), model.ErrSuperseded)
-		wantErr(t, load(1, live), model.ErrSuperseded)
+		check.Is(t, "the answer", open(2), model.ErrSuperseded)
+		check.Is(t, "the answer", s.copies.Close(ctx, s.record(1, 0)), model.ErrSuperseded)
+		check.Is(t, "the answer", load(1, nil), model.ErrSuperseded)
+		check.Is(t, "the answer", load(1, live), model.ErrSuperseded)
 		s.wants(model.CopyOpen, 9, 1, 1)
 
 		check.Must(t, s.copies.Close(ctx, s.record(3, 1)))
 		check.Must(t, s.copies.Close(ctx, s.record(3, 1)))
-		wantErr(t, s.copies.Close(ctx, s.record(2, 1)), model.ErrSuperseded)
-		wantErr(t, load(2, nil), model.ErrSuperseded)
-		wantErr(t, load(3, live), model.ErrSuperseded) // it has not begun
-		wantErr(t, open(3), model.ErrSuperseded)       // nothing is loaded, not even that
+		check.Is(t, "the answer", s.copies.Close(ctx, s.record(2, 1)), model.ErrSuperseded)
+		check.Is(t, "the answer", load(2, nil), model.ErrSuperseded)
+		check.Is(t, "the answer", load(3, live), model.ErrSuperseded) // it has not begun
+		check.Is(t, "the answer", open(3), model.ErrSuperseded)       // nothing is loaded, not even that
 		check.Must(t, load(3, nil))
 		if got := s.read(); got.State != model.CopyRebuilding || got.Epoch != 3 {
 			t.Errorf("reads %+v", got)
@@ -243,7 +243,7 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		check.Must(t, s.copies.Close(ctx, s.record(3, 1))) // late: it undoes nothing
 		check.Must(t, load(3, nil))                        // likewise
 		check.Must(t, load(3, live))                       // the same
-		wantErr(t, s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
+		check.Is(t, "the answer", s.admit(s.admission("eve")).Err, model.ErrCopyClosed)
 		check.Must(t, open(3))
 		check.Must(t, open(3))
 		s.wants(model.CopyOpen, 9, 0, 1)
@@ -251,8 +251,8 @@ func TestOpenIsACompareAndSet(t *testing.T) {
 		check.Must(t, s.copies.Close(ctx, s.record(4, 3)))
 		check.Must(t, load(4, nil))
 		s.copies.Abandon(ctx, s.record(4, 0))
-		wantErr(t, load(4, live), model.ErrSuperseded)
-		wantErr(t, open(4), model.ErrSuperseded)
+		check.Is(t, "the answer", load(4, live), model.ErrSuperseded)
+		check.Is(t, "the answer", open(4), model.ErrSuperseded)
 	})
 }
 
@@ -288,15 +288,15 @@ func TestALossDuringALoadIsNoticed(t *testing.T) {
 			check.Must(t, s.load(previous+1, previous, live, nil))
 			s.epoch++
 			check.Must(t, s.client.Del(ctx, s.keyOf(noun)).Err())
-			wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
+			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			if noun == "head" {
 				check.Must(t, s.copies.Close(ctx, s.record(s.epoch, previous))) // one that comes late makes a head again
-				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
+				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
 			} else {
-				wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded) // it has begun already
+				check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), nil, nil), model.ErrSuperseded) // it has begun already
 			}
-			wantErr(t, s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
-			wantErr(t, s.copies.Open(ctx, s.record(s.epoch, previous), s.v, 0), model.ErrSuperseded)
+			check.Is(t, "the answer", s.copies.Load(ctx, s.record(s.epoch, 0), live, nil), model.ErrSuperseded)
+			check.Is(t, "the answer", s.copies.Open(ctx, s.record(s.epoch, previous), s.v, 0), model.ErrSuperseded)
 			s.rebuild(s.epoch+1, previous, live, nil)
 			s.wants(model.CopyOpen, 9, 0, 1)
 			if i == 0 && s.client.Exists(ctx, s.key("buyers")).Val() != 1 {
@@ -423,8 +423,8 @@ func TestLowerNeverUndercutsWhatIsTaken(t *testing.T) {
 		dropped.Revision = 3
 		check.Must(t, check.ErrorOf(s.copies.Apply(ctx, dropped)))
 		s.wants(model.CopyOpen, 6, 4, 4)
-		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
+		check.Is(t, "the answer", s.copies.Lower(ctx, s.v.ID, 5, 2), model.ErrSuperseded)
 		s.shut()
-		wantErr(t, s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
+		check.Is(t, "the answer", s.copies.Lower(ctx, s.v.ID, 5, 9), model.ErrCopyClosed)
 	})
 }

@@ -3,11 +3,14 @@ package hotcopy_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -157,6 +160,7 @@ func (m *copyModel) check(t *rapid.T) {
 // among them, and compares every answer and the whole content with the model.
 func TestHotCopyModel(t *testing.T) {
 	t.Parallel()
+	check.Must(t, flag.Set("rapid.checks", strconv.Itoa(check.Count(t, "CHECKS", 8, 100))))
 	overCopies(t, func(t *testing.T, over *sale) {
 		rapid.Check(t, func(r *rapid.T) {
 			s := &sale{t: t, copies: over.copies, v: voucherOf(newID(t), 3), shards: over.shards}

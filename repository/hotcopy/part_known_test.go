@@ -19,9 +19,8 @@ import (
 // partedStore is a store over the Redis that tests share, with its client.
 func partedStore(t *testing.T) (*Store, redis.UniversalClient) {
 	t.Helper()
-	client := check.Value(NewClient(testserver.SharedRedis(t), nil))(t)
-	t.Cleanup(func() { check.Must(t, client.Close()) })
-	return New(client, Options{}), client
+	client := PatientClient(t, testserver.SharedRedis(t))
+	return New(client, Options{Slack: check.Deadline}), client
 }
 
 // divided is a voucher whose copy is divided again and again.
@@ -88,7 +87,7 @@ func TestPartsThatAreGoneTeachNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, client := partedStore(t)
-			other := New(client, Options{})
+			other := New(client, Options{Slack: check.Deadline})
 			v := divided(t, 10)
 			s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 4, Spread: 4})
 			check.Value(s.Read(t.Context(), []string{v.ID}))(t)
@@ -111,19 +110,6 @@ func TestPartsThatAreGoneTeachNothing(t *testing.T) {
 	}
 }
 
-// counter counts the calls of a client and the pipelines in which they are made.
-type counter struct{ pipelines, calls atomic.Int64 }
-
-func (*counter) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (*counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		c.pipelines.Add(1)
-		c.calls.Add(int64(len(cmds)))
-		return next(ctx, cmds)
-	}
-}
-
 // One call tells of all orders of a part whether it is open, and all parts are asked in one pipeline: it is asked with each
 // group of orders that are promised.
 func TestPartsAreConfirmedOnceEach(t *testing.T) {
@@ -139,14 +125,57 @@ func TestPartsAreConfirmedOnceEach(t *testing.T) {
 		}
 	}
 	check.Value(s.Confirm(t.Context(), reserved))(t) // now it is known which epochs are open
-	count := new(counter)
-	client.AddHook(count)
+	var calls, pipelines atomic.Int64
+	client.AddHook(OnPipeline(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		pipelines.Add(1)
+		calls.Add(int64(len(cmds)))
+		return next(ctx, cmds)
+	}))
 	for i, open := range check.Value(s.Confirm(t.Context(), reserved))(t) {
 		if !open {
 			t.Fatalf("order %d is not confirmed", i)
 		}
 	}
-	if calls, pipelines := count.calls.Load(), count.pipelines.Load(); calls != vouchers || pipelines != 1 {
-		t.Errorf("%d calls in %d pipelines, want %d in one", calls, pipelines, vouchers)
+	check.Equal(t, "calls", calls.Load(), vouchers)
+	check.Equal(t, "pipelines", pipelines.Load(), 1)
+}
+
+// meeting lets the looks at the parts of copies go on once so many of them are under way.
+func meeting(look string, missing int32) OnPipeline {
+	met := make(chan struct{})
+	var left atomic.Int32
+	left.Store(missing)
+	return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if len(cmds) > 0 && fmt.Sprint(cmds[0].Args()[1]) == look {
+			if left.Add(-1) == 0 {
+				close(met)
+			}
+			select {
+			case <-met:
+			case <-ctx.Done():
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// Where a look at all parts has to wait for one that does not answer, those at the copies of other vouchers wait beside it
+// and not behind it: orders of several vouchers share a call.
+func TestCopiesAreRefilledBesideEachOther(t *testing.T) {
+	t.Parallel()
+	s, client := partedStore(t)
+	const vouchers = 8
+	var asked []model.ReserveRequest
+	for range vouchers {
+		v := divided(t, 0)
+		s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: 2, Spread: 2})
+		asked = append(asked, model.ReserveRequest{OrderID: model.OrderID("a", v.ID), VoucherID: v.ID, UserID: "bob"})
+	}
+	check.Value(s.Reserve(t.Context(), asked))(t) // now it is known how they are divided
+	client.AddHook(meeting(s.scripts.balance.sha, vouchers))
+	for _, answer := range check.Value(s.Reserve(check.Context(t), asked))(t) {
+		if model.CodeOf(answer.Err) != model.CodeSoldOut {
+			t.Errorf("voucher %s: %v", answer.VoucherID, answer.Err)
+		}
 	}
 }

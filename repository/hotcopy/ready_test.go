@@ -2,7 +2,6 @@ package hotcopy
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -19,32 +18,12 @@ func readiness(t *testing.T, url string) *Readiness {
 	return NewReadiness(client)
 }
 
-// asked asks as a load balancer does, which waits a second, and no longer than that.
+// asked asks as a load balancer does, which waits for no longer than a second. A server that hangs is not waited for.
 func asked(t *testing.T, r *Readiness) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	return r.Probe(ctx)
-}
-
-// A Cluster is ready while one of its primaries takes writes.
-func TestAClusterIsReadyWhileAPrimaryIs(t *testing.T) {
-	t.Parallel()
-	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
-	r := readiness(t, cluster.URL())
-	check.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
-	spots, err := Spots(t.Context(), r.client, func(n int) string { return fmt.Sprint("{", n, "}") })
-	if err != nil || len(spots) != len(cluster.Primaries) {
-		t.Errorf("the primaries are at %v, %v", spots, err)
-	}
-	cluster.Primaries[0].Kill()
-	check.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
-	cluster.Primaries[1].Pause()
-	cluster.Primaries[2].Pause()
-	check.Eventually(t, "it is not ready when none answers", func() bool { return asked(t, r) != nil })
-	cluster.Primaries[1].Resume()
-	cluster.Primaries[2].Resume()
-	check.Eventually(t, "it is ready again", func() bool { return asked(t, r) == nil })
 }
 
 // A server that takes no writes is not ready, at once; behind Sentinels it has some time for a failover.
@@ -65,4 +44,38 @@ func TestAServerThatTakesNoWritesIsNotReady(t *testing.T) {
 	r.well = time.Now().Add(-rideOut)
 	r.mu.Unlock()
 	check.Eventually(t, "and not for ever", func() bool { return asked(t, r) != nil })
+}
+
+// What every kind of client does when a server does not answer, in the words of the constants.
+func TestTheLimitsOfTheClients(t *testing.T) {
+	t.Parallel()
+	one := check.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
+	defer one.Close()
+	behind := check.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
+	defer behind.Close()
+	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
+		o := client.Options()
+		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
+		check.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
+		check.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
+		check.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
+		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
+		check.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	}
+	check.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
+	check.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
+	check.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
+	check.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
+	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
+
+	all := check.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
+	defer all.Close()
+	o := all.Options()
+	check.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
+	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
+	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
+	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
+	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
+	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
+	check.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
 }

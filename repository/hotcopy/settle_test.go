@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func TestReleaseIsTheInverseOfReserve(t *testing.T) {
 			t.Error("the version is as it was before")
 		}
 		s.release(r)
-		wantErr(t, s.admit(a).Err, model.ErrOrderClosed)
+		check.Is(t, "the answer", s.admit(a).Err, model.ErrOrderClosed)
 		again := s.buy("bob")
 		s.release(r) // another order of the same user
 		if is, _, err := s.copies.OrderOf(t.Context(), s.v.ID, "bob"); err != nil || is != again.ID {
@@ -164,7 +165,9 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 		wg.Go(func() {
 			err := s.copies.Watch(ctx, func(ids []string) {
 				for _, id := range ids {
-					told <- id
+					if strings.HasSuffix(id, s.v.ID) { // and not of other tests
+						told <- id
+					}
 				}
 			}, func() { ready <- struct{}{} })
 			if err != nil {
@@ -176,15 +179,8 @@ func TestWatchTellsWhatIsSettled(t *testing.T) {
 		<-ready
 		wait := func(id string) {
 			t.Helper()
-			for timeout := time.After(10 * time.Second); ; {
-				select {
-				case got := <-told: // of other tests too
-					if got == id {
-						return
-					}
-				case <-timeout:
-					t.Fatalf("nothing was told of %s", id)
-				}
+			for check.Receive(t, "the settling of "+id, told) != id {
+				continue // of one that was told before
 			}
 		}
 		var orders []model.Order

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,7 +64,8 @@ type sale struct {
 	shards int // into how many parts it is divided
 	group  int // orders that a crowd's calls share
 
-	identity string // of a Redis that has none
+	identity string        // of a Redis that has none
+	slack    time.Duration // of its stores
 }
 
 // overCopies runs a test over whatever keeps hot copies: the store on a real Redis
@@ -136,11 +138,20 @@ func overRedis(t *testing.T, test func(*testing.T, *sale)) {
 	})
 }
 
+// openRedis is a client of a Cluster, or of one server.
 func openRedis(t testing.TB, urls string) redis.UniversalClient {
 	t.Helper()
+	if !strings.Contains(urls, "cluster") && !strings.Contains(urls, ",") {
+		return hotcopy.PatientClient(t, urls)
+	}
 	client := check.Value(hotcopy.NewClient(urls, nil))(t)
 	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
+}
+
+// another is one more instance's store.
+func another(client redis.UniversalClient) *hotcopy.Store {
+	return hotcopy.New(client, hotcopy.Options{Slack: check.Deadline})
 }
 
 // newSale opens a copy of a voucher of its own, with units to sell.
@@ -153,7 +164,8 @@ func newSale(t testing.TB, url string, options hotcopy.Options, stock int64) *sa
 func newDivided(t testing.TB, url string, options hotcopy.Options, stock int64, shards int) *sale {
 	t.Helper()
 	client := openRedis(t, url)
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, shards: shards, group: 1}
+	options.Slack = check.Deadline
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, options), v: voucherOf(newID(t), stock), epoch: 1, shards: shards, group: 1, slack: options.Slack}
 	s.v.Shards = model.Shards(shards)
 	s.rebuild(s.epoch, 0, nil, nil)
 	return s
@@ -320,13 +332,6 @@ func (s *sale) content() string {
 	return all
 }
 
-func wantErr(t testing.TB, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("error %v, want %v", err, want)
-	}
-}
-
 // wantUndone: the call was refused, and has surely done nothing.
 func wantUndone(t testing.TB, err error) {
 	t.Helper()
@@ -338,8 +343,7 @@ func wantUndone(t testing.TB, err error) {
 
 func newID(t testing.TB) string {
 	t.Helper()
-	id := check.Value(ids.New())(t)
-	return id
+	return check.Value(ids.New())(t)
 }
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }

@@ -3,7 +3,6 @@ package hotcopy_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -57,15 +56,7 @@ func listen(t *testing.T, watch func(ctx context.Context, told func(string), rea
 // await passes over what other tests announce.
 func (n news) await(t *testing.T, message string) {
 	t.Helper()
-	late := time.After(10 * time.Second)
-	for {
-		select {
-		case told := <-n:
-			if told == message {
-				return
-			}
-		case <-late:
-			t.Fatalf("nothing was told of %q", message)
-		}
+	for check.Receive(t, "news of "+message, n) != message {
+		continue
 	}
 }

@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:clusters
+
 package hotcopy_test
 
 import (
@@ -6,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,10 +22,10 @@ import (
 
 // clusterSale opens a copy in 16 parts on a Cluster, the first of which lies on the primary
 // given.
-func clusterSale(t *testing.T, cluster *testserver.Cluster, primary int, stock int64) *sale {
+func clusterSale(t *testing.T, cluster *testserver.Cluster, primary int, stock int64, slack time.Duration) *sale {
 	t.Helper()
 	client := openRedis(t, cluster.URL())
-	s := &sale{t: t, client: client, copies: hotcopy.New(client, hotcopy.Options{}), shards: 16, group: 25}
+	s := &sale{t: t, client: client, copies: hotcopy.New(client, hotcopy.Options{Slack: slack}), shards: 16, group: 25, slack: slack}
 	for {
 		s.v = voucherOf(newID(t), stock)
 		if cluster.Owner(t, s.head()) == primary {
@@ -54,20 +59,20 @@ func (s *sale) look(store *hotcopy.Store) model.HotCopy {
 func TestPartsOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testserver.RedisCluster(t, false, "--appendonly", "no", "--cluster-require-full-coverage", "no")
-	s := clusterSale(t, cluster, 0, 50)
+	s := clusterSale(t, cluster, 0, 50, check.Deadline)
 	wantAnswers(t, "all primaries", s.sell(s.usersBut(-1, 300), s.store(), s.store()), map[string]int{"reserved": 50, "SOLD_OUT": 250})
 	s.wants(model.CopyOpen, 0, 50, 50)
 	check.Equal(t, "a look finds it", s.look(s.store()).Voucher.Phase, model.PhaseSoldOut)
 	s.divide(3)
 	s.divide(16)
 	s.wants(model.CopyOpen, 0, 50, 50)
-	clusterSale(t, cluster, 0, 7).keepsAUnit(6, 20)
+	clusterSale(t, cluster, 0, 7, check.Deadline).keepsAUnit(6, 20)
 	soldOutIsOfOneInstant(t, cluster)
 
 	const gone = 1
 	var sales []*sale
 	for _, primary := range []int{gone, 0} {
-		sales = append(sales, clusterSale(t, cluster, primary, 64)) // 4 in each part
+		sales = append(sales, clusterSale(t, cluster, primary, 64, 0)) // 4 in each part
 	}
 	var stores []*hotcopy.Store
 	for _, s := range sales {
@@ -98,42 +103,26 @@ func (w *swap) free(primary int) {
 	}
 }
 
+const swappedLooks = 4
+
 // between is in front of the first two primaries of a Cluster. In each of the first looks the
 // second primary answers before the first one does, and the free unit is on the other one each
 // time.
-type between struct {
-	redis.Hook
-
-	swap    *swap
-	primary int
-	looks   *atomic.Int32
-	looked  chan struct{}
-}
-
-const swappedLooks = 4
-
-// DialHook implements redis.Hook.
-func (between) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-// ProcessHook implements redis.Hook.
-func (between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook implements redis.Hook.
-func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if len(cmds) == 1 || !strings.HasPrefix(cmds[0].Name(), "eval") || b.looks.Add(1) > swappedLooks {
+func between(w *swap, primary int, looks *atomic.Int32, looked chan struct{}) hotcopy.OnPipeline {
+	return func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		if len(cmds) == 1 || !strings.HasPrefix(cmds[0].Name(), "eval") || looks.Add(1) > swappedLooks {
 			return next(ctx, cmds)
 		}
-		if b.primary == 0 {
+		if primary == 0 {
 			select {
-			case <-b.looked:
-				b.swap.free(1)
+			case <-looked:
+				w.free(1)
 			case <-ctx.Done():
 			}
 			return next(ctx, cmds)
 		}
-		b.swap.free(0)
-		defer func() { b.looked <- struct{}{} }()
+		w.free(0)
+		defer func() { looked <- struct{}{} }()
 		return next(ctx, cmds)
 	}
 }
@@ -142,7 +131,7 @@ func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 // not sold out.
 func soldOutIsOfOneInstant(t *testing.T, cluster *testserver.Cluster) {
 	t.Helper()
-	s := clusterSale(t, cluster, 2, 2)
+	s := clusterSale(t, cluster, 2, 2, check.Deadline)
 	w := &swap{sale: s, users: [2]string{s.usersOn(cluster, 0, 1)[0], s.usersOn(cluster, 1, 1)[0]}}
 	first := s.buy(w.users[0])
 	w.sold = new(s.buy(w.users[1]))
@@ -157,11 +146,11 @@ func soldOutIsOfOneInstant(t *testing.T, cluster *testserver.Cluster) {
 	client.OnNewNode(func(node *redis.Client) {
 		for primary := range 2 {
 			if node.Options().Addr == cluster.Primaries[primary].Addr() {
-				node.AddHook(between{swap: w, primary: primary, looks: &looks[primary], looked: looked})
+				node.AddHook(between(w, primary, &looks[primary], looked))
 			}
 		}
 	})
-	store := hotcopy.New(client, hotcopy.Options{})
+	store := another(client)
 	userID := s.usersOn(cluster, 2, 1)[0]
 	if word := answer(s.reserve(store, userID)); word != "reserved" && word != "UNAVAILABLE" {
 		t.Errorf("while there is a unit a user is answered %s", word)

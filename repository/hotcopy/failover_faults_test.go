@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:clusters
+
 package hotcopy
 
 import (
@@ -11,6 +15,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/model"
 )
 
 // ages is longer than any test waits.
@@ -57,11 +62,7 @@ func TestTheCallsOfAHungPrimaryEndWithItsOffice(t *testing.T) {
 	}()
 	check.Eventually(t, "the replica is promoted", func() bool { return testserver.Primary(t, cluster.Replicas[0]) })
 	for range cap(ended) {
-		select {
-		case <-ended:
-		case <-time.After(20 * time.Second):
-			t.Fatal("a call still waits for the primary that was replaced")
-		}
+		check.Receive(t, "the end of a call to the primary that was replaced", ended)
 	}
 	check.Eventually(t, "the new primary answers", func() bool { return client.Set(t.Context(), key, "after", 0).Err() == nil })
 }
@@ -79,7 +80,12 @@ func TestTheCallsOfASlowPrimaryAreAnswered(t *testing.T) {
 	for range calls {
 		go func() { counted <- client.Incr(t.Context(), key).Err() }()
 	}
-	<-time.After(8 * nodeLate) // that is how slow it is
+	select {
+	case err := <-counted:
+		t.Errorf("a call ended while the primary was stopped: %v", err)
+		counted <- err
+	case <-time.After(8 * nodeLate): // that is how slow it is; a slower machine only makes it slower
+	}
 	cluster.Primaries[0].Resume()
 	for range calls {
 		check.Must(t, <-counted)
@@ -152,36 +158,61 @@ func TestTheLoginOfSentinels(t *testing.T) {
 	}
 }
 
-// What every kind of client does when a server does not answer, in the words of the constants.
-func TestTheLimitsOfTheClients(t *testing.T) {
+// A Cluster is ready while one of its primaries takes writes.
+func TestAClusterIsReadyWhileAPrimaryIs(t *testing.T) {
 	t.Parallel()
-	one := check.Value(NewClient("redis://127.0.0.1:1", nil))(t).(*redis.Client)
-	defer one.Close()
-	behind := check.Value(NewClient("redis+sentinel://127.0.0.1:1/shop/2", nil))(t).(*redis.Client)
-	defer behind.Close()
-	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
-		o := client.Options()
-		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
-		check.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
-		check.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
-		check.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
-		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
-		check.Equal(t, name+": the caller's deadline counts", o.ContextTimeoutEnabled, true)
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	r := readiness(t, cluster.URL())
+	check.Eventually(t, "it is ready", func() bool { return asked(t, r) == nil })
+	spots, err := Spots(t.Context(), r.client, func(n int) string { return fmt.Sprint("{", n, "}") })
+	if err != nil || len(spots) != len(cluster.Primaries) {
+		t.Errorf("the primaries are at %v, %v", spots, err)
 	}
-	check.Equal(t, "the database behind Sentinels", behind.Options().DB, 2)
-	check.Equal(t, "dials of one server", one.Options().DialerRetries, 5) // nobody stands in for it
-	check.Equal(t, "dials behind Sentinels", behind.Options().DialerRetries, redisDials)
-	check.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
-	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
+	cluster.Primaries[0].Kill()
+	check.Eventually(t, "it is ready with two primaries", func() bool { return asked(t, r) == nil })
+	cluster.Primaries[1].Pause()
+	cluster.Primaries[2].Pause()
+	check.Eventually(t, "it is not ready when none answers", func() bool { return asked(t, r) != nil })
+	cluster.Primaries[1].Resume()
+	cluster.Primaries[2].Resume()
+	check.Eventually(t, "it is ready again", func() bool { return asked(t, r) == nil })
+}
 
-	all := check.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
-	defer all.Close()
-	o := all.Options()
-	check.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
-	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
-	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
-	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
-	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
-	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
-	check.Equal(t, "a Cluster: the caller's deadline counts", o.ContextTimeoutEnabled, true)
+// A primary of a Cluster hangs. The client has waited for it until the time was up, but what the others have said counts: they
+// are looked at and bought from, and give each other what they have.
+func TestWhatOtherPrimariesSayCountsWhileOneHangs(t *testing.T) {
+	t.Parallel()
+	cluster := testserver.RedisCluster(t, false, "--appendonly", "no")
+	client := check.Value(NewClient(cluster.URL(), nil))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	check.Must(t, Rehearse(t.Context(), client, true)) // as at a start: all of them know the scripts
+	s := New(client, Options{})
+	const shards, each = 16, 3
+	v := divided(t, shards*each)
+	s.opens(t, v, model.EpochRecord{Epoch: 1, Shards: shards, Spread: shards})
+	check.Value(s.Read(t.Context(), []string{v.ID}))(t)
+	hung := cluster.Owner(t, headKey(v.ID, 0))
+	var healthy []int
+	for part := range shards {
+		if cluster.Owner(t, headKey(v.ID, part)) != hung {
+			healthy = append(healthy, part)
+		}
+	}
+	if len(healthy) < 2 {
+		t.Fatalf("parts %v lie elsewhere", healthy)
+	}
+	cluster.Primaries[hung].Pause()
+	t.Cleanup(cluster.Primaries[hung].Resume)
+
+	ctx, cancel := context.WithTimeout(t.Context(), balancePatience)
+	defer cancel()
+	hot := check.Value(s.Look(ctx, []string{v.ID}))(t)[v.ID]
+	if hot.State != model.CopyOpen || hot.Voucher.Remaining <= 0 {
+		t.Errorf("looks %s, with %d left", hot.State, hot.Voucher.Remaining)
+	}
+	for n := range each + 1 { // one more than the part has
+		user := userOf(t, healthy[0], shards, n)
+		order := model.ReserveRequest{OrderID: model.OrderID(user, v.ID), VoucherID: v.ID, UserID: user}
+		check.Must(t, check.Value(s.Reserve(t.Context(), []model.ReserveRequest{order}))(t)[0].Err)
+	}
 }
