@@ -8,56 +8,49 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
-// slowStore is a store whose calls take effect at once, or only when it
-// answers, and which answers when it is told to. Like those over a network it
-// refuses calls once it is closed.
+// slowStore answers when it is told to; what it is asked for takes effect at once, or when it answers. Like stores over
+// a network it refuses calls once it is closed.
 type slowStore struct {
-	*lock.MemoryStore
+	*fake
 	acquired, released chan struct{} // nil: it answers at once
 	unknown            error         // what becomes of the answer to an Acquire
 	closed             atomic.Bool
 }
 
-func (s *slowStore) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
-	grant, err := s.MemoryStore.Acquire(ctx, r)
-	if s.acquired != nil {
-		<-s.acquired
-	}
-	return grant, errors.Join(err, s.unknown)
-}
-
-func (s *slowStore) Release(ctx context.Context, r lock.Request) (bool, error) {
-	if s.released != nil {
-		<-s.released
-	}
-	if s.closed.Load() || ctx.Err() != nil {
-		return false, errors.Join(lock.ErrNotSent, lock.ErrClosed)
-	}
-	return s.MemoryStore.Release(ctx, r)
-}
-
-func (s *slowStore) Close() error {
-	s.closed.Store(true)
-	return nil
-}
-
-// free tells whether another client of the same locks finds one free.
-func (s *slowStore) free(t *testing.T, name string) bool {
-	t.Helper()
-	other := lock.New(s.MemoryStore)
-	defer func() {
-		if err := other.Close(t.Context()); err != nil {
-			t.Error(err)
+func newSlowStore() *slowStore {
+	s := &slowStore{fake: newFake()}
+	s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		grant, err := s.Store.Acquire(ctx, r)
+		if s.acquired != nil {
+			<-s.acquired
 		}
-	}()
-	_, err := other.Mutex(name).TryLock(t.Context())
-	if err != nil && !errors.Is(err, lock.ErrHeld) {
-		t.Error(err)
+		return grant, errors.Join(err, s.unknown)
 	}
-	return err == nil
+	s.release = func(ctx context.Context, r lock.Request) (bool, error) {
+		if s.released != nil {
+			<-s.released
+		}
+		if s.closed.Load() || ctx.Err() != nil {
+			return false, errors.Join(lock.ErrNotSent, lock.ErrClosed)
+		}
+		return s.Store.Release(ctx, r)
+	}
+	s.close = func() error {
+		s.closed.Store(true)
+		return nil
+	}
+	return s
+}
+
+// wantFree wants the store to be closed and the lock to be nobody's.
+func (s *slowStore) wantFree(t *testing.T, name string) {
+	t.Helper()
+	check.Equal(t, "Close has ended", s.closed.Load(), true)
+	check.Equal(t, name+" is free", s.free(t, name), true)
 }
 
 // An acquisition whose answer comes only once Close has looked is given back all
@@ -70,12 +63,14 @@ func TestCloseWaitsForAcquisitions(t *testing.T) {
 			t.Run(kind+" "+what, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					store := &slowStore{MemoryStore: lock.NewMemoryStore(), acquired: make(chan struct{}), unknown: outcome}
+					store := newSlowStore()
+					store.acquired, store.unknown = make(chan struct{}), outcome
 					locks := lock.New(store)
 					var l lock.Locker = locks.Mutex("k")
 					answer := make(chan struct{}) // of the other part
 					if fails != nil {
-						other := &slowStore{MemoryStore: lock.NewMemoryStore(), acquired: answer, unknown: fails}
+						other := newSlowStore()
+						other.acquired, other.unknown = answer, fails
 						broken := lock.New(other)
 						defer closeLocks(t, broken)
 						l = lock.All(l, broken.Mutex("k"))
@@ -92,12 +87,7 @@ func TestCloseWaitsForAcquisitions(t *testing.T) {
 					synctest.Wait()
 					close(store.acquired)
 					synctest.Wait()
-					if !store.closed.Load() {
-						t.Error("Close did not end")
-					}
-					if !store.free(t, "k") {
-						t.Error("the lock is left behind")
-					}
+					store.wantFree(t, "k")
 				})
 			})
 		}
@@ -109,7 +99,8 @@ func TestCloseWaitsForAcquisitions(t *testing.T) {
 func TestCloseWaitsForUnlocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{MemoryStore: lock.NewMemoryStore(), released: make(chan struct{})}
+		store := newSlowStore()
+		store.released = make(chan struct{})
 		locks := lock.New(store)
 		lease := mustLock(t, t.Context(), locks.Mutex("k"))
 		go mustUnlock(t, lease)
@@ -118,12 +109,7 @@ func TestCloseWaitsForUnlocks(t *testing.T) {
 		synctest.Wait()
 		close(store.released)
 		synctest.Wait()
-		if !store.closed.Load() {
-			t.Error("Close did not end")
-		}
-		if !store.free(t, "k") {
-			t.Error("the lock is left behind")
-		}
+		store.wantFree(t, "k")
 	})
 }
 
@@ -131,7 +117,8 @@ func TestCloseWaitsForUnlocks(t *testing.T) {
 func TestUnlockAfterClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{MemoryStore: lock.NewMemoryStore(), released: make(chan struct{})}
+		store := newSlowStore()
+		store.released = make(chan struct{})
 		locks := lock.New(store)
 		lease := mustLock(t, t.Context(), locks.Mutex("k"))
 		go closeLocks(t, locks)
@@ -139,9 +126,7 @@ func TestUnlockAfterClose(t *testing.T) {
 		mustUnlock(t, lease)
 		close(store.released)
 		synctest.Wait()
-		if !store.free(t, "k") {
-			t.Error("the lock is left behind")
-		}
+		store.wantFree(t, "k")
 	})
 }
 
@@ -149,22 +134,18 @@ func TestUnlockAfterClose(t *testing.T) {
 // back. Guards: the cause in bundle.ended; ErrClosed in bundle.unlock.
 func TestCloseEndsQuorums(t *testing.T) {
 	t.Parallel()
-	for what, join := range map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority} {
+	for what, join := range joins() {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				store := &slowStore{MemoryStore: lock.NewMemoryStore()}
+				store := newSlowStore()
 				locks := lock.New(store)
 				lease := mustLock(t, t.Context(), join(locks.Mutex("a"), locks.Mutex("b"), locks.Mutex("c")))
 				closeLocks(t, locks)
-				if cause := context.Cause(lease.Context()); !errors.Is(cause, lock.ErrClosed) {
-					t.Errorf("cause: %v", cause)
-				}
+				check.Is(t, "the cause", context.Cause(lease.Context()), lock.ErrClosed)
 				mustUnlock(t, lease)
 				for _, name := range []string{"a", "b", "c"} {
-					if !store.free(t, name) {
-						t.Errorf("%s is left behind", name)
-					}
+					store.wantFree(t, name)
 				}
 			})
 		})
@@ -176,18 +157,15 @@ func TestCloseEndsQuorums(t *testing.T) {
 func TestCloseBesideDeadStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{MemoryStore: lock.NewMemoryStore(), unknown: lock.ErrUnknown}
+		store := newSlowStore()
+		store.unknown = lock.ErrUnknown
 		store.closed.Store(true)
 		locks := lock.New(store)
-		if _, err := locks.Mutex("k").TryLock(t.Context()); !errors.Is(err, lock.ErrUnknown) {
-			t.Errorf("the acquisition: %v", err)
-		}
+		check.Is(t, "the acquisition", check.ErrorOf(locks.Mutex("k").TryLock(t.Context())), lock.ErrUnknown)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start := time.Now()
-		if err := locks.Close(ctx); !errors.Is(err, lock.ErrUnknown) {
-			t.Errorf("closed: %v", err)
-		}
+		check.Is(t, "closed", locks.Close(ctx), lock.ErrUnknown)
 		if took := time.Since(start); took > 6*time.Second {
 			t.Errorf("closing took %s", took)
 		}
@@ -198,22 +176,19 @@ func TestCloseBesideDeadStore(t *testing.T) {
 func TestCloseGivesUpWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := &slowStore{MemoryStore: lock.NewMemoryStore(), acquired: make(chan struct{})}
+		store := newSlowStore()
+		store.acquired = make(chan struct{})
 		locks := lock.New(store)
 		go func() { _, _ = locks.Mutex("k").TryLock(t.Context()) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := locks.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("closed: %v", err)
-		}
+		check.Is(t, "closed", locks.Close(ctx), context.DeadlineExceeded)
 		close(store.acquired)
 	})
 }
 
 func closeLocks(t *testing.T, locks *lock.Client) {
 	t.Helper()
-	if err := locks.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	check.Is(t, "closed", locks.Close(t.Context()), nil)
 }

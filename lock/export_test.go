@@ -18,9 +18,6 @@ func Waiting(c *Client, name string) int {
 	return n
 }
 
-// DefaultLease is the watchdog's, for tests.
-const DefaultLease = defaultLease
-
 // DefaultProbe is how often a waiter asks although messages arrive, for tests.
 const DefaultProbe = defaultProbe
 
@@ -54,3 +51,12 @@ func Pending(s *RedisStore) int {
 func Sweep(ctx context.Context, s *MySQLStore, age time.Duration) (int64, error) {
 	return s.sweep(ctx, age)
 }
+
+// DefaultCallTimeout bounds a call of a store, for tests.
+const DefaultCallTimeout = defaultCallTimeout
+
+// CallTimeoutOf tells tests what bounds a call.
+func CallTimeoutOf(s *RedisStore) time.Duration { return s.calls.timeout }
+
+// StatementTimeoutOf tells tests what bounds a statement.
+func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -23,6 +24,7 @@ const (
 	roleVariable  = "LOCK_TEST_ROLE"
 	redisVariable = "LOCK_TEST_REDIS"
 	dsnVariable   = "LOCK_TEST_DSN"
+	nameVariable  = "LOCK_TEST_NAME"
 )
 
 var errFenced = errors.New("a later holder has written already")
@@ -65,9 +67,9 @@ func holder() int {
 			return err
 		}
 		defer func() { _ = db.Close() }()
-		locks := lock.New(lock.NewRedisStore(client), lock.WatchdogLease(500*time.Millisecond))
+		locks := lock.New(redisStore(client), lock.WatchdogLease(calm), lock.UnlockTimeout(check.Deadline))
 		defer func() { _ = locks.Close(ctx) }()
-		lease, err := locks.Mutex("account:1").Lock(ctx, lock.Wait(5*time.Second))
+		lease, err := take(ctx, locks.Mutex(os.Getenv(nameVariable)))
 		if err != nil {
 			return err
 		}
@@ -88,41 +90,29 @@ func holder() int {
 	return 0
 }
 
-// TestPausedHolderIsFenced: a process that holds the lock is stopped for longer
-// than its lease; another one takes the lock and writes; the first one wakes up
-// in the middle of its work and writes too. Its token refuses it.
+// TestPausedHolderIsFenced: a process that holds the lock is stopped, and its lease runs out (at once, on the server);
+// another one takes the lock and writes; the first one wakes up in the middle of its work and writes too. Its token
+// refuses it.
 func TestPausedHolderIsFenced(t *testing.T) {
 	t.Parallel()
-	client := dial(t, testserver.Redis(t).URL())
+	b := newBench(t)
 	dsn := testserver.Schema(t)
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := check.Value(sql.Open("mysql", dsn))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	for _, statement := range []string{
 		"CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL, token BIGINT NOT NULL)",
 		"INSERT INTO accounts VALUES (1, 100, 0)",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
 
 	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), roleVariable+"=holder", redisVariable+"=redis://"+client.Options().Addr, dsnVariable+"="+dsn)
+	child.Env = append(os.Environ(), roleVariable+"=holder", redisVariable+"=redis://"+b.direct.Options().Addr,
+		dsnVariable+"="+dsn, nameVariable+"="+b.name)
 	child.Stderr = os.Stderr
-	in, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := check.Value(child.StdinPipe())(t)
+	out := check.Value(child.StdoutPipe())(t)
+	check.Must(t, child.Start())
 	says := bufio.NewScanner(out)
 	expect := func(word string) string {
 		t.Helper()
@@ -136,35 +126,21 @@ func TestPausedHolderIsFenced(t *testing.T) {
 		return rest
 	}
 	oldToken := expect("locked")
-	if err := child.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, child.Process.Signal(syscall.SIGSTOP))
+	check.Equal(t, "its lease runs out", b.direct.PExpire(t.Context(), b.name, time.Millisecond).Val(), true)
 
-	lease := mustLock(t, t.Context(), locksOn(t, client).Mutex("account:1"))
+	lease := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(b.name))
 	if fmt.Sprint(lease.Token()) == oldToken {
 		t.Error("both have the same token")
 	}
-	if err := writeFenced(lease.Context(), db, 1, 200, lease.Token()); err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in.Write([]byte("go\n")); err != nil {
-		t.Fatal(err)
-	}
-	if refused := expect("wrote"); refused != "true" {
-		t.Error("the stale write was not refused")
-	}
-	if lost := expect("unlocked"); lost != "true" {
-		t.Error("the stale holder was not told of its loss")
-	}
-	if err := child.Wait(); err != nil {
-		t.Error(err)
-	}
+	check.Must(t, writeFenced(lease.Context(), db, 1, 200, lease.Token()))
+	check.Must(t, child.Process.Signal(syscall.SIGCONT))
+	check.Must(t, check.ErrorOf(in.Write([]byte("go\n"))))
+	check.Equal(t, "the stale write was refused", expect("wrote"), "true")
+	check.Equal(t, "the stale holder was told of its loss", expect("unlocked"), "true")
+	check.Must(t, child.Wait())
 	var balance int
-	if err := db.QueryRowContext(t.Context(), "SELECT balance FROM accounts WHERE id = 1").Scan(&balance); err != nil || balance != 200 {
-		t.Errorf("balance %d, %v", balance, err)
-	}
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT balance FROM accounts WHERE id = 1").Scan(&balance))
+	check.Equal(t, "balance", balance, 200)
 	mustUnlock(t, lease)
 }

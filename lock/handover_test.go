@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -86,6 +85,7 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	gone := errors.New("the caller hung up")
+	memory := lock.NewMemoryStore()
 	for what, answer := range map[string]struct {
 		grant lock.Grant
 		fails error
@@ -97,14 +97,13 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 		"canceled": {grant: lock.Grant{State: lock.StateBusy, Remaining: time.Minute}},
 	} {
 		for _, late := range []bool{false, true} {
-			memory := lock.NewMemoryStore()
 			for kind, open := range map[string]func() lock.Store{
-				"redis":  func() lock.Store { return lock.NewRedisStore(b.direct) },
+				"redis":  func() lock.Store { return redisStore(b.direct) },
 				"memory": func() lock.Store { return memory },
 			} {
 				t.Run(fmt.Sprintf("%s/%s/late=%t", kind, what, late), func(t *testing.T) {
 					t.Parallel()
-					name := t.Name()
+					name := nameOf(t)
 					inner := open()
 					passer, _ := inner.(lock.Passer)
 					s := &handing{
@@ -117,40 +116,33 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 					defer cancel(nil)
 					let := sync.OnceFunc(func() { close(s.gone) })
 					defer let()
-					waiter := make(chan struct{})
-					go func() {
-						defer close(waiter)
-						if _, err := locks.Mutex(name).Lock(ctx); !errors.Is(err, gone) && !errors.Is(err, lock.ErrLost) {
-							t.Errorf("the waiter: %v", err)
-						}
-					}()
-					eventually(t, 5*time.Second, "the waiter hears of messages", s.live)
+					waiter := begin(ctx, locks.Mutex(name))
+					check.Eventually(t, "the waiter hears of messages", s.live)
 					unlocked := make(chan struct{})
 					go func() {
 						defer close(unlocked)
 						mustUnlock(t, held)
 					}()
-					<-s.passing
+					check.Receive(t, "the handing over", s.passing)
 					if what == "canceled" {
 						cancel(gone)
 					}
-					<-waiter
+					if a := check.Receive(t, "the end of the waiter", waiter); !errors.Is(a.err, gone) && !errors.Is(a.err, lock.ErrLost) {
+						t.Errorf("the waiter: %v", a.err)
+					}
 					if late {
-						eventually(t, 5*time.Second, "what may come is undone", s.undone.Load)
+						check.Eventually(t, "what may come is undone", s.undone.Load)
 					}
 					if late && kind == "redis" {
-						eventually(t, 5*time.Second, "no subscription", func() bool { return subscribed(t, b.direct, name) == 0 })
+						noSubscription(t, b.direct, name)
 					}
 					let()
-					<-unlocked
+					check.Receive(t, "the unlock", unlocked)
 					if !late && !s.passed.Held {
 						t.Error("the lock was not handed over, so this shows nothing")
 					}
-					next, err := newLocks(t, open()).Mutex(name).Lock(t.Context(), lock.Wait(5*time.Second))
-					if err != nil {
-						t.Fatalf("the lock belongs to nobody who knows: %v", err)
-					}
-					mustUnlock(t, next)
+					// It belongs to nobody who does not know of it.
+					mustUnlock(t, mustLock(t, t.Context(), newLocks(t, open()).Mutex(name)))
 				})
 			}
 		}
@@ -167,106 +159,18 @@ func TestCauseOfAnotherLockIsNotTheOutcome(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			m := locksOn(t, plain(t, b.url())).Mutex("k")
+			m := locksOn(t, plain(t, b.url())).Mutex(b.name)
 			mustUnlock(t, mustLock(t, t.Context(), m)) // connections and scripts are there
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
 			b.line.SwallowReplies()
-			failed := make(chan error, 1)
-			go func() {
-				_, err := m.Lock(ctx)
-				failed <- err
-			}()
-			eventually(t, 5*time.Second, "the acquire ran", func() bool { return b.direct.Exists(t.Context(), "k").Val() == 1 })
+			failed := begin(ctx, m)
+			check.Eventually(t, "the acquire ran", b.held)
 			cancel(fmt.Errorf("another lock: %w", cause))
-			if err := <-failed; !errors.Is(err, lock.ErrUnknown) {
-				t.Errorf("the caller: %v", err)
-			}
+			check.Is(t, "the caller", check.Receive(t, "the end of the call", failed).err, lock.ErrUnknown)
 			b.line.Heal()
-			next, err := locksOn(t, b.direct).Mutex("k").Lock(t.Context(), lock.Wait(10*time.Second))
-			if err != nil {
-				t.Fatalf("the lock belongs to nobody who knows: %v", err)
-			}
-			mustUnlock(t, next)
-		})
-	}
-}
-
-// A Pass is repeated after a lost reply, some time later: the receiver counts its lease from
-// the repetition, and so must Redis. Guard: pexpire for a repetition in pass.lua.
-func TestRepeatedPassRenewsTheLease(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	store := lock.NewRedisStore(b.direct)
-	t.Cleanup(func() { _ = store.Close() })
-	from := lock.Request{Name: "k", Holder: "00000000-0000-4000-8000-000000000000:1", Holds: 1, Lease: time.Minute}
-	to := from
-	to.Holder = "00000000-0000-4000-8000-000000000000:2"
-	watch := store.Watch("k", func() {})
-	defer watch.Stop()
-	eventually(t, 5*time.Second, "the watch is live", watch.Live)
-	if grant, err := store.Acquire(t.Context(), from); err != nil || grant.State != lock.StateHeld {
-		t.Fatalf("%v, %v", grant, err)
-	}
-	first, err := store.Pass(t.Context(), from, to)
-	if err != nil || !first.Held {
-		t.Fatalf("%v, %v", first, err)
-	}
-	if err := b.direct.PExpire(t.Context(), "k", 20*time.Second).Err(); err != nil { // as if 40 s had passed
-		t.Fatal(err)
-	}
-	again, err := store.Pass(t.Context(), from, to)
-	if err != nil || !again.Was || !again.Held || again.Token != first.Token {
-		t.Errorf("%v and then %v, %v", first, again, err)
-	}
-	if left := b.direct.PTTL(t.Context(), "k").Val(); left < 40*time.Second {
-		t.Errorf("others may have the lock in %s, the receiver relies on a minute", left)
-	}
-}
-
-// Redis refuses to hand the lock over, and would not refuse to free it: Unlock frees it
-// for the one who waits. Guard: Release in Client.free.
-func TestUnlockWhereHandingOverIsRefused(t *testing.T) {
-	t.Parallel()
-	for what, refuse := range map[string][]any{
-		"out of memory":            {"config", "set", "maxmemory", "1"},
-		"no permission for PUBSUB": {"acl", "setuser", "app", "-pubsub"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			order := func(args ...any) {
-				t.Helper()
-				if err := b.direct.Do(t.Context(), args...).Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			order("acl", "setuser", "app", "on", "nopass", "~*", "&*", "+@all")
-			client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any", ContextTimeoutEnabled: true})
-			t.Cleanup(func() { _ = client.Close() })
-			locks := locksOn(t, client)
-			held := mustLock(t, t.Context(), locks.Mutex("k"))
-			waiter := make(chan error, 1)
-			go func() {
-				lease, err := locks.Mutex("k").Lock(t.Context(), lock.Wait(20*time.Second))
-				if err == nil {
-					err = lease.Unlock()
-				}
-				waiter <- err
-			}()
-			eventually(t, 5*time.Second, "it waits", func() bool { return lock.Waiting(locks, "k") == 1 })
-			eventually(t, 5*time.Second, "it listens", func() bool { return subscribed(t, b.direct, "k") == 1 })
-			order(refuse...)
-			mustUnlock(t, held)
-			if what == "out of memory" { // who waits is refused too, by an answer that ends its Lock
-				if err := <-waiter; err == nil {
-					t.Error("the lock was taken without memory, so this shows nothing")
-				}
-				return
-			}
-			if err := <-waiter; err != nil {
-				t.Errorf("the waiter: %v", err)
-			}
+			// It belongs to nobody who does not know of it.
+			mustUnlock(t, mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(b.name)))
 		})
 	}
 }

@@ -1,3 +1,5 @@
+//part:locks
+
 package lock_test
 
 import (
@@ -6,10 +8,13 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/anishathalye/porcupine"
 
+	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -54,37 +59,28 @@ type historian struct {
 
 func (h *historian) now() int64 { return int64(time.Since(h.start)) }
 
-// use takes the lock once, holds it for a while and writes down what it saw. It
-// tries until it holds the lock: how many holds a history has does not depend on
-// how busy the machine is.
-func (h *historian) use(ctx context.Context, client int, l lock.Locker, hold time.Duration, opts ...lock.Option) {
+// use takes the lock once, looks at it so many times, a millisecond apart, and writes down what it saw. It tries until it
+// holds the lock: how many holds a history has does not depend on how busy the machine is. Nor does what it saw: a lease
+// is good before its ValidUntil, also where the timer that is to end its context is late.
+func (h *historian) use(t *testing.T, client int, l lock.Locker, looks int, opts ...lock.Option) {
 	called := h.now()
-	lease, err := l.Lock(ctx, append(opts, lock.Fenced())...)
-	for err != nil && ctx.Err() == nil { // it holds nothing, whatever the error
+	lease, err := l.Lock(t.Context(), append(opts, lock.Fenced())...)
+	for err != nil { // it holds nothing, whatever the error
+		if t.Context().Err() != nil {
+			return
+		}
 		called = h.now()
-		lease, err = l.Lock(ctx, append(opts, lock.Fenced())...)
-	}
-	if err != nil {
-		return
+		lease, err = l.Lock(t.Context(), append(opts, lock.Fenced())...)
 	}
 	got := h.now()
-	good := got
-	work := lease.Context()
-	for until := time.Now().Add(hold); ; {
-		now := h.now()
-		if work.Err() != nil {
+	good := called
+	for work := lease.Context(); looks > 0; looks-- {
+		now := time.Now()
+		if work.Err() != nil || !now.Before(lease.ValidUntil()) {
 			break
 		}
-		good = now
-		if time.Now().After(until) {
-			break
-		}
-		pause := time.NewTimer(time.Millisecond)
-		select {
-		case <-pause.C:
-		case <-work.Done():
-		}
-		pause.Stop()
+		good = int64(now.Sub(h.start))
+		_ = pass(work, time.Millisecond)
 	}
 	_ = lease.Unlock()
 	ended := h.now()
@@ -98,66 +94,195 @@ func (h *historian) use(ctx context.Context, client int, l lock.Locker, hold tim
 	)
 }
 
-func (h *historian) legal() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return porcupine.CheckOperations(lockModel(), h.ops)
-}
+// process is a client for the locks of many histories.
+type process = func(name string) lock.Locker
 
-// histories makes a number of histories of locks that several processes
-// compete for, each holding one for less than longest at a time, and returns how many of them are not linearizable and how many
-// holds there were.
-func histories(t *testing.T, ctx context.Context, name string, count, atOnce int, longest time.Duration, processes []func(name string) lock.Locker, opts ...lock.Option) (illegal, holds int) { //nolint:revive // testing.T comes first in helpers
+// histories makes a number of histories of locks that several processes compete for, and returns how many of them are
+// not linearizable. Each process holds each lock three times, for up to so many looks.
+func histories(t *testing.T, count, atOnce, looks int, processes []process, opts ...lock.Option) (illegal int) {
 	t.Helper()
+	chance := check.Seeded(t)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	gate := make(chan struct{}, atOnce)
+	name := nameOf(t)
 	for i := range count {
 		gate <- struct{}{}
+		seed := chance.Uint64()
 		wg.Go(func() {
 			defer func() { <-gate }()
 			h := &historian{start: time.Now()}
 			var users sync.WaitGroup
 			for c, process := range processes {
-				rng := rand.New(rand.NewPCG(uint64(i), uint64(c)))
+				chance := rand.New(rand.NewPCG(seed, uint64(c)))
 				users.Go(func() {
-					m := process(fmt.Sprint(name, ":", i))
+					m := process(fmt.Sprint(name, i))
 					for range 3 {
-						h.use(ctx, c, m, time.Duration(rng.Int64N(int64(longest))), opts...)
+						h.use(t, c, m, 1+chance.IntN(looks), opts...)
 					}
 				})
 			}
 			users.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			holds += len(h.ops) / 2
-			if !h.legal() {
+			check.Equal(t, "holds", len(h.ops), 2*3*len(processes))
+			if !porcupine.CheckOperations(lockModel(), h.ops) {
 				illegal++
 			}
 		})
 	}
 	wg.Wait()
-	return illegal, holds
+	return illegal
 }
 
-// legal wants all of so many histories to be linearizable. A process that stands still for longer than the lease cannot
-// end its work in time: there only the token protects.
-func legal(t *testing.T, ctx context.Context, name string, count, atOnce int, processes []func(name string) lock.Locker) error { //nolint:revive // likewise
-	t.Helper()
-	illegal, holds := histories(t, ctx, name, count, atOnce, 8*time.Millisecond, processes, lock.Wait(100*time.Millisecond))
-	t.Logf("%d histories, %d holds, %d illegal", count, holds, illegal)
-	if illegal > 0 || holds < count || ctx.Err() != nil {
-		return fmt.Errorf("%d of %d histories are illegal, with %d holds", illegal, count, holds)
+const (
+	shortLease = 120 * time.Millisecond // so short that some are lost
+	shortWait  = 100 * time.Millisecond
+)
+
+// hasty are the settings of a client whose locks are lost now and then.
+func hasty() []lock.ClientOption {
+	return []lock.ClientOption{lock.WatchdogLease(shortLease), lock.UnlockTimeout(2 * shortWait)}
+}
+
+// TestLinearizable: many histories under a network that fails, in a bubble, each checked for mutual exclusion and for
+// tokens that grow from holder to holder.
+func TestLinearizable(t *testing.T) {
+	t.Parallel()
+	for what, parts := range map[string]int{"single": 1, "majority": 3} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			count := check.Count(t, "HISTORIES", 90/parts, 10_000/parts)
+			synctest.Test(t, func(t *testing.T) {
+				chance := check.Seeded(t)
+				var stores []lock.Store
+				for range parts {
+					stores = append(stores, lock.NewMemoryStore())
+				}
+				var processes []process
+				for range 4 {
+					var clients []*lock.Client
+					for _, s := range stores {
+						clients = append(clients, shaky(s, chance.Uint64()).locks(t, hasty()...))
+					}
+					processes = append(processes, func(name string) lock.Locker {
+						var all []lock.Locker
+						for _, c := range clients {
+							all = append(all, c.Mutex(name))
+						}
+						if parts == 1 {
+							return all[0]
+						}
+						return lock.Majority(all...)
+					})
+				}
+				check.Equal(t, "illegal histories", histories(t, count, 50, 40, processes, lock.Wait(shortWait)), 0)
+			})
+		})
 	}
-	return nil
+}
+
+// shaky is a store over a network that delays requests and answers, and loses some.
+func shaky(store lock.Store, seed uint64) *fake {
+	var mu sync.Mutex
+	chance := rand.New(rand.NewPCG(seed, 0))
+	fails := func(ctx context.Context) error {
+		mu.Lock()
+		d, lost := time.Duration(chance.IntN(4))*time.Millisecond, chance.IntN(12) == 0
+		mu.Unlock()
+		if lost {
+			_ = pass(ctx, 2*shortWait)
+			return fmt.Errorf("%w: lost", lock.ErrUnknown)
+		}
+		return pass(ctx, d)
+	}
+	s := &fake{Store: store}
+	s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		if err := fails(ctx); err != nil {
+			return lock.Grant{}, err
+		}
+		grant, err := store.Acquire(ctx, r)
+		if lost := fails(ctx); lost != nil {
+			return lock.Grant{}, lost
+		}
+		return grant, err
+	}
+	s.renew = func(ctx context.Context, rs []lock.Request) []error {
+		errs := make([]error, len(rs))
+		err := fails(ctx)
+		if err == nil {
+			errs = store.Renew(ctx, rs)
+			err = fails(ctx)
+		}
+		for i := range errs {
+			if err != nil {
+				errs[i] = err
+			}
+		}
+		return errs
+	}
+	s.release = func(ctx context.Context, r lock.Request) (bool, error) {
+		if err := fails(ctx); err != nil {
+			return false, err
+		}
+		was, err := store.Release(ctx, r)
+		if lost := fails(ctx); lost != nil {
+			return false, lost
+		}
+		return was, err
+	}
+	return s
+}
+
+// TestLinearizableOnRedis is the same with the scripts of Redis and with go-redis, which sends requests again, over lines
+// that fail.
+func TestLinearizableOnRedis(t *testing.T) {
+	t.Parallel()
+	servers := map[string]int{"redis": 1}
+	if check.Faults {
+		servers["majority"] = 3
+	}
+	for what, parts := range servers {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var benches []bench
+			for range parts {
+				s := testserver.Redis(t, "--appendonly", "no") // its scripts are flushed
+				benches = append(benches, bench{line: testserver.NewLine(t, s.Addr()), direct: dial(t, s.URL())})
+			}
+			var processes []process
+			for i := range 4 {
+				var clients []*lock.Client
+				for _, b := range benches {
+					client := dial(t, b.url())
+					if i%2 == 1 {
+						client = connect(t, patient(t, b.url()))
+					}
+					clients = append(clients, closing(t, lock.New(redisStore(client), hasty()...)))
+				}
+				processes = append(processes, func(name string) lock.Locker {
+					if parts == 1 {
+						return clients[0].Mutex(name)
+					}
+					return lock.Majority(clients[0].Mutex(name), clients[1].Mutex(name), clients[2].Mutex(name))
+				})
+			}
+			ctx, done := context.WithCancel(t.Context())
+			var disturbing sync.WaitGroup
+			disturbing.Go(func() { disturb(ctx, check.Seeded(t), benches) })
+			illegal := histories(t, check.Count(t, "HISTORIES", 16, 1500/parts), 8, 8, processes, lock.Wait(shortWait))
+			done()
+			disturbing.Wait()
+			check.Equal(t, "illegal histories", illegal, 0)
+		})
+	}
 }
 
 // disturb makes the lines fail in turn until ctx ends.
-func disturb(ctx context.Context, t *testing.T, benches ...bench) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := 0; ctx.Err() == nil; i++ {
-		b := benches[rng.IntN(len(benches))]
-		switch rng.IntN(6) {
+func disturb(ctx context.Context, chance *rand.Rand, benches []bench) {
+	for ctx.Err() == nil {
+		b := benches[chance.IntN(len(benches))]
+		switch chance.IntN(6) {
 		case 0:
 			b.line.CutReplies()
 		case 1:
@@ -171,101 +296,30 @@ func disturb(ctx context.Context, t *testing.T, benches ...bench) {
 		case 5:
 			b.direct.ClientKillByFilter(ctx, "TYPE", "pubsub")
 		}
-		sleepFor(ctx, time.Duration(20+rng.IntN(60))*time.Millisecond)
+		_ = pass(ctx, time.Duration(20+chance.IntN(60))*time.Millisecond)
 		b.line.Heal()
-		sleepFor(ctx, time.Duration(rng.IntN(80))*time.Millisecond)
-	}
-	_ = t
-}
-
-func sleepFor(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		_ = pass(ctx, time.Duration(chance.IntN(80))*time.Millisecond)
 	}
 }
 
-// TestLinearizable: thousands of histories under a failing line, each checked
-// for mutual exclusion and for tokens that grow from holder to holder.
-func TestLinearizable(t *testing.T) {
-	t.Parallel()
-	count := 1500
-	if long() {
-		count = 20_000
-	}
-	trying, enough := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(enough)
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		const lease = 120 * time.Millisecond
-		b := newBench(t)
-		ctx, done := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { disturb(ctx, t, b) })
-		var processes []func(string) lock.Locker
-		for i := range 4 {
-			client := dial(t, b.url())
-			if i%2 == 1 {
-				client = plain(t, b.url())
-			}
-			store := lock.NewRedisStore(client, lock.CallTimeout(150*time.Millisecond))
-			locks := newLocks(t, store, lock.WatchdogLease(lease), lock.UnlockTimeout(200*time.Millisecond))
-			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
-		}
-		defer func() { done(); wg.Wait() }()
-		undisturbed(t, lease, "history", func(name string) error {
-			return legal(t, trying, name, count, 100, processes)
-		})
-	})
-	t.Run("majority", func(t *testing.T) {
-		t.Parallel()
-		const lease = 200 * time.Millisecond
-		benches := []bench{newBench(t), newBench(t), newBench(t)}
-		ctx, done := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { disturb(ctx, t, benches...) })
-		var processes []func(string) lock.Locker
-		for range 3 {
-			var locks []*lock.Client
-			for _, b := range benches {
-				store := lock.NewRedisStore(dial(t, b.url()), lock.CallTimeout(150*time.Millisecond))
-				locks = append(locks, newLocks(t, store, lock.WatchdogLease(lease), lock.UnlockTimeout(200*time.Millisecond)))
-			}
-			processes = append(processes, func(name string) lock.Locker {
-				return lock.Majority(locks[0].Mutex(name), locks[1].Mutex(name), locks[2].Mutex(name))
-			})
-		}
-		defer func() { done(); wg.Wait() }()
-		undisturbed(t, lease, "history", func(name string) error {
-			return legal(t, trying, name, count/3, 16, processes)
-		})
-	})
-}
-
-// broken gives locks back without looking whose they are: DEL instead of
-// compare-and-delete, the best known mistake.
-type broken struct{ lock.Store }
-
-func (b broken) Release(ctx context.Context, r lock.Request) (bool, error) {
-	return b.ForceRelease(ctx, r.Name)
-}
-
-// TestCheckerCatchesBrokenLock: the check above means something.
+// TestCheckerCatchesBrokenLock: the check above means something. A lock that is given back without a look at whose it is
+// (DEL instead of compare-and-delete, the best known mistake) is found out.
 func TestCheckerCatchesBrokenLock(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	var processes []func(string) lock.Locker
-	for range 4 {
-		locks := newLocks(t, broken{lock.NewRedisStore(b.direct)})
-		processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
-	}
-	// A lease shorter than some of the work, so that it is lost now and then,
-	// however fast the machine is.
-	illegal, holds := histories(t, t.Context(), "history", 200, 50, 20*time.Millisecond, processes, lock.Wait(200*time.Millisecond), lock.LeaseTime(10*time.Millisecond))
-	t.Logf("%d of 200 histories are illegal, with %d holds", illegal, holds)
-	if illegal == 0 {
-		t.Error("a lock that is given back by anybody passed")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := newFake()
+		store.release = func(ctx context.Context, r lock.Request) (bool, error) {
+			_ = pass(ctx, 4*time.Millisecond) // it comes when the lease is over
+			return store.Store.ForceRelease(ctx, r.Name)
+		}
+		var processes []process
+		for range 4 {
+			locks := store.locks(t)
+			processes = append(processes, func(name string) lock.Locker { return locks.Mutex(name) })
+		}
+		// The lease is shorter than some of the work, so that it is lost now and then.
+		if histories(t, 50, 50, 20, processes, lock.Wait(shortWait), lock.LeaseTime(10*time.Millisecond)) == 0 {
+			t.Error("a lock that is given back by anybody passed")
+		}
+	})
 }

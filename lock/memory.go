@@ -52,6 +52,8 @@ func (s *MemoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	switch {
 	case held != nil && held.holder == r.Holder:
 		held.extend(now, r.Lease)
+		held.token = max(held.token, r.Token)
+		s.token = max(s.token, held.token)
 		return Grant{State: StateHeld, Token: held.token}, nil
 	case r.Holds > 1:
 		return Grant{State: StateLost}, nil

@@ -3,13 +3,10 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"seckill/internal/testserver"
 	"seckill/lock"
 )
 
@@ -104,7 +101,7 @@ func (m *machine) extend(t *rapid.T) {
 		t.Skip("nothing is held")
 	}
 	h := m.holds[rapid.IntRange(0, len(m.holds)-1).Draw(t, "hold")]
-	err := h.lease.Extend(context.Background(), lock.DefaultLease)
+	err := h.lease.Extend(context.Background(), calm)
 	if h.lost != errors.Is(err, lock.ErrLost) || !h.lost && err != nil {
 		t.Fatalf("extend, lost %v: %v", h.lost, err)
 	}
@@ -133,31 +130,25 @@ func (m *machine) check(t *rapid.T) {
 // with the model's.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	client := dial(t, testserver.SharedRedis(t))
-	memory := lock.NewMemoryStore()
-	db := openDB(t)
-	if err := lock.NewMySQLStore(db).EnsureTable(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for name, store := range map[string]func() lock.Store{
-		"redis":  func() lock.Store { return lock.NewRedisStore(client) },
-		"setnx":  func() lock.Store { return lock.NewSetNXStore(client) },
-		"memory": func() lock.Store { return memory },
-		"mysql":  func() lock.Store { return lock.NewMySQLStore(db) },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, k := range kinds(t) {
+		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			locks := []*lock.Client{newLocks(t, store()), newLocks(t, store())}
-			var run atomic.Int64
-			rapid.Check(t, func(r *rapid.T) {
-				m := &machine{locks: locks, name: fmt.Sprintf("model:%s:%d", name, run.Add(1)), owners: make([]context.Context, 4)}
-				r.Repeat(map[string]func(*rapid.T){
-					"acquire": m.acquire, "release": m.release, "force": m.force, "extend": m.extend, "": m.check,
+			locks := []*lock.Client{newLocks(t, k.open()), newLocks(t, k.open())}
+			again := 1
+			if k.forgets { // it is quick
+				again = 20
+			}
+			for range again {
+				rapid.Check(t, func(r *rapid.T) {
+					m := &machine{locks: locks, name: nameOf(t), owners: make([]context.Context, 4)}
+					r.Repeat(map[string]func(*rapid.T){
+						"acquire": m.acquire, "release": m.release, "force": m.force, "extend": m.extend, "": m.check,
+					})
+					for _, h := range m.holds {
+						_ = h.lease.Unlock()
+					}
 				})
-				for _, h := range m.holds {
-					_ = h.lease.Unlock()
-				}
-			})
+			}
 		})
 	}
 }

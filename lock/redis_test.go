@@ -4,236 +4,167 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
-func dial(t testing.TB, url string) *redis.Client {
-	t.Helper()
-	opt, err := redis.ParseURL(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	opt.ContextTimeoutEnabled = true
-	client := redis.NewClient(opt)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOption) *lock.Client {
-	t.Helper()
-	return newLocks(t, lock.NewRedisStore(client), opts...)
-}
-
-func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
-	t.Helper()
-	locks := lock.New(store, opts...)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if err := locks.Close(ctx); err != nil {
-			// As it must, where a test ends with a server that is down.
-			t.Logf("close the locks: %v", err)
-		}
-	})
-	return locks
-}
-
-// eventually waits for a condition; it is the only way tests here wait for time.
-func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline.C:
-			if ok() { // both have come while the machine stood still
-				return
-			}
-			t.Fatalf("not within %s: %s", within, what)
-		case <-tick.C:
-		}
-	}
-}
-
 func TestRedisLayout(t *testing.T) {
 	t.Parallel()
-	mini := miniredis.RunT(t)
-	for name, client := range map[string]*redis.Client{
-		"redis":     dial(t, testserver.Redis(t).URL()),
-		"miniredis": dial(t, "redis://"+mini.Addr()),
+	for kind, client := range map[string]*redis.Client{
+		"redis":     dial(t, testserver.SharedRedis(t)),
+		"miniredis": dial(t, "redis://"+miniredis.RunT(t).Addr()),
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			ctx := t.Context()
-			locks := locksOn(t, client, lock.PollEvery(time.Hour), lock.ProbeEvery(time.Hour)) // a waiter is told of an unlock
-			began := time.Now()
-			lease, err := locks.Mutex("lock:order:42").Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			inner, err := locks.Mutex("lock:order:42").Lock(lease.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if inner.Token() != lease.Token() || lease.Token() == 0 {
-				t.Errorf("tokens %d, %d", lease.Token(), inner.Token())
-			}
-			hash := client.HGetAll(ctx, "lock:order:42").Val()
-			if len(hash) != 1 {
-				t.Fatalf("hash %v", hash)
-			}
+			ctx, name := t.Context(), nameOf(t)
+			locks := locksOn(t, client, onlyMessages()...)
+			lease := mustLock(t, ctx, locks.Mutex(name))
+			inner := mustLock(t, lease.Context(), locks.Mutex(name))
+			check.Equal(t, "it has a token", lease.Token() != 0, true)
+			check.Equal(t, "the token of a re-entry", inner.Token(), lease.Token())
+			hash := client.HGetAll(ctx, name).Val()
+			check.Equal(t, "fields", len(hash), 1)
 			for k, v := range hash {
 				if v != "2" || len(k) < 38 {
 					t.Errorf("field %s = %s", k, v)
 				}
 			}
-			if _, err := locks.Mutex("lock:order:42").TryLock(lock.Detach(lease.Context())); !errors.Is(err, lock.ErrHeld) {
-				t.Errorf("a detached owner got %v", err)
-			}
-			if err := inner.Unlock(); err != nil {
-				t.Error(err)
-			}
-			if ttl := client.PTTL(ctx, "lock:order:42").Val(); ttl < lock.DefaultLease-time.Millisecond-time.Since(began) || ttl > lock.DefaultLease {
-				t.Errorf("ttl %s, %s after the beginning", ttl, time.Since(began))
+			mustUnlock(t, inner)
+			if ttl := client.PTTL(ctx, name).Val(); ttl < calm/2 || ttl > calm {
+				t.Errorf("ttl %s of a lease of %s", ttl, calm)
 			}
 
-			got := make(chan error, 1)
-			go func() {
-				l, err := locks.Mutex("lock:order:42").Lock(ctx, lock.Wait(5*time.Second))
-				if err == nil {
-					if l.Token() <= lease.Token() {
-						err = errors.New("the token did not grow")
-					} else {
-						err = l.Unlock()
-					}
-				}
-				got <- err
-			}()
-			eventually(t, 5*time.Second, "a subscription", func() bool {
-				return len(client.PubSubChannels(ctx, "*").Val()) == 1
-			})
-			if ch := client.PubSubChannels(ctx, "*").Val(); ch[0] != "redisson_lock__channel:{lock:order:42}" {
-				t.Errorf("channels %v", ch)
+			waiter := begin(ctx, locks.Mutex(name))
+			check.Eventually(t, "a subscription of Redisson's channel", func() bool { return subscribed(t, client, name) == 1 })
+			mustUnlock(t, lease)
+			next := got(t, "the waiter", waiter)
+			if next.Token() <= lease.Token() {
+				t.Errorf("token %d after %d", next.Token(), lease.Token())
 			}
-			if err := lease.Unlock(); err != nil {
-				t.Error(err)
-			}
-			if err := <-got; err != nil {
-				t.Error(err)
-			}
-			if err := lease.Unlock(); !errors.Is(err, lock.ErrNotHeld) {
-				t.Errorf("second unlock: %v", err)
-			}
-			eventually(t, 5*time.Second, "no subscription left", func() bool {
-				return len(client.PubSubChannels(ctx, "*").Val()) == 0
-			})
-			onlyPassing(t, client)
+			mustUnlock(t, next)
+			noSubscription(t, client, name)
+			onlyPassing(t, client, name)
 		})
 	}
-}
-
-func TestExclusion(t *testing.T) {
-	t.Parallel()
-	client := dial(t, testserver.Redis(t).URL())
-	var locks []*lock.Client
-	for range 3 {
-		locks = append(locks, locksOn(t, client))
-	}
-	var wg sync.WaitGroup
-	n, last := 0, int64(0) // unguarded but for the lock: the race detector watches
-	for i := range 30 {
-		wg.Go(func() {
-			for range 20 {
-				lease, err := locks[i%3].Mutex("x").Lock(t.Context(), lock.Wait(20*time.Second))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				n++
-				if lease.Token() <= last {
-					t.Errorf("token %d after %d", lease.Token(), last)
-				}
-				last = lease.Token()
-				if err := lease.Unlock(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n != 600 {
-		t.Errorf("%d of 600", n)
-	}
-}
-
-// onlyPassing fails for every key but those that are known to stay for a while
-// and then go: the token counter and, when Redis was slow to answer, the latch
-// of an unlock.
-func onlyPassing(t testing.TB, client *redis.Client) {
-	t.Helper()
-	bound := map[string]time.Duration{"redisson_lock_token": time.Hour, "redisson_unlock_latch": time.Minute}
-	for _, key := range client.Keys(context.Background(), "*").Val() {
-		kind, _, _ := strings.Cut(key, ":")
-		if ttl := client.PTTL(context.Background(), key).Val(); ttl != -2 && (ttl <= 0 || ttl > bound[kind]) {
-			t.Errorf("%s stays for %s", key, ttl)
-		}
-	}
-}
-
-// commands counts the requests Redis has had from clients: script calls,
-// subscriptions and deletions, without what the scripts call themselves.
-func commands(t testing.TB, client *redis.Client) int {
-	t.Helper()
-	info := client.Info(context.Background(), "commandstats").Val()
-	sum := 0
-	for line := range strings.Lines(info) {
-		for _, name := range []string{"evalsha", "eval", "subscribe", "unsubscribe", "unlink", "ping"} {
-			if rest, ok := strings.CutPrefix(line, "cmdstat_"+name+":calls="); ok {
-				n, _, _ := strings.Cut(rest, ",")
-				v, err := strconv.Atoi(n)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sum += v
-			}
-		}
-	}
-	return sum
 }
 
 // Redis refuses the login of new connections: no call gets a lock, each hears why,
 // also those that share a pipeline.
 func TestARefusedLoginHoldsNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t)
-	direct := dial(t, s.URL())
-	if err := direct.Do(t.Context(), "acl", "setuser", "shop", "on", ">right", "~*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
-	locks := locksOn(t, dial(t, "redis://shop:wrong@"+s.Addr()+"/0"))
+	b := newBench(t)
+	locks := lock.New(redisStore(dial(t, "redis://nobody:wrong@"+b.direct.Options().Addr+"/0")))
+	defer func() {
+		ended, end := context.WithCancel(t.Context())
+		end()
+		_ = locks.Close(ended) // what it undoes is refused too
+	}()
 	var callers sync.WaitGroup
-	for i := range 50 {
+	for i := range 20 {
 		callers.Go(func() {
-			lease, err := locks.Mutex(fmt.Sprint("k", i)).TryLock(t.Context())
+			lease, err := locks.Mutex(fmt.Sprint(b.name, i)).TryLock(t.Context())
 			if lease != nil || !strings.Contains(fmt.Sprint(err), "WRONGPASS") {
 				t.Errorf("lease %v, error %v", lease, err)
 			}
 		})
 	}
 	callers.Wait()
-	if n := direct.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys", n)
+	check.Equal(t, "keys", len(b.direct.Keys(t.Context(), "*"+b.name+"*").Val()), 0)
+}
+
+// TestRefusals: Redis refuses this or that to a user of its own.
+//
+//nolint:tparallel // one server, one user after the other
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	server := testserver.Redis(t, "--appendonly", "no")
+	direct := dial(t, server.URL())
+	order := func(t *testing.T, args ...any) {
+		t.Helper()
+		check.Must(t, direct.Do(t.Context(), args...).Err())
 	}
+	user := func(t *testing.T, name string, may ...any) *redis.Client {
+		t.Helper()
+		order(t, append([]any{"acl", "setuser", name, "on", "nopass", "&*"}, may...)...)
+		opt := patient(t, server.URL())
+		opt.Username, opt.Password, opt.ContextTimeoutEnabled = name, "any", true
+		return connect(t, opt)
+	}
+
+	// It may not touch the key of one lock of many any more: the others are renewed. Guard: errs, of each request, in
+	// Renew. (What the client makes of it: TestTime.)
+	t.Run("one renewal", func(t *testing.T) { //nolint:paralleltest // see above
+		s := &asked{t, redisStore(user(t, "renewing", "~good*", "+@all"))}
+		t.Cleanup(func() { _ = s.Close() })
+		all := []lock.Request{request("bad", 1)}
+		for i := range 5 {
+			all = append(all, request(fmt.Sprint("good", i), 1))
+		}
+		admin := &asked{t, redisStore(direct)}
+		t.Cleanup(func() { _ = admin.Close() })
+		for _, r := range all {
+			admin.acquire("taken", r, lock.StateHeld)
+		}
+		for i, err := range s.Renew(t.Context(), all) {
+			if i == 0 && !errors.Is(err, lock.ErrRefused) || i > 0 && err != nil {
+				t.Errorf("%s: %v", all[i].Name, err)
+			}
+		}
+	})
+	// It may not subscribe: a waiter asks at intervals.
+	t.Run("to subscribe", func(t *testing.T) { //nolint:paralleltest // see above
+		locks := locksOn(t, user(t, "deaf", "~*", "+@all", "-subscribe"), lock.ProbeEvery(calm))
+		held := mustLock(t, t.Context(), locksOn(t, direct).Mutex("k"))
+		waiter := begin(t.Context(), locks.Mutex("k"))
+		check.Eventually(t, "it waits", func() bool { return lock.Waiting(locks, "k") == 1 })
+		mustUnlock(t, held)
+		mustUnlock(t, got(t, "the waiter", waiter))
+	})
+	// It is refused to hand the lock over, and would not be refused to free it: Unlock frees it for the one who waits.
+	// Guard: Release in Client.free.
+	handsOver := func(t *testing.T, refuse ...any) (waiter <-chan attempt) {
+		t.Helper()
+		name := nameOf(t)
+		locks := locksOn(t, user(t, "app", "~*", "+@all"))
+		held := mustLock(t, t.Context(), locks.Mutex(name))
+		waiter = begin(t.Context(), locks.Mutex(name))
+		check.Eventually(t, "it waits", func() bool { return lock.Waiting(locks, name) == 1 })
+		check.Eventually(t, "it listens", func() bool { return subscribed(t, direct, name) == 1 })
+		order(t, refuse...)
+		mustUnlock(t, held)
+		return waiter
+	}
+	t.Run("PUBSUB", func(t *testing.T) { //nolint:paralleltest // see above
+		mustUnlock(t, got(t, "the waiter", handsOver(t, "acl", "setuser", "app", "-pubsub")))
+	})
+	t.Run("memory", func(t *testing.T) { //nolint:paralleltest // see above
+		// Who waits is refused too, by an answer that ends its Lock.
+		if a := check.Receive(t, "the waiter", handsOver(t, "config", "set", "maxmemory", "1")); a.err == nil {
+			t.Error("the lock was taken without memory, so this shows nothing")
+		}
+	})
+}
+
+// Unlock takes no longer than UnlockTimeout, though the store bounds its calls much later and
+// the lock is given back only then. Guard: WithTimeout in holding.unlock.
+func TestUnlockIsBoundedWhileTheStoreIsSilent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	locks := locksOn(t, dial(t, b.url()), lock.UnlockTimeout(check.Soon))
+	lease := mustLock(t, t.Context(), locks.Mutex(b.name))
+	b.line.Hole()
+	if err := lease.Unlock(); !errors.Is(err, lock.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("unlock: %v", err)
+	}
+	check.Equal(t, "held behind the silent line", b.held(), true)
+	b.line.Heal()
+	b.noOrphan(t) // it goes on in the background
 }

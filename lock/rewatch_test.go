@@ -1,13 +1,10 @@
 package lock_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -17,8 +14,9 @@ import (
 func TestWatchAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	store := lock.NewRedisStore(b.direct)
-	t.Cleanup(func() { _ = store.Close() })
+	store := redisStore(b.direct)
+	s := &asked{t, store}
+	t.Cleanup(func() { _ = s.Close() })
 	wakes := make(chan struct{}, 1)
 	wake := func() {
 		select {
@@ -26,59 +24,46 @@ func TestWatchAgain(t *testing.T) {
 		default:
 		}
 	}
-	watch := store.Watch("k", wake)
-	for range 50 {
-		eventually(t, 5*time.Second, "the watch is live", watch.Live)
+	watch := s.Watch(b.name, wake)
+	for range 20 {
+		check.Eventually(t, "the watch is live", watch.Live)
 		for len(wakes) > 0 {
 			<-wakes
 		}
 		watch.Stop()
-		watch = store.Watch("k", wake)
-		select {
-		case <-wakes: // it became live: what came between the two is not missed
-		case <-time.After(5 * time.Second):
-			t.Fatal("the watch was not told that it is live")
-		}
+		watch = s.Watch(b.name, wake)
+		check.Receive(t, "the news that the watch is live", wakes) // what came between the two is not missed
 	}
-	eventually(t, 5*time.Second, "the watch is live", watch.Live)
-	from := lock.Request{Name: "k", Holder: "00000000-0000-4000-8000-000000000000:1", Holds: 1, Lease: time.Minute}
-	to := from
-	to.Holder = "00000000-0000-4000-8000-000000000000:2"
-	if grant, err := store.Acquire(t.Context(), from); err != nil || grant.State != lock.StateHeld {
-		t.Fatalf("%v, %v", grant, err)
-	}
-	if passed, err := store.Pass(t.Context(), from, to); err != nil || !passed.Held {
-		t.Errorf("not handed over: %v, %v", passed, err)
-	}
+	check.Eventually(t, "the watch is live", watch.Live)
+	s.acquire("taken", request(b.name, 1), lock.StateHeld)
+	passed := check.Value(store.Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
+	check.Equal(t, "handed over", passed.Held, true)
 	watch.Stop()
-	eventually(t, 5*time.Second, "no subscription left", func() bool { return subscribed(t, b.direct, "k") == 0 })
+	noSubscription(t, b.direct, b.name)
+	s.release("released", request(b.name, 2), true)
 }
 
-// Redis refuses to subscribe: the pause before the next connection doubles each time, so
-// that a waiter does not open a connection after the other. Guard: heard in
-// subscriptions.receive.
-func TestRefusedSubscriptionIsTriedLessAndLess(t *testing.T) {
+// A Pass is repeated after a lost reply, some time later: the receiver counts its lease from
+// the repetition, and so must Redis. Guard: pexpire for a repetition in pass.lua.
+func TestRepeatedPassRenewsTheLease(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	if err := b.direct.Do(t.Context(), "acl", "setuser", "app", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err(); err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: b.server.Addr(), Username: "app", Password: "any"})
-	t.Cleanup(func() { _ = client.Close() })
-	store := lock.NewRedisStore(client)
-	t.Cleanup(func() { _ = store.Close() })
-	start := time.Now()
-	watch := store.Watch("k", func() {})
+	store := redisStore(b.direct)
+	s := &asked{t, store}
+	t.Cleanup(func() { _ = s.Close() })
+	from, to := request(b.name, 1), request(b.name, 2)
+	watch := s.Watch(b.name, func() {})
 	defer watch.Stop()
-	const attempts, pauses = 6, (20 + 40 + 80 + 160 + 320) * time.Millisecond
-	eventually(t, 20*time.Second, "some attempts", func() bool {
-		_, stats, _ := strings.Cut(b.direct.Info(t.Context(), "commandstats").Val(), "cmdstat_subscribe:")
-		_, rejected, _ := strings.Cut(stats, "rejected_calls=")
-		var n int
-		_, _ = fmt.Sscanf(rejected, "%d", &n)
-		return n >= attempts
-	})
-	if took := time.Since(start); took < pauses {
-		t.Errorf("%d attempts within %s, the pauses between them are %s", attempts, took, pauses)
+	check.Eventually(t, "the watch is live", watch.Live)
+	s.acquire("taken", from, lock.StateHeld)
+	first := check.Value(store.Pass(t.Context(), from, to))(t)
+	check.Equal(t, "handed over", first.Held, true)
+	check.Equal(t, "most of the lease is over", b.direct.PExpire(t.Context(), b.name, time.Minute).Val(), true)
+	again := check.Value(store.Pass(t.Context(), from, to))(t)
+	again.Once = first.Once
+	check.Equal(t, "the answer to the repetition", again, first)
+	if left := b.direct.PTTL(t.Context(), b.name).Val(); left < calm/2 {
+		t.Errorf("others may have the lock in %s, the receiver relies on %s", left, calm)
 	}
+	s.release("released", to, true)
 }

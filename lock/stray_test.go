@@ -2,15 +2,14 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -46,30 +45,24 @@ func (d *delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // RedisStore.Acquire, abandon in Client.acquire.
 func TestLateCopyOfRefusedRequest(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
-	for what, opts := range map[string][]lock.Option{"once": {lock.Wait(0)}, "waiting": {lock.Wait(50 * time.Millisecond)}} {
+	for what, opts := range map[string][]lock.Option{"once": {lock.Wait(0)}, "waiting": {lock.Wait(check.Soon)}} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			held := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(what))
-			client := dial(t, b.server.URL())
+			b := newBench(t)
+			held := mustLock(t, t.Context(), locksOn(t, b.direct).Mutex(b.name))
+			client := dial(t, b.url())
 			d := &delay{}
 			client.AddHook(d)
-			locks := lock.New(lock.NewRedisStore(client))
-			eventually(t, 20*time.Second, "a request is given up and sent again", func() bool {
+			locks := newLocks(t, redisStore(client))
+			check.Eventually(t, "a request is given up and sent again", func() bool {
 				d.armed.Store(true)
-				if _, err := locks.Mutex(what).Lock(t.Context(), opts...); !errors.Is(err, lock.ErrTimeout) {
-					t.Errorf("the lock that is held: %v", err)
-				}
+				check.Is(t, "the lock that is held", check.ErrorOf(locks.Mutex(b.name).Lock(t.Context(), opts...)), lock.ErrTimeout)
 				return d.kept.Load() != nil
 			})
 			closeLocks(t, locks)
 			mustUnlock(t, held)
-			if v, err := b.direct.Do(t.Context(), *d.kept.Load()...).Result(); err != nil {
-				t.Errorf("the first copy: %v, %v", v, err)
-			}
-			if left := b.direct.HGetAll(t.Context(), what).Val(); len(left) != 0 {
-				t.Errorf("the lock is left behind: %v", left)
-			}
+			check.Must(t, b.direct.Do(t.Context(), *d.kept.Load()...).Err()) // the first copy
+			check.Equal(t, "held by nobody who knows", b.held(), false)
 		})
 	}
 }
@@ -81,9 +74,9 @@ func TestLateCopyOfRefusedRequest(t *testing.T) {
 func TestLateCopyOfRaisedToken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	store := lock.NewRedisStore(b.direct)
+	store := redisStore(b.direct)
 	var late []lock.Request
-	locks := lock.New(&altered{Store: store, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	locks := newLocks(t, &fake{Store: store, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
 		if r.Token != 0 {
 			late = append(late, r)
 			return lock.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
@@ -91,16 +84,13 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 		return store.Acquire(ctx, r)
 	}})
 	for i := range 20 {
-		if _, err := lock.All(locks.Mutex(fmt.Sprint("k", i))).TryLock(t.Context(), lock.Fenced()); !errors.Is(err, lock.ErrUnknown) {
-			t.Fatal(err)
-		}
+		_, err := lock.All(locks.Mutex(fmt.Sprint(b.name, i))).TryLock(t.Context(), lock.Fenced())
+		check.Is(t, "a fenced lock whose token is not raised", err, lock.ErrUnknown)
 	}
 	closeLocks(t, locks) // what is kept against copies, and no longer needed, is gone
-	other := lock.NewRedisStore(b.direct)
+	other := &asked{t, redisStore(b.direct)}
 	t.Cleanup(func() { _ = other.Close() })
 	for _, r := range late {
-		if grant, err := other.Acquire(t.Context(), r); err != nil || grant.State != lock.StateLost {
-			t.Errorf("the late copy for %s: %v, %v", r.Name, grant, err)
-		}
+		other.acquire("the late copy for "+r.Name, r, lock.StateLost)
 	}
 }

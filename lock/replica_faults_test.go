@@ -1,13 +1,17 @@
+//go:build faults
+
+//part:locks
+
 package lock_test
 
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -27,13 +31,9 @@ func newPair(t *testing.T) *pair {
 	p.now = dial(t, p.primary.URL())
 	replica := dial(t, p.replica.URL())
 	host, port, _ := strings.Cut(p.line.Addr(), ":")
-	if err := replica.ReplicaOf(t.Context(), host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.now.Set(t.Context(), "hello", "1", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, 20*time.Second, "the replica follows", func() bool { return replica.Get(t.Context(), "hello").Val() == "1" })
+	check.Must(t, replica.ReplicaOf(t.Context(), host, port).Err())
+	check.Must(t, p.now.Set(t.Context(), "hello", "1", 0).Err())
+	check.Eventually(t, "the replica follows", func() bool { return replica.Get(t.Context(), "hello").Val() == "1" })
 	return p
 }
 
@@ -45,7 +45,7 @@ func (p *pair) fail(t *testing.T) {
 	t.Helper()
 	p.primary.Kill()
 	p.now = dial(t, p.replica.URL())
-	eventually(t, 20*time.Second, "the promotion", func() bool {
+	check.Eventually(t, "the promotion", func() bool {
 		return p.now.ReplicaOf(t.Context(), "NO", "ONE").Err() == nil &&
 			strings.Contains(p.now.Info(t.Context(), "replication").Val(), "role:master")
 	})
@@ -85,7 +85,7 @@ func TestReplicaPromoted(t *testing.T) {
 		}
 		mustUnlock(t, second)
 	})
-	for what, join := range map[string]func(...lock.Locker) *lock.Quorum{"all": lock.All, "majority": lock.Majority} {
+	for what, join := range joins() {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			pairs, parts := setup(t)

@@ -1,0 +1,275 @@
+package lock_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
+	"seckill/lock"
+)
+
+// kind is a store under test.
+type kind struct {
+	name   string
+	open   func() lock.Store
+	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
+	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
+	// forgets: it sits in this process, where no answer is lost and no request is late.
+	forgets bool
+}
+
+func kinds(t *testing.T) []kind {
+	t.Helper()
+	inRedis := func(name string, client *redis.Client, open func() lock.Store) kind {
+		gone := func(t *testing.T, name string, left bool, err error) {
+			t.Helper()
+			check.Must(t, err)
+			check.Equal(t, "the key was there", left, true)
+		}
+		return kind{
+			name: name, open: open,
+			expire: func(t *testing.T, name string) {
+				was, err := client.PExpire(t.Context(), name, time.Millisecond).Result()
+				gone(t, name, was, err)
+				check.Eventually(t, "the key expires", func() bool { return client.Exists(t.Context(), name).Val() == 0 })
+			},
+			remove: func(t *testing.T, name string) {
+				n, err := client.Del(t.Context(), name).Result()
+				gone(t, name, n == 1, err)
+			},
+		}
+	}
+	shared := dial(t, testserver.SharedRedis(t))
+	mini := miniredis.RunT(t)
+	mini.ClockTTL(true)
+	embedded := dial(t, "redis://"+mini.Addr())
+	memory := lock.NewMemoryStore() // one for all the "processes", as far as these go there
+	force := func(t *testing.T, name string) {
+		t.Helper()
+		check.Equal(t, "the lock was there", check.Value(memory.ForceRelease(t.Context(), name))(t), true)
+	}
+	db := openDB(t)
+	check.Must(t, table(t, db).Close())
+	inTable := func(statement string) func(*testing.T, string) {
+		return func(t *testing.T, name string) {
+			t.Helper()
+			check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement, name)))
+		}
+	}
+	return []kind{
+		inRedis("redis", shared, func() lock.Store { return redisStore(shared) }),
+		inRedis("setnx", shared, func() lock.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
+		inRedis("miniredis", embedded, func() lock.Store { return redisStore(embedded) }),
+		{name: "memory", open: func() lock.Store { return memory }, expire: force, remove: force, forgets: true},
+		{
+			name:   "mysql",
+			open:   func() lock.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
+			expire: inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE name = ?"),
+			remove: inTable("DELETE FROM seckill_locks WHERE name = ?"),
+		},
+	}
+}
+
+// TestStores is what every store must do. What a client makes of it is tried once, in a bubble, for all stores.
+func TestStores(t *testing.T) {
+	t.Parallel()
+	cases := map[string]func(t *testing.T, k kind, s *asked){
+		"one holder":            storeHolder,
+		"leases only grow":      storeLeases,
+		"gone behind its back":  storeGone,
+		"late copies":           storeLate,
+		"tokens are raised":     storeTokens,
+		"ended before it began": storeEnded,
+	}
+	for _, k := range kinds(t) {
+		store := k.open()
+		t.Cleanup(func() { _ = store.Close() })
+		for what, run := range cases {
+			t.Run(k.name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				run(t, k, &asked{t, store})
+			})
+		}
+	}
+}
+
+// request is that of one of several holders.
+func request(name string, holder int) lock.Request {
+	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
+}
+
+// asked is a store and what it is wanted to answer.
+type asked struct {
+	*testing.T
+	lock.Store
+}
+
+func (a *asked) acquire(what string, r lock.Request, want lock.State) lock.Grant {
+	a.Helper()
+	grant := check.Value(a.Acquire(a.Context(), r))(a)
+	check.Equal(a, what+": state", grant.State, want)
+	return grant
+}
+
+func (a *asked) release(what string, r lock.Request, want bool) {
+	a.Helper()
+	r.Holds = 0
+	check.Equal(a, what, check.Value(a.Release(a.Context(), r))(a), want)
+}
+
+// abandon gives up an acquisition. (Whether the lock was there, MySQL does not know, and no caller asks.)
+func (a *asked) abandon(r lock.Request) {
+	a.Helper()
+	r.Holds, r.Abandon = 0, true
+	check.Must(a, check.ErrorOf(a.Release(a.Context(), r)))
+}
+
+// Somebody else cannot have the lock, nor free it. Guards: hexists holder in release.lua, get ~= holder in
+// setnx_release.lua; the latch, get latch there; released in sql/release.sql.
+func storeHolder(t *testing.T, k kind, s *asked) {
+	name := nameOf(t)
+	mine, other := request(name, 1), request(name, 2)
+	first := s.acquire("a free one", mine, lock.StateHeld)
+	if left := s.acquire("held by another", other, lock.StateBusy).Remaining; left > calm || left < calm/2 {
+		t.Errorf("%s are left of a lease of %s", left, calm)
+	}
+	again := s.acquire("a repetition", mine, lock.StateHeld)
+	check.Equal(t, "its token", again.Token, first.Token)
+	inner := other
+	inner.Holds = 2
+	s.acquire("a re-entry of who is not in", inner, lock.StateLost)
+	s.release("released by another", request(name, 3), false)
+	s.abandon(request(name, 4))
+	s.acquire("held all the same", mine, lock.StateHeld)
+	s.release("released", mine, true)
+	s.release("released again, after a lost reply", mine, !k.forgets)
+	next := s.acquire("free again", other, lock.StateHeld)
+	if next.Token <= first.Token {
+		t.Errorf("token %d after %d", next.Token, first.Token)
+	}
+	s.release("released again, when another has it", mine, !k.forgets)
+	s.acquire("which keeps it", request(name, 5), lock.StateBusy)
+	s.release("and releases it", other, true)
+}
+
+// Guards: pttl < lease in the scripts, GREATEST in the statements, extend in MemoryStore; errs of each request.
+func storeLeases(t *testing.T, _ kind, s *asked) {
+	name := nameOf(t)
+	mine, other := request(name, 1), request(name, 2)
+	left := func(what string, atLeast time.Duration) {
+		t.Helper()
+		if d := s.acquire(what, other, lock.StateBusy).Remaining; d < atLeast {
+			t.Errorf("%s: %s are left, want %s", what, d, atLeast)
+		}
+	}
+	s.acquire("taken", mine, lock.StateHeld)
+	inner := mine
+	inner.Holds, inner.Lease = 2, time.Minute
+	s.acquire("re-entered for less", inner, lock.StateHeld)
+	left("after a shorter re-entry", calm/2)
+	longer := mine
+	longer.Lease = 3 * calm
+	for what, r := range map[string]lock.Request{"shorter": inner, "longer": longer} {
+		errs := s.Renew(t.Context(), []lock.Request{other, r, request(name+" of nobody", 1)})
+		check.Is(t, what+": of another holder", errs[0], lock.ErrLost)
+		check.Is(t, what+": its own", errs[1], nil)
+		check.Is(t, what+": of nobody", errs[2], lock.ErrLost)
+		left(what, calm/2)
+	}
+	left("renewed for longer", 2*calm)
+	check.Equal(t, "one hold given back", check.Value(s.Release(t.Context(), mine))(t), true)
+	left("with one hold less", 2*calm)
+	s.release("released", mine, true)
+}
+
+// A lease ended, an operator freed the lock, or nothing is left of it: its holder is told, and the next one's token
+// is greater.
+func storeGone(t *testing.T, k kind, s *asked) {
+	for what, end := range map[string]func(*testing.T, string){
+		"expired": k.expire, "removed": k.remove, "forced": func(t *testing.T, name string) {
+			check.Equal(t, "forced", check.Value(s.ForceRelease(t.Context(), name))(t), true)
+			check.Equal(t, "forced again", check.Value(s.ForceRelease(t.Context(), name))(t), false)
+		},
+	} {
+		name := nameOf(t)
+		mine, other := request(name, 1), request(name, 2)
+		first := s.acquire("taken", mine, lock.StateHeld)
+		end(t, name)
+		check.Is(t, what+": renewed", s.Renew(t.Context(), []lock.Request{mine})[0], lock.ErrLost)
+		inner := mine
+		inner.Holds = 2
+		s.acquire(what+": re-entered", inner, lock.StateLost)
+		s.release(what+": released", mine, false)
+		if next := s.acquire(what+": the next one", other, lock.StateHeld); next.Token <= first.Token {
+			t.Errorf("%s: token %d after %d", what, next.Token, first.Token)
+		}
+		s.release(what+": released by who had it", mine, false)
+		s.release(what+": released by who has it", other, true)
+	}
+}
+
+// A copy of a request arrives after its holder has given the lock back, or up: it is refused, and nobody is locked out
+// by a lock that nobody knows of. Guard: exists latch in acquire.lua and setnx_acquire.lua, released in acquire.sql.
+func storeLate(t *testing.T, k kind, s *asked) {
+	if k.forgets {
+		return
+	}
+	for what, abandoned := range map[string]bool{"released": false, "abandoned, not yet arrived": true} {
+		name := nameOf(t)
+		mine, other := request(name, 1), request(name, 2)
+		if !abandoned {
+			s.acquire("taken", mine, lock.StateHeld)
+		}
+		if abandoned {
+			s.abandon(mine)
+		} else {
+			s.release(what, mine, true)
+		}
+		if grant := check.Value(s.Acquire(t.Context(), mine))(t); grant.State == lock.StateHeld {
+			t.Errorf("%s: a late copy got the lock", what)
+		}
+		s.acquire(what+": the next holder", other, lock.StateHeld)
+		s.release(what+": the next holder", other, true)
+	}
+}
+
+// The token of a lock of several parts is written back to each.
+func storeTokens(t *testing.T, _ kind, s *asked) {
+	name := nameOf(t)
+	mine, other := request(name, 1), request(name, 2)
+	mine.Token = s.acquire("taken", mine, lock.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
+	if raised := s.acquire("raised", mine, lock.StateHeld).Token; raised < mine.Token {
+		t.Errorf("the token is %d, and was to be %d at least", raised, mine.Token)
+	}
+	s.release("released", mine, true)
+	if next := s.acquire("the next holder", other, lock.StateHeld).Token; next <= mine.Token {
+		t.Errorf("token %d after %d", next, mine.Token)
+	}
+	s.release("released", other, true)
+}
+
+// A request whose context has ended takes nothing.
+func storeEnded(t *testing.T, _ kind, s *asked) {
+	name := nameOf(t)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	mine := request(name, 1)
+	if _, err := s.Acquire(ended, mine); err == nil {
+		t.Error("acquired")
+	}
+	if _, err := s.Release(ended, mine); err == nil {
+		t.Error("released")
+	}
+	if err := s.Renew(ended, []lock.Request{mine})[0]; err == nil {
+		t.Error("renewed")
+	}
+	s.abandon(mine)
+	s.acquire("it is free", request(name, 2), lock.StateHeld)
+	s.release("released", request(name, 2), true)
+}

@@ -1,0 +1,197 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/lock"
+)
+
+// TestTime is what a lock does in time, by the time of a bubble: with every store it does the same.
+func TestTime(t *testing.T) {
+	t.Parallel()
+	for what, run := range map[string]func(t *testing.T){
+		"watchdog":            inTimeWatchdog,
+		"fixed lease":         inTimeLease,
+		"extended":            inTimeExtended,
+		"waiting":             inTimeWaiting,
+		"re-entered later":    inTimeReentered,
+		"a slow acquisition":  inTimeSlow,
+		"a refused renewal":   inTimeRefused,
+		"cause of another":    inTimeCause,
+		"unlock beside owner": inTimeBeside,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, run)
+		})
+	}
+}
+
+// drift is what a holder takes off its lease: one percent and two milliseconds.
+func drift(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+const term = 3 * time.Second
+
+// A lock is renewed each third of its lease for as long as it is held, and another process gets it never.
+func inTimeWatchdog(t *testing.T) {
+	store := newFake()
+	held := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term)).Mutex("k"))
+	check.Is(t, "while it is renewed", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(4*term))), lock.ErrTimeout)
+	check.Equal(t, "renewals in four leases", store.renewed.Load(), 12)
+	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	mustUnlock(t, held)
+	check.Is(t, "the cause", context.Cause(held.Context()), lock.ErrUnlocked)
+}
+
+// A lease that is not renewed ends a drift before another can have the lock, and its unlock leaves that one alone.
+func inTimeLease(t *testing.T) {
+	store := newFake()
+	one, two := store.locks(t).Mutex("k"), store.others(t).Mutex("k")
+	start := time.Now()
+	held := mustLock(t, t.Context(), one, lock.LeaseTime(term))
+	waiter := begin(t.Context(), two)
+	<-held.Context().Done()
+	check.Equal(t, "it ended after", time.Since(start), term-drift(term))
+	check.Equal(t, "it was valid for", held.ValidUntil().Sub(start), term-drift(term))
+	next := got(t, "the next one", waiter)
+	check.Equal(t, "the next one had it after", time.Since(start), term)
+	wantLost(t, held)
+	check.Is(t, "the second is left alone", check.ErrorOf(one.TryLock(t.Context())), lock.ErrHeld)
+	mustUnlock(t, next)
+}
+
+func inTimeExtended(t *testing.T) {
+	store := newFake()
+	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"), lock.LeaseTime(term))
+	check.Must(t, held.Extend(t.Context(), time.Minute))
+	check.Must(t, held.Extend(t.Context(), term))
+	check.Equal(t, "it is valid for", time.Until(held.ValidUntil()), time.Minute-drift(time.Minute))
+	check.Is(t, "after the first lease", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(2*term))), lock.ErrTimeout)
+	mustUnlock(t, held)
+}
+
+// Who waits in vain goes when its budget or its context ends, and not before.
+func inTimeWaiting(t *testing.T) {
+	store := newFake()
+	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"))
+	start := time.Now()
+	check.Is(t, "a budget", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(80*time.Millisecond))), lock.ErrTimeout)
+	check.Equal(t, "it waited for", time.Since(start), 80*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), term)
+	defer cancel()
+	check.Is(t, "a deadline", check.ErrorOf(store.others(t).Mutex("k").Lock(ctx)), context.DeadlineExceeded)
+	check.Equal(t, "both waited for", time.Since(start), 80*time.Millisecond+term)
+	mustUnlock(t, held)
+}
+
+// The context of the outer lease ends and the watchdog drops the lock; then its owner
+// re-enters with a context that lasts: the lock is renewed again. Guard: schedule for each
+// lease, in holding.add.
+func inTimeReentered(t *testing.T) {
+	m := newFake().locks(t, lock.WatchdogLease(term)).Mutex("k")
+	request, done := context.WithCancel(t.Context())
+	outer := mustLock(t, request, m)
+	lasting := context.WithoutCancel(outer.Context())
+	done()
+	time.Sleep(term / 2) // the watchdog has looked
+	inner := mustLock(t, lasting, m)
+	time.Sleep(10 * term)
+	check.Is(t, "the re-entry", context.Cause(inner.Context()), nil)
+	mustUnlock(t, inner)
+	mustUnlock(t, outer)
+}
+
+// An acquisition takes most of its lease: the first renewal comes before the rest is over.
+// Guard: until, in holding.add.
+func inTimeSlow(t *testing.T) {
+	store := newFake()
+	store.answers = term * 9 / 10
+	start := time.Now()
+	held := mustLock(t, t.Context(), store.locks(t, lock.WatchdogLease(term)).Mutex("k"))
+	check.Equal(t, "it is valid for, from the asking", held.ValidUntil().Sub(start), term-drift(term))
+	time.Sleep(10 * term)
+	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	mustUnlock(t, held)
+	_, err := store.others(t).Mutex("k").TryLock(t.Context())
+	check.Is(t, "it is free", err, nil)
+	store.answers = term
+	check.Is(t, "an answer that takes longer than the lease",
+		check.ErrorOf(store.locks(t, lock.WatchdogLease(term)).Mutex("other").TryLock(t.Context())), lock.ErrLost)
+}
+
+// The store refuses to renew one lock of many: that one runs out, and the others, which were renewed, do not. Guard:
+// errs, of each request, in watchdog.renew.
+func inTimeRefused(t *testing.T) {
+	store := newFake()
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
+		errs := store.Store.Renew(ctx, rs)
+		for i, r := range rs {
+			if r.Name == "bad" {
+				errs[i] = lock.ErrRefused
+			}
+		}
+		return errs
+	}
+	locks := store.locks(t, lock.WatchdogLease(term))
+	var good []*lock.Lease
+	for _, name := range []string{"a", "b", "c"} {
+		good = append(good, mustLock(t, t.Context(), locks.Mutex(name)))
+	}
+	bad := mustLock(t, t.Context(), locks.Mutex("bad"))
+	start := time.Now()
+	<-bad.Context().Done()
+	check.Equal(t, "it ran out after", time.Since(start), term-drift(term))
+	time.Sleep(4 * term)
+	for _, l := range good {
+		check.Is(t, "a lock whose renewals are not refused", context.Cause(l.Context()), nil)
+	}
+}
+
+// The context given to Extend is that of another lock's lease, which was lost: its cause
+// is no answer about this lock. Guard: ErrUnknown in isGone.
+func inTimeCause(t *testing.T) {
+	store := newFake()
+	store.renew = func(ctx context.Context, rs []lock.Request) []error {
+		if ctx.Err() != nil { // as a store over a network says it
+			return []error{silent(ctx)}
+		}
+		return store.Store.Renew(ctx, rs)
+	}
+	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"))
+	ctx, lose := context.WithCancelCause(t.Context())
+	lose(lock.ErrLost)
+	check.Is(t, "extend", held.Extend(ctx, time.Minute), lock.ErrUnknown)
+	check.Is(t, "the lease", context.Cause(held.Context()), nil)
+	mustUnlock(t, held)
+}
+
+// Another goroutine of the owner is in the middle of a request for the lock: Unlock waits for it
+// no longer than UnlockTimeout, and the hold is given back behind it. Guard: WithTimeout in holding.unlock.
+func inTimeBeside(t *testing.T) {
+	store := newFake()
+	goOn := make(chan struct{})
+	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		if r.Holds == 2 {
+			<-goOn
+		}
+		return store.Store.Acquire(ctx, r)
+	}
+	m := store.locks(t, lock.UnlockTimeout(time.Second)).Mutex("k")
+	outer := mustLock(t, t.Context(), m)
+	inner := begin(context.WithoutCancel(outer.Context()), m)
+	synctest.Wait()
+	start := time.Now()
+	if err := outer.Unlock(); !errors.Is(err, lock.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("unlock: %v", err)
+	}
+	check.Equal(t, "it took", time.Since(start), time.Second)
+	close(goOn)
+	mustUnlock(t, got(t, "the re-entry", inner))
+	synctest.Wait()
+	check.Equal(t, "it is free", store.free(t, "k"), true)
+}
