@@ -38,7 +38,7 @@ type Session struct {
 // AccountDeps are what the service of accounts works with; all are required.
 type AccountDeps struct {
 	Store   AccountStore
-	Hasher  *password.Hasher
+	Hasher  Hasher
 	Tokens  *token.Authority
 	Cache   *cache.Accounts
 	Metrics *telemetry.Accounts
@@ -183,11 +183,11 @@ func (s *Accounts) count(action string, err error) {
 // accountMaker makes accounts, whoever asks.
 type accountMaker struct {
 	store    AccountStore
-	hasher   *password.Hasher
+	hasher   Hasher
 	username *regexp.Regexp
 }
 
-func newAccountMaker(store AccountStore, hasher *password.Hasher) accountMaker {
+func newAccountMaker(store AccountStore, hasher Hasher) accountMaker {
 	return accountMaker{store: store, hasher: hasher, username: regexp.MustCompile(`^[A-Za-z0-9._-]{3,32}$`)}
 }
 

@@ -13,7 +13,7 @@ import (
 type Administrators struct{ accountMaker }
 
 // NewAdministrators makes the service.
-func NewAdministrators(store AccountStore, hasher *password.Hasher) *Administrators {
+func NewAdministrators(store AccountStore, hasher Hasher) *Administrators {
 	return &Administrators{newAccountMaker(store, hasher)}
 }
 

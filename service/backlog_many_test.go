@@ -114,7 +114,7 @@ func (w *backlogWatch) goOn(vouchers int) (n int) {
 // time, and however many they are.
 func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 	t.Parallel()
-	for _, vouchers := range []int{1, 100, 6000} {
+	for _, vouchers := range []int{1, 100, 1000} {
 		besideManySales(t, fmt.Sprint(vouchers), vouchers, 29*time.Second, func(t *testing.T, w *backlogWatch, q *manySales) {
 			// It is first asked for its oldest message when that is still young enough.
 			turn := 1 + vouchers*int(backlogEvery/time.Millisecond)/backlogVouchers/1000
@@ -124,7 +124,7 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 				if err := w.refusal("bad"); second > 2*turn && model.CodeOf(err) != model.CodeUnavailable {
 					t.Fatalf("in second %d the one that is behind: %v", second, err)
 				}
-				<-time.After(time.Second)
+				servicetest.Pass(time.Second)
 			}
 			synctest.Wait()
 			if all := q.calls["BacklogOf"]; all > 60*4*backlogVouchers {
@@ -138,16 +138,16 @@ func TestABacklogIsOfItsVoucherHoweverManyThereAre(t *testing.T) {
 // first request for it until it has caught up.
 func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 	t.Parallel()
-	besideManySales(t, "", 4000, time.Hour, func(t *testing.T, w *backlogWatch, q *manySales) {
-		<-time.After(30 * time.Second)
+	besideManySales(t, "", 1000, time.Hour, func(t *testing.T, w *backlogWatch, q *manySales) {
+		servicetest.Pass(30 * time.Second)
 		q.with(func() { q.behind["late"] = time.Now().Add(-45 * time.Second) })
 		check.Equal(t, "of a voucher that nobody has asked for", w.refusal("other"), nil)
-		<-time.After(20 * time.Second)
+		servicetest.Pass(20 * time.Second)
 		if err := w.refusal("late"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("it is behind, and hears %v", err)
 		}
 		q.with(func() { q.behind["late"] = time.Now() })
-		<-time.After(2 * time.Second)
+		servicetest.Pass(2 * time.Second)
 		check.Equal(t, "when it has caught up", w.refusal("late"), nil)
 	})
 }
@@ -156,10 +156,10 @@ func TestAVoucherThatIsBehindIsFoundAmongMany(t *testing.T) {
 // for nothing else.
 func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 	t.Parallel()
-	besideManySales(t, "", 4000, 0, func(t *testing.T, w *backlogWatch, q *manySales) {
+	besideManySales(t, "", 1000, 0, func(t *testing.T, w *backlogWatch, q *manySales) {
 		for range 14 {
-			check.Equal(t, "vouchers that sell", w.goOn(4000), 4000)
-			<-time.After(time.Second)
+			check.Equal(t, "vouchers that sell", w.goOn(1000), 1000)
+			servicetest.Pass(time.Second)
 		}
 		synctest.Wait()
 		if q.calls["Backlog"] < 50 || len(q.calls) > 1 {
@@ -174,9 +174,9 @@ func TestAgesThatAreNotToldRefuseAfterAFewSeconds(t *testing.T) {
 	t.Parallel()
 	besideManySales(t, "", 0, time.Hour, func(t *testing.T, w *backlogWatch, q *manySales) {
 		q.with(func() { q.untold["bad"] = errors.New("permissions violation") })
-		<-time.After(backlogUnknownAfter - backlogEvery)
+		servicetest.Pass(backlogUnknownAfter - backlogEvery)
 		check.Equal(t, "at first", w.refusal("bad"), nil)
-		<-time.After(3 * backlogEvery)
+		servicetest.Pass(3 * backlogEvery)
 		if err := w.refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("its age is not told, and it hears %v", err)
 		}
@@ -192,7 +192,7 @@ func TestAnAgeThatIsNotToldHoldsUpNoOther(t *testing.T) {
 			q.behind["untold"] = time.Now().Add(-time.Hour)
 			q.untold["untold"] = errors.New("no")
 		})
-		<-time.After(10 * time.Second)
+		servicetest.Pass(10 * time.Second)
 		check.Equal(t, "vouchers that sell on", w.goOn(500), 500)
 		if err := w.refusal("bad"); model.CodeOf(err) != model.CodeUnavailable {
 			t.Errorf("the one that is behind hears %v", err)
@@ -206,12 +206,12 @@ func TestAVoucherWithoutMessagesIsKnownAsSuch(t *testing.T) {
 	besideManySales(t, "", 300, 0, func(t *testing.T, w *backlogWatch, q *manySales) {
 		check.Equal(t, "before anybody has asked", w.empty("idle"), false)
 		for range 20 {
-			<-time.After(2 * backlogEvery)
+			servicetest.Pass(2 * backlogEvery)
 			check.Equal(t, "one without messages", w.empty("idle"), true)
 			check.Equal(t, "one with a message", w.empty("v7"), false)
 		}
 		q.with(func() { q.behind[model.AnyVoucher] = time.Now() })
-		<-time.After(2 * backlogEvery)
+		servicetest.Pass(2 * backlogEvery)
 		check.Equal(t, "beside a message of any voucher", w.empty("idle"), false)
 	})
 }

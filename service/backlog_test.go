@@ -9,6 +9,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestOldBacklogPromisesNothing(t *testing.T) {
@@ -21,13 +22,13 @@ func TestOldBacklogPromisesNothing(t *testing.T) {
 			time.Hour:                         maxBacklogRetry,
 		} {
 			s.line.with(func() { s.line.backlog = model.Backlog{Age: age, Messages: 7} })
-			<-time.After(backlogEvery + time.Millisecond)
+			servicetest.Pass(backlogEvery + time.Millisecond)
 			before := s.hot.Calls("Reserve")
 			check.Equal(t, fmt.Sprint("when to come again to a backlog that is old ", age), s.refused(t, "bob", model.CodeUnavailable).RetryAfter, wait)
 			check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		}
 		s.line.with(func() { s.line.backlog.Age = 30 * time.Second })
-		<-time.After(backlogEvery + time.Millisecond)
+		servicetest.Pass(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
 	})
 }
@@ -38,14 +39,14 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		order := s.buys(t, "alice")
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
-		<-time.After(backlogEvery + time.Millisecond)
+		servicetest.Pass(backlogEvery + time.Millisecond)
 		refused := s.refused(t, "alice", model.CodeAlreadyOrdered)
 		if refused.OrderID != order.ID || refused.OrderStatus != model.OrderProcessing {
 			t.Errorf("%+v, want %s", refused, order.ID)
 		}
 		s.refused(t, "bob", model.CodeUnavailable)
 		s.hot.With(func() { s.sale.Voucher.EndAt = time.Now() })
-		<-time.After(900 * time.Millisecond)
+		servicetest.Pass(900 * time.Millisecond)
 		s.refused(t, "bob", model.CodeEnded)
 	})
 }
@@ -53,16 +54,16 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 func TestQueueThatIsAwayPromisesNothingAfterAFewSeconds(t *testing.T) {
 	t.Parallel()
 	inHotShop(t, func(t *testing.T, s hotShop) {
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		s.line.with(func() { s.line.away = errors.New("no responders") })
-		<-time.After(backlogUnknownAfter - 2*backlogEvery)
+		servicetest.Pass(backlogUnknownAfter - 2*backlogEvery)
 		s.buys(t, "alice") // a leader is elected, a server restarts
-		<-time.After(3 * backlogEvery)
+		servicetest.Pass(3 * backlogEvery)
 		before := s.hot.Calls("Reserve")
 		s.refused(t, "bob", model.CodeUnavailable)
 		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), before)
 		s.line.with(func() { s.line.away = nil })
-		<-time.After(backlogEvery + time.Millisecond)
+		servicetest.Pass(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
 	})
 }
@@ -76,16 +77,16 @@ func TestOldBacklogOfAnotherVoucherRefusesNothing(t *testing.T) {
 			s.line.backlog = model.Backlog{Age: time.Hour, Messages: 7}
 			s.line.own = map[string]model.Backlog{"v0": {Age: time.Hour, Messages: 5}, "v1": {Age: time.Second, Messages: 2}}
 		})
-		<-time.After(backlogEvery + time.Millisecond)
+		servicetest.Pass(backlogEvery + time.Millisecond)
 		for i := range 8 {
 			s.buys(t, fmt.Sprint("user", i))
-			<-time.After(time.Second / 2)
+			servicetest.Pass(time.Second / 2)
 		}
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{Age: 40 * time.Second, Messages: 2} })
-		<-time.After(15 * time.Second) // it was known that none of its messages could be half as old as it may be
+		servicetest.Pass(15 * time.Second) // it was known that none of its messages could be half as old as it may be
 		check.Equal(t, "when to come again", s.refused(t, "bob", model.CodeUnavailable).RetryAfter, 10*time.Second)
 		s.line.with(func() { s.line.own["v1"] = model.Backlog{} })
-		<-time.After(backlogEvery + time.Millisecond)
+		servicetest.Pass(backlogEvery + time.Millisecond)
 		s.buys(t, "bob")
 	})
 }
@@ -96,7 +97,7 @@ func TestOldBacklogAsksTheHotCopyForManyAtOnce(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		s.buys(t, "alice")
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
-		<-time.After(2*backlogEvery + time.Millisecond)
+		servicetest.Pass(2*backlogEvery + time.Millisecond)
 		var asking sync.WaitGroup
 		for i := range 300 {
 			asking.Go(func() { s.refused(t, fmt.Sprint("user", i), model.CodeUnavailable) })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/workshop/check"
+	"seckill/service/servicetest"
 )
 
 // asked is a probe that counts its questions, and answers what it is told.
@@ -49,7 +50,7 @@ func TestReadinessIsLookedAtOnce(t *testing.T) {
 		callers.Wait()
 		h.Check(t.Context()) // a moment later
 		check.Equal(t, "questions for a crowd", slow.times.Load(), int32(1))
-		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(lookShared)
 		h.Check(t.Context())
 		check.Equal(t, "questions when the answer is old", slow.times.Load(), int32(2))
 	})
@@ -68,21 +69,21 @@ func TestReadinessDoesNotWait(t *testing.T) {
 		if checks[0].Err == nil || checks[1].Err != nil {
 			t.Errorf("checks %+v", checks)
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(time.Minute)
 		if checks = h.Check(t.Context()); checks[0].Err == nil {
 			t.Error("what hangs is well")
 		}
 		check.Equal(t, "questions to what hangs", hanging.times.Load(), int32(1))
 		close(release)
 		synctest.Wait()
-		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(lookShared)
 		if checks = h.Check(t.Context()); checks[0].Err != nil {
 			t.Errorf("when it answers again: %v", checks[0].Err)
 		}
 
 		hurried, cancel := context.WithCancel(t.Context())
 		cancel()
-		time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(lookShared)
 		if checks = h.Check(hurried); len(checks) == 0 || !errors.Is(checks[0].Err, context.Canceled) {
 			t.Errorf("a caller that has gone: %+v", checks)
 		}
@@ -98,7 +99,7 @@ func TestReadyWhileSalesGoOn(t *testing.T) {
 		database := newAsked(away)
 		h := NewHealth(Probe{Name: "database", Ask: database.ask, Patience: 30 * time.Second})
 		check := func() Check {
-			time.Sleep(lookShared) //nolint:forbidigo // the bubble's clock
+			servicetest.Pass(lookShared)
 			return h.Check(t.Context())[0]
 		}
 		if check().Err == nil {
@@ -110,11 +111,11 @@ func TestReadyWhileSalesGoOn(t *testing.T) {
 		}
 		database.answer.Store(away)
 		check()
-		time.Sleep(29 * time.Second) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(29 * time.Second)
 		if got := check(); got.Err != nil || !strings.Contains(got.Note, "away for 29s") {
 			t.Errorf("after 29 s: %+v", got)
 		}
-		time.Sleep(time.Second) //nolint:forbidigo // the bubble's clock
+		servicetest.Pass(time.Second)
 		if got := check(); got.Err == nil {
 			t.Errorf("after 30 s: %+v", got)
 		}

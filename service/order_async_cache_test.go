@@ -9,6 +9,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // A hot copy that is closed says nothing about the sale: not even that it is sold
@@ -30,7 +31,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 				}
 				s.hot.With(func() { hide(s) })
 				if known {
-					<-time.After(900 * time.Millisecond) // what was seen open is told for less than a second
+					servicetest.Pass(900 * time.Millisecond) // what was seen open is told for less than a second
 				}
 				for range 3 {
 					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
@@ -42,7 +43,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
 				}
 				s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
-				<-time.After(900 * time.Millisecond)
+				servicetest.Pass(900 * time.Millisecond)
 				s.buys(t, "alice")
 			})
 		}
@@ -88,7 +89,7 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 		s.rows.fail(model.Unavailable("gone", nil))
 		for i := range 10 {
 			s.buys(t, fmt.Sprint("user", i))
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 		}
 		s.refused(t, "late", model.CodeSoldOut)
 		order, err := s.Get(t.Context(), "user1", s.sale.Now().Marks["user1"], 0)
@@ -99,7 +100,7 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 			t.Errorf("the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
 		}
 		s.hot.With(func() { s.sale.State = model.CopyClosed })
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		s.refused(t, "late", model.CodeUnavailable)
 	})
 }
@@ -110,11 +111,11 @@ func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
 	inHotShop(t, func(t *testing.T, s hotShop) {
 		_ = s.buys(t, "alice")
 		s.hot.With(func() { s.hot.Down = errors.New("connection reset") })
-		<-time.After(300*time.Millisecond + time.Millisecond)
+		servicetest.Pass(300*time.Millisecond + time.Millisecond)
 		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // refreshes in vain
 			t.Errorf("%v", err)
 		}
-		<-time.After(100 * time.Millisecond)
+		servicetest.Pass(100 * time.Millisecond)
 		s.hot.With(func() { s.hot.Down = nil })
 		s.buys(t, "bob")
 		check.Equal(t, "rebuilds asked for of a copy that is only not reached", s.doctor.requests.Load(), 0)
@@ -130,7 +131,7 @@ func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
 			s.buys(t, fmt.Sprint("winner", i))
 		}
 		s.refused(t, "loser", model.CodeSoldOut)
-		<-time.After(10 * time.Millisecond)
+		servicetest.Pass(10 * time.Millisecond)
 		before := s.hot.Calls("Reserve")
 		for i := range 10 {
 			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)

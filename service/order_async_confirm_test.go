@@ -67,7 +67,7 @@ func TestOrdersAreConfirmedWhileTheDatabaseIsAway(t *testing.T) {
 			s.buys(t, "bob")
 			check.Equal(t, "questions to the database", asked, 1)
 			back = true
-			<-time.After(recordPause)
+			servicetest.Pass(recordPause)
 			s.refused(t, "carol", model.CodeUnavailable)
 		})
 	}

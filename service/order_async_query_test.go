@@ -47,7 +47,7 @@ func TestStatusOfAnOrder(t *testing.T) {
 			s.sale.State = model.CopyClosed
 			s.table.Change(func(v *model.Voucher) { v.EndAt = time.Now().Add(-2 * time.Hour) })
 			s.line.with(func() { s.line.backlog.Messages = 1 })
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 		}, id: "no.v1", user: "alice", code: model.CodeUnavailable},
 		"database away": {
 			prepare: func(s hotShop) { s.rows.fail(model.Unavailable("gone", nil)) },

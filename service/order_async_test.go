@@ -58,7 +58,7 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 			}
 			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
 			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
 			if again.OrderID != s.sale.Now().Marks["alice"] || again.OrderStatus != model.OrderProcessing {
 				t.Errorf("asked again: %+v", again)
@@ -112,7 +112,7 @@ func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
 			_ = s.hangsUp(t, "bob", 50*time.Millisecond)
-			<-time.After(2 * time.Second)
+			servicetest.Pass(2 * time.Second)
 			if users := s.line.users(); !slices.Contains(users, "bob") {
 				t.Errorf("queued of %v, want bob's", users)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // shouts counts announcements.
@@ -45,7 +46,7 @@ func TestCancelPutsTheUnitOnSaleBeforeItAnswers(t *testing.T) {
 		if !slices.Contains(s.rows.noted, placed.ID) {
 			t.Error("the outbox was not told")
 		}
-		<-time.After(time.Microsecond)
+		servicetest.Pass(time.Microsecond)
 		s.buys(t, "bob")
 		if _, err := s.Cancel(t.Context(), "alice", placed.ID); err != nil || s.sale.Now().Marks["bob"] == "" {
 			t.Errorf("bob's unit was given back with alice's: %v, marks %v", err, s.sale.Now().Marks)

@@ -18,6 +18,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // vouchers is a store whose transactions take 5 ms, and meet what a test has put in their way.
@@ -70,7 +71,7 @@ func (v *vouchers) CreateOrders(_ context.Context, orders []model.Order) ([]mode
 // wait is a part of a transaction, beside others.
 func (v *vouchers) wait(takes time.Duration) {
 	v.mu.Unlock()
-	<-time.After(takes)
+	servicetest.Pass(takes)
 	v.mu.Lock()
 }
 
@@ -144,19 +145,19 @@ func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 		m.store.locked["b"] = true
 		m.ask(t, "warm")
 		first := m.ask(t, "a", "b", "c")
-		<-time.After(100 * time.Millisecond)
+		servicetest.Pass(100 * time.Millisecond)
 		second := m.ask(t, "b", "c", "d")
 		check.Equal(t, "d, which shares nothing with it", <-second["d"], "5ms")
 		check.Equal(t, "a, of its transaction", <-first["a"], "1.015s")
 		check.Equal(t, "c, which came later", <-second["c"], "920ms")
-		<-time.After(100 * time.Millisecond)
+		servicetest.Pass(100 * time.Millisecond)
 		check.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
 		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
 		check.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
 		m.store.mu.Lock()
 		m.store.locked["b"] = false
 		m.store.mu.Unlock()
-		<-time.After(troubleTerm + suspicionTerm)
+		servicetest.Pass(troubleTerm + suspicionTerm)
 		m.ran()
 		m.ask(t, "warm")
 		<-m.ask(t, "a", "b", "c")["b"]
@@ -178,7 +179,7 @@ func TestManyLockedVouchers(t *testing.T) {
 		for id := range m.store.locked {
 			m.ask(t, id)
 		}
-		<-time.After(answerBudget)
+		servicetest.Pass(answerBudget)
 		for range 10 {
 			check.Equal(t, "a, afterwards", <-m.ask(t, "a")["a"], "5ms")
 		}
@@ -208,7 +209,7 @@ func TestVoucherThatSpoilsATransaction(t *testing.T) {
 				for _, answer := range m.ask(t, "a", "b") {
 					<-answer
 				}
-				<-time.After(2 * suspicionTerm)
+				servicetest.Pass(2 * suspicionTerm)
 				m.ran()
 				m.ask(t, "warm")
 				<-m.ask(t, "a", "b", "c")["a"]
@@ -240,7 +241,7 @@ func TestFewVouchersAreRemembered(t *testing.T) {
 				t.Fatalf("%d are remembered", n)
 			}
 		}
-		<-time.After(troubleTerm)
+		servicetest.Pass(troubleTerm)
 		if alone, _ := a.look("0", nil); alone || len(a.until) > 0 || a.any.Load() {
 			t.Errorf("%d are remembered for ever", len(a.until))
 		}

@@ -150,7 +150,7 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 		if !s.keys.Holds("alice") {
 			t.Error("the lock was given back in the middle of the reservation")
 		}
-		<-time.After(2 * time.Second)
+		servicetest.Pass(2 * time.Second)
 		if s.keys.Holds("alice") || !slices.Equal(s.line.users(), []string{"alice"}) {
 			t.Errorf("afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
 		}
@@ -168,7 +168,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 			for range 2 * maxAdmitted {
 				crowd.Go(func() { s.refused(t, "alice", model.CodeLockBusy) })
 			}
-			<-time.After(100 * time.Millisecond)
+			servicetest.Pass(100 * time.Millisecond)
 			began := time.Now()
 			s.buys(t, "bob")
 			if took := time.Since(began); took > 100*time.Millisecond {

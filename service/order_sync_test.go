@@ -79,7 +79,7 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 		if !s.keys.Holds("alice") {
 			t.Error("the lock was given back though the order is not decided")
 		}
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders; want the lock back and the order made", s.keys.Holds("alice"), s.desk.orders.Load())
 		}
@@ -95,7 +95,7 @@ func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
 		if !s.keys.Holds("alice") {
 			t.Error("the lock was given back in the middle of the order")
 		}
-		<-time.After(2 * time.Second)
+		servicetest.Pass(2 * time.Second)
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders", s.keys.Holds("alice"), s.desk.orders.Load())
 		}

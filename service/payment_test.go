@@ -17,6 +17,7 @@ import (
 	"seckill/internal/vouchercode"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // cashier is a provider, and the tables of payments and refunds, with one payment and one refund. The real ones are
@@ -157,7 +158,7 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 
 // passes lets time pass.
 func passes(d time.Duration) {
-	<-time.After(d)
+	servicetest.Pass(d)
 	synctest.Wait()
 }
 

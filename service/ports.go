@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"seckill/internal/password"
 	"seckill/internal/payment"
 	"seckill/model"
 )
@@ -106,6 +107,12 @@ type AccountStore interface {
 	Change(ctx context.Context, id string, change func(*model.Account) error) (model.Account, error)
 	// Administrators lists the accounts with the role admin, by username.
 	Administrators(ctx context.Context) ([]model.Account, error)
+}
+
+// Hasher turns passwords into what may be stored, and compares, as password.Hasher does.
+type Hasher interface {
+	Hash(ctx context.Context, caller password.Caller, secret string) (string, error)
+	Verify(ctx context.Context, caller password.Caller, secret, hash string) (bool, error)
 }
 
 // HotCopies sell in the order mode async.

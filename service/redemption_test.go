@@ -11,6 +11,7 @@ import (
 	"seckill/internal/vouchercode"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 // codebook is a store of orders by their codes.
@@ -83,7 +84,7 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 			_, err := s.Redeem(t.Context(), "boss", code)
 			check.Equal(t, "a used code, again and again", model.CodeOf(err), model.CodeIllegalState)
 		}
-		<-time.After(longestWait)
+		servicetest.Pass(longestWait)
 		_, err = s.Redeem(t.Context(), "mallory", code)
 		check.Equal(t, "after a while", model.CodeOf(err), model.CodeIllegalState)
 	})
@@ -93,7 +94,7 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 type slowBook struct{ codebook }
 
 func (b slowBook) Redeem(ctx context.Context, hash []byte, adminID string) (model.Order, error) {
-	<-time.After(time.Second)
+	servicetest.Pass(time.Second)
 	return b.codebook.Redeem(ctx, hash, adminID)
 }
 

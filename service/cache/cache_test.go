@@ -66,11 +66,11 @@ func TestChangeIsObeyedWithinASecondThoughEveryMessageIsLost(t *testing.T) {
 			db.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
 			for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
 				_ = refusal(t, c, "u")
-				<-time.After(idle)
+				servicetest.Pass(idle)
 			}
 			hears(t, c, "a second after the pause", "u", model.CodePaused)
 			db.Change(func(v *model.Voucher) { v.State = model.VoucherPublished })
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 			hears(t, c, "a second after the pause ended", "u", "")
 		}
 	})
@@ -84,7 +84,7 @@ func TestDropIsObeyedAtOnceAlsoByAReadingUnderWay(t *testing.T) {
 		synctest.Wait() // the reading has seen the voucher published, and is on its way
 		db.Change(func(v *model.Voucher) { v.State = model.VoucherPaused })
 		c.Drop("v1")
-		<-time.After(time.Microsecond)
+		servicetest.Pass(time.Microsecond)
 		hears(t, c, "after the drop", "u", model.CodePaused)
 		<-done
 	})
@@ -107,7 +107,7 @@ func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
 			}
 		})
 		for range 100 {
-			<-time.After(10 * time.Microsecond)
+			servicetest.Pass(10 * time.Microsecond)
 			before := db.Queries.Load()
 			hears(t, c, "while it changes", "u", "")
 			if n := db.Queries.Load() - before; n > maxReadings {
@@ -143,18 +143,18 @@ func TestReturnedUnitVoidsOnlyWhatRefuses(t *testing.T) {
 		before := db.Queries.Load()
 		for range 100 {
 			c.Returned("v1")
-			<-time.After(time.Microsecond)
+			servicetest.Pass(time.Microsecond)
 			hears(t, c, "units are left", "u", "")
 		}
 		check.Equal(t, "readings for 100 returned units", db.Queries.Load()-before, 0)
 
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
 		c.SoldOut("v1")
-		<-time.After(time.Microsecond)
+		servicetest.Pass(time.Microsecond)
 		hears(t, c, "sold out", "u", model.CodeSoldOut)
 		db.Change(func(v *model.Voucher) { v.Remaining = 1 })
 		c.Returned("v1")
-		<-time.After(time.Microsecond)
+		servicetest.Pass(time.Microsecond)
 		hears(t, c, "a unit came back", "u", "")
 	})
 }
@@ -169,18 +169,18 @@ func TestSoldOutIsToldFromMemoryButNotToBuyers(t *testing.T) {
 		}
 		c.SoldOut("v1")
 		c.SoldOut("v1")
-		<-time.After(time.Microsecond)
+		servicetest.Pass(time.Microsecond)
 		for _, winner := range db.Users {
 			hears(t, c, "sold out", winner, "")
 		}
 		hears(t, c, "sold out", "loser", model.CodeSoldOut)
 		for range 50 { // the copy is read anew again and again, its buyers once
-			<-time.After(100 * time.Millisecond)
+			servicetest.Pass(100 * time.Millisecond)
 			_ = refusal(t, c, "loser")
 		}
 		check.Equal(t, "readings of the buyers, though nothing changed", db.BuyersRead.Load(), 1)
 		db.Change(func(v *model.Voucher) { v.Stock, v.Remaining = 15, 5 })
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		hears(t, c, "a second after the restock", "loser", "")
 	})
 }
@@ -190,7 +190,7 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 	inCache(t, func(t *testing.T, db *servicetest.Table, c *Vouchers) {
 		_ = refusal(t, c, "u")
 		db.Fail(model.Unavailable("gone", nil))
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		servicetest.WantCode(t, check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		db.Fail(nil)
 		if _, err := c.entry(t.Context(), "v1"); err != nil {
@@ -207,11 +207,11 @@ func TestAVoucherThatWasThereIsNotMissing(t *testing.T) {
 		hide()
 		hears(t, c, "before there is such a voucher", "u", model.CodeNotFound)
 		back()
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		hears(t, c, "since there is one", "u", "")
 		hide()
 		for range 2 {
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 			servicetest.WantCode(t, check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		}
 		back()
@@ -250,7 +250,7 @@ func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 				t.Fatalf("a request waited %v", took)
 			}
 		}
-		<-time.After(2 * time.Second)
+		servicetest.Pass(2 * time.Second)
 		hears(t, c, "sold out", "loser", model.CodeSoldOut)
 		hears(t, c, "sold out", "winner", "")
 		check.Equal(t, "readings of the buyers", db.BuyersRead.Load(), 1)
@@ -268,7 +268,7 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 			if err := refusal(t, c, "anybody"); err != nil {
 				t.Fatalf("%v, want to ask the database", err)
 			}
-			<-time.After(100 * time.Millisecond)
+			servicetest.Pass(100 * time.Millisecond)
 		}
 	})
 }

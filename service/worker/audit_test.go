@@ -10,6 +10,7 @@ import (
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
@@ -40,7 +41,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 				s.sell(fmt.Sprint("x", i), fmt.Sprint("x", i))
 			}
 			tt.spoil(s)
-			<-time.After(time.Minute) // nothing is young any more
+			servicetest.Pass(time.Minute) // nothing is young any more
 			audit := check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 			if audit.Balanced != (tt.found == "") {
 				t.Errorf("balanced %v: %+v", audit.Balanced, audit)
@@ -63,11 +64,11 @@ func TestAuditLeavesOutWhatIsYoung(t *testing.T) {
 		s.admit("o1", "u1")
 		s.sell("o2", "u2")
 		s.cancel("o2")
-		<-time.After(4 * time.Second)
+		servicetest.Pass(4 * time.Second)
 		if audit, err := s.Auditor.Audit(t.Context(), "v1"); err != nil || !audit.Balanced {
 			t.Errorf("%+v, %v", audit, err)
 		}
-		<-time.After(2 * time.Second)
+		servicetest.Pass(2 * time.Second)
 		if audit, err := s.Auditor.Audit(t.Context(), "v1"); err != nil || len(audit.Drift) != 2 {
 			t.Errorf("later: %+v, %v", audit, err)
 		}
@@ -109,11 +110,11 @@ func TestRepair(t *testing.T) {
 		s.cancel("o2")
 		s.hot().Of(1).Marks["u3"] = "o3"
 		s.admit("o4", "u4")
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 			s.work(t)
 		}()
 		check.Must(t, check.ErrorOf(s.Auditor.Repair(t.Context(), "v1", "")))

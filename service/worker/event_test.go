@@ -69,19 +69,19 @@ func TestEventsAreRelayed(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { relay.Run(ctx, servicetest.NewLocks(), "test") })
-		<-time.After(1500 * time.Millisecond) // published twice, noted never
+		servicetest.Pass(1500 * time.Millisecond) // published twice, noted never
 		synctest.Wait()
 		m.mu.Lock()
 		again := len(m.stream)
 		m.stream, m.stuck, m.take = nil, false, 123
 		m.mu.Unlock()
 		check.Equal(t, "events published that could not be noted", again, 2*eventPage)
-		<-time.After(3 * time.Second)
+		servicetest.Pass(3 * time.Second)
 		synctest.Wait()
 		m.mu.Lock()
 		m.take = -1 // all
 		m.mu.Unlock()
-		<-time.After(3 * time.Second)
+		servicetest.Pass(3 * time.Second)
 		synctest.Wait()
 		stop()
 		running.Wait()

@@ -78,10 +78,10 @@ func (l *calendar) Expire(ctx context.Context, ids []string) ([]model.Order, err
 	stuck := l.stuck[voucherID]
 	l.mu.Unlock()
 	if stuck {
-		<-time.After(stuckFor)
+		servicetest.Pass(stuckFor)
 		return nil, errors.New("the voucher's row is locked")
 	}
-	<-time.After(l.took)
+	servicetest.Pass(l.took)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -172,9 +172,9 @@ func TestExpiredWithinASecond(t *testing.T) {
 		l.add("v3", 1, time.Hour)
 		due := time.Now().Add(5 * time.Second)
 		run()
-		<-time.After(4900 * time.Millisecond)
+		servicetest.Pass(4900 * time.Millisecond)
 		check.Equal(t, "expired before their time", len(l.look().expired), 0)
-		<-time.After(1100 * time.Millisecond)
+		servicetest.Pass(1100 * time.Millisecond)
 		for id, at := range l.look().expired {
 			if at.Before(due) || at.After(due.Add(time.Second)) {
 				t.Errorf("order %s was due %s and expired %s", id, due, at)
@@ -207,7 +207,7 @@ func TestExpiryRestsWhileItHasTime(t *testing.T) {
 				l.add("v1", tt.orders, time.Second)
 				due := time.Now().Add(time.Second)
 				run()
-				<-time.After(time.Minute)
+				servicetest.Pass(time.Minute)
 				expired := l.look().expired
 				check.Equal(t, "expired", len(expired), tt.orders)
 				times := slices.SortedFunc(maps.Values(expired), time.Time.Compare)
@@ -230,7 +230,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		l.add("v1", 10, 2*time.Second)
 		due := time.Now().Add(2 * time.Second)
 		run()
-		<-time.After(stuckFor + 3*time.Second)
+		servicetest.Pass(stuckFor + 3*time.Second)
 		check.Equal(t, "expired", len(l.look().expired), 10)
 		for id, at := range l.look().expired {
 			if at.After(due.Add(stuckFor)) {
@@ -240,7 +240,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		l.mu.Lock()
 		delete(l.stuck, "v0")
 		l.mu.Unlock()
-		<-time.After(20 * time.Second)
+		servicetest.Pass(20 * time.Second)
 		check.Equal(t, "expired in the end", len(l.look().expired), 10+3*expiryPage)
 	})
 }
@@ -263,11 +263,11 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		}
 		began := time.Now()
 		run()
-		<-time.After(3 * time.Second)
+		servicetest.Pass(3 * time.Second)
 		if now := l.look(); len(now.expired) != 2 || now.expired[open].IsZero() || now.expired["000000.v1"].IsZero() || now.asked < 3 {
 			t.Errorf("%+v", now)
 		}
-		<-time.After(2 * askPatience)
+		servicetest.Pass(2 * askPatience)
 		if at := l.look().expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
 			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
 		}
@@ -297,12 +297,12 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 					l.provider = func(string) error { return context.DeadlineExceeded }
 				}
 				run()
-				<-time.After(askPatience - time.Second)
+				servicetest.Pass(askPatience - time.Second)
 				early := len(l.look().expired)
 				if (early > 0) == hangs {
 					t.Errorf("%d orders expired within %s", early, askPatience)
 				}
-				<-time.After(expiryTimeout)
+				servicetest.Pass(expiryTimeout)
 				check.Equal(t, "expired in the end", len(l.look().expired), orders)
 			})
 		})
@@ -318,15 +318,15 @@ func TestExpiryWhileNobodyCanBeElected(t *testing.T) {
 		l.add("v1", 3, 0)
 		l.add("v2", 3, time.Minute)
 		run()
-		<-time.After(5 * time.Second)
+		servicetest.Pass(5 * time.Second)
 		check.Equal(t, "expired at first", len(l.look().expired), 3)
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		check.Equal(t, "expired a minute later", len(l.look().expired), 6)
 		l.mu.Lock()
 		l.add("v3", 3, 2*electionTerm)
 		l.mu.Unlock()
 		l.locks.With(func(k *servicetest.Locks) { k.Err, k.Busy = nil, "seckill:expiry:test" })
-		<-time.After(3 * electionTerm)
+		servicetest.Pass(3 * electionTerm)
 		check.Equal(t, "expired by one that is not elected", len(l.look().expired), 6)
 	})
 }
@@ -339,9 +339,9 @@ func TestExpiryWithoutAProvider(t *testing.T) {
 		l.paying["000000.v1"] = true
 		l.provider = func(string) error { return errNoProvider }
 		run()
-		<-time.After(askPatience - time.Second)
+		servicetest.Pass(askPatience - time.Second)
 		check.Equal(t, "expired early", len(l.look().expired), 0)
-		<-time.After(10 * time.Second)
+		servicetest.Pass(10 * time.Second)
 		check.Equal(t, "expired", len(l.look().expired), 1)
 	})
 }

@@ -47,7 +47,7 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1") // its publisher dies
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		s.lookWithout(t)
 		s.work(t)
 		if !s.rows["o1"].Live() {
@@ -97,7 +97,7 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 		for _, id := range []string{"v0", "v1"} {
 			s.intents = append(s.intents, model.StockIntent{VoucherID: id, Stock: 5, Revision: 1, CreatedAt: time.Now()})
 		}
-		<-time.After(abandonedIntent)
+		servicetest.Pass(abandonedIntent)
 		s.on["db.dropintent"] = func() error { // of v0
 			delete(s.on, "db.dropintent")
 			return errNode
@@ -115,7 +115,7 @@ func TestOldReservationsArePublishedInTheEpochThatHoldsThem(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1")
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		r := s.employ(servicetest.NewLocks()).Reconciler
 		check.Must(t, r.watch(t.Context()))
 		s.on["hot.due"] = func() error { // the copy was read before

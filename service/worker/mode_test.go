@@ -13,6 +13,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/service/servicetest"
 )
 
 func TestModeWatcher(t *testing.T) {
@@ -29,7 +30,7 @@ func TestModeWatcher(t *testing.T) {
 		synctest.Wait()
 		check.Must(t, errors.Join(w.Selling(), w.Probe(t.Context())))
 		s.fail("mode.read", errors.New("the database is away"))
-		<-time.After(time.Minute)
+		servicetest.Pass(time.Minute)
 		if err := w.Selling(); err != nil {
 			t.Errorf("async must sell on without the database: %v", err)
 		}
@@ -37,14 +38,14 @@ func TestModeWatcher(t *testing.T) {
 		s.mu.Lock()
 		s.mode.SwitchingTo = model.ModeSync
 		s.mu.Unlock()
-		<-time.After(400 * time.Millisecond)
+		servicetest.Pass(400 * time.Millisecond)
 		if model.CodeOf(w.Selling()) != model.CodeUnavailable {
 			t.Error("it sells while the mode is switched")
 		}
 		s.mu.Lock()
 		s.mode = model.ModeRecord{Mode: model.ModeSync}
 		s.mu.Unlock()
-		<-time.After(400 * time.Millisecond)
+		servicetest.Pass(400 * time.Millisecond)
 		if err := w.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "sync") ||
 			!strings.Contains(err.Error(), "async") || !strings.Contains(err.Error(), "seckill mode") {
 			t.Errorf("%v", err)
@@ -106,7 +107,7 @@ func TestSwitchWaitsForTheRowOfTheMode(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		began := time.Now()
 		s.on["mode.finish"] = func() error {
-			<-time.After(5 * time.Second)
+			servicetest.Pass(5 * time.Second)
 			if time.Since(began) < 10*time.Second {
 				return model.Unavailable("The database does not answer.", nil)
 			}

@@ -161,7 +161,7 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 		s.voucher.ID = "v9" // the row of v1 is gone
 		for range 100 {
 			s.work(t)
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // of the bubble's clock
+			servicetest.Pass(100 * time.Millisecond)
 		}
 		if len(s.letters) != 0 || len(s.messages) != 1 {
 			t.Fatalf("%d letters, %d messages", len(s.letters), len(s.messages))

@@ -101,7 +101,7 @@ func persistAll(t *testing.T, p *Persister, batch []model.Reservation) (again []
 		if batch = left; n > 20 {
 			t.Fatalf("%d orders are left", len(batch))
 		}
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 	}
 	return again
 }
@@ -128,7 +128,7 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 			t.Errorf("%d transactions for three vouchers", s.calls)
 		}
 		for n := range 100 { // what comes within a minute
-			<-time.After(600 * time.Millisecond)
+			servicetest.Pass(600 * time.Millisecond)
 			batch := slices.Concat(asks("v0", 3), asks(fmt.Sprint("w", n), 3))
 			verdicts := p.Persist(t.Context(), batch)
 			if verdicts[0] == nil || verdicts[3] != nil || verdicts[5] != nil {
@@ -142,7 +142,7 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 			t.Errorf("right after it was tried: %v", got[0])
 		}
 		bad = false
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 		for _, verdict := range p.Persist(t.Context(), asks("v0", 3)) {
 			if verdict != nil {
 				t.Errorf("it is well again: %v", verdict)
@@ -171,7 +171,7 @@ func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
 			t.Errorf("%d transactions", s.calls)
 		}
 		away = false
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) {
 			t.Errorf("back, and %v", verdicts)
 		}
@@ -264,16 +264,16 @@ func TestAVoucherInTroubleIsTriedByOneWorkerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newTroubles(slog.New(slog.DiscardHandler))
 		all.add(t.Context(), "v0", errData)
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 		if _, notNow := all.look("v0"); notNow != nil {
 			t.Fatalf("its turn has come: %v", notNow)
 		}
-		<-time.After(2 * longestProbe) // as long as a lock is waited for
+		servicetest.Pass(2 * longestProbe) // as long as a lock is waited for
 		if _, notNow := all.look("v0"); notNow == nil {
 			t.Error("another one tries it meanwhile")
 		}
 		all.later("v0") // it was not tried after all
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 		if _, notNow := all.look("v0"); notNow != nil {
 			t.Errorf("its turn has come again: %v", notNow)
 		}
@@ -303,10 +303,10 @@ func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
 					t.Fatalf("order %d has no row, and its message is done with", i)
 				}
 			}
-			<-time.After(longestProbe)
+			servicetest.Pass(longestProbe)
 		}
 		bad = false
-		<-time.After(longestProbe)
+		servicetest.Pass(longestProbe)
 		for i, err := range p.Persist(t.Context(), all) {
 			if err != nil {
 				t.Errorf("order %d: %v", i, err)
@@ -322,7 +322,7 @@ func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 4 * time.Second
 		_, p := newLedger(t, func(model.Reservation) error {
-			<-time.After(slow)
+			servicetest.Pass(slow)
 			return model.Unavailable("The row is locked.", nil)
 		})
 		for range 8 {
@@ -331,7 +331,7 @@ func TestASlowTroubleIsNotDividedForLong(t *testing.T) {
 			if took := time.Since(begun); took > slow+probeBudget {
 				t.Errorf("it took %v", took)
 			}
-			<-time.After(longestProbe)
+			servicetest.Pass(longestProbe)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		s.steps = nil
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
-		<-time.After(2500 * time.Millisecond)
+		servicetest.Pass(2500 * time.Millisecond)
 		if s.hot().State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
 			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
 		}
@@ -222,7 +222,7 @@ func TestAPromisedOrderIsPublishedAgainDuringARebuild(t *testing.T) {
 			s.on["db.open"] = func() error {
 				s.on["db.open"] = nil
 				close(reached)
-				time.Sleep(time.Second) //nolint:forbidigo // a slow database, on the bubble's clock
+				servicetest.Pass(time.Second)
 				return nil
 			}
 			go func() { rebuilt <- other.Rebuilder.Rebuild(context.Background(), "v1") }()
@@ -435,11 +435,11 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { s.Rebuilder.Run(ctx) })
 		s.Rebuilder.Demand("v1")
-		<-time.After(1200 * time.Millisecond) // it waits for the queue
+		servicetest.Pass(1200 * time.Millisecond) // it waits for the queue
 		check.Must(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"))
-		<-time.After(1200 * time.Millisecond)
+		servicetest.Pass(1200 * time.Millisecond)
 		s.work(t)
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		cancel()
 		running.Wait()
 		if s.hot().State != model.CopyOpen {

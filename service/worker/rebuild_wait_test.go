@@ -47,7 +47,7 @@ func (q *floorQueue) asked(names ...string) (n int) {
 }
 
 func (q *floorQueue) ask(name string) (unlock func()) {
-	<-time.After(time.Millisecond)
+	servicetest.Pass(time.Millisecond)
 	q.mu.Lock()
 	q.calls[name]++
 	return q.mu.Unlock
@@ -130,7 +130,7 @@ func besideWaits(t *testing.T, rebuilds int, test func(*testing.T, *floorWaits))
 // within checks that the waits of some vouchers end now.
 func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...string) {
 	t.Helper()
-	<-time.After(limit)
+	servicetest.Pass(limit)
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,9 +147,9 @@ func (w *floorWaits) within(t *testing.T, limit time.Duration, vouchers ...strin
 func TestManyRebuildsWaitAtTheCostOfAFew(t *testing.T) {
 	t.Parallel()
 	besideWaits(t, 1000, func(t *testing.T, w *floorWaits) {
-		<-time.After(10 * time.Second)
+		servicetest.Pass(10 * time.Second)
 		before := w.asked("BacklogOf", "Waiting")
-		<-time.After(30 * time.Second)
+		servicetest.Pass(30 * time.Second)
 		if each := (w.asked("BacklogOf", "Waiting") - before) / 30; each > 150 {
 			t.Errorf("%d questions a second", each)
 		}
@@ -166,7 +166,7 @@ func TestAFewRebuildsWaitAsIfAlone(t *testing.T) {
 	t.Parallel()
 	for _, rebuilds := range []int{1, 5} {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
-			<-time.After(time.Minute)
+			servicetest.Pass(time.Minute)
 			w.acknowledge(w.vouchers...)
 			w.within(t, floorPoll+5*time.Millisecond, w.vouchers...)
 			check.Equal(t, "questions for all vouchers", w.asked("Waiting"), 0)
@@ -180,11 +180,11 @@ func TestARebuildAmongManyAsksInItsTurn(t *testing.T) {
 	t.Parallel()
 	besideWaits(t, 100, func(t *testing.T, w *floorWaits) {
 		w.publish("v7")
-		<-time.After(5 * time.Second)
+		servicetest.Pass(5 * time.Second)
 		w.acknowledge("v7")
 		w.within(t, 100*floorShare+2*floorPoll, "v7")
 		w.with(func() { w.away = errors.New("away") })
-		<-time.After(5 * time.Second)
+		servicetest.Pass(5 * time.Second)
 		w.acknowledge("v8")
 		w.within(t, 100*floorShare+2*floorPoll, "v7", "v8")
 		w.acknowledge(slices.DeleteFunc(slices.Clone(w.vouchers), func(id string) bool { return id == "v7" || id == "v8" })...)
@@ -196,9 +196,9 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 	t.Parallel()
 	for _, rebuilds := range []int{1, 100} {
 		besideWaits(t, rebuilds, func(t *testing.T, w *floorWaits) {
-			<-time.After(time.Second)
+			servicetest.Pass(time.Second)
 			w.with(func() { w.lost = errors.New("no responders") })
-			<-time.After(longestBlind - time.Second)
+			servicetest.Pass(longestBlind - time.Second)
 			w.acknowledge(w.vouchers...)
 			w.within(t, 0)
 			w.with(func() { w.lost = nil })
@@ -209,9 +209,9 @@ func TestAFailedLookIsNotTheEndOfARebuild(t *testing.T) {
 		s.publish(s.admit("o1", "u1"))
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
-		<-time.After(time.Second)
+		servicetest.Pass(time.Second)
 		s.fail("queue.backlog", errors.New("no responders"))
-		<-time.After(longestBlind - time.Second)
+		servicetest.Pass(longestBlind - time.Second)
 		s.fail("queue.backlog", nil)
 		s.work(t)
 		check.Must(t, <-done)
@@ -229,7 +229,7 @@ func TestALongWaitIsToldOfSeldom(t *testing.T) {
 		s.publish(s.admit("o1", "u1"))
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
-		<-time.After(5*time.Minute + time.Millisecond)
+		servicetest.Pass(5*time.Minute + time.Millisecond)
 		check.Equal(t, "signs of life in the database", s.count("db.progress"), 300)
 		check.Equal(t, "lines of the log", strings.Count(log.String(), "rebuilding a hot copy"), 9) // after 1, 2, 4 … 256 s
 		s.work(t)

@@ -195,7 +195,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			s.voucher.EndAt = time.Now().Add(-2 * time.Hour)
 			s.on[at] = func() error { // the snapshot was taken
 				s.cancel("o1")
-				<-time.After(2 * rebuildAbandoned)
+				servicetest.Pass(2 * rebuildAbandoned)
 				s.mu.Lock()
 				delete(s.on, at)
 				s.record.Progress = nil // the process was stopped
@@ -295,12 +295,12 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); r.Run(ctx) }()
-		<-time.After(3 * time.Second)
+		servicetest.Pass(3 * time.Second)
 		check.Equal(t, "sweeps without a lock", s.count("db.watched"), 0)
 		locks.With(func(l *servicetest.Locks) { l.Err, l.Lost = nil, true }) // each lease is lost at once
-		<-time.After(5 * time.Second)
+		servicetest.Pass(5 * time.Second)
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
-		<-time.After(5 * time.Second)
+		servicetest.Pass(5 * time.Second)
 		if s.count("db.watched") == 0 {
 			t.Error("it does not reconcile")
 		}
@@ -328,7 +328,7 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.admit("o1", "u1") // and never published
 		go func() {
-			<-time.After(3 * time.Second) // after the first sweep
+			servicetest.Pass(3 * time.Second) // after the first sweep
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.unwatched = true
