@@ -17,8 +17,7 @@ func TestAccounts(t *testing.T) {
 		alice := model.Account{ID: newID(t), Username: "Alice", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
 		check.Must(t, f.accounts.Create(t.Context(), alice))
 		for _, name := range []string{"Alice", "alice", "ALICE"} {
-			got, err := f.accounts.ByUsername(t.Context(), name)
-			check.Must(t, err)
+			got := check.Value(f.accounts.ByUsername(t.Context(), name))(t)
 			if got.ID != alice.ID || got.Username != "Alice" || got.Role != model.RoleAdmin || got.PasswordHash != alice.PasswordHash ||
 				!aboutNow(got.CreatedAt) {
 				t.Errorf("%s: %+v", name, got)
@@ -26,8 +25,7 @@ func TestAccounts(t *testing.T) {
 			wantCode(t, f.accounts.Create(t.Context(), model.Account{ID: newID(t), Username: name, Role: model.RoleUser}), model.CodeConflict)
 		}
 		for _, name := range []string{"bob", "alice ", "Alicé", "al%", ""} {
-			_, err := f.accounts.ByUsername(t.Context(), name)
-			wantCode(t, err, model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.accounts.ByUsername(t.Context(), name)), model.CodeNotFound)
 		}
 		var made atomic.Int32
 		check.Volley(8, func(i int) {
@@ -49,8 +47,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 	overDialects(t, func(t *testing.T, f *fixture) {
 		root := model.Account{ID: newID(t), Username: "Root", Role: model.RoleAdmin, PasswordHash: "$argon2id$x"}
 		check.Must(t, f.accounts.Create(t.Context(), root))
-		found, err := f.accounts.ByID(t.Context(), root.ID)
-		check.Must(t, err)
+		found := check.Value(f.accounts.ByID(t.Context(), root.ID))(t)
 		if found.Version != 1 || found.Disabled || found.ChangedAt != nil {
 			t.Errorf("a new account: %+v", found)
 		}
@@ -68,7 +65,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			}
 		})
 		refusal := model.Conflict("no")
-		_, err = f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
+		_, err := f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
 			a.Version = 1000
 			return refusal
 		})
@@ -81,10 +78,8 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			t.Errorf("after %d changes: %+v", changes, found)
 		}
 		for _, absent := range []string{newID(t), "", "Älice", "github:42"} {
-			_, err := f.accounts.Change(t.Context(), absent, func(*model.Account) error { return nil })
-			wantCode(t, err, model.CodeNotFound)
-			_, err = f.accounts.ByID(t.Context(), absent)
-			wantCode(t, err, model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.accounts.Change(t.Context(), absent, func(*model.Account) error { return nil })), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.accounts.ByID(t.Context(), absent)), model.CodeNotFound)
 		}
 	})
 }
@@ -97,14 +92,12 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 			ids[name] = newID(t)
 			check.Must(t, f.accounts.Create(t.Context(), model.Account{ID: ids[name], Username: name, Role: role, PasswordHash: "$x"}))
 		}
-		admins, err := f.accounts.Administrators(t.Context())
-		check.Must(t, err)
+		admins := check.Value(f.accounts.Administrators(t.Context()))(t)
 		if len(admins) != 2 || admins[0].Username != "Adam" || admins[1].Username != "zoe" || admins[0].PasswordHash != "" {
 			t.Errorf("administrators: %+v", admins)
 		}
 		began := time.Now().Add(-time.Minute)
-		changed, err := f.accounts.Changed(t.Context(), began, 10)
-		check.Must(t, err)
+		changed := check.Value(f.accounts.Changed(t.Context(), began, 10))(t)
 		if len(changed) != 0 {
 			t.Errorf("before a change: %+v", changed)
 		}
@@ -121,22 +114,19 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 			f.exec(t, "UPDATE accounts SET changed_at = ? WHERE id = ?", began.Add(time.Duration(n)*time.Second).UTC().Truncate(time.Millisecond), ids[name])
 		}
 		began = began.Add(-time.Second)
-		changed, err = f.accounts.Changed(t.Context(), began, 2)
-		check.Must(t, err)
+		changed = check.Value(f.accounts.Changed(t.Context(), began, 2))(t)
 		if len(changed) != 2 || changed[0].ID != ids["Adam"] || changed[1].ID != ids["zoe"] ||
 			changed[0].Disabled || !changed[1].Disabled || changed[0].Version != 7 || changed[1].PasswordHash != "" {
 			t.Errorf("the latest two: %+v", changed)
 		}
 		// Of one instant they come by id, so that a bounded list is always the same.
 		f.exec(t, "UPDATE accounts SET changed_at = ?", began.Add(time.Second).UTC().Truncate(time.Millisecond))
-		changed, err = f.accounts.Changed(t.Context(), began, 2)
-		check.Must(t, err)
+		changed = check.Value(f.accounts.Changed(t.Context(), began, 2))(t)
 		byID := slices.Sorted(maps.Values(ids))
 		if len(changed) != 2 || changed[0].ID != byID[2] || changed[1].ID != byID[1] {
 			t.Errorf("of one instant: %+v, want the last of %v", changed, byID)
 		}
-		later, err := f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10)
-		check.Must(t, err)
+		later := check.Value(f.accounts.Changed(t.Context(), time.Now().Add(time.Hour), 10))(t)
 		if len(later) != 0 {
 			t.Errorf("since the future: %+v", later)
 		}
@@ -150,8 +140,7 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 		id := newID(t)
 		f.exec(t, "INSERT INTO accounts (id, username, username_key, role, password_hash, created_at) VALUES (?, 'Old', 'old', 'admin', '$x', ?)",
 			id, time.Now().UTC())
-		got, err := f.accounts.ByUsername(t.Context(), "old")
-		check.Must(t, err)
+		got := check.Value(f.accounts.ByUsername(t.Context(), "old"))(t)
 		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil {
 			t.Errorf("%+v", got)
 		}

@@ -1,3 +1,5 @@
+//part:stores
+
 package repository_test
 
 import (
@@ -29,10 +31,9 @@ func TestSession(t *testing.T) {
 		wanted["idle_write_transaction_timeout"], wanted["idle_readonly_transaction_timeout"] = "5", "10"
 	}
 	wanted[isolation] = "READ-COMMITTED"
-	dsn := testserver.Schema(t) + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
+	dsn := migrated(t, stores()[0]).DSN + "?parseTime=false&loc=Asia%2FShanghai&clientFoundRows=false&multiStatements=true" +
 		"&time_zone=%27%2B08%3A00%27&sql_mode=%27%27&innodb_lock_wait_timeout=50&" + isolation + "=%27SERIALIZABLE%27&readTimeout=1h"
 	f := openFixture(t, stores()[0], repository.Options{DSN: dsn})
-	check.Must(t, f.db.Migrate(t.Context()))
 	for variable, want := range wanted {
 		var got string
 		check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT @@"+variable).Scan(&got))

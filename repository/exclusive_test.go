@@ -32,25 +32,17 @@ func TestExclusive(t *testing.T) {
 			t.Errorf("another name: %v, %v", held, err)
 		}
 		check.Must(t, third.Close())
+		elsewhere := newFixture(t, f.store).db.Exclusive("embedded") // named locks are the server's, the claim is the schema's
+		if held, err := elsewhere.Held(t.Context()); err != nil || !held {
+			t.Errorf("another schema: %v, %v", held, err)
+		}
+		check.Must(t, elsewhere.Close())
 		check.Must(t, first.Close())
 		check.Eventually(t, "the second holds", func() bool {
 			held, err := second.Held(t.Context())
 			return held && err == nil
 		})
 	})
-}
-
-// TestExclusivePerSchema: named locks are the server's, the claim is the schema's.
-func TestExclusivePerSchema(t *testing.T) {
-	t.Parallel()
-	for range 2 {
-		f := newFixture(t, stores()[0])
-		claim := f.db.Exclusive("embedded")
-		t.Cleanup(func() { check.Must(t, claim.Close()) })
-		if held, err := claim.Held(t.Context()); err != nil || !held {
-			t.Errorf("held %v, %v", held, err)
-		}
-	}
 }
 
 // TestExclusiveIsTakenAgain after its connection was killed.

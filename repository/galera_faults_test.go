@@ -29,9 +29,7 @@ func TestGaleraMemberThatRejectsQueries(t *testing.T) {
 	admin := check.Value(pool.Conn(t.Context()))(t)
 	defer admin.Close()
 	reject := func(what string) {
-		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, "the call", check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wsrep_reject_queries = "+what)), nil)
 	}
 	// Units are taken, and their orders' INSERT is on its way.
 	var armed atomic.Bool

@@ -17,8 +17,7 @@ func TestLimits(t *testing.T) {
 		settings := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
 		holds := func(want model.Limits) {
 			t.Helper()
-			record, err := limits.Read(t.Context())
-			check.Must(t, err)
+			record := check.Value(limits.Read(t.Context()))(t)
 			if got := record.Set.Of(settings); got != want || record.Deployment == "" {
 				t.Errorf("%v of %q, want %v", got, record.Deployment, want)
 			}
@@ -34,8 +33,7 @@ func TestLimits(t *testing.T) {
 			{model.LimitsPatch{}, model.Limits{User: hourly}},
 			{model.LimitsPatch{User: &off, Addr: &hourly}, model.Limits{Addr: hourly}},
 		} {
-			record, err := limits.Change(t.Context(), step.patch)
-			check.Must(t, err)
+			record := check.Value(limits.Change(t.Context(), step.patch))(t)
 			if got := record.Set.Of(settings); got != step.want {
 				t.Errorf("changed to %v, want %v", got, step.want)
 			}

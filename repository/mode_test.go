@@ -60,9 +60,7 @@ func TestAdoptAtOnce(t *testing.T) {
 				afterwards.Store(got.Mode)
 				return
 			}
-			if _, err := f.modes.Adopt(t.Context(), []model.OrderMode{model.ModeSync, model.ModeAsync}[i%2]); err != nil {
-				t.Error(err)
-			}
+			check.Is(t, "the call", check.ErrorOf(f.modes.Adopt(t.Context(), []model.OrderMode{model.ModeSync, model.ModeAsync}[i%2])), nil)
 		})
 		if got, ok := afterwards.Load().(model.OrderMode); ok {
 			f.mode(t, got, "")

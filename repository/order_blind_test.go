@@ -7,14 +7,13 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository"
 )
 
 // TestNewOrdersAreNotLookedFor: orders that are new cost no question whether they are
 // there, and what is there already decides all the same.
 func TestNewOrdersAreNotLookedFor(t *testing.T) {
 	t.Parallel()
-	for _, strategy := range []repository.StockStrategy{repository.StockConditional, repository.StockPessimistic, repository.StockOptimistic} {
+	for _, strategy := range mysqlStrategies() {
 		t.Run(string(strategy), func(t *testing.T) {
 			t.Parallel()
 			var looks, inserts atomic.Int64
@@ -67,19 +66,4 @@ func TestNewOrdersAreNotLookedFor(t *testing.T) {
 			told("of a sold-out voucher", 1, 0)
 		})
 	}
-}
-
-// TestDuplicatesWithinACall: the first of two counts, and nothing is looked for twice.
-func TestDuplicatesWithinACall(t *testing.T) {
-	t.Parallel()
-	overStores(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 10)
-		first, other := order(t, v.ID, "alice"), order(t, v.ID, "alice")
-		outcomes := f.create(t, first, first, other)
-		check.Must(t, outcomes[0].Err)
-		check.Must(t, outcomes[1].Err)
-		check.Equal(t, "the same order", outcomes[1].Order.ID, first.ID)
-		wantCode(t, outcomes[2].Err, model.CodeAlreadyOrdered)
-		f.balanced(t, v.ID, 1)
-	})
 }

@@ -19,10 +19,15 @@ import (
 // orders there are, and a page is not sorted.
 func TestOverdueIsReadByItsIndex(t *testing.T) {
 	t.Parallel()
-	f := freshFixture(t, stores()[0])
-	v := filled(t, f, 3000)
-	check.Must(t, f.db.Migrate(t.Context()))
-	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < 'u2'")
+	const orders = 1000
+	f := newFixture(t, stores()[0])
+	v := f.onSale(t, orders)
+	var asked []model.Order
+	for i := range orders {
+		asked = append(asked, order(t, v.ID, user(i)))
+	}
+	f.create(t, asked...)
+	f.exec(t, "UPDATE orders SET expires_at = created_at WHERE user_id < ?", user(300))
 	f.exec(t, "ANALYZE TABLE orders")
 	statement := check.Value(os.ReadFile("sql/order_overdue.sql"))(t)
 	plan := testserver.Plan(t, f.db.SQL(), withoutComments(string(statement)), time.Unix(0, 0), time.Unix(0, 0), "", false, 100)

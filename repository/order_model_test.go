@@ -1,3 +1,5 @@
+//part:stores
+
 package repository_test
 
 import (

@@ -262,27 +262,3 @@ func TestUnstorableData(t *testing.T) {
 	f.persist(t, reservation(t, v.ID, "alice", 1, 1))
 	f.balanced(t, v.ID, 1)
 }
-
-// TestFind finds what is there.
-func TestFind(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 2000)
-		var ids []string
-		var asked []model.Order
-		for i := range 1100 {
-			asked = append(asked, order(t, v.ID, user(i)))
-			ids = append(ids, asked[i].ID)
-		}
-		f.create(t, asked...)
-		found := check.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
-		for _, o := range asked {
-			if found[o.ID].UserID != o.UserID {
-				t.Fatalf("order %s: %+v", o.ID, found[o.ID])
-			}
-		}
-		if none, err := f.orders.Find(t.Context(), nil); err != nil || len(none) != 0 || len(found) != len(asked) {
-			t.Errorf("%d found; %v, %v", len(found), none, err)
-		}
-	})
-}

@@ -1,3 +1,5 @@
+//part:stores
+
 package repository_test
 
 import (
@@ -202,9 +204,7 @@ func TestHonestUnderRestock(t *testing.T) {
 		check.Volley(buyers+1, func(w int) {
 			if w == buyers {
 				for range restocks {
-					if _, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(3))}, model.Idempotency{}); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, "the call", check.ErrorOf(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(3))}, model.Idempotency{})), nil)
 				}
 				done.Store(true)
 				return

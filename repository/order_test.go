@@ -63,38 +63,6 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// TestVoucherPages: the same for vouchers, with the default size.
-func TestVoucherPages(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		var want []string
-		for range 23 {
-			want = append(want, f.onSale(t, 1).ID)
-		}
-		f.exec(t, "UPDATE vouchers SET created_at = (SELECT created_at FROM (SELECT MIN(created_at) AS created_at FROM vouchers) AS first)")
-		slices.Reverse(want)
-		var got []string
-		query := model.VoucherQuery{}
-		for pages := 1; ; pages++ {
-			page := check.Value(f.vouchers.List(t.Context(), query))(t)
-			for _, v := range page.Items {
-				got = append(got, v.ID)
-			}
-			if query.Cursor = page.NextCursor; query.Cursor == "" {
-				check.Equal(t, "pages", pages, 2)
-				break
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
-		empty, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: model.PhaseEnded})
-		if err != nil || empty.Items == nil || len(empty.Items) != 0 {
-			t.Errorf("an empty list is %+v, %v", empty, err)
-		}
-	})
-}
-
 func TestBadCursors(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
@@ -104,7 +72,7 @@ func TestBadCursors(t *testing.T) {
 			encode([]byte("9223372036854775807 1.v")), encode([]byte("-9223372036854775808 1.v")), encode([]byte("+1 1.v")),
 			encode([]byte("1 1.v")) + "=", encode([]byte("1 1.v")) + "\n", encode([]byte("1 '; DROP TABLE orders; --")),
 		} {
-			_, err := f.orders.List(t.Context(), model.OrderQuery{Cursor: cursor})
+			err := check.ErrorOf(f.orders.List(t.Context(), model.OrderQuery{Cursor: cursor}))
 			wantCode(t, err, model.CodeValidation)
 			if e, ok := errors.AsType[*model.Error](err); !ok || len(e.Fields) != 1 || e.Fields[0].Location != "query.cursor" {
 				t.Errorf("%q: %+v", cursor, err)
@@ -115,52 +83,48 @@ func TestBadCursors(t *testing.T) {
 	})
 }
 
-// TestBuyersAndStreams need more rows than are read at once.
-func TestBuyersAndStreams(t *testing.T) {
+// TestManyOrders: buyers, streams, snapshots and lookups by id of more rows than are read at once, each of them once.
+func TestManyOrders(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
-		const rows = 1001 // a page has 1000
+		const rows = 5001 // a snapshot reads 5000 at once
 		v := f.onSale(t, rows)
 		var batch []model.Order
-		var want []string
+		var ids, users []string
 		for i := range rows {
 			batch = append(batch, order(t, v.ID, user(i)))
-			want = append(want, user(i))
+			ids, users = append(ids, batch[i].ID), append(users, user(i))
 		}
 		f.create(t, batch...)
-		f.exec(t, "UPDATE orders SET status = 'expired' WHERE user_id = ?", user(0))
-		var got []string
-		check.Must(t, f.orders.Buyers(t.Context(), v.ID, func(u string) error { got = append(got, u); return nil }))
-		if !slices.Equal(got, want[1:]) {
-			t.Errorf("%d buyers, want %d", len(got), rows-1)
-		}
 		seen := map[string]bool{}
-		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID}, func(o model.Order) error {
-			seen[o.ID] = true
-			return nil
-		}))
+		check.Must(t, f.orders.Each(t.Context(), model.OrderQuery{VoucherID: v.ID}, func(o model.Order) error { seen[o.ID] = true; return nil }))
 		check.Equal(t, "rows streamed", len(seen), rows)
-		stop := errors.New("enough")
-		if err := f.orders.Buyers(t.Context(), v.ID, func(string) error { return stop }); !errors.Is(err, stop) {
-			t.Errorf("error %v", err)
+		found := check.Value(f.orders.Find(t.Context(), append(ids, "absent", "no id!", "")))(t)
+		check.Equal(t, "orders found", len(found), rows)
+		for _, o := range batch {
+			if found[o.ID].UserID != o.UserID {
+				t.Fatalf("order %s: %+v", o.ID, found[o.ID])
+			}
 		}
-	})
-}
+		check.Equal(t, "orders of no ids", len(check.Value(f.orders.Find(t.Context(), nil))(t)), 0)
 
-func TestDetail(t *testing.T) {
-	t.Parallel()
-	overDialects(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 1)
-		o := f.place(t, order(t, v.ID, "alice")).Order
-		detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
-		if detail.ID != o.ID || len(detail.History) != 1 {
-			t.Fatalf("detail %+v", detail)
+		f.exec(t, "UPDATE orders SET status = 'expired' WHERE user_id = ?", user(0))
+		var buyers, live []string
+		check.Must(t, f.orders.Buyers(t.Context(), v.ID, func(u string) error { buyers = append(buyers, u); return nil }))
+		check.Must(t, check.ErrorOf(f.copies.Close(t.Context(), v.ID, 0, "")))
+		check.Must(t, f.copies.Snapshot(t.Context(), v.ID, 1, func(s model.Snapshot) error {
+			return s.Live(t.Context(), func(some []model.Order) error {
+				for _, o := range some {
+					live = append(live, o.UserID)
+				}
+				return nil
+			})
+		}))
+		if !slices.Equal(buyers, users[1:]) || !slices.Equal(live, users[1:]) {
+			t.Errorf("%d buyers, %d live orders, want %d", len(buyers), len(live), rows-1)
 		}
-		born := detail.History[0]
-		if born.From != nil || born.To != model.OrderUnpaid || born.By != "alice" || !born.At.Equal(o.CreatedAt) {
-			t.Errorf("history %+v", born)
-		}
-		wantCode(t, check.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
+		stop := errors.New("enough")
+		check.Is(t, "the error", f.orders.Buyers(t.Context(), v.ID, func(string) error { return stop }), stop)
 	})
 }
 
@@ -215,8 +179,10 @@ func TestCancel(t *testing.T) {
 					t.Errorf("outbox %v", list)
 				}
 				detail := check.Value(f.orders.Detail(t.Context(), o.ID))(t)
+				wantCode(t, check.ErrorOf(f.orders.Detail(t.Context(), fmt.Sprint("1.", v.ID))), model.CodeNotFound)
 				if h := detail.History; len(h) != 2 || h[1].To != model.OrderCanceled || h[1].From == nil || *h[1].From != model.OrderUnpaid ||
-					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil || h[0].To != model.OrderUnpaid {
+					h[1].By != "alice" || !h[1].At.Equal(*detail.ClosedAt) || h[0].From != nil || h[0].To != model.OrderUnpaid ||
+					h[0].By != "alice" || !h[0].At.Equal(o.CreatedAt) {
 					t.Errorf("history %+v", h)
 				}
 				check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
@@ -321,26 +287,6 @@ func TestCancelMany(t *testing.T) {
 		f.balanced(t, one.ID, 2) // bob's, and the paid one
 		f.balanced(t, two.ID, 0)
 	})
-}
-
-// TestCancelWithoutAnAnswer: COMMIT or its answer is lost; the same call decides.
-func TestCancelWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	for name, lost := range map[string]verdict{"not applied": cutBefore, "applied": cutAfter} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			near := newAsync(t, stores()[0])
-			v := near.onSale(t, 1)
-			o := near.place(t, order(t, v.ID, "alice")).Order
-			far := near.through(t, onceOn("COMMIT", func(*wire) verdict { return lost }))
-			got, changed, err := far.cancel(t.Context(), "alice", o.ID)
-			check.Must(t, err)
-			if !changed || got.Status != model.OrderCanceled || len(near.outbox(t)) != 1 {
-				t.Errorf("changed %v, %+v, outbox %v", changed, got, near.outbox(t))
-			}
-			near.balanced(t, v.ID, 0)
-		})
-	}
 }
 
 // TestUndecidedCancel: nothing gets through any more after the COMMIT. The call

@@ -1,3 +1,5 @@
+//part:stores
+
 package repository_test
 
 import (
@@ -23,12 +25,6 @@ func divided() []store {
 		{dialect: "mysql", strategy: repository.StockPessimistic, shards: 3},
 		{dialect: "sqlite", strategy: repository.StockOptimistic, shards: 3},
 	}
-}
-
-// overDivided runs a test over vouchers that are divided.
-func overDivided(t *testing.T, test func(*testing.T, *fixture)) {
-	t.Helper()
-	over(t, divided(), newFixture, test)
 }
 
 func (f *fixture) divide(t testing.TB, id string, shards int) model.Voucher {
@@ -130,35 +126,6 @@ func TestDividedSale(t *testing.T) {
 	check.Equal(t, "deadlocks", deadlocks.Load(), 0)
 }
 
-// TestPartsLendEachOther: a batch is larger than any part, and the last units are found in
-// whatever parts they are.
-func TestPartsLendEachOther(t *testing.T) {
-	t.Parallel()
-	overDivided(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 40)
-		var batch []model.Order
-		for i := range 35 {
-			batch = append(batch, order(t, v.ID, user(i)))
-		}
-		for i, outcome := range f.create(t, batch...) {
-			if outcome.Err != nil || !outcome.Created {
-				t.Errorf("order %d: %+v", i, outcome)
-			}
-		}
-		for i := range 4 {
-			check.Must(t, f.place(t, order(t, v.ID, newID(t))).Err)
-			check.Equal(t, "what remains", check.Value(f.vouchers.Get(t.Context(), v.ID))(t).Remaining, int64(4-i))
-		}
-		check.Equal(t, "sold of the last one, before SOLD_OUT", f.buyAll(t, v.ID), 1)
-		wantCode(t, f.place(t, order(t, v.ID, user(3))).Err, model.CodeAlreadyOrdered)
-		f.balanced(t, v.ID, 40)
-		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
-		if stats.Remaining != 0 || stats.Sold != 40 {
-			t.Errorf("%+v", stats)
-		}
-	})
-}
-
 // TestLargeGroupsDoNotBeginAnew: a group that needs several parts, some of which others take from
 // meanwhile, waits for them and is not sent back to its beginning.
 func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
@@ -192,36 +159,6 @@ func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
 	}
 	check.Equal(t, "transactions that began anew", begun.Load(), 0)
 	near.balanced(t, v.ID, 48)
-}
-
-// TestUnitsComeBackToParts: canceled and expired orders, one by one and many at once, are on
-// sale again.
-func TestUnitsComeBackToParts(t *testing.T) {
-	t.Parallel()
-	overDivided(t, func(t *testing.T, f *fixture) {
-		l := lifeOf(f)
-		v := f.onSale(t, 30)
-		var bought []model.Order
-		for i := range 30 {
-			bought = append(bought, l.bought(t, v.ID, user(i)))
-		}
-		check.Volley(10, func(i int) {
-			_, _, err := f.cancel(t.Context(), bought[i].UserID, bought[i].ID)
-			check.Must(t, err)
-		})
-		var lapsed []string
-		for _, o := range bought[10:25] {
-			l.lapse(t, o)
-			lapsed = append(lapsed, o.ID)
-		}
-		check.Equal(t, "orders expired", len(check.Value(f.orders.Expire(t.Context(), lapsed))(t)), 15)
-		f.balanced(t, v.ID, 5)
-		check.Equal(t, "sold again", f.buyAll(t, v.ID), 25)
-		f.balanced(t, v.ID, 30)
-		if parts := f.number(t, "SELECT COUNT(*) FROM voucher_stock WHERE voucher_id = ? AND version > 0", v.ID); parts < 1 {
-			t.Error("no part but the row was used")
-		}
-	})
 }
 
 // TestDividedDuringTheSale: into 16 parts, 3, and one again, with another stock between, while
@@ -519,29 +456,5 @@ func TestMigrationToParts(t *testing.T) {
 		if got, _ := f.listed(t, model.VoucherQuery{Phase: model.PhaseSoldOut}); !slices.Equal(got, []string{v.ID}) {
 			t.Errorf("sold out: %v", got)
 		}
-	})
-}
-
-// TestRepairWaitsForSalesFromParts: no unit is lost or made up while orders are made.
-func TestRepairWaitsForSalesFromParts(t *testing.T) {
-	t.Parallel()
-	overDivided(t, func(t *testing.T, f *fixture) {
-		v := f.onSale(t, 200)
-		f.exec(t, "UPDATE voucher_stock SET remaining = remaining - 5 WHERE voucher_id = ? AND shard = 1", v.ID) // five units have leaked
-		check.Volley(31, func(i int) {
-			if i == 30 {
-				found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
-				if found == nil || found.Stock-found.Remaining-found.LiveOrders != 5 {
-					t.Errorf("found %+v, want a difference of 5", found)
-				}
-				return
-			}
-			o := order(t, v.ID, user(i))
-			outcomes, err := f.orders.CreateOrders(t.Context(), []model.Order{o})
-			if err != nil || outcomes[0].Err != nil {
-				t.Errorf("%+v, %v", outcomes, err)
-			}
-		})
-		f.balanced(t, v.ID, 30)
 	})
 }

@@ -16,8 +16,7 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 		v := f.onSale(t, 5)
 		read := func() model.Voucher {
 			t.Helper()
-			now, err := f.vouchers.Get(t.Context(), v.ID)
-			check.Must(t, err)
+			now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			return now
 		}
 		if read().Tag() != v.Tag() {
@@ -34,15 +33,13 @@ func TestTagIsOfWhatAdministratorsChange(t *testing.T) {
 		for i, patch := range []model.VoucherPatch{
 			{Title: &title}, {Description: &title}, {Price: &number}, {FaceValue: &number}, {BeginAt: &begin}, {EndAt: &end}, {State: &state}, {Shards: new(2)}, {Shards: new(3)},
 		} {
-			patched, err := f.vouchers.Patch(t.Context(), v.ID, patch)
-			check.Must(t, err)
+			patched := check.Value(f.vouchers.Patch(t.Context(), v.ID, patch))(t)
 			if seen[patched.Tag()] || patched.Tag() != read().Tag() {
 				t.Errorf("patch %d: the tag is %s, read %s", i, patched.Tag(), read().Tag())
 			}
 			seen[patched.Tag()] = true
 		}
-		changed, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(1))}, model.Idempotency{})
-		check.Must(t, err)
+		changed := check.Value(f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: new(int64(1))}, model.Idempotency{}))(t)
 		if seen[changed.Tag()] || changed.Tag() != read().Tag() {
 			t.Errorf("another stock left the tag %s, read %s", changed.Tag(), read().Tag())
 		}
@@ -64,8 +61,7 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 				return f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Stock: new(int64(200 + i)), IfMatch: seen}, model.Idempotency{})
 			},
 		} {
-			before, err := f.vouchers.Get(t.Context(), v.ID)
-			check.Must(t, err)
+			before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			var won atomic.Pointer[model.Voucher]
 			check.Volley(10, func(i int) {
 				changed, err := change([]*fixture{f, other}[i%2], i+1, model.Tags{"other", before.Tag()})
@@ -78,14 +74,12 @@ func TestUnseenChangeIsNotOverwritten(t *testing.T) {
 					t.Errorf("round %d: %v", round, err)
 				}
 			})
-			after, err := f.vouchers.Get(t.Context(), v.ID)
-			check.Must(t, err)
+			after := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			if won.Load() == nil || after.Tag() != won.Load().Tag() || after.Version != before.Version+1 {
 				t.Errorf("round %d: won %+v, read %+v", round, won.Load(), after)
 			}
 		}
-		_, err := f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{IfMatch: model.Tags{"x"}})
-		wantCode(t, err, model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{IfMatch: model.Tags{"x"}})), model.CodeNotFound)
 	})
 }
 

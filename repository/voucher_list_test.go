@@ -94,8 +94,7 @@ func TestRarePhases(t *testing.T) {
 			phase := model.PhaseLive
 			if n/together == numbers[bound-1]/together { // where a page must end, some are of the rarer phase
 				phase = model.PhaseUpcoming
-				_, err := f.vouchers.Patch(t.Context(), id(n), model.VoucherPatch{BeginAt: &rare[phase].BeginAt, EndAt: &rare[phase].EndAt})
-				check.Must(t, err)
+				check.Must(t, check.ErrorOf(f.vouchers.Patch(t.Context(), id(n), model.VoucherPatch{BeginAt: &rare[phase].BeginAt, EndAt: &rare[phase].EndAt})))
 			}
 			want[phase] = append(want[phase], id(n))
 		}
@@ -112,6 +111,7 @@ func TestRarePhases(t *testing.T) {
 				t.Errorf("%s: the first page has %d, %v", phase, len(page.Items), err)
 			}
 		}
+		check.Equal(t, "vouchers on a page of no limit", len(check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{}))(t).Items), model.PageSize(0))
 		if got, _ := f.listed(t, model.VoucherQuery{Limit: 100}); len(got) != crowd+len(rare) {
 			t.Errorf("%d listed", len(got))
 		}
@@ -169,7 +169,7 @@ func TestListsReadFewRows(t *testing.T) {
 // with no row read that is not on the page.
 func TestListsUseTheirIndexes(t *testing.T) {
 	t.Parallel()
-	f := freshFixture(t, stores()[0])
+	f := newFixture(t, stores()[0])
 	rare := f.rare(t)
 	f.crowd(t, *rare[model.PhaseLive], 2000)
 	for query, want := range map[string]string{

@@ -21,10 +21,8 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 			Stock: model.MaxAmount, BeginAt: begin, EndAt: begin.Add(time.Microsecond),
 		}
 		id := newID(t)
-		made, err := f.vouchers.Create(t.Context(), id, asked, model.Idempotency{})
-		check.Must(t, err)
-		read, err := f.vouchers.Get(t.Context(), id)
-		check.Must(t, err)
+		made := check.Value(f.vouchers.Create(t.Context(), id, asked, model.Idempotency{}))(t)
+		read := check.Value(f.vouchers.Get(t.Context(), id))(t)
 		if made.Phase != model.PhaseUpcoming || read.ServerTime.Before(made.ServerTime) || !aboutNow(read.ServerTime) {
 			t.Errorf("made %+v, read %+v", made, read)
 		}
@@ -33,20 +31,16 @@ func TestVoucherComesBackAsItWasMade(t *testing.T) {
 			read.Currency != "CNY" || !read.BeginAt.Equal(begin.Truncate(time.Microsecond)) || read.Description != asked.Description {
 			t.Errorf("read %+v, want %+v", read, made)
 		}
-		many, err := f.vouchers.GetMany(t.Context(), []string{id, "absent"})
-		check.Must(t, err)
+		many := check.Value(f.vouchers.GetMany(t.Context(), []string{id, "absent"}))(t)
 		if len(many) != 1 || many[id].Title != asked.Title {
 			t.Errorf("many: %+v", many)
 		}
 		for _, absent := range []string{"absent", id + " ", strings.ToUpper(id), ""} {
-			_, err := f.vouchers.Get(t.Context(), absent)
-			wantCode(t, err, model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.vouchers.Get(t.Context(), absent)), model.CodeNotFound)
 		}
 		asked.EndAt = begin
-		_, err = f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{})
-		wantCode(t, err, model.CodeValidation)
-		all, err := f.vouchers.IDs(t.Context())
-		check.Must(t, err)
+		wantCode(t, check.ErrorOf(f.vouchers.Create(t.Context(), newID(t), asked, model.Idempotency{})), model.CodeValidation)
+		all := check.Value(f.vouchers.IDs(t.Context()))(t)
 		if !slices.Equal(all, []string{id}) {
 			t.Errorf("ids %v", all)
 		}
@@ -63,8 +57,7 @@ func TestPatch(t *testing.T) {
 			Title: &title, Description: &description, Price: &price, FaceValue: &value, BeginAt: &begin, EndAt: &end, State: &paused,
 		})
 		check.Must(t, err)
-		read, err := f.vouchers.Get(t.Context(), v.ID)
-		check.Must(t, err)
+		read := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 		read.ServerTime = patched.ServerTime
 		if fmt.Sprint(read) != fmt.Sprint(patched) || read.Version != v.Version+1 || read.Title != title || read.Price != price ||
 			!read.BeginAt.Equal(begin) || !read.EndAt.Equal(end) || read.Phase != model.PhasePaused || read.Remaining != 3 || !read.CreatedAt.Equal(v.CreatedAt) {
@@ -72,11 +65,9 @@ func TestPatch(t *testing.T) {
 		}
 		// The window is judged as it would be.
 		for _, patch := range []model.VoucherPatch{{BeginAt: &end}, {EndAt: &begin}} {
-			_, err := f.vouchers.Patch(t.Context(), v.ID, patch)
-			wantCode(t, err, model.CodeValidation)
+			wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), v.ID, patch)), model.CodeValidation)
 		}
-		_, err = f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})
-		wantCode(t, err, model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.Patch(t.Context(), "absent", model.VoucherPatch{})), model.CodeNotFound)
 		if same, err := f.vouchers.Get(t.Context(), v.ID); err != nil || same.Version != read.Version {
 			t.Errorf("refused patches left %+v, %v", same, err)
 		}
@@ -110,8 +101,7 @@ func TestChangeStock(t *testing.T) {
 			{delta: new(int64(-1)), total: 3, remains: 0},
 			{stock: new(int64(model.MaxAmount)), total: model.MaxAmount, remains: model.MaxAmount - 3},
 		} {
-			before, err := f.vouchers.Get(t.Context(), v.ID)
-			check.Must(t, err)
+			before := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
 			got, err := f.vouchers.ChangeStock(t.Context(), v.ID, model.StockChange{Delta: test.delta, Stock: test.stock}, model.Idempotency{})
 			after, err2 := f.vouchers.Get(t.Context(), v.ID)
 			check.Must(t, err2)
@@ -128,8 +118,7 @@ func TestChangeStock(t *testing.T) {
 			}
 			f.balanced(t, v.ID, 3)
 		}
-		_, err := f.vouchers.ChangeStock(t.Context(), "absent", model.StockChange{Stock: new(int64(1))}, model.Idempotency{})
-		wantCode(t, err, model.CodeNotFound)
+		wantCode(t, check.ErrorOf(f.vouchers.ChangeStock(t.Context(), "absent", model.StockChange{Stock: new(int64(1))}, model.Idempotency{})), model.CodeNotFound)
 	})
 }
 
@@ -143,9 +132,7 @@ func TestStockChangesDuringTheSale(t *testing.T) {
 		check.Volley(6, func(w int) {
 			for n := range 15 {
 				if w > 1 {
-					if _, err := f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(100*w+n))}); err != nil {
-						t.Error(err)
-					}
+					check.Is(t, "the call", check.ErrorOf(f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, user(100*w+n))})), nil)
 					continue
 				}
 				delta := int64(3 - 5*(n%2))
@@ -157,8 +144,7 @@ func TestStockChangesDuringTheSale(t *testing.T) {
 				}
 			}
 		})
-		stats, err := f.vouchers.Stats(t.Context(), v.ID)
-		check.Must(t, err)
+		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
 		if stats.Stock != 20+changed.Load() || stats.Stock != stats.Remaining+stats.Sold || stats.OrdersByStatus[model.OrderUnpaid] != stats.Sold {
 			t.Errorf("%+v, changed by %d", stats, changed.Load())
 		}
@@ -176,16 +162,14 @@ func TestStatsAndAudit(t *testing.T) {
 			f.exec(t, "UPDATE orders SET status = ? WHERE id = ?", status, o.ID)
 		}
 		f.exec(t, "UPDATE vouchers SET remaining = 7 WHERE id = ?", v.ID)
-		stats, err := f.vouchers.Stats(t.Context(), v.ID)
-		check.Must(t, err)
+		stats := check.Value(f.vouchers.Stats(t.Context(), v.ID))(t)
 		if stats.Stock != 10 || stats.Remaining != 7 || stats.Sold != 3 || stats.Reserved != 0 || len(stats.OrdersByStatus) != len(model.OrderStatuses()) ||
 			stats.OrdersByStatus[model.OrderUnpaid] != 2 || stats.OrdersByStatus[model.OrderPaid] != 1 || stats.OrdersByStatus[model.OrderCanceled] != 1 {
 			t.Errorf("%+v", stats)
 		}
 		f.balanced(t, v.ID, 3)
 		f.exec(t, "UPDATE vouchers SET remaining = 6 WHERE id = ?", v.ID)
-		audit, err := f.vouchers.Audit(t.Context(), v.ID)
-		check.Must(t, err)
+		audit := check.Value(f.vouchers.Audit(t.Context(), v.ID))(t)
 		if audit.Balanced || audit.Redis != nil || audit.Queue != nil || audit.Drift == nil || audit.Mode != model.ModeSync || audit.VoucherID != v.ID {
 			t.Errorf("%+v", audit)
 		}
@@ -204,6 +188,9 @@ func TestStatsAndAudit(t *testing.T) {
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	overDialects(t, func(t *testing.T, f *fixture) {
+		if empty := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: model.PhaseEnded}))(t); empty.Items == nil || len(empty.Items) != 0 {
+			t.Errorf("an empty list is %+v", empty)
+		}
 		now := time.Now()
 		want := map[model.Phase][]string{}
 		everything := 0
@@ -219,8 +206,7 @@ func TestPhases(t *testing.T) {
 			}
 		}
 		for _, phase := range model.Phases() {
-			page, err := f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase, Limit: 100})
-			check.Must(t, err)
+			page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: phase, Limit: 100}))(t)
 			var got []string
 			for _, v := range page.Items {
 				got = append(got, v.ID)
@@ -234,17 +220,14 @@ func TestPhases(t *testing.T) {
 				t.Errorf("%s: %d listed, want %d", phase, len(got), len(want[phase]))
 			}
 		}
-		page, err := f.vouchers.List(t.Context(), model.VoucherQuery{OnSale: true, Limit: 100})
-		check.Must(t, err)
+		page := check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{OnSale: true, Limit: 100}))(t)
 		if on := len(want[model.PhaseLive]) + len(want[model.PhaseSoldOut]); len(page.Items) != on {
 			t.Errorf("%d on sale, want %d", len(page.Items), on)
 		}
-		page, err = f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100})
-		check.Must(t, err)
+		page = check.Value(f.vouchers.List(t.Context(), model.VoucherQuery{All: true, Limit: 100}))(t)
 		if len(page.Items) != everything {
 			t.Errorf("%d listed, want %d", len(page.Items), everything)
 		}
-		_, err = f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})
-		wantCode(t, err, model.CodeValidation)
+		wantCode(t, check.ErrorOf(f.vouchers.List(t.Context(), model.VoucherQuery{Phase: "soon"})), model.CodeValidation)
 	})
 }

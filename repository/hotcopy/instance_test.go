@@ -67,7 +67,7 @@ func TestInstances(t *testing.T) {
 	if !check.Faults { // who comes signs at once, and then all 3 s
 		signs(t, list, self)
 	}
-	check.Eventually(t, "the next sign forgets it", func() bool { 
+	check.Eventually(t, "the next sign forgets it", func() bool {
 		return errors.Is(client.ZScore(t.Context(), key, dead.Member.(string)).Err(), redis.Nil)
 	})
 	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Minute {

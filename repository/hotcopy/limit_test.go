@@ -20,8 +20,7 @@ func hourly(t *testing.T, events, used int64) ratelimit.Ask {
 
 func takeOne(t *testing.T, limits *hotcopy.Limits, ask ratelimit.Ask) ratelimit.Verdict {
 	t.Helper()
-	verdicts, err := limits.Take(t.Context(), []ratelimit.Ask{ask})
-	check.Must(t, err)
+	verdicts := check.Value(limits.Take(t.Context(), []ratelimit.Ask{ask}))(t)
 	return verdicts[0]
 }
 
@@ -75,8 +74,7 @@ func TestLimitsShareACall(t *testing.T) {
 	one, two := hourly(t, 1, 0), hourly(t, 2, 0)
 	for round, want := range [][3]bool{{true, true, true}, {false, false, false}} {
 		check.Must(t, client.ScriptFlush(t.Context()).Err())
-		verdicts, err := limits.Take(t.Context(), []ratelimit.Ask{one, two, two})
-		check.Must(t, err)
+		verdicts := check.Value(limits.Take(t.Context(), []ratelimit.Ask{one, two, two}))(t)
 		for i, v := range verdicts {
 			if (v.Wait == 0) != want[i] {
 				t.Errorf("round %d, ask %d: %+v", round, i, v)

@@ -1,3 +1,5 @@
+//part:stores
+
 package hotcopy_test
 
 import (

@@ -157,7 +157,7 @@ func TestABugIsNoOutage(t *testing.T) {
 	s := inParts(t, 10, 1)
 	check.Must(t, s.client.Del(t.Context(), s.head()).Err())
 	check.Must(t, s.client.Set(t.Context(), s.head(), "text", 0).Err())
-	_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")})
+	err := check.ErrorOf(s.copies.Reserve(t.Context(), []model.ReserveRequest{s.admission("eve")}))
 	wantCode(t, err, model.CodeInternal)
 	if !strings.Contains(err.Error(), s.v.ID) || !redis.HasErrorPrefix(err, "WRONGTYPE") {
 		t.Errorf("error %v", err)

@@ -1,7 +1,10 @@
+//part:stores
+
 package hotcopy_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -43,22 +46,6 @@ func TestReserveTakesAUnit(t *testing.T) {
 		if all[0].OrderID != r.ID || all[0].Pending == nil || *all[0].Pending != r || !slices.Equal(all[1:], make([]model.BuyersOrder, 3)) {
 			t.Errorf("orders %+v", all)
 		}
-	})
-}
-
-func TestReserveAgainIsTheFirstTime(t *testing.T) {
-	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
-		a := s.admission("bob")
-		first := s.admit(a)
-		was := s.content()
-		check.Equal(t, "the answer", s.admit(a), first)
-		check.Equal(t, "the copy", s.content(), was)
-		check.Must(t, s.copies.Settle(t.Context(), s.v.ID, []model.Order{{ID: a.OrderID, UserID: a.UserID}}))
-		if settled := s.admit(a); settled.Err != nil || settled.Status != "" || settled.ID != a.OrderID {
-			t.Errorf("settled %+v", settled)
-		}
-		s.wants(model.CopyOpen, 9, 0, 1)
 	})
 }
 
@@ -214,52 +201,32 @@ func TestReserveMindsTheLock(t *testing.T) {
 	})
 }
 
+// Each user asks several times at once, and is given one unit. Who comes again hears of that order.
 func TestReserveRace(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
 		codes := make(map[model.Code]int)
+		won, told := make(map[string]string), make(map[string]string)
 		all := make([]model.ReserveRequest, check.Count(t, "REQUESTS", 100, 500))
 		for i := range all {
-			all[i] = s.admission(user(i % (len(all) / 2))) // each user twice
+			all[i] = s.admission(user(i % (len(all) / 4)))
 		}
 		s.crowd(all, func(a model.ReserveResult) {
 			if a.Err == nil {
 				codes[""]++
-			} else {
-				codes[model.CodeOf(a.Err)]++
+				won[a.UserID] = a.ID
+				return
+			}
+			codes[model.CodeOf(a.Err)]++
+			if refusal, _ := errors.AsType[*model.Error](a.Err); refusal != nil && refusal.Code == model.CodeAlreadyOrdered {
+				told[a.UserID] = refusal.OrderID
 			}
 		})
 		// A user who comes when all is sold hears so, unless that user is a buyer.
-		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 10 || codes[model.CodeSoldOut] != len(all)-20 {
-			t.Errorf("answers %v", codes)
+		if codes[""] != 10 || codes[model.CodeAlreadyOrdered] != 30 || codes[model.CodeSoldOut] != len(all)-40 || !maps.Equal(won, told) {
+			t.Errorf("answers %v; orders %v, told of %v", codes, won, told)
 		}
 		s.wants(model.CopyOpen, 0, 10, 10)
-	})
-}
-
-func TestReserveRaceOfOneUser(t *testing.T) {
-	t.Parallel()
-	overCopies(t, func(t *testing.T, s *sale) {
-		won, others := "", make(map[string]int)
-		all := make([]model.ReserveRequest, check.Count(t, "REQUESTS", 60, 500))
-		for i := range all {
-			all[i] = s.admission("bob")
-		}
-		s.crowd(all, func(a model.ReserveResult) {
-			refusal, _ := errors.AsType[*model.Error](a.Err)
-			switch {
-			case a.Err == nil && won == "":
-				won = a.ID
-			case refusal != nil && refusal.Code == model.CodeAlreadyOrdered:
-				others[refusal.OrderID]++
-			default:
-				t.Errorf("answer %+v", a)
-			}
-		})
-		if won == "" || others[won] != len(all)-1 {
-			t.Errorf("order %s won, the others heard of %v", won, others)
-		}
-		s.wants(model.CopyOpen, 9, 1, 1)
 	})
 }
 
