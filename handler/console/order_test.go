@@ -25,9 +25,9 @@ func (s *site) orderOf(t testing.TB, user, voucherID string) string {
 
 // An administrator finds an order and cancels it; its unit is sold to somebody else.
 func TestAnOrderIsFoundAndCanceled(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
-	b := s.signedIn(t, "ada")
+	b := s.signedIn(t, "who-cancels")
 	id := b.create(t, "stock", "1")
 	if got := s.buy(t, "alice:1", id); got != "OK" {
 		t.Fatalf("alice hears %s", got)
@@ -62,10 +62,10 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	if got := s.buy(t, "bob", id); got != "OK" {
 		t.Errorf("the unit is not on sale again: %s", got)
 	}
-	ada := s.account(t, "ada")
-	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td><code>"+ada+"</code>")
-	want(t, b.page(t, "/console/log?actor="+ada), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
-	if again := b.page(t, "/console/log"); strings.Count(again, "canceled an order") != 1 {
+	actor := s.account(t, "who-cancels")
+	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td><code>"+actor+"</code>")
+	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
+	if again := b.page(t, "/console/log?actor="+actor); strings.Count(again, "canceled an order") != 1 {
 		t.Error("the log has it more than once")
 	}
 	got := b.post(t, "/console/orders/"+order+"/refund", nil)
@@ -84,8 +84,8 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 
 // A paid order shows its code, is used with it, or its money goes back.
 func TestAPaidOrder(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	id := b.create(t)
 	order := s.paid(t, "alice", id)

@@ -43,15 +43,6 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// The pages that the benchmark asks for are there, and have something in them.
-func TestPagesOfAShop(t *testing.T) {
-	t.Parallel()
-	shop := fill(t, serve(t, false), 100, 2000)
-	for _, p := range shop.pages(t) {
-		shop.measure(t, p, 1)
-	}
-}
-
 // large is a shop with many vouchers and orders.
 type large struct {
 	*process

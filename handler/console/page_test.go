@@ -17,8 +17,8 @@ import (
 )
 
 func TestHeaders(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	for path, kind := range map[string]string{
 		"/console": "text/html; charset=utf-8", "/console/sign-in": "", "/console/nothing": "text/html; charset=utf-8",
@@ -56,31 +56,34 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A browser is led to the console; programs hear at / what they have always heard.
+// A browser is led to the console, where there is one; programs hear at / what they have always heard.
 func TestRoot(t *testing.T) {
+	common := shared(t)
 	t.Parallel()
-	for environ, to := range map[string]string{"SECKILL_CONSOLE=on": "/console", "SECKILL_CONSOLE=off": ""} {
-		s := start(t, environ)
+	for to, s := range map[string]*site{"/console": common, "": start(t, "SECKILL_CONSOLE=off")} {
 		b := s.browser(t)
 		got := b.get(t, "/")
 		if got.header.Get("Location") != to {
-			t.Errorf("%s: a browser gets %d to %q", environ, got.status, got.header.Get("Location"))
+			t.Errorf("a browser gets %d to %q, want %q", got.status, got.header.Get("Location"), to)
 		}
 		for _, accept := range []string{"*/*", "application/json"} {
 			got := b.get(t, "/", "Accept", accept)
 			if got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json" {
-				t.Errorf("%s, %s: %d %s", environ, accept, got.status, got.body)
+				t.Errorf("%s: %d %s", accept, got.status, got.body)
 			}
 		}
-		if got := b.get(t, "/console"); (got.status == http.StatusSeeOther) != (to != "") {
-			t.Errorf("%s: the console answers %d", environ, got.status)
+		for path, status := range map[string]int{"/console": http.StatusSeeOther, "/shop": http.StatusOK} {
+			got := b.get(t, path)
+			if to == "" && (got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json") || to != "" && got.status != status {
+				t.Errorf("%s is %d %s", path, got.status, got.body)
+			}
 		}
 	}
 }
 
 func TestLanguages(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	for asked, language := range map[string]string{
 		"": "en", "zh-CN,zh;q=0.9,en;q=0.8": "zh", "zh-Hant-TW": "zh", "en-US,en;q=0.5": "en", "de": "en", "de,zh;q=0.3": "zh", "!!": "en",
 	} {
@@ -164,8 +167,8 @@ func TestTextStaysText(t *testing.T) {
 }
 
 func TestAnErrorNamesItsRequest(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	got := b.get(t, "/console/vouchers/unknown", "X-Request-Id", "the-request-of-this-test")
 	if got.status != http.StatusNotFound {

@@ -1,12 +1,10 @@
 package console_test
 
 import (
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 
-	"seckill/internal/app"
 	"seckill/internal/workshop/check"
 )
 
@@ -22,11 +20,10 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	}
 	want(t, b.page(t, "/console/refunds"), "There are none.", `aria-current="true">failed</a>`)
 	b.act(t, "/console/orders/"+order+"/refund", nil)
-	check.Eventually(t, "the money is back", done)
+	check.Patiently(t, "the money is back", done)
 	want(t, b.page(t, "/console/orders/"+order), "<h2>Refunds</h2>", `<span class="badge done">done</span>`, "an administrator asked for it", `<td class="number">1</td>`)
 
-	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
-	defer db.Close()
+	db := s.database(t)
 	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(),
 		"UPDATE refunds SET status = 'failed', attempts = 3, error = 'the card is <closed>' WHERE order_id = ?", order)))
 	want(t, b.page(t, "/console/refunds"), `href="/console/orders/`+order+`"`, "the card is &lt;closed&gt;", `<td class="number">3</td>`)
@@ -45,7 +42,7 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	page := b.page(t, "/console/orders/"+order)
 	want(t, page, "the card is &lt;closed&gt;", "Try the refund again")
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way")
-	check.Eventually(t, "the money is back after another try", done)
+	check.Patiently(t, "the money is back after another try", done)
 	if page := b.page(t, "/console/orders/"+order); strings.Contains(page, "Try the refund again") {
 		t.Error("a refund that is made can be tried again")
 	}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"seckill/model"
 )
@@ -33,7 +34,7 @@ func TestSignIn(t *testing.T) {
 	}
 	want(t, b.page(t, got.header.Get("Location")), `name="next" value="/console/vouchers/new"`)
 
-	got = b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {"wrong password"}, "next": {"/console"}})
+	got = b.signInTo(t, "/console", "ada", "wrong password")
 	if got.status != http.StatusUnauthorized || len(got.header.Values("Set-Cookie")) != 0 {
 		t.Errorf("a wrong password is %d, cookies %q", got.status, got.header.Values("Set-Cookie"))
 	}
@@ -42,8 +43,7 @@ func TestSignIn(t *testing.T) {
 		t.Error("the page repeats the password")
 	}
 
-	got = b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}, "next": {"/console/vouchers/new"}},
-		"Cookie", "seckill-console=chosen-by-somebody-else")
+	got = b.signInTo(t, "/console/vouchers/new", "ada", password, "Cookie", "seckill-console=chosen-by-somebody-else")
 	cookie := sessionOf(t, got)
 	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.MaxAge != 1800 || cookie.Secure {
 		t.Errorf("the session's cookie is %s", cookie)
@@ -107,32 +107,23 @@ func TestPagesAskToSignIn(t *testing.T) {
 	}
 }
 
+// The console signs in as the API does, in the name of the address, and says so when that is sent away.
 func TestSignInIsThrottled(t *testing.T) {
 	t.Parallel()
-	s := start(t)
-	s.administrator(t, "ada")
-	b := s.browser(t)
-	for n := 1; ; n++ {
-		got := b.signIn(t, "ada", "a wrong password")
-		if got.status == http.StatusTooManyRequests {
-			if got.header.Get("Retry-After") == "" {
-				t.Error("it does not say when to come back")
-			}
-			want(t, got.body, "Too many failed logins", `value="ada"`)
-			return
-		}
-		if got.status != http.StatusUnauthorized || n > 30 {
-			t.Fatalf("attempt %d: %d", n, got.status)
-		}
+	throttled := &shop{err: &model.Error{Code: model.CodeRateLimited, Detail: "Too many failed logins.", RetryAfter: time.Minute}}
+	got := throttled.browser(t).signIn(t, "ada", "a wrong password")
+	if got.status != http.StatusTooManyRequests || got.header.Get("Retry-After") != "60" || throttled.from != "127.0.0.1" {
+		t.Errorf("a login of %s is %d: %v", throttled.from, got.status, got.header)
 	}
+	want(t, got.body, "Too many failed logins", `value="ada"`)
 }
 
 func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
-	s.administrator(t, "ada")
+	s.administrator(t, "who-signs-out")
 	b := s.browser(t)
-	copied := sessionOf(t, b.signIn(t, "ada", password))
+	copied := sessionOf(t, b.signIn(t, "who-signs-out", password))
 	thief := s.browser(t)
 	stolen := []string{"Cookie", copied.Name + "=" + copied.Value}
 	if got := thief.get(t, "/console", stolen...); got.status != http.StatusOK {
@@ -149,28 +140,31 @@ func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
 	if status, _ := s.call(t, http.MethodGet, "/admin/vouchers", copied.Value, nil); status != http.StatusUnauthorized {
 		t.Errorf("the token still opens the API: %d", status)
 	}
-	if got := b.signIn(t, "ada", password); got.status != http.StatusSeeOther {
+	if got := b.signIn(t, "who-signs-out", password); got.status != http.StatusSeeOther {
 		t.Errorf("she cannot sign in again: %d", got.status)
 	}
 }
 
 func TestCookieBehindTLS(t *testing.T) {
+	common := shared(t)
 	t.Parallel()
+	behind := start(t, "SECKILL_TRUSTED_PROXIES=127.0.0.0/8")
+	for _, s := range []*site{behind, common} {
+		s.administrator(t, "who-is-behind")
+	}
 	for name, test := range map[string]struct {
-		trusted, header, value string
-		secure                 bool
+		site          *site
+		header, value string
+		secure        bool
 	}{
-		"a trusted proxy":           {"127.0.0.0/8", "X-Forwarded-Proto", "https", true},
-		"a trusted proxy, RFC 7239": {"127.0.0.0/8", "Forwarded", `for=192.0.2.1;proto=https`, true},
-		"its word is the last":      {"127.0.0.0/8", "X-Forwarded-Proto", "https, http", false},
-		"anybody":                   {"10.0.0.0/8", "X-Forwarded-Proto", "https", false},
+		"a trusted proxy":           {behind, "X-Forwarded-Proto", "https", true},
+		"a trusted proxy, RFC 7239": {behind, "Forwarded", `for=192.0.2.1;proto=https`, true},
+		"its word is the last":      {behind, "X-Forwarded-Proto", "https, http", false},
+		"anybody":                   {common, "X-Forwarded-Proto", "https", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := start(t, "SECKILL_TRUSTED_PROXIES="+test.trusted)
-			s.administrator(t, "ada")
-			b := s.browser(t)
-			got := b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}}, test.header, test.value)
+			b := test.site.browser(t)
+			got := b.signIn(t, "who-is-behind", password, test.header, test.value)
 			cookie := sessionOf(t, got)
 			if cookie.Secure != test.secure || strings.HasPrefix(cookie.Name, "__Host-") != test.secure || cookie.Path != "/" || cookie.Domain != "" {
 				t.Errorf("the cookie is %s", cookie)
@@ -183,9 +177,9 @@ func TestCookieBehindTLS(t *testing.T) {
 }
 
 func TestSignInLeadsNowhereElse(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
-	s.administrator(t, "ada")
+	s.administrator(t, "who-is-led")
 	for next, to := range map[string]string{
 		"/console/vouchers/v1?x=1":         "/console/vouchers/v1?x=1",
 		"":                                 "/console",
@@ -197,7 +191,7 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 		"javascript:alert(1)":              "/console",
 		"/console/%0d%0aSet-Cookie:%20a=b": "/console/%0d%0aSet-Cookie:%20a=b",
 	} {
-		got := s.browser(t).post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}, "next": {next}})
+		got := s.browser(t).signInTo(t, next, "who-is-led", password)
 		if got.header.Get("Location") != to {
 			t.Errorf("%q leads to %q", next, got.header.Get("Location"))
 		}
@@ -205,8 +199,8 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 }
 
 func TestAnotherSiteIsRefused(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	id := b.create(t)
 	for name, headers := range map[string][]string{
@@ -220,7 +214,7 @@ func TestAnotherSiteIsRefused(t *testing.T) {
 			t.Errorf("%s: %d", name, got.status)
 		}
 		want(t, got.body, "another site")
-		if got := b.post(t, "/console/sign-in", url.Values{"username": {"ada"}, "password": {password}}, headers...); got.status != http.StatusForbidden {
+		if got := b.signIn(t, "ada", password, headers...); got.status != http.StatusForbidden {
 			t.Errorf("%s signs in: %d", name, got.status)
 		}
 	}

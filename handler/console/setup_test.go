@@ -4,14 +4,19 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,42 +35,89 @@ const (
 	password = "a password of the tests"
 )
 
-// site is an embedded server in this process, with the real services behind its console.
+// site is a server in this process: an embedded one with the real services behind its console, or only a console.
 type site struct {
-	cfg config.Config
-	url string
-	log *check.Log
+	cfg  config.Config
+	url  string
+	log  *check.Log
+	dial func(context.Context, string, string) (net.Conn, error) // nil: as usual
+
+	passwords sync.Mutex // one is computed at a time: nobody has to wait for a turn, and be refused
+	mu        sync.Mutex
+	sessions  map[string][]*http.Cookie // by name
 }
 
 // start runs a server until the test ends; environ adds to its settings.
 func start(t testing.TB, environ ...string) *site {
 	t.Helper()
+	s, stop := launch(t, t.TempDir(), environ...)
+	t.Cleanup(func() { check.Must(t, stop()) })
+	return s
+}
+
+func launch(t testing.TB, dir string, environ ...string) (s *site, stop func() error) {
+	t.Helper()
 	cfg, err := config.Load(append([]string{
-		"SECKILL_DATA_DIR=" + t.TempDir(), "SECKILL_JWT_SECRET=" + secret, "SECKILL_HTTP_ADDR=127.0.0.1:0",
+		"SECKILL_DATA_DIR=" + dir, "SECKILL_JWT_SECRET=" + secret, "SECKILL_HTTP_ADDR=127.0.0.1:0",
 		"SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0",
 	}, environ...))
 	check.Must(t, err)
-	s := &site{cfg: cfg, log: &check.Log{}}
-	instance, err := app.Start(t.Context(), cfg, s.log.Logger())
+	s = &site{cfg: cfg, log: &check.Log{}}
+	instance, err := app.Start(context.WithoutCancel(t.Context()), cfg, s.log.Logger())
 	check.Must(t, err)
-	t.Cleanup(func() {
+	s.url = instance.BaseURL()
+	return s, func() error {
 		now, cancel := context.WithCancel(context.Background())
 		cancel() // nobody has to notice
-		if err := instance.Stop(now); err != nil {
-			t.Errorf("stop: %v", err)
+		return instance.Stop(now)
+	}
+}
+
+// lent is the one server of the tests that look only at what they have made themselves. To start one takes longer than
+// most of them.
+var lent struct { //nolint:gochecknoglobals // tests have nothing but themselves in hand
+	sync.Mutex
+	*site
+
+	users int
+	end   func() error
+}
+
+// shared is the server that tests have in common. They ask for it before they step aside for the others (t.Parallel), so
+// that the first one starts it, and the last one stops it.
+func shared(t testing.TB) *site {
+	t.Helper()
+	lent.Lock()
+	defer lent.Unlock()
+	if lent.users == 0 {
+		dir := check.Value(os.MkdirTemp("", "seckill-console-"))(t)
+		var stop func() error
+		lent.site, stop = launch(t, dir)
+		lent.end = func() error { return errors.Join(stop(), os.RemoveAll(dir)) }
+	}
+	lent.users++
+	t.Cleanup(func() {
+		lent.Lock()
+		defer lent.Unlock()
+		if lent.users--; lent.users == 0 {
+			check.Must(t, lent.end())
 		}
 	})
-	s.url = instance.BaseURL()
-	return s
+	return lent.site
+}
+
+// database opens the database of a site until the test ends.
+func (s *site) database(t testing.TB) *app.Database {
+	t.Helper()
+	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
+	t.Cleanup(func() { check.Must(t, db.Close()) })
+	return db
 }
 
 // administrator makes an administrator's account.
 func (s *site) administrator(t testing.TB, name string) {
 	t.Helper()
-	db, err := app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler))
-	check.Must(t, err)
-	defer db.Close()
-	_, err = db.Administrators().Create(t.Context(), name, password)
+	_, err := s.database(t).Administrators().Create(t.Context(), name, password)
 	check.Must(t, err)
 }
 
@@ -89,28 +141,46 @@ func (s *site) browser(t testing.TB) *browser {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	check.Must(t, err)
-	transport := &http.Transport{}
+	transport := &http.Transport{DialContext: s.dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &browser{s, &http.Client{
-		Jar: jar, Transport: transport, Timeout: time.Minute,
+		Jar: jar, Transport: transport, Timeout: check.Deadline,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// signedIn is the browser of an administrator with an account of that name.
+// signedIn is the browser of an administrator with an account of that name. Who has one already goes on with its session.
 func (s *site) signedIn(t testing.TB, name string) *browser {
 	t.Helper()
-	s.administrator(t, name)
 	b := s.browser(t)
-	if got := b.signIn(t, name, password); got.status != http.StatusSeeOther {
-		t.Fatalf("sign in: %d %s", got.status, got.body)
+	place := check.Value(url.Parse(s.url))(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[name] == nil {
+		s.administrator(t, name)
+		if got := b.signIn(t, name, password); got.status != http.StatusSeeOther {
+			t.Fatalf("sign in: %d %s", got.status, got.body)
+		}
+		if s.sessions == nil {
+			s.sessions = map[string][]*http.Cookie{}
+		}
+		s.sessions[name] = b.client.Jar.Cookies(place)
 	}
+	b.client.Jar.SetCookies(place, s.sessions[name])
 	return b
 }
 
-func (b *browser) signIn(t testing.TB, name, password string) answer {
+func (b *browser) signIn(t testing.TB, name, password string, headers ...string) answer {
 	t.Helper()
-	return b.post(t, "/console/sign-in", url.Values{"username": {name}, "password": {password}})
+	return b.signInTo(t, "", name, password, headers...)
+}
+
+// signInTo signs in on the way to a page.
+func (b *browser) signInTo(t testing.TB, next, name, password string, headers ...string) answer {
+	t.Helper()
+	b.site.passwords.Lock()
+	defer b.site.passwords.Unlock()
+	return b.post(t, "/console/sign-in", url.Values{"username": {name}, "password": {password}, "next": {next}}, headers...)
 }
 
 // answer is a response that was read.
@@ -120,25 +190,27 @@ type answer struct {
 	body   string
 }
 
-func (b *browser) do(t testing.TB, method, path string, body io.Reader, headers ...string) answer {
+// do sends a request, and again while the server says that a client should; a console over fakes says what it is told.
+func (b *browser) do(t testing.TB, method, path, body string, headers ...string) (got answer) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, b.site.url+path, body)
-	check.Must(t, err)
-	request.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
-	for i := 0; i < len(headers); i += 2 {
-		request.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := b.client.Do(request)
-	check.Must(t, err)
-	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	check.Must(t, err)
-	return answer{response.StatusCode, response.Header, string(content)}
+	check.Patiently(t, method+" "+path+" is decided", func() bool {
+		request := check.Value(http.NewRequestWithContext(t.Context(), method, b.site.url+path, strings.NewReader(body)))(t)
+		request.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+		for i := 0; i < len(headers); i += 2 {
+			request.Header.Set(headers[i], headers[i+1])
+		}
+		response, err := b.client.Do(request)
+		check.Must(t, err)
+		defer response.Body.Close()
+		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))}
+		return got.status != http.StatusServiceUnavailable || b.site.dial != nil
+	})
+	return got
 }
 
 func (b *browser) get(t testing.TB, path string, headers ...string) answer {
 	t.Helper()
-	return b.do(t, http.MethodGet, path, nil, headers...)
+	return b.do(t, http.MethodGet, path, "", headers...)
 }
 
 // post sends a form, with the headers of a browser whose page is of the same origin.
@@ -147,7 +219,7 @@ func (b *browser) post(t testing.TB, path string, form url.Values, headers ...st
 	headers = append([]string{
 		"Content-Type", "application/x-www-form-urlencoded", "Origin", b.site.url, "Sec-Fetch-Site", "same-origin",
 	}, headers...)
-	return b.do(t, http.MethodPost, path, strings.NewReader(form.Encode()), headers...)
+	return b.do(t, http.MethodPost, path, form.Encode(), headers...)
 }
 
 // page gets a page and checks that it is one.
@@ -194,25 +266,26 @@ func want(t testing.TB, page string, texts ...string) {
 	}
 }
 
-// call asks the API with a token of its own.
+// call asks the API with a token of its own, and again while it says that a client should.
 func (s *site) call(t testing.TB, method, path, token string, body any) (status int, document map[string]any) {
 	t.Helper()
-	var content []byte
-	if body != nil {
-		var err error
-		content, err = json.Marshal(body)
-		check.Must(t, err)
+	content := check.Value(json.Marshal(body))(t)
+	if body == nil {
+		content = nil
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content))
-	check.Must(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	check.Must(t, err)
-	defer response.Body.Close()
-	defer http.DefaultClient.CloseIdleConnections()
-	check.Must(t, json.NewDecoder(response.Body).Decode(&document))
-	return response.StatusCode, document
+	check.Patiently(t, method+" "+path+" is decided", func() bool {
+		request := check.Value(http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content)))(t)
+		request.Header.Set("Authorization", "Bearer "+token)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		check.Must(t, err)
+		defer response.Body.Close()
+		defer http.DefaultClient.CloseIdleConnections()
+		status, document = response.StatusCode, nil
+		check.Must(t, json.NewDecoder(response.Body).Decode(&document))
+		return status != http.StatusServiceUnavailable && status != http.StatusTooManyRequests
+	})
+	return status, document
 }
 
 // voucher is a voucher as the API shows it to administrators.
@@ -266,13 +339,48 @@ func (b *browser) create(t testing.TB, changes ...string) string {
 // account is the id of an administrator's account.
 func (s *site) account(t testing.TB, name string) string {
 	t.Helper()
-	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
-	defer db.Close()
-	for _, account := range check.Value(db.Administrators().List(t.Context()))(t) {
+	for _, account := range check.Value(s.database(t).Administrators().List(t.Context()))(t) {
 		if account.Username == name {
 			return account.ID
 		}
 	}
 	t.Fatalf("there is no administrator %s", name)
 	return ""
+}
+
+// onSale makes a voucher over the API that is on sale now, with changes to it, and returns its id.
+func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
+	t.Helper()
+	now := time.Now().UTC()
+	voucher := map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
+		"begin_at": now.Add(-time.Hour).Format(time.RFC3339), "end_at": now.Add(24 * time.Hour).Format(time.RFC3339),
+	}
+	maps.Copy(voucher, changes)
+	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
+	if status != http.StatusCreated {
+		t.Fatalf("create: %d %v", status, made)
+	}
+	return fmt.Sprint(made["id"])
+}
+
+// paid is the id of an order that a user has bought and paid.
+func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
+	t.Helper()
+	if got := s.buy(t, user, voucherID); got != "OK" {
+		t.Fatalf("%s hears %s", user, got)
+	}
+	orderID = s.orderOf(t, user, voucherID)
+	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
+	if status != http.StatusAccepted {
+		t.Fatalf("pay: %d %v", status, started)
+	}
+	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
+	check.Must(t, err)
+	check.Must(t, response.Body.Close())
+	check.Eventually(t, "the order is paid", func() bool {
+		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)
+		return order["status"] == "paid"
+	})
+	return orderID
 }

@@ -13,8 +13,8 @@ import (
 
 // The shop window is there for trying out, and asks nothing but the public API.
 func TestShopUsesThePublicAPIOnly(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.browser(t)
 	got := b.get(t, "/shop")
 	if got.status != http.StatusOK {
@@ -48,18 +48,10 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	}
 }
 
-func TestNoShopWithoutTheConsole(t *testing.T) {
-	t.Parallel()
-	got := start(t, "SECKILL_CONSOLE=off").browser(t).get(t, "/shop")
-	if got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json" {
-		t.Errorf("it is %d %s", got.status, got.body)
-	}
-}
-
 // Where the service is tried out, a voucher is on sale with what the form says by itself.
 func TestATrialBeginsAtOnce(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	page := b.page(t, "/console/vouchers/new")
 	form := onSale("once", hidden(t, page, "once"))

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -18,25 +17,13 @@ import (
 	"seckill/repository/hotcopy"
 )
 
-// onServers are the settings of a deployment on MariaDB, Redis and, in async, NATS.
-func onServers(t testing.TB, more ...string) []string {
-	t.Helper()
-	return append([]string{
-		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_CONSOLE=on",
-	}, more...)
-}
-
+// asyncOnServers are the settings of an asynchronous deployment on MariaDB, Redis and NATS.
 func asyncOnServers(t testing.TB) []string {
 	t.Helper()
-	return onServers(t, "SECKILL_ORDER_MODE=async", "SECKILL_NATS_URL="+testserver.SharedNATS(t))
-}
-
-// database opens the database of a site until the test ends.
-func (s *site) database(t testing.TB) *app.Database {
-	t.Helper()
-	db := check.Value(app.OpenDatabase(t.Context(), s.cfg, slog.New(slog.DiscardHandler)))(t)
-	t.Cleanup(func() { check.Must(t, db.Close()) })
-	return db
+	return []string{
+		"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + testserver.SharedRedis(t), "SECKILL_NATS_URL=" + testserver.SharedNATS(t),
+		"SECKILL_CONSOLE=on", "SECKILL_ORDER_MODE=async",
+	}
 }
 
 // bury puts a letter among the dead ones, and returns its page.
@@ -63,12 +50,25 @@ func lost(id, voucherID, user string) *model.Reservation {
 	}}
 }
 
-// A dead letter is replayed as an order of its buyer, or dropped, and the administrators' log
-// says who asked. What cannot be replayed stays.
-func TestDeadLettersAreReplayedAndDropped(t *testing.T) {
+// In the order mode async an administrator looks after hot copies, and after what could not be stored.
+func TestWithAQueue(t *testing.T) {
 	t.Parallel()
 	s := start(t, asyncOnServers(t)...)
+	t.Run("dead letters", func(t *testing.T) { deadLettersAreReplayedAndDropped(t, s) })
+	t.Run("a hot copy", func(t *testing.T) { aHotCopyIsRepairedAndRebuilt(t, s) })
+}
+
+// A dead letter is replayed as an order of its buyer, or dropped, and the administrators' log
+// says who asked. What cannot be replayed stays.
+func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
+	t.Helper()
 	b := s.signedIn(t, "ada")
+	want(t, b.page(t, "/console/dead-letters"), "There are none.")
+	for _, sequence := range []string{"1", "x"} {
+		if got := b.get(t, "/console/dead-letters/"+sequence); got.status != http.StatusNotFound {
+			t.Errorf("the dead letter %s is %d", sequence, got.status)
+		}
+	}
 	voucher := b.create(t, "stock", "2")
 	letter := s.bury(t, b, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", voucher, "alice")})
 	want(t, b.page(t, letter), "a column is missing", "alice", "Replay the letter")
@@ -119,15 +119,17 @@ func TestDeadLettersAreReplayedAndDropped(t *testing.T) {
 
 // A hot copy that is wrong is repaired, and one is rebuilt, by the forms of the audit. The
 // administrators' log says who asked, and of a repair only when there was something to repair.
-func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
-	t.Parallel()
-	s := start(t, asyncOnServers(t)...)
+func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
+	t.Helper()
 	b := s.signedIn(t, "ada")
+	want(t, b.page(t, "/console/system"), "This instance is ready.", "async", "queue")
 	id := b.create(t, "stock", "5")
 	path := "/console/vouchers/" + id
-	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
+	check.Equal(t, "alice hears", s.buy(t, "alice", id), "OK")
+	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 5 && r.Remaining == 4 && r.Sold == 1 && r.Reserved == 0 })
+	want(t, b.page(t, path), "data-events", `data-live="sold">1</dd>`, `data-live="reserved">0</dd>`)
 	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
-	check.Eventually(t, "the audit adds up", func() bool {
+	check.Patiently(t, "the audit adds up", func() bool {
 		page := b.page(t, path+"/audit")
 		return strings.Contains(page, "Everything adds up") && strings.Contains(page, sums)
 	})
@@ -147,20 +149,22 @@ func TestAHotCopyIsRepairedAndRebuilt(t *testing.T) {
 	epochs := s.database(t).Epochs
 	before := check.Value(epochs.Latest(t.Context(), []string{id}))(t)[id]
 	want(t, b.act(t, path+"/rebuild", nil), "The hot copy is being rebuilt.")
-	check.Eventually(t, "a later copy is open and adds up", func() bool {
+	check.Patiently(t, "a later copy is open and adds up", func() bool {
 		record := check.Value(epochs.Read(t.Context(), []string{id}))(t)[id]
 		return record.OpenEpoch > before && strings.Contains(b.page(t, path+"/audit"), sums)
 	})
 	want(t, b.page(t, "/console/log?actor="+ada), "had the hot copy rebuilt")
-	if got := s.buy(t, "bob", id); got != "OK" {
-		t.Errorf("bob hears %s", got)
-	}
+	check.Equal(t, "bob hears", s.buy(t, "bob", id), "OK")
 }
 
-// The System page shows every instance of the deployment, and one that has left no more.
-func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second instance runs as long as one of the parts
+// The System page shows every instance of the deployment, and one that has left no more. It is there without Redis, too:
+// this is when it is needed.
+func TestInstancesAreListed(t *testing.T) {
 	t.Parallel()
-	environ := onServers(t)
+	redis := check.Value(url.Parse(testserver.SharedRedis(t)))(t)
+	line := testserver.NewLine(t, redis.Host)
+	redis.Host = line.Addr()
+	environ := []string{"SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_REDIS_URL=" + redis.String(), "SECKILL_CONSOLE=on"}
 	first := start(t, environ...)
 	b := first.signedIn(t, "ada")
 	port := func(s *site) string {
@@ -173,25 +177,19 @@ func TestInstancesAreListed(t *testing.T) { //nolint:tparallel // the second ins
 		list, _, _ := strings.Cut(page, "</table>")
 		return list
 	}
-	var second *site
-	t.Run("while the second runs", func(t *testing.T) {
-		second = start(t, append(environ, "SECKILL_ROLE=worker")...)
-		check.Eventually(t, "both are listed", func() bool {
-			list := listed()
-			return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
-		})
-		want(t, listed(), "<td>worker</td><td>sync</td>", "<td>all</td><td>sync</td>", "<time datetime=")
+	second, stop := launch(t, t.TempDir(), append(environ, "SECKILL_ROLE=worker")...)
+	check.Patiently(t, "both are listed", func() bool {
+		list := listed()
+		return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
 	})
+	want(t, listed(), "<td>worker</td><td>sync</td>", "<td>all</td><td>sync</td>", "<time datetime=")
+	check.Must(t, stop())
 	if list := listed(); strings.Contains(list, port(second)) || !strings.Contains(list, port(first)) {
 		t.Errorf("after the second has stopped: %s", list)
 	}
-	// Without Redis the page is there all the same: this is when it is needed.
-	alone := testserver.Redis(t)
-	s := start(t, "SECKILL_REDIS_URL="+alone.URL())
-	b = s.signedIn(t, "ada")
-	check.Eventually(t, "it lists itself", func() bool { return strings.Contains(listed(), port(s)) })
-	alone.Stop()
-	check.Eventually(t, "the page says what is wrong", func() bool { // the latest look at Redis is good for a moment
+	defer line.Heal()
+	line.CutReplies()
+	check.Patiently(t, "the page says what is wrong", func() bool { // the latest look at Redis is good for a moment
 		page := b.page(t, "/console/system")
 		return strings.Contains(page, "This instance is not ready.") && strings.Contains(page, "Which instances there are cannot be learnt now.")
 	})

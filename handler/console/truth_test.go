@@ -10,8 +10,8 @@ import (
 )
 
 func TestAuditInWords(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	id := b.create(t, "stock", "5")
 	s.buy(t, "alice", id)
@@ -25,35 +25,6 @@ func TestAuditInWords(t *testing.T) {
 	if got := b.get(t, "/console/vouchers/unknown/audit"); got.status != http.StatusNotFound {
 		t.Errorf("the audit of nothing is %d", got.status)
 	}
-}
-
-// With a queue the audit has three sides, and the hot copy can be repaired and rebuilt.
-func TestAuditWithAQueue(t *testing.T) {
-	t.Parallel()
-	s := start(t, "SECKILL_ORDER_MODE=async")
-	b := s.signedIn(t, "ada")
-	id := b.create(t, "stock", "5")
-	path := "/console/vouchers/" + id
-	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) != "UNAVAILABLE" })
-	settled := func(what string) {
-		t.Helper()
-		check.Eventually(t, what, func() bool {
-			page := b.page(t, path+"/audit")
-			return strings.Contains(page, "Everything adds up") && strings.Contains(page, "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark.")
-		})
-	}
-	settled("the audit adds up")
-	want(t, b.act(t, path+"/rebuild", nil), "The hot copy is being rebuilt.")
-	settled("it adds up after a rebuild")
-	want(t, b.act(t, path+"/repair", nil), "What disagreed was repaired.")
-	want(t, b.page(t, path), "data-events")
-	want(t, b.page(t, "/console/dead-letters"), "There are none.")
-	for _, sequence := range []string{"1", "x"} {
-		if got := b.get(t, "/console/dead-letters/"+sequence); got.status != http.StatusNotFound {
-			t.Errorf("the dead letter %s is %d", sequence, got.status)
-		}
-	}
-	want(t, b.page(t, "/console/system"), "This instance is ready.", "async", "queue")
 }
 
 func TestSystemAndLog(t *testing.T) {

@@ -100,8 +100,8 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 
 // A button that was pressed too late leads back to its page, and says that nothing was done.
 func TestALateButtonSaysSo(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	ada := s.signedIn(t, "ada")
 	path := "/console/vouchers/" + ada.create(t)
 	late := s.browser(t)

@@ -77,8 +77,8 @@ func TestADraftIsNotLive(t *testing.T) {
 
 // Times are typed and shown in the zone of the browser.
 func TestTimesAreLocal(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	zone := []string{"Cookie", "seckill-zone=Asia/Shanghai"}
 	form := b.get(t, "/console/vouchers/new", zone...)
@@ -103,8 +103,8 @@ func TestTimesAreLocal(t *testing.T) {
 }
 
 func TestNothingTypedIsLost(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	b := s.signedIn(t, "ada")
 	form := onSale("title", "Tea for \"two\"", "description", "a < b", "price", "12,50", "stock", "-3", "end_at", "2001-01-01T00:00", "payment_window", "0")
 	got := b.post(t, "/console/vouchers/new", form)
@@ -129,9 +129,9 @@ func TestNothingTypedIsLost(t *testing.T) {
 
 // The parts of a stock are asked for with the bounds of the API, when a voucher is made and when it is changed.
 func TestParts(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
-	b := s.signedIn(t, "ada")
+	b := s.signedIn(t, "who-divides")
 	want(t, b.page(t, "/console/vouchers/new"), `name="shards" value="1"`, "For nearly all vouchers 1 is right.")
 	want(t, b.page(t, "/console/vouchers/"+b.create(t)), "<dt>Parts of the stock</dt><dd>1</dd>")
 	id := b.create(t, "shards", "64")
@@ -164,7 +164,7 @@ func TestParts(t *testing.T) {
 	if v := s.voucher(t, id); v["shards"] != 3.0 || v["remaining"] != 10.0 {
 		t.Errorf("the API shows %v", v)
 	}
-	want(t, b.page(t, "/console/log"), "<code>shards</code>: 64 → 3")
+	want(t, b.page(t, "/console/log?actor="+s.account(t, "who-divides")), "<code>shards</code>: 64 → 3")
 	form = sentBack(b.page(t, path+"/edit"))
 	form.Set("shards", " 1 ")
 	want(t, b.act(t, path+"/edit", form), "<dt>Parts of the stock</dt><dd>1</dd>")
@@ -264,8 +264,8 @@ func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 }
 
 func TestEditing(t *testing.T) {
+	s := shared(t)
 	t.Parallel()
-	s := start(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
 	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), map[string]any{
 		"title": "Tea", "price": 5, "face_value": 10, "stock": 3, "begin_at": "2030-01-01T00:00:00.123456Z", "end_at": "2030-01-02T00:00:00Z",

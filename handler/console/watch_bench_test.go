@@ -46,54 +46,6 @@ func BenchmarkWatchers(b *testing.B) {
 	}
 }
 
-// Those who watch a sale together ask the database and Redis no more than one of them, and cost no sale its orders.
-func TestWatchersAskTheServersOnce(t *testing.T) {
-	t.Parallel()
-	const watchers, orders = 25, 100
-	w := watch(t, serve(t, false))
-	costs := w.costs(t, []int{0, 1, watchers}, 1, 3*time.Second)
-	for what, cost := range map[string]func(cost) float64{
-		"statements": func(c cost) float64 { return c.statements }, "commands": func(c cost) float64 { return c.commands },
-	} {
-		one, all := cost(costs[1])-cost(costs[0]), cost(costs[watchers])-cost(costs[0])
-		if all > 2*max(one, 0)+5 { // what goes on by itself is not the same in every second
-			t.Errorf("%d watchers cost %.1f %s a second, and one %.1f", watchers, all, what, one)
-		}
-	}
-	// What one watcher costs is less than what goes on by itself scatters. That is seen, and so are two readings of each watcher.
-	if all := costs[watchers]; all.statements <= 0 || all.commands <= 0 || all.readings < 2 || costs[0].readings > 0 {
-		t.Errorf("nothing was measured: %+v", costs)
-	}
-	w.sales(t, watchers, 1, orders) // checks that each is sold
-}
-
-// A reading of a sale reads none of its orders, and so does not grow with them. Nor does it have every server asked
-// whether it is ready, as a scrape does: it would wait for the slowest. The looks at Redis leave a key there.
-func TestAReadingIsCheap(t *testing.T) {
-	t.Parallel()
-	const orders = 200
-	w := watch(t, serve(t, false))
-	w.sale(t, 0, orders)
-	ready := func() []string { return check.Value(w.hot.Keys(t.Context(), "seckill:v1:ready:*").Result())(t) }
-	w.browser.page(t, "/console/system")
-	keys := ready()
-	if len(keys) == 0 {
-		t.Fatal("a look at Redis leaves no key")
-	}
-	check.Must(t, w.hot.Del(t.Context(), keys...).Err())
-	_, before := w.statements(t)
-	next := w.browser.watch(t, w.id)
-	for range 4 {
-		await(t, next, "a reading", func(r reading) bool { return r.Stock-r.Remaining == orders+1 })
-	}
-	if _, after := w.statements(t); after-before >= orders {
-		t.Errorf("four readings of a sale with %d orders have read %.0f entries of indexes", orders, after-before)
-	}
-	if keys := ready(); len(keys) > 0 {
-		t.Errorf("readings have left %q", keys)
-	}
-}
-
 // watched is a live sale, and the browser of an administrator.
 type watched struct {
 	*process

@@ -1,11 +1,11 @@
+//go:build faults
+
+//part:browser
+
 package console_test
 
 import (
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,23 +14,17 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"seckill/internal/poll"
 	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
-// rush lets buyers number first to first+n-1 press the button at the same instant. Each asks again until the request is
-// decided, as the API tells its clients. It returns how many heard each answer; a repeated request may find the order.
+// rush lets buyers number first to first+n-1 press the button at the same instant, and returns how many heard each answer.
+// A request that was repeated may find the order.
 func (s *site) rush(t testing.TB, voucherID string, first, n int) map[string]int {
 	t.Helper()
 	heard := map[string]int{}
 	var mu sync.Mutex
 	check.Volley(n, func(i int) {
-		var answer string
-		_ = poll.Until(t.Context(), 100*time.Millisecond, func() (bool, error) { // it ends early with the test only
-			answer = s.buy(t, buyer(first+i), voucherID)
-			return !slices.Contains([]string{"UNAVAILABLE", "LOCK_BUSY", "RATE_LIMITED"}, answer), nil
-		})
+		answer := s.buy(t, buyer(first+i), voucherID)
 		mu.Lock()
 		defer mu.Unlock()
 		heard[strings.Replace(answer, "ALREADY_ORDERED", "OK", 1)]++
@@ -179,41 +173,4 @@ func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
 	}
 	ada.quiet(t)
 	eve.quiet(t)
-}
-
-// onSale makes a voucher over the API that is on sale now, with changes to it, and returns its id.
-func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
-	t.Helper()
-	now := time.Now().UTC()
-	voucher := map[string]any{
-		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
-		"begin_at": now.Add(-time.Hour).Format(time.RFC3339), "end_at": now.Add(24 * time.Hour).Format(time.RFC3339),
-	}
-	maps.Copy(voucher, changes)
-	status, made := s.call(t, http.MethodPost, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), voucher)
-	if status != http.StatusCreated {
-		t.Fatalf("create: %d %v", status, made)
-	}
-	return fmt.Sprint(made["id"])
-}
-
-// paid is the id of an order that a user has bought and paid.
-func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
-	t.Helper()
-	if got := s.buy(t, user, voucherID); got != "OK" {
-		t.Fatalf("%s hears %s", user, got)
-	}
-	orderID = s.orderOf(t, user, voucherID)
-	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
-	if status != http.StatusAccepted {
-		t.Fatalf("pay: %d %v", status, started)
-	}
-	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
-	check.Must(t, err)
-	check.Must(t, response.Body.Close())
-	check.Eventually(t, "the order is paid", func() bool {
-		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)
-		return order["status"] == "paid"
-	})
-	return orderID
 }

@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:browser
+
 package console_test
 
 import (
