@@ -50,9 +50,7 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 	} {
 		inHotShops(t, name, func(t *testing.T, s hotShop) {
 			prepare(s)
-			if err := s.unavailable(t, "alice"); !errors.Is(err, model.ErrUnknownOutcome) {
-				t.Errorf("%v, want an unknown outcome", err)
-			}
+			check.Is(t, "not known to be queued", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
 			if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
 				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
 			}
@@ -170,9 +168,7 @@ func TestServersThatHangAreBounded(t *testing.T) {
 			defer hurry()
 			began := time.Now()
 			s.Close(ctx)
-			if took := time.Since(began); took > publishTimeout {
-				t.Errorf("closing took %v", took)
-			}
+			servicetest.InTime(t, "closing", began, publishTimeout)
 		})
 	}
 }

@@ -14,6 +14,21 @@ import (
 	"seckill/service/servicetest"
 )
 
+// lockIsFree checks during a publish that the lock of alice is not held any more.
+func (s hotShop) lockIsFree(t *testing.T) func() {
+	return func() {
+		synctest.Wait() // a publish may begin before the lock is given back, and does not wait for that
+		check.Equal(t, "the lock is held over the publish", s.keys.Holds("alice"), false)
+	}
+}
+
+// tookLocks checks how many locks were taken and given back.
+func (s hotShop) tookLocks(t *testing.T, want int64) {
+	t.Helper()
+	check.Equal(t, "locks taken", s.keys.Taken.Load(), want)
+	check.Equal(t, "locks given back", s.keys.Released.Load(), want)
+}
+
 // Where the hot copy looks at the locks itself, one is taken only when somebody
 // else holds it.
 func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
@@ -22,26 +37,15 @@ func TestForeignLockIsWaitedForAndGivenBackBeforeThePublish(t *testing.T) {
 		s.hot.With(func() { s.hot.Locked["alice"] = true })
 		s.keys.Took = 300 * time.Millisecond // until the other one gives it back
 		time.AfterFunc(s.keys.Took, func() { s.hot.With(func() { s.hot.Locked["alice"] = false }) })
-		s.line.during = func() {
-			synctest.Wait() // a publish may begin before the lock is given back, and does not wait for that
-			if s.keys.Holds("alice") {
-				t.Error("the lock was held over the publish")
-			}
-		}
+		s.line.during = s.lockIsFree(t)
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
-			if a.Locked != s.keys.Holds("alice") {
-				t.Errorf("asked with locked = %v", a.Locked)
-			}
+			check.Equal(t, "asked with the lock", a.Locked, s.keys.Holds("alice"))
 			return nil
 		}
 		began := time.Now()
 		s.buys(t, "alice")
-		if took := time.Since(began); took > 310*time.Millisecond {
-			t.Errorf("proceeded after %v, the lock was free after 300 ms", took)
-		}
-		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken != 1 || released != 1 {
-			t.Errorf("%d locks taken, %d given back", taken, released)
-		}
+		servicetest.InTime(t, "sold, with a lock that was free after 300 ms", began, 310*time.Millisecond)
+		s.tookLocks(t, 1)
 	})
 }
 
@@ -60,12 +64,9 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 			s.keys.Busy = "lock:order:alice"
 			began := time.Now()
 			refusal := s.refused(t, "alice", model.CodeLockBusy)
-			if took := time.Since(began); took < tt.wait || took > tt.wait+50*time.Millisecond {
-				t.Errorf("answered after %v, the wait is %v", took, tt.wait)
-			}
-			if refusal.RetryAfter <= 0 {
-				t.Error("LOCK_BUSY without Retry-After")
-			}
+			servicetest.InTime(t, "answered", began, tt.wait+50*time.Millisecond)
+			check.Equal(t, "waited for the lock", time.Since(began) >= tt.wait, true)
+			check.Equal(t, "there is a Retry-After", refusal.RetryAfter > 0, true)
 			check.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
 			if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
 				t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
@@ -102,16 +103,9 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 			}
 			return nil
 		}
-		s.line.during = func() {
-			synctest.Wait() // a publish may begin before the lock is given back, and does not wait for that
-			if s.keys.Holds("alice") {
-				t.Error("the lock was held over the publish")
-			}
-		}
+		s.line.during = s.lockIsFree(t)
 		s.buys(t, "alice")
-		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken != 1 || released != 1 {
-			t.Errorf("%d locks taken, %d given back", taken, released)
-		}
+		s.tookLocks(t, 1)
 		s.keys.Busy = "lock:order:bob"
 		s.refused(t, "bob", model.CodeLockBusy)
 		check.Equal(t, "what was reserved without the lock", s.sale.Now().Marks["bob"], "")
@@ -147,9 +141,7 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 		if err := s.hangsUp(t, "alice", 100*time.Millisecond); !errors.Is(err, model.ErrUnknownOutcome) {
 			t.Errorf("%v, want an unknown outcome", err)
 		}
-		if !s.keys.Holds("alice") {
-			t.Error("the lock was given back in the middle of the reservation")
-		}
+		check.Equal(t, "the lock is held in the middle of the reservation", s.keys.Holds("alice"), true)
 		servicetest.Pass(2 * time.Second)
 		if s.keys.Holds("alice") || !slices.Equal(s.line.users(), []string{"alice"}) {
 			t.Errorf("afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
@@ -171,9 +163,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUpInTheGate(t *testing.T) {
 			servicetest.Pass(100 * time.Millisecond)
 			began := time.Now()
 			s.buys(t, "bob")
-			if took := time.Since(began); took > 100*time.Millisecond {
-				t.Errorf("bob waited %v behind alice", took)
-			}
+			servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
 			crowd.Wait()
 			check.Equal(t, "orders that never left the gate", len(s.gate.places), 0)
 		})

@@ -24,9 +24,7 @@ func TestPlaceAnswersWithTheCommittedOrder(t *testing.T) {
 		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" {
 			t.Errorf("the id %q does not tell the voucher", order.ID)
 		}
-		if s.keys.Holds("alice") {
-			t.Error("the user's lock was not given back")
-		}
+		check.Equal(t, "the user's lock is held", s.keys.Holds("alice"), false)
 	})
 }
 
@@ -60,9 +58,7 @@ func TestPlaceRefusals(t *testing.T) {
 			tt.prepare(s)
 			servicetest.WantCode(t, check.ErrorOf(s.Place(t.Context(), "alice", tt.voucher)), tt.want)
 			check.Equal(t, "transactions", s.desk.calls.Load(), tt.commits)
-			if s.keys.Holds("alice") {
-				t.Error("the user's lock was not given back")
-			}
+			check.Equal(t, "the user's lock is held", s.keys.Holds("alice"), false)
 		})
 	}
 }
@@ -73,12 +69,8 @@ func TestUnknownOutcomeKeepsTheLockUntilItIsDecided(t *testing.T) {
 	t.Parallel()
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = 5500 * time.Millisecond
-		if err := s.unavailable(t, "alice"); !errors.Is(err, model.ErrUnknownOutcome) {
-			t.Fatalf("%v, want an unknown outcome", err)
-		}
-		if !s.keys.Holds("alice") {
-			t.Error("the lock was given back though the order is not decided")
-		}
+		check.Is(t, "not decided", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
+		check.Equal(t, "the lock is held while the order is not decided", s.keys.Holds("alice"), true)
 		servicetest.Pass(time.Second)
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders; want the lock back and the order made", s.keys.Holds("alice"), s.desk.orders.Load())
@@ -92,9 +84,7 @@ func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
 	inShop(t, func(t *testing.T, s shop) {
 		s.desk.took = time.Second
 		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
-		if !s.keys.Holds("alice") {
-			t.Error("the lock was given back in the middle of the order")
-		}
+		check.Equal(t, "the lock is held in the middle of the order", s.keys.Holds("alice"), true)
 		servicetest.Pass(2 * time.Second)
 		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
 			t.Errorf("afterwards: held %v, %d orders", s.keys.Holds("alice"), s.desk.orders.Load())
@@ -115,9 +105,7 @@ func TestStoreThatHangsIsBounded(t *testing.T) {
 		crowd.Wait()
 		began := time.Now()
 		s.Close(context.Background())
-		if took := time.Since(began); took > commitTimeout {
-			t.Errorf("closing took %v", took)
-		}
+		servicetest.InTime(t, "closing", began, commitTimeout)
 		if taken, released := s.keys.Taken.Load(), s.keys.Released.Load(); taken > maxCommittingOne || released != taken {
 			t.Errorf("%d locks were taken and %d given back, want %d at the most", taken, released, maxCommittingOne)
 		}
@@ -164,9 +152,7 @@ func TestWaitingForOnesOwnLockHoldsNobodyUp(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		check.Must(t, check.ErrorOf(s.Place(t.Context(), "bob", "v1")))
-		if took := time.Since(began); took > 100*time.Millisecond {
-			t.Errorf("bob waited %v behind alice", took)
-		}
+		servicetest.InTime(t, "bob, behind alice", began, 100*time.Millisecond)
 		crowd.Wait()
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/cache"
 	"seckill/service/servicetest"
@@ -60,10 +61,7 @@ func cursor(n int) string {
 // newCatalog sells one voucher for two seconds, beginning in one.
 func newCatalog(t *testing.T) (*Vouchers, *catalog) {
 	t.Helper()
-	entries, err := cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := check.Value(cache.OfDatabase(servicetest.NewTable(), telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { entries.Close(context.Background()) })
 	now := time.Now()
 	store := &catalog{took: 10 * time.Millisecond, vouchers: []model.Voucher{{
@@ -99,20 +97,14 @@ func TestListsAreReadOnceForAll(t *testing.T) {
 		}
 		// The same query in other words.
 		before := store.queries
-		if _, err := vouchers.List(t.Context(), model.VoucherQuery{Limit: 20}); err != nil || store.queries != before {
-			t.Errorf("%d queries more, %v", store.queries-before, err)
+		asks := func(what string, query model.VoucherQuery, want model.Code, queries int) {
+			servicetest.Hears(t, what, check.ErrorOf(vouchers.List(t.Context(), query)), want)
+			check.Equal(t, what+": queries", store.queries-before, queries)
 		}
-		if _, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: "nonsense"}); model.CodeOf(err) != model.CodeValidation || store.queries != before {
-			t.Errorf("%v", err)
-		}
-		for range 2 { // administrators see what is
-			if _, err := vouchers.List(t.Context(), model.VoucherQuery{All: true}); err != nil {
-				t.Error(err)
-			}
-		}
-		if store.queries != before+2 {
-			t.Errorf("%d queries for two of an administrator", store.queries-before)
-		}
+		asks("in other words", model.VoucherQuery{Limit: 20}, "", 0)
+		asks("nonsense", model.VoucherQuery{Cursor: "nonsense"}, model.CodeValidation, 0)
+		asks("an administrator, who sees what is", model.VoucherQuery{All: true}, "", 1)
+		asks("an administrator again", model.VoucherQuery{All: true}, "", 2)
 	})
 }
 
@@ -127,38 +119,33 @@ func TestListedPhasesTurnInTime(t *testing.T) {
 		"begin": {edge: time.Second, was: model.PhaseUpcoming, is: model.PhaseLive},
 		"end":   {edge: 3 * time.Second, was: model.PhaseLive, is: model.PhaseEnded},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				vouchers, store := newCatalog(t)
-				store.took = 0
-				servicetest.Pass(tt.edge - 100*time.Millisecond)
-				list := func(phase model.Phase) []model.Phase {
-					page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
-					if err != nil || page.Items == nil {
-						t.Errorf("%+v, %v", page, err)
-					}
-					phases := []model.Phase{}
-					for _, v := range page.Items {
-						phases = append(phases, v.Phase)
-					}
-					return phases
+		servicetest.Bubble(t, name, func(t *testing.T) {
+			vouchers, store := newCatalog(t)
+			store.took = 0
+			servicetest.Pass(tt.edge - 100*time.Millisecond)
+			list := func(phase model.Phase) []model.Phase {
+				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
+				if err != nil || page.Items == nil {
+					t.Errorf("%+v, %v", page, err)
 				}
-				list("")
-				list(tt.was)
-				before := store.queries
-				servicetest.Pass(99 * time.Millisecond)
-				if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.was}) || !slices.Equal(same, all) {
-					t.Errorf("before the edge: %v, %v", all, same)
+				phases := []model.Phase{}
+				for _, v := range page.Items {
+					phases = append(phases, v.Phase)
 				}
-				servicetest.Pass(time.Millisecond)
-				if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.is}) || len(same) != 0 {
-					t.Errorf("at the edge: %v, and as %s %v", all, tt.was, same)
-				}
-				if store.queries != before {
-					t.Error("the pages were read again: the test shows nothing")
-				}
-			})
+				return phases
+			}
+			list("")
+			list(tt.was)
+			before := store.queries
+			servicetest.Pass(99 * time.Millisecond)
+			if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.was}) || !slices.Equal(same, all) {
+				t.Errorf("before the edge: %v, %v", all, same)
+			}
+			servicetest.Pass(time.Millisecond)
+			if all, same := list(""), list(tt.was); !slices.Equal(all, []model.Phase{tt.is}) || len(same) != 0 {
+				t.Errorf("at the edge: %v, and as %s %v", all, tt.was, same)
+			}
+			check.Equal(t, "queries meanwhile, without which the test shows something", store.queries, before)
 		})
 	}
 }
@@ -170,11 +157,7 @@ func TestListsShowChangesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, store := newCatalog(t)
 		state := func() model.VoucherState {
-			page, err := vouchers.List(t.Context(), model.VoucherQuery{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return page.Items[0].State
+			return check.Value(vouchers.List(t.Context(), model.VoucherQuery{}))(t).Items[0].State
 		}
 		pause := func(s model.VoucherState) {
 			store.mu.Lock()
@@ -184,14 +167,10 @@ func TestListsShowChangesInTime(t *testing.T) {
 		state()
 		pause(model.VoucherPaused)
 		vouchers.changed(t.Context(), "v9") // here
-		if s := state(); s != model.VoucherPaused {
-			t.Errorf("%s right after the change", s)
-		}
+		check.Equal(t, "right after the change", state(), model.VoucherPaused)
 		pause(model.VoucherPublished) // elsewhere, and the message is lost
 		servicetest.Pass(listMaxAge + time.Millisecond)
-		if s := state(); s != model.VoucherPublished {
-			t.Errorf("%s after %v", s, listMaxAge)
-		}
+		check.Equal(t, "a change elsewhere, in time", state(), model.VoucherPublished)
 		// Who comes while a slow query is under way must not get its answer.
 		servicetest.Pass(time.Second)
 		store.took = 2 * time.Second
@@ -200,9 +179,7 @@ func TestListsShowChangesInTime(t *testing.T) {
 		synctest.Wait()
 		pause(model.VoucherPaused)
 		servicetest.Pass(time.Second)
-		if s := state(); s != model.VoucherPaused {
-			t.Errorf("%s a second after the change, by a query from before it", s)
-		}
+		check.Equal(t, "a second after the change, beside a query from before it", state(), model.VoucherPaused)
 		slow.Wait()
 	})
 }
@@ -221,9 +198,7 @@ func TestListsAreBounded(t *testing.T) {
 			flood.Go(func() {
 				began := time.Now()
 				_, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})
-				if took := time.Since(began); took > listPatience+200*time.Millisecond {
-					t.Errorf("an answer after %v", took)
-				}
+				servicetest.InTime(t, "an answer", began, listPatience+200*time.Millisecond)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil {
@@ -238,9 +213,7 @@ func TestListsAreBounded(t *testing.T) {
 		store.took = 0
 		store.most = 0
 		for n := range 2 * maxLists {
-			if _, err := vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)}); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, check.ErrorOf(vouchers.List(t.Context(), model.VoucherQuery{Cursor: cursor(n)})))
 		}
 		l := vouchers.lists
 		if size := 16_000 + voucherBytes; l.kept.Len() > maxLists || l.bytes != l.kept.Len()*size || l.bytes > maxListBytes {
@@ -255,18 +228,14 @@ func TestListsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vouchers, store := newCatalog(t)
 		store.err = errors.New("gone")
-		if _, err := vouchers.List(t.Context(), model.VoucherQuery{}); err == nil {
-			t.Error("no error")
-		}
+		check.Is(t, "a failure", check.ErrorOf(vouchers.List(t.Context(), model.VoucherQuery{})), store.err)
 		store.err = nil
 		if page, err := vouchers.List(t.Context(), model.VoucherQuery{}); err != nil || len(page.Items) != 1 {
 			t.Errorf("%+v, %v", page, err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := vouchers.List(gone, model.VoucherQuery{Cursor: cursor(1)}); model.CodeOf(err) != model.CodeUnavailable {
-			t.Errorf("a client that is gone: %v", err)
-		}
+		servicetest.Hears(t, "a client that is gone", check.ErrorOf(vouchers.List(gone, model.VoucherQuery{Cursor: cursor(1)})), model.CodeUnavailable)
 		servicetest.Pass(time.Second) // the query ends by itself
 	})
 }

@@ -29,13 +29,8 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 				s.hot.Tell("other.v1", placed.ID)
 			})
 			began := time.Now()
-			order, err := s.Get(t.Context(), "alice", placed.ID, 10*time.Second)
-			if err != nil || order.Status != model.OrderUnpaid {
-				t.Errorf("%+v, %v", order, err)
-			}
-			if took := time.Since(began); took > 710*time.Millisecond {
-				t.Errorf("woken after %v, the commit was after 700 ms", took)
-			}
+			s.shows(t, "alice", placed.ID, 10*time.Second, model.OrderUnpaid)
+			servicetest.InTime(t, "woken by the commit after 700 ms", began, 710*time.Millisecond)
 			check.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
 			if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
 				t.Errorf("%d are waiting still", s.seller.waiters.count)
@@ -55,13 +50,8 @@ func TestWaitWithoutMessages(t *testing.T) {
 			var waiting sync.WaitGroup
 			for range together {
 				waiting.Go(func() {
-					order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
-					if err != nil || order.Status != model.OrderUnpaid {
-						t.Errorf("%+v, %v", order, err)
-					}
-					if took := time.Since(began); took > 6100*time.Millisecond {
-						t.Errorf("found after %v", took)
-					}
+					s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
+					servicetest.InTime(t, "found", began, 6100*time.Millisecond)
 				})
 			}
 			waiting.Wait()
@@ -82,10 +72,8 @@ func TestSubscriptionThatWasMadeAnewWakesEverybody(t *testing.T) {
 			s.hot.Resubscribe()
 		})
 		began := time.Now()
-		order, err := s.Get(t.Context(), "alice", placed.ID, 20*time.Second)
-		if took := time.Since(began); err != nil || order.Status != model.OrderUnpaid || took > 110*time.Millisecond {
-			t.Errorf("%+v, %v after %v", order, err, took)
-		}
+		s.shows(t, "alice", placed.ID, 20*time.Second, model.OrderUnpaid)
+		servicetest.InTime(t, "woken", began, 110*time.Millisecond)
 	})
 }
 
@@ -112,13 +100,9 @@ func TestWaitEndsWithWhatIsKnown(t *testing.T) {
 			placed := s.buys(t, "alice")
 			tt.prepare(s)
 			began := time.Now()
-			order, err := s.Get(t.Context(), "alice", placed.ID, tt.asked)
-			if err != nil || order.Status != model.OrderProcessing || order.ID != placed.ID {
-				t.Errorf("%+v, %v", order, err)
-			}
-			if took := time.Since(began); took < tt.after || took > tt.after+10*time.Millisecond {
-				t.Errorf("answered after %v, want %v", took, tt.after)
-			}
+			s.shows(t, "alice", placed.ID, tt.asked, model.OrderProcessing)
+			servicetest.InTime(t, "answered", began, tt.after+10*time.Millisecond)
+			check.Equal(t, "waited for its time", time.Since(began) >= tt.after, true)
 		})
 	}
 }
@@ -132,10 +116,7 @@ func TestWaitsEndLooksAtTheDatabase(t *testing.T) {
 			s.persist(s.sale.Now().Pending[placed.ID])
 			s.hot.With(func() { s.sale.State = model.CopyClosed })
 		})
-		order, err := s.Get(t.Context(), "alice", placed.ID, 5*time.Second)
-		if err != nil || order.Status != model.OrderUnpaid {
-			t.Errorf("%+v, %v", order, err)
-		}
+		s.shows(t, "alice", placed.ID, 5*time.Second, model.OrderUnpaid)
 		check.Equal(t, "queries of the database", s.rows.queries.Load(), 1)
 	})
 }
@@ -151,11 +132,7 @@ func TestManyWhoAreWokenShareTheirQueries(t *testing.T) {
 			user := fmt.Sprint("user", i)
 			placed := s.buys(t, user)
 			ids = append(ids, placed.ID)
-			crowd.Go(func() {
-				if order, err := s.Get(t.Context(), user, placed.ID, 30*time.Second); err != nil || order.Status != model.OrderUnpaid {
-					t.Errorf("%+v, %v", order, err)
-				}
-			})
+			crowd.Go(func() { s.shows(t, user, placed.ID, 30*time.Second, model.OrderUnpaid) })
 		}
 		synctest.Wait()
 		for _, id := range ids {
@@ -198,35 +175,28 @@ func TestTooManyWaits(t *testing.T) {
 		}
 		refused("alice", placed.ID)
 		wait("bob", other.ID)
-		refused("carol", third.ID) // the instance has no more room
-		if order, err := s.Get(t.Context(), "alice", placed.ID, 0); err != nil || order.ID != placed.ID {
-			t.Errorf("a look without waiting: %+v, %v", order, err)
-		}
+		refused("carol", third.ID)                               // the instance has no more room
+		s.shows(t, "alice", placed.ID, 0, model.OrderProcessing) // without waiting
 		cancel()
 		waiting.Wait()
 		if w := s.seller.waiters; w.count != 0 || len(w.byOrder) != 0 || len(w.byUser) != 0 {
 			t.Errorf("%d waits are left, %d orders, %d users", w.count, len(w.byOrder), len(w.byUser))
 		}
-		if _, err := s.Get(t.Context(), "mallory", placed.ID, 20*time.Second); model.CodeOf(err) != model.CodeNotFound {
-			t.Errorf("another's order: %v, want NOT_FOUND", err)
-		}
+		servicetest.Hears(t, "another's order", check.ErrorOf(s.Get(t.Context(), "mallory", placed.ID, 20*time.Second)), model.CodeNotFound)
 	})
 }
 
 // Who joins a wait must not see another's order either, though it need not be looked at.
 func TestWaitForAnothersOrder(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newHotShop(t, nil)
+	inHotShop(t, func(t *testing.T, s hotShop) {
 		placed := s.buys(t, "alice")
 		var waiting sync.WaitGroup
-		waiting.Go(func() { _, _ = s.Get(t.Context(), "alice", placed.ID, 5*time.Second) })
+		waiting.Go(func() { s.shows(t, "alice", placed.ID, 5*time.Second, model.OrderProcessing) })
 		synctest.Wait()
 		began := time.Now()
-		_, err := s.Get(t.Context(), "mallory", placed.ID, 5*time.Second)
-		if took := time.Since(began); model.CodeOf(err) != model.CodeNotFound || took > 100*time.Millisecond {
-			t.Errorf("%v after %v, want NOT_FOUND at once", err, took)
-		}
+		servicetest.Hears(t, "another's order", check.ErrorOf(s.Get(t.Context(), "mallory", placed.ID, 5*time.Second)), model.CodeNotFound)
+		servicetest.InTime(t, "the refusal", began, 100*time.Millisecond)
 		waiting.Wait()
 	})
 }
@@ -239,9 +209,7 @@ func TestLooksAreBounded(t *testing.T) {
 		const orders = 3 * maxLooks
 		for n := range orders {
 			_, leave, err := w.join(fmt.Sprint(n), fmt.Sprint(n))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			defer leave()
 		}
 		seen := map[string]int{}
@@ -260,8 +228,6 @@ func TestLooksAreBounded(t *testing.T) {
 				t.Fatalf("order %s was looked at %d times in as many rounds as are for two", id, times)
 			}
 		}
-		if len(seen) != orders {
-			t.Errorf("%d of %d orders were looked at", len(seen), orders)
-		}
+		check.Equal(t, "orders that were looked at", len(seen), orders)
 	})
 }
