@@ -3,9 +3,7 @@ package handler_test
 import (
 	"compress/gzip"
 	"context"
-	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -95,58 +93,4 @@ func TestSmallAnswersAreNotCompressed(t *testing.T) {
 	}
 	got := s.do(t, http.MethodGet, "/api/v1/orders?limit=0", "", append(s.as(t, "u", model.RoleUser), "Accept-Encoding", "gzip")...)
 	wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
-}
-
-// TestCompressedCSVStreams: its first rows come before the last ones exist, and one that
-// breaks off never looks whole.
-func TestCompressedCSVStreams(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	seen := make(chan struct{})
-	s.fakes.each = func(ctx context.Context, _ model.OrderQuery, row func(model.Order) error) error {
-		for i := range 1000 {
-			if i == 500 {
-				select {
-				case <-seen:
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-			if err := row(model.Order{ID: "o" + strconv.Itoa(i), VoucherID: "v1"}); err != nil {
-				return err
-			}
-		}
-		return errors.New("connection lost")
-	}
-	request := s.request(t, t.Context(), http.MethodGet, exported, nil, append(s.as(t, "a", model.RoleAdmin), "Accept-Encoding", "gzip")...)
-	response, err := http.DefaultTransport.RoundTrip(request)
-	check.Must(t, err)
-	defer response.Body.Close()
-	if response.Header.Get("Content-Encoding") != "gzip" || response.Header.Get("Content-Type") != "text/csv; charset=utf-8" {
-		t.Fatalf("%v", response.Header)
-	}
-	unpacked, err := gzip.NewReader(response.Body)
-	check.Must(t, err)
-	rows := csv.NewReader(unpacked)
-	for range 1 + 500 {
-		if _, err := rows.Read(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	close(seen)
-	if _, err := rows.ReadAll(); err == nil {
-		_, err = io.ReadAll(response.Body)
-		if err == nil {
-			t.Error("half a file looks whole")
-		}
-	}
-}
-
-// TestPanicInALargeAnswer is a problem document like any other.
-func TestPanicInALargeAnswer(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.fakes.listOrders = func(context.Context, model.OrderQuery) (model.OrderPage, error) { panic("boom") }
-	got := s.do(t, http.MethodGet, "/api/v1/orders", "", append(s.as(t, "u", model.RoleUser), "Accept-Encoding", "gzip")...)
-	wantProblem(t, got, http.StatusInternalServerError, model.CodeInternal)
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -85,21 +86,22 @@ func (a *api) documentRoutes() error {
 	files.path = basePath + "/docs/*file"
 	a.mount(files, a.serveDocs(assets))
 
-	var document []byte
+	// Only who asks for it needs it: to write it takes longer than all else of a start.
+	document := sync.OnceValues(func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
 	a.registerPlain(route{
 		id: "openapi", access: public, method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
 		summary: "This document", status: http.StatusOK, large: true,
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {
+		text, err := document()
+		if err != nil {
+			panic(fmt.Errorf("write the OpenAPI document: %w", err))
+		}
 		c.Writer.Header().Set("Cache-Control", "no-cache")
-		c.Writer.Header().Set("Content-Length", strconv.Itoa(len(document)))
-		c.Data(http.StatusOK, "application/json", document)
+		c.Writer.Header().Set("Content-Length", strconv.Itoa(len(text)))
+		c.Data(http.StatusOK, "application/json", text)
 	})
 	a.polish()
-	document, err = json.Marshal(a.huma.OpenAPI())
-	if err != nil {
-		return fmt.Errorf("write the OpenAPI document: %w", err)
-	}
 	return nil
 }
 

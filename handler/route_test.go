@@ -155,8 +155,13 @@ func TestPanic(t *testing.T) {
 	s.fakes.login = func(context.Context, string, string) (service.Session, error) {
 		panic(errors.New("the vault's number is 1234"))
 	}
-	for _, call := range []struct{ path, body string }{{seckill, ""}, {"/api/v1/auth/login", `{"username":"u","password":"p"}`}} {
-		got := s.do(t, http.MethodPost, call.path, call.body,
+	s.fakes.listOrders = func(context.Context, model.OrderQuery) (model.OrderPage, error) { panic("the vault's number is 1234") }
+	for _, call := range []struct{ method, path, body string }{
+		{"POST", seckill, ""},
+		{"POST", "/api/v1/auth/login", `{"username":"u","password":"p"}`},
+		{"GET", "/api/v1/orders", ""}, // whose answer would be compressed
+	} {
+		got := s.do(t, call.method, call.path, call.body,
 			append(s.as(t, "u", model.RoleUser), "X-Request-Id", "find-me-"+strconv.Itoa(len(call.path)))...)
 		wantProblem(t, got, http.StatusInternalServerError, model.CodeInternal)
 		if strings.Contains(got.body, "1234") || strings.Contains(got.body, ".go") {
@@ -198,12 +203,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 			t.Errorf("OPTIONS %s: %d %v", call.path, options.status, options.header)
 		}
 	}
-}
-
-// The target of a request may be * instead of a path. No route is there.
-func TestTheTargetThatIsNoPath(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
+	// The target of a request may be * instead of a path. No route is there.
 	for _, method := range []string{http.MethodOptions, http.MethodGet, http.MethodPost, "BREW"} {
 		wantProblem(t, record(t, s.handler, method, "*"), http.StatusNotFound, model.CodeNotFound)
 	}

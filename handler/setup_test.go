@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -162,18 +163,49 @@ func voucher(id string) model.Voucher {
 	return model.Voucher{ID: id, Title: "A voucher", Currency: "CNY", State: model.VoucherPublished, Phase: model.PhaseLive}
 }
 
-// server is one handler behind a real listener.
+// server is one handler behind a listener.
 type server struct {
-	fakes    *fakes
-	handler  http.Handler
-	url      string
-	tokens   *token.Authority
-	registry *prometheus.Registry
-	log      *check.Log
+	fakes     *fakes
+	handler   http.Handler
+	url       string
+	transport *http.Transport
+	tokens    *token.Authority
+	registry  *prometheus.Registry
+	log       *check.Log
 }
 
-// setup starts a server; change may alter its options.
+// setup starts a server behind a real listener; change may alter its options.
 func setup(t testing.TB, change ...func(*handler.Options)) *server {
+	t.Helper()
+	s := build(t, change...)
+	listener := httptest.NewServer(s.handler)
+	s.url, s.transport = listener.URL, http.DefaultTransport.(*http.Transport)
+	t.Cleanup(s.transport.CloseIdleConnections)
+	t.Cleanup(listener.Close)
+	return s
+}
+
+// writeTimeout is how much time servers in bubbles give an answer, as the real one does.
+const writeTimeout = 20 * time.Second
+
+// inBubble runs a test whose time is virtual, with a server behind a network inside the process.
+func inBubble(t *testing.T, test func(t *testing.T, s *server), change ...func(*handler.Options)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, change...)
+		network := check.NewNetwork()
+		listener := httptest.Server{Listener: network, Config: &http.Server{Handler: s.handler, WriteTimeout: writeTimeout, ReadHeaderTimeout: writeTimeout}}
+		listener.Start()
+		t.Cleanup(listener.Close)
+		s.url, s.transport = listener.URL, &http.Transport{DialContext: network.Dial}
+		t.Cleanup(s.transport.CloseIdleConnections)
+		test(t, s)
+	})
+}
+
+// build makes a handler.
+func build(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	check.Must(t, err)
@@ -196,12 +228,7 @@ func setup(t testing.TB, change ...func(*handler.Options)) *server {
 	for _, alter := range change {
 		alter(&options)
 	}
-	h, err := handler.New(options)
-	check.Must(t, err)
-	listener := httptest.NewServer(h)
-	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
-	t.Cleanup(listener.Close)
-	s.handler, s.url = h, listener.URL
+	s.handler = check.Value(handler.New(options))(t)
 	return s
 }
 
@@ -242,7 +269,7 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	response, err := http.DefaultTransport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
+	response, err := s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
 	check.Must(t, err)
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
