@@ -17,7 +17,7 @@ import (
 func written(t *testing.T, content []byte) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(name, content, 0o600))
+	check.Must(t, os.WriteFile(name, content, 0o600))
 	return name
 }
 
@@ -47,17 +47,14 @@ func operated(t *testing.T) (server *testserver.Server, credentials string) {
 func TestUserOfCredentials(t *testing.T) {
 	t.Parallel()
 	server, credentials := operated(t)
-	log := &check.Log{}
-	options := queue.Options{URL: server.URL(), Access: queue.Access{Credentials: credentials}, Deployment: deployment, Log: log.Logger()}
-	q := check.Value(openQueue(t, options))(t)
-	must(t, q.Publish(t.Context(), some("a", 1)))
+	f := onServer(t, queue.Options{URL: server.URL(), Access: queue.Access{Credentials: credentials}})
+	check.Must(t, f.open(t, nil).Publish(t.Context(), some("a", 1)))
 	events := check.Value(queue.OpenEvents(t.Context(), queue.EventOptions{
-		URL: server.URL(), Access: options.Access, Stream: "EVENTS", Deployment: deployment, Log: log.Logger(),
+		URL: server.URL(), Access: f.options.Access, Stream: "EVENTS", Deployment: f.options.Deployment, Log: f.log.Logger(),
 	}))(t)
 	events.Close()
 
-	options.Access = queue.Access{}
-	if _, err := queue.Open(t.Context(), options); err == nil || !strings.Contains(err.Error(), "uthorization") {
+	if _, err := f.tryOpen(t, func(o *queue.Options) { o.Access = queue.Access{} }); err == nil || !strings.Contains(err.Error(), "uthorization") {
 		t.Errorf("nobody is let in: %v", err)
 	}
 }
@@ -68,16 +65,14 @@ func TestUserOfNKey(t *testing.T) {
 	account := check.Value(nkeys.CreateAccount())(t)
 	server := testserver.NATS(t, "authorization: {users: [{nkey: "+public(t, user)+"}]}")
 	open := func(seed []byte) error {
-		log := &check.Log{}
-		_, err := openQueue(t, queue.Options{
-			URL: server.URL(), Access: queue.Access{NKey: written(t, seed)}, Deployment: deployment, Log: log.Logger(),
-		})
-		if said := log.String(); strings.Contains(said, string(seed)) || err != nil && strings.Contains(err.Error(), string(seed)) {
+		f := onServer(t, queue.Options{URL: server.URL(), Access: queue.Access{NKey: written(t, seed)}})
+		_, err := f.tryOpen(t, nil)
+		if said := f.log.String(); strings.Contains(said, string(seed)) || err != nil && strings.Contains(err.Error(), string(seed)) {
 			t.Errorf("the seed is told: %v\n%s", err, said)
 		}
 		return err
 	}
-	must(t, open(check.Value(user.Seed())(t)))
+	check.Must(t, open(check.Value(user.Seed())(t)))
 	for want, seed := range map[string][]byte{
 		"uthorization":         check.Value(other.Seed())(t),
 		"holds no seed":        check.Value(account.Seed())(t),

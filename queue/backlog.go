@@ -19,7 +19,7 @@ import (
 // an acknowledgement removes a message from a work queue: what is no longer in the
 // stream was acknowledged, and in an empty stream everything was.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	var floor uint64
 	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
@@ -49,7 +49,7 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 // and a voucher may be missed that has some. So a voucher that is not named has no
 // backlog that matters, but only BacklogOf tells its floor.
 func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	const action = "ask which vouchers have messages in the queue"
 	stream, err := q.stream(ctx)
@@ -82,7 +82,7 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 // message of the older layout may carry orders of any voucher, and counts for
 // each. Of model.AnyVoucher it tells the backlog of these alone.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
 	stream, err := q.stream(ctx)

@@ -22,7 +22,7 @@ func BenchmarkDrain(b *testing.B) {
 		b.StopTimer()
 		f := newFixture(b, nil)
 		for i := range orders / each {
-			must(b, f.Publish(b.Context(), some(fmt.Sprintf("m%d", i), each)))
+			check.Must(b, f.Publish(b.Context(), some(fmt.Sprintf("m%d", i), each)))
 		}
 		var handed, peak atomic.Int64
 		runtime.GC()
@@ -55,7 +55,7 @@ func BenchmarkPublish(b *testing.B) {
 			f := newFixture(b, nil)
 			all := some("a", each)
 			for b.Loop() {
-				must(b, f.Publish(b.Context(), all))
+				check.Must(b, f.Publish(b.Context(), all))
 			}
 			b.ReportMetric(float64(b.N*each)/b.Elapsed().Seconds(), "orders/s")
 		})
@@ -65,9 +65,9 @@ func BenchmarkPublish(b *testing.B) {
 // BenchmarkBacklog asks what waits.
 func BenchmarkBacklog(b *testing.B) {
 	f := newFixture(b, nil)
-	must(b, f.Publish(b.Context(), some("a", 1)))
+	check.Must(b, f.Publish(b.Context(), some("a", 1)))
 	for b.Loop() {
-		must(b, check.ErrorOf(f.Backlog(b.Context())))
+		check.Must(b, check.ErrorOf(f.Backlog(b.Context())))
 	}
 }
 
@@ -78,7 +78,7 @@ func BenchmarkWaiting(b *testing.B) {
 		b.Run(fmt.Sprint(vouchers), func(b *testing.B) {
 			f := newFixture(b, nil)
 			for part := range slices.Chunk(ofMany(vouchers), queue.MaxOrders) {
-				must(b, f.Publish(b.Context(), part))
+				check.Must(b, f.Publish(b.Context(), part))
 			}
 			b.Run("all", func(b *testing.B) {
 				for b.Loop() {
@@ -87,7 +87,7 @@ func BenchmarkWaiting(b *testing.B) {
 			})
 			b.Run("one", func(b *testing.B) {
 				for b.Loop() {
-					must(b, check.ErrorOf(f.BacklogOf(b.Context(), "voucher-000007")))
+					check.Must(b, check.ErrorOf(f.BacklogOf(b.Context(), "voucher-000007")))
 				}
 			})
 		})

@@ -67,7 +67,7 @@ func connect(ctx context.Context, o Options, lost func(error)) (*nats.Conn, erro
 		// Nothing is buffered while the connection is down. A publish must fail
 		// now, and not be sent after its caller has left.
 		nats.ReconnectBufSize(-1),
-		nats.PingInterval(pingPause),
+		nats.PingInterval(pingPause + o.Slack),
 		nats.MaxPingsOutstanding(deadPings),
 	}
 	options = append(options, handlers(o.Log, lost)...)

@@ -119,7 +119,7 @@ func (c *consumption) run(ctx context.Context) error {
 	working, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	defer context.AfterFunc(ctx, func() {
-		late := time.NewTimer(stopBudget)
+		late := time.NewTimer(stopBudget + c.queue.slack)
 		defer late.Stop()
 		select {
 		case <-late.C:
@@ -228,7 +228,7 @@ func (c *consumption) work(ctx, working context.Context) {
 
 // handle persists a batch and answers its messages.
 func (c *consumption) handle(ctx context.Context, batch []*message) outcome {
-	ctx, cancel := context.WithTimeout(ctx, callBudget)
+	ctx, cancel := context.WithTimeout(ctx, callBudget+c.queue.slack)
 	defer cancel()
 	var orders []model.Reservation
 	for _, m := range batch {
@@ -383,7 +383,7 @@ func (c *consumption) answered(ctx context.Context, m *message, what string, err
 // flush sends a call's acks at once. The next fetch would send them too late for a
 // rebuild that waits for the ack floor.
 func (c *consumption) flush(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack)
 	defer cancel()
 	if err := c.queue.conn.FlushWithContext(ctx); err != nil {
 		c.queue.log.DebugContext(ctx, "acks may be lost with the connection", slog.Any("error", err))

@@ -47,7 +47,7 @@ func (q *Queue) Buried(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.names.letters+orderLetter+"*"))
 	if err != nil {
@@ -69,7 +69,7 @@ func (q *Queue) bury(ctx context.Context, name string, letter model.DeadLetter) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	try := func() error {
 		return q.try(ctx, q.names.letters+name, body,
@@ -153,7 +153,7 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	if err := stream.DeleteMsg(ctx, sequence); err != nil {
 		return unavailable(fmt.Sprintf("remove dead letter %d", sequence), err)
@@ -165,7 +165,7 @@ func (q *Queue) RemoveDeadLetter(ctx context.Context, sequence uint64) error {
 // order is published again its letter is looked up, which must not fail for want of
 // the stream.
 func (q *Queue) deadStream(ctx context.Context) (jetstream.Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	stream, err := q.js.Stream(ctx, q.names.dead)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -185,7 +185,7 @@ func (q *Queue) letterAt(ctx context.Context, stream jetstream.Stream, sequence 
 	if sequence == 0 {
 		return nil, jetstream.ErrMsgNotFound // the server would take it for "the last one"
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	return stream.GetMsg(ctx, sequence, options...)
 }

@@ -53,7 +53,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 			return nil, ctx.Err()
 		case <-time.After(growing(repairPause, longestRepairPause, failures)):
 		}
-		ctx, cancel := context.WithTimeout(ctx, startBudget)
+		ctx, cancel := context.WithTimeout(ctx, startBudget+c.queue.slack)
 		defer cancel()
 		var created bool
 		err := patiently(ctx, func(ctx context.Context) error {
@@ -68,7 +68,7 @@ func (c *consumption) find(ctx context.Context, failures int) (jetstream.Consume
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+c.queue.slack)
 	defer cancel()
 	worker, err := c.queue.js.Consumer(ctx, c.queue.names.orders, workerName)
 	if err != nil {

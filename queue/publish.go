@@ -41,7 +41,7 @@ const (
 // model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
 // that cannot be encoded is a bug: the error names it, and the others are stored.
 func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
-	ctx, cancel := context.WithTimeout(ctx, publishBudget)
+	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
 	defer cancel()
 	action := fmt.Sprintf("publish %d orders", len(orders))
 	messages, refused := q.messages(orders)

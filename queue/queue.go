@@ -78,6 +78,9 @@ type Options struct {
 	// AckWait and Duplicates are for tests, which cannot wait that long; 0 is
 	// the setting that stream.go explains.
 	AckWait, Duplicates time.Duration
+	// Slack is added to each limit of time, for tests: their machine may be busy with others. An attempt that is
+	// repeated has none.
+	Slack time.Duration
 }
 
 // Queue is a connection to the server and the names of one deployment in it.
@@ -88,6 +91,7 @@ type Queue struct {
 	names  names
 	wanted settings
 	log    *slog.Logger
+	slack  time.Duration // see Options
 	close  sync.Once
 	closed atomic.Bool // by Close
 	lost   chan error
@@ -97,17 +101,17 @@ type Queue struct {
 // wants them. It fails when the server is missing, is too old, has no JetStream,
 // or holds a stream that would break the promise and cannot be corrected.
 func Open(ctx context.Context, o Options) (*Queue, error) {
-	ctx, cancel := context.WithTimeout(ctx, startBudget)
+	ctx, cancel := context.WithTimeout(ctx, startBudget+o.Slack)
 	defer cancel()
 	names, err := namesOf(o.Deployment)
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, lost: make(chan error, 1)}
+	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1)}
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}
-	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(askBudget)); err == nil {
+	if q.js, err = jetstream.New(q.conn, jetstream.WithDefaultTimeout(askBudget+o.Slack)); err == nil {
 		err = patiently(ctx, func(ctx context.Context) error { return q.begin(ctx, o) })
 	}
 	if err == nil && o.InProcess == nil {
@@ -155,7 +159,7 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 // Ping asks whether orders could be stored: the server answers, and the stream of
 // orders has a leader, and a majority of its servers.
 func (q *Queue) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	stream, err := q.stream(ctx)
 	if err == nil {

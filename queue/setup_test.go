@@ -3,19 +3,20 @@ package queue_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"flag"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/embedded"
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -31,61 +32,70 @@ func TestMain(m *testing.M) {
 	testserver.Main(m)
 }
 
-// patience is how long an event is waited for: far more than it takes, on a
-// busy machine under the race detector too.
-const patience = 30 * time.Second
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// fixture is a queue on an embedded server of the test's own, and a plain
-// client beside it.
+// fixture is a queue of a deployment of its own, and a plain client beside it.
 type fixture struct {
 	*queue.Queue
-	server *embedded.NATS
-	js     jetstream.JetStream
-	log    *check.Log
+	options               queue.Options
+	orders, dead, subject string // as the server knows them
+	js                    jetstream.JetStream
+	log                   *check.Log
 }
 
-const (
-	deployment = "abcdefgh01234567"
-	orders     = "SECKILL_ORDERS_ABCDEFGH01234567"
-	dead       = "SECKILL_DEAD_ABCDEFGH01234567"
-	subject    = "seckill.abcdefgh01234567.orders"
-)
+// heldFor is how long the server waits for a sign of life: longer than a machine stands still, so that nothing comes again
+// that is in hand. What a fetch has lost comes again before the common deadline.
+const heldFor = 30 * time.Second
+
+// onServer is a deployment on a server on which nothing of it has been made yet.
+func onServer(t testing.TB, options queue.Options) *fixture {
+	t.Helper()
+	f := &fixture{log: &check.Log{}, options: options}
+	if f.options.Deployment == "" {
+		f.options.Deployment = strings.ToLower(rand.Text())
+	}
+	f.options.Log, f.options.Slack, f.options.AckWait = f.log.Logger(), check.Deadline, heldFor
+	upper := strings.ToUpper(f.options.Deployment)
+	f.orders, f.dead, f.subject = "SECKILL_ORDERS_"+upper, "SECKILL_DEAD_"+upper, "seckill."+f.options.Deployment+".orders"
+	return f
+}
+
+// bare is one on the server that all tests share.
+func bare(t testing.TB) *fixture {
+	t.Helper()
+	f := onServer(t, queue.Options{URL: testserver.SharedNATS(t)})
+	f.js = plain(t, f.options.URL)
+	t.Cleanup(func() {
+		_, _ = f.js.DeleteStream(context.Background(), f.orders), f.js.DeleteStream(context.Background(), f.dead)
+	})
+	return f
+}
 
 func newFixture(t testing.TB, change func(*queue.Options)) *fixture {
 	t.Helper()
-	log := &check.Log{}
-	server := check.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
-	t.Cleanup(server.Close)
-	f := &fixture{server: server, log: log, js: plain(t, nats.InProcessServer(server), "")}
+	f := bare(t)
 	f.Queue = f.open(t, change)
 	return f
 }
 
-// open opens one more queue on the same server.
+// at is a queue at a server, maybe through a proxy, with the limits of production.
+func at(t testing.TB, url string) *fixture {
+	t.Helper()
+	f := onServer(t, queue.Options{URL: url})
+	f.Queue = f.open(t, func(o *queue.Options) { o.Slack = 0 })
+	return f
+}
+
+// open opens one more queue of the deployment.
 func (f *fixture) open(t testing.TB, change func(*queue.Options)) *queue.Queue {
 	t.Helper()
-	q := check.Value(f.tryOpen(t, change))(t)
-	return q
+	return check.Value(f.tryOpen(t, change))(t)
 }
 
 func (f *fixture) tryOpen(t testing.TB, change func(*queue.Options)) (*queue.Queue, error) {
 	t.Helper()
-	o := queue.Options{InProcess: f.server, Deployment: deployment, Log: f.log.Logger()}
+	o := f.options
 	if change != nil {
 		change(&o)
 	}
-	return openQueue(t, o)
-}
-
-func openQueue(t testing.TB, o queue.Options) (*queue.Queue, error) {
-	t.Helper()
 	q, err := queue.Open(t.Context(), o)
 	if err == nil {
 		t.Cleanup(func() { q.Close(context.Background()) })
@@ -94,12 +104,11 @@ func openQueue(t testing.TB, o queue.Options) (*queue.Queue, error) {
 }
 
 // plain is a client that knows nothing of us.
-func plain(t testing.TB, option nats.Option, url string) jetstream.JetStream {
+func plain(t testing.TB, url string) jetstream.JetStream {
 	t.Helper()
-	conn := check.Value(nats.Connect(url, option))(t)
+	conn := check.Value(nats.Connect(url))(t)
 	t.Cleanup(conn.Close)
-	js := check.Value(jetstream.New(conn))(t)
-	return js
+	return check.Value(jetstream.New(conn))(t)
 }
 
 // some are orders of one voucher that differ in everything else.
@@ -200,14 +209,6 @@ func waiting(t *testing.T, q *queue.Queue, want int64) {
 	check.Equal(t, "messages that wait", check.Value(q.Backlog(t.Context()))(t).Messages, want)
 }
 
-// bare is an embedded server on which nothing of ours has been made yet.
-func bare(t *testing.T) *fixture {
-	t.Helper()
-	server := check.Value(embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler)))(t)
-	t.Cleanup(server.Close)
-	return &fixture{server: server, log: &check.Log{}, js: plain(t, nats.InProcessServer(server), "")}
-}
-
 // of are n orders of one voucher.
 func of(voucherID, name string, n int) []model.Reservation {
 	all := some(name, n)
@@ -220,15 +221,14 @@ func of(voucherID, name string, n int) []model.Reservation {
 // backlogOf asks for the backlog of one voucher.
 func (f *fixture) backlogOf(t *testing.T, voucherID string) model.Backlog {
 	t.Helper()
-	b := check.Value(f.BacklogOf(t.Context(), voucherID))(t)
-	return b
+	return check.Value(f.BacklogOf(t.Context(), voucherID))(t)
 }
 
 // letters are all dead letters.
 func letters(t *testing.T, q *queue.Queue) []model.DeadLetter {
 	t.Helper()
 	var all []model.DeadLetter
-	must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
+	check.Must(t, q.DeadLetters(t.Context(), func(l model.DeadLetter) error { all = append(all, l); return nil }))
 	return all
 }
 
@@ -244,27 +244,21 @@ func text(id, user string) string {
 	return fmt.Sprintf(`{"id":%q,"user":%q,"epoch":3,"created":1700000000000000,"price":1000,"currency":"CNY"}`, id, user)
 }
 
-// atServer opens a queue on a server process, maybe through a proxy.
-func atServer(t *testing.T, url string) (*queue.Queue, *check.Log) {
-	t.Helper()
-	log := &check.Log{}
-	q := check.Value(openQueue(t, queue.Options{URL: url, Deployment: deployment, Log: log.Logger()}))(t)
-	return q, log
-}
-
 // wire is a proxy in front of a server that can lose what is said with its connection.
 type wire struct {
 	*testserver.Proxy
 
-	mu   sync.Mutex
-	word []byte // what contains it is lost
-	lost int
+	mu    sync.Mutex
+	word  []byte // what contains it is lost
+	lost  int
+	dials atomic.Int64
 }
 
 func newWire(t testing.TB, target string) *wire {
 	t.Helper()
 	w := &wire{}
 	w.Proxy = testserver.NewProxy(t, target, func(client, server net.Conn) {
+		w.dials.Add(1)
 		var answers sync.WaitGroup
 		answers.Go(func() { carry(server, client, w.passes) })
 		carry(client, server, w.passes)

@@ -1,0 +1,329 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// server hands out messages in virtual time, and keeps what it is told of each and when.
+type server struct {
+	jetstream.JetStream
+
+	began time.Time
+	line  chan jetstream.Msg
+	log   check.Log
+
+	mu   sync.Mutex
+	told map[uint64][]string // of a message, by its sequence
+}
+
+// newServer has messages of so many orders.
+func newServer(t *testing.T, orders ...int) *server {
+	t.Helper()
+	s := &server{began: time.Now(), line: make(chan jetstream.Msg, 1000), told: map[uint64][]string{}}
+	for i, n := range orders {
+		s.line <- &sent{server: s, sequence: uint64(i + 1), delivered: 1, body: check.Value(encode(someOrders(n)))(t)}
+	}
+	return s
+}
+
+// consume runs a worker on the server until the returned function is called.
+func (s *server) consume(t *testing.T, persist Persist, o ConsumeOptions) (stop func()) {
+	t.Helper()
+	q := &Queue{js: s, log: s.log.Logger(), wanted: settings{worker: workerConsumer(ackWait)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- q.Consume(ctx, persist, o) }()
+	return func() {
+		cancel()
+		check.Must(t, <-done)
+	}
+}
+
+func (s *server) note(m *sent, what string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told[m.sequence] = append(s.told[m.sequence], fmt.Sprintf("%s at %v", what, time.Since(s.began)))
+	return nil
+}
+
+// heard is what the server was told of a message.
+func (s *server) heard(sequence uint64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.told[sequence], ", ")
+}
+
+// Consumer implements jetstream.JetStream.
+func (s *server) Consumer(context.Context, string, string) (jetstream.Consumer, error) {
+	return worker{server: s}, nil
+}
+
+type worker struct {
+	jetstream.Consumer
+
+	server *server
+}
+
+// Fetch implements jetstream.Consumer. It ends as soon as it has all that it asks for, or at its time.
+func (w worker) Fetch(n int, _ ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+	b := fetched(make(chan jetstream.Msg))
+	go func() {
+		defer close(b)
+		end := time.NewTimer(fetchBudget)
+		for range n {
+			select {
+			case m := <-w.server.line:
+				b <- m
+			case <-end.C:
+				return
+			}
+		}
+	}()
+	return b, nil
+}
+
+type fetched chan jetstream.Msg
+
+func (b fetched) Messages() <-chan jetstream.Msg { return b }
+func (fetched) Error() error                     { return nil }
+
+// sent is a message in somebody's hand.
+type sent struct {
+	jetstream.Msg
+
+	server              *server
+	sequence, delivered uint64
+	body                []byte
+}
+
+func (m *sent) Data() []byte { return m.body }
+func (m *sent) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}, NumDelivered: m.delivered}, nil
+}
+func (m *sent) Ack() error        { return m.server.note(m, "ack") }
+func (m *sent) Nak() error        { return m.server.note(m, "nak") }
+func (m *sent) InProgress() error { return m.server.note(m, "sign") }
+func (m *sent) NakWithDelay(d time.Duration) error {
+	again := *m
+	again.delivered++
+	time.AfterFunc(d, func() { m.server.line <- &again })
+	return m.server.note(m, fmt.Sprintf("nak %v", d))
+}
+
+// calls is a persist that notes when it was called with how many orders, and answers with the next verdicts, then well.
+type calls struct {
+	began    time.Time
+	takes    time.Duration
+	verdicts []func(n int) []error
+
+	mu   sync.Mutex
+	told []string
+}
+
+func (c *calls) persist(_ context.Context, orders []model.Reservation) []error {
+	c.mu.Lock()
+	c.told = append(c.told, fmt.Sprintf("%d at %v", len(orders), time.Since(c.began)))
+	verdict := func(n int) []error { return make([]error, n) }
+	if len(c.verdicts) > 0 {
+		verdict, c.verdicts = c.verdicts[0], c.verdicts[1:]
+	}
+	c.mu.Unlock()
+	<-time.After(c.takes)
+	return verdict(len(orders))
+}
+
+// first is a verdict on the first order of a call, and all others are well.
+func first(err error) func(int) []error {
+	return func(n int) []error { return append([]error{err}, make([]error, n-1)...) }
+}
+
+func TestMessagesAreMergedAndNotSplit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newServer(t, 10, 4, 4, 9, 1, 1, 25), &calls{began: time.Now(), takes: 200 * time.Millisecond}
+		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 10})
+		<-time.After(time.Minute)
+		stop()
+		// A full one leaves at once, and the others wait behind it. What is larger than a call has several.
+		check.Equal(t, "calls", strings.Join(c.told, ", "),
+			"10 at 0s, 8 at 200ms, 10 at 400ms, 1 at 600ms, 10 at 800ms, 10 at 1s, 5 at 1.2s")
+		for i, at := range []string{"200ms", "400ms", "400ms", "600ms", "600ms", "800ms", "1.4s"} {
+			check.Equal(t, "a message hears", s.heard(uint64(i+1)), "ack at "+at)
+		}
+	})
+}
+
+// What passes by itself comes again, later and later, with the orders of its message and not with those of others.
+func TestWhatCannotBePersistedNowComesAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, 3, 3)
+		c := &calls{began: time.Now(), verdicts: []func(int) []error{
+			first(model.Unavailable("down", nil)),
+			first(nil),
+			first(fmt.Errorf("commit: %w", model.ErrUnknownOutcome)),
+			first(fmt.Errorf("commit: %w", context.DeadlineExceeded)),
+		}}
+		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 3})
+		<-time.After(time.Minute)
+		stop()
+		check.Equal(t, "calls", strings.Join(c.told, ", "), "3 at 0s, 3 at 100ms, 3 at 100ms, 3 at 300ms, 3 at 700ms")
+		check.Equal(t, "it hears", s.heard(1), "nak 100ms at 0s, nak 200ms at 100ms, nak 400ms at 300ms, ack at 700ms")
+		check.Equal(t, "the other hears", s.heard(2), "ack at 100ms")
+		check.Equal(t, "what heals by itself is an error in the log", s.log.Has("level=ERROR"), false)
+	})
+}
+
+// One call persists two messages: only the one whose order was not stored comes again.
+func TestAMessageIsJudgedByItsOwnOrders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, MaxOrders, 2, 2, 2)
+		c := &calls{began: time.Now(), takes: 500 * time.Millisecond, verdicts: []func(int) []error{first(nil), func(int) []error {
+			return []error{nil, nil, nil, model.Unavailable("down", nil), nil, nil}
+		}}}
+		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1})
+		<-time.After(time.Minute)
+		stop()
+		check.Equal(t, "calls", strings.Join(c.told, ", "), "500 at 0s, 6 at 500ms, 2 at 1.1s")
+		check.Equal(t, "it hears", s.heard(3), "nak 100ms at 1s, ack at 1.6s")
+		check.Equal(t, "those beside it hear", s.heard(2)+", "+s.heard(4), "ack at 1s, ack at 1s")
+	})
+}
+
+// No accepted order is lost for a bug: the bug is logged, and the order comes again.
+func TestBugsNeverLoseAnOrder(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]func(int) []error{
+		"refusal": func(int) []error {
+			return []error{model.Unavailable("and one that heals", nil), errors.New("what is this"), nil}
+		},
+		"panic":     func(int) []error { panic("what is this") },
+		"too short": func(int) []error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, c := newServer(t, 3), &calls{began: time.Now(), verdicts: []func(int) []error{verdict}}
+				stop := s.consume(t, c.persist, ConsumeOptions{})
+				<-time.After(time.Minute)
+				stop()
+				check.Equal(t, "calls", strings.Join(c.told, ", "), "3 at 0s, 3 at 5s")
+				check.Equal(t, "it hears", s.heard(1), "nak 5s at 0s, ack at 5s")
+				check.Equal(t, "the log has it", s.log.Has("level=ERROR", "cannot be persisted"), true)
+			})
+		})
+	}
+}
+
+// While the database is down a worker rests: it does not walk the backlog.
+func TestBacklogIsNotTakenForAWalk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newServer(t, slices.Repeat([]int{1}, 100)...), &calls{began: time.Now()}
+		c.verdicts = slices.Repeat([]func(int) []error{first(model.Unavailable("down", nil))}, 100)
+		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 1})
+		<-time.After(2 * time.Second)
+		stop()
+		check.Equal(t, "calls", strings.Join(c.told, ", "), "1 at 0s, 1 at 100ms, 1 at 300ms, 1 at 700ms, 1 at 1.2s, 1 at 1.7s")
+	})
+}
+
+// The server hears of what is being worked on, and of what waits behind it, before it would give them to others.
+func TestSlowCallsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, c := newServer(t, 2, 2, 2), &calls{began: time.Now(), takes: 7500 * time.Millisecond}
+		stop := s.consume(t, c.persist, ConsumeOptions{Workers: 1, MaxOrders: 2})
+		<-time.After(time.Minute)
+		stop()
+		signs := ""
+		for n := range 3 {
+			end := time.Duration(n+1) * c.takes
+			for at := 2*time.Second + time.Duration(strings.Count(signs, "sign"))*2*time.Second; at < end; at += 2 * time.Second {
+				signs += fmt.Sprintf("sign at %v, ", at)
+			}
+			check.Equal(t, "it hears", s.heard(uint64(n+1)), signs+fmt.Sprintf("ack at %v", end))
+		}
+	})
+}
+
+// At the end, the call under way is finished and acknowledged, and the other messages are given to other instances.
+func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, 1, 1, 1)
+		stop := s.consume(t, func(ctx context.Context, all []model.Reservation) []error {
+			<-time.After(stopBudget)
+			return []error{ctx.Err()}
+		}, ConsumeOptions{Workers: 1, MaxOrders: 1})
+		<-time.After(time.Millisecond)
+		stop()
+		check.Equal(t, "the one hears", s.heard(1), "sign at 2s, sign at 4s, ack at 6s")
+		check.Equal(t, "the others hear", s.heard(2)+", "+s.heard(3), "nak at 1s, nak at 1s") // as the fetch ends
+	})
+}
+
+// A call that does not end in time is canceled, and the end comes.
+func TestEndIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, 1)
+		stop := s.consume(t, func(ctx context.Context, _ []model.Reservation) []error {
+			<-ctx.Done()
+			return []error{ctx.Err()}
+		}, ConsumeOptions{})
+		<-time.After(time.Second)
+		stop()
+		check.Equal(t, "the end comes after", time.Since(s.began), time.Second+stopBudget)
+		check.Equal(t, "an error in the log", s.log.Has("level=ERROR"), false)
+	})
+}
+
+// A call of the library that does not end does not hold its caller beyond the deadline.
+func TestACallThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), askBudget)
+		defer cancel()
+		began, hang := time.Now(), make(chan int)
+		_, err := leaving(ctx, func(context.Context) (int, error) { return <-hang, nil })
+		check.Is(t, "it hangs", err, context.DeadlineExceeded)
+		check.Equal(t, "it is left after", time.Since(began), askBudget)
+		close(hang)
+	})
+}
+
+// An error that every try to connect repeats is logged once in a while, and another one at once.
+func TestTheSameErrorIsNotLoggedAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log check.Log
+		var o nats.Options
+		for _, option := range handlers(log.Logger(), func(error) {}) {
+			check.Must(t, option(&o))
+		}
+		for range 150 { // 15 s
+			o.ReconnectErrCB(nil, nats.ErrAuthorization)
+			o.AsyncErrorCB(nil, nil, nats.ErrAuthorization)
+			<-time.After(reconnectPause)
+		}
+		o.ReconnectErrCB(nil, nats.ErrNoServers)
+		check.Equal(t, "lines", strings.Count(log.String(), "\n"), 3)
+		check.Equal(t, "the other one", log.Has("level=WARN", "no servers"), true)
+	})
+}
