@@ -65,14 +65,6 @@ func BenchmarkSaleBesideExpiry(b *testing.B) {
 	}
 }
 
-// TestSaleBesideExpiry: all overdue orders of a voucher expire while it is sold, none twice, and the units add up.
-func TestSaleBesideExpiry(t *testing.T) {
-	t.Parallel()
-	const orders = 5000
-	m := newMarket(t, testserver.MariaDB(t))
-	m.measure(t, orders, false, 50*time.Millisecond) // checks
-}
-
 // BenchmarkReturnedUnits measures how long the units of expired orders need to their hot copy.
 func BenchmarkReturnedUnits(b *testing.B) {
 	const orders = 20_000
@@ -80,8 +72,8 @@ func BenchmarkReturnedUnits(b *testing.B) {
 		shop, db := closedShop(b)
 		v := shop.voucher(b, orders)
 		sold(b, db, v.ID, orders)
-		must(b, shop.Rebuilder.Rebuild(b.Context(), v.ID))
-		must(b, check.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
+		check.Must(b, shop.Rebuilder.Rebuild(b.Context(), v.ID))
+		check.Must(b, check.ErrorOf(db.ExecContext(b.Context(), "UPDATE orders SET expires_at = created_at - INTERVAL 1 HOUR")))
 		for last := (model.OverdueOrder{}); ; {
 			page := check.Value(shop.orders.Overdue(b.Context(), false, last, 1000))(b)
 			if len(page) == 0 {
@@ -92,7 +84,7 @@ func BenchmarkReturnedUnits(b *testing.B) {
 			for i, order := range page {
 				ids[i] = order.ID
 			}
-			must(b, check.ErrorOf(shop.orders.Expire(b.Context(), ids)))
+			check.Must(b, check.ErrorOf(shop.orders.Expire(b.Context(), ids)))
 		}
 		computed, began := testserver.CPU(b, os.Getpid()), time.Now()
 		ctx, stop := context.WithCancel(b.Context())

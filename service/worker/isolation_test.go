@@ -60,6 +60,20 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// After a loss those come first that are on sale, in whatever order they are found.
+func TestWhatIsOnSaleIsRebuiltFirst(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		s.Reconciler.Epochs = both{dbSide{s}} // v0 is not on sale, and is read first
+		s.redis.Lose()
+		check.Must(t, s.Reconciler.watch(t.Context()))
+		for _, want := range []string{"v1", "v0"} {
+			id, _ := s.Rebuilder.next()
+			check.Equal(t, "the next", id, want)
+		}
+	})
+}
+
 func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {

@@ -252,6 +252,20 @@ func TestDriftIsRepaired(t *testing.T) {
 	}
 }
 
+// A voucher is compared again when its row has changed since, also when the database was restored from a backup, where the
+// row has an earlier version. One that has not changed costs nothing.
+func TestChangedVouchersAreComparedAgain(t *testing.T) {
+	t.Parallel()
+	for now, due := range map[int64]bool{8: true, 7: false, 3: true} {
+		servicetest.Bubble(t, fmt.Sprint("7, then ", now), func(t *testing.T) {
+			d := newDriftWatch(nil)
+			d.watched(map[string]model.EpochRecord{"v": {VoucherID: "v", Epoch: 1, OpenEpoch: 1, Version: now, Taken: 1}})
+			d.checked["v"] = driftCheck{at: time.Now().Add(-driftEvery), row: 7}
+			check.Equal(t, "compared again", len(d.due()) == 1, due)
+		})
+	}
+}
+
 // In a sale in which something is always reserved a lost mark is found all the same,
 // and an order that is between two of its steps is not taken for one.
 func TestDriftIsRepairedInARunningSale(t *testing.T) {

@@ -50,7 +50,7 @@ type stage struct {
 }
 
 // newStage is a voucher on sale with 10 of 10 units, whose copy of epoch 1 is open.
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	s := &stage{
 		mode: model.ModeRecord{Mode: model.ModeAsync, Deployment: "d"}, voucher: servicetest.NewTable().Voucher,
