@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // started is an embedded instance in this process, and its settings.
@@ -21,20 +23,18 @@ func started(t *testing.T, environ ...string) (*app.Instance, config.Config) {
 		"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_LOG_LEVEL=error",
 		"SECKILL_DATA_DIR=" + t.TempDir(),
 	}, environ...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	instance, err := app.Start(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// The test's context has ended by now, which skips the drain's grace.
-		if err := instance.Stop(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
+	check.Must(t, err)
+	instance := check.Value(app.Start(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
+	t.Cleanup(func() { halt(t, instance) })
 	return instance, cfg
+}
+
+// halt stops an instance without the grace in which others notice.
+func halt(t *testing.T, instance *app.Instance) {
+	t.Helper()
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	check.Must(t, instance.Stop(now))
 }
 
 func client(t *testing.T) *http.Client {
@@ -52,14 +52,7 @@ func TestTokens(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	admin := call(t, in(dir), "", "token", "--users", "1", "--role", "admin", "--ttl", "1m")
-	cfg, err := config.Load(in(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority, err := app.Tokens(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := check.Value(app.Tokens(t.Context(), check.Value(config.Load(in(dir)))(t)))(t)
 	lines := strings.Split(strings.TrimSuffix(got.stdout+admin.stdout, "\n"), "\n")
 	want := []string{"41 user", "42 user", "43 user", "1 admin"}
 	if len(lines) != len(want) {
@@ -76,9 +69,7 @@ func TestTokens(t *testing.T) {
 func TestTokensOfARealDeployment(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(file, []byte("new=0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(file, []byte("new=0123456789abcdef0123456789abcdef\n"), 0o600))
 	dir := filepath.Join(t.TempDir(), "data")
 	environ := append(in(dir), "SECKILL_DATABASE_DSN=root@tcp(127.0.0.1:1)/x", "SECKILL_JWT_SECRET_FILE="+file)
 	if got := call(t, environ, "", "token", "--users", "1"); got.code != 0 || strings.Count(got.stdout, ".") != 2 {
@@ -89,21 +80,18 @@ func TestTokensOfARealDeployment(t *testing.T) {
 	}
 }
 
-// login tries to log in with a running instance.
-func login(t *testing.T, base, username, password string) int {
+// login tries to log in with a running instance, and again while that cannot tell.
+func login(t *testing.T, base, username, password string) (status int) {
 	t.Helper()
-	body, err := json.Marshal(map[string]string{"username": username, "password": password})
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := response.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode
+	body := check.Value(json.Marshal(map[string]string{"username": username, "password": password}))(t)
+	check.Patiently(t, "the login is decided", func() bool {
+		response, err := client(t).Post(base+"/api/v1/auth/login", "application/json", bytes.NewReader(body))
+		check.Must(t, err)
+		check.Must(t, response.Body.Close())
+		status = response.StatusCode
+		return status != http.StatusServiceUnavailable
+	})
+	return status
 }
 
 func TestAdminCreate(t *testing.T) {

@@ -15,12 +15,18 @@ import (
 	"seckill/model"
 )
 
-// setRow changes a voucher's row behind the service's back.
-func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
+// ofDatabase changes rows behind the service's back.
+func ofDatabase(t *testing.T, cfg config.Config, statement string, args ...any) {
 	t.Helper()
 	db := check.Value(app.OpenDatabase(t.Context(), cfg, Process{Stderr: os.Stderr}.newLogger(cfg)))(t)
 	defer func() { check.Must(t, db.Close()) }()
-	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)))
+	check.Must(t, check.ErrorOf(db.SQL().ExecContext(t.Context(), statement, args...)))
+}
+
+// setRow changes a voucher's row.
+func setRow(t *testing.T, cfg config.Config, assignments, voucher string) {
+	t.Helper()
+	ofDatabase(t, cfg, "UPDATE vouchers SET "+assignments+" WHERE id = ?", voucher)
 }
 
 func TestAudit(t *testing.T) {
@@ -194,7 +200,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	if got := call(t, inAsync(dir), "", repair...); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("beside the server: %+v", got)
 	}
-	check.Must(t, instance.Stop(t.Context()))
+	halt(t, instance)
 	setRow(t, cfg, "remaining = 0", voucher)
 	got := call(t, inAsync(dir), "", repair...)
 	if got.code != 0 || !strings.Contains(got.stdout, "remaining was 0 and is 1 now") || !strings.Contains(words(got.stdout), voucher+" 2 1 1 yes") {

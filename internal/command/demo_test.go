@@ -16,88 +16,102 @@ import (
 	"testing"
 	"time"
 
+	"seckill/config"
 	"seckill/internal/payment"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
-const (
-	// demoWindow is how long an order of these demos may stay unpaid: a slow machine, too, has sold, counted and paid by then.
-	demoWindow = 10 * time.Second
-	// demoGap is what the shortest timeout of an embedded server has to spare. A server that stood still for longer may warn.
-	demoGap = 100 * time.Millisecond
-)
+// aging is what a demo prints. Where it says that orders are left to expire, their time is made to be over. Until then
+// they have more time than a slow machine needs.
+type aging struct {
+	check.Log
 
-// demo is a run of the command that finds nothing wrong.
-type demo struct {
-	name    string
-	environ []string
-	args    string
-	want    []string // in its output
+	over func()
 }
 
-// run runs it. Settings of the environment do not count, not even bad ones.
-func (d demo) run(t *testing.T) error {
+// Write implements io.Writer.
+func (a *aging) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), "left to expire") {
+		a.over()
+	}
+	return a.Log.Write(p)
+}
+
+// demoInside runs a demo against an instance, and returns what it prints.
+func demoInside(t *testing.T, s sale, cfg config.Config) (text string, err error) {
 	t.Helper()
-	args := append([]string{"demo", "--payment-window", demoWindow.String()}, strings.Fields(d.args)...)
-	got := call(t, append([]string{"SECKILL_LOCK_MODE=maybe"}, d.environ...), "", args...)
-	if got.code != 0 || got.stderr != "" {
-		return fmt.Errorf("exit %d\n%s\n%s", got.code, got.stdout, got.stderr)
-	}
-	text := words(got.stdout)
-	for _, want := range d.want {
-		if !strings.Contains(text, want) {
-			return fmt.Errorf("it lacks %q:\n%s", want, got.stdout)
-		}
-	}
-	return nil
+	s.window = demoToken / 2
+	out := &aging{over: func() {
+		ofDatabase(t, cfg, "UPDATE orders SET expires_at = created_at WHERE status = 'unpaid'")
+	}}
+	err = Process{Stdout: out, Stderr: io.Discard}.runDemo(t.Context(), s)
+	return words(out.String()), err
 }
 
+// A demo sells, lets orders be paid and lapse, sells again what came back, and its counts agree.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	async := []string{
-		"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
-		"4 sold again", "4 orders were processing", "by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00",
-	}
-	demos := []demo{
-		{"a sale", nil, "--buyers 120 --stock 7", []string{
-			"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99",
-			"4 paid", "3 left to expire", "4 sold again", "the audit: 7 orders hold a unit (stock 7, remaining 0, balanced)",
-			"expired 3 0.00 0.00 0.00 paid 2 20.00 0.00 20.00 redeemed 1 10.00 0.00 10.00 refunded 1 10.00 10.00 0.00 unpaid 4 0.00 ",
-			"by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00 the audit",
-		}},
-		{"fewer buyers than units", nil, "--buyers 5 --stock 50", []string{
-			"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced", "3 paid", "2 left to expire", "3 sold again",
-			"by our orders 8 30.00 10.00 20.00 by the provider's payments 4 30.00 10.00 20.00",
-		}},
-		{"nothing to sell", nil, "--buyers 3 --stock 0", []string{"409 SOLD_OUT 3 ", "0 of 0 sold", "nothing is paid"}},
-		{"one buyer and nothing to sell", nil, "--buyers 1 --stock 0", []string{"0 of 0 sold", "nothing is paid"}},
-		{"one buyer", nil, "--buyers 1 --stock 1", []string{
-			"1 paid", "0 left to expire", "0 sold again", "by our orders 1 10.00 0.00 10.00 by the provider's payments 2 10.00 0.00 10.00",
-		}},
-		{"optimistic", nil, "--buyers 40 --stock 10 --stock-strategy optimistic", []string{"10 of 10 sold"}},
-		// One variable makes an asynchronous sale of it.
-		{"async by variable", []string{"SECKILL_ORDER_MODE=async"}, "--buyers 120 --stock 7", async},
-		{"async by flag", nil, "--buyers 120 --stock 7 --order-mode async", async},
-		// In async the buyers whose orders lapsed buy again, too.
-		{"async with fewer buyers than units", nil, "--buyers 5 --stock 50 --order-mode async", []string{
-			"3 sold again", "(stock 50, remaining 45, balanced)",
-		}},
-	}
-	for _, d := range demos {
-		t.Run(d.name, func(t *testing.T) {
+	const secret = "a secret of webhooks between the two"
+	for mode, demos := range map[string][]struct {
+		buyers int
+		stock  int64
+		want   []string // in its output
+	}{
+		"sync": {
+			{120, 7, []string{
+				"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99",
+				"4 paid", "3 left to expire", "4 sold again", "the audit: 7 orders hold a unit (stock 7, remaining 0, balanced)",
+				"expired 3 0.00 0.00 0.00 paid 2 20.00 0.00 20.00 redeemed 1 10.00 0.00 10.00 refunded 1 10.00 10.00 0.00 unpaid 4 0.00 ",
+				"by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00 the audit",
+			}},
+			{5, 50, []string{
+				"201 CREATED 5 ", "5 of 50 sold", "remaining 45, balanced", "3 paid", "2 left to expire", "3 sold again",
+				"by our orders 8 30.00 10.00 20.00 by the provider's payments 4 30.00 10.00 20.00",
+			}},
+			{1, 0, []string{"409 SOLD_OUT 1 ", "0 of 0 sold", "nothing is paid"}},
+			{1, 1, []string{
+				"1 paid", "0 left to expire", "0 sold again", "by our orders 1 10.00 0.00 10.00 by the provider's payments 2 10.00 0.00 10.00",
+			}},
+		},
+		"async": {
+			{120, 7, []string{
+				"202 ACCEPTED 7 ", "409 SOLD_OUT 113 ", "7 orders were processing", "7 of 7 sold", "remaining 0, balanced",
+				"4 sold again", "4 orders were processing", "by our orders 11 40.00 10.00 30.00 by the provider's payments 5 40.00 10.00 30.00",
+			}},
+			{5, 50, []string{"3 sold again", "(stock 50, remaining 45, balanced)"}},
+		},
+	} {
+		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			testserver.Undisturbed(t, demoGap, func() error { return d.run(t) })
+			instance, cfg := started(t, "SECKILL_ORDER_MODE="+mode, "SECKILL_WEBHOOK_SECRETS="+secret, "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0")
+			s := counter(t, instance, cfg)
+			s.openLedger = func(base string) (ledger, error) { return providerLedger(base, secret) }
+			for _, d := range demos {
+				s.buyers, s.stock = d.buyers, d.stock
+				text, err := demoInside(t, s, cfg)
+				check.Must(t, err)
+				for _, want := range d.want {
+					if !strings.Contains(text, want) {
+						t.Errorf("%d buyers of %d: it lacks %q:\n%s", d.buyers, d.stock, want, text)
+					}
+				}
+			}
+			if mode == "sync" {
+				noticesALedgerThatDiffers(t, s, cfg, secret)
+			}
 		})
 	}
 }
 
-// It leaves nothing behind.
+// The command has a server of its own, of whose settings only the order mode is said by the environment. It leaves
+// nothing behind.
 func TestDemoCleansUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	if got := call(t, nil, "", "demo", "--buyers", "2", "--stock", "1"); got.code != 0 {
+	environ := []string{"SECKILL_LOCK_MODE=maybe", "SECKILL_ORDER_MODE=async"}
+	got := call(t, environ, "", "demo", "--buyers", "2", "--stock", "1", "--payment-window", "30m", "--stock-strategy", "optimistic")
+	if got.code != 0 || !strings.Contains(words(got.stdout), "202 ACCEPTED 1 ") {
 		t.Fatalf("%+v", got)
 	}
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
@@ -332,28 +346,20 @@ func (m meddled) LookUp(ctx context.Context, id string) (payment.Payment, error)
 }
 
 // A real ledger that differs by a cent is an error, with which the command exits with 1.
-func TestDemoNoticesALedgerThatDiffers(t *testing.T) {
-	t.Parallel()
-	const secret = "a secret of webhooks between the two"
-	instance, cfg := started(t, "SECKILL_WEBHOOK_SECRETS="+secret, "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0")
-	s := counter(t, instance, cfg)
-	s.buyers, s.stock, s.window = 4, 3, demoWindow
+func noticesALedgerThatDiffers(t *testing.T, s sale, cfg config.Config, secret string) {
+	t.Helper()
+	s.buyers, s.stock = 4, 3
 	s.openLedger = func(base string) (ledger, error) {
-		key, err := payment.Key(secret)
-		if err != nil {
-			return nil, err
-		}
-		client, err := payment.NewClient(base, key)
+		client, err := payment.NewClient(base, check.Value(payment.Key(secret))(t))
 		return meddled{client}, err
 	}
-	var out bytes.Buffer
-	err := Process{Stdout: &out, Stderr: io.Discard}.runDemo(t.Context(), s)
+	text, err := demoInside(t, s, cfg)
 	if err == nil || !strings.Contains(err.Error(), "is redeemed, which is 10.00 received and 0.00 returned; the provider has 10.00 and 0.01") ||
 		!strings.Contains(err.Error(), "our orders kept 10.00 and the provider 9.99") {
-		t.Errorf("the demo says %v\n%s", err, out.String())
+		t.Errorf("the demo says %v\n%s", err, text)
 	}
-	if text := words(out.String()); !strings.Contains(text, "by our orders 5 20.00 10.00 10.00 by the provider's payments 3 20.00 10.01 9.99") {
-		t.Errorf("its table:\n%s", out.String())
+	if !strings.Contains(text, "by our orders 5 20.00 10.00 10.00 by the provider's payments 3 20.00 10.01 9.99") {
+		t.Errorf("its table:\n%s", text)
 	}
 }
 
@@ -416,11 +422,7 @@ func TestProgressEnds(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	go func() { shown.done(); close(ended) }()
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the bars never ended")
-	}
+	check.Receive(t, "the end of the bars", ended)
 }
 
 // Elsewhere than on a terminal a line tells each quarter, and the last one all.

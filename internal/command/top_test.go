@@ -155,25 +155,12 @@ func TestTopNeedsAServer(t *testing.T) {
 // Over a real server, in async: what a sale does is seen.
 func TestTopWatchesASale(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s := serve(t, "serve", "--data-dir", dir, "--order-mode", "async")
-	said := s.stdout.String()
-	api, ops := regexp.MustCompile(`API +(\S+)`).FindStringSubmatch(said)[1], regexp.MustCompile(`operations +(\S+)`).FindStringSubmatch(said)[1]
-	admin := strings.TrimSpace(call(t, in(dir), "", "token", "--users", "1", "--role", "admin").stdout)
-	buyers := strings.Fields(call(t, in(dir), "", "token", "--users", "20").stdout)
-	client := apiClient{base: api, token: admin, http: http.DefaultClient}
-	var voucher model.Voucher
-	now := time.Now().UTC()
-	check.Must(t, client.request(t.Context(), http.MethodPost, "/admin/vouchers", map[string]any{
-		"title": "Tea", "price": 1, "face_value": 2, "stock": 10, "begin_at": now.Add(-time.Minute), "end_at": now.Add(time.Hour),
-	}, decode(&voucher)))
-
+	instance, cfg := started(t, "SECKILL_ORDER_MODE=async")
+	s := counter(t, instance, cfg)
+	voucher, ops := s.putUp(t, 10), instance.OpsURL()
 	from := check.Value(read(t.Context(), http.DefaultClient, ops))(t)
-	for _, token := range buyers {
-		client.token = token
-		if response, err := client.send(t.Context(), http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", nil); err == nil {
-			check.Must(t, response.Body.Close())
-		}
+	for n := range 20 {
+		buy(t.Context(), s.as(t, userID(n), model.RoleUser), voucher)
 	}
 	var shown string
 	check.Eventually(t, "every order has a row", func() bool {
