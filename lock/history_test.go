@@ -152,7 +152,7 @@ func TestLinearizable(t *testing.T) {
 	for what, parts := range map[string]int{"single": 1, "majority": 3} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			count := check.Count(t, "HISTORIES", 90/parts, 10_000/parts)
+			count := check.Count(t, "HISTORIES", 90/parts, 3000/parts)
 			synctest.Test(t, func(t *testing.T) {
 				chance := check.Seeded(t)
 				var stores []lock.Store
@@ -270,7 +270,7 @@ func TestLinearizableOnRedis(t *testing.T) {
 			ctx, done := context.WithCancel(t.Context())
 			var disturbing sync.WaitGroup
 			disturbing.Go(func() { disturb(ctx, check.Seeded(t), benches) })
-			illegal := histories(t, check.Count(t, "HISTORIES", 16, 1500/parts), 8, 8, processes, lock.Wait(shortWait))
+			illegal := histories(t, check.Count(t, "HISTORIES", 16, 300/parts), 8, 8, processes, lock.Wait(shortWait))
 			done()
 			disturbing.Wait()
 			check.Equal(t, "illegal histories", illegal, 0)

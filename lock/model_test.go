@@ -1,3 +1,5 @@
+//part:locks
+
 package lock_test
 
 import (

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -37,10 +38,10 @@ func newTrio(t *testing.T, args ...string) *trio {
 }
 
 // parts makes what one process would: clients of its own.
-func (tr *trio) parts(opts ...lock.ClientOption) (parts []lock.Locker) {
+func (tr *trio) parts(opts ...lock.RedisOption) (parts []lock.Locker) {
 	tr.t.Helper()
 	for _, s := range tr.servers {
-		parts = append(parts, locksOn(tr.t, dial(tr.t, s.URL()), opts...).Mutex("k"))
+		parts = append(parts, newLocks(tr.t, redisStore(dial(tr.t, s.URL()), opts...)).Mutex("k"))
 	}
 	return parts
 }
@@ -117,6 +118,10 @@ func TestQuorumFaultsOnServers(t *testing.T) {
 	}
 }
 
+// giveUpAfter is when a call to an instance that is stopped is given up: two callers that have one part each of the other
+// two wait for it. A call that a slow machine makes late is given up too, and made again.
+const giveUpAfter = 300 * time.Millisecond
+
 // TestQuorumExclusion: four processes on three instances while these are killed and stopped in turn: never two at
 // once, and always one more. A restarted instance keeps its data, as Redlock demands (or it must stay away for a lease).
 func TestQuorumExclusion(t *testing.T) {
@@ -128,7 +133,7 @@ func TestQuorumExclusion(t *testing.T) {
 	var turns atomic.Int64
 	n, last := 0, int64(0) // the race detector watches
 	for range 4 {
-		q := lock.Majority(tr.parts(lock.UnlockTimeout(check.Soon))...)
+		q := lock.Majority(tr.parts(lock.CallTimeout(giveUpAfter))...)
 		processes.Go(func() {
 			for ctx.Err() == nil {
 				lease, err := take(ctx, q)
@@ -141,16 +146,18 @@ func TestQuorumExclusion(t *testing.T) {
 				}
 				last = lease.Token()
 				turns.Add(1)
-				_ = lease.Unlock() // what is not answered goes on in the background
+				ctx, cancel := context.WithTimeout(context.Background(), check.Soon)
+				_ = lease.UnlockContext(ctx) // what is not answered goes on in the background
+				cancel()
 			}
 		})
 	}
 	more := func(what string) {
 		t.Helper()
 		before := turns.Load()
-		check.Eventually(t, what, func() bool { return turns.Load() >= before+3 })
+		check.Eventually(t, what, func() bool { return turns.Load() > before })
 	}
-	for i := range check.Count(t, "ROUNDS", 6, 60) {
+	for i := range check.Count(t, "ROUNDS", 6, 12) {
 		s := tr.servers[i%3]
 		strike, mend := s.Pause, s.Resume
 		if i%2 == 1 {

@@ -1,3 +1,5 @@
+//part:locks
+
 package lock_test
 
 import (
@@ -219,7 +221,7 @@ func TestTrap07HolderCutOff(t *testing.T) {
 func TestTrap10ManyWaiters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	each := check.Count(t, "WAITERS", 25, 150)
+	each := check.Count(t, "WAITERS", 25, 100)
 	var requests gate
 	var processes [2]*lock.Client
 	for i := range processes {
@@ -291,7 +293,7 @@ func listeners(t *testing.T, b bench) (n int) {
 func TestTrap10ManyKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	keys := check.Count(t, "KEYS", 60, 1000)
+	keys := check.Count(t, "KEYS", 60, 500)
 	holder, waiter := locksOn(t, b.direct), locksOn(t, named(t, b))
 	var leases []*lock.Lease
 	var waiting []<-chan attempt
