@@ -1,0 +1,28 @@
+package repository
+
+import (
+	"context"
+
+	"gorm.io/gorm"
+
+	"seckill/model"
+)
+
+// MoveTogether makes one move of each order in a single transaction, whatever the moves are.
+func MoveTogether(ctx context.Context, db *Database, orders []model.Order, to []model.OrderStatus, by []model.Mover) ([]model.Order, error) {
+	changes := make([]statusChange, len(orders))
+	for i, o := range orders {
+		move, err := model.Move(o.Status, to[i], by[i])
+		if err != nil {
+			return nil, err
+		}
+		changes[i] = statusChange{order: o, move: move, actor: "test"}
+	}
+	var moved []model.Order
+	err := db.write(ctx, "move orders", func(tx *gorm.DB) error {
+		var err error
+		moved, err = moveOrders(tx, db, changes)
+		return err
+	})
+	return moved, err
+}
