@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/workshop/check"
@@ -40,6 +41,7 @@ func TestAClosedOrderIsNoAnswerDuringABacklog(t *testing.T) {
 		}
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
 		<-time.After(backlogEvery + time.Millisecond)
+		synctest.Wait()
 		s.refused(t, "alice", model.CodeUnavailable)
 		check.Equal(t, "where bob's order stands", s.refused(t, "bob", model.CodeAlreadyOrdered).OrderStatus, model.OrderUnpaid)
 	})

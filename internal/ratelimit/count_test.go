@@ -65,6 +65,7 @@ func TestWhatIsRefusedIsNotCounted(t *testing.T) {
 		for range 2 * smallest {
 			check.Equal(t, "the wait", l.Take(t.Context(), "sender"), time.Second)
 			<-time.After(time.Second)
+			synctest.Wait()
 		}
 		s.says(Verdict{}, nil)
 		check.Equal(t, "the wait once its turn has come", l.Take(t.Context(), "sender"), 0)
@@ -81,6 +82,7 @@ func TestAnOutageIsReported(t *testing.T) {
 		}
 		s.says(Verdict{}, nil)
 		<-time.After(2 * askAgain)
+		synctest.Wait()
 		check.Equal(t, "the wait after it", l.Take(t.Context(), "sender"), 0)
 		if len(s.asked) != 1 || s.asked[0].Used != 4 {
 			t.Errorf("asked %+v, want one question that reports 4 events", s.asked)

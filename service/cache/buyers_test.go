@@ -2,6 +2,7 @@ package cache
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/model"
@@ -23,6 +24,7 @@ func TestBuyersOfAnotherVersionAreReadAnew(t *testing.T) {
 		<-time.After(buyersPause)
 		sellTo("late")
 		<-time.After(time.Second)
+		synctest.Wait()
 		hears(t, c, "sold to another one", "late", "")
 		hears(t, c, "sold to another one", "nobody", model.CodeSoldOut)
 	})

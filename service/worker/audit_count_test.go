@@ -2,6 +2,7 @@ package worker
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/workshop/check"
@@ -14,6 +15,7 @@ func TestAuditComparesWhatIsLeft(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.sell("o1", "u1")
 		<-time.After(time.Minute) // nothing is young any more
+		synctest.Wait()
 		audit := check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
 		check.Equal(t, "balanced", audit.Balanced, true)
 		s.redis.With(func() { s.redis.Sales["v1"].Missing = 2 })
