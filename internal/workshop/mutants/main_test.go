@@ -1,0 +1,183 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+)
+
+// TestEveryDefectFits keeps the list from rotting: each defect is a text that the product has, once.
+func TestEveryDefectFits(t *testing.T) {
+	t.Parallel()
+	mutants := check.Value(parse(list))(t)
+	check.Must(t, fit(check.Value(moduleRoot())(t), mutants))
+	if len(mutants) < 50 {
+		t.Errorf("the list has %d defects", len(mutants))
+	}
+	for _, m := range mutants {
+		if strings.HasSuffix(m.File, "_test.go") {
+			t.Errorf("defect %s is one of a test", m.ID)
+		}
+	}
+}
+
+func TestListsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"no list":          `{}`,
+		"no id":            `[{"what":"x"}]`,
+		"no description":   `[{"id":"A1"}]`,
+		"an id twice":      `[{"id":"A1","what":"x"},{"id":"A1","what":"y"}]`,
+		"an unknown field": `[{"id":"A1","what":"x","flie":"a.go"}]`,
+	} {
+		if _, err := parse([]byte(text)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// module writes files of a module into a directory of its own.
+func module(t *testing.T, files map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		check.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		check.Must(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return root
+}
+
+func TestDefectsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	root := module(t, map[string]string{"a/a.go": "package a\n\nvar x, y = 1, 1\n", "a/a_test.go": "package a\n", "b/b.go": "package b\n"})
+	good := mutant{ID: "A1", What: "x is 2", File: "a/a.go", Old: "= 1, 1", New: "= 2, 1", Packages: []string{"a"}}
+	check.Must(t, fit(root, []mutant{good}))
+	for name, spoil := range map[string]func(m *mutant){
+		"no file":            func(m *mutant) { m.File = "a/b.go" },
+		"no such text":       func(m *mutant) { m.Old = "= 3" },
+		"the text twice":     func(m *mutant) { m.Old = "1" },
+		"no change":          func(m *mutant) { m.New = m.Old },
+		"no package":         func(m *mutant) { m.Packages = nil },
+		"no tests":           func(m *mutant) { m.Packages = []string{"a", "b"} },
+		"no such package":    func(m *mutant) { m.Packages = []string{"c"} },
+		"everything is text": func(m *mutant) { m.Old = "" },
+	} {
+		bad := good
+		spoil(&bad)
+		if err := fit(root, []mutant{good, bad}); err == nil || !strings.Contains(err.Error(), "A1") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestChosen(t *testing.T) {
+	t.Parallel()
+	all := []mutant{{ID: "A1", Packages: []string{"a"}}, {ID: "B1", Packages: []string{"b", "a"}}, {ID: "B2", Packages: []string{"b"}}}
+	for _, tt := range []struct{ ids, packages, want string }{
+		{"", "", "A1 B1 B2"},
+		{"B2,A1", "", "A1 B2"},
+		{"", "b", "B1 B2"},
+		{"B1 A1", "b", "B1"},
+		{"", "a,b", "A1 B1 B2"},
+		{"C1", "", ""},
+		{"", "c", ""},
+		{"A1", "b", ""},
+	} {
+		some, err := chosen(all, words(tt.ids), words(tt.packages))
+		var got []string
+		for _, m := range some {
+			got = append(got, m.ID)
+		}
+		if strings.Join(got, " ") != tt.want || (err != nil) != (tt.want == "") {
+			t.Errorf("-only %q -pkg %q: %v, %v", tt.ids, tt.packages, got, err)
+		}
+	}
+}
+
+func TestWhoNoticed(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"tests": {
+			"--- FAIL: TestB (0.00s)\n    --- FAIL: TestB/sub (0.00s)\n        b_test.go:1: no\n--- FAIL: TestA (1.00s)\nFAIL\nFAIL\tseckill/a\t0.1s\n",
+			[]string{"TestA", "TestB"},
+		},
+		"a test that hangs": {
+			"panic: test timed out after 1s\n\trunning tests:\n\t\tTestC (1s)\n\t\tTestD/sub (0s)\n\ngoroutine 1 [running]:\nFAIL\tseckill/a\t1s\n",
+			[]string{"TestC (hung)", "TestD (hung)"},
+		},
+		"a panic":        {"panic: index out of range\n\ngoroutine 7 [running]:\nFAIL\tseckill/a\t0.1s\n", []string{"a panic outside of the tests"}},
+		"something else": {"PASS\ngoroutines are left over\nFAIL\tseckill/a\t0.1s\n", []string{"the package as a whole"}},
+	} {
+		if got := killers(tt.text); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestDefectsAreTried runs go on a module of three files: a defect is noticed or not, in Go and in an embedded file, and
+// one that does not compile is not noticed.
+func TestDefectsAreTried(t *testing.T) {
+	t.Parallel()
+	root := module(t, map[string]string{
+		"go.mod":     "module tiny\n\ngo 1.24\n",
+		"a/a.go":     "package a\n\nimport _ \"embed\"\n\n//go:embed text.lua\nvar text string\n\nfunc sum(x, y int) int { return x + y }\n",
+		"a/text.lua": "return 1\n",
+		"a/a_test.go": "package a\n\nimport \"testing\"\n\n" +
+			"func TestText(t *testing.T) {\n\tif text != \"return 1\\n\" {\n\t\tt.Error(text)\n\t}\n}\n\n" +
+			"func TestSum(t *testing.T) {\n\tif sum(2, 2) != 4 {\n\t\tt.Error(\"no\")\n\t}\n}\n",
+	})
+	lab := laboratory{root: root, out: filepath.Join(root, "out"), timeout: check.Deadline}
+	in := func(id, file, old, changed string) mutant {
+		return mutant{ID: id, What: "a defect", File: file, Old: old, New: changed, Packages: []string{"a"}}
+	}
+	mutants := []mutant{
+		in("A1", "a/a.go", "x + y", "x * y"), in("A2", "a/text.lua", "1", "2"), in("A3", "a/a.go", "x + y", "x + z"), in("A4", "a/a.go", "x + y", "x - y"),
+	}
+	check.Must(t, fit(root, mutants))
+	check.Must(t, lab.control(t.Context(), mutants))
+	var table strings.Builder
+	survived, err := report(t.Context(), &table, lab, mutants)
+	check.Must(t, err)
+	check.Equal(t, "a defect survived", survived, true)
+	for i, want := range []string{"SURVIVED", "killed by TestText", "DOES NOT BUILD", "killed by TestSum"} {
+		if line := strings.Split(table.String(), "\n")[i]; !strings.HasPrefix(line, mutants[i].ID) || !strings.HasSuffix(line, want) {
+			t.Errorf("line %q, want %s", line, want)
+		}
+	}
+	for _, want := range []string{"2 of 4 defects were noticed", "-only A1\n", "-only A3\n"} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table does not say %q:\n%s", want, table.String())
+		}
+	}
+	kept := check.Value(os.ReadFile(filepath.Join(lab.out, "A4-1.txt")))(t)
+	if !strings.Contains(string(kept), "TestSum") {
+		t.Errorf("kept: %s", kept)
+	}
+	left := check.Value(os.ReadFile(filepath.Join(root, "a/a.go")))(t)
+	if !strings.Contains(string(left), "x + y") {
+		t.Errorf("the tree was changed: %s", left)
+	}
+}
+
+// TestRedTestsProveNothing: what fails without a defect is told of before any defect is tried.
+func TestRedTestsProveNothing(t *testing.T) {
+	t.Parallel()
+	root := module(t, map[string]string{
+		"go.mod": "module tiny\n\ngo 1.24\n", "a/a.go": "package a\n",
+		"a/a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestRed(t *testing.T) { t.Error(\"no\") }\n",
+	})
+	lab := laboratory{root: root, out: filepath.Join(root, "out"), timeout: time.Minute}
+	err := lab.control(t.Context(), []mutant{{ID: "A1", Packages: []string{"a"}}})
+	if err == nil || !strings.Contains(err.Error(), "TestRed") {
+		t.Errorf("%v", err)
+	}
+}
