@@ -16,6 +16,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/internal/tracing"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -52,16 +53,11 @@ func BenchmarkTracing(b *testing.B) {
 				Exporter: tracetest.NewNoopExporter(), Ratio: way.ratio, ParentBased: true,
 				Metrics: telemetry.NewTracing(prometheus.NewRegistry()), Log: options.Log,
 			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			check.Must(b, err)
 			b.Cleanup(func() { tracer.Stop(context.Background()) })
 			options.Trace = tracer.HTTP()
 		}
-		a, err := build(options)
-		if err != nil {
-			b.Fatal(err)
-		}
+		a := check.Value(build(options))(b)
 		b.Run(way.name, func(b *testing.B) { buy(b, a, "/vouchers/v1/seckill", signed) })
 	}
 }
@@ -128,17 +124,13 @@ func BenchmarkPlace(b *testing.B) {
 func purchases(b *testing.B, refusal error) (_ Options, signed string) {
 	b.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("s", 32)}}, "seckill", "seckill")
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	if signed, err = tokens.Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Hour); err != nil {
 		b.Fatal(err)
 	}
 	byUser, byAddress := ratelimit.New("user", 0, nil), ratelimit.NewAddresses(nil)
 	plenty := model.Rate{Events: 1 << 29, Per: time.Second}
-	if err := errors.Join(byUser.Set(plenty, ""), byAddress.Set(plenty, "")); err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, errors.Join(byUser.Set(plenty, ""), byAddress.Set(plenty, "")))
 	return Options{
 		Orders: seller{err: refusal}, Accounts: admitting{}, Health: serving{}, Tokens: tokens,
 		ByUser: byUser, ByAddress: byAddress,

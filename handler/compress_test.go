@@ -28,10 +28,8 @@ func pageOf(count int) func(context.Context, model.OrderQuery) (model.OrderPage,
 
 func inflate(t *testing.T, body string) string {
 	t.Helper()
-	reader, err := gzip.NewReader(strings.NewReader(body))
-	check.Must(t, err)
-	plain, err := io.ReadAll(reader)
-	check.Must(t, err)
+	reader := check.Value(gzip.NewReader(strings.NewReader(body)))(t)
+	plain := check.Value(io.ReadAll(reader))(t)
 	return string(plain)
 }
 

@@ -94,8 +94,7 @@ func TestClientGone(t *testing.T) {
 func (s *server) metrics(t *testing.T) string {
 	t.Helper()
 	var text bytes.Buffer
-	families, err := s.registry.Gather()
-	check.Must(t, err)
+	families := check.Value(s.registry.Gather())(t)
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			for i, label := range metric.GetLabel() {

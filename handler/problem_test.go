@@ -18,8 +18,7 @@ import (
 // declaredCodes reads the constants of the type Code from their source.
 func declaredCodes(t *testing.T) []model.Code {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "../model/error.go", nil, 0)
-	check.Must(t, err)
+	file := check.Value(parser.ParseFile(token.NewFileSet(), "../model/error.go", nil, 0))(t)
 	var codes []model.Code
 	ast.Inspect(file, func(node ast.Node) bool {
 		spec, ok := node.(*ast.ValueSpec)
@@ -27,8 +26,7 @@ func declaredCodes(t *testing.T) []model.Code {
 			return true
 		}
 		if kind, ok := spec.Type.(*ast.Ident); ok && kind.Name == "Code" {
-			word, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-			check.Must(t, err)
+			word := check.Value(strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value))(t)
 			codes = append(codes, model.Code(word))
 		}
 		return true

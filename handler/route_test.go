@@ -41,8 +41,7 @@ func TestTokenBeforeBody(t *testing.T) {
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
-		response, err := client.Do(request)
-		check.Must(t, err)
+		response := check.Value(client.Do(request))(t)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body)}, call.status, call.code)
@@ -53,10 +52,8 @@ func TestAuthorizationHeader(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	good := s.token(t, "u", model.RoleUser)
-	other, err := token.New([]token.Key{{ID: "2", Secret: secret}}, "seckill", "seckill")
-	check.Must(t, err)
-	unknownKey, err := other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour)
-	check.Must(t, err)
+	other := check.Value(token.New([]token.Key{{ID: "2", Secret: secret}}, "seckill", "seckill"))(t)
+	unknownKey := check.Value(other.Issue(token.Claims{Subject: "u", Role: model.RoleUser}, time.Hour))(t)
 	const invalid = `Bearer error="invalid_token", error_description="`
 	for value, challenge := range map[string]string{
 		"": "Bearer", "Basic " + good: "Bearer", good: "Bearer",
@@ -71,8 +68,7 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 	twice := s.request(t, t.Context(), http.MethodGet, "/api/v1/auth/me", nil)
 	twice.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
-	response, err := http.DefaultTransport.RoundTrip(twice)
-	check.Must(t, err)
+	response := check.Value(http.DefaultTransport.RoundTrip(twice))(t)
 	response.Body.Close()
 	if told := response.Header.Get("WWW-Authenticate"); response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(told, invalid) {
 		t.Errorf("two tokens: %d, WWW-Authenticate = %q", response.StatusCode, told)

@@ -207,10 +207,8 @@ func inBubble(t *testing.T, test func(t *testing.T, s *server), change ...func(*
 // build makes a handler.
 func build(t testing.TB, change ...func(*handler.Options)) *server {
 	t.Helper()
-	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	check.Must(t, err)
-	webhooks, err := payment.NewSignatures([]string{webhookSecret})
-	check.Must(t, err)
+	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	webhooks := check.Value(payment.NewSignatures([]string{webhookSecret}))(t)
 	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
 	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &check.Log{}}
 	options := handler.Options{
@@ -234,8 +232,7 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 
 func (s *server) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
-	signed, err := s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour)
-	check.Must(t, err)
+	signed := check.Value(s.tokens.Issue(token.Claims{Subject: user, Role: role, Username: "name-of-" + user}, time.Hour))(t)
 	return signed
 }
 
@@ -269,19 +266,16 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	response, err := s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
-	check.Must(t, err)
+	response := check.Value(s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...)))(t)
 	defer response.Body.Close()
-	content, err := io.ReadAll(response.Body)
-	check.Must(t, err)
+	content := check.Value(io.ReadAll(response.Body))(t)
 	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
 }
 
 // request makes a request; headers are pairs of name and value, and an empty value is no header.
 func (s *server) request(t *testing.T, ctx context.Context, method, path string, body io.Reader, headers ...string) *http.Request { //nolint:revive // t is first in every helper
 	t.Helper()
-	request, err := http.NewRequestWithContext(ctx, method, s.url+path, body)
-	check.Must(t, err)
+	request := check.Value(http.NewRequestWithContext(ctx, method, s.url+path, body))(t)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}

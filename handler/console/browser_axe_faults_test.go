@@ -43,8 +43,7 @@ const axeRun = `axe.run(document, {
 // axe is the script that finds what keeps people from using a page.
 func axe(t *testing.T) string {
 	t.Helper()
-	script, err := os.ReadFile("testdata/axe/axe.min.js")
-	check.Must(t, err)
+	script := check.Value(os.ReadFile("testdata/axe/axe.min.js"))(t)
 	if sum := sha256.Sum256(script); hex.EncodeToString(sum[:]) != axeHash {
 		t.Fatalf("testdata/axe/axe.min.js is not that of axe-core %s", axeVersion)
 	}
@@ -145,8 +144,7 @@ func everyPageInABrowser(t *testing.T, c *chromium, s *site) {
 		b.run(t, "Chinese "+v.path, b.visit(v.path), until(`document.documentElement.lang === "zh" && /\p{Script=Han}/u.test(document.querySelector("main").textContent)`))
 		b.fits(t, "Chinese "+v.path)
 	}
-	files, err := filepath.Glob("pages/*.html")
-	check.Must(t, err)
+	files := check.Value(filepath.Glob("pages/*.html"))(t)
 	for _, file := range files {
 		if name := strings.TrimSuffix(filepath.Base(file), ".html"); name != "layout" && !seen[name] {
 			t.Errorf("no view here shows %s", file)
@@ -271,12 +269,10 @@ func damagedShop(t *testing.T, c *chromium) *tab {
 	sold := &shop{}
 	session := sold.browser(t)
 	sold.Vouchers, sold.Behind = damaged{sold}, behind{}
-	handler, err := console.New(sold.Options)
-	check.Must(t, err)
+	handler := check.Value(console.New(sold.Options))(t)
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	place, err := url.Parse(session.site.url)
-	check.Must(t, err)
+	place := check.Value(url.Parse(session.site.url))(t)
 	b := c.person(t, server.URL)
 	for _, cookie := range session.client.Jar.Cookies(place) {
 		b.run(t, "the session", network.SetCookie(cookie.Name, cookie.Value).WithURL(server.URL))

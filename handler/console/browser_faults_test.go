@@ -200,10 +200,8 @@ func (b *tab) picture(t *testing.T, name string, width, height int64) {
 	t.Helper()
 	const widest, largest = 1000, 150 << 10
 	b.run(t, "picture "+name, chromedp.EmulateViewport(width, height))
-	content, err := b.shot()
-	check.Must(t, err)
-	size, err := png.DecodeConfig(bytes.NewReader(content))
-	check.Must(t, err)
+	content := check.Value(b.shot())(t)
+	size := check.Value(png.DecodeConfig(bytes.NewReader(content)))(t)
 	if size.Width > widest || len(content) > largest {
 		t.Errorf("the picture %s has %d pixels a line and %d bytes, want at most %d and %d", name, size.Width, len(content), widest, largest)
 	}

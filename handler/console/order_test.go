@@ -91,8 +91,7 @@ func TestAPaidOrder(t *testing.T) {
 	order := s.paid(t, "alice", id)
 	_, document := s.call(t, http.MethodGet, "/orders/"+order, s.token(t, "alice", model.RoleUser), nil)
 	code := fmt.Sprint(document["code"])
-	payments, err := s.database(t).Payments.OfOrder(t.Context(), order)
-	check.Must(t, err)
+	payments := check.Value(s.database(t).Payments.OfOrder(t.Context(), order))(t)
 	reference := payments[0].ID
 	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", "<code>"+reference+"</code>", `<span class="badge succeeded">succeeded</span>`)
 	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {

@@ -103,8 +103,7 @@ func TestLanguages(t *testing.T) {
 // Whatever a page or the code says has its Chinese text, with the same arguments.
 func TestEveryTextIsTranslated(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("text/zh.json")
-	check.Must(t, err)
+	content := check.Value(os.ReadFile("text/zh.json"))(t)
 	var chinese map[string]string
 	check.Must(t, json.Unmarshal(content, &chinese))
 	verbs := regexp.MustCompile(`%[a-z]`)
@@ -113,14 +112,12 @@ func TestEveryTextIsTranslated(t *testing.T) {
 		"pages/*.html": regexp.MustCompile(`\bt "([^"]+)"`),
 		"*.go":         regexp.MustCompile(`(?:language\.text\(|Detail: |NotFound\(|Invalid\([^,]+, |":\s+)"([^"]+)"`),
 	} {
-		files, err := filepath.Glob(pattern)
-		check.Must(t, err)
+		files := check.Value(filepath.Glob(pattern))(t)
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			content, err := os.ReadFile(file)
-			check.Must(t, err)
+			content := check.Value(os.ReadFile(file))(t)
 			for _, match := range text.FindAllStringSubmatch(string(content), -1) {
 				key := match[1]
 				if strings.Contains(match[0], "NotFound") {
@@ -185,8 +182,7 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 // schemes (WCAG 2.2, 1.4.3 and 1.4.11).
 func TestContrast(t *testing.T) {
 	t.Parallel()
-	style, err := os.ReadFile("static/console.css")
-	check.Must(t, err)
+	style := check.Value(os.ReadFile("static/console.css"))(t)
 	colours := map[string][][2]string{}
 	for _, match := range regexp.MustCompile(`--(\w+): light-dark\((#\w{6}), (#\w{6})\)`).FindAllStringSubmatch(string(style), -1) {
 		colours[match[1]] = append(colours[match[1]], [2]string{match[2], match[3]})
@@ -224,8 +220,7 @@ func TestContrast(t *testing.T) {
 func contrast(t *testing.T, a, b string) float64 {
 	t.Helper()
 	light := func(colour string) float64 {
-		number, err := strconv.ParseUint(colour[1:], 16, 32)
-		check.Must(t, err)
+		number := check.Value(strconv.ParseUint(colour[1:], 16, 32))(t)
 		sum := 0.0
 		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
 			part := float64(number>>(16-8*i)&0xff) / 255

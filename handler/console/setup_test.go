@@ -63,8 +63,7 @@ func launch(t testing.TB, dir string, environ ...string) (s *site, stop func() e
 	}, environ...))
 	check.Must(t, err)
 	s = &site{cfg: cfg, log: &check.Log{}}
-	instance, err := app.Start(context.WithoutCancel(t.Context()), cfg, s.log.Logger())
-	check.Must(t, err)
+	instance := check.Value(app.Start(context.WithoutCancel(t.Context()), cfg, s.log.Logger()))(t)
 	s.url = instance.BaseURL()
 	return s, func() error {
 		now, cancel := context.WithCancel(context.Background())
@@ -124,10 +123,8 @@ func (s *site) administrator(t testing.TB, name string) {
 // token is one of the API.
 func (s *site) token(t testing.TB, user string, role model.Role) string {
 	t.Helper()
-	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	check.Must(t, err)
-	signed, err := tokens.Issue(token.Claims{Subject: user, Role: role}, time.Hour)
-	check.Must(t, err)
+	tokens := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	signed := check.Value(tokens.Issue(token.Claims{Subject: user, Role: role}, time.Hour))(t)
 	return signed
 }
 
@@ -139,8 +136,7 @@ type browser struct {
 
 func (s *site) browser(t testing.TB) *browser {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
-	check.Must(t, err)
+	jar := check.Value(cookiejar.New(nil))(t)
 	transport := &http.Transport{DialContext: s.dial}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &browser{s, &http.Client{
@@ -199,8 +195,7 @@ func (b *browser) do(t testing.TB, method, path, body string, headers ...string)
 		for i := 0; i < len(headers); i += 2 {
 			request.Header.Set(headers[i], headers[i+1])
 		}
-		response, err := b.client.Do(request)
-		check.Must(t, err)
+		response := check.Value(b.client.Do(request))(t)
 		defer response.Body.Close()
 		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))}
 		return got.status != http.StatusServiceUnavailable || b.site.dial != nil
@@ -277,8 +272,7 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 		request := check.Value(http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content)))(t)
 		request.Header.Set("Authorization", "Bearer "+token)
 		request.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(request)
-		check.Must(t, err)
+		response := check.Value(http.DefaultClient.Do(request))(t)
 		defer response.Body.Close()
 		defer http.DefaultClient.CloseIdleConnections()
 		status, document = response.StatusCode, nil
@@ -375,8 +369,7 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	if status != http.StatusAccepted {
 		t.Fatalf("pay: %d %v", status, started)
 	}
-	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
-	check.Must(t, err)
+	response := check.Value(http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}}))(t)
 	check.Must(t, response.Body.Close())
 	check.Eventually(t, "the order is paid", func() bool {
 		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)

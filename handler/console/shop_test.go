@@ -31,8 +31,7 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 		Paths map[string]map[string]any
 	}
 	check.Must(t, json.Unmarshal([]byte(b.get(t, "/api/v1/openapi.json").body), &document))
-	script, err := os.ReadFile("static/shop.js")
-	check.Must(t, err)
+	script := check.Value(os.ReadFile("static/shop.js"))(t)
 	calls := regexp.MustCompile("call\\('([A-Z]+)', ['`]([^'`?]+)").FindAllStringSubmatch(string(script), -1)
 	if len(calls) < 7 {
 		t.Fatalf("the script makes only %d calls: the pattern is wrong", len(calls))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -24,9 +25,7 @@ func FuzzCSV(f *testing.F) {
 		writer := csv.NewWriter(&file)
 		writer.UseCRLF = true
 		for _, record := range [][]string{columns(), cells(order), cells(model.Order{})} {
-			if err := writer.Write(record); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, writer.Write(record))
 		}
 		writer.Flush()
 		records, err := csv.NewReader(strings.NewReader(file.String())).ReadAll()

@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"seckill/config"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 )
 
 // Without its connection to the queue an instance can keep no promise: when the
@@ -23,22 +23,13 @@ func TestInstanceEndsWithoutItsQueue(t *testing.T) {
 				"SECKILL_NATS_URL=nats://" + proxy.Addr(), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 				"SECKILL_ROLE=" + string(role), "SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0", "SECKILL_DATA_DIR=" + t.TempDir(),
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, err)
 			instance, err := Start(t.Context(), cfg, slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = instance.Stop(t.Context()) }() // its consumer's end is an error
+			check.Must(t, err)
+			defer func() { _ = stopNow(instance) }() // its consumer's end is an error
 			proxy.Say(t, "-ERR 'nobody knows this one'\r\n")
-			select {
-			case err := <-instance.Failed():
-				if err == nil || !strings.Contains(err.Error(), "queue") {
-					t.Errorf("it ends with %v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Error("it lives on")
+			if err := check.Receive(t, "the end of the instance", instance.Failed()); err == nil || !strings.Contains(err.Error(), "queue") {
+				t.Errorf("it ends with %v", err)
 			}
 		})
 	}

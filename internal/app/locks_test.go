@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 	"seckill/model"
 )
@@ -15,11 +16,7 @@ import (
 func newUserLocks(t *testing.T) userLocks {
 	t.Helper()
 	client := lock.New(lock.NewMemoryStore(), lock.WatchdogLease(time.Second))
-	t.Cleanup(func() {
-		if err := client.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { check.Must(t, client.Close(context.Background())) })
 	return func(name string) lock.Locker { return client.Mutex(name) }
 }
 
@@ -29,27 +26,13 @@ func TestUserLockOutlivesItsRequest(t *testing.T) {
 		locks := newUserLocks(t)
 		request, hangUp := context.WithCancel(t.Context())
 		lease, err := locks.Lock(request, "lock:order:alice", time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		hangUp()
 		<-time.After(10 * time.Second) // ten leases
-		if err := lease.Context().Err(); err != nil {
-			t.Errorf("the lease ended with its request: %v", err)
-		}
-		if _, err := locks.Lock(t.Context(), "lock:order:alice", 0); !errors.Is(err, model.ErrLockBusy) {
-			t.Errorf("another request got %v, want ErrLockBusy", err)
-		}
-		if err := lease.Unlock(); err != nil {
-			t.Error(err)
-		}
-		again, err := locks.Lock(t.Context(), "lock:order:alice", 0)
-		if err != nil {
-			t.Fatalf("after the unlock: %v", err)
-		}
-		if err := again.Unlock(); err != nil {
-			t.Error(err)
-		}
+		check.Is(t, "the lease after its request", lease.Context().Err(), nil)
+		check.Is(t, "another request", check.ErrorOf(locks.Lock(t.Context(), "lock:order:alice", 0)), model.ErrLockBusy)
+		check.Must(t, lease.Unlock())
+		check.Must(t, check.Value(locks.Lock(t.Context(), "lock:order:alice", 0))(t).Unlock())
 	})
 }
 
@@ -58,20 +41,14 @@ func TestRequestThatEndsWhileItWaitsForItsLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newUserLocks(t)
 		lease, err := locks.Lock(t.Context(), "lock:order:alice", 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		request, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		began := time.Now()
 		if _, err := locks.Lock(request, "lock:order:alice", time.Minute); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, model.ErrLockBusy) {
 			t.Errorf("got %v, want the deadline of the request", err)
 		}
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("it waited %v for a request that had ended", took)
-		}
-		if err := lease.Unlock(); err != nil {
-			t.Error(err)
-		}
+		check.Equal(t, "how long it waited", time.Since(began), 100*time.Millisecond)
+		check.Must(t, lease.Unlock())
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"seckill/internal/workshop/check"
 	"slices"
 	"testing"
 )
@@ -19,15 +20,9 @@ func TestOperationsAreAskedByInnerNames(t *testing.T) {
 		"evil.example": 421, "evil.example:8081": 421, "127.0.0.1.evil.example": 421, "local.evil.example": 421,
 		"example.com": 421, "evil.local.": 200, "10.2.3.4.nip.io": 421,
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/metrics", nil))(t)
 		request.Host = host
-		answer, err := server.Client().Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := check.Value(server.Client().Do(request))(t)
 		_ = answer.Body.Close()
 		if answer.StatusCode != want {
 			t.Errorf("Host %q: %d, want %d", host, answer.StatusCode, want)
@@ -39,9 +34,7 @@ func TestPublicAddresses(t *testing.T) {
 	t.Parallel()
 	network := func(text string) net.Addr {
 		ip, mask, err := net.ParseCIDR(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return &net.IPNet{IP: ip, Mask: mask.Mask}
 	}
 	container := []net.Addr{network("127.0.0.1/8"), network("::1/128"), network("172.30.47.11/24"), network("fe80::1/64")}
@@ -59,10 +52,7 @@ func TestPublicAddresses(t *testing.T) {
 		"a public address":       {"203.0.113.7:8081", machine, []string{"203.0.113.7"}},
 		"a carrier's network":    {"100.64.1.2:8081", machine, nil},
 	} {
-		listens, err := net.ResolveTCPAddr("tcp", test.listens)
-		if err != nil {
-			t.Fatal(err)
-		}
+		listens := check.Value(net.ResolveTCPAddr("tcp", test.listens))(t)
 		if got := publicAddresses(listens, test.machine); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,13 @@ import (
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }
+
+// stopNow stops an instance without the grace in which others notice.
+func stopNow(instance *Instance) error {
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	return instance.Stop(now)
+}
 
 // A Redis that would stop while a sale expires is named; one that does not, or does
 // not tell, is not.
@@ -33,10 +39,7 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client, err := hotcopy.NewClient(testserver.Redis(t, tt.args...).URL(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := check.Value(hotcopy.NewClient(testserver.Redis(t, tt.args...).URL(), nil))(t)
 			defer client.Close()
 			var said bytes.Buffer
 			adviseExpiry(t.Context(), client, slog.New(slog.NewTextHandler(&said, nil)))
@@ -51,14 +54,9 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 func claimed(t *testing.T) (db *repository.Database, dsn string) {
 	t.Helper()
 	dsn = testserver.Schema(t)
-	db, err := repository.Open(t.Context(), repository.Options{DSN: dsn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db = check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn}))(t)
 	t.Cleanup(func() { _ = db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, db.Migrate(t.Context()))
 	return db, dsn
 }
 
@@ -74,21 +72,13 @@ func claimant(db *repository.Database) *redisClaim {
 func TestInstancesThatStartTogetherSell(t *testing.T) {
 	t.Parallel()
 	db, _ := claimed(t)
-	var start sync.WaitGroup
-	all := make([]*redisClaim, 8)
+	var all [8]*redisClaim
 	for i := range all {
 		all[i] = claimant(db)
-		start.Go(func() {
-			if err := all[i].look(t.Context()); err != nil {
-				t.Error(err)
-			}
-		})
 	}
-	start.Wait()
-	for i, r := range all {
-		if err := r.Selling(); err != nil {
-			t.Errorf("instance %d: %v", i, err)
-		}
+	check.Volley(len(all), func(i int) { check.Is(t, "a look", all[i].look(t.Context()), nil) })
+	for _, r := range all {
+		check.Is(t, "an instance", r.Selling(), nil)
 	}
 }
 
@@ -126,14 +116,10 @@ func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	db, dsn := claimed(t)
 	raw, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(func() { _ = raw.Close() })
 	_, err = raw.ExecContext(t.Context(), "UPDATE redis_claim SET identity = 'ours', renewed_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	r := claimant(db)
 	if err := r.look(t.Context()); err != nil || r.Selling() != nil {
 		t.Errorf("%v, %v", err, r.Selling())

@@ -42,8 +42,7 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
 		check.Eventually(t, url+" says "+want, func() bool {
-			response, err := visitor.Get(url)
-			check.Must(t, err)
+			response := check.Value(visitor.Get(url))(t)
 			body := check.Value(io.ReadAll(response.Body))(t)
 			_ = response.Body.Close()
 			status, part, _ := strings.Cut(want, " ")

@@ -90,8 +90,7 @@ func TestDemo(t *testing.T) {
 			s.openLedger = func(base string) (ledger, error) { return providerLedger(base, secret) }
 			for _, d := range demos {
 				s.buyers, s.stock = d.buyers, d.stock
-				text, err := demoInside(t, s, cfg)
-				check.Must(t, err)
+				text := check.Value(demoInside(t, s, cfg))(t)
 				for _, want := range d.want {
 					if !strings.Contains(text, want) {
 						t.Errorf("%d buyers of %d: it lacks %q:\n%s", d.buyers, d.stock, want, text)

@@ -138,8 +138,7 @@ func terminal(t *testing.T) (*os.File, *check.Log) {
 	check.Must(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	check.Must(t, err)
-	program, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	check.Must(t, err)
+	program := check.Value(os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0))(t)
 	seen := &check.Log{}
 	read := make(chan struct{})
 	go func() {

@@ -38,8 +38,7 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{})}
 	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
 	s.guard = conns.New(o)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	check.Must(t, err)
+	listener := check.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	s.address = listener.Addr().String()
 	if wrap != nil {
 		listener = wrap(listener)
@@ -76,8 +75,7 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 // dial opens a connection that says nothing.
 func (s *server) dial() net.Conn {
 	s.t.Helper()
-	c, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", s.address)
-	check.Must(s.t, err)
+	c := check.Value((&net.Dialer{}).DialContext(s.t.Context(), "tcp", s.address))(s.t)
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -94,7 +92,7 @@ func (s *server) ask(path string) net.Conn {
 // status reads the status of an answer; 0 when the connection was closed without one.
 func (s *server) status(c net.Conn) (status int) {
 	s.t.Helper()
-	check.Must(s.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	check.Must(s.t, c.SetReadDeadline(time.Now().Add(check.Deadline)))
 	if _, err := fmt.Fscanf(c, "HTTP/1.1 %d", &status); err != nil {
 		return 0
 	}
@@ -104,9 +102,7 @@ func (s *server) status(c net.Conn) (status int) {
 // count is the value of a metric, of one reason where there are several.
 func (s *server) count(name, reason string) (sum float64) {
 	s.t.Helper()
-	families, err := s.registry.Gather()
-	check.Must(s.t, err)
-	for _, family := range families {
+	for _, family := range check.Value(s.registry.Gather())(s.t) {
 		if family.GetName() != name {
 			continue
 		}
@@ -126,17 +122,12 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	s := serve(t, conns.Options{Max: 100, PerNetwork: 1000}, nil)
 	first := s.ask("/")
-	if status := s.status(first); status != http.StatusOK {
-		t.Fatalf("an idle server answers %d", status)
-	}
+	check.Equal(t, "the answer of an idle server", s.status(first), http.StatusOK)
 	for range 300 {
 		s.dial()
 	}
 	for range 10 {
-		c := s.ask("/")
-		if status := s.status(c); status != http.StatusOK {
-			t.Errorf("among silent connections: %d", status)
-		}
+		check.Equal(t, "the answer among silent connections", s.status(s.ask("/")), http.StatusOK)
 	}
 	if n := s.guard.Open(); n > 100 {
 		t.Errorf("%d connections are open with a bound of 100", n)
@@ -144,9 +135,7 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	if n := s.count("seckill_connections_closed_total", "room"); n < 200 {
 		t.Errorf("%v connections made room", n)
 	}
-	if err := s.guard.Probe(t.Context()); err != nil {
-		t.Errorf("it serves, and is not ready: %v", err)
-	}
+	check.Is(t, "its health", s.guard.Probe(t.Context()), nil)
 	if !s.log.Has("connections that waited were closed") {
 		t.Errorf("the log says %s", s.log.String())
 	}
@@ -164,20 +153,18 @@ func TestBusyConnectionsStay(t *testing.T) {
 	}
 	check.Eventually(t, "five requests are under way", func() bool { return s.waits.Load() == 5 })
 	for range 3 {
-		c := s.ask("/")
-		if status := s.status(c); status != http.StatusServiceUnavailable {
-			t.Errorf("beyond the bound: %d", status)
-		}
+		check.Equal(t, "the answer beyond the bound", s.status(s.ask("/")), http.StatusServiceUnavailable)
 	}
-	if n := s.beyond.Load(); n != 3 {
-		t.Errorf("%d requests beyond the bound", n)
+	check.Equal(t, "requests beyond the bound", s.beyond.Load(), 3)
+	s.guard.Pass(-time.Hour)
+	check.Is(t, "its health for a while", s.guard.Probe(t.Context()), nil)
+	s.guard.Pass(time.Hour + 5*time.Second)
+	if s.guard.Probe(t.Context()) == nil {
+		t.Error("after a while it is ready")
 	}
-	check.Eventually(t, "it is not ready", func() bool { return s.guard.Probe(t.Context()) != nil })
 	close(s.release)
 	for _, c := range busy {
-		if status := s.status(c); status != http.StatusOK {
-			t.Errorf("a request under way: %d", status)
-		}
+		check.Equal(t, "the answer to a request under way", s.status(c), http.StatusOK)
 	}
 	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil && s.status(s.ask("/")) == http.StatusOK })
 }
@@ -202,12 +189,8 @@ func TestOneAddressHasAPart(t *testing.T) {
 		}
 	}
 	check.Eventually(t, "it is counted", func() bool { return s.count("seckill_connections_closed_total", "address") > 0 })
-	if n := s.count("seckill_connections_closed_total", "address"); n != 1 {
-		t.Errorf("%v connections were refused for their address", n)
-	}
-	if n := s.count("seckill_connections_open", ""); n != 4 {
-		t.Errorf("%v connections are open", n)
-	}
+	check.Equal(t, "connections refused for their address", s.count("seckill_connections_closed_total", "address"), 1)
+	check.Equal(t, "open connections", s.count("seckill_connections_open", ""), 4)
 	close(s.release)
 
 	proxy := serve(t, conns.Options{Max: 100, PerNetwork: 4, Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
@@ -240,19 +223,17 @@ func TestAcceptErrors(t *testing.T) {
 		e.fails.Store(3)
 		return e
 	})
-	if status := s.status(s.ask("/")); status != http.StatusOK {
-		t.Errorf("after three failures: %d", status)
-	}
-	if n := s.count("seckill_connections_accept_errors_total", ""); n != 3 {
-		t.Errorf("%v failures are counted", n)
-	}
+	check.Equal(t, "the answer after three failures", s.status(s.ask("/")), http.StatusOK)
+	check.Equal(t, "counted failures", s.count("seckill_connections_accept_errors_total", ""), 3)
 	if !s.log.Has("connections cannot be accepted", "level=WARN", syscall.EMFILE.Error()) {
 		t.Errorf("the log says %s", s.log.String())
 	}
+	s.guard.Pass(-time.Hour)
 	if s.guard.Probe(t.Context()) == nil {
 		t.Error("it is ready a moment after it could not accept")
 	}
-	check.Eventually(t, "it is ready again", func() bool { return s.guard.Probe(t.Context()) == nil })
+	s.guard.Pass(time.Hour + 5*time.Second)
+	check.Is(t, "its health after a while", s.guard.Probe(t.Context()), nil)
 }
 
 // The bound leaves room below the limit of the process.

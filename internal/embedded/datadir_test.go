@@ -17,9 +17,7 @@ func TestOneServerPerDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "deep", "data")
 	first, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the directory: %v, %v; want it private", info, err)
 	}
@@ -27,17 +25,13 @@ func TestOneServerPerDataDir(t *testing.T) {
 		t.Errorf("a second server: %v; want a refusal that names the directory", err)
 	}
 	for range 2 {
-		if err := first.Close(); err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, first.Close())
 	}
 	again, err := embedded.ClaimDataDir(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatalf("after the first ended: %v", err)
 	}
-	if err := again.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, again.Close())
 }
 
 func TestSecretIsMadeOnceAndKept(t *testing.T) {
@@ -90,9 +84,7 @@ func TestDamagedSecretIsRefusedAndNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "jwt.secret")
-	if err := os.WriteFile(file, []byte("short\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(file, []byte("short\n"), 0o600))
 	_, err := embedded.Secret(t.Context(), dir)
 	if err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "short\n") {
 		t.Errorf("Secret: %v; want an error that names the file", err)

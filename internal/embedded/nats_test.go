@@ -16,15 +16,9 @@ import (
 
 func jetStream(t *testing.T, server *embedded.NATS) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	conn, err := nats.Connect("", nats.InProcessServer(server))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := check.Value(nats.Connect("", nats.InProcessServer(server)))(t)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := check.Value(jetstream.New(conn))(t)
 	return conn, js
 }
 
@@ -34,14 +28,10 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 	log := &check.Log{}
 	for round := range 3 {
 		server, err := embedded.StartNATS(dir, log.Logger())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		conn, js := jetStream(t, server)
 		if round == 0 {
-			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
-				t.Fatal(err)
-			}
+			check.Must(t, check.ErrorOf(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})))
 		}
 		ack, err := js.Publish(t.Context(), "s", []byte("x"))
 		if err != nil || ack.Sequence != uint64(round+1) {
@@ -63,9 +53,7 @@ func TestNATSKeepsWhatItAcknowledged(t *testing.T) {
 func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 	t.Parallel()
 	server, err := embedded.StartNATS(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(server.Close)
 	if !server.FlushesAlways() {
 		t.Error("it acknowledges before its disk has the message")
@@ -77,10 +65,7 @@ func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 	if addr := conn.ConnectedAddr(); addr != "pipe" {
 		t.Errorf("it is reached at %q", addr)
 	}
-	sockets, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sockets := check.Value(filepath.Glob("/proc/self/fd/*"))(t)
 	for _, socket := range sockets {
 		if target, err := os.Readlink(socket); err == nil && strings.Contains(target, ":4222") {
 			t.Errorf("it listens: %s", target)
@@ -91,9 +76,7 @@ func TestNATSFlushesIsBoundedAndListensNowhere(t *testing.T) {
 func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("a file"), 0o600))
 	log := slog.New(slog.DiscardHandler)
 	if _, err := embedded.StartNATS(dir, log); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nats")) {
 		t.Errorf("where a file is in the way: %v", err)
@@ -101,9 +84,7 @@ func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
 
 	taken := t.TempDir()
 	first, err := embedded.StartNATS(taken, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	t.Cleanup(first.Close)
 	if _, err := embedded.StartNATS(taken, log); err == nil || !strings.Contains(err.Error(), "another process has") {
 		t.Errorf("a directory that is in use: %v", err)
@@ -111,12 +92,8 @@ func TestNATSRefusesADirectoryItCannotUse(t *testing.T) {
 
 	// What only the server itself finds out.
 	spoiled := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(spoiled, "nats"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(spoiled, "nats", "jetstream"), []byte("a file"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, os.MkdirAll(filepath.Join(spoiled, "nats"), 0o700))
+	check.Must(t, os.WriteFile(filepath.Join(spoiled, "nats", "jetstream"), []byte("a file"), 0o600))
 	if _, err := embedded.StartNATS(spoiled, log); err == nil || !strings.Contains(err.Error(), filepath.Join(spoiled, "nats")) {
 		t.Errorf("a store that the server cannot open: %v", err)
 	}

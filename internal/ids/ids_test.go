@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"seckill/internal/workshop/check"
 )
 
 func TestEncodingIsBase32Hex(t *testing.T) {
@@ -37,8 +38,6 @@ func TestIdsAreNewAndSort(t *testing.T) {
 func BenchmarkNew(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := New(); err != nil {
-			b.Fatal(err)
-		}
+		check.Must(b, check.ErrorOf(New()))
 	}
 }

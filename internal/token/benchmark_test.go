@@ -11,6 +11,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -29,9 +30,7 @@ import (
 func BenchmarkVerify(b *testing.B) {
 	a := authority(b)
 	signed, err := a.Issue(token.Claims{Subject: "user-12345", Role: model.RoleUser}, time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
+	check.Must(b, err)
 	key := []byte(secret)
 	parser := jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithIssuer("seckill"),
 		jwt.WithAudience("seckill"), jwt.WithExpirationRequired(), jwt.WithStrictDecoding())
@@ -62,9 +61,7 @@ func BenchmarkVerify(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := verify(); err != nil {
-					b.Fatal(err)
-				}
+				check.Must(b, verify())
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -28,9 +29,7 @@ func FuzzVerify(f *testing.F) {
 		newSigner(f, "d", jwt.SigningMethodEdDSA), newSigner(f, "e", jwt.SigningMethodES256), newSigner(f, "r", jwt.SigningMethodRS256),
 	}
 	file := filepath.Join(f.TempDir(), "keys.json")
-	if err := os.WriteFile(file, []byte(document(f, signers...)), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	check.Must(f, os.WriteFile(file, []byte(document(f, signers...)), 0o600))
 	a := authority(f, token.Clock(now), token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: file}))
 
 	for _, claims := range []string{

@@ -50,9 +50,7 @@ func newSigner(t testing.TB, id string, method jwt.SigningMethod) signer {
 	default:
 		_, s.private, err = ed25519.GenerateKey(rand.Reader)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	return s
 }
 
@@ -76,10 +74,7 @@ func document(t testing.TB, signers ...signer) string {
 	for _, s := range signers {
 		set.Keys = append(set.Keys, s.jwk())
 	}
-	text, err := json.Marshal(set)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := check.Value(json.Marshal(set))(t)
 	return string(text)
 }
 
@@ -227,14 +222,8 @@ func TestPublicKeysAreNoSecrets(t *testing.T) {
 		s := newSigner(t, "k", method)
 		a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: newPublisher(t, s).URL, Admins: true})
 		accepted(t, a, s.sign(t, "shop", nil), of("shop"))
-		der, err := x509.MarshalPKIXPublicKey(s.private.Public())
-		if err != nil {
-			t.Fatal(err)
-		}
-		jwk, err := json.Marshal(s.jwk())
-		if err != nil {
-			t.Fatal(err)
-		}
+		der := check.Value(x509.MarshalPKIXPublicKey(s.private.Public()))(t)
+		jwk := check.Value(json.Marshal(s.jwk()))(t)
 		for name, secret := range map[string][]byte{
 			"DER": der, "PEM": pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), "JWK": jwk, "nothing": {},
 		} {

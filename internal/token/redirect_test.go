@@ -2,6 +2,7 @@ package token
 
 import (
 	"net/http"
+	"seckill/internal/workshop/check"
 	"testing"
 )
 
@@ -11,9 +12,7 @@ func TestRedirectsLowerNoGuard(t *testing.T) {
 	t.Parallel()
 	request := func(url string) *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		return r
 	}
 	for _, test := range []struct {

@@ -145,9 +145,7 @@ func TestRedirectsOfKeys(t *testing.T) {
 func TestKeysInNoRegularFile(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, syscall.Mkfifo(pipe, 0o600))
 	for _, file := range []string{pipe, filepath.Dir(pipe), pipe + ".absent"} {
 		a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: file})
 		unknownYet(t, a, newSigner(t, "k", jwt.SigningMethodEdDSA).sign(t, "shop", nil))
@@ -160,21 +158,12 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 	t.Parallel()
 	rs, es, ed := newSigner(t, "r", jwt.SigningMethodRS256), newSigner(t, "e", jwt.SigningMethodES256), newSigner(t, "d", jwt.SigningMethodEdDSA)
 	good := newSigner(t, "good", jwt.SigningMethodEdDSA)
-	small, err := rsa.GenerateKey(rand.Reader, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p384, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := check.Value(rsa.GenerateKey(rand.Reader, 1024))(t)
+	p384 := check.Value(ecdsa.GenerateKey(elliptic.P384(), rand.Reader))(t)
 	edited := func(s signer, edit func(*jose.JSONWebKey)) string {
 		jwk := s.jwk()
 		edit(&jwk)
-		text, err := json.Marshal(jwk)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := check.Value(json.Marshal(jwk))(t)
 		return string(text)
 	}
 	added := func(s signer, member string) string {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -24,10 +25,7 @@ const (
 
 func authority(t testing.TB, options ...token.Option) *token.Authority {
 	t.Helper()
-	a, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill", options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill", options...))(t)
 	return a
 }
 
@@ -41,9 +39,7 @@ func TestIssuedTokensVerify(t *testing.T) {
 		{Subject: "1", Role: model.RoleAdmin, Version: 3},
 	} {
 		signed, err := a.Issue(want, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.Must(t, err)
 		got, err := a.Verify(t.Context(), signed)
 		if err != nil || got != want {
 			t.Errorf("Verify = %+v, %v; want %+v", got, err, want)
@@ -91,10 +87,7 @@ func forge(t testing.TB, method jwt.SigningMethod, key any, header, claims map[s
 	unsigned := jwt.NewWithClaims(method, all)
 	unsigned.Header["kid"] = "1"
 	merge(unsigned.Header, header)
-	signed, err := unsigned.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signed := check.Value(unsigned.SignedString(key))(t)
 	return signed
 }
 
@@ -103,10 +96,7 @@ func signRaw(t testing.TB, method jwt.SigningMethod, key any, header, claims str
 	t.Helper()
 	b64 := base64.RawURLEncoding.EncodeToString
 	text := b64([]byte(header)) + "." + b64([]byte(claims))
-	signature, err := method.Sign(text, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signature := check.Value(method.Sign(text, key))(t)
 	return text + "." + b64(signature)
 }
 
@@ -271,9 +261,7 @@ func TestExpiryIsExclusiveOfItsInstant(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	signed, err := authority(t, token.Clock(func() time.Time { return start })).
 		Issue(token.Claims{Subject: "1", Role: model.RoleUser}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	for age, valid := range map[time.Duration]bool{
 		0: true, time.Minute - time.Nanosecond: true, time.Minute: false, time.Hour: false,
 	} {
@@ -288,21 +276,15 @@ func TestRotation(t *testing.T) {
 	t.Parallel()
 	before := authority(t)
 	after, err := token.New([]token.Key{{ID: "2026-11", Secret: other}, {ID: "1", Secret: secret}}, "seckill", "seckill")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	claims := token.Claims{Subject: "1", Role: model.RoleUser}
 	old, err := before.Issue(claims, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if _, err := after.Verify(t.Context(), old); err != nil {
 		t.Errorf("a token of the old key: %v", err)
 	}
 	fresh, err := after.Issue(claims, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, err)
 	if _, err := after.Verify(t.Context(), fresh); err != nil {
 		t.Errorf("a token of the new key: %v", err)
 	}

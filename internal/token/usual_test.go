@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-jose/go-jose/v4/json"
+	"seckill/internal/workshop/check"
 )
 
 func usualTexts() map[string]bool {
@@ -96,9 +97,7 @@ func BenchmarkReadPayload(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var p payload
-			if err := json.Unmarshal([]byte(text), &p); err != nil {
-				b.Fatal(err)
-			}
+			check.Must(b, json.Unmarshal([]byte(text), &p))
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+	"seckill/internal/workshop/check"
 )
 
 // codes draws codes whose characters rapid chooses, so that it can make them smaller.
@@ -162,10 +163,7 @@ func TestNothingPrintsACode(t *testing.T) {
 		log := slog.New(handler)
 		log.Info("code", slog.Any("code", code), slog.Any("pointer", &code), slog.Any("inside", inside), slog.Any("list", []Code{code}))
 	}
-	document, err := json.Marshal(map[string]any{"code": code, "inside": inside, "list": []Code{code}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	document := check.Value(json.Marshal(map[string]any{"code": code, "inside": inside, "list": []Code{code}}))(t)
 	printed.Write(document)
 	text := strings.ToUpper(printed.String())
 	for form, secret := range map[string]string{
