@@ -47,9 +47,7 @@ func TestEndedTokensOpenNothing(t *testing.T) {
 		for _, path := range []string{"/api/v1/admin/vouchers", "/api/v1/auth/me"} {
 			got := s.do(t, http.MethodGet, path, "", bearer...)
 			if test.status == 0 {
-				if got.status != http.StatusOK {
-					t.Errorf("%s: %s: %d %s", subject, path, got.status, got.body)
-				}
+				got.is(t, http.StatusOK)
 				continue
 			}
 			wantProblem(t, got, test.status, test.code)

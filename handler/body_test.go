@@ -80,9 +80,7 @@ func TestBodies(t *testing.T) {
 			}
 			got := s.do(t, http.MethodPost, "/api/v1/auth/register", test.body, "Content-Type", contentType)
 			if test.code == "" {
-				if got.status != test.status {
-					t.Errorf("got %d %s", got.status, got.body)
-				}
+				got.is(t, test.status)
 				return
 			}
 			p := wantProblem(t, got, test.status, test.code)

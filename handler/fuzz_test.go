@@ -277,7 +277,7 @@ func (c *call) wantAsked(t *testing.T, query string) {
 func serve(s *server, request *http.Request) answer {
 	recorder := httptest.NewRecorder()
 	s.handler.ServeHTTP(recorder, request)
-	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+	return answer{recorder.Code, recorder.Header(), recorder.Body.String(), request.URL.String()}
 }
 
 func wantJSON(t *testing.T, got answer) {

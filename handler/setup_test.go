@@ -241,6 +241,15 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+	asked  string
+}
+
+// is checks the status of an answer.
+func (a answer) is(t testing.TB, status int) {
+	t.Helper()
+	if a.status != status {
+		t.Errorf("%s is %d, want %d: %s", a.asked, a.status, status, a.body)
+	}
 }
 
 // problem is what a problem document says.
@@ -269,7 +278,7 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 	response := check.Value(s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...)))(t)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
-	return answer{status: response.StatusCode, header: response.Header, body: string(content)}
+	return answer{response.StatusCode, response.Header, string(content), method + " " + path}
 }
 
 // request makes a request; headers are pairs of name and value, and an empty value is no header.
@@ -325,5 +334,5 @@ func record(t *testing.T, h http.Handler, method, path string) answer {
 	t.Helper()
 	recorder := httptest.NewRecorder()
 	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), method, path, nil))
-	return answer{recorder.Code, recorder.Header(), recorder.Body.String()}
+	return answer{recorder.Code, recorder.Header(), recorder.Body.String(), method + " " + path}
 }

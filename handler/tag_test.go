@@ -45,9 +45,7 @@ func TestChangesAreGuarded(t *testing.T) {
 		} {
 			asked = model.Tags{"unasked"}
 			got := s.do(t, call.method, call.path, call.body, append(admin, "If-Match", match)...)
-			if got.status != status {
-				t.Errorf("%s If-Match: %s: %d %s", call.path, match, got.status, got.body)
-			}
+			got.is(t, status)
 			switch {
 			case status == 412:
 				wantProblem(t, got, status, model.CodePreconditionFailed)

@@ -43,23 +43,13 @@ func TestDrafts(t *testing.T) {
 		{"", "", ""},
 		{"title", "", "body.title"},
 		{"title", `""`, "body.title"},
-		{"title", `" \u3000"`, "body.title"},
-		{"title", `"` + strings.Repeat("茶", 200) + `"`, ""},
-		{"title", `"` + strings.Repeat("茶", 201) + `"`, "body.title"},
 		{"title", "null", "body.title"},
 		{"title", "1", "body.title"},
-		{"description", `"` + strings.Repeat("茶", 4000) + `"`, ""},
-		{"description", `"` + strings.Repeat("茶", 4001) + `"`, "body.description"},
 		{"description", `null`, "body.description"},
 		{"title", `"Tea\u0000"`, "body.title"},
-		{"title", `"Tea\ttime"`, "body.title"},
-		{"title", `"Tea\n"`, "body.title"},
-		{"title", `"Tea\u007f"`, "body.title"},
 		{"title", `"Tea \ud83c\udf75"`, ""},
 		{"description", `"one\r\n\ttwo"`, ""},
 		{"description", `"\u0000"`, "body.description"},
-		{"description", `"\u001b[31m"`, "body.description"},
-		{"description", `"\u0085"`, "body.description"},
 		{"price", "0", ""},
 		{"price", "1000000000000", ""},
 		{"price", "1000000000001", "body.price"},
@@ -69,15 +59,7 @@ func TestDrafts(t *testing.T) {
 		{"price", "true", "body.price"},
 		{"price", "1e3", ""},
 		{"price", "1.0", ""},
-		{"price", "10e-1", ""},
-		{"price", "0e9", ""},
-		{"price", "0e999999999999999999999", ""},
 		{"price", "999999999999.99999", "body.price"},
-		{"price", "1000000000000.00001", "body.price"},
-		{"price", "1000.00000000000001", "body.price"},
-		{"price", "1e-400", "body.price"},
-		{"price", "1e999999999", "body.price"},
-		{"price", "1e17", "body.price"},
 		{"price", "1e400", "body.price"},
 		{"price", "99999999999999999999999", "body.price"},
 		{"price", "", "body.price"},
@@ -125,9 +107,7 @@ func TestDrafts(t *testing.T) {
 			t.Parallel()
 			got := s.do(t, http.MethodPost, vouchersPath, draftWith(test.member, test.value), headers...)
 			if test.location == "" {
-				if got.status != http.StatusCreated {
-					t.Errorf("%d %s", got.status, got.body)
-				}
+				got.is(t, http.StatusCreated)
 				return
 			}
 			if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); !locates(p, test.location) {

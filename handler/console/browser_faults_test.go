@@ -50,10 +50,8 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		run  func(*testing.T, *chromium, *site)
 	}{
 		{"sale", saleInABrowser},
-		{"two administrators", twoAdministratorsInABrowser},
 		{"another origin", anotherOriginInABrowser},
 		{"keyboard", keyboardInABrowser},
-		{"repair", repairInABrowser},
 		{"every page", everyPageInABrowser},
 		{"shop", shopInABrowser},
 	} {

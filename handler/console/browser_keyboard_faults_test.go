@@ -15,7 +15,6 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/repository/hotcopy"
 )
 
 // places finds what a person can do something with on the page, in its order, as the Tab key should.
@@ -138,9 +137,7 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 
 	id := s.onSale(t, nil)
 	bought := func(user string) string {
-		if got := s.buy(t, user, id); got != "OK" {
-			t.Fatalf("%s hears %s", user, got)
-		}
+		check.Equal(t, "what is heard by "+user, s.buy(t, user, id), "OK")
 		return s.orderOf(t, user, id)
 	}
 	for action, orderID := range map[string]string{"/cancel": bought("keys-1"), "/refund": s.paid(t, "keys-2", id)} {
@@ -158,40 +155,5 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 	b.run(t, "in Chinese", until(`document.documentElement.lang === "zh"`))
 	b.reach(t, `form[action="/console/sign-out"] button`, kb.Enter)
 	b.run(t, "signed out", visible("#password"))
-	b.quiet(t)
-}
-
-// What asynchronous orders need of an administrator, with the keyboard alone: a hot copy that is wrong is repaired, and
-// one is rebuilt; one letter is looked at and replayed, and another one dropped.
-func repairInABrowser(t *testing.T, c *chromium, _ *site) {
-	s := start(t, asyncOnServers(t)...)
-	session := s.signedIn(t, "ada")
-	id := s.onSale(t, nil)
-	check.Eventually(t, "the sale is loaded", func() bool { return s.buy(t, "alice", id) == "OK" })
-	b := c.person(t, s.url)
-	b.signIn(t, "ada")
-	b.run(t, "the voucher", b.visit("/console/vouchers/"+id))
-	client := check.Value(hotcopy.NewClient(s.cfg.RedisURL, nil))(t)
-	defer client.Close()
-	check.Must(t, client.HIncrBy(t.Context(), "seckill:v1:{"+id+"}:head", "stock", 1).Err())
-	b.reach(t, `a[href$="/audit"]`, kb.Enter)
-	b.run(t, "it does not add up", visible(".refusal"))
-	b.act(t, `form[action$="/repair"] button`, kb.Enter)
-	b.run(t, "it adds up", until(`document.querySelector("main").textContent.includes("Everything adds up") && !document.querySelector(".refusal")`))
-	b.act(t, `form[action$="/rebuild"] button`, kb.Enter)
-	check.Eventually(t, "the rebuilt copy is sold from", func() bool { return s.buy(t, "bob", id) == "OK" })
-
-	letter := s.bury(t, session, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", id, "carol")})
-	s.bury(t, session, model.DeadLetter{Reason: "no JSON", Raw: []byte("garbage")})
-	b.reach(t, `header a[href="/console/system"]`, kb.Enter)
-	b.reach(t, `main a[href="/console/dead-letters"]`, kb.Enter)
-	b.reach(t, `a[href="`+letter+`"]`, kb.Enter)
-	b.run(t, "the letter says why", until(`document.querySelector("main").textContent.includes("a column is missing")`))
-	b.act(t, `form[action$="/replay"] button`, kb.Enter)
-	b.run(t, "it is an order of its buyer", until(`document.querySelector("main").textContent.includes("carol")`))
-	b.run(t, "the letters", b.visit("/console/dead-letters"))
-	b.reach(t, `main a[href^="/console/dead-letters/"]`, kb.Enter)
-	b.act(t, `form[action$="/drop"] button`, kb.Enter)
-	b.run(t, "no letter is left", until(`document.querySelector("main").textContent.includes("There are none.")`))
 	b.quiet(t)
 }

@@ -125,9 +125,7 @@ func (s *site) pauseInABrowser(t *testing.T, by, watcher *tab, id string) {
 	shop.run(t, "the shop window sells", shop.visit("/shop"), shows(card+`[data-field="phase"]`, "live"))
 	by.run(t, "pause", leads(press("Show it as it is now")), press("Pause"), leads(press("Pause the sale")), done())
 	watcher.run(t, "the time of the pause", chromedp.Evaluate(`window.since = performance.now()`, nil))
-	if got := s.buy(t, "late", id); got != "PAUSED" {
-		t.Errorf("a buyer hears %s", got)
-	}
+	check.Equal(t, "what late hears", s.buy(t, "late", id), "PAUSED")
 	watcher.run(t, "the pause shows", shows("[data-phase]", "paused"), until(`window.neverReloaded`), visible("[data-changed]"))
 	var before int
 	watcher.run(t, "readings", chromedp.Evaluate(`readings.filter(({ at, reading }) => at > window.since && reading.state !== "paused").length`, &before))
@@ -144,33 +142,4 @@ func (b *tab) cancels(t *testing.T, orderID string) {
 	b.run(t, "the search for orders", leads(chromedp.Click(`header a[href="/console/orders"]`)), visible("#order"))
 	b.run(t, "an order is found by its id", chromedp.SetValue("#order", orderID), leads(press("Search")), visible(".badge.unpaid"), shows("h1 code", orderID))
 	b.run(t, "it is canceled", press("Cancel the order"), leads(chromedp.Click(`details[open] form[action$="/cancel"] button`)), visible(".badge.canceled"))
-}
-
-// Two administrators edit one voucher: the second is told, and loses nothing.
-func twoAdministratorsInABrowser(t *testing.T, c *chromium, s *site) {
-	ada, eve := c.person(t, s.url), c.person(t, s.url)
-	ada.signIn(t, "ada")
-	eve.signIn(t, "eve")
-	id := s.onSale(t, map[string]any{"title": "Coffee for two"})
-	edit := "/console/vouchers/" + id + "/edit"
-	for _, b := range []*tab{ada, eve} {
-		b.run(t, "the form", b.visit(edit), visible("#title"))
-	}
-	ada.run(t, "the first saves", chromedp.SetValue("#title", "Tea for two"), leads(press("Save")), done())
-	eve.run(t, "the second is refused", chromedp.SetValue("#title", "Coffee for three"), chromedp.SetValue("#description", "A table at the window."),
-		leads(press("Save")), visible(".refusal"), until(`document.querySelector(".refusal").textContent.includes("was changed since you read it")`))
-	var title, description string
-	eve.run(t, "nothing typed is lost", chromedp.Value("#title", &title), chromedp.Value("#description", &description))
-	if title != "Coffee for three" || description != "A table at the window." {
-		t.Errorf("the form has %q and %q", title, description)
-	}
-	if v := s.voucher(t, id); v["title"] != "Tea for two" || v["description"] != "" {
-		t.Errorf("the voucher is %v", v)
-	}
-	eve.run(t, "sent once more it is meant", leads(press("Save")), done())
-	if v := s.voucher(t, id); v["title"] != "Coffee for three" || v["description"] != "A table at the window." {
-		t.Errorf("the voucher is %v", v)
-	}
-	ada.quiet(t)
-	eve.quiet(t)
 }

@@ -10,15 +10,6 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-// The pages that the benchmark asks for are there, and have something in them.
-func TestPagesOfAShop(t *testing.T) {
-	t.Parallel()
-	shop := fill(t, serve(t, false), 100, 2000)
-	for _, p := range shop.pages(t) {
-		shop.measure(t, p, 1)
-	}
-}
-
 // A reading of a sale reads none of its orders, and so does not grow with them. Nor does it have every server asked
 // whether it is ready, as a scrape does: it would wait for the slowest. The looks at Redis leave a key there.
 func TestAReadingIsCheap(t *testing.T) {

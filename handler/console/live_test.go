@@ -90,9 +90,7 @@ func TestTheSaleIsLive(t *testing.T) {
 	next := ada.watch(t, id)
 	await(t, next, "at first", func(r reading) bool { return r.Remaining == 3 && r.Stock == 3 && r.Phase == "live" })
 	for n := range 3 {
-		if got := s.buy(t, "buyer-"+strconv.Itoa(n), id); got != "OK" {
-			t.Fatalf("buyer %d hears %s", n, got)
-		}
+		check.Equal(t, fmt.Sprint("what is heard by buyer ", n), s.buy(t, "buyer-"+strconv.Itoa(n), id), "OK")
 	}
 	await(t, next, "sold out", func(r reading) bool {
 		return r.Remaining == 0 && r.Phase == "sold_out" && r.Sold == 3 && r.Reserved == 0
@@ -137,9 +135,7 @@ func TestTheStreamEndsWithItsSession(t *testing.T) {
 	if event, _ := next(); event != "closed" {
 		t.Errorf("it goes on with %q", event)
 	}
-	if got := b.get(t, "/console/vouchers/"+id+"/events"); got.status != http.StatusSeeOther {
-		t.Errorf("a stranger's stream is %d", got.status)
-	}
+	b.get(t, "/console/vouchers/"+id+"/events").is(t, http.StatusSeeOther)
 }
 
 // The server's time limits for an answer are for clients that are slow; a stream outlives them.

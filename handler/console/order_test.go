@@ -29,9 +29,7 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	t.Parallel()
 	b := s.signedIn(t, "who-cancels")
 	id := b.create(t, "stock", "1")
-	if got := s.buy(t, "alice:1", id); got != "OK" {
-		t.Fatalf("alice hears %s", got)
-	}
+	check.Equal(t, "what alice:1 hears", s.buy(t, "alice:1", id), "OK")
 	order := s.orderOf(t, "alice:1", id)
 	for _, query := range []string{"user=alice:1", "voucher=" + id, "voucher=" + id + "&user=alice:1", "voucher=" + id + "&status=unpaid", "user=+alice:1+"} {
 		want(t, b.page(t, "/console/orders?"+query), `href="/console/orders/`+order+`"`)
@@ -52,16 +50,12 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		"/console/vouchers/unknown/orders.csv":             http.StatusNotFound,
 		"/console/vouchers/" + id + "/orders.csv?status=x": http.StatusUnprocessableEntity,
 	} {
-		if got := b.get(t, path); got.status != status {
-			t.Errorf("GET %s is %d, want %d", path, got.status, status)
-		}
+		b.get(t, path).is(t, status)
 	}
 	page := b.page(t, "/console/orders/"+order)
 	want(t, page, "alice:1", "10.00 CNY", "Not paid", "To be paid until", "the log say who did it", "<td>unpaid</td>")
 	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.", "unpaid → canceled")
-	if got := s.buy(t, "bob", id); got != "OK" {
-		t.Errorf("the unit is not on sale again: %s", got)
-	}
+	check.Equal(t, "what bob hears", s.buy(t, "bob", id), "OK")
 	actor := s.account(t, "who-cancels")
 	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td><code>"+actor+"</code>")
 	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
@@ -69,9 +63,7 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		t.Error("the log has it more than once")
 	}
 	got := b.post(t, "/console/orders/"+order+"/refund", nil)
-	if got.status != http.StatusConflict {
-		t.Errorf("a refund of a canceled order is %d", got.status)
-	}
+	got.is(t, http.StatusConflict)
 	want(t, got.body, `role="alert"`, "Nothing was changed.")
 
 	file := b.get(t, "/console/vouchers/"+id+"/orders.csv")
@@ -101,9 +93,7 @@ func TestAPaidOrder(t *testing.T) {
 		}
 	}
 	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "paid → redeemed", order)
-	if got := b.post(t, "/console/redemptions", url.Values{"code": {code}}); got.status != http.StatusConflict {
-		t.Errorf("the code again is %d", got.status)
-	}
+	b.post(t, "/console/redemptions", url.Values{"code": {code}}).is(t, http.StatusConflict)
 	order = s.paid(t, "bob", id)
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }

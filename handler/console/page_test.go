@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,30 +96,31 @@ func TestLanguages(t *testing.T) {
 	want(t, b.page(t, "/console/sign-in"), "Sign in")
 	want(t, b.act(t, "/console/language", url.Values{"to": {"zh"}, "back": {"/console/sign-in"}}), `lang="zh"`, "登录")
 	want(t, b.signIn(t, "nobody", "a wrong password").body, "用户名或密码错误。")
-	if got := b.post(t, "/console/language", url.Values{"to": {"xx"}}); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("an unknown language is %d", got.status)
-	}
+	b.post(t, "/console/language", url.Values{"to": {"xx"}}).is(t, http.StatusUnprocessableEntity)
+}
+
+// texts are the words of a language.
+func texts(t *testing.T, tag string) (words map[string]string) {
+	t.Helper()
+	check.Must(t, json.Unmarshal(check.Value(os.ReadFile("text/"+tag+".json"))(t), &words))
+	return words
 }
 
 // Whatever a page or the code says has its Chinese text, with the same arguments.
 func TestEveryTextIsTranslated(t *testing.T) {
 	t.Parallel()
-	content := check.Value(os.ReadFile("text/zh.json"))(t)
-	var chinese map[string]string
-	check.Must(t, json.Unmarshal(content, &chinese))
+	chinese := texts(t, "zh")
 	verbs := regexp.MustCompile(`%[a-z]`)
 	found := 0
 	for pattern, text := range map[string]*regexp.Regexp{
 		"pages/*.html": regexp.MustCompile(`\bt "([^"]+)"`),
 		"*.go":         regexp.MustCompile(`(?:language\.text\(|Detail: |NotFound\(|Invalid\([^,]+, |":\s+)"([^"]+)"`),
 	} {
-		files := check.Value(filepath.Glob(pattern))(t)
-		for _, file := range files {
+		for _, file := range check.Value(filepath.Glob(pattern))(t) {
 			if strings.HasSuffix(file, "_test.go") {
 				continue
 			}
-			content := check.Value(os.ReadFile(file))(t)
-			for _, match := range text.FindAllStringSubmatch(string(content), -1) {
+			for _, match := range text.FindAllStringSubmatch(string(check.Value(os.ReadFile(file))(t)), -1) {
 				key := match[1]
 				if strings.Contains(match[0], "NotFound") {
 					key = "There is no such " + key + "."
@@ -128,11 +130,8 @@ func TestEveryTextIsTranslated(t *testing.T) {
 				}
 				found++
 				translated, ok := chinese[key]
-				if !ok {
-					t.Errorf("%s: %q has no Chinese text", file, key)
-				}
-				if a, b := verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1); strings.Join(a, "") != strings.Join(b, "") {
-					t.Errorf("%q has other arguments than %q", key, translated)
+				if a, b := verbs.FindAllString(key, -1), verbs.FindAllString(translated, -1); !ok || !slices.Equal(a, b) {
+					t.Errorf("%s: %q has no Chinese text, or one with other arguments: %q", file, key, translated)
 				}
 			}
 		}
@@ -168,14 +167,10 @@ func TestAnErrorNamesItsRequest(t *testing.T) {
 	t.Parallel()
 	b := s.signedIn(t, "ada")
 	got := b.get(t, "/console/vouchers/unknown", "X-Request-Id", "the-request-of-this-test")
-	if got.status != http.StatusNotFound {
-		t.Errorf("an unknown voucher is %d", got.status)
-	}
+	got.is(t, http.StatusNotFound)
 	want(t, got.body, "There is no such voucher.", "the-request-of-this-test")
 	got = b.post(t, "/console/vouchers/new", url.Values{"description": {strings.Repeat("x", 70_000)}})
-	if got.status != http.StatusRequestEntityTooLarge {
-		t.Errorf("a huge form is %d", got.status)
-	}
+	got.is(t, http.StatusRequestEntityTooLarge)
 }
 
 // Text has a contrast of 4.5 to 1 on its ground, and a line of a chart 3 to 1, in both
@@ -240,12 +235,7 @@ func contrast(t *testing.T, a, b string) float64 {
 // becomes of money. (What is an English word already needs none there.)
 func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	t.Parallel()
-	texts := map[string]map[string]string{}
-	for _, tag := range []string{"en", "zh"} {
-		var words map[string]string
-		check.Must(t, json.Unmarshal(check.Value(os.ReadFile("text/"+tag+".json"))(t), &words))
-		texts[tag] = words
-	}
+	english, chinese := texts(t, "en"), texts(t, "zh")
 	found := 0
 	for file, word := range map[string]*regexp.Regexp{
 		"admin_log.go": regexp.MustCompile(`Action\w+ += "([^"]+)"`),
@@ -253,7 +243,7 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 	} {
 		for _, match := range word.FindAllStringSubmatch(string(check.Value(os.ReadFile("../../model/"+file))(t)), -1) {
 			found++
-			if texts["en"][match[1]] == "" || texts["zh"][match[1]] == "" {
+			if english[match[1]] == "" || chinese[match[1]] == "" {
 				t.Errorf("model/%s: %q has no text", file, match[1])
 			}
 		}
@@ -269,7 +259,7 @@ func TestEveryWordOfProgramsHasItsText(t *testing.T) {
 		words = append(words, string(status))
 	}
 	for _, word := range words {
-		if texts["zh"][word] == "" {
+		if chinese[word] == "" {
 			t.Errorf("%q has no Chinese text", word)
 		}
 	}

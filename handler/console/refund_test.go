@@ -46,7 +46,5 @@ func TestAFailedRefundIsTriedAgain(t *testing.T) {
 	if page := b.page(t, "/console/orders/"+order); strings.Contains(page, "Try the refund again") {
 		t.Error("a refund that is made can be tried again")
 	}
-	if got := b.get(t, "/console/refunds?status=lost"); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("an unknown status is %d", got.status)
-	}
+	b.get(t, "/console/refunds?status=lost").is(t, http.StatusUnprocessableEntity)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -55,9 +56,7 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("it leads to %q", to)
 	}
 	want(t, b.page(t, "/console/vouchers/new"), "ada")
-	if got := b.get(t, "/console/sign-in"); got.status != http.StatusSeeOther {
-		t.Errorf("who has signed in is asked to do it again: %d", got.status)
-	}
+	b.get(t, "/console/sign-in").is(t, http.StatusSeeOther)
 }
 
 // Neither an account that is no administrator's nor a token that is of no account opens the console.
@@ -134,15 +133,11 @@ func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
 		t.Errorf("the cookie stays: %s", cookie)
 	}
 	want(t, b.page(t, got.header.Get("Location")), "You have signed out.")
-	if got := thief.get(t, "/console", stolen...); got.status != http.StatusSeeOther {
-		t.Errorf("the copy of the session still opens the console: %d", got.status)
-	}
+	thief.get(t, "/console", stolen...).is(t, http.StatusSeeOther)
 	if status, _ := s.call(t, http.MethodGet, "/admin/vouchers", copied.Value, nil); status != http.StatusUnauthorized {
 		t.Errorf("the token still opens the API: %d", status)
 	}
-	if got := b.signIn(t, "who-signs-out", password); got.status != http.StatusSeeOther {
-		t.Errorf("she cannot sign in again: %d", got.status)
-	}
+	b.signIn(t, "who-signs-out", password).is(t, http.StatusSeeOther)
 }
 
 func TestCookieBehindTLS(t *testing.T) {
@@ -169,9 +164,7 @@ func TestCookieBehindTLS(t *testing.T) {
 			if cookie.Secure != test.secure || strings.HasPrefix(cookie.Name, "__Host-") != test.secure || cookie.Path != "/" || cookie.Domain != "" {
 				t.Errorf("the cookie is %s", cookie)
 			}
-			if got := b.get(t, "/console", "Cookie", cookie.Name+"="+cookie.Value, test.header, test.value); got.status != http.StatusOK {
-				t.Errorf("it opens nothing: %d", got.status)
-			}
+			b.get(t, "/console", "Cookie", cookie.Name+"="+cookie.Value, test.header, test.value).is(t, http.StatusOK)
 		})
 	}
 }
@@ -210,13 +203,9 @@ func TestAnotherSiteIsRefused(t *testing.T) {
 		"a sandboxed page":      {"Sec-Fetch-Site", "", "Origin", "null"},
 	} {
 		got := b.post(t, "/console/vouchers/"+id+"/state", url.Values{"to": {"paused"}}, headers...)
-		if got.status != http.StatusForbidden {
-			t.Errorf("%s: %d", name, got.status)
-		}
+		check.Equal(t, name, got.status, http.StatusForbidden)
 		want(t, got.body, "another site")
-		if got := b.signIn(t, "ada", password, headers...); got.status != http.StatusForbidden {
-			t.Errorf("%s signs in: %d", name, got.status)
-		}
+		b.signIn(t, "ada", password, headers...).is(t, http.StatusForbidden)
 	}
 	if state := s.voucher(t, id)["state"]; state != "published" {
 		t.Errorf("the voucher is %v", state)

@@ -184,6 +184,15 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
+	asked  string
+}
+
+// is checks the status of an answer.
+func (a answer) is(t testing.TB, status int) {
+	t.Helper()
+	if a.status != status {
+		t.Errorf("%s is %d, want %d: %s", a.asked, a.status, status, a.body)
+	}
 }
 
 // do sends a request, and again while the server says that a client should; a console over fakes says what it is told.
@@ -197,7 +206,7 @@ func (b *browser) do(t testing.TB, method, path, body string, headers ...string)
 		}
 		response := check.Value(b.client.Do(request))(t)
 		defer response.Body.Close()
-		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t))}
+		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t)), method + " " + path}
 		return got.status != http.StatusServiceUnavailable || b.site.dial != nil
 	})
 	return got
@@ -361,9 +370,7 @@ func (s *site) onSale(t testing.TB, changes map[string]any) (id string) {
 // paid is the id of an order that a user has bought and paid.
 func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	t.Helper()
-	if got := s.buy(t, user, voucherID); got != "OK" {
-		t.Fatalf("%s hears %s", user, got)
-	}
+	check.Equal(t, "what is heard by "+user, s.buy(t, user, voucherID), "OK")
 	orderID = s.orderOf(t, user, voucherID)
 	status, started := s.call(t, http.MethodPost, "/orders/"+orderID+"/pay", s.token(t, user, model.RoleUser), nil)
 	if status != http.StatusAccepted {

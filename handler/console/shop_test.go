@@ -23,9 +23,7 @@ func TestShopUsesThePublicAPIOnly(t *testing.T) {
 	want(t, got.header.Get("Content-Security-Policy"), "connect-src 'self'", "script-src 'self'")
 	want(t, got.body, "/console/static/shop.js", `data-word="SOLD_OUT"`, `data-word="unpaid"`)
 	want(t, b.get(t, "/shop", "Accept-Language", "zh").body, "橱窗", "立即购买")
-	if got := b.post(t, "/shop", nil); got.status != http.StatusNotFound {
-		t.Errorf("a form without its script is %d", got.status)
-	}
+	b.post(t, "/shop", nil).is(t, http.StatusNotFound)
 
 	var document struct {
 		Paths map[string]map[string]any
@@ -63,7 +61,5 @@ func TestATrialBeginsAtOnce(t *testing.T) {
 	}
 	got := b.post(t, "/console/vouchers/new", form)
 	id, _, _ := strings.Cut(strings.TrimPrefix(got.header.Get("Location"), "/console/vouchers/"), "?")
-	if heard := s.buy(t, "alice", id); heard != "OK" {
-		t.Errorf("alice hears %s", heard)
-	}
+	check.Equal(t, "what alice hears", s.buy(t, "alice", id), "OK")
 }

@@ -65,9 +65,7 @@ func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 	b := s.signedIn(t, "ada")
 	want(t, b.page(t, "/console/dead-letters"), "There are none.")
 	for _, sequence := range []string{"1", "x"} {
-		if got := b.get(t, "/console/dead-letters/"+sequence); got.status != http.StatusNotFound {
-			t.Errorf("the dead letter %s is %d", sequence, got.status)
-		}
+		b.get(t, "/console/dead-letters/"+sequence).is(t, http.StatusNotFound)
 	}
 	voucher := b.create(t, "stock", "2")
 	letter := s.bury(t, b, model.DeadLetter{Reason: "a column is missing", Reservation: lost("one", voucher, "alice")})
@@ -92,27 +90,21 @@ func deadLettersAreReplayedAndDropped(t *testing.T, s *site) {
 		if action != "" {
 			answer = b.post(t, letter+action, nil)
 		}
-		if answer.status != http.StatusNotFound {
-			t.Errorf("%s%s of a letter that is gone is %d", letter, action, answer.status)
-		}
+		answer.is(t, http.StatusNotFound)
 	}
 	if after := b.page(t, "/console/log?actor="+ada); strings.Count(after, "dead letter") != strings.Count(logged, "dead letter") {
 		t.Error("what was not there is in the log")
 	}
 
 	letter = s.bury(t, b, model.DeadLetter{Reason: "again", Reservation: lost("two", voucher, "alice")})
-	if got := b.post(t, letter+"/replay", nil); got.status != http.StatusConflict {
-		t.Errorf("a letter of who has an order is replayed: %d", got.status)
-	}
+	b.post(t, letter+"/replay", nil).is(t, http.StatusConflict)
 	want(t, b.page(t, letter), "again")
 	want(t, b.act(t, letter+"/drop", nil), "The letter was removed.", "There are none.")
 	want(t, b.page(t, "/console/log"), "asked to drop a dead letter", model.OrderID("two", voucher))
 
 	raw := s.bury(t, b, model.DeadLetter{Reason: "no JSON", Raw: []byte("\x00garbage<script>")})
 	want(t, b.page(t, raw), "garbage&lt;script&gt;")
-	if got := b.post(t, raw+"/replay", nil); got.status != http.StatusConflict {
-		t.Errorf("what cannot be read is replayed: %d", got.status)
-	}
+	b.post(t, raw+"/replay", nil).is(t, http.StatusConflict)
 	b.act(t, raw+"/drop", nil)
 	want(t, b.page(t, "/console/dead-letters"), "There are none.")
 }

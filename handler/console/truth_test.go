@@ -17,14 +17,10 @@ func TestAuditInWords(t *testing.T) {
 	s.buy(t, "alice", id)
 	want(t, b.page(t, "/console/vouchers/"+id+"/audit"), "Everything adds up", "The stock of 5 is the 4 that remain and 1 live orders.", "seckill audit --repair")
 	for _, action := range []string{"repair", "rebuild"} {
-		if got := b.post(t, "/console/vouchers/"+id+"/"+action, nil); got.status != http.StatusConflict {
-			t.Errorf("to %s in the order mode sync is %d", action, got.status)
-		}
+		b.post(t, "/console/vouchers/"+id+"/"+action, nil).is(t, http.StatusConflict)
 	}
 	want(t, b.page(t, "/console/dead-letters"), "there is no queue")
-	if got := b.get(t, "/console/vouchers/unknown/audit"); got.status != http.StatusNotFound {
-		t.Errorf("the audit of nothing is %d", got.status)
-	}
+	b.get(t, "/console/vouchers/unknown/audit").is(t, http.StatusNotFound)
 }
 
 func TestSystemAndLog(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -32,14 +33,10 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	form.Set("shards", "1") // it is the same whether the page asked for parts or not
 	want(t, b.act(t, "/console/vouchers/new", form), "The voucher was created.")
 	form.Set("shards", "2")
-	if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusConflict {
-		t.Errorf("other parts with the same key are %d", got.status)
-	}
+	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
 	form.Set("shards", "1")
 	form.Set("title", "Another title")
-	if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusConflict {
-		t.Errorf("other entries with the same key are %d", got.status)
-	}
+	b.post(t, "/console/vouchers/new", form).is(t, http.StatusConflict)
 	_, list := s.call(t, http.MethodGet, "/admin/vouchers", s.token(t, "admin", model.RoleAdmin), nil)
 	items, _ := list["items"].([]any)
 	if len(items) != 1 {
@@ -96,9 +93,7 @@ func TestTimesAreLocal(t *testing.T) {
 		"no zone":                         onSale("zone", "Atlantis/Capital"),
 		"the server's zone":               onSale("zone", "Local"),
 	} {
-		if got := b.post(t, "/console/vouchers/new", form); got.status != http.StatusUnprocessableEntity {
-			t.Errorf("%s is %d", name, got.status)
-		}
+		check.Equal(t, name, b.post(t, "/console/vouchers/new", form).status, http.StatusUnprocessableEntity)
 	}
 }
 
@@ -149,9 +144,7 @@ func TestParts(t *testing.T) {
 				sent = onSale("shards", wrong)
 			}
 			got := b.post(t, to, sent)
-			if got.status != http.StatusUnprocessableEntity {
-				t.Errorf("%s: %q parts are %d", to, wrong, got.status)
-			}
+			got.is(t, http.StatusUnprocessableEntity)
 			want(t, got.body, `name="shards" value="`+wrong+`"`, `<p class="wrong" id="shards-wrong">must be a whole number from 1 to 64</p>`,
 				`aria-invalid="true" aria-describedby="shards-note shards-wrong"`)
 			if strings.Count(got.body, `class="wrong"`) != 1 {
@@ -240,9 +233,7 @@ func TestAFieldLeftAloneIsNotChanged(t *testing.T) {
 		send := func(form url.Values) model.VoucherPatch {
 			t.Helper()
 			a.patch = model.VoucherPatch{}
-			if got := b.post(t, "/console/vouchers/v1/edit", form); got.status != http.StatusSeeOther {
-				t.Errorf("%d parts: %v is %d: %s", now, form, got.status, got.body)
-			}
+			b.post(t, "/console/vouchers/v1/edit", form).is(t, http.StatusSeeOther)
 			return a.patch
 		}
 		form := sentBack(b.page(t, "/console/vouchers/v1/edit"))
@@ -290,9 +281,7 @@ func TestEditing(t *testing.T) {
 	}
 	// Another administrator has the page from before that.
 	got := eve.post(t, path, entries(later, "Black tea"))
-	if got.status != http.StatusPreconditionFailed {
-		t.Errorf("an overtaken change is %d", got.status)
-	}
+	got.is(t, http.StatusPreconditionFailed)
 	want(t, got.body, "was changed since", `value="Black tea"`)
 	if title := s.voucher(t, id)["title"]; title != "Green tea" {
 		t.Errorf("the title is %v", title)
@@ -309,9 +298,7 @@ func TestActions(t *testing.T) {
 	path := "/console/vouchers/" + id
 	hears := func(n int, code string) {
 		t.Helper()
-		if got := s.buy(t, "buyer-"+strconv.Itoa(n), id); got != code {
-			t.Errorf("buyer %d hears %s, want %s", n, got, code)
-		}
+		check.Equal(t, fmt.Sprint("what is heard by buyer ", n), s.buy(t, "buyer-"+strconv.Itoa(n), id), code)
 	}
 	hears(1, "OK")
 	page := b.page(t, path)
@@ -327,9 +314,7 @@ func TestActions(t *testing.T) {
 	want(t, b.act(t, path+"/stock", restock), `<progress max="4" value="2"`) // sent twice, it happens once
 	hears(3, "OK")
 	got := b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {hidden(t, b.page(t, path), "once")}})
-	if got.status != http.StatusConflict {
-		t.Errorf("a stock below what is sold is %d", got.status)
-	}
+	got.is(t, http.StatusConflict)
 	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, "<details open>")
 	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), `<progress max="3" value="0"`)
 	hears(4, "SOLD_OUT")
@@ -347,9 +332,7 @@ func TestActions(t *testing.T) {
 	want(t, got.body, `role="alert"`, `value="1999-01-01T00:00"`)
 	want(t, b.act(t, path+"/state", url.Values{"to": {"archived"}}), "The voucher is archived.")
 	hears(6, "NOT_FOUND")
-	if got := b.post(t, path+"/state", url.Values{"to": {"burnt"}}); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("an unknown state is %d", got.status)
-	}
+	b.post(t, path+"/state", url.Values{"to": {"burnt"}}).is(t, http.StatusUnprocessableEntity)
 	// Everything is in the administrators' log, by the account that did it.
 	_, log := s.call(t, http.MethodGet, "/admin/log?limit=100", s.token(t, "admin", model.RoleAdmin), nil)
 	if items, _ := log["items"].([]any); len(items) < 6 || strings.Contains(fmt.Sprint(items), "actor:admin ") {
@@ -387,7 +370,5 @@ func TestListHasPages(t *testing.T) {
 	if got := b.get(t, "/console?phase=ended;"); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("a filter that cannot be read: %d", got.status)
 	}
-	if got := b.get(t, "/console?cursor=nonsense"); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("a broken cursor is %d", got.status)
-	}
+	b.get(t, "/console?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	"seckill/internal/workshop/check"
 )
 
 func TestEncodingIsBase32Hex(t *testing.T) {
@@ -31,13 +30,5 @@ func TestIdsAreNewAndSort(t *testing.T) {
 			t.Fatalf("%q after %q, %v", id, last, err)
 		}
 		last = id
-	}
-}
-
-// BenchmarkNew: an order is named with each purchase.
-func BenchmarkNew(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		check.Must(b, check.ErrorOf(New()))
 	}
 }

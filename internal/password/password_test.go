@@ -181,10 +181,3 @@ func TestPlacesAreShared(t *testing.T) {
 		t.Errorf("%d places were not given back, of %v", h.waiting, h.callers)
 	}
 }
-
-func BenchmarkVerify(b *testing.B) {
-	h := New(1)
-	for b.Loop() {
-		check.Must(b, check.ErrorOf(h.Verify(b.Context(), anybody, "correct horse", "")))
-	}
-}
