@@ -164,10 +164,8 @@ func TestServersThatHangAreBounded(t *testing.T) {
 			if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
 				t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
 			}
-			ctx, hurry := context.WithTimeout(context.Background(), time.Second)
-			defer hurry()
 			began := time.Now()
-			s.Close(ctx)
+			s.Close(servicetest.Lasting(t, time.Second))
 			servicetest.InTime(t, "closing", began, publishTimeout)
 		})
 	}

@@ -41,9 +41,7 @@ func refusal(t *testing.T, c *Vouchers, userID string) error {
 // hears checks what a user is told from memory: a code, or nothing.
 func hears(t *testing.T, c *Vouchers, when, userID string, want model.Code) {
 	t.Helper()
-	if err := refusal(t, c, userID); (err == nil) != (want == "") || err != nil && model.CodeOf(err) != want {
-		t.Errorf("%s: %s was told %v from memory, want %q", when, userID, err, want)
-	}
+	servicetest.Hears(t, when+", from memory, "+userID, refusal(t, c, userID), want)
 }
 
 func TestConcurrentRequestsShareOneReading(t *testing.T) {
@@ -101,7 +99,8 @@ func TestChangesThatDoNotEndRefuseNobody(t *testing.T) {
 				select {
 				case <-over:
 					return
-				case <-time.After(time.Microsecond): // a reading takes longer
+				default:
+					servicetest.Pass(time.Microsecond) // a reading takes longer
 					c.Drop("v1")
 				}
 			}
@@ -193,9 +192,7 @@ func TestOldCopyIsNotAnsweredFromWhenTheDatabaseIsGone(t *testing.T) {
 		servicetest.Pass(time.Second)
 		servicetest.WantCode(t, check.ErrorOf(c.entry(t.Context(), "v1")), model.CodeUnavailable)
 		db.Fail(nil)
-		if _, err := c.entry(t.Context(), "v1"); err != nil {
-			t.Errorf("after the database is back: %v", err)
-		}
+		hears(t, c, "after the database is back", "u", "")
 	})
 }
 
@@ -241,14 +238,10 @@ func TestManyBuyersAreReadBehindTheRequests(t *testing.T) {
 		db.Change(func(v *model.Voucher) { v.Remaining = 0 })
 		db.Users = []string{"winner"}
 		db.BuyersTook = 10 * time.Second
-		for began := time.Now(); time.Since(began) < 9*time.Second; <-time.After(50 * time.Millisecond) {
+		for end := time.Now().Add(9 * time.Second); time.Now().Before(end); servicetest.Pass(50 * time.Millisecond) {
 			asked := time.Now()
-			if err := refusal(t, c, "loser"); err != nil {
-				t.Fatalf("before the buyers are known: %v, want to ask the database", err)
-			}
-			if took := time.Since(asked); took > 100*time.Millisecond {
-				t.Fatalf("a request waited %v", took)
-			}
+			hears(t, c, "before the buyers are known", "loser", "")
+			servicetest.InTime(t, "a request", asked, 100*time.Millisecond)
 		}
 		servicetest.Pass(2 * time.Second)
 		hears(t, c, "sold out", "loser", model.CodeSoldOut)
@@ -265,9 +258,7 @@ func TestBuyersThatCannotBeReadCostTheWholeRoadOnly(t *testing.T) {
 		c := newCache(t, noBuyers{db})
 		defer c.Close(context.Background())
 		for range 100 {
-			if err := refusal(t, c, "anybody"); err != nil {
-				t.Fatalf("%v, want to ask the database", err)
-			}
+			hears(t, c, "when nobody knows the buyers", "anybody", "")
 			servicetest.Pass(100 * time.Millisecond)
 		}
 	})

@@ -1,6 +1,7 @@
 package servicetest
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,22 +22,34 @@ func Pass(d time.Duration) {
 	<-time.After(d)
 }
 
+// Lasting is a context that ends with the test, or after so long on the clock of a bubble.
+func Lasting(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	inBubble()
+	ctx, end := context.WithTimeout(t.Context(), d)
+	t.Cleanup(end)
+	return ctx
+}
+
 // InTime checks that something which began then took no longer than that, on the clock of a bubble. No machine is too
 // slow for it: the clock stands while anything computes.
 func InTime(t *testing.T, what string, began time.Time, most time.Duration) {
 	t.Helper()
-	inBubble()
-	if took := time.Since(began); took > most {
-		t.Errorf("%s: after %v, want at most %v", what, took, most)
-	}
+	Took(t, what, began, 0, most)
 }
 
 // TookJust is InTime for what takes a certain time, and no less.
 func TookJust(t *testing.T, what string, began time.Time, want time.Duration) {
 	t.Helper()
+	Took(t, what, began, want, want)
+}
+
+// Took is InTime for what also takes a while.
+func Took(t *testing.T, what string, began time.Time, least, most time.Duration) {
+	t.Helper()
 	inBubble()
-	if took := time.Since(began); took != want {
-		t.Errorf("%s: after %v, want %v", what, took, want)
+	if took := time.Since(began); took < least || took > most {
+		t.Errorf("%s: after %v, want %v to %v", what, took, least, most)
 	}
 }
 

@@ -278,8 +278,7 @@ func TestDriftIsRepairedInARunningSale(t *testing.T) {
 			if lost {
 				delete(s.hot().Of(1).Marks, "u1")
 			}
-			ctx, end := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer end()
+			ctx := servicetest.Lasting(t, 2*time.Minute)
 			s.on["hot.pending"] = func() error { s.work(t); return nil } // between two readings of one order
 			var sale sync.WaitGroup
 			sale.Go(func() {
@@ -363,10 +362,8 @@ func TestALongSweepIsFollowedByALongRest(t *testing.T) {
 		check.Equal(t, fmt.Sprint("the rest behind a sweep of ", took), rest(took, sweepShare, sweepEvery, sweepRestMost), want)
 	}
 	onStage(t, func(t *testing.T, s *stage) {
-		s.on["db.watched"] = func() error { <-time.After(40 * time.Millisecond); return nil }
-		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Second)
-		defer cancel()
-		s.Reconciler.Run(ctx)
+		s.on["db.watched"] = func() error { servicetest.Pass(40 * time.Millisecond); return nil }
+		s.Reconciler.Run(servicetest.Lasting(t, 21*time.Second))
 		check.Equal(t, "sweeps in 21 s", s.count("db.watched"), 3)
 	})
 }

@@ -357,7 +357,7 @@ func (d dbSide) Intents(_ context.Context, olderThan time.Duration) ([]model.Sto
 	defer d.mu.Unlock()
 	var old []model.StockIntent
 	for _, intent := range d.intents {
-		if time.Since(intent.CreatedAt) >= olderThan {
+		if !intent.CreatedAt.Add(olderThan).After(time.Now()) {
 			old = append(old, intent)
 		}
 	}
