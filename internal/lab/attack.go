@@ -26,8 +26,8 @@ const (
 	// attackLease is the lease of the worker that dies or is slow: long enough
 	// for three renewals on a busy machine, short enough to wait for.
 	attackLease = 400 * time.Millisecond
-	// unlockLease leaves a worker on a busy machine the time to get to its unlock.
-	unlockLease = 4 * attackLease
+	// unlockLeases leave a worker on a busy machine the time to get to its unlock.
+	unlockLeases = 4
 	// watchedLease is the first lease of a holder whose watchdog must keep it. A
 	// machine may stall for longer than a lease, and then the holder is rightly
 	// refused. Only a holder that loses as many leases as watchedLeases, each
@@ -52,6 +52,8 @@ type arena struct {
 	setup    setup
 	spawn    Spawn
 	watched  time.Duration // the lease of a holder whose watchdog must keep it
+	wait     time.Duration // see lastWait
+	patience time.Duration // see forbidden
 	tally    tally
 	workers  []*actor
 }
@@ -80,12 +82,23 @@ func (a *arena) clear() {
 }
 
 // forbidden is how long to wait for an event that only a broken strategy lets
-// happen: until it comes with those, and for d with the others.
+// happen: until it comes with those, and for d with the others (longer in tests, where one pretends to be another).
 func (a *arena) forbidden(d time.Duration) time.Duration {
 	if a.strategy.defect == defectLost {
 		return certain
 	}
-	return d
+	return max(d, a.patience)
+}
+
+// lastWait is how long a worker waits for a lock that nobody will give back, if the strategy is broken.
+func (a *arena) lastWait() time.Duration {
+	switch {
+	case a.wait > 0:
+		return a.wait
+	case a.strategy.defect == defectDeadlock:
+		return deadlockAfter
+	}
+	return certain
 }
 
 // finish ends workers one after the other and counts what they did.
@@ -144,11 +157,7 @@ func crash(at point) attack {
 			return err
 		}
 		victim.kill()
-		return a.finish(ctx, a.worker(ctx, "B", func(s *setup) {
-			if a.strategy.defect == defectDeadlock {
-				s.Wait = deadlockAfter
-			}
-		}))
+		return a.finish(ctx, a.worker(ctx, "B", func(s *setup) { s.Wait = a.lastWait() }))
 	}}
 }
 
@@ -156,11 +165,11 @@ func crash(at point) attack {
 // and reads. A unlocks. C tries. A stands still once it has written, or in the middle
 // of its unlock, which it must reach before its lease has run out.
 func staleUnlock(at point) attack {
-	lease := attackLease
-	if at == pointOwner {
-		lease = unlockLease
-	}
 	return attack{name: "late unlock", stock: 2, lapses: true, run: func(ctx context.Context, a *arena) error {
+		lease := a.watched
+		if at == pointOwner {
+			lease *= unlockLeases
+		}
 		slow := a.worker(ctx, "A", func(s *setup) { s.Lease, s.Fixed = lease, true })
 		slow.to(ctx, certain, at)
 		second := a.worker(ctx, "B")
@@ -188,12 +197,7 @@ func outlive() attack {
 // reenter: the holder takes the lock once more.
 func reenter() attack {
 	return attack{name: "re-entry", stock: 1, run: func(ctx context.Context, a *arena) error {
-		return a.finish(ctx, a.worker(ctx, "A", func(s *setup) {
-			s.Reenter = true
-			if a.strategy.defect == defectDeadlock {
-				s.Wait = deadlockAfter
-			}
-		}))
+		return a.finish(ctx, a.worker(ctx, "A", func(s *setup) { s.Reenter, s.Wait = true, a.lastWait() }))
 	}}
 }
 

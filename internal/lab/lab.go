@@ -39,7 +39,9 @@ type Options struct {
 
 	only func(strategy) bool // tests: these rows alone
 	rows []strategy          // tests: instead of the catalog
-	wait time.Duration       // tests: the longest wait for a lock
+	wait time.Duration       // tests: how long the last worker waits for a lock that is gone, or its own
+
+	patience time.Duration // tests: how long to wait at least for what must not happen
 }
 
 // Progress hears how far a run is.
@@ -57,7 +59,6 @@ func (o *Options) setDefaults() {
 	o.Duration = cmp.Or(o.Duration, 2*time.Second)
 	o.Think = cmp.Or(o.Think, 200*time.Microsecond)
 	o.Seed = cmp.Or(o.Seed, 1)
-	o.wait = cmp.Or(o.wait, certain)
 	if o.Progress == nil {
 		o.Progress = NewProgress(io.Discard, false)
 	}
@@ -176,7 +177,7 @@ func (r runner) bounded(ctx context.Context, out *Row, part func(context.Context
 }
 
 // attack forces every interleaving upon the strategy, all at the same time. An attack in
-// which an actor was refused for want of time is repeated with longer leases.
+// which an actor was refused for want of time, or a defect did not show, is repeated with longer leases.
 func (r runner) attack(ctx context.Context, out *Row) error {
 	out.Attacks = make([]Attack, len(r.strategy.attacks))
 	group, ctx := errgroup.WithContext(ctx)
@@ -189,7 +190,8 @@ func (r runner) attack(ctx context.Context, out *Row) error {
 					return fmt.Errorf("attack %q: %w", a.name, err)
 				}
 				out.Attacks[i].Finding = found
-				if refused == 0 || a.lapses {
+				if r.strategy.broken() && out.Attacks[i].shows(r.strategy.defect) ||
+					!r.strategy.broken() && (refused == 0 || a.lapses) {
 					break
 				}
 			}
@@ -213,8 +215,8 @@ func (r runner) free(ctx context.Context, out *Row) (err error) {
 // stage has an attack, or the free run, on an account and a stock made for it, and
 // judges it.
 func (r runner) stage(ctx context.Context, a attack, part string, watched time.Duration) (_ Finding, refused int64, err error) {
-	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, setup: setup{
-		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: r.wait},
+	on := &arena{strategy: r.strategy, spawn: r.Spawn, watched: watched, wait: r.wait, patience: r.patience, setup: setup{
+		terms: terms{Site: r.env.site, Name: fmt.Sprintf("%d-%s", r.number, part), Lease: calmLease, Wait: certain},
 		db:    r.env.db, redis: r.env.redis, apart: r.strategy.processes,
 	}}
 	defer on.clear()

@@ -4,13 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql" // the driver of the server's own connections
-	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -18,68 +15,60 @@ import (
 
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	wantVerdicts(t, run(t, Options{}), func(s strategy) bool { return s.on == onMySQL })
+	wantVerdicts(t, run(t, Options{}), catalog(), func(s strategy) bool { return s.on == onMySQL })
 }
 
-//nolint:tparallel // one after the other: each looks at what the ones before have left behind
-func TestOnServers(t *testing.T) {
+// TestOnMySQL: the rows that need it, on the servers that tests share. (All rows on servers: TestOnServers.)
+func TestOnMySQL(t *testing.T) {
 	t.Parallel()
-	database := testserver.MariaDB(t)
-	var urls []string
-	for range quorumSize {
-		urls = append(urls, testserver.Redis(t).URL())
+	var rows []strategy
+	for _, s := range catalog() {
+		if s.on == onMySQL {
+			rows = append(rows, s)
+		}
 	}
-	dsn := database.DSN(testserver.DefaultSchema)
-	foreign(t, dsn, urls)
+	report := run(t, Options{Redis: []string{testserver.SharedRedis(t)}, DSN: testserver.Schema(t), rows: rows})
+	wantVerdicts(t, report, rows, func(strategy) bool { return false })
+	for _, row := range report.Rows {
+		check.Equal(t, "where "+row.Name+" ran", row.On, "mysql")
+	}
+}
 
-	t.Run("every strategy", func(t *testing.T) { //nolint:paralleltest // see above
-		report := run(t, Options{Redis: urls, DSN: dsn})
-		wantVerdicts(t, report, func(strategy) bool { return false })
-		for _, row := range report.Rows {
-			if row.On == "embedded" || row.On == "sqlite" {
-				t.Errorf("%s ran on %s", row.Name, row.On)
-			}
-		}
-		wantOnlyForeign(t, dsn, urls)
-	})
-	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
-		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
-		check.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
-		check.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
-		wantOnlyForeign(t, dsn, urls)
-	})
-	t.Run("broken, said to be real", func(t *testing.T) { //nolint:paralleltest // see above
-		liar := strategyNamed("FOR UPDATE after the read")
-		liar.defect = defectNone
-		if row := run(t, Options{DSN: dsn, rows: []strategy{liar}}).Rows[0]; row.Verdict != VerdictDefect {
-			t.Errorf("%s, want %s", row.Verdict, VerdictDefect)
-		}
-	})
-	t.Run("an account that may not", func(t *testing.T) { //nolint:paralleltest // see above
-		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), func(db *sql.DB) error {
-			_, err := db.ExecContext(t.Context(), "CREATE USER poor@'%'")
-			return err
+// What an environment made is gone when it is undone, also when its run was interrupted: its schema, and its keys,
+// those that locks name after them too.
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	dsn, url := testserver.Schema(t), testserver.SharedRedis(t)
+	e := check.Value(openEnvironment(t.Context(), Options{Redis: []string{url}, DSN: dsn}))(t)
+	client := check.Value(newClient(url, nil))(t)
+	defer client.Close()
+	left := func() []string { return client.Keys(t.Context(), "*"+e.site.Prefix+"*").Val() }
+	for _, key := range []string{e.site.Prefix + "balance", "lock_token:{" + e.site.Prefix + "lock}"} {
+		check.Must(t, client.Set(t.Context(), key, "1", 0).Err())
+	}
+	check.Equal(t, "keys before", len(left()), 2)
+	ended, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	check.Must(t, e.undo.run(ended))
+	check.Equal(t, "keys afterwards", len(left()), 0)
+	db := check.Value(sql.Open("mysql", e.site.DSN))(t)
+	defer db.Close()
+	if err := db.PingContext(t.Context()); err == nil {
+		t.Error("the schema is there afterwards")
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"", "redis hash"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stopped := errors.New("Ctrl-C")
+		interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
+		_, err := Run(ctx, Options{
+			Spawn: spawnSelf, Progress: interrupt, only: func(s strategy) bool { return s.group == groupLock && s.on == onRedis },
 		})
-		_, err := Run(t.Context(), Options{DSN: "poor@tcp(" + database.Addr() + ")/", Spawn: spawnSelf})
-		if err == nil || !strings.Contains(err.Error(), "GRANT ALL ON `seckill_lab_%`.*") {
-			t.Errorf("%v, want a hint at what is missing", err)
-		}
-	})
-	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
-		for _, at := range []string{"", "mysql table"} {
-			ctx, cancel := context.WithCancelCause(t.Context())
-			stopped := errors.New("Ctrl-C")
-			interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
-			_, err := Run(ctx, Options{
-				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
-				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
-			})
-			if !errors.Is(err, stopped) {
-				t.Fatalf("interrupted at %q Run answered %v, want what stopped it", at, err)
-			}
-			wantOnlyForeign(t, dsn, urls)
-		}
-	})
+		check.Is(t, "interrupted at "+at, err, stopped)
+	}
 }
 
 // interrupter stops a run when a row begins, or when the first has been
@@ -103,9 +92,9 @@ func (i *interrupter) Start(name string) {
 }
 
 // wantVerdicts wants every defect shown and every cure to hold.
-func wantVerdicts(t *testing.T, report Report, missing func(strategy) bool) {
+func wantVerdicts(t *testing.T, report Report, rows []strategy, missing func(strategy) bool) {
 	t.Helper()
-	for i, s := range catalog() {
+	for i, s := range rows {
 		row := report.Rows[i]
 		want := VerdictCorrect
 		switch {
@@ -135,59 +124,4 @@ func wantVerdicts(t *testing.T, report Report, missing func(strategy) bool) {
 			t.Errorf("%s: %.1f commands an operation", s.name, row.Commands)
 		}
 	}
-}
-
-// foreign puts keys and a table that are not the lab's where it works.
-func foreign(t *testing.T, dsn string, urls []string) {
-	t.Helper()
-	for _, url := range urls {
-		withRedis(t, url, func(c *redis.Client) error {
-			return c.Set(t.Context(), "seckill:lab:somebody:else", "1", 0).Err()
-		})
-	}
-	withMySQL(t, dsn, func(db *sql.DB) error {
-		_, err := db.ExecContext(t.Context(), "CREATE TABLE vouchers (mine INT)")
-		return err
-	})
-}
-
-func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
-	t.Helper()
-	for _, url := range urls {
-		withRedis(t, url, func(c *redis.Client) error {
-			keys, err := c.Keys(t.Context(), "*").Result()
-			if len(keys) != 1 || keys[0] != "seckill:lab:somebody:else" {
-				t.Errorf("keys afterwards: %q", keys)
-			}
-			return err
-		})
-	}
-	withMySQL(t, dsn, func(db *sql.DB) error {
-		var schemas, tables int
-		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE ?",
-			schemaPrefix+"%").Scan(&schemas)
-		if err != nil {
-			return fmt.Errorf("count schemas: %w", err)
-		}
-		err = db.QueryRowContext(t.Context(),
-			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables)
-		if schemas != 0 || tables != 1 {
-			t.Errorf("afterwards there are %d schemas of the lab and %d tables in the foreign one, want 0 and 1", schemas, tables)
-		}
-		return err
-	})
-}
-
-func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
-	t.Helper()
-	client := check.Value(newClient(url, nil))(t)
-	defer client.Close()
-	check.Must(t, use(client))
-}
-
-func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
-	t.Helper()
-	db := check.Value(sql.Open("mysql", dsn))(t)
-	defer db.Close()
-	check.Must(t, use(db))
 }

@@ -1,0 +1,127 @@
+//go:build faults
+
+//part:locks
+
+package lab
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
+)
+
+//nolint:tparallel // one after the other: each looks at what the ones before have left behind
+func TestOnServers(t *testing.T) {
+	t.Parallel()
+	database := testserver.MariaDB(t)
+	var urls []string
+	for range quorumSize {
+		urls = append(urls, testserver.Redis(t).URL())
+	}
+	dsn := database.DSN(testserver.DefaultSchema)
+	foreign(t, dsn, urls)
+
+	t.Run("every strategy", func(t *testing.T) { //nolint:paralleltest // see above
+		report := run(t, Options{Redis: urls, DSN: dsn})
+		wantVerdicts(t, report, catalog(), func(strategy) bool { return false })
+		for _, row := range report.Rows {
+			if row.On == "embedded" || row.On == "sqlite" {
+				t.Errorf("%s ran on %s", row.Name, row.On)
+			}
+		}
+		wantOnlyForeign(t, dsn, urls)
+	})
+	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
+		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
+		check.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
+		check.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
+		wantOnlyForeign(t, dsn, urls)
+	})
+	t.Run("an account that may not", func(t *testing.T) { //nolint:paralleltest // see above
+		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), func(db *sql.DB) error {
+			_, err := db.ExecContext(t.Context(), "CREATE USER poor@'%'")
+			return err
+		})
+		_, err := Run(t.Context(), Options{DSN: "poor@tcp(" + database.Addr() + ")/", Spawn: spawnSelf})
+		if err == nil || !strings.Contains(err.Error(), "GRANT ALL ON `seckill_lab_%`.*") {
+			t.Errorf("%v, want a hint at what is missing", err)
+		}
+	})
+	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
+		for _, at := range []string{"", "mysql table"} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			stopped := errors.New("Ctrl-C")
+			interrupt := &interrupter{Progress: NewProgress(io.Discard, false), cancel: func() { cancel(stopped) }, at: at}
+			_, err := Run(ctx, Options{
+				Redis: urls, DSN: dsn, Spawn: spawnSelf, Progress: interrupt,
+				only: func(s strategy) bool { return s.group == groupLock || s.group == groupStock },
+			})
+			check.Is(t, "interrupted at "+at, err, stopped)
+			wantOnlyForeign(t, dsn, urls)
+		}
+	})
+}
+
+// foreign puts keys and a table that are not the lab's where it works.
+func foreign(t *testing.T, dsn string, urls []string) {
+	t.Helper()
+	for _, url := range urls {
+		withRedis(t, url, func(c *redis.Client) error {
+			return c.Set(t.Context(), "seckill:lab:somebody:else", "1", 0).Err()
+		})
+	}
+	withMySQL(t, dsn, func(db *sql.DB) error {
+		_, err := db.ExecContext(t.Context(), "CREATE TABLE vouchers (mine INT)")
+		return err
+	})
+}
+
+func wantOnlyForeign(t *testing.T, dsn string, urls []string) {
+	t.Helper()
+	for _, url := range urls {
+		withRedis(t, url, func(c *redis.Client) error {
+			keys, err := c.Keys(t.Context(), "*").Result()
+			if len(keys) != 1 || keys[0] != "seckill:lab:somebody:else" {
+				t.Errorf("keys afterwards: %q", keys)
+			}
+			return err
+		})
+	}
+	withMySQL(t, dsn, func(db *sql.DB) error {
+		var schemas, tables int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name LIKE ?",
+			schemaPrefix+"%").Scan(&schemas)
+		if err != nil {
+			return fmt.Errorf("count schemas: %w", err)
+		}
+		err = db.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables)
+		if schemas != 0 || tables != 1 {
+			t.Errorf("afterwards there are %d schemas of the lab and %d tables in the foreign one, want 0 and 1", schemas, tables)
+		}
+		return err
+	})
+}
+
+func withRedis(t *testing.T, url string, use func(*redis.Client) error) {
+	t.Helper()
+	client := check.Value(newClient(url, nil))(t)
+	defer client.Close()
+	check.Must(t, use(client))
+}
+
+func withMySQL(t *testing.T, dsn string, use func(*sql.DB) error) {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", dsn))(t)
+	defer db.Close()
+	check.Must(t, use(db))
+}
