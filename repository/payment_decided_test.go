@@ -24,3 +24,18 @@ func TestASucceededPaymentStaysSo(t *testing.T) {
 		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")))
 	})
 }
+
+// TestAnotherMessageUnderAUsedID: a message that has the id of another one is none of its repetitions. It is refused, so that
+// its sender learns of it, and changes nothing.
+func TestAnotherMessageUnderAUsedID(t *testing.T) {
+	t.Parallel()
+	over(t, dialects(), newFixture, func(t *testing.T, f *fixture) {
+		l := lifeOf(f)
+		v := l.onSale(t, 2)
+		first, other := l.started(t, l.bought(t, v.ID, "alice")), l.started(t, l.bought(t, v.ID, "bob"))
+		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, first), "message 1"))))
+		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, first), "message 1"))))
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, other), "message 1"))), model.CodeValidation)
+		check.Equal(t, "the other payment", check.Value(l.payments.Get(t.Context(), other.ID))(t).Status, model.PaymentStarted)
+	})
+}
