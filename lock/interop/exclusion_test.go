@@ -1,11 +1,14 @@
 //go:build interop
 
+//part:interop
+
 package interop_test
 
 import (
 	"strconv"
 	"testing"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
@@ -13,7 +16,7 @@ import (
 // under the lock. A single moment with two holders may lose an addition.
 func TestExclusion(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	const (
 		threads    = 4 // and as many goroutines
 		additions  = 150
@@ -47,10 +50,10 @@ func TestExclusion(t *testing.T) {
 	b.wantHolds(t, name, 0)
 }
 
-func add(t *testing.T, b both, name, number string, count int) error {
+func add(t testing.TB, b both, name, number string, count int) error {
 	t.Helper()
 	for range count {
-		lease, err := b.locks.Mutex(name).Lock(t.Context(), lock.Wait(patience))
+		lease, err := b.locks.Mutex(name).Lock(t.Context(), lock.Wait(check.Deadline))
 		if err != nil {
 			return err
 		}

@@ -1,5 +1,7 @@
 //go:build interop
 
+//part:interop
+
 package interop_test
 
 import (
@@ -11,7 +13,7 @@ import (
 // after whom.
 func TestTokensContinue(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	java := b.java.thread("fenced")
 	for _, first := range []string{"Go", "Java"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -67,13 +69,13 @@ func TestTokensContinue(t *testing.T) {
 // TestTokenOfHandOver: a waiter of Go that is handed the lock inside its process has a new token all the same.
 func TestTokenOfHandOver(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	first := mustLock(t, b.locks.Mutex(name))
 	waiting := begin(t, b.locks.Mutex(name))
 	b.waitForWaiters(t, "redisson_lock__channel:{"+name+"}", 1)
 	mustUnlock(t, first)
-	second, _ := waiting.lease(t)
+	second := waiting.lease(t)
 	if second.Token() <= first.Token() {
 		t.Errorf("tokens went from %d to %d, want them to grow", first.Token(), second.Token())
 	}

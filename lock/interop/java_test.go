@@ -1,5 +1,7 @@
 //go:build interop
 
+//part:interop
+
 package interop_test
 
 import (
@@ -13,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"seckill/internal/workshop/check"
 )
 
 const jar = "target/interop.jar"
@@ -36,7 +40,7 @@ type answer struct {
 }
 
 // startJava starts a JVM whose watchdog keeps locks for lease, on one Redis or more.
-func startJava(t *testing.T, lease time.Duration, urls ...string) *java {
+func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
 	t.Helper()
 	args := append([]string{
 		// A quick start is worth more here than a quick program.
@@ -74,8 +78,8 @@ func startJava(t *testing.T, lease time.Duration, urls ...string) *java {
 	case <-ready:
 	case <-j.ended:
 		t.Fatalf("Java ended at once (was %s built? `make interop` does):\n%s", jar, j.stderr)
-	case <-time.After(patience):
-		t.Fatalf("Java was not ready within %v", patience)
+	case <-time.After(check.Deadline):
+		t.Fatal("Java was never ready")
 	}
 	return j
 }
@@ -123,7 +127,7 @@ type order struct {
 }
 
 // begin gives an order; it does not wait for the answer.
-func (th thread) begin(t *testing.T, verb, kind, lock string, args ...any) order {
+func (th thread) begin(t testing.TB, verb, kind, lock string, args ...any) order {
 	t.Helper()
 	j := th.java
 	words := []string{th.name, verb, kind, lock}
@@ -143,46 +147,39 @@ func (th thread) begin(t *testing.T, verb, kind, lock string, args ...any) order
 }
 
 // wait waits for the answer.
-func (o order) wait(t *testing.T) answer {
+func (o order) wait(t testing.TB) answer {
 	t.Helper()
-	select {
-	case a := <-o.answer:
-		return a
-	case <-time.After(patience):
-		t.Fatalf("Java did not answer %q within %v", o.text, patience)
-	}
-	return answer{}
+	return check.Receive(t, "Java's answer to "+o.text, o.answer)
 }
 
-// want waits for an answer that must be this one, and says when it came.
-func (o order) want(t *testing.T, value string) time.Time {
+// want waits for an answer that must be this one.
+func (o order) want(t testing.TB, value string) {
 	t.Helper()
 	a := o.wait(t)
 	if a.err != "" || a.value != value {
 		t.Fatalf("Java answered %q with %q, error %q; want %q", o.text, a.value, a.err, value)
 	}
-	return a.at
 }
 
 // Orders to plain locks, obeyed at once.
 
-func (th thread) lock(t *testing.T, name string) {
+func (th thread) lock(t testing.TB, name string) {
 	t.Helper()
 	th.begin(t, "lock", "plain", name, -1).want(t, "")
 }
 
-func (th thread) unlock(t *testing.T, name string) {
+func (th thread) unlock(t testing.TB, name string) {
 	t.Helper()
 	th.begin(t, "unlock", "plain", name).want(t, "")
 }
 
 // wantBusy checks that the thread cannot take a lock.
-func (th thread) wantBusy(t *testing.T, name string) {
+func (th thread) wantBusy(t testing.TB, name string) {
 	t.Helper()
 	th.begin(t, "try", "plain", name, 0, -1).want(t, "false")
 }
 
-func (th thread) wantRefused(t *testing.T, verb, kind, name string) {
+func (th thread) wantRefused(t testing.TB, verb, kind, name string) {
 	t.Helper()
 	if a := th.begin(t, verb, kind, name).wait(t); !strings.HasPrefix(a.err, "java.lang.IllegalMonitorStateException") {
 		t.Fatalf("Java's %s of %s gave %q, error %q; want an IllegalMonitorStateException", verb, name, a.value, a.err)

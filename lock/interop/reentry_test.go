@@ -1,18 +1,20 @@
 //go:build interop
 
+//part:interop
+
 package interop_test
 
 import (
-	"errors"
 	"testing"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
 // TestJavaReenters: what Java counts is what Go sees, and the last unlock is the one that frees.
 func TestJavaReenters(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	owner, other := b.java.thread("owner"), b.java.thread("other")
 
@@ -22,9 +24,7 @@ func TestJavaReenters(t *testing.T) {
 	b.wantHolds(t, name, 2)
 	other.begin(t, "holds", "plain", name).want(t, "0")
 	for left := 1; left >= 0; left-- {
-		if _, err := b.locks.Mutex(name).TryLock(t.Context()); !errors.Is(err, lock.ErrHeld) {
-			t.Fatalf("TryLock with %d holds of Java gave %v, want ErrHeld", left+1, err)
-		}
+		check.Is(t, "TryLock while Java holds", check.ErrorOf(b.locks.Mutex(name).TryLock(t.Context())), lock.ErrHeld)
 		owner.unlock(t, name)
 		b.wantHolds(t, name, left)
 	}
@@ -34,23 +34,18 @@ func TestJavaReenters(t *testing.T) {
 // TestGoReenters: the same with the roles exchanged.
 func TestGoReenters(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	m := b.locks.Mutex(name)
 	other := b.java.thread("other")
 
 	outer := mustLock(t, m)
 	holder := b.wantHolds(t, name, 1)
-	inner, err := m.TryLock(outer.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := check.Value(m.TryLock(outer.Context()))(t)
 	if again := b.wantHolds(t, name, 2); again != holder {
 		t.Fatalf("the holder changed from %s to %s at a re-entry", holder, again)
 	}
-	if _, err := m.TryLock(lock.Detach(outer.Context())); !errors.Is(err, lock.ErrHeld) {
-		t.Fatalf("TryLock with a detached context gave %v, want ErrHeld", err)
-	}
+	check.Is(t, "TryLock with a detached context", check.ErrorOf(m.TryLock(lock.Detach(outer.Context()))), lock.ErrHeld)
 	other.begin(t, "locked", "plain", name).want(t, "true")
 	other.wantBusy(t, name)
 
@@ -65,12 +60,9 @@ func TestGoReenters(t *testing.T) {
 }
 
 // mustReenter takes a lock once more under its own lease and gives that hold back. It returns the token it had.
-func mustReenter(t *testing.T, b both, name string, lease *lock.Lease) int64 {
+func mustReenter(t testing.TB, b both, name string, lease *lock.Lease) int64 {
 	t.Helper()
-	inner, err := b.locks.Mutex(name).TryLock(lease.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := check.Value(b.locks.Mutex(name).TryLock(lease.Context()))(t)
 	mustUnlock(t, inner)
 	return inner.Token()
 }

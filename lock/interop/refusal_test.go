@@ -1,20 +1,21 @@
 //go:build interop
 
+//part:interop
+
 package interop_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/lock"
 )
 
 // TestJavaCannotUnlockGo: Java's unlock of a lock that Go holds is refused and changes nothing.
 func TestJavaCannotUnlockGo(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	lease := mustLock(t, b.locks.Mutex(name))
 	holder := b.wantHolds(t, name, 1)
@@ -24,7 +25,7 @@ func TestJavaCannotUnlockGo(t *testing.T) {
 	if still := b.wantHolds(t, name, 1); still != holder {
 		t.Fatalf("the holder changed from %s to %s", holder, still)
 	}
-	if now := b.ttl(t, name); now > left || now < left-patience {
+	if now := b.ttl(t, name); now > left || now < quiet/2 {
 		t.Fatalf("the time to live went from %v to %v", left, now)
 	}
 	mustUnlock(t, lease)
@@ -33,7 +34,7 @@ func TestJavaCannotUnlockGo(t *testing.T) {
 // TestGoCannotUnlockJava: a Go lease whose lock is Java's by now unlocks nothing, and says that it was lost.
 func TestGoCannotUnlockJava(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	operator, next := b.java.thread("operator"), b.java.thread("next")
 	lease := mustLock(t, b.locks.Mutex(name))
@@ -41,9 +42,7 @@ func TestGoCannotUnlockJava(t *testing.T) {
 	next.lock(t, name)
 	holder := b.wantHolds(t, name, 1)
 
-	if err := lease.Unlock(); !errors.Is(err, lock.ErrLost) {
-		t.Fatalf("Unlock of a lock that was forced open gave %v, want ErrLost", err)
-	}
+	check.Is(t, "the unlock of a lock that was forced open", lease.Unlock(), lock.ErrLost)
 	if still := b.wantHolds(t, name, 1); still != holder {
 		t.Fatalf("the holder changed from %s to %s", holder, still)
 	}
@@ -57,27 +56,14 @@ func TestJavaForcesGo(t *testing.T) {
 	b := setup(t, shortLease)
 	name := name(t)
 	lease := mustLock(t, b.locks.Mutex(name))
-	waiting := begin(t, b.locks.Mutex(name), lock.Wait(patience))
+	waiting := begin(t, b.locks.Mutex(name), lock.Wait(check.Deadline))
 	b.waitForWaiters(t, "redisson_lock__channel:{"+name+"}", 1)
 
-	forced := time.Now()
 	b.java.thread("operator").begin(t, "force", "plain", name).want(t, "true")
-	next, at := waiting.lease(t)
-	if took := at.Sub(forced); took > byMessage {
-		t.Errorf("the waiter of Go had the lock %v after Java's forceUnlock, want at most %v", took, byMessage)
-	}
-	select {
-	case <-lease.Context().Done():
-		if cause := context.Cause(lease.Context()); !errors.Is(cause, lock.ErrLost) {
-			t.Errorf("the first lease ended with %v, want ErrLost", cause)
-		}
-		t.Logf("the holder knew %v after it (renewals each %v)", time.Since(forced), shortLease/3)
-	case <-time.After(shortLease):
-		t.Errorf("the holder did not learn within a lease that its lock was forced open")
-	}
-	if err := lease.Unlock(); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("Unlock gave %v, want ErrLost", err)
-	}
+	next := waiting.lease(t)
+	check.Receive(t, "the end of the first lease, at its next renewal", lease.Context().Done())
+	check.Is(t, "its cause", context.Cause(lease.Context()), lock.ErrLost)
+	check.Is(t, "the unlock", lease.Unlock(), lock.ErrLost)
 	mustUnlock(t, next)
 	b.wantHolds(t, name, 0)
 }
@@ -85,20 +71,15 @@ func TestJavaForcesGo(t *testing.T) {
 // TestGoForcesJava: the same with the roles exchanged.
 func TestGoForcesJava(t *testing.T) {
 	t.Parallel()
-	b := setup(t, longLease)
+	b := setup(t, quiet)
 	name := name(t)
 	holder, waiter := b.java.thread("holder"), b.java.thread("waiter")
 	holder.lock(t, name)
-	waiting := waiter.begin(t, "try", "plain", name, patience.Milliseconds(), -1)
+	waiting := waiter.begin(t, "try", "plain", name, check.Deadline.Milliseconds(), -1)
 	b.waitForWaiters(t, "redisson_lock__channel:{"+name+"}", 1)
 
-	forced := time.Now()
-	if was, err := b.locks.ForceUnlock(t.Context(), name); err != nil || !was {
-		t.Fatalf("ForceUnlock gave %v, error %v; want that it was held", was, err)
-	}
-	if took := waiting.want(t, "true").Sub(forced); took > byMessage {
-		t.Errorf("Java's waiter had the lock %v after Go's ForceUnlock, want at most %v", took, byMessage)
-	}
+	check.Equal(t, "it was held", check.Value(b.locks.ForceUnlock(t.Context(), name))(t), true)
+	waiting.want(t, "true")
 	holder.wantRefused(t, "unlock", "plain", name)
 	waiter.unlock(t, name)
 	b.wantHolds(t, name, 0)
