@@ -172,7 +172,7 @@ func (b *tab) run(t *testing.T, what string, actions ...chromedp.Action) {
 // do is run without a picture.
 func (b *tab) do(t *testing.T, what string, actions ...chromedp.Action) {
 	t.Helper()
-	step, enough := context.WithTimeout(b.ctx, time.Minute)
+	step, enough := context.WithTimeout(b.ctx, check.Deadline)
 	defer enough()
 	if err := chromedp.Run(step, actions...); err != nil {
 		var shown string
