@@ -166,9 +166,7 @@ func (c *crowd) try(t *testing.T, address, username, secret string) (model.Code,
 	if !ok {
 		t.Fatalf("login: %v", err)
 	}
-	if refusal.Code == model.CodeRateLimited && (refusal.RetryAfter <= 0 || refusal.RetryAfter > longestWait) {
-		t.Errorf("stay away for %s", refusal.RetryAfter)
-	}
+	check.That(t, refusal.Code != model.CodeRateLimited || (refusal.RetryAfter > 0 && refusal.RetryAfter <= longestWait), "stay away for %s", refusal.RetryAfter)
 	return refusal.Code, refusal.RetryAfter
 }
 
@@ -268,9 +266,7 @@ func TestSuccessesBuyNoGuesses(t *testing.T) {
 			}
 			servicetest.Pass(100 * time.Millisecond)
 		}
-		if compared > 13 {
-			t.Errorf("%d passwords were compared", compared)
-		}
+		check.That(t, compared <= 13, "%d passwords were compared", compared)
 	})
 }
 
@@ -349,9 +345,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 			}
 			servicetest.Pass(100 * time.Millisecond)
 		}
-		if made > 140 || made < 100 {
-			t.Errorf("%d accounts were made in half a minute", made)
-		}
+		check.That(t, made <= 140 && made >= 100, "%d accounts were made in half a minute", made)
 		_, err := c.attempts.register(t.Context(), away) // there is one in a second
 		check.Must(t, err)
 		impatient, leave := context.WithCancel(t.Context())
@@ -367,9 +361,7 @@ func TestAdmit(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		session, err := c.Login(t.Context(), home, "root", right)
 		check.Must(t, err)
-		if session.ExpiresIn > time.Hour {
-			t.Errorf("an administrator's token lasts %s", session.ExpiresIn)
-		}
+		check.That(t, session.ExpiresIn <= time.Hour, "an administrator's token lasts %s", session.ExpiresIn)
 		root, err := c.Tokens.Verify(t.Context(), session.AccessToken)
 		check.Must(t, err)
 		operator := token.Claims{Subject: "1", Role: model.RoleAdmin}
@@ -459,9 +451,7 @@ func TestPasswordsAreChanged(t *testing.T) {
 				compared++
 			}
 		}
-		if compared > 14 || compared < 3 {
-			t.Errorf("%d passwords of 40 were compared", compared)
-		}
+		check.That(t, compared <= 14 && compared >= 3, "%d passwords of 40 were compared", compared)
 		check.Must(t, c.ChangePassword(t.Context(), home, claims, right, "another horse"))
 		c.admits(t, "the old token", claims, false, model.CodeUnauthenticated)
 		err = c.ChangePassword(t.Context(), home, claims, "another horse", right)

@@ -162,9 +162,7 @@ func TestAYoungBacklogAsksForNoVoucher(t *testing.T) {
 			servicetest.Pass(time.Second)
 		}
 		synctest.Wait()
-		if q.calls["Backlog"] < 50 || len(q.calls) > 1 {
-			t.Errorf("%v", q.calls)
-		}
+		check.That(t, q.calls["Backlog"] >= 50 && len(q.calls) <= 1, "%v", q.calls)
 	})
 }
 

@@ -41,9 +41,7 @@ func TestOldBacklogHidesNoOtherAnswer(t *testing.T) {
 		s.line.with(func() { s.line.backlog.Age = time.Hour })
 		servicetest.Pass(backlogEvery + time.Millisecond)
 		refused := s.refused(t, "alice", model.CodeAlreadyOrdered)
-		if refused.OrderID != order.ID || refused.OrderStatus != model.OrderProcessing {
-			t.Errorf("%+v, want %s", refused, order.ID)
-		}
+		check.That(t, refused.OrderID == order.ID && refused.OrderStatus == model.OrderProcessing, "%+v, want %s", refused, order.ID)
 		s.refused(t, "bob", model.CodeUnavailable)
 		s.hot.With(func() { s.sale.Voucher.EndAt = time.Now() })
 		servicetest.Pass(900 * time.Millisecond)

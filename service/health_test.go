@@ -66,9 +66,7 @@ func TestReadinessDoesNotWait(t *testing.T) {
 		began := time.Now()
 		checks := h.Check(t.Context())
 		check.Equal(t, "the time of a check", time.Since(began), checkTimeout)
-		if checks[0].Err == nil || checks[1].Err != nil {
-			t.Errorf("checks %+v", checks)
-		}
+		check.That(t, checks[0].Err != nil && checks[1].Err == nil, "checks %+v", checks)
 		servicetest.Pass(time.Minute)
 		if checks = h.Check(t.Context()); checks[0].Err == nil {
 			t.Error("what hangs is well")
@@ -98,30 +96,26 @@ func TestReadyWhileSalesGoOn(t *testing.T) {
 		away := func(context.Context) error { return errors.New("away") }
 		database := newAsked(away)
 		h := NewHealth(Probe{Name: "database", Ask: database.ask, Patience: 30 * time.Second})
-		check := func() Check {
+		look := func() Check {
 			servicetest.Pass(lookShared)
 			return h.Check(t.Context())[0]
 		}
-		if check().Err == nil {
-			t.Error("ready with a database that was never there")
+		is := func(when string, ready bool, note string) {
+			t.Helper()
+			got := look()
+			check.That(t, (got.Err == nil) == ready && strings.Contains(got.Note, note), "%s: %+v", when, got)
+			check.That(t, !ready || note != "" || got.Note == "", "%s, a note: %s", when, got.Note)
 		}
+		is("with a database that was never there", false, "")
 		database.answer.Store(fine)
-		if got := check(); got.Err != nil || got.Note != "" {
-			t.Errorf("with the database: %+v", got)
-		}
+		is("with the database", true, "")
 		database.answer.Store(away)
-		check()
+		look()
 		servicetest.Pass(29 * time.Second)
-		if got := check(); got.Err != nil || !strings.Contains(got.Note, "away for 29s") {
-			t.Errorf("after 29 s: %+v", got)
-		}
+		is("after 29 s", true, "away for 29s")
 		servicetest.Pass(time.Second)
-		if got := check(); got.Err == nil {
-			t.Errorf("after 30 s: %+v", got)
-		}
+		is("after 30 s", false, "")
 		database.answer.Store(fine)
-		if got := check(); got.Err != nil || got.Note != "" {
-			t.Errorf("with the database again: %+v", got)
-		}
+		is("with the database again", true, "")
 	})
 }

@@ -259,18 +259,14 @@ func (s *Orders) unavailable(t *testing.T, userID string) error {
 func (s *Orders) shows(t *testing.T, userID, orderID string, wait time.Duration, want model.OrderStatus) {
 	t.Helper()
 	order, err := s.Get(t.Context(), userID, orderID, wait)
-	if err != nil || order.Status != want || order.ID != orderID || order.UserID != userID {
-		t.Errorf("%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
-	}
+	check.That(t, err == nil && order.Status == want && order.ID == orderID && order.UserID == userID, "%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
 }
 
 // cancels cancels a user's own order.
 func (s *Orders) cancels(t *testing.T, userID, orderID string) {
 	t.Helper()
 	order, err := s.Cancel(t.Context(), userID, orderID)
-	if err != nil || order.Status != model.OrderCanceled || order.ID != orderID {
-		t.Errorf("%s cancels %s: %+v, %v", userID, orderID, order, err)
-	}
+	check.That(t, err == nil && order.Status == model.OrderCanceled && order.ID == orderID, "%s cancels %s: %+v, %v", userID, orderID, order, err)
 }
 
 // longestBesideTheLock is what the contract lets an answer take besides the wait for the user's lock.

@@ -36,9 +36,7 @@ func TestClosedCopyIsNeverSoldOut(t *testing.T) {
 				for range 3 {
 					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
 				}
-				if s.doctor.requests.Load() < 3 {
-					t.Errorf("a rebuild was asked for %d times", s.doctor.requests.Load())
-				}
+				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times", s.doctor.requests.Load())
 				if n := s.hot.Calls("Reserve"); n > 2 {
 					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
 				}
@@ -93,12 +91,8 @@ func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
 		}
 		s.refused(t, "late", model.CodeSoldOut)
 		order, err := s.Get(t.Context(), "user1", s.sale.Now().Marks["user1"], 0)
-		if err != nil || order.Status != model.OrderProcessing {
-			t.Errorf("%+v, %v", order, err)
-		}
-		if s.table.Queries.Load() != 0 || s.rows.queries.Load() != 0 {
-			t.Errorf("the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
-		}
+		check.That(t, err == nil && order.Status == model.OrderProcessing, "%+v, %v", order, err)
+		check.That(t, s.table.Queries.Load() == 0 && s.rows.queries.Load() == 0, "the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
 		s.hot.With(func() { s.sale.State = model.CopyClosed })
 		servicetest.Pass(time.Second)
 		s.refused(t, "late", model.CodeUnavailable)

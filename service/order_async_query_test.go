@@ -65,12 +65,8 @@ func TestStatusOfAnOrder(t *testing.T) {
 					tt.prepare(s)
 				}
 				order, err := s.Get(t.Context(), tt.user, id, wait)
-				if tt.code != "" && (err == nil || model.CodeOf(err) != tt.code) {
-					t.Errorf("%+v, %v; want %s", order, err, tt.code)
-				}
-				if tt.code == "" && (err != nil || order.Status != tt.want || order.ID != id || order.UserID != tt.user) {
-					t.Errorf("%+v, %v; want %s", order, err, tt.want)
-				}
+				check.That(t, tt.code == "" || (err != nil && model.CodeOf(err) == tt.code), "%+v, %v; want %s", order, err, tt.code)
+				check.That(t, tt.code != "" || (err == nil && order.Status == tt.want && order.ID == id && order.UserID == tt.user), "%+v, %v; want %s", order, err, tt.want)
 			})
 		}
 	}
@@ -138,21 +134,15 @@ func TestListShowsTheOrderThatIsProcessing(t *testing.T) {
 			}
 			page, err := s.List(t.Context(), tt.query)
 			if tt.code != "" {
-				if err == nil || model.CodeOf(err) != tt.code {
-					t.Errorf("%+v, %v; want %s", page, err, tt.code)
-				}
+				check.That(t, err != nil && model.CodeOf(err) == tt.code, "%+v, %v; want %s", page, err, tt.code)
 				return
 			}
 			var got []model.OrderStatus
 			for _, o := range page.Items {
 				got = append(got, o.Status)
 			}
-			if err != nil || fmt.Sprint(got) != fmt.Sprint(tt.want) {
-				t.Errorf("%v, %v; want %v", got, err, tt.want)
-			}
-			if tt.more && page.NextCursor == "" {
-				t.Error("there is no next page")
-			}
+			check.That(t, err == nil && fmt.Sprint(got) == fmt.Sprint(tt.want), "%v, %v; want %v", got, err, tt.want)
+			check.That(t, !tt.more || page.NextCursor != "", "there is no next page")
 		})
 	}
 }

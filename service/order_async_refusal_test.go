@@ -48,12 +48,8 @@ func TestPrecedenceOfRefusals(t *testing.T) {
 				}
 				s.hot.With(func() { tt.prepare(s) })
 				refusal := s.refused(t, "alice", tt.want)
-				if tt.want == model.CodeNotStarted && (refusal.BeginAt.IsZero() || refusal.RetryAfter <= 0) {
-					t.Errorf("%+v", refusal)
-				}
-				if tt.want == model.CodeAlreadyOrdered && (refusal.OrderID != "o.v1" || refusal.OrderStatus != model.OrderProcessing) {
-					t.Errorf("%+v", refusal)
-				}
+				check.That(t, tt.want != model.CodeNotStarted || (!refusal.BeginAt.IsZero() && refusal.RetryAfter > 0), "%+v", refusal)
+				check.That(t, tt.want != model.CodeAlreadyOrdered || (refusal.OrderID == "o.v1" && refusal.OrderStatus == model.OrderProcessing), "%+v", refusal)
 			})
 		}
 	}
@@ -117,9 +113,7 @@ func TestMarkOfAnOrderThatIsNotPending(t *testing.T) {
 			if n := s.doctor.replaces.Load(); n != tt.replaces || n > 0 && s.doctor.replaced.Load() != s.sale.Epoch {
 				t.Errorf("%d rebuilds of epoch %d, want %d", n, s.doctor.replaced.Load(), tt.replaces)
 			}
-			if tt.replaces > 0 && s.sale.Now().Marks["alice"] != "old.v1" {
-				t.Errorf("the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
-			}
+			check.That(t, tt.replaces <= 0 || s.sale.Now().Marks["alice"] == "old.v1", "the mark was put right by hand: %s", s.sale.Now().Marks["alice"])
 			if n := s.hot.Calls("Reserve"); n > admissionAttempts {
 				t.Errorf("asked %d times", n)
 			}
@@ -159,9 +153,7 @@ func TestOneOfManyRequestsTakesTheUnitBehindAStaleMark(t *testing.T) {
 			})
 		}
 		crowd.Wait()
-		if made.Load() != 1 || len(s.line.users()) != 1 {
-			t.Errorf("%d orders were made and %d queued, want 1", made.Load(), len(s.line.users()))
-		}
+		check.That(t, made.Load() == 1 && len(s.line.users()) == 1, "%d orders were made and %d queued, want 1", made.Load(), len(s.line.users()))
 	})
 }
 
@@ -178,9 +170,7 @@ func TestClosedIDIsReplacedOnce(t *testing.T) {
 			return nil
 		}
 		order := s.buys(t, "alice")
-		if len(ids) != 2 || ids[0] == ids[1] || order.ID != ids[1] {
-			t.Errorf("asked with %v, answered %s", ids, order.ID)
-		}
+		check.That(t, len(ids) == 2 && ids[0] != ids[1] && order.ID == ids[1], "asked with %v, answered %s", ids, order.ID)
 	})
 }
 

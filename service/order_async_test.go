@@ -22,9 +22,7 @@ func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
 		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" || order.CreatedAt.IsZero() || order.Currency != "CNY" {
 			t.Errorf("%+v", order)
 		}
-		if !slices.Equal(s.line.users(), []string{"alice"}) || s.line.queued[0].Epoch != 1 {
-			t.Errorf("queued %+v", s.line.queued)
-		}
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}) && s.line.queued[0].Epoch == 1, "queued %+v", s.line.queued)
 		check.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
 		check.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
 	})
@@ -58,9 +56,7 @@ func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
 			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
 			servicetest.Pass(time.Second)
 			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
-			if again.OrderID != s.sale.Now().Marks["alice"] || again.OrderStatus != model.OrderProcessing {
-				t.Errorf("asked again: %+v", again)
-			}
+			check.That(t, again.OrderID == s.sale.Now().Marks["alice"] && again.OrderStatus == model.OrderProcessing, "asked again: %+v", again)
 		})
 	}
 }
@@ -125,9 +121,7 @@ func TestCloseSeesReservationsThrough(t *testing.T) {
 		s.hot.Takes["Reserve"], s.line.took = time.Second, time.Second
 		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
 		s.Close(t.Context())
-		if !slices.Equal(s.line.users(), []string{"alice"}) {
-			t.Errorf("queued of %v", s.line.users())
-		}
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued of %v", s.line.users())
 		s.refused(t, "bob", model.CodeUnavailable)
 	})
 }

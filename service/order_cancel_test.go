@@ -129,9 +129,7 @@ func TestTroubleOfACancellationIsItsOwn(t *testing.T) {
 		began := time.Now()
 		answers, err := c.commit(t.Context(), []model.Cancellation{{OrderID: "1.well"}, {OrderID: "2.well"}, {OrderID: "3.well"}})
 		check.Must(t, err)
-		if !answers[0].Changed || !errors.Is(answers[1].Err, model.ErrDataRefused) || !answers[2].Changed {
-			t.Errorf("%+v", answers)
-		}
+		check.That(t, answers[0].Changed && errors.Is(answers[1].Err, model.ErrDataRefused) && answers[2].Changed, "%+v", answers)
 		_, changed, err := c.do(t.Context(), model.Cancellation{OrderID: "4.well", UserID: "alice"})
 		check.Must(t, err)
 		check.Equal(t, "one more is canceled", changed, true)
@@ -191,9 +189,7 @@ func TestCancelIsRefused(t *testing.T) {
 			}
 			order, err := s.Cancel(t.Context(), tt.user, id)
 			refusal, _ := errors.AsType[*model.Error](err)
-			if model.CodeOf(err) != tt.want || refusal == nil || refusal.OrderStatus != tt.status {
-				t.Errorf("%+v, %v; want %s", order, err, tt.want)
-			}
+			check.That(t, model.CodeOf(err) == tt.want && refusal != nil && refusal.OrderStatus == tt.status, "%+v, %v; want %s", order, err, tt.want)
 			check.Equal(t, "units given back", s.hot.Calls("Release"), 0)
 		})
 	}

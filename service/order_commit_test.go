@@ -260,9 +260,7 @@ func TestGateHasRoomForOtherVouchers(t *testing.T) {
 			defer cancel()
 			began := time.Now()
 			waited, err := g.enter(ctx, voucherID)
-			if (err == nil) != want || waited == want {
-				t.Errorf("%s: waited %v for %v, %v", voucherID, waited, time.Since(began), err)
-			}
+			check.That(t, (err == nil) == want && waited != want, "%s: waited %v for %v, %v", voucherID, waited, time.Since(began), err)
 		}
 		for _, id := range []string{"a", "a", "b"} {
 			enter(id, true)

@@ -67,9 +67,7 @@ func TestForeignLockThatIsKeptIsBusyAndChangesNothing(t *testing.T) {
 			servicetest.Took(t, "answered", began, tt.wait, tt.wait+50*time.Millisecond)
 			check.Equal(t, "there is a Retry-After", refusal.RetryAfter > 0, true)
 			check.Equal(t, "tries to take the lock", s.keys.Tried.Load(), tt.tries)
-			if len(s.sale.Now().Marks) != 0 || len(s.line.users()) != 0 {
-				t.Errorf("changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
-			}
+			check.That(t, len(s.sale.Now().Marks) == 0 && len(s.line.users()) == 0, "changed: marks %v, queued %v", s.sale.Now().Marks, s.line.users())
 		})
 	}
 }
@@ -85,9 +83,7 @@ func TestSaleThatEndsDuringTheWaitForTheLock(t *testing.T) {
 			s.cache.Drop("v1")
 		})
 		s.refused(t, "alice", model.CodePaused)
-		if s.keys.Holds("alice") || s.hot.Calls("Reserve") != 1 {
-			t.Errorf("lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("Reserve"))
-		}
+		check.That(t, !s.keys.Holds("alice") && s.hot.Calls("Reserve") == 1, "lock held %v, %d calls", s.keys.Holds("alice"), s.hot.Calls("Reserve"))
 	})
 }
 
@@ -97,9 +93,7 @@ func TestLocksOfOtherStoresAreTakenAroundTheReservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newHotShop(t, func(_ *OrderDeps, a *AsyncDeps) { a.ScriptLocks = false })
 		s.hot.Answer = func(a model.ReserveRequest) *model.ReserveResult {
-			if !a.Locked || !s.keys.Holds(a.UserID) {
-				t.Errorf("reserved without the lock: %+v", a)
-			}
+			check.That(t, a.Locked && s.keys.Holds(a.UserID), "reserved without the lock: %+v", a)
 			return nil
 		}
 		s.line.during = s.lockIsFree(t)
@@ -123,9 +117,7 @@ func TestLocksThatCannotBeHad(t *testing.T) {
 				s.hot.Locked["alice"] = true
 				prepare(s)
 				s.refused(t, "alice", model.CodeUnavailable)
-				if s.sale.Now().Marks["alice"] != "" || s.keys.Holds("alice") {
-					t.Errorf("marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
-				}
+				check.That(t, s.sale.Now().Marks["alice"] == "" && !s.keys.Holds("alice"), "marks %v, lock held %v", s.sale.Now().Marks, s.keys.Holds("alice"))
 			})
 		}
 	}
@@ -142,9 +134,7 @@ func TestLockIsHeldUntilTheReservationIsDecided(t *testing.T) {
 		}
 		check.Equal(t, "the lock is held in the middle of the reservation", s.keys.Holds("alice"), true)
 		servicetest.Pass(2 * time.Second)
-		if s.keys.Holds("alice") || !slices.Equal(s.line.users(), []string{"alice"}) {
-			t.Errorf("afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
-		}
+		check.That(t, !s.keys.Holds("alice") && slices.Equal(s.line.users(), []string{"alice"}), "afterwards: lock held %v, queued %v", s.keys.Holds("alice"), s.line.users())
 	})
 }
 

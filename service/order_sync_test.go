@@ -86,9 +86,7 @@ func TestClientThatHangsUpLeavesNoHalfOrder(t *testing.T) {
 		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
 		check.Equal(t, "the lock is held in the middle of the order", s.keys.Holds("alice"), true)
 		servicetest.Pass(2 * time.Second)
-		if s.keys.Holds("alice") || s.desk.orders.Load() != 1 {
-			t.Errorf("afterwards: held %v, %d orders", s.keys.Holds("alice"), s.desk.orders.Load())
-		}
+		check.That(t, !s.keys.Holds("alice") && s.desk.orders.Load() == 1, "afterwards: held %v, %d orders", s.keys.Holds("alice"), s.desk.orders.Load())
 	})
 }
 

@@ -186,9 +186,7 @@ func TestAPaymentIsAskedForAgainAndAgain(t *testing.T) {
 			if n := len(c.asked); n < 2 || n > 4 {
 				t.Errorf("in the last two hours it was asked for %d times", n)
 			}
-			if len(c.settled) != 1 || c.settled[0].Succeeded {
-				t.Errorf("after a week: %+v", c.settled)
-			}
+			check.That(t, len(c.settled) == 1 && !c.settled[0].Succeeded, "after a week: %+v", c.settled)
 		})
 	})
 }
@@ -207,9 +205,7 @@ func TestARefusedStartIsLookedUp(t *testing.T) {
 				t.Errorf("looked up with %v: %v", try.lookUp, err)
 			}
 			c.with(func() {
-				if len(c.settled) != try.failed {
-					t.Errorf("looked up with %v: settled %+v", try.lookUp, c.settled)
-				}
+				check.That(t, len(c.settled) == try.failed, "looked up with %v: settled %+v", try.lookUp, c.settled)
 			})
 		}
 	})
@@ -261,9 +257,7 @@ func TestWhatTheProviderSaysIsApplied(t *testing.T) {
 				})
 				passes(3 * time.Minute)
 				c.with(func() {
-					if !try.want(c) {
-						t.Errorf("asked %d times, settled %+v", len(c.asked), c.settled)
-					}
+					check.That(t, try.want(c), "asked %d times, settled %+v", len(c.asked), c.settled)
 				})
 			})
 		})
@@ -284,9 +278,7 @@ func TestARefundIsTriedUntilItIsAnswered(t *testing.T) {
 			if first := c.refunded[1].Sub(c.refunded[0]); first > 3*time.Second {
 				t.Errorf("it was tried again after %s", first)
 			}
-			if c.refund.Status != model.RefundPending || c.refund.Error == "" {
-				t.Errorf("after two hours: %+v", c.refund)
-			}
+			check.That(t, c.refund.Status == model.RefundPending && c.refund.Error != "", "after two hours: %+v", c.refund)
 			c.fails = nil
 		})
 		passes(longestRefundPause + paymentsEvery)

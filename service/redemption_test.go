@@ -45,9 +45,7 @@ func TestRedeem(t *testing.T) {
 	t.Parallel()
 	s, code := till(t)
 	order, err := s.Redeem(t.Context(), "boss", " "+code+" ")
-	if err != nil || order.Status != model.OrderRedeemed || order.Code != code {
-		t.Errorf("%+v, %v", order, err)
-	}
+	check.That(t, err == nil && order.Status == model.OrderRedeemed && order.Code == code, "%+v, %v", order, err)
 	_, err = s.Redeem(t.Context(), "boss", code)
 	check.Equal(t, "a code that was used", model.CodeOf(err), model.CodeIllegalState)
 	_, err = s.Redeem(t.Context(), "boss", vouchercode.New().Reveal())
@@ -72,9 +70,7 @@ func TestWrongCodesAreSlowedDown(t *testing.T) {
 				refused++
 			}
 		}
-		if refused < 30 {
-			t.Errorf("%d of 60 wrong codes were refused", refused)
-		}
+		check.That(t, refused >= 30, "%d of 60 wrong codes were refused", refused)
 		_, err := s.Redeem(t.Context(), "mallory", code)
 		check.Equal(t, "the right code, after that", model.CodeOf(err), model.CodeRateLimited)
 		if _, err := s.Redeem(t.Context(), "boss", code); err != nil {

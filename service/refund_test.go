@@ -64,12 +64,8 @@ func TestRefundRequest(t *testing.T) {
 			gone, hangUp := context.WithCancel(t.Context())
 			hangUp()
 			refund, err := s.Request(gone, "boss", "o1.v1")
-			if test.want == "" && (err != nil || refund.OrderID != "o1.v1" || refund.ID == "" || refund.Actor != "boss") {
-				t.Errorf("%+v, %v", refund, err)
-			}
-			if test.want != "" && model.CodeOf(err) != test.want {
-				t.Errorf("%v, want %s", err, test.want)
-			}
+			check.That(t, test.want != "" || (err == nil && refund.OrderID == "o1.v1" && refund.ID != "" && refund.Actor == "boss"), "%+v, %v", refund, err)
+			check.That(t, test.want == "" || model.CodeOf(err) == test.want, "%v, want %s", err, test.want)
 			if e, ok := errors.AsType[*model.Error](err); name == "without a row yet" && (!ok || e.OrderStatus != model.OrderProcessing) {
 				t.Errorf("%v", err)
 			}

@@ -92,9 +92,7 @@ func TestListsAreReadOnceForAll(t *testing.T) {
 			})
 		}
 		crowd.Wait()
-		if store.queries > 12 || store.most > 1 {
-			t.Errorf("%d queries in 3 s, %d at once", store.queries, store.most)
-		}
+		check.That(t, store.queries <= 12 && store.most <= 1, "%d queries in 3 s, %d at once", store.queries, store.most)
 		// The same query in other words.
 		before := store.queries
 		asks := func(what string, query model.VoucherQuery, want model.Code, queries int) {
@@ -125,9 +123,7 @@ func TestListedPhasesTurnInTime(t *testing.T) {
 			servicetest.Pass(tt.edge - 100*time.Millisecond)
 			list := func(phase model.Phase) []model.Phase {
 				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
-				if err != nil || page.Items == nil {
-					t.Errorf("%+v, %v", page, err)
-				}
+				check.That(t, err == nil && page.Items != nil, "%+v, %v", page, err)
 				phases := []model.Phase{}
 				for _, v := range page.Items {
 					phases = append(phases, v.Phase)

@@ -73,17 +73,13 @@ func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 			}
 			for _, phase := range model.Phases() {
 				page, err := vouchers.List(t.Context(), model.VoucherQuery{Phase: phase})
-				if err != nil || page.Items == nil {
-					t.Errorf("%+v, %v", page, err)
-				}
+				check.That(t, err == nil && page.Items != nil, "%+v, %v", page, err)
 				if shown := len(page.Items) == 1; s.sale.State == model.CopyOpen && s.hot.Down == nil && shown != (phase == tt.phase) {
 					t.Errorf("asked for %s, shown %v", phase, shown)
 				}
 			}
 			page, err := vouchers.List(t.Context(), model.VoucherQuery{})
-			if err != nil || len(page.Items) != 1 || page.Items[0].Remaining != tt.remaining || page.Items[0].Phase != tt.phase {
-				t.Errorf("%+v, %v", page, err)
-			}
+			check.That(t, err == nil && len(page.Items) == 1 && page.Items[0].Remaining == tt.remaining && page.Items[0].Phase == tt.phase, "%+v, %v", page, err)
 			stats, err := vouchers.Stats(t.Context(), "v1")
 			if err != nil || stats.Reserved != tt.reserved || stats.OrdersByStatus[model.OrderProcessing] != tt.reserved ||
 				stats.Remaining != tt.remaining || stats.Sold != 3 || stats.Stock != stats.Remaining+stats.Reserved+stats.Sold {
@@ -115,9 +111,7 @@ func TestStatsAreNeverNegative(t *testing.T) {
 			s.hot.With(func() { delete(s.sale.Now().Marks, "a") })
 		}
 		stats, err := vouchers.Stats(t.Context(), "v1")
-		if err != nil || stats.Reserved != 0 || stats.Sold != 4 || stats.Remaining != 6 {
-			t.Errorf("%+v, %v", stats, err)
-		}
+		check.That(t, err == nil && stats.Reserved == 0 && stats.Sold == 4 && stats.Remaining == 6, "%+v, %v", stats, err)
 		rows.sold = 9 // for good: the copy is wrong
 		if stats, _ := vouchers.Stats(t.Context(), "v1"); stats.Reserved != 0 {
 			t.Errorf("%+v", stats)

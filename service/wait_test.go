@@ -32,9 +32,7 @@ func TestWaitEndsWithTheCommitAndPollsNothing(t *testing.T) {
 			s.shows(t, "alice", placed.ID, 10*time.Second, model.OrderUnpaid)
 			servicetest.InTime(t, "woken by the commit after 700 ms", began, 710*time.Millisecond)
 			check.Equal(t, "queries for the row", s.rows.queries.Load(), 1)
-			if s.seller.waiters.count != 0 || len(s.seller.waiters.byOrder) != 0 {
-				t.Errorf("%d are waiting still", s.seller.waiters.count)
-			}
+			check.That(t, s.seller.waiters.count == 0 && len(s.seller.waiters.byOrder) == 0, "%d are waiting still", s.seller.waiters.count)
 		})
 	}
 }
@@ -214,9 +212,7 @@ func TestLooksAreBounded(t *testing.T) {
 		seen := map[string]int{}
 		for range 2 * orders / maxLooks {
 			looks := w.next()
-			if len(looks) > maxLooks {
-				t.Errorf("%d looks in a round", len(looks))
-			}
+			check.That(t, len(looks) <= maxLooks, "%d looks in a round", len(looks))
 			for _, id := range looks {
 				seen[id]++
 			}

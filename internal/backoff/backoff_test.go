@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"seckill/internal/backoff"
+	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,12 +49,8 @@ func TestWaitsGrowAndAreBounded(t *testing.T) {
 	}
 	const s = time.Second
 	want := []time.Duration{0, 0, 0, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s, 30 * s, 30 * s}
-	if !slices.Equal(waits, want) {
-		t.Errorf("waits: %v, want %v", waits, want)
-	}
-	if f.Wait("b") != 0 || !f.Clean("b") {
-		t.Error("another key waits, too")
-	}
+	check.That(t, slices.Equal(waits, want), "waits: %v, want %v", waits, want)
+	check.That(t, f.Wait("b") == 0 && f.Clean("b"), "another key waits, too")
 }
 
 // Hundreds of failures are no more than a few: after Longest the key may try, and
@@ -68,17 +65,11 @@ func TestNobodyWaitsForGood(t *testing.T) {
 		t.Errorf("Wait = %s after a thousand failures", wait)
 	}
 	c.pass(30 * time.Second)
-	if f.Wait("a") != 0 {
-		t.Error("it waits longer than it was told")
-	}
+	check.That(t, f.Wait("a") == 0, "it waits longer than it was told")
 	c.pass(8 * time.Minute)
-	if f.Clean("a") {
-		t.Error("nine failures are forgotten in eight and a half minutes")
-	}
+	check.That(t, !f.Clean("a"), "nine failures are forgotten in eight and a half minutes")
 	c.pass(time.Minute)
-	if !f.Clean("a") {
-		t.Error("they are never forgotten")
-	}
+	check.That(t, f.Clean("a"), "they are never forgotten")
 	if f.Begin("a"); f.Wait("a") != 0 {
 		t.Error("one failure is free again")
 	}
@@ -90,23 +81,17 @@ func TestWhatIsTakenBackDoesNotCount(t *testing.T) {
 	for range 100 {
 		f.TakeBack(f.Begin("a"))
 	}
-	if f.Wait("a") != 0 || !f.Clean("a") {
-		t.Error("successes made it wait")
-	}
+	check.That(t, f.Wait("a") == 0 && f.Clean("a"), "successes made it wait")
 	// Many at once are as many failures until each has turned out well.
 	var begun []backoff.Attempt
 	for range 5 {
 		begun = append(begun, f.Begin("a"))
 	}
-	if f.Wait("a") != 2*time.Second {
-		t.Errorf("Wait = %s with five under way", f.Wait("a"))
-	}
+	check.That(t, f.Wait("a") == 2*time.Second, "Wait = %s with five under way", f.Wait("a"))
 	for _, attempt := range begun {
 		f.TakeBack(attempt)
 	}
-	if f.Wait("a") != 0 || !f.Clean("a") {
-		t.Errorf("Wait = %s when all have turned out well", f.Wait("a"))
-	}
+	check.That(t, f.Wait("a") == 0 && f.Clean("a"), "Wait = %s when all have turned out well", f.Wait("a"))
 	// One that turns out well ends no wait that another one began.
 	for range 3 {
 		f.Begin("b")
@@ -115,9 +100,7 @@ func TestWhatIsTakenBackDoesNotCount(t *testing.T) {
 	c.pass(time.Second)
 	f.Begin("b")
 	f.TakeBack(good)
-	if f.Wait("b") != 2*time.Second {
-		t.Errorf("Wait = %s", f.Wait("b"))
-	}
+	check.That(t, f.Wait("b") == 2*time.Second, "Wait = %s", f.Wait("b"))
 }
 
 // The key that was quiet longest makes room.
@@ -130,11 +113,7 @@ func TestKeysAreBounded(t *testing.T) {
 	for n := range 9 {
 		f.Begin(fmt.Sprint(n))
 	}
-	if f.Wait("victim") != 30*time.Second {
-		t.Error("it was forgotten while there was room")
-	}
+	check.That(t, f.Wait("victim") == 30*time.Second, "it was forgotten while there was room")
 	f.Begin("9")
-	if f.Wait("victim") != 0 {
-		t.Error("eleven keys are remembered, and ten were meant")
-	}
+	check.That(t, f.Wait("victim") == 0, "eleven keys are remembered, and ten were meant")
 }

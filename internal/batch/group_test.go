@@ -41,9 +41,7 @@ func TestConcurrentCallersShareRunsAndGetTheirOwnAnswers(t *testing.T) {
 	for i := range callers {
 		wg.Go(func() {
 			answer, err := group.Do(t.Context(), i)
-			if err != nil || answer != i*i {
-				t.Errorf("Do(%d) = %d, %v; want %d", i, answer, err, i*i)
-			}
+			check.That(t, err == nil && answer == i*i, "Do(%d) = %d, %v; want %d", i, answer, err, i*i)
 		})
 	}
 	wg.Wait()
@@ -203,19 +201,13 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 		leaving, cancel := context.WithCancel(t.Context())
 		second := check.Value(group.Submit(leaving, "second"))(t)
 		cancel()
-		if _, err := second.Wait(leaving); !errors.Is(err, context.Canceled) {
-			t.Errorf("Wait after leaving = %v, want context.Canceled", err)
-		}
+		check.Is(t, "Wait after leaving", check.ErrorOf(second.Wait(leaving)), context.Canceled)
 		if answer, err := first.Wait(t.Context()); err != nil || answer != "first" {
 			t.Errorf("first = %q, %v", answer, err)
 		}
-		if _, err := second.Wait(t.Context()); !errors.Is(err, batch.ErrNotRun) {
-			t.Errorf("second = %v, want ErrNotRun", err)
-		}
+		check.Is(t, "second", check.ErrorOf(second.Wait(t.Context())), batch.ErrNotRun)
 		group.Close(t.Context())
-		if len(seen) != 1 {
-			t.Errorf("ran %v, want the first only", seen)
-		}
+		check.That(t, len(seen) == 1, "ran %v, want the first only", seen)
 	})
 }
 
@@ -229,9 +221,7 @@ func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		ticket := check.Value(group.Submit(ctx, "late"))(t)
-		if _, err := ticket.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Wait = %v, want the deadline", err)
-		}
+		check.Is(t, "Wait", check.ErrorOf(ticket.Wait(ctx)), context.DeadlineExceeded)
 		if answer, err := ticket.Wait(t.Context()); err != nil || answer != "late" {
 			t.Errorf("Wait again = %q, %v; want the answer", answer, err)
 		}
@@ -257,9 +247,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Fatalf("item %d: %v", i, err)
 		}
 	}
-	if _, err := group.Submit(t.Context(), 3); !errors.Is(err, batch.ErrFull) {
-		t.Errorf("Submit beyond the bound = %v, want ErrFull", err)
-	}
+	check.Is(t, "Submit beyond the bound", check.ErrorOf(group.Submit(t.Context(), 3)), batch.ErrFull)
 	go func() {
 		for range started { // let the rest run
 		}
@@ -268,9 +256,7 @@ func TestQueueIsBounded(t *testing.T) {
 	group.Close(t.Context())
 	group.Close(t.Context())
 	close(started)
-	if _, err := group.Submit(t.Context(), 4); !errors.Is(err, batch.ErrClosed) {
-		t.Errorf("Submit after Close = %v, want ErrClosed", err)
-	}
+	check.Is(t, "Submit after Close", check.ErrorOf(group.Submit(t.Context(), 4)), batch.ErrClosed)
 }
 
 func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
@@ -309,8 +295,6 @@ func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("Close took %v, want until its context ended", took)
 		}
-		if _, err := ticket.Wait(t.Context()); !errors.Is(err, context.Canceled) {
-			t.Errorf("the item got %v, want the cancellation", err)
-		}
+		check.Is(t, "the item got", check.ErrorOf(ticket.Wait(t.Context())), context.Canceled)
 	})
 }

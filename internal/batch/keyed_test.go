@@ -23,9 +23,7 @@ func keyed(t *testing.T, runs *atomic.Int64, opts batch.Options) func(ctx contex
 		runs.Add(1)
 		var answers []string
 		for _, word := range words {
-			if word[0] != words[0][0] {
-				t.Errorf("one run of %v", words)
-			}
+			check.That(t, word[0] == words[0][0], "one run of %v", words)
 			answers = append(answers, strings.ToUpper(word))
 		}
 		if words[0][0] == 'x' {
@@ -37,9 +35,7 @@ func keyed(t *testing.T, runs *atomic.Int64, opts batch.Options) func(ctx contex
 	}, opts)
 	t.Cleanup(func() {
 		k.Close(context.Background())
-		if _, err := k.Do(t.Context(), "a", "a"); !errors.Is(err, batch.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		check.Is(t, "after Close", check.ErrorOf(k.Do(t.Context(), "a", "a")), batch.ErrClosed)
 	})
 	return func(ctx context.Context, word string) (string, error) { return k.Do(ctx, word[:1], word) }
 }
@@ -61,9 +57,7 @@ func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 				all.Go(func() {
 					word := fmt.Sprint(key, i)
 					got, err := do(t.Context(), word)
-					if err != nil || got != strings.ToUpper(word) || time.Since(began) > 2*time.Second {
-						t.Errorf("%s: %q, %v after %v", word, got, err, time.Since(began))
-					}
+					check.That(t, err == nil && got == strings.ToUpper(word) && time.Since(began) <= 2*time.Second, "%s: %q, %v after %v", word, got, err, time.Since(began))
 				})
 			}
 		}

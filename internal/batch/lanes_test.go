@@ -2,7 +2,6 @@ package batch_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/batch"
+	"seckill/internal/workshop/check"
 )
 
 // A lane that is held up holds up no other.
@@ -19,9 +19,7 @@ func TestLanesWaitForNoOther(t *testing.T) {
 		lanes := batch.NewLanes(func(word string) string { return word[:1] }, func(ctx context.Context, words []string) ([]string, error) {
 			var answers []string
 			for _, word := range words {
-				if word[0] != words[0][0] {
-					t.Errorf("one run of %v", words)
-				}
+				check.That(t, word[0] == words[0][0], "one run of %v", words)
 				answers = append(answers, strings.ToUpper(word))
 			}
 			if words[0][0] == 'x' {
@@ -34,9 +32,7 @@ func TestLanesWaitForNoOther(t *testing.T) {
 		var all sync.WaitGroup
 		for range 30 {
 			all.Go(func() {
-				if _, err := lanes.Do(t.Context(), "x"); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("x: %v", err)
-				}
+				check.Is(t, "x", check.ErrorOf(lanes.Do(t.Context(), "x")), context.DeadlineExceeded)
 			})
 		}
 		synctest.Wait()
@@ -47,8 +43,6 @@ func TestLanesWaitForNoOther(t *testing.T) {
 		}
 		all.Wait()
 		lanes.Close(t.Context())
-		if _, err := lanes.Do(t.Context(), "b"); !errors.Is(err, batch.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		check.Is(t, "after Close", check.ErrorOf(lanes.Do(t.Context(), "b")), batch.ErrClosed)
 	})
 }

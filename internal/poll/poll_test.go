@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"seckill/internal/poll"
+	"seckill/internal/workshop/check"
 )
 
 func TestEveryLooksAtEachTickUntilTheEnd(t *testing.T) {
@@ -17,9 +18,7 @@ func TestEveryLooksAtEachTickUntilTheEnd(t *testing.T) {
 		defer cancel()
 		looks := 0
 		poll.Every(ctx, time.Second, func() { looks++ })
-		if looks != 3 {
-			t.Errorf("%d looks in 3.5 s, want 3", looks)
-		}
+		check.That(t, looks == 3, "%d looks in 3.5 s, want 3", looks)
 	})
 }
 
@@ -43,9 +42,7 @@ func TestUntilLooksAtOnceAndEndsWithItsReason(t *testing.T) {
 				defer cancel()
 				began, looks := time.Now(), 0
 				err := poll.Until(ctx, time.Second, func() (bool, error) { looks++; return test.look(looks) })
-				if !errors.Is(err, test.want) || time.Since(began) != test.took {
-					t.Errorf("it returns %v after %v, want %v after %v", err, time.Since(began), test.want, test.took)
-				}
+				check.That(t, errors.Is(err, test.want) && time.Since(began) == test.took, "it returns %v after %v, want %v after %v", err, time.Since(began), test.want, test.took)
 			})
 		})
 	}

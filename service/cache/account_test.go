@@ -65,9 +65,7 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 			known.Watch(ctx)
 		}()
 		for version, ended := range map[int64]bool{0: true, 1: true, 2: true, 3: false, 4: false} {
-			if known.Ended("early", version) != ended || known.Ended("other", version) {
-				t.Errorf("version %d of an account that is at 3: %v", version, !ended)
-			}
+			check.That(t, known.Ended("early", version) == ended && !known.Ended("other", version), "version %d of an account that is at 3: %v", version, !ended)
 		}
 		disabled := changedAt("late", 1, time.Now())
 		disabled.Disabled = true
@@ -82,14 +80,10 @@ func TestAChangeIsKnownWithinASecond(t *testing.T) {
 		// An older reading that comes late takes nothing back.
 		list.Store(&[]model.Account{changedAt("early", 2, time.Now().Add(-40*time.Minute))})
 		pass(time.Second)
-		if !known.Ended("early", 2) {
-			t.Error("an old change has overwritten a newer one")
-		}
+		check.That(t, known.Ended("early", 2), "an old change has overwritten a newer one")
 		list.Store(&[]model.Account{})
 		pass(2 * time.Hour)
-		if known.Ended("early", 1) || len(known.changed) != 0 {
-			t.Error("changes are remembered for ever")
-		}
+		check.That(t, !known.Ended("early", 1) && len(known.changed) == 0, "changes are remembered for ever")
 		cancel()
 		<-done
 	})
@@ -107,12 +101,8 @@ func TestChangesAreBounded(t *testing.T) {
 	}}
 	known := accountsOf(t, source)
 	check.Must(t, known.Refresh(t.Context()))
-	if len(known.changed) > maxChanges {
-		t.Errorf("%d changes are remembered", len(known.changed))
-	}
-	if !known.Ended(fmt.Sprint(maxChanges+9), 1) || known.Ended("0", 1) {
-		t.Error("the latest were to stay, and the oldest to go")
-	}
+	check.That(t, len(known.changed) <= maxChanges, "%d changes are remembered", len(known.changed))
+	check.That(t, known.Ended(fmt.Sprint(maxChanges+9), 1) && !known.Ended("0", 1), "the latest were to stay, and the oldest to go")
 }
 
 func TestOneQuestionForOneAccount(t *testing.T) {
@@ -173,9 +163,7 @@ func TestAnAnswerIsNotOlderThanASecond(t *testing.T) {
 		go func() { _, _ = known.Account(t.Context(), "root", 1) }()
 		pass(1200 * time.Millisecond)
 		got, err := known.Account(t.Context(), "root", 1)
-		if err != nil || got.Version != 2 {
-			t.Errorf("%+v, %v: want what a second question learnt", got, err)
-		}
+		check.That(t, err == nil && got.Version == 2, "%+v, %v: want what a second question learnt", got, err)
 		hasty, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if _, err := known.Account(hasty, "other", 1); err == nil {

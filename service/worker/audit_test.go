@@ -42,17 +42,13 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 			tt.spoil(s)
 			servicetest.Pass(time.Minute) // nothing is young any more
 			audit := check.Value(s.Auditor.Audit(t.Context(), "v1"))(t)
-			if audit.Balanced != (tt.found == "") {
-				t.Errorf("balanced %v: %+v", audit.Balanced, audit)
-			}
+			check.That(t, audit.Balanced == (tt.found == ""), "balanced %v: %+v", audit.Balanced, audit)
 			if named := tt.found != "" && tt.found != "-"; named != (len(audit.Drift) == 1) {
 				t.Fatalf("drift: %+v", audit.Drift)
 			} else if named && (audit.Drift[0].OrderID != "o1" || !strings.Contains(audit.Drift[0].Found, tt.found)) {
 				t.Errorf("drift: %+v, want o1 %s", audit.Drift, tt.found)
 			}
-			if audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers != int64(len(s.hot().Of(1).Pending)) {
-				t.Errorf("redis: %+v", audit.Redis)
-			}
+			check.That(t, audit.Redis.Reserved+int64(len(s.hot().Of(1).Marks))-audit.Redis.Buyers == int64(len(s.hot().Of(1).Pending)), "redis: %+v", audit.Redis)
 		})
 	}
 }
@@ -75,14 +71,10 @@ func TestAuditOfAClosedCopy(t *testing.T) {
 	s := newStage(t)
 	s.redis.Lose()
 	audit, err := s.Auditor.Audit(t.Context(), "v1")
-	if err != nil || audit.Balanced || audit.Redis.State != "closed" {
-		t.Errorf("on sale: %+v, %v", audit, err)
-	}
+	check.That(t, err == nil && !audit.Balanced && audit.Redis.State == "closed", "on sale: %+v, %v", audit, err)
 	s.voucher.EndAt = time.Now().Add(-2 * time.Hour) // it may be gone by now
 	audit, err = s.Auditor.Audit(t.Context(), "v1")
-	if err != nil || !audit.Balanced {
-		t.Errorf("long over: %+v, %v", audit, err)
-	}
+	check.That(t, err == nil && audit.Balanced, "long over: %+v, %v", audit, err)
 }
 
 func TestAuditIsUnavailableWithoutRedisOrTheQueue(t *testing.T) {
@@ -113,13 +105,9 @@ func TestRepair(t *testing.T) {
 		check.Must(t, check.ErrorOf(s.Auditor.Repair(t.Context(), "v1", "")))
 		<-done
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
-		if err != nil || !audit.Balanced || len(audit.Drift) != 0 {
-			t.Errorf("%+v, %v", audit, err)
-		}
+		check.That(t, err == nil && audit.Balanced && len(audit.Drift) == 0, "%+v, %v", audit, err)
 		s.balanced(t)
-		if !s.rows["o4"].Live() {
-			t.Errorf("%+v", s.rows["o4"])
-		}
+		check.That(t, s.rows["o4"].Live(), "%+v", s.rows["o4"])
 	})
 }
 

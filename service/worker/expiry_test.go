@@ -176,9 +176,7 @@ func TestExpiredWithinASecond(t *testing.T) {
 		check.Equal(t, "expired before their time", len(l.look().expired), 0)
 		servicetest.Pass(1100 * time.Millisecond)
 		for id, at := range l.look().expired {
-			if at.Before(due) || at.After(due.Add(time.Second)) {
-				t.Errorf("order %s was due %s and expired %s", id, due, at)
-			}
+			check.That(t, !at.Before(due) && !at.After(due.Add(time.Second)), "order %s was due %s and expired %s", id, due, at)
 		}
 		check.Equal(t, "expired", len(l.look().expired), 3+2*expiryBatch+1)
 		check.Equal(t, "transactions", l.look().batches, 1+3)
@@ -233,9 +231,7 @@ func TestAVoucherInTroubleHoldsUpNoOther(t *testing.T) {
 		servicetest.Pass(stuckFor + 3*time.Second)
 		check.Equal(t, "expired", len(l.look().expired), 10)
 		for id, at := range l.look().expired {
-			if at.After(due.Add(stuckFor)) {
-				t.Errorf("order %s waited %s", id, at.Sub(due))
-			}
+			check.That(t, !at.After(due.Add(stuckFor)), "order %s waited %s", id, at.Sub(due))
 		}
 		l.mu.Lock()
 		delete(l.stuck, "v0")
@@ -271,9 +267,7 @@ func TestTheProviderIsAskedFirst(t *testing.T) {
 		if at := l.look().expired[unknown]; at.Before(began.Add(askPatience)) || at.After(began.Add(askPatience+10*time.Second)) {
 			t.Errorf("an order whose payment nobody knows expired after %s", at.Sub(began))
 		}
-		if !l.look().expired[paid].IsZero() {
-			t.Error("a paid order expired")
-		}
+		check.That(t, l.look().expired[paid].IsZero(), "a paid order expired")
 	})
 }
 
@@ -299,9 +293,7 @@ func TestASlowProviderHoldsNoOrderForEver(t *testing.T) {
 				run()
 				servicetest.Pass(askPatience - time.Second)
 				early := len(l.look().expired)
-				if (early > 0) == hangs {
-					t.Errorf("%d orders expired within %s", early, askPatience)
-				}
+				check.That(t, (early > 0) != hangs, "%d orders expired within %s", early, askPatience)
 				servicetest.Pass(expiryTimeout)
 				check.Equal(t, "expired in the end", len(l.look().expired), orders)
 			})

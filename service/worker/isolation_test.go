@@ -37,9 +37,7 @@ func (s *stage) lookWithout(t *testing.T) {
 	r.Epochs = both{dbSide{s}}
 	s.redis.Away["v0"] = errNode
 	for range 3 {
-		if r.watch(t.Context()) == nil {
-			t.Error("nobody is told that v0 is away")
-		}
+		check.That(t, r.watch(t.Context()) != nil, "nobody is told that v0 is away")
 	}
 }
 
@@ -50,9 +48,7 @@ func TestACopyThatCannotBeAskedHoldsUpNoOther(t *testing.T) {
 		servicetest.Pass(time.Minute)
 		s.lookWithout(t)
 		s.work(t)
-		if !s.rows["o1"].Live() {
-			t.Error("what a dead process left is not published again")
-		}
+		check.That(t, s.rows["o1"].Live(), "what a dead process left is not published again")
 		s.redis.Lose()
 		s.lookWithout(t)
 		s.serveRebuilds(t.Context())
@@ -95,9 +91,7 @@ func TestACopyThatCannotBeToldHoldsUpNoOther(t *testing.T) {
 			{reservation: settled, row: s.rows["o2"]},
 			{reservation: soldOut, row: s.rows["o3"]},
 		})
-		if !errors.Is(err, errNode) || len(s.hot().Of(1).Pending) != 0 {
-			t.Errorf("%v, %d reservations", err, len(s.hot().Of(1).Pending))
-		}
+		check.That(t, errors.Is(err, errNode) && len(s.hot().Of(1).Pending) == 0, "%v, %d reservations", err, len(s.hot().Of(1).Pending))
 		s.serveRebuilds(t.Context())
 		if s.balanced(t); s.hot().Epoch != 2 {
 			t.Error("the copy that sells too much is not replaced")
@@ -117,9 +111,7 @@ func TestAnIntentThatCannotBeTakenBackHoldsUpNoOther(t *testing.T) {
 			return errNode
 		}
 		err := s.Reconciler.dropIntents(t.Context())
-		if !errors.Is(err, errNode) || len(s.intents) != 1 || s.intents[0].VoucherID != "v0" {
-			t.Errorf("%v, left are %+v", err, s.intents)
-		}
+		check.That(t, errors.Is(err, errNode) && len(s.intents) == 1 && s.intents[0].VoucherID == "v0", "%v, left are %+v", err, s.intents)
 	})
 }
 

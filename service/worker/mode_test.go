@@ -20,9 +20,7 @@ func TestModeWatcher(t *testing.T) {
 	t.Parallel()
 	onStage(t, func(t *testing.T, s *stage) {
 		w := NewModeWatcher(modeSide{s}.Read, model.ModeAsync, slog.New(slog.DiscardHandler))
-		if w.Selling() == nil || w.Probe(t.Context()) == nil {
-			t.Error("it sells without knowing the mode")
-		}
+		check.That(t, w.Selling() != nil && w.Probe(t.Context()) != nil, "it sells without knowing the mode")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx) }()
@@ -39,9 +37,7 @@ func TestModeWatcher(t *testing.T) {
 		s.mode.SwitchingTo = model.ModeSync
 		s.mu.Unlock()
 		servicetest.Pass(400 * time.Millisecond)
-		if model.CodeOf(w.Selling()) != model.CodeUnavailable {
-			t.Error("it sells while the mode is switched")
-		}
+		check.That(t, model.CodeOf(w.Selling()) == model.CodeUnavailable, "it sells while the mode is switched")
 		s.mu.Lock()
 		s.mode = model.ModeRecord{Mode: model.ModeSync}
 		s.mu.Unlock()
@@ -158,9 +154,7 @@ func TestSwitchLosesNoOrder(t *testing.T) {
 				s.on = map[string]func() error{}
 			}
 			check.Must(t, s.switchTo(t, model.ModeSync))
-			if s.mode.Mode != model.ModeSync || s.mode.SwitchingTo != "" || s.hot().State == model.CopyOpen {
-				t.Errorf("%+v, the copy is %s", s.mode, s.hot().State)
-			}
+			check.That(t, s.mode.Mode == model.ModeSync && s.mode.SwitchingTo == "" && s.hot().State != model.CopyOpen, "%+v, the copy is %s", s.mode, s.hot().State)
 			for i := range 4 {
 				if id := fmt.Sprint("o", i+1); !s.rows[id].Live() {
 					t.Errorf("%s: %+v", id, s.rows[id])

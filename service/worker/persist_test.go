@@ -20,9 +20,7 @@ func TestPersistedOrdersAreSettled(t *testing.T) {
 		s.publish(r)
 	}
 	s.work(t)
-	if s.count("hot.settle") != 1 || s.count("db.persist") != 1 {
-		t.Errorf("%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
-	}
+	check.That(t, s.count("hot.settle") == 1 && s.count("db.persist") == 1, "%d settle calls and %d transactions for one batch", s.count("hot.settle"), s.count("db.persist"))
 	s.balanced(t)
 	check.Equal(t, "messages that are left", len(s.messages), 0)
 }
@@ -43,13 +41,9 @@ func TestADatabaseThatIsAwayBuriesNothing(t *testing.T) {
 			s.fail("db.persist", err)
 			batch := []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")}
 			for i, verdict := range s.Persister.Persist(t.Context(), batch) {
-				if !errors.Is(verdict, err) {
-					t.Errorf("verdict %d: %v", i, verdict)
-				}
+				check.That(t, errors.Is(verdict, err), "verdict %d: %v", i, verdict)
 			}
-			if s.count("db.persist") != 1 || len(s.letters) != 0 {
-				t.Errorf("%d attempts, %d letters", s.count("db.persist"), len(s.letters))
-			}
+			check.That(t, s.count("db.persist") == 1 && len(s.letters) == 0, "%d attempts, %d letters", s.count("db.persist"), len(s.letters))
 		})
 	}
 }
@@ -82,15 +76,11 @@ func TestTheLetterIsWrittenBeforeTheRow(t *testing.T) {
 	s.fail("queue.bury", errors.New("no stream"))
 	batch := func() []model.Reservation { return []model.Reservation{s.admit("o1", "u1"), s.admit("o2", "u2")} }
 	verdicts := s.Persister.Persist(t.Context(), batch())
-	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || s.count("db.fail") != 0 {
-		t.Errorf("%v, %d failed rows", verdicts[0], s.count("db.fail"))
-	}
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && s.count("db.fail") == 0, "%v, %d failed rows", verdicts[0], s.count("db.fail"))
 	s.fail("queue.bury", nil)
 	s.fail("db.fail", model.Unavailable("away", nil))
 	verdicts = s.Persister.Persist(t.Context(), batch())
-	if model.CodeOf(verdicts[0]) != model.CodeUnavailable || len(s.letters) != 1 {
-		t.Errorf("the database went away behind the letter: %v", verdicts[0])
-	}
+	check.That(t, model.CodeOf(verdicts[0]) == model.CodeUnavailable && len(s.letters) == 1, "the database went away behind the letter: %v", verdicts[0])
 }
 
 // The message is the promise: it goes when a row is committed, whatever became of
@@ -117,9 +107,7 @@ func TestWithoutARowNothingIsAcknowledged(t *testing.T) {
 	s.poison["o3"] = true
 	s.fail("db.fail", model.Conflict("The order's id belongs to another order."))
 	verdicts := s.Persister.Persist(t.Context(), []model.Reservation{s.admit("o3", "u3"), s.admit("o4", "u4")})
-	if verdicts[0] != nil || s.letters[len(s.letters)-1].Reservation.ID != "o3" {
-		t.Errorf("an id that belongs to another order: %v", verdicts)
-	}
+	check.That(t, verdicts[0] == nil && s.letters[len(s.letters)-1].Reservation.ID == "o3", "an id that belongs to another order: %v", verdicts)
 }
 
 func TestADatabaseThatRefusesEverythingBuriesNothing(t *testing.T) {
@@ -144,9 +132,7 @@ func TestUnstorableOrdersAreBuriedAtOnce(t *testing.T) {
 	if slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) || len(s.letters) != 1 || s.count("db.persist") != 1 {
 		t.Errorf("%v, %d letters, %d attempts", verdicts, len(s.letters), s.count("db.persist"))
 	}
-	if !s.rows["o2"].Live() {
-		t.Error("the order beside it was not stored")
-	}
+	check.That(t, s.rows["o2"].Live(), "the order beside it was not stored")
 }
 
 // A voucher's row may be away for a moment, while its table is loaded from a dump. Its
@@ -169,14 +155,10 @@ func TestOrdersWaitForAVoucherThatIsNotThere(t *testing.T) {
 		if tries := s.count("db.persist"); tries > 15 {
 			t.Errorf("the voucher was tried %d times in 10 s", tries)
 		}
-		if !log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1") {
-			t.Errorf("the operator is not told:\n%s", log)
-		}
+		check.That(t, log.Has("a voucher that is not in the database", "level=ERROR", "voucher_id=v1"), "the operator is not told:\n%s", log)
 		s.voucher.ID = "v1"
 		s.settles(t, 20*time.Second)
-		if !s.rows["o1"].Live() || s.remaining() != 9 {
-			t.Errorf("%+v, %d remain", s.rows["o1"], s.remaining())
-		}
+		check.That(t, s.rows["o1"].Live() && s.remaining() == 9, "%+v, %d remain", s.rows["o1"], s.remaining())
 	})
 }
 
@@ -242,14 +224,10 @@ func TestUnitsTheDatabaseDoesNotHaveAreNotSold(t *testing.T) {
 		}
 		buy(1, 4)
 		s.reconcileFor(t, 10*time.Second)
-		if s.hot().Epoch != 2 || s.remaining() != 0 || s.rows["o3"].Reason != model.ReasonSoldOut {
-			t.Errorf("epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
-		}
+		check.That(t, s.hot().Epoch == 2 && s.remaining() == 0 && s.rows["o3"].Reason == model.ReasonSoldOut, "epoch %d, %d remain, %+v", s.hot().Epoch, s.remaining(), s.rows["o3"])
 		check.Equal(t, "orders admitted to units that are not there", buy(4, 9), 0)
 		audit, err := s.Auditor.Audit(t.Context(), "v1")
-		if err != nil || audit.Balanced {
-			t.Errorf("the audit does not name it: %+v, %v", audit, err)
-		}
+		check.That(t, err == nil && !audit.Balanced, "the audit does not name it: %+v, %v", audit, err)
 		s.reconcileFor(t, time.Minute)
 		check.Equal(t, "the epoch, as nothing is rebuilt again", s.hot().Epoch, 2)
 	})
@@ -266,9 +244,7 @@ func TestALateMessageRevivesNothing(t *testing.T) {
 	s.publish(r)
 	s.work(t)
 	s.balanced(t)
-	if s.rows["o1"].Status != model.OrderCanceled || s.remaining() != 10 {
-		t.Errorf("%s, %d remain", s.rows["o1"].Status, s.remaining())
-	}
+	check.That(t, s.rows["o1"].Status == model.OrderCanceled && s.remaining() == 10, "%s, %d remain", s.rows["o1"].Status, s.remaining())
 }
 
 func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
@@ -278,9 +254,7 @@ func TestACopyThatCannotBeToldChangesNoVerdict(t *testing.T) {
 		s.fail("hot.release", model.Unavailable("away", nil))
 		s.publish(s.admit("o1", "u1"))
 		s.work(t)
-		if len(s.messages) != 0 || !s.rows["o1"].Live() {
-			t.Errorf("%d messages, %+v", len(s.messages), s.rows["o1"])
-		}
+		check.That(t, len(s.messages) == 0 && s.rows["o1"].Live(), "%d messages, %+v", len(s.messages), s.rows["o1"])
 		s.on = map[string]func() error{}
 		s.settles(t, 10*time.Second)
 	})

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service/servicetest"
 )
@@ -120,13 +121,9 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 		})
 		first := slices.Concat(asks("v0", 3), asks("v1", 3), asks("v2", 3))
 		for i, verdict := range p.Persist(t.Context(), first) {
-			if (verdict != nil) != (first[i].VoucherID == "v0") {
-				t.Errorf("%s: %v", first[i].ID, verdict)
-			}
+			check.That(t, (verdict != nil) == (first[i].VoucherID == "v0"), "%s: %v", first[i].ID, verdict)
 		}
-		if s.calls > 4 {
-			t.Errorf("%d transactions for three vouchers", s.calls)
-		}
+		check.That(t, s.calls <= 4, "%d transactions for three vouchers", s.calls)
 		for n := range 100 { // what comes within a minute
 			servicetest.Pass(600 * time.Millisecond)
 			batch := slices.Concat(asks("v0", 3), asks(fmt.Sprint("w", n), 3))
@@ -135,18 +132,14 @@ func TestTheTroubleOfAVoucherIsItsOwn(t *testing.T) {
 				t.Fatalf("after %d batches: %v", n, verdicts)
 			}
 		}
-		if s.calls > 150 {
-			t.Errorf("%d transactions in a minute: the voucher is tried too often", s.calls)
-		}
+		check.That(t, s.calls <= 150, "%d transactions in a minute: the voucher is tried too often", s.calls)
 		if got := p.Persist(t.Context(), asks("v0", 1)); !errors.Is(got[0], model.ErrNotTried) || model.CodeOf(got[0]) != model.CodeUnavailable {
 			t.Errorf("right after it was tried: %v", got[0])
 		}
 		bad = false
 		servicetest.Pass(longestProbe)
 		for _, verdict := range p.Persist(t.Context(), asks("v0", 3)) {
-			if verdict != nil {
-				t.Errorf("it is well again: %v", verdict)
-			}
+			check.That(t, verdict == nil, "it is well again: %v", verdict)
 		}
 	})
 }
@@ -167,9 +160,7 @@ func TestADatabaseThatIsAwayIsNotAskedForEachVoucher(t *testing.T) {
 			batch = append(batch, asks(fmt.Sprint("v", i), 1)...)
 		}
 		p.Persist(t.Context(), batch)
-		if s.calls > 1+maxFruitless {
-			t.Errorf("%d transactions", s.calls)
-		}
+		check.That(t, s.calls <= 1+maxFruitless, "%d transactions", s.calls)
 		away = false
 		servicetest.Pass(longestProbe)
 		if verdicts := p.Persist(t.Context(), batch); slices.ContainsFunc(verdicts, func(err error) bool { return err != nil }) {
@@ -197,9 +188,7 @@ func TestManyPoisonedOrdersHoldUpNoOther(t *testing.T) {
 		if slices.ContainsFunc(again, func(r model.Reservation) bool { return r.VoucherID == "v1" }) {
 			t.Fatalf("the other voucher waits: %v", again)
 		}
-		if s.counts(model.OrderUnpaid) != 185 || s.counts(model.OrderFailed) != 20 {
-			t.Errorf("%d stored, %d failed", s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
-		}
+		check.That(t, s.counts(model.OrderUnpaid) == 185 && s.counts(model.OrderFailed) == 20, "%d stored, %d failed", s.counts(model.OrderUnpaid), s.counts(model.OrderFailed))
 	})
 }
 
@@ -230,9 +219,7 @@ func TestALonePoisonedOrderIsNotBuriedAtOnce(t *testing.T) {
 				break
 			}
 		}
-		if verdicts[0] != nil || s.counts(model.OrderFailed) != 1 {
-			t.Errorf("it is refused for good: %v", verdicts[0])
-		}
+		check.That(t, verdicts[0] == nil && s.counts(model.OrderFailed) == 1, "it is refused for good: %v", verdicts[0])
 	})
 }
 
@@ -308,9 +295,7 @@ func TestTheTroubleOfARowIsNotThatOfItsVoucher(t *testing.T) {
 		bad = false
 		servicetest.Pass(longestProbe)
 		for i, err := range p.Persist(t.Context(), all) {
-			if err != nil {
-				t.Errorf("order %d: %v", i, err)
-			}
+			check.That(t, err == nil, "order %d: %v", i, err)
 		}
 	})
 }

@@ -75,9 +75,7 @@ func TestOneVouchersTroubleHoldsUpNoOther(t *testing.T) {
 		check.Equal(t, "its hot copy", copies[good.ID].State, model.CopyOpen)
 	}
 	backlog := check.Value(b.queue.BacklogOf(t.Context(), bad.ID))(t)
-	if backlog.Messages != 40 || backlog.AckFloor >= backlog.LastSequence-40 {
-		t.Errorf("the voucher in trouble: %+v", backlog)
-	}
+	check.That(t, backlog.Messages == 40 && backlog.AckFloor < backlog.LastSequence-40, "the voucher in trouble: %+v", backlog)
 	check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), "DROP TRIGGER trouble")))
 	for _, id := range ill {
 		check.Patiently(t, "everything is persisted", b.quiet(t, id))

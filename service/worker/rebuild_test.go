@@ -27,9 +27,7 @@ func TestALostCopyIsRebuiltAndSellsOn(t *testing.T) {
 		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 		servicetest.InTime(t, "the rebuild, with an empty queue", began, 100*time.Millisecond)
 		s.balanced(t)
-		if s.hot().Epoch != 2 || s.remaining() != 9 {
-			t.Errorf("epoch %d, %d remain", s.hot().Epoch, s.remaining())
-		}
+		check.That(t, s.hot().Epoch == 2 && s.remaining() == 9, "epoch %d, %d remain", s.hot().Epoch, s.remaining())
 	})
 }
 
@@ -43,9 +41,7 @@ func TestRebuildTakesItsStepsInOrder(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Rebuilder.Rebuild(t.Context(), "v1") }()
 		servicetest.Pass(2500 * time.Millisecond)
-		if s.hot().State != model.CopyRebuilding || s.count("db.snapshot") != 0 {
-			t.Errorf("with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
-		}
+		check.That(t, s.hot().State == model.CopyRebuilding && s.count("db.snapshot") == 0, "with a message in the queue: %s, %d snapshots", s.hot().State, s.count("db.snapshot"))
 		check.Equal(t, "signs of life in 2.5 s", s.count("db.progress"), 2)
 		s.work(t)
 		check.Must(t, <-done)
@@ -77,9 +73,7 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 			t.Errorf("marks %v, reservations %v", s.hot().Of(2).Marks, s.hot().Of(2).Pending)
 		}
 		s.settles(t, 20*time.Second)
-		if !s.rows["o1"].Live() || s.rows["o2"].Reason != model.ReasonAlreadyOrdered {
-			t.Errorf("%+v, %+v", s.rows["o1"], s.rows["o2"])
-		}
+		check.That(t, s.rows["o1"].Live() && s.rows["o2"].Reason == model.ReasonAlreadyOrdered, "%+v, %+v", s.rows["o1"], s.rows["o2"])
 	})
 }
 
@@ -104,12 +98,8 @@ func TestMessagesBehindTheBarrier(t *testing.T) {
 			s.work(t)
 			s.settles(t, 20*time.Second)
 			row := s.rows["o1"]
-			if lost && (row.Reason != model.ReasonSuperseded || s.remaining() != 10) {
-				t.Errorf("%+v, %d remain", row, s.remaining())
-			}
-			if !lost && (!row.Live() || s.remaining() != 9) {
-				t.Errorf("%+v, %d remain", row, s.remaining())
-			}
+			check.That(t, !lost || (row.Reason == model.ReasonSuperseded && s.remaining() == 10), "%+v, %d remain", row, s.remaining())
+			check.That(t, lost || (row.Live() && s.remaining() == 9), "%+v, %d remain", row, s.remaining())
 		})
 	}
 }
@@ -201,9 +191,7 @@ func TestAMessageHasTheRebuildMadeThatItWaitsFor(t *testing.T) {
 		s.unwatched = true
 		s.Worker = s.employ(servicetest.NewLocks())
 		s.reconcileFor(t, 30*time.Second)
-		if !s.rows["o1"].Live() || len(s.messages) != 0 {
-			t.Errorf("%+v, %d messages, %+v", s.rows["o1"], len(s.messages), s.record)
-		}
+		check.That(t, s.rows["o1"].Live() && len(s.messages) == 0, "%+v, %d messages, %+v", s.rows["o1"], len(s.messages), s.record)
 	})
 }
 
@@ -249,9 +237,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 			}
 			check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
 			s.settles(t, 5*time.Second)
-			if s.remaining() != 9 || len(s.outbox) != 0 {
-				t.Errorf("%d remain, %d releases", s.remaining(), len(s.outbox))
-			}
+			check.That(t, s.remaining() == 9 && len(s.outbox) == 0, "%d remain, %d releases", s.remaining(), len(s.outbox))
 		})
 	}
 }
@@ -381,9 +367,7 @@ func TestAnotherQueueEndsTheWait(t *testing.T) {
 		}
 		s.on = map[string]func() error{}
 		s.settles(t, 20*time.Second)
-		if !s.rows["o1"].Live() {
-			t.Error("the order is lost")
-		}
+		check.That(t, s.rows["o1"].Live(), "the order is lost")
 	})
 }
 
@@ -392,9 +376,7 @@ func TestNothingIsRebuiltInAnotherMode(t *testing.T) {
 	s := newStage(t)
 	s.mode.SwitchingTo = model.ModeSync
 	servicetest.WantCode(t, s.Rebuilder.Begin(t.Context(), "v1", "boss"), model.CodeConflict)
-	if s.record.Epoch != 1 || s.hot().State != model.CopyOpen {
-		t.Error("something was closed")
-	}
+	check.That(t, s.record.Epoch == 1 && s.hot().State == model.CopyOpen, "something was closed")
 }
 
 // A wish that became more urgent leaves its place in the queue to others: a
@@ -439,9 +421,7 @@ func TestARebuildThatAnOperatorReplacesIsFollowedByTheirs(t *testing.T) {
 		servicetest.Pass(time.Second)
 		cancel()
 		running.Wait()
-		if s.hot().State != model.CopyOpen {
-			t.Errorf("the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
-		}
+		check.That(t, s.hot().State == model.CopyOpen, "the copy is %s at epoch %d", s.hot().State, s.hot().Epoch)
 		s.balanced(t)
 	})
 }

@@ -61,9 +61,7 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 		onStages(t, name, func(t *testing.T, s *stage) {
 			leave(s)
 			s.settles(t, 30*time.Second)
-			if len(s.outbox) != 0 || len(s.intents) != 0 {
-				t.Errorf("%d releases, %d intents are left", len(s.outbox), len(s.intents))
-			}
+			check.That(t, len(s.outbox) == 0 && len(s.intents) == 0, "%d releases, %d intents are left", len(s.outbox), len(s.intents))
 			if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
 				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
 			}
@@ -134,9 +132,7 @@ func TestAReleaseWaitsForItsCopyAndHoldsUpNobodyElse(t *testing.T) {
 			s.steps = make([]string, many) // ids of the outbox go on
 			s.cancel("o1")
 			check.Must(t, s.Reconciler.outbox.pass(t.Context()))
-			if len(s.outbox) != many || s.remaining() != 10 {
-				t.Errorf("%d releases wait, %d remain", len(s.outbox), s.remaining())
-			}
+			check.That(t, len(s.outbox) == many && s.remaining() == 10, "%d releases wait, %d remain", len(s.outbox), s.remaining())
 			if n := s.count("hot.release"); n > 2 {
 				t.Errorf("the closed copy was asked again and again: %d calls", n)
 			}
@@ -204,9 +200,7 @@ func TestAReleaseLongAfterTheSaleEndsAnOlderRebuild(t *testing.T) {
 			}
 			other := newRebuilder(s.parts())
 			err := other.Rebuild(t.Context(), "v1")
-			if len(s.outbox) == 0 && s.hot().State == model.CopyOpen && s.remaining() != 10 {
-				t.Errorf("%v: the unit is lost: %d remain", err, s.remaining())
-			}
+			check.That(t, len(s.outbox) != 0 || s.hot().State != model.CopyOpen || s.remaining() == 10, "%v: the unit is lost: %d remain", err, s.remaining())
 			s.voucher.EndAt = time.Now().Add(time.Hour)
 			s.settles(t, 20*time.Second)
 		})
@@ -245,9 +239,7 @@ func TestDriftIsRepaired(t *testing.T) {
 			if rebuilt := s.hot().Epoch > 1; rebuilt != drift.rebuilt {
 				t.Errorf("epoch %d", s.hot().Epoch)
 			}
-			if s.hot().Epoch > 2 {
-				t.Errorf("rebuilt again and again: epoch %d", s.hot().Epoch)
-			}
+			check.That(t, s.hot().Epoch <= 2, "rebuilt again and again: epoch %d", s.hot().Epoch)
 		})
 	}
 }
@@ -314,9 +306,7 @@ func TestTheReconcilerIsElectedAgain(t *testing.T) {
 		servicetest.Pass(5 * time.Second)
 		locks.With(func(l *servicetest.Locks) { l.Lost = false })
 		servicetest.Pass(5 * time.Second)
-		if s.count("db.watched") == 0 {
-			t.Error("it does not reconcile")
-		}
+		check.That(t, s.count("db.watched") != 0, "it does not reconcile")
 		cancel()
 		<-done
 		check.Equal(t, "locks taken, of those given back", locks.Taken.Load(), locks.Released.Load())
@@ -347,9 +337,7 @@ func TestReservationsOfASaleThatWasPutOffAreSettled(t *testing.T) {
 			s.unwatched = true
 		}()
 		s.settles(t, 20*time.Second)
-		if !s.rows["o1"].Live() {
-			t.Errorf("%+v", s.rows["o1"])
-		}
+		check.That(t, s.rows["o1"].Live(), "%+v", s.rows["o1"])
 	})
 }
 

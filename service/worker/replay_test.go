@@ -39,9 +39,7 @@ func TestReplayOfAReservationThatStandsPublishesIt(t *testing.T) {
 	}
 	s.work(t)
 	s.balanced(t)
-	if !s.rows["o1"].Live() || len(s.rows) != 1 {
-		t.Errorf("%+v", s.rows)
-	}
+	check.That(t, s.rows["o1"].Live() && len(s.rows) == 1, "%+v", s.rows)
 }
 
 // An order that got its row after its letter was written needs no other one.
@@ -53,9 +51,7 @@ func TestReplayOfAnOrderThatWasPersistedAfterAllRemovesTheLetter(t *testing.T) {
 	r := model.Reservation{Order: model.Order{ID: "o1", VoucherID: "v1", UserID: "u1"}}
 	s.letters = []model.DeadLetter{{Sequence: 1, Reservation: &r}}
 	got, err := s.Replayer.Replay(t.Context(), 1, "")
-	if err != nil || got.ID != "o1" || len(s.letters) != 0 || len(s.rows) != 1 {
-		t.Errorf("%+v, %v; %d letters, %d rows", got, err, len(s.letters), len(s.rows))
-	}
+	check.That(t, err == nil && got.ID == "o1" && len(s.letters) == 0 && len(s.rows) == 1, "%+v, %v; %d letters, %d rows", got, err, len(s.letters), len(s.rows))
 	s.balanced(t)
 }
 

@@ -199,15 +199,11 @@ func (s *stage) balanced(t *testing.T) {
 	live := map[string]string{}
 	for id, row := range s.rows {
 		if row.Live() {
-			if live[row.UserID] != "" {
-				t.Errorf("%s has two live orders", row.UserID)
-			}
+			check.That(t, live[row.UserID] == "", "%s has two live orders", row.UserID)
 			live[row.UserID] = id
 		}
 	}
-	if s.voucher.Remaining != s.voucher.Stock-int64(len(live)) {
-		t.Errorf("the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
-	}
+	check.That(t, s.voucher.Remaining == s.voucher.Stock-int64(len(live)), "the database: %d of %d remain beside %d live orders", s.voucher.Remaining, s.voucher.Stock, len(live))
 	if s.hot().State != model.CopyOpen || s.hot().Epoch != s.record.Epoch || !s.record.Open() {
 		t.Errorf("the copy is %s at epoch %d, the record %+v", s.hot().State, s.hot().Epoch, s.record)
 	}
@@ -215,9 +211,7 @@ func (s *stage) balanced(t *testing.T) {
 	for user, id := range marks {
 		check.Equal(t, "the live order of "+user+", as the mark names it", live[user], id)
 	}
-	if len(marks) != len(live) || len(s.hot().Now().Pending) != 0 {
-		t.Errorf("%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))
-	}
+	check.That(t, len(marks) == len(live) && len(s.hot().Now().Pending) == 0, "%d marks, %d reservations, %d live orders", len(marks), len(s.hot().Now().Pending), len(live))
 }
 
 // queueSide is the queue.

@@ -26,9 +26,7 @@ func TestANewVoucherIsLoadedAtOnce(t *testing.T) {
 		s.publish(s.rows2()) // the queue is busy with other vouchers, which is none of its business
 		s.newVoucher()
 		s.Stock.Created(t.Context(), "v1")
-		if s.hot().State != model.CopyOpen || s.hot().Epoch != 1 || s.remaining() != 10 {
-			t.Errorf("%+v", s.hot())
-		}
+		check.That(t, s.hot().State == model.CopyOpen && s.hot().Epoch == 1 && s.remaining() == 10, "%+v", s.hot())
 	})
 }
 

@@ -1,0 +1,11 @@
+package check
+
+import "testing"
+
+// That checks that something holds, and tells otherwise what was found instead.
+func That(t testing.TB, holds bool, format string, found ...any) {
+	t.Helper()
+	if !holds {
+		t.Errorf(format, found...)
+	}
+}
