@@ -23,33 +23,6 @@ func options() batch.Options {
 	return batch.Options{Writers: 2, MaxBatch: 100, MaxQueue: 1000, Timeout: time.Minute}
 }
 
-func TestConcurrentCallersShareRunsAndGetTheirOwnAnswers(t *testing.T) {
-	t.Parallel()
-	var runs atomic.Int64
-	group := batch.New(func(_ context.Context, items []int) ([]int, error) {
-		runs.Add(1)
-		answers := make([]int, len(items))
-		for i, item := range items {
-			answers[i] = item * item
-		}
-		return answers, nil
-	}, options())
-	defer group.Close(context.Background())
-
-	const callers = 500
-	var wg sync.WaitGroup
-	for i := range callers {
-		wg.Go(func() {
-			answer, err := group.Do(t.Context(), i)
-			check.That(t, err == nil && answer == i*i, "Do(%d) = %d, %v; want %d", i, answer, err, i*i)
-		})
-	}
-	wg.Wait()
-	if n := runs.Load(); n < 1 || n > callers {
-		t.Errorf("%d runs for %d callers", n, callers)
-	}
-}
-
 func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,15 +43,7 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 		}
 		wg.Wait()
 		group.Close(t.Context())
-		want := []int{1, 10, 10, 5}
-		if len(sizes) != len(want) {
-			t.Fatalf("batch sizes %v, want %v", sizes, want)
-		}
-		for i := range want {
-			if sizes[i] != want[i] {
-				t.Fatalf("batch sizes %v, want %v", sizes, want)
-			}
-		}
+		check.Equal(t, "batch sizes", fmt.Sprint(sizes), "[1 10 10 5]")
 	})
 }
 
@@ -158,7 +123,7 @@ func TestFullBatchDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestManyWritersServeEverybody: whatever the writers do, each item runs once.
+// TestManyWritersServeEverybody: whatever the writers do, each item runs once, and its caller gets the answer to it.
 func TestManyWritersServeEverybody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,15 +133,17 @@ func TestManyWritersServeEverybody(t *testing.T) {
 		group := batch.New(func(_ context.Context, batch []int) ([]int, error) {
 			items.Add(int64(len(batch)))
 			<-time.After(time.Duration(len(batch)*17%130) * time.Millisecond) // also longer than a writer has patience
-			return batch, nil
+			answers := make([]int, len(batch))
+			for i, item := range batch {
+				answers[i] = item * item
+			}
+			return answers, nil
 		}, opts)
 		var wg sync.WaitGroup
 		for i := range 600 {
 			<-time.After(time.Duration(i%5) * time.Millisecond)
 			wg.Go(func() {
-				if answer, err := group.Do(t.Context(), i); err != nil || answer != i {
-					t.Errorf("Do(%d) = %d, %v", i, answer, err)
-				}
+				check.Equal(t, "the answer to an item", check.Value(group.Do(t.Context(), i))(t), i*i)
 			})
 		}
 		wg.Wait()
