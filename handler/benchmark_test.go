@@ -73,52 +73,12 @@ type serving struct{}
 func (serving) Check(context.Context) []service.Check { return nil }
 func (serving) Draining() bool                        { return false }
 
-// placeInput is a purchase as huma would take it.
-type placeInput struct {
-	InPath
-	Body *Nothing
-}
-
 // discard is an answer that is not read.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
-
-// BenchmarkPlace measures what a purchase costs before and after the service:
-// token, checks, metrics, decoding, encoding; once as the plain Gin handler
-// that it is, once as a typed function of huma.
-//
-// Measured on a busy 2-core virtual machine (Go 1.26), where the same run takes
-// twice as long at one time as at another:
-//
-//	            plain         typed
-//	sold out    30 allocs     42 allocs and twice the time
-//	sold        31 allocs     40 allocs
-//
-// Most answers of a flash sale are refusals, so the plain handler saves half
-// where it counts. The plain handler also has the order of refusals in its own hand:
-// a typed function cannot refuse a wrong body before a spent limit before an
-// unknown voucher without doing huma's work over again.
-func BenchmarkPlace(b *testing.B) {
-	for name, err := range map[string]error{"sold": nil, "sold_out": model.SoldOut()} {
-		options, signed := purchases(b, err)
-		a, buildErr := build(options)
-		if buildErr != nil {
-			b.Fatal(buildErr)
-		}
-		register(a, route{
-			id: "typed", method: http.MethodPost, path: basePath + "/typed/{id}", access: users, status: http.StatusCreated,
-		}, func(ctx context.Context, in *placeInput) (*created[model.Order], error) {
-			order, err := a.options.Orders.Place(ctx, subject(ctx), in.ID)
-			return &created[model.Order]{Location: basePath + "/orders/" + order.ID, Body: order}, err
-		})
-		for kind, path := range map[string]string{"plain": "/vouchers/v1/seckill", "typed": "/typed/v1"} {
-			b.Run(kind+"/"+name, func(b *testing.B) { buy(b, a, path, signed) })
-		}
-	}
-}
 
 // purchases are the options of a handler whose service answers at once, and a buyer's token.
 func purchases(b *testing.B, refusal error) (_ Options, signed string) {

@@ -124,26 +124,3 @@ func TestAdminLog(t *testing.T) {
 	}
 	wantProblem(t, s.do(t, http.MethodGet, "/api/v1/admin/log", "", s.as(t, "u", model.RoleUser)...), http.StatusForbidden, model.CodeForbidden)
 }
-
-func TestPaymentWindow(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	var asked model.NewVoucher
-	s.fakes.create = func(_ context.Context, v model.NewVoucher, _ model.Idempotency) (model.Voucher, error) {
-		asked = v
-		return voucher("v1"), nil
-	}
-	admin := s.as(t, "boss", model.RoleAdmin)
-	for text, want := range map[string]time.Duration{`"15m"`: 15 * time.Minute, `"1h30m"`: 90 * time.Minute, "": 0} {
-		got := s.do(t, http.MethodPost, vouchersPath, draftWith("payment_window", text), admin...)
-		if got.status != http.StatusCreated || asked.PaymentWindow != want || asked.By != "boss" {
-			t.Errorf("%s: %d %s, asked for %+v", text, got.status, got.body, asked)
-		}
-	}
-	for _, text := range []string{`"0s"`, `"15"`, `""`, `"soon"`, "900", "null"} {
-		p := wantProblem(t, s.do(t, http.MethodPost, vouchersPath, draftWith("payment_window", text), admin...), http.StatusUnprocessableEntity, model.CodeValidation)
-		if len(p.Errors) != 1 || p.Errors[0].Location != "body.payment_window" {
-			t.Errorf("%s: %+v", text, p.Errors)
-		}
-	}
-}

@@ -100,6 +100,13 @@ func TestDrafts(t *testing.T) {
 		{"shards", "1.00000000000000000001", "body.shards"},
 		{"shards", `"4"`, "body.shards"},
 		{"shards", "null", "body.shards"},
+		{"payment_window", `"15m"`, ""},
+		{"payment_window", `"0s"`, "body.payment_window"},
+		{"payment_window", `"15"`, "body.payment_window"},
+		{"payment_window", `""`, "body.payment_window"},
+		{"payment_window", `"soon"`, "body.payment_window"},
+		{"payment_window", "900", "body.payment_window"},
+		{"payment_window", "null", "body.payment_window"},
 		{"id", `"v1"`, "body.id"},
 		{"remaining", `1`, "body.remaining"},
 	} {
@@ -128,7 +135,7 @@ func TestDraftBecomesVoucher(t *testing.T) {
 		}
 		return voucher("v9"), nil
 	}
-	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z"}`
+	body := `{"title":"Tea","price":1e3,"face_value":2000,"stock":3,"begin_at":"2030-01-01T08:00:00+08:00","end_at":"2030-01-02T00:00:00Z","payment_window":"1h30m"}`
 	got := s.do(t, http.MethodPost, vouchersPath, body, s.as(t, "a", model.RoleAdmin)...)
 	if got.status != http.StatusCreated || got.header.Get("Location") != vouchersPath+"/v9" {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
@@ -136,32 +143,10 @@ func TestDraftBecomesVoucher(t *testing.T) {
 	want := model.NewVoucher{
 		Title: "Tea", Price: 1000, FaceValue: 2000, Stock: 3, State: model.VoucherPublished,
 		BeginAt: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), EndAt: time.Date(2030, 1, 2, 0, 0, 0, 0, time.UTC),
-		By: "a",
+		PaymentWindow: 90 * time.Minute, By: "a",
 	}
 	if asked != want {
 		t.Errorf("%+v", asked)
-	}
-}
-
-// What was said of shards is a part of the request, so that a key that was used with
-// another number is a CONFLICT. One is the default, and no other request.
-func TestShardsAreAsked(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	var asked model.Idempotency
-	s.fakes.create = func(_ context.Context, _ model.NewVoucher, once model.Idempotency) (model.Voucher, error) {
-		asked = once
-		return voucher("v1"), nil
-	}
-	fingerprint := func(shards string) string {
-		got := s.do(t, http.MethodPost, vouchersPath, draftWith("shards", shards), append(s.as(t, "a", model.RoleAdmin), "Idempotency-Key", "k")...)
-		if got.status != http.StatusCreated || asked.Fingerprint == "" {
-			t.Fatalf("shards %s: %d %s", shards, got.status, got.body)
-		}
-		return asked.Fingerprint
-	}
-	if none, one, four := fingerprint(""), fingerprint("1"), fingerprint("4"); none != one || one == four {
-		t.Errorf("the fingerprints are %s without, %s with 1 and %s with 4", none, one, four)
 	}
 }
 
@@ -264,13 +249,17 @@ func TestIdempotencyKey(t *testing.T) {
 	if first.Key != "key one" || first.Scope != "a POST "+vouchersPath || len(first.Fingerprint) != 64 {
 		t.Errorf("%+v", first)
 	}
-	for _, same := range []string{draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`)} {
+	for _, same := range []string{ // one shard is the default, and no other request
+		draftWith("", ""), " " + draftWith("price", "1e3"), draftWith("begin_at", `"2030-01-01T01:00:00+01:00"`), draftWith("shards", "1"),
+	} {
 		if again := ask("a", vouchersPath, same, "key one"); again != first {
 			t.Errorf("%s: %+v, want %+v", same, again, first)
 		}
 	}
-	if other := ask("a", vouchersPath, draftWith("price", "999"), "key one"); other.Fingerprint == first.Fingerprint {
-		t.Error("another body has the same fingerprint")
+	for _, other := range []string{draftWith("price", "999"), draftWith("shards", "4")} {
+		if ask("a", vouchersPath, other, "key one").Fingerprint == first.Fingerprint {
+			t.Errorf("%s has the same fingerprint", other)
+		}
 	}
 	if other := ask("b", vouchersPath, draftWith("", ""), "key one"); other.Scope == first.Scope {
 		t.Error("another administrator has the same scope")

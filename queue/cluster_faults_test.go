@@ -33,7 +33,11 @@ func asking(t *testing.T) context.Context {
 func onCluster(t *testing.T, url string) *fixture {
 	t.Helper()
 	f := onServer(t, queue.Options{URL: url, Replicas: 3})
-	f.Queue = f.open(t, nil) // it waits for the cluster's leader
+	check.Eventually(t, "the cluster has its servers", func() (opened bool) {
+		var err error
+		f.Queue, err = f.tryOpen(t, nil)
+		return err == nil
+	})
 	return f
 }
 

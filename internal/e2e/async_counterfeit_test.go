@@ -3,12 +3,15 @@ package e2e_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
-	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/ids"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository"
@@ -27,38 +30,22 @@ type counterfeiter struct {
 
 func newCounterfeiter(t testing.TB, s settings) counterfeiter {
 	t.Helper()
-	options, err := redis.ParseURL(s["SECKILL_REDIS_URL"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(options)
+	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	log := slog.New(slog.DiscardHandler)
-	q, err := queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deployment(t, s), Replicas: 1, Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := check.Value(queue.Open(t.Context(), queue.Options{URL: s["SECKILL_NATS_URL"], Deployment: deploymentOf(t, s), Replicas: 1, Log: log}))(t)
 	t.Cleanup(func() {
 		_ = client.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		q.Close(ctx)
+		q.Close(context.Background())
 	})
 	return counterfeiter{copies: hotcopy.New(client, hotcopy.Options{}), queue: q}
 }
 
-// deployment is the name by which a database is known to queues.
-func deployment(t testing.TB, s settings) string {
+// deploymentOf is the name by which a database is known to queues.
+func deploymentOf(t testing.TB, s settings) string {
 	t.Helper()
-	db, err := repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"], Log: slog.New(slog.DiscardHandler)}))(t)
 	defer db.Close()
-	mode, err := repository.NewModes(db).Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mode.Deployment
+	return check.Value(repository.NewModes(db).Read(t.Context()))(t).Deployment
 }
 
 // reserve takes one unit.
@@ -72,16 +59,10 @@ func (c counterfeiter) reserveAll(t testing.TB, voucherID string, users []string
 	t.Helper()
 	asked := make([]model.ReserveRequest, len(users))
 	for i, user := range users {
-		unique, err := ids.New()
-		if err != nil {
-			t.Fatal(err)
-		}
+		unique := check.Value(ids.New())(t)
 		asked[i] = model.ReserveRequest{OrderID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user}
 	}
-	admitted, err := c.copies.Reserve(t.Context(), asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	admitted := check.Value(c.copies.Reserve(t.Context(), asked))(t)
 	reservations := make([]model.Reservation, len(users))
 	for i, a := range admitted {
 		if a.Err != nil {
@@ -95,7 +76,41 @@ func (c counterfeiter) reserveAll(t testing.TB, voucherID string, users []string
 // publish queues orders, up to 500 of them in one message.
 func (c counterfeiter) publish(t testing.TB, reservations ...model.Reservation) {
 	t.Helper()
-	if err := c.queue.Publish(t.Context(), reservations); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, c.queue.Publish(t.Context(), reservations))
+}
+
+// rawStream is the queue of a deployment, as somebody sees it who knows nothing
+// of its contents.
+type rawStream struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func streamOf(t *testing.T, s settings) rawStream {
+	t.Helper()
+	conn := check.Value(nats.Connect(s["SECKILL_NATS_URL"]))(t)
+	t.Cleanup(conn.Close)
+	js := check.Value(jetstream.New(conn))(t)
+	return rawStream{js, check.Value(js.Stream(t.Context(), ordersStream(t, s)))(t)}
+}
+
+// last is the newest message, without the id by which the queue would know it
+// again: as if the window for that had passed.
+func (r rawStream) last(t *testing.T) *nats.Msg {
+	t.Helper()
+	info := check.Value(r.stream.Info(t.Context()))(t)
+	message := check.Value(r.stream.GetMsg(t.Context(), info.State.LastSeq))(t)
+	message.Header.Del(nats.MsgIdHdr)
+	return &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
+}
+
+func (r rawStream) repeat(t *testing.T, message *nats.Msg) {
+	t.Helper()
+	check.Must(t, check.ErrorOf(r.js.PublishMsg(t.Context(), message)))
+}
+
+// ordersStream is the stream of a deployment that has started.
+func ordersStream(t *testing.T, s settings) string {
+	t.Helper()
+	return "SECKILL_ORDERS_" + strings.ToUpper(deploymentOf(t, s))
 }

@@ -1,205 +1,231 @@
+//part:kills
+//part:mysql8
+
 package e2e_test
 
 import (
 	"net/http"
 	"slices"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
-// lanes is how many processes are killed at a time: they wait for each other's
-// leases more than they work.
-const lanes = 20
-
-// fatality is one process that dies at a step, and what it leaves behind.
+// fatality is a process that dies at a step, with a voucher of its own, and what it leaves behind.
 type fatality struct {
+	*lane
+
 	step    failpoint.Step
-	s       settings
-	program *process
 	voucher model.Voucher
-	before  []model.Order // made before, by a process that was well
+	before  model.Order // made before, by a process that was well
 
 	promised map[string]string // of every process, with their users
 	canceled string            // the order that is to be canceled, or to expire
-	next     int               // number of the next new user
+}
+
+// lane is a deployment whose program dies at one step after the other. Nobody waits in between until what a dead process
+// left behind is settled: the next ones meet it, and one that is well settles everything in the end.
+type lane struct {
+	s       settings
+	redis   *redis.Client
+	lease   string // the key by which a reconciler is known to be at work
+	program *process
+	dead    []*fatality
+	users   int // so many have been seen
 }
 
 // user is one nobody has seen before.
-func (f *fatality) user() string {
-	f.next++
-	return f.program.user(f.next)
+func (l *lane) user() string {
+	l.users++
+	return l.program.user(l.users)
 }
 
-// drives says for every step what a process has to be asked for to reach it.
-func drives() map[failpoint.Step]func(*testing.T, *fatality) {
-	all := map[failpoint.Step]func(*testing.T, *fatality){}
-	give := func(drive func(*testing.T, *fatality), steps ...failpoint.Step) {
-		for _, step := range steps {
-			all[step] = drive
-		}
+// drive asks a process for what leads it to its step.
+type drive func(t *testing.T, f *fatality)
+
+// stop is a step, and what leads to it.
+type stop struct {
+	step  failpoint.Step
+	drive drive
+}
+
+func stops(drive drive, steps ...failpoint.Step) (all []stop) {
+	for _, step := range steps {
+		all = append(all, stop{step, drive})
 	}
-	give(buyOne,
-		failpoint.BeforeReserve, failpoint.AfterReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer,
-		failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
-		failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished)
-	give(cancelOne, failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted)
-	give(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted)
-	give(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire)
-	give(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter)
-	give(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish)
-	give(rebuildIt,
-		failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier,
-		failpoint.AfterLoad, failpoint.AfterOpenDatabase, failpoint.AfterOpenParts, failpoint.AfterOpenCopy)
-	give(lowerStock, failpoint.AfterIntent, failpoint.AfterGive, failpoint.AfterLowerCopy, failpoint.AfterLowerStock)
 	return all
 }
 
+// lanes are the steps in an order in which each process finds what the earlier ones left. Those of a divided voucher are
+// reached only by one that is.
+func lanes(divided bool) map[string][]stop {
+	opened, gave := []failpoint.Step{}, []failpoint.Step{}
+	if divided {
+		opened, gave = append(opened, failpoint.AfterOpenParts), append(gave, failpoint.AfterGive)
+	}
+	return map[string][]stop{
+		"accepted": slices.Concat(
+			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer, failpoint.AfterReserve),
+			stops(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish), // reservations that were never published are there
+		),
+		"persisted": slices.Concat(
+			stops(buyOne,
+				failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
+				failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished),
+			stops(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter),
+		),
+		"returned": slices.Concat(
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted), // an outbox row is there
+			stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire),
+		),
+		"rebuilt": slices.Concat(
+			stops(rebuildIt, failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase),
+			stops(rebuildIt, opened...), stops(rebuildIt, failpoint.AfterOpenCopy),
+			stops(lowerStock, failpoint.AfterIntent), stops(lowerStock, gave...), stops(lowerStock, failpoint.AfterLowerCopy, failpoint.AfterLowerStock),
+		),
+	}
+}
+
 // The real program is killed with SIGKILL, by itself, at every step of an
-// order's road, and what it leaves behind is settled by the next one.
-//
-//nolint:paralleltest // it has lanes of its own: these processes wait more than they work
+// order's road, and what it leaves behind is settled by the next ones.
 func TestKilledAtEveryStep(t *testing.T) {
-	drive := drives()
-	queue := make(chan failpoint.Step, len(failpoint.Steps()))
+	t.Parallel()
+	led := moneySteps() // TestKilledWithMoneyUnderWay
+	for _, stops := range lanes(true) {
+		for _, s := range stops {
+			led = append(led, s.step)
+		}
+	}
 	for _, step := range failpoint.Steps() {
-		if slices.Contains(moneySteps(), step) {
-			continue // TestKilledWithMoneyUnderWay
-		}
-		if drive[step] == nil {
+		if !slices.Contains(led, step) {
 			t.Errorf("nothing leads to the step %s", step)
-			continue
 		}
-		queue <- step
 	}
-	close(queue)
 	testserver.Program(t, "failpoint")
-	var running sync.WaitGroup
-	for range lanes {
-		running.Go(func() {
-			for step := range queue {
-				t.Run(string(step), func(t *testing.T) { killedAt(t, step, drive[step]) })
-			}
-		})
+	parts := map[string]int{"whole": 1}
+	if check.Faults {
+		parts["divided"] = 16 // into more parts than it is to lose of its stock in the first one
 	}
-	running.Wait()
+	for division, shards := range parts {
+		for name, stops := range lanes(shards > 1) {
+			t.Run(division+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				killed(t, stops, shards)
+			})
+		}
+	}
 }
 
-func killedAt(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatality)) {
+func killed(t *testing.T, stops []stop, shards int) {
 	t.Helper()
-	const stock = 30
-	s := listened(asyncOnServers(t), step)
-	f := &fatality{step: step, s: s, promised: map[string]string{}}
-	f.program = prepare(t, testserver.Program(t, "failpoint"), s)
-	f.program.start(t)
-	f.program.awaitReady(t)
-	f.voucher = f.program.divided(t, stock, partsAt(step))
-	for range 3 {
-		order := f.program.accepted(t, f.voucher.ID, f.user())
-		f.promised[order.ID] = order.UserID
-		f.before = append(f.before, f.program.becomes(t, order, model.OrderUnpaid))
+	s := asyncOnServers(t).with(settings{"SECKILL_EVENTS": newStream()})
+	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
+	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+	t.Cleanup(func() { _ = l.redis.Close() })
+	l.begin(t, stops, shards)
+	l.lease = "seckill:reconciler:" + deploymentOf(t, s)
+	for n, stop := range stops {
+		l.dead[n].dies(t, stop.drive)
 	}
-	f.program.quiet(t, f.voucher.ID, settlement)
-	f.program.kill()
-
-	switch step {
-	case failpoint.BeforeRepublish, failpoint.AfterRepublish:
-		f.dies(t, failpoint.AfterReserve, buyOne) // leaves a reservation that was never published
-	case failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted:
-		f.dies(t, failpoint.AfterCancel, cancelOne) // leaves an outbox row
-	case failpoint.BeforeExpire, failpoint.AfterExpire:
-		f.lapse(t)
+	well := start(t, s)
+	for n, f := range l.dead {
+		f.settles(t, well)
+		well.sellsOn(t, f.voucher.ID, 10_000*(n+1))
 	}
-	f.dies(t, step, drive)
-
-	died := time.Now()
-	f.program.start(t)
-	f.program.awaitReady(t)
-	f.awaitExpiry(t)
-	orders := f.program.conserved(t, f.voucher.ID, f.promised)
-	if status := orders[f.canceled].Status; status == model.OrderCanceled || status == model.OrderExpired {
-		delete(f.promised, f.canceled)
-	}
-	unbroken(t, orders, f.promised)
-	f.heard(t)
-	t.Logf("settled after %v", time.Since(died).Round(100*time.Millisecond))
-	f.program.sellsOn(t, f.voucher.ID, 1000)
+	l.heard(t)
 }
 
-// partsAt is into how many parts the voucher is divided: at every other step into more than it is to lose of its stock
-// in the first one.
-func partsAt(step failpoint.Step) int {
-	asked := step == failpoint.AfterOpenParts || step == failpoint.AfterGive
-	if asked || slices.Index(failpoint.Steps(), step)%2 == 0 {
-		return 16
+// begin sells one unit of each step's voucher.
+func (l *lane) begin(t *testing.T, stops []stop, shards int) {
+	t.Helper()
+	instance := check.Value(begin(t, l.s))(t)
+	well := newApp(t, instance.BaseURL(), instance.OpsURL())
+	for _, stop := range stops {
+		f := &fatality{lane: l, step: stop.step, promised: map[string]string{}}
+		f.voucher = well.divided(t, 9+shards, shards)
+		f.before = well.accepted(t, f.voucher.ID, l.user())
+		f.promised[f.before.ID] = f.before.UserID
+		l.dead = append(l.dead, f)
 	}
-	return 1
+	for _, f := range l.dead {
+		well.becomes(t, f.before, model.OrderUnpaid)
+	}
+	well.client.CloseIdleConnections()
+	check.Must(t, instance.Stop(t.Context()))
 }
 
 // dies starts the program so that it dies at a step, leads it there, and sees
 // that it died by SIGKILL.
-func (f *fatality) dies(t *testing.T, step failpoint.Step, drive func(*testing.T, *fatality)) {
+func (f *fatality) dies(t *testing.T, drive drive) {
 	t.Helper()
-	f.program.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-	select {
-	case <-f.program.exited:
-	case <-f.ready():
-		drive(t, f)
+	if f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire {
+		f.canceled = f.before.ID
+		execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'") // nobody is there: its time passes
 	}
-	select {
-	case <-f.program.exited:
-	case <-time.After(settlement):
-		t.Fatalf("the program was never at the step %s", step)
-	}
-	status, ok := f.program.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	// The lease of a dead reconciler lapses, which takes some seconds when nobody helps.
+	check.Must(t, f.redis.Del(t.Context(), f.lease).Err())
+	p := f.program
+	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
+	check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.status(t, "/readyz") == http.StatusOK })
+	drive(t, f)
+	check.Receive(t, "the program is at the step "+string(f.step), p.exited)
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		t.Fatalf("the program ended with %v, not by SIGKILL at %s\n%s", f.program.cmd.ProcessState, step, tail(f.program.output.String(), 20))
+		t.Fatalf("the program ended with %v, not by SIGKILL at %s\n%s", p.cmd.ProcessState, f.step, tail(p.output.String(), 20))
 	}
 }
 
-// ready is closed when the program is.
-func (f *fatality) ready() <-chan struct{} {
-	ready := make(chan struct{})
-	// Those of this start: the next one may come before the last request has its answer.
-	client, url, exited := f.program.client, f.program.url, f.program.exited
-	go func() {
-		defer close(ready)
-		for deadline := time.Now().Add(settlement); time.Now().Before(deadline); {
-			got, err := send(client, http.MethodGet, url+"/readyz", "", nil)
-			if err == nil && got.status == http.StatusOK {
-				return
-			}
-			select {
-			case <-exited:
-				return
-			case <-time.After(20 * time.Millisecond):
+// settles waits until nothing is left of what a dead process left behind.
+func (f *fatality) settles(t *testing.T, well *app) {
+	t.Helper()
+	expires := f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire
+	check.Patiently(t, "the order of "+string(f.step)+" is expired", func() bool {
+		return !expires || well.orders(t, f.voucher.ID)[f.canceled].Status == model.OrderExpired
+	})
+	orders := well.conserved(t, f.voucher.ID, f.promised)
+	if status := orders[f.canceled].Status; status == model.OrderCanceled || status == model.OrderExpired {
+		delete(f.promised, f.canceled)
+	}
+	unbroken(t, orders, f.promised)
+}
+
+// heard checks that every order that was promised is in the stream of events.
+func (l *lane) heard(t *testing.T) {
+	t.Helper()
+	promised := map[string]bool{}
+	for _, f := range l.dead {
+		for id := range f.promised {
+			promised[id] = true
+		}
+	}
+	told := readEvents(t, l.s["SECKILL_NATS_URL"], l.s["SECKILL_EVENTS"], func(told map[string][]string) bool {
+		for id := range promised {
+			if told[id] == nil {
+				return false
 			}
 		}
-	}()
-	return ready
-}
-
-// alive reports whether the program has not died yet.
-func (f *fatality) alive() bool {
-	select {
-	case <-f.program.exited:
-		return false
-	default:
 		return true
+	})
+	for id := range promised {
+		if !slices.Equal(told[id], []string{"order.unpaid"}) {
+			t.Errorf("of order %s it tells %v", id, told[id])
+		}
 	}
 }
 
 // ask sends a request that the program may die of.
-func (f *fatality) ask(t *testing.T, method, path, token string, body any) {
+func (f *fatality) ask(t *testing.T, path, token string, body any) {
 	t.Helper()
-	got, err := send(f.program.client, method, f.program.url+"/api/v1"+path, token, body)
+	got, err := send(f.program.client, http.MethodPost, f.program.url+"/api/v1"+path, token, body)
 	if err == nil && got.status >= 500 && got.code() != model.CodeUnavailable {
-		t.Errorf("%s %s: %d %s", method, path, got.status, got.body)
+		t.Errorf("%s: %d %s", path, got.status, got.body)
 	}
 }
 
@@ -207,25 +233,25 @@ func (f *fatality) ask(t *testing.T, method, path, token string, body any) {
 func buyOne(t *testing.T, f *fatality) {
 	t.Helper()
 	user := f.user()
-	for f.alive() {
+	check.Patiently(t, user+" is told, or the program dead", func() bool {
 		got, err := f.program.place(t, f.voucher.ID, user)
 		switch {
-		case err == nil && got.status == http.StatusAccepted:
+		case again(got, err):
+			return !f.program.alive()
+		case got.status == http.StatusAccepted:
 			f.promised[decode[model.Order](t, got).ID] = user
-			return
-		case err == nil && got.code() != model.CodeUnavailable:
+		case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		default:
 			t.Errorf("%s: %d %s", user, got.status, got.body)
-			return
 		}
-		<-time.After(50 * time.Millisecond)
-	}
+		return true
+	})
 }
 
 func cancelOne(t *testing.T, f *fatality) {
 	t.Helper()
-	order := f.before[0]
-	f.canceled = order.ID
-	f.ask(t, http.MethodPost, "/orders/"+order.ID+"/cancel", f.program.token(t, order.UserID, model.RoleUser), nil)
+	f.canceled = f.before.ID
+	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.token(t, f.before.UserID, model.RoleUser), nil)
 }
 
 // waitForIt has nothing to do: the program finds what an earlier one left.
@@ -233,12 +259,12 @@ func waitForIt(*testing.T, *fatality) {}
 
 func rebuildIt(t *testing.T, f *fatality) {
 	t.Helper()
-	f.ask(t, http.MethodPost, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.admin(t), nil)
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.admin(t), nil)
 }
 
 func lowerStock(t *testing.T, f *fatality) {
 	t.Helper()
-	f.ask(t, http.MethodPost, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.admin(t), map[string]any{"delta": -7})
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.admin(t), map[string]any{"delta": -7})
 }
 
 // poisonOne queues an order that the database cannot store.

@@ -1,138 +1,114 @@
+//part:queue
+
 package e2e_test
 
 import (
-	"fmt"
-	"strings"
-	"sync"
-	"syscall"
+	"database/sql"
+	"net/http"
 	"testing"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
-
-// A worker stands still for longer than its messages wait for it, in the middle
-// of a rush, and then goes on with what it had in hand: others have persisted it
-// meanwhile.
-func TestPausedWorkerDoesNoHarm(t *testing.T) {
-	t.Parallel()
-	const paused = 8 * time.Second // above the queue's patience with a worker
-	s := asyncOnServers(t)
-	api := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
-	worker := launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
-	launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
-	voucher := api.onSale(t, 3000)
-	c := newCrowd(api.app, voucher.ID)
-	var load sync.WaitGroup
-	load.Go(func() { c.buy(t, users(api.app, 0, 3500), 8) })
-	c.moreSales(t, 200)
-	if err := worker.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	goesOn := time.After(paused)
-	load.Wait() // promises go on; what the worker had in hand waits
-	<-goesOn
-	if err := worker.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	unbroken(t, api.conserved(t, voucher.ID, c.promised), c.promised)
-	api.sellsOn(t, voucher.ID, 4000)
-}
 
 // A worker stands still while it holds the voucher's row in a transaction: the
 // database ends that, and another persists the orders.
 func TestWorkerPausedWithTheHotRowDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
-	w, throughWire := throughDatabase(t, s.with(settings{"SECKILL_ROLE": "worker"}))
-	api := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	w, throughWire := throughDatabase(t, s.role("worker"))
+	api := start(t, s.role("api"))
 	start(t, throughWire)
 	voucher := api.onSale(t, 10)
 	came, release := w.holdAt(up, api.user(1), "COMMIT")
 	defer release()
 	order := api.accepted(t, voucher.ID, api.user(1))
-	happens(t, "the COMMIT", came)
-	start(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+	check.Receive(t, "the COMMIT", came)
+	start(t, s.role("worker"))
 	api.becomes(t, order, model.OrderUnpaid)
 	release() // into a transaction that is over
-	if orders := api.conserved(t, voucher.ID, map[string]string{order.ID: order.UserID}); len(orders) != 1 {
-		t.Errorf("%d orders, want 1", len(orders))
-	}
+	check.Equal(t, "orders", len(api.conserved(t, voucher.ID, map[string]string{order.ID: order.UserID})), 1)
 	api.sellsOn(t, voucher.ID, 100)
 }
 
-// Redis is full, forgets its scripts, and loses answers. Who buys meanwhile gets
-// what he is promised, or 503.
-func TestRedisInTrouble(t *testing.T) {
+// NATS is away for a while. Who buys meanwhile hears 503, and everything that
+// was promised before is kept.
+func TestQueueAwayPromisesNothing(t *testing.T) {
 	t.Parallel()
-	own, s := asyncOnOwnServers(t)
-	w := newWire(t, own.redis.Addr())
-	s["SECKILL_REDIS_URL"] = "redis://" + w.addr() + "/0"
-	a := launch(t, s)
-	voucher := a.onSale(t, 2000)
-	c := newCrowd(a.app, voucher.ID)
-	var load sync.WaitGroup
-	load.Go(func() { c.buy(t, users(a.app, 0, 2300), 8) })
-	direct := redis.NewClient(&redis.Options{Addr: own.redis.Addr()})
-	defer direct.Close()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+	own, s := asyncOnOwnNATS(t)
+	a := start(t, s)
+	voucher := a.onSale(t, 10)
+	promised := a.buysAll(t, voucher.ID, users(a, 0, 3))
+	own.Kill()
+	for n := range 2 {
+		a.refuses(t, voucher.ID, a.user(10+n))
+	}
+	a.unready(t)
+	own.Start()
+	a.ready(t)
+	a.kept(t, voucher.ID, promised)
+	a.sellsOn(t, voucher.ID, 100)
+}
+
+// embeddedAsync is what somebody sets who only wants to try it out: the mode.
+func embeddedAsync(t *testing.T) settings {
+	t.Helper()
+	return embeddedSettings(t).with(settings{"SECKILL_ORDER_MODE": "async"})
+}
+
+// One order, promised and not yet anywhere but in the queue, when the process
+// is killed that is the whole service.
+func TestEmbeddedAsyncGoesOnWhereItWas(t *testing.T) {
+	t.Parallel()
+	p := launch(t, embeddedAsync(t))
+	voucher := p.onSale(t, 2)
+	order := p.accepted(t, voucher.ID, p.user(1))
+	p.kill()
+	p.start(t)
+	p.awaitReady(t)
+	p.accepted(t, voucher.ID, p.user(2)) // it sells again
+	p.becomes(t, order, model.OrderUnpaid)
+	got := insist(t, "he buys again", func(int) (answer, error) { return p.place(t, voucher.ID, p.user(1)) })
+	if got.status != http.StatusConflict || decode[problem](t, got).OrderID != order.ID {
+		t.Errorf("he buys again: %d %s", got.status, got.body)
+	}
+	p.sellsOn(t, voucher.ID, 10)
+}
+
+// holdRow keeps a voucher's row locked, so that orders for it are on their way
+// until the returned function lets them go.
+func holdRow(t *testing.T, s settings, voucherID string) (release func()) {
+	t.Helper()
+	tx := check.Value(behind(t, s).BeginTx(t.Context(), nil))(t)
+	check.Must(t, check.ErrorOf(tx.ExecContext(t.Context(), "SELECT id FROM vouchers WHERE id = ? FOR UPDATE", voucherID)))
+	return func() {
+		if err := tx.Rollback(); err != nil {
+			t.Errorf("let the row go: %v", err)
 		}
 	}
-	for _, trouble := range []func(){
-		func() { must(direct.ScriptFlush(t.Context()).Err()) },
-		w.cut,
-		func() {
-			must(direct.ConfigSet(t.Context(), "maxmemory", "1mb").Err())
-			until(t, 10*time.Second, "clients hear 503", func() bool {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return c.refused > 8
-			})
-			must(direct.ConfigSet(t.Context(), "maxmemory", "512mb").Err())
-		},
-		func() {
-			release := w.hold(down)
-			<-time.After(200 * time.Millisecond)
-			release()
-		},
-	} {
-		c.moreSales(t, 100)
-		trouble()
-	}
-	load.Wait()
-	unbroken(t, a.conserved(t, voucher.ID, c.promised), c.promised)
-	a.sellsOn(t, voucher.ID, 3000)
-	t.Logf("%d × 202, %d × 503", c.yes, c.refused)
 }
 
-// SIGTERM at full load: not ready first, then everything under way is answered
-// and kept, and the process ends in time.
-func TestTerminatedUnderAsyncLoad(t *testing.T) {
-	t.Parallel()
-	s := asyncOnServers(t)
-	staying := launch(t, s)
-	testserver.Undisturbed(t, 200*time.Millisecond, func() error { return terminatedUnderAsyncLoad(t, launch(t, s), staying) })
+// absence is a database that cannot be written for a while.
+type absence struct {
+	name       string
+	begin, end func(t *testing.T)
 }
 
-func terminatedUnderAsyncLoad(t *testing.T, leaving, staying *process) error {
-	t.Helper()
-	voucher := leaving.onSale(t, 6000)
-	c := newCrowd(leaving.app, voucher.ID, staying.app)
-	var load sync.WaitGroup
-	load.Go(func() { c.buy(t, users(leaving.app, 0, 6500), 12) })
-	c.moreSales(t, 300)
-	err := leaves(t, leaving, voucher.ID)
-	load.Wait()
-	unbroken(t, staying.conserved(t, voucher.ID, c.promised), c.promised)
-	staying.sellsOn(t, voucher.ID, 7000)
-	if said := leaving.output.String(); err == nil && strings.Contains(said, "left as it is at the stop") {
-		err = fmt.Errorf("something hung at the stop:\n%s", tail(said, 10))
+func absences(database *testserver.Server) []absence {
+	admin := func(t *testing.T, statement string) {
+		t.Helper()
+		db := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)
+		defer db.Close()
+		check.Must(t, check.ErrorOf(db.ExecContext(t.Context(), statement)))
 	}
-	return err
+	return []absence{
+		{"killed", func(*testing.T) { database.Kill() }, func(*testing.T) { database.Start() }},
+		{"stopped in its tracks", func(*testing.T) { database.Pause() }, func(*testing.T) { database.Resume() }},
+		{
+			"read-only",
+			func(t *testing.T) { t.Helper(); admin(t, "SET GLOBAL read_only = 1") },
+			func(t *testing.T) { t.Helper(); admin(t, "SET GLOBAL read_only = 0") },
+		},
+	}
 }

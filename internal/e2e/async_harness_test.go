@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,17 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
-
-// settlement is the contract's: what a dead process left behind is settled
-// within 30 s. Two more are for a machine that is busy with the rest of the tests.
-const settlement = 32 * time.Second
 
 // asyncOnServers is onServers with orders that are queued in the NATS server
 // the tests share.
@@ -37,7 +31,7 @@ type servers struct {
 }
 
 // asyncOnOwnServers is a deployment whose servers no other test has.
-func asyncOnOwnServers(t *testing.T) (servers, settings) {
+func asyncOnOwnServers(t testing.TB) (servers, settings) {
 	t.Helper()
 	own := servers{database: testserver.MariaDB(t), redis: testserver.Redis(t), nats: testserver.NATS(t)}
 	return own, settings{
@@ -53,28 +47,29 @@ func asyncOnOwnServers(t *testing.T) (servers, settings) {
 	}
 }
 
-// count is how much a test does: the same test is short in `make test` and long
-// behind a target of its own, which sets the variable.
-func count(t testing.TB, variable string, short int) int {
+// asyncOnOwnRedis is a deployment of which no other test has the Redis.
+func asyncOnOwnRedis(t *testing.T) (*testserver.Server, settings) {
 	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return short
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%s is no positive number", variable, text)
-	}
-	return n
+	own := testserver.Redis(t)
+	return own, asyncOnServers(t).with(settings{"SECKILL_REDIS_URL": own.URL()})
 }
 
-// seeded is the chance of a test, and says how to have it again.
-func seeded(t testing.TB) *rand.Rand {
+// asyncOnOwnDatabase is one of which no other test has the database.
+func asyncOnOwnDatabase(t *testing.T) (*testserver.Server, settings) {
 	t.Helper()
-	seed := uint64(count(t, "SEED", int(rand.Int32())+1))
-	t.Logf("SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, seed))
+	own := testserver.MariaDB(t)
+	return own, asyncOnServers(t).with(settings{"SECKILL_DATABASE_DSN": own.DSN(testserver.DefaultSchema)})
 }
+
+// asyncOnOwnNATS is one of which no other test has the queue.
+func asyncOnOwnNATS(t *testing.T, config ...string) (*testserver.Server, settings) {
+	t.Helper()
+	own := testserver.NATS(t, config...)
+	return own, asyncOnServers(t).with(settings{"SECKILL_NATS_URL": own.URL()})
+}
+
+// role is a deployment's instances of one role.
+func (s settings) role(name string) settings { return s.with(settings{"SECKILL_ROLE": name}) }
 
 // place makes one request to buy.
 func (a *app) place(t testing.TB, voucherID, user string) (answer, error) {
@@ -82,68 +77,75 @@ func (a *app) place(t testing.TB, voucherID, user string) (answer, error) {
 	return send(a.client, http.MethodPost, a.url+"/api/v1/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil)
 }
 
-// accepted buys one unit, and fails the test when that is not promised.
-func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
+// refuses demands that a user is told to come again.
+func (a *app) refuses(t testing.TB, voucherID, user string) {
 	t.Helper()
 	got, err := a.place(t, voucherID, user)
-	if err != nil || got.status != http.StatusAccepted {
-		t.Fatalf("%s buys: %d %s %v, want 202", user, got.status, got.body, err)
+	if err != nil || got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%s buys: %d %s %v, want UNAVAILABLE", user, got.status, got.body, err)
 	}
-	return decode[model.Order](t, got)
+}
+
+// accepted buys one unit, and fails the test when that is not promised in the end.
+func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
+	t.Helper()
+	got := insist(t, user, func(int) (answer, error) { return a.place(t, voucherID, user) })
+	switch {
+	case got.status == http.StatusAccepted:
+		return decode[model.Order](t, got)
+	case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		return model.Order{ID: decode[problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
+	}
+	t.Fatalf("%s buys: %d %s, want 202", user, got.status, got.body)
+	return model.Order{}
+}
+
+// buysAll has so many users buy one unit each, and returns the orders with their users.
+func (a *app) buysAll(t testing.TB, voucherID string, users []string) map[string]string {
+	t.Helper()
+	promised := map[string]string{}
+	for _, user := range users {
+		promised[a.accepted(t, voucherID, user).ID] = user
+	}
+	return promised
 }
 
 // becomes waits for what becomes of an order; the answer comes when it does.
-func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) model.Order {
+func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (became model.Order) {
 	t.Helper()
 	token := a.token(t, order.UserID, model.RoleUser)
-	got := a.call(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
-	if got.status != http.StatusOK {
-		t.Fatalf("order %s: %d %s", order.ID, got.status, got.body)
-	}
-	became := decode[model.Order](t, got)
+	check.Eventually(t, "order "+order.ID+" is more than a promise", func() bool {
+		got := a.insist(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
+		if got.status != http.StatusOK {
+			t.Fatalf("order %s: %d %s", order.ID, got.status, got.body)
+		}
+		became = decode[model.Order](t, got)
+		return became.Status != model.OrderProcessing
+	})
 	if became.Status != want {
 		t.Errorf("order %s is %s (%s), want %s", order.ID, became.Status, became.Reason, want)
 	}
 	return became
 }
 
-// orders lists every order of a voucher that the database knows, by id.
-func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
+// cancels gives an order's unit back.
+func (a *app) cancels(t testing.TB, order model.Order) {
 	t.Helper()
-	orders := map[string]model.Order{}
-	for cursor := ""; ; {
-		got := a.call(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor, a.admin(t), nil)
-		if got.status != http.StatusOK {
-			t.Fatalf("orders: %d %s", got.status, got.body)
-		}
-		page := decode[model.OrderPage](t, got)
-		for _, order := range page.Items {
-			orders[order.ID] = order
-		}
-		if cursor = page.NextCursor; cursor == "" {
-			return orders
-		}
+	got := a.insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
+	if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
+		t.Errorf("cancel %s: %d %s", order.ID, got.status, got.body)
 	}
 }
 
 // quiet waits until nothing is under way for a voucher any more and everything
 // about it agrees.
-func (a *app) quiet(t testing.TB, voucherID string, within time.Duration) model.Audit {
+func (a *app) quiet(t testing.TB, voucherID string) (audit model.Audit) {
 	t.Helper()
-	var last answer
-	for deadline := time.Now().Add(within); ; {
-		var err error
-		last, err = send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+voucherID+"/audit", a.admin(t), nil)
-		if err == nil && last.status == http.StatusOK {
-			if audit := decode[model.Audit](t, last); settled(audit) {
-				return audit
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the audit is not balanced and quiet within %v: %d %s", within, last.status, last.body)
-		}
-		<-time.After(50 * time.Millisecond)
-	}
+	check.Patiently(t, "the audit of "+voucherID+" is balanced and quiet", func() bool {
+		audit = a.audit(t, voucherID)
+		return settled(audit)
+	})
+	return audit
 }
 
 // settled reports whether everything agrees and nothing is under way: what is
@@ -158,7 +160,7 @@ func settled(audit model.Audit) bool {
 // returns every order. The promised orders, and their users, must be among them.
 func (a *app) conserved(t testing.TB, voucherID string, promised map[string]string) map[string]model.Order {
 	t.Helper()
-	audit := a.quiet(t, voucherID, settlement)
+	audit := a.quiet(t, voucherID)
 	orders := a.orders(t, voucherID)
 	live := map[string]string{}
 	for id, order := range orders {
@@ -192,28 +194,36 @@ func unbroken(t testing.TB, orders map[string]model.Order, promised map[string]s
 	}
 }
 
+// kept waits until a voucher is quiet, and checks that it is conserved and every promise is kept.
+func (a *app) kept(t testing.TB, voucherID string, promised map[string]string) map[string]model.Order {
+	t.Helper()
+	orders := a.conserved(t, voucherID, promised)
+	unbroken(t, orders, promised)
+	return orders
+}
+
 // sellsOn lets new users buy what is left, to the last unit, and checks that
 // everything was sold exactly. It returns what was promised meanwhile.
 func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]string {
 	t.Helper()
-	promised := map[string]string{}
-	for n, idle := from, time.Now(); ; n++ {
-		user := a.user(n)
-		got, err := a.place(t, voucherID, user)
-		switch {
-		case err == nil && got.status == http.StatusAccepted:
-			promised[decode[model.Order](t, got).ID], idle = user, time.Now()
-			continue
-		case err == nil && got.code() == model.CodeSoldOut && a.audit(t, voucherID).Database.Remaining == 0:
-		case time.Since(idle) < 5*time.Second: // a local copy may say "sold out" for a second
-			<-time.After(50 * time.Millisecond)
-			continue
-		default:
-			t.Fatalf("it does not sell on: %d %s %v, %+v", got.status, got.body, err, a.audit(t, voucherID))
+	promised, n := map[string]string{}, from
+	check.Eventually(t, "voucher "+voucherID+" sells to the last unit", func() bool {
+		for ; ; n++ {
+			user := a.user(n)
+			got := insist(t, user, func(int) (answer, error) { return a.place(t, voucherID, user) })
+			switch {
+			case sells(got):
+				promised[decode[model.Order](t, got).ID] = user
+			case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+				promised[decode[problem](t, got).OrderID] = user
+			case got.code() == model.CodeSoldOut:
+				return a.audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
+			default:
+				t.Fatalf("it does not sell on: %d %s, %+v", got.status, got.body, a.audit(t, voucherID))
+			}
 		}
-		break
-	}
-	unbroken(t, a.conserved(t, voucherID, promised), promised)
+	})
+	a.kept(t, voucherID, promised)
 	if d := a.audit(t, voucherID).Database; d.Remaining != 0 || d.LiveOrders != d.Stock {
 		t.Errorf("stock was lost: %+v", d)
 	}
@@ -226,9 +236,7 @@ func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m))
 // runs a command of the real program, and returns what it said.
 func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, testserver.Program(t), args...)
+	cmd := exec.CommandContext(check.Context(t), testserver.Program(t), args...)
 	cmd.Env = append(os.Environ(), s.environ()...)
 	said, err := cmd.CombinedOutput()
 	if err != nil {
@@ -236,3 +244,50 @@ func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 	}
 	return string(said), nil
 }
+
+// later makes a request in the background.
+func (a *app) later(t *testing.T, method, path, token string) <-chan answer {
+	t.Helper()
+	done := make(chan answer, 1)
+	go func() {
+		got, err := send(a.client, method, a.url+"/api/v1"+path, token, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- got
+	}()
+	return done
+}
+
+// owners are the users with live orders, and these.
+func owners(orders map[string]model.Order) map[string][]string {
+	owns := map[string][]string{}
+	for _, id := range sorted(orders) {
+		if order := orders[id]; order.Live() {
+			owns[order.UserID] = append(owns[order.UserID], id)
+		}
+	}
+	return owns
+}
+
+func stats(t *testing.T, a *app, voucherID string) model.Stats {
+	t.Helper()
+	got := a.insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/stats", a.admin(t), nil)
+	if got.status != http.StatusOK {
+		t.Fatalf("stats: %d %s", got.status, got.body)
+	}
+	return decode[model.Stats](t, got)
+}
+
+// What follows is for tests that have not come to use check.
+
+const settlement, patience, longestAnswer = check.Deadline, check.Deadline, check.Deadline
+
+func count(t testing.TB, variable string, short int) int {
+	return check.Count(t, variable, short, short)
+}
+
+func seeded(t testing.TB) *rand.Rand { return check.Seeded(t) }
+
+// happens waits for an event of a wire.
+func happens(t *testing.T, what string, event <-chan struct{}) { check.Receive(t, what, event) }

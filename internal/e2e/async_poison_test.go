@@ -1,3 +1,5 @@
+//part:queue
+
 package e2e_test
 
 import (
@@ -7,9 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -42,12 +42,9 @@ func poisons() map[string]poison {
 }
 
 // behind is a way to change a database behind everybody's back.
-func behind(t *testing.T, s settings) *sql.DB {
+func behind(t testing.TB, s settings) *sql.DB {
 	t.Helper()
-	db, err := sql.Open("mysql", s["SECKILL_DATABASE_DSN"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := check.Value(sql.Open("mysql", s["SECKILL_DATABASE_DSN"]))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -55,9 +52,7 @@ func behind(t *testing.T, s settings) *sql.DB {
 // execute makes such a change.
 func execute(t *testing.T, s settings, statement string) {
 	t.Helper()
-	if _, err := behind(t, s).ExecContext(t.Context(), statement); err != nil {
-		t.Fatal(err)
-	}
+	check.Must(t, check.ErrorOf(behind(t, s).ExecContext(t.Context(), statement)))
 }
 
 // Of 500 orders in one message one cannot be stored. The others are persisted,
@@ -66,6 +61,9 @@ func execute(t *testing.T, s settings, statement string) {
 func TestPoisonedOrderIsSetAside(t *testing.T) {
 	t.Parallel()
 	for name, p := range poisons() {
+		if !check.Faults && p.shown == impossible {
+			continue // one is enough here: the other one has to be looked for
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			setAside(t, p)
@@ -76,11 +74,11 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 func setAside(t *testing.T, p poison) {
 	t.Helper()
 	s := asyncOnServers(t)
-	api := start(t, s.with(settings{"SECKILL_ROLE": "api"}))
+	api := start(t, s.role("api"))
 	const batch, stock = 500, 510
 	voucher := api.onSale(t, stock)
 	c := newCounterfeiter(t, s)
-	until(t, 10*time.Second, "the hot copy is open", func() bool { return api.audit(t, voucher.ID).Redis.State == string(model.CopyOpen) })
+	api.opens(t, voucher.ID)
 	var message []model.Reservation
 	for chunk := range slices.Chunk(users(api, 0, batch), 100) {
 		message = append(message, c.reserveAll(t, voucher.ID, chunk)...)
@@ -93,14 +91,12 @@ func setAside(t *testing.T, p poison) {
 		promised[order.ID] = order.UserID
 	}
 
-	worker := start(t, s.with(settings{"SECKILL_ROLE": "worker"}))
+	worker := start(t, s.role("worker"))
 	if got, err := worker.place(t, voucher.ID, worker.user(1)); err != nil || got.status != http.StatusNotFound {
 		t.Errorf("a worker sells: %d %s %v", got.status, got.body, err)
 	}
 	orders := api.conserved(t, voucher.ID, promised)
-	if len(orders) != batch {
-		t.Errorf("%d orders, want %d", len(orders), batch)
-	}
+	check.Equal(t, "orders", len(orders), batch)
 	failed := orders[poisoned.ID]
 	if failed.Status != model.OrderFailed || failed.Reason != model.ReasonUnprocessable {
 		t.Errorf("the poisoned order is %+v", failed)
@@ -132,16 +128,20 @@ func setAside(t *testing.T, p poison) {
 		}
 		return model.Order{}
 	}
-	until(t, settlement, "the replayed order is there", func() bool { return replayed().Status == model.OrderUnpaid })
+	check.Patiently(t, "the replayed order is there", func() bool { return replayed().Status == model.OrderUnpaid })
 	if order := replayed(); order.Currency != voucher.Currency || order.Price != voucher.Price {
 		t.Errorf("the replayed order is %+v", order)
 	}
 	promised[replayed().ID] = poisoned.UserID
 	maps.Copy(promised, api.sellsOn(t, voucher.ID, batch))
-	unbroken(t, api.conserved(t, voucher.ID, promised), promised)
-	if len(promised) != stock {
-		t.Errorf("%d were sold, want %d", len(promised), stock)
-	}
+	api.kept(t, voucher.ID, promised)
+	check.Equal(t, "sold", len(promised), stock)
+}
+
+// opens waits until a voucher's hot copy is open.
+func (a *app) opens(t *testing.T, voucherID string) {
+	t.Helper()
+	check.Patiently(t, "the hot copy is open", func() bool { return a.audit(t, voucherID).Redis.State == string(model.CopyOpen) })
 }
 
 // linesNaming are the lines of a text that name an order.
@@ -153,73 +153,4 @@ func linesNaming(text, orderID string) []string {
 		}
 	}
 	return lines
-}
-
-// A voucher's row may be away for a moment, while its table is loaded from a dump. What was accepted before and what was
-// reserved meanwhile becomes orders when it is back, and nothing is promised of a voucher that the database does not know.
-func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
-	t.Parallel()
-	s := asyncOnServers(t)
-	a := start(t, s)
-	voucher, other := a.onSale(t, 100), a.onSale(t, 100)
-	before := a.accepted(t, voucher.ID, a.user(1))
-	back, err := hideVoucher(t.Context(), behind(t, s), voucher.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := a.place(t, voucher.ID, a.user(2)); err != nil || got.code() != model.CodeUnavailable {
-		t.Errorf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
-	}
-	a.becomes(t, a.accepted(t, other.ID, a.user(1)), model.OrderUnpaid)
-	if err := back(); err != nil {
-		t.Fatal(err)
-	}
-	a.becomes(t, before, model.OrderUnpaid)
-	until(t, settlement, "what was reserved meanwhile is an order", func() bool {
-		got, err := a.place(t, voucher.ID, a.user(2))
-		return err == nil && got.code() == model.CodeAlreadyOrdered && decode[problem](t, got).OrderStatus == model.OrderUnpaid
-	})
-	if listed, err := runs(t, s, "deadletters", "list"); err != nil || len(linesNaming(listed, voucher.ID)) != 0 {
-		t.Errorf("deadletters list: %v\n%s", err, listed)
-	}
-	a.sellsOn(t, voucher.ID, 100)
-}
-
-// A voucher is not deleted. So a row that is away says nothing about one that was
-// there, also when no hot copy can be asked.
-func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"sync", "async"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			own, s := asyncOnOwnServers(t)
-			s = s.with(settings{"SECKILL_ORDER_MODE": mode})
-			a := start(t, s)
-			voucher := a.onSale(t, 100)
-			sold := func(user int) bool {
-				got, err := a.place(t, voucher.ID, a.user(user))
-				return err == nil && (got.status == http.StatusCreated || got.status == http.StatusAccepted)
-			}
-			if !sold(1) {
-				t.Fatal("the voucher does not sell")
-			}
-			back := check.Value(hideVoucher(t.Context(), behind(t, s), voucher.ID))(t)
-			if mode == "async" {
-				onRedis(t, own.redis, "", "CONFIG", "SET", "requirepass", redisSecret)
-				onRedis(t, own.redis, redisSecret, "CLIENT", "KILL", "TYPE", "normal")
-			}
-			// The instance's own entry is forgotten in this time.
-			for ran := testserver.Stopwatch(); ran() < 2*time.Second; {
-				got, err := a.place(t, voucher.ID, a.user(2))
-				if err != nil || got.code() != model.CodeUnavailable {
-					t.Fatalf("an order of a voucher without a row: %d %s, %v", got.status, got.body, err)
-				}
-			}
-			if mode == "async" {
-				onRedis(t, own.redis, redisSecret, "CONFIG", "SET", "requirepass", "")
-			}
-			check.Must(t, back())
-			until(t, settlement, "the voucher sells again", func() bool { return sold(3) })
-		})
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -53,6 +54,26 @@ func (a answer) code() model.Code {
 	return p.Code
 }
 
+// again tells whether the contract has a client ask again: nothing was heard, or too much is asked for (429), or it cannot
+// be told now (503).
+func again(got answer, err error) bool {
+	return err != nil || got.status == http.StatusTooManyRequests || got.status == http.StatusServiceUnavailable
+}
+
+// insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt has
+// a number, so that it can go to another instance each time.
+func insist(t testing.TB, what string, ask func(attempt int) (answer, error)) (got answer) {
+	t.Helper()
+	attempt := 0
+	check.Patiently(t, what+" is answered for good", func() bool {
+		var err error
+		got, err = ask(attempt)
+		attempt++
+		return !again(got, err)
+	})
+	return got
+}
+
 // newClient makes a client with room for many connections, and closes them at
 // the end of the test.
 func newClient(t testing.TB) *http.Client {
@@ -61,7 +82,7 @@ func newClient(t testing.TB) *http.Client {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{
 		Transport:     transport,
-		Timeout:       30 * time.Second,
+		Timeout:       check.Deadline,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

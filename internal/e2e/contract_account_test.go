@@ -4,10 +4,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -35,20 +37,60 @@ func instant(t *testing.T, o map[string]any, member string) time.Time {
 	return at
 }
 
-func TestAccounts(t *testing.T) {
-	t.Parallel()
-	everywhere(t, nil, checkAccounts)
+const rightPassword = "correct horse"
+
+func (a *app) register(t testing.TB, username string) {
+	t.Helper()
+	got := a.insist(t, http.MethodPost, "/auth/register", "", map[string]string{"username": username, "password": rightPassword})
+	if got.status != http.StatusCreated {
+		t.Fatalf("register %s: %d %s", username, got.status, got.body)
+	}
 }
 
-func checkAccounts(t *testing.T, a *app) {
+// login is the answer to a login, once there is one for good: the machine may have much to hash.
+func (a *app) login(t testing.TB, username, password string) answer {
 	t.Helper()
-	credentials := map[string]any{"username": "Alice.W_1-x", "password": "correct horse"}
-	registered := object(t, a.call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
-	if !slices.Equal(members(registered), []string{"id", "role", "username"}) || registered["username"] != "Alice.W_1-x" || registered["role"] != "user" {
+	return a.insist(t, http.MethodPost, "/auth/login", "", map[string]string{"username": username, "password": password})
+}
+
+// session logs in and returns the token, and how long it is good for.
+func (a *app) session(t testing.TB, username, password string) (token string, lasts time.Duration) {
+	t.Helper()
+	got := a.login(t, username, password)
+	session := decode[struct {
+		Token   string `json:"access_token"`
+		Expires int    `json:"expires_in"`
+	}](t, got)
+	if got.status != http.StatusOK {
+		t.Fatalf("login of %s: %d %s", username, got.status, got.body)
+	}
+	return session.Token, time.Duration(session.Expires) * time.Second
+}
+
+// stayAway holds an answer to what a refusal for too many requests says, which is never more than 30 s.
+func stayAway(t testing.TB, got answer) {
+	t.Helper()
+	seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
+	if got.status != http.StatusTooManyRequests || got.code() != model.CodeRateLimited || err != nil || seconds < 1 || seconds > 30 {
+		t.Errorf("%d %s, Retry-After %q", got.status, got.body, got.header.Get("Retry-After"))
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	t.Parallel()
+	anywhere(t, checkAccounts)
+}
+
+func checkAccounts(t *testing.T, in shop) {
+	t.Helper()
+	a, alice := in.elsewhere(t), in.name("Alice.W_1-x")
+	credentials := map[string]any{"username": alice, "password": rightPassword}
+	registered := object(t, a.insist(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
+	if !slices.Equal(members(registered), []string{"id", "role", "username"}) || registered["username"] != alice || registered["role"] != "user" {
 		t.Errorf("%v", registered)
 	}
-	credentials["username"] = "alice.w_1-X" // without regard to case
-	session := object(t, a.call(t, http.MethodPost, "/auth/login", "", credentials), http.StatusOK)
+	credentials["username"] = strings.ToLower(alice) // without regard to case
+	session := object(t, a.insist(t, http.MethodPost, "/auth/login", "", credentials), http.StatusOK)
 	token, _ := session["access_token"].(string)
 	lasts, _ := session["expires_in"].(float64)
 	if !slices.Equal(members(session), []string{"access_token", "expires_in", "token_type"}) || session["token_type"] != "Bearer" || lasts < 60 {
@@ -68,12 +110,10 @@ func checkAccounts(t *testing.T, a *app) {
 	refused(t, a.call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusUnprocessableEntity, model.CodeValidation)
 
 	for _, wrong := range []string{"correct horse ", "Correct horse", "", "x", strings.Repeat("x", 5000)} {
-		body := map[string]any{"username": "Alice.W_1-x", "password": wrong}
-		refused(t, a.call(t, http.MethodPost, "/auth/login", "", body), http.StatusUnauthorized, model.CodeUnauthenticated)
+		refused(t, in.elsewhere(t).login(t, alice, wrong), http.StatusUnauthorized, model.CodeUnauthenticated)
 	}
-	for _, nobody := range []string{"nobody", "", "Älice", "a b", strings.Repeat("x", 5000), "alice.w_1-x\x00"} {
-		body := map[string]any{"username": nobody, "password": "correct horse"}
-		refused(t, a.call(t, http.MethodPost, "/auth/login", "", body), http.StatusUnauthorized, model.CodeUnauthenticated)
+	for _, nobody := range []string{"nobody", "", "Älice", "a b", strings.Repeat("x", 5000), alice + "\x00"} {
+		refused(t, in.elsewhere(t).login(t, nobody, rightPassword), http.StatusUnauthorized, model.CodeUnauthenticated)
 	}
 	for body, location := range map[string]string{
 		`{"username":"ab","password":"correct horse"}`:                              "body.username",
@@ -89,4 +129,31 @@ func checkAccounts(t *testing.T, a *app) {
 			t.Errorf("%s: %v", body, p.Errors)
 		}
 	}
+}
+
+// TestWrongPasswordsLockNobodyOut tries passwords of an account, and of none, from an address each: both addresses are
+// made to wait in the same words. The account's owner, who comes from another one, does not notice.
+func TestWrongPasswordsLockNobodyOut(t *testing.T) {
+	t.Parallel()
+	within(t, "sync on servers", func(t *testing.T, a shop) {
+		t.Helper()
+		alice, owner := a.name("alice"), a.elsewhere(t)
+		owner.register(t, alice)
+		check.Volley(2, func(n int) {
+			attacker, tried := a.elsewhere(t), map[string]string{"username": []string{alice, a.name("nobody")}[n], "password": "wrong horse"}
+			check.Eventually(t, "the attacker is made to wait", func() bool {
+				got := attacker.call(t, http.MethodPost, "/auth/login", "", tried)
+				if got.status != http.StatusUnauthorized {
+					stayAway(t, got)
+				}
+				return got.status == http.StatusTooManyRequests
+			})
+		})
+		owner.session(t, alice, rightPassword)
+		for _, outcome := range []string{"OK", "UNAUTHENTICATED", "RATE_LIMITED"} {
+			if name := `seckill_account_attempts_total{action="login",outcome="` + outcome + `"}`; !strings.Contains(a.metrics(t), name) {
+				t.Errorf("there is no metric %s", name)
+			}
+		}
+	})
 }

@@ -15,14 +15,12 @@ import (
 // round.
 func TestListeners(t *testing.T) {
 	t.Parallel()
-	a := start(t, onServers(t))
-	get := func(url string) answer {
-		got, err := send(a.client, http.MethodGet, url, "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
+	within(t, "sync on servers", checkListeners)
+}
+
+func checkListeners(t *testing.T, a shop) {
+	t.Helper()
+	get := func(url string) answer { return check.Value(send(a.client, http.MethodGet, url, "", nil))(t) }
 	for path, want := range map[string]string{"/metrics": "seckill_http_request_duration_seconds", "/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
 		get(a.url + "/api/v1/vouchers")
 		if got := get(a.ops + path); got.status != http.StatusOK || !strings.Contains(string(got.body), want) {
@@ -76,4 +74,10 @@ func TestTheServerAsAWhole(t *testing.T) {
 		t.Error("it is not in the metrics")
 	}
 	check.Equal(t, "the operations listener says", ask(a.ops).status, http.StatusBadRequest)
+}
+
+// metrics are what the operations listener tells.
+func (a *app) metrics(t testing.TB) string {
+	t.Helper()
+	return string(check.Value(send(a.client, http.MethodGet, a.ops+"/metrics", "", nil))(t).body)
 }

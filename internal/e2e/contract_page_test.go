@@ -13,18 +13,17 @@ import (
 // TestPages walks through lists while they grow.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkPages)
+	anywhere(t, checkPages)
 }
 
-func checkPages(t *testing.T, a *app) {
+func checkPages(t *testing.T, a shop) {
 	t.Helper()
 	user := a.token(t, a.user(1), model.RoleUser)
 	var vouchers, orders []string
 	add := func() {
 		v := a.onSale(t, 3)
 		vouchers = append(vouchers, v.ID)
-		got := a.call(t, http.MethodPost, "/vouchers/"+v.ID+"/seckill", user, nil)
-		orders = append(orders, decode[model.Order](t, got).ID)
+		orders = append(orders, a.buys(t, v.ID, a.user(1)).ID)
 	}
 	for range 7 {
 		add()
@@ -55,11 +54,12 @@ func checkPages(t *testing.T, a *app) {
 			if !more {
 				break
 			}
-			if len(items) != 3 || pages > 5 {
+			if len(items) > 3 || len(items) < 3 && !strings.Contains(path, "phase") || pages > 50 {
 				t.Fatalf("%s: page %d has %d items", path, pages, len(items))
 			}
 			cursor = next
 		}
+		got = slices.DeleteFunc(got, func(id string) bool { return !slices.Contains(*all, id) }) // of other tests
 		if !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %v\nwant %v", path, got, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -11,7 +12,11 @@ import (
 // nothing around. What people write in any language comes back as they wrote it.
 func TestTextsOfVouchers(t *testing.T) {
 	t.Parallel()
-	a := start(t, embeddedSettings(t))
+	anywhere(t, checkTexts)
+}
+
+func checkTexts(t *testing.T, a shop) {
+	t.Helper()
 	voucher := a.onSale(t, 1)
 	path, admin := "/admin/vouchers/"+voucher.ID, a.admin(t)
 	for _, title := range []string{
@@ -44,27 +49,23 @@ func TestTextsOfVouchers(t *testing.T) {
 // rebinding) hears nothing; a monitoring system of the inner network does.
 func TestOperationsHearNoStrangersNames(t *testing.T) {
 	t.Parallel()
-	a := start(t, embeddedSettings(t))
+	within(t, "sync embedded", checkOperationsHearNoStrangersNames)
+}
+
+func checkOperationsHearNoStrangersNames(t *testing.T, a shop) {
+	t.Helper()
 	for host, want := range map[string]int{
 		"": http.StatusOK, "localhost:8081": http.StatusOK, "seckill-1:8081": http.StatusOK, "seckill.shop.svc.cluster.local": http.StatusOK,
 		"evil.example": http.StatusMisdirectedRequest, "127.0.0.1.evil.example:8081": http.StatusMisdirectedRequest,
 	} {
 		for _, path := range []string{"/metrics", "/debug/pprof/cmdline"} {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.ops+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, a.ops+path, nil))(t)
 			if host != "" {
 				request.Host = host
 			}
-			answer, err := a.client.Do(request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			answer := check.Value(a.client.Do(request))(t)
 			_ = answer.Body.Close()
-			if answer.StatusCode != want {
-				t.Errorf("%s as %q: %d, want %d", path, host, answer.StatusCode, want)
-			}
+			check.Equal(t, path+" as "+host, answer.StatusCode, want)
 		}
 	}
 }

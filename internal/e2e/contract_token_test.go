@@ -12,6 +12,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -28,20 +29,13 @@ func forge(t *testing.T, method jwt.SigningMethod, key any, header map[string]an
 	made.Header["kid"] = "1"
 	maps.Copy(made.Header, header)
 	maps.DeleteFunc(made.Header, func(_ string, value any) bool { return value == nil })
-	signed, err := made.SignedString(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signed
+	return check.Value(made.SignedString(key))(t)
 }
 
 // forgeries are tokens that must open nothing.
 func forgeries(t *testing.T) map[string]string {
 	t.Helper()
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rsaKey := check.Value(rsa.GenerateKey(rand.Reader, 2048))(t)
 	hs256 := func(header map[string]any, changed jwt.MapClaims) string {
 		return forge(t, jwt.SigningMethodHS256, []byte(secret), header, changed)
 	}
@@ -89,9 +83,13 @@ func forgeries(t *testing.T) map[string]string {
 // routes come from the OpenAPI document, so that a new one is tried as well.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
-	a := start(t, onServers(t))
+	within(t, "sync embedded", checkForgedTokens)
+}
+
+func checkForgedTokens(t *testing.T, a shop) {
+	t.Helper()
 	voucher := a.onSale(t, 1)
-	doc := readDocument(t, a)
+	doc := readDocument(t, a.app)
 	routes := doc.routes(func(r route) bool { return r.operation.protected() })
 	everybodys := []string{
 		"/livez", "/readyz", "/api/v1/docs", "/api/v1/openapi.json", "/api/v1/auth/register", "/api/v1/auth/login",
@@ -107,10 +105,7 @@ func TestForgedTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, r := range routes {
-				got, err := send(a.client, r.method, a.url+concrete(r.path, voucher.ID), forged, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := check.Value(send(a.client, r.method, a.url+concrete(r.path, voucher.ID), forged, nil))(t)
 				refused(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
 			}
 		})
@@ -125,10 +120,7 @@ func TestForgedTokens(t *testing.T) {
 	for _, claims := range good {
 		token := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, claims)
 		for _, r := range routes {
-			got, err := send(a.client, r.method, a.url+concrete(r.path, "none"), token, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := check.Value(send(a.client, r.method, a.url+concrete(r.path, "none"), token, nil))(t)
 			if got.status == http.StatusUnauthorized || got.status == http.StatusForbidden {
 				t.Errorf("%v: %s %s: %d", claims, r.method, r.path, got.status)
 			}
@@ -139,18 +131,14 @@ func TestForgedTokens(t *testing.T) {
 // TestNobodyTouchesAnothersOrder tries every protected route as everybody.
 func TestNobodyTouchesAnothersOrder(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkNobodyTouchesAnothersOrder)
+	anywhere(t, checkNobodyTouchesAnothersOrder)
 }
 
-func checkNobodyTouchesAnothersOrder(t *testing.T, a *app) {
+func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	t.Helper()
 	voucher := a.onSale(t, 5)
 	owner, other, admin := a.token(t, a.user(1), model.RoleUser), a.token(t, a.user(2), model.RoleUser), a.admin(t)
-	bought := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", owner, nil)
-	order := decode[model.Order](t, bought)
-	if bought.status != http.StatusCreated {
-		t.Fatalf("%d %s", bought.status, bought.body)
-	}
+	order := a.buys(t, voucher.ID, a.user(1))
 	absent := a.call(t, http.MethodGet, "/orders/"+model.OrderID("01aaaaaaaaaaaaaaaaaaaaaaaa", voucher.ID), other, nil)
 	refused(t, absent, http.StatusNotFound, model.CodeNotFound)
 
@@ -182,15 +170,12 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a *app) {
 	}
 
 	// Every route and every method on it, by somebody else.
-	doc := readDocument(t, a)
+	doc := readDocument(t, a.app)
 	for _, r := range doc.routes(func(r route) bool { return r.operation.protected() }) {
 		isAdmins := strings.Contains(r.path, "/admin/")
 		for _, id := range []string{order.ID, voucher.ID} {
 			for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
-				got, err := send(a.client, method, a.url+concrete(r.path, id), other, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := check.Value(send(a.client, method, a.url+concrete(r.path, id), other, nil))(t)
 				if isAdmins && method == r.method {
 					refused(t, got, http.StatusForbidden, model.CodeForbidden)
 				}

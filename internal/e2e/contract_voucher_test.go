@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,19 +13,19 @@ import (
 
 func TestVouchers(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkVouchers)
+	anywhere(t, checkVouchers)
 }
 
-func checkVouchers(t *testing.T, a *app) {
+func checkVouchers(t *testing.T, a shop) {
 	t.Helper()
-	admin := a.admin(t)
+	admin, began := a.admin(t), time.Now()
 	body := `{"title":"茶 & <cake>","description":"for two","price":1000,"face_value":1e12,"stock":5,` +
 		`"begin_at":"2020-01-01T08:00:00.5+08:00","end_at":"2099-01-01T00:00:00-05:00"}`
 	created := a.call(t, http.MethodPost, "/admin/vouchers", admin, body)
 	v := object(t, created, http.StatusCreated)
 	id, _ := v["id"].(string)
 	want := map[string]any{
-		"id": id, "title": "茶 & <cake>", "description": "for two", "price": 1000.0, "face_value": 1e12, "currency": "CNY",
+		"id": id, "title": "茶 & <cake>", "description": "for two", "price": 1000.0, "face_value": 1e12, "currency": "EUR",
 		"stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
 		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
 	}
@@ -43,8 +41,8 @@ func checkVouchers(t *testing.T, a *app) {
 	if end := instant(t, v, "end_at"); !end.Equal(time.Date(2099, 1, 1, 5, 0, 0, 0, time.UTC)) {
 		t.Errorf("end_at = %s", end)
 	}
-	if off := time.Since(instant(t, v, "server_time")); off < -time.Minute || off > time.Minute {
-		t.Errorf("server_time is off by %s", off)
+	if at := instant(t, v, "server_time"); at.Before(began.Add(-time.Minute)) || at.After(time.Now().Add(time.Minute)) {
+		t.Errorf("server_time is %s", at)
 	}
 	for _, path := range []string{"/vouchers/" + id, "/admin/vouchers/" + id} {
 		token := ""
@@ -78,7 +76,7 @@ func checkVouchers(t *testing.T, a *app) {
 	}
 	own := object(t, a.call(t, http.MethodPost, "/admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`), http.StatusCreated)
 	ownID, _ := own["id"].(string)
-	doc := readDocument(t, a)
+	doc := readDocument(t, a.app)
 	for _, path := range []string{"/api/v1/vouchers/{id}", "/api/v1/admin/vouchers/{id}"} {
 		got := a.call(t, http.MethodGet, strings.ReplaceAll(path[len("/api/v1"):], "{id}", ownID), admin, nil)
 		doc.check(t, http.MethodGet, path, got)
@@ -105,10 +103,10 @@ func checkVouchers(t *testing.T, a *app) {
 
 func TestHiddenVouchers(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkHiddenVouchers)
+	anywhere(t, checkHiddenVouchers)
 }
 
-func checkHiddenVouchers(t *testing.T, a *app) {
+func checkHiddenVouchers(t *testing.T, a shop) {
 	t.Helper()
 	shown := map[string]bool{"published": true, "paused": true, "draft": false, "archived": false}
 	ids := map[string]string{}
@@ -123,8 +121,8 @@ func checkHiddenVouchers(t *testing.T, a *app) {
 		return found
 	}
 	admin := a.admin(t) // another second, another token
-	public, whole := listed("/vouchers", ""), listed("/admin/vouchers", admin)
-	asAdmin := listed("/vouchers", admin)
+	public, whole := listed("/vouchers?limit=100", ""), listed("/admin/vouchers?limit=100", admin)
+	asAdmin := listed("/vouchers?limit=100", admin)
 	for state, id := range ids {
 		if public[id] != shown[state] || asAdmin[id] != shown[state] || !whole[id] {
 			t.Errorf("%s: public %v, as an administrator %v, whole %v", state, public[id], asAdmin[id], whole[id])
@@ -144,21 +142,21 @@ func checkHiddenVouchers(t *testing.T, a *app) {
 
 func TestStockChanges(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkStockChanges)
+	everywhere(t, checkStockChanges)
 }
 
-func checkStockChanges(t *testing.T, a *app) {
+func checkStockChanges(t *testing.T, a shop) {
 	t.Helper()
 	voucher := a.onSale(t, 3)
 	path := "/admin/vouchers/" + voucher.ID + "/stock"
 	for n := range 2 {
-		a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(n), model.RoleUser), nil)
+		a.buys(t, voucher.ID, a.user(n))
 	}
 	for _, change := range []struct {
 		body             string
 		stock, remaining float64
 	}{{`{"delta":5}`, 8, 6}, {`{"delta":-6}`, 2, 0}, {`{"stock":4}`, 4, 2}, {`{"delta":0}`, 4, 2}, {`{"stock":2}`, 2, 0}} {
-		got := object(t, a.call(t, http.MethodPost, path, a.admin(t), change.body), http.StatusOK)
+		got := object(t, a.insist(t, http.MethodPost, path, a.admin(t), change.body), http.StatusOK)
 		if got["stock"] != change.stock || got["remaining"] != change.remaining {
 			t.Errorf("%s: %v", change.body, got)
 		}
@@ -172,38 +170,16 @@ func checkStockChanges(t *testing.T, a *app) {
 	if got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":1000000000000}`); got.status != http.StatusUnprocessableEntity && got.status != http.StatusConflict {
 		t.Errorf("more than 10^12: %d %s", got.status, got.body)
 	}
-	if audit := a.audit(t, voucher.ID); audit.Database.Stock != 2 || !audit.Balanced {
+	if audit := a.quiet(t, voucher.ID); audit.Database.Stock != 2 {
 		t.Errorf("%+v", audit)
 	}
-}
 
-func TestStockChangesAtOnce(t *testing.T) {
-	t.Parallel()
-	async := settings{"SECKILL_ORDER_MODE": "async"}
-	everywhere(t, nil, checkStockChangesAtOnce)
-	t.Run("async on servers", func(t *testing.T) {
-		t.Parallel()
-		checkStockChangesAtOnce(t, start(t, asyncOnServers(t)))
-	})
-	t.Run("async embedded", func(t *testing.T) {
-		t.Parallel()
-		checkStockChangesAtOnce(t, start(t, embeddedSettings(t).with(async)))
-	})
-}
-
-// checkStockChangesAtOnce has administrators change one stock up and down at the same
-// time: each change is made, whatever the others do.
-func checkStockChangesAtOnce(t *testing.T, a *app) {
-	t.Helper()
-	voucher := a.onSale(t, 100)
-	path := "/admin/vouchers/" + voucher.ID + "/stock"
-	admin := a.admin(t)
+	// Administrators change one stock at the same time: each change is made, whatever the others do.
+	voucher = a.onSale(t, 100)
+	path = "/admin/vouchers/" + voucher.ID + "/stock"
 	check.Volley(12, func(i int) {
-		body := `{"delta":3}`
-		if i%2 == 0 {
-			body = `{"delta":-2}`
-		}
-		if got := a.call(t, http.MethodPost, path, admin, body); got.status != http.StatusOK {
+		body := []string{`{"delta":-2}`, `{"delta":3}`}[i%2]
+		if got := a.call(t, http.MethodPost, path, a.admin(t), body); got.status != http.StatusOK {
 			t.Errorf("%s: %d %s", body, got.status, got.body)
 		}
 	})
@@ -214,42 +190,28 @@ func checkStockChangesAtOnce(t *testing.T, a *app) {
 
 func TestIdempotencyKeys(t *testing.T) {
 	t.Parallel()
-	everywhere(t, nil, checkIdempotencyKeys)
+	anywhere(t, checkIdempotencyKeys)
 }
 
-func checkIdempotencyKeys(t *testing.T, a *app) {
+func checkIdempotencyKeys(t *testing.T, a shop) {
 	t.Helper()
-	admin := a.admin(t)
+	admin := a.token(t, a.user(1), model.RoleAdmin)
 	body := map[string]any{"title": "Once", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"}
 	ask := func(token, path string, body any, key string) answer {
 		return a.call(t, http.MethodPost, path, token, body, "Idempotency-Key: "+key)
 	}
-	var mu sync.Mutex
-	ids := map[string]int{}
-	var together sync.WaitGroup
-	for range 8 { // also all at once
-		together.Go(func() {
-			got := ask(admin, "/admin/vouchers", body, "create once")
-			var v model.Voucher
-			if err := json.Unmarshal(got.body, &v); err != nil || got.status != http.StatusCreated || got.header.Get("Location") != "/api/v1/admin/vouchers/"+v.ID {
-				t.Errorf("%d %s", got.status, got.body)
-			}
-			mu.Lock()
-			ids[v.ID]++
-			mu.Unlock()
-		})
-	}
-	together.Wait()
-	if len(ids) != 1 {
-		t.Fatalf("one key made %v", ids)
-	}
-	var id string
-	for id = range ids {
+	made := make([]answer, 8)
+	check.Volley(len(made), func(i int) { made[i] = ask(admin, "/admin/vouchers", body, "create once") }) // also all at once
+	id := decode[model.Voucher](t, made[0]).ID
+	for _, got := range made {
+		if decode[model.Voucher](t, got).ID != id || got.status != http.StatusCreated || got.header.Get("Location") != "/api/v1/admin/vouchers/"+id {
+			t.Errorf("one key made %s, and %d %s", id, got.status, got.body)
+		}
 	}
 	other := maps.Clone(body)
 	other["stock"] = 4
 	refused(t, ask(admin, "/admin/vouchers", other, "create once"), http.StatusConflict, model.CodeConflict)
-	another := decode[model.Voucher](t, ask(a.token(t, "admin-2", model.RoleAdmin), "/admin/vouchers", body, "create once"))
+	another := decode[model.Voucher](t, ask(a.token(t, a.user(2), model.RoleAdmin), "/admin/vouchers", body, "create once"))
 	if another.ID == id || another.ID == "" {
 		t.Error("two administrators share a key")
 	}

@@ -4,20 +4,10 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
-
-// longestAnswer is the contract's: the lock's wait budget and five seconds;
-// one more is for a machine that is busy with the rest of the tests. It is for
-// the time in which the machine runs, because nobody answers while it does not.
-const longestAnswer = time.Second + 5*time.Second + time.Second
-
-// patience is how long a buyer of a crowd asks again: longer than any server of
-// the tests is away, and than what a dead process left behind takes to settle.
-const patience = 90 * time.Second
 
 // crowd is a load of users who behave as the contract tells clients: whoever
 // gets a 429, a 503 or no answer asks again, until he is told for good.
@@ -31,13 +21,12 @@ type crowd struct {
 	yes      int                    // 201 or 202
 	refused  int                    // 503
 	failed   int                    // no answer at all
-	signal   chan struct{}          // a message per 201 or 202, for a test that waits for the middle of the sale
 }
 
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
 	return &crowd{
 		instances: append([]*app{a}, others...), voucher: voucher,
-		told: map[string]model.Order{}, promised: map[string]string{}, signal: make(chan struct{}, 100_000),
+		told: map[string]model.Order{}, promised: map[string]string{},
 	}
 }
 
@@ -60,91 +49,99 @@ func (c *crowd) buy(t *testing.T, names []string, parallel int) {
 	buyers.Wait()
 }
 
-// insist repeats one user's request until the answer is final.
-func (c *crowd) insist(t *testing.T, user string) {
-	token := c.instances[0].token(t, user, model.RoleUser)
-	deadline := time.Now().Add(patience)
-	for attempt := int(user[len(user)-1]); time.Now().Before(deadline); attempt++ {
-		a := c.instances[attempt%len(c.instances)]
-		ran := testserver.Stopwatch()
-		got, err := send(a.client, http.MethodPost, a.url+"/api/v1/vouchers/"+c.voucher+"/seckill", token, nil)
-		if took := ran(); took > longestAnswer {
-			t.Errorf("%s waited %v for an answer (%d)", user, took, got.status)
-		}
-		if err == nil && c.note(t, user, got) {
-			return
-		}
-		if err != nil {
-			c.mu.Lock()
-			c.failed++
-			c.mu.Unlock()
-		}
-		<-time.After(20 * time.Millisecond)
-	}
-	t.Errorf("%s was never told", user)
+// buying is buy in the background; what it returns waits for its end.
+func (c *crowd) buying(t *testing.T, names []string, parallel int) (wait func()) {
+	t.Helper()
+	var load sync.WaitGroup
+	load.Go(func() { c.buy(t, names, parallel) })
+	return load.Wait
 }
 
-// note keeps an answer, and tells whether it is final.
-func (c *crowd) note(t *testing.T, user string, got answer) bool {
+// insist repeats one user's request until the answer is final.
+func (c *crowd) insist(t *testing.T, user string) {
+	t.Helper()
+	first := int(user[len(user)-1])
+	got := insist(t, user, func(attempt int) (answer, error) {
+		got, err := c.instances[(first+attempt)%len(c.instances)].place(t, c.voucher, user)
+		c.count(t, got, err)
+		return got, err
+	})
+	c.note(t, user, got)
+}
+
+// count counts an answer that is not for good.
+func (c *crowd) count(t *testing.T, got answer, err error) {
+	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case got.status == http.StatusCreated || got.status == http.StatusAccepted:
-		c.yes++
-		order := decode[model.Order](t, got)
-		c.told[user], c.promised[order.ID] = order, user
-		c.signal <- struct{}{}
-		return true
-	case got.code() == model.CodeAlreadyOrdered: // an answer was lost before
-		c.told[user] = model.Order{ID: decode[problem](t, got).OrderID, UserID: user}
-		return true
-	case got.code() == model.CodeSoldOut:
-		return true
+	case err != nil:
+		c.failed++
 	case got.code() == model.CodeUnavailable:
 		c.refused++
 		if got.header.Get("Retry-After") == "" {
 			t.Errorf("UNAVAILABLE without Retry-After: %s", got.body)
 		}
-		return false
-	case got.code() == model.CodeLockBusy: // an order of his is being settled
-		return false
-	default:
-		t.Errorf("%s: %d %s", user, got.status, got.body)
-		return true
 	}
 }
 
-// afterSales waits until so many were told yes.
-func (c *crowd) afterSales(t *testing.T, count int) {
+// note keeps an answer that is for good.
+func (c *crowd) note(t *testing.T, user string, got answer) {
 	t.Helper()
-	deadline := time.After(patience)
-	for range count {
-		select {
-		case <-c.signal:
-		case <-deadline:
-			t.Fatal("the sale did not get going")
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case sells(got):
+		c.yes++
+		order := decode[model.Order](t, got)
+		c.told[user], c.promised[order.ID] = order, user
+	case got.code() == model.CodeAlreadyOrdered: // an answer was lost before
+		c.told[user] = model.Order{ID: decode[problem](t, got).OrderID, UserID: user}
+	case got.code() != model.CodeSoldOut:
+		t.Errorf("%s: %d %s", user, got.status, got.body)
 	}
 }
 
 // moreSales waits until so many more than now were told yes.
-func (c *crowd) moreSales(t *testing.T, count int) {
+func (c *crowd) moreSales(t *testing.T, count int) { c.more(t, "sales", &c.yes, count) }
+
+// moreRefusals waits until so many more than now were told 503.
+func (c *crowd) moreRefusals(t *testing.T, count int) { c.more(t, "refusals", &c.refused, count) }
+
+func (c *crowd) more(t *testing.T, what string, counter *int, count int) {
 	t.Helper()
-	yes := func() int {
+	read := func() int {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.yes
+		return *counter
 	}
-	from := yes()
-	until(t, patience, "the sale goes on", func() bool { return yes() >= from+count })
+	from := read()
+	check.Eventually(t, what+" go on", func() bool { return read() >= from+count })
+}
+
+// sells tells whether an answer promises an order, or names one.
+func sells(got answer) bool {
+	return got.status == http.StatusCreated || got.status == http.StatusAccepted
 }
 
 // status asks for a path of the main listener; 0 is no answer.
-func (a *app) status(t *testing.T, path string) int {
+func (a *app) status(t testing.TB, path string) int {
 	t.Helper()
 	got, err := send(a.client, http.MethodGet, a.url+path, "", nil)
 	if err != nil {
 		return 0
 	}
 	return got.status
+}
+
+// ready waits until an instance says that it is.
+func (a *app) ready(t *testing.T) {
+	t.Helper()
+	check.Patiently(t, "it is ready", func() bool { return a.status(t, "/readyz") == http.StatusOK })
+}
+
+// unready waits until it says that it is not.
+func (a *app) unready(t *testing.T) {
+	t.Helper()
+	check.Patiently(t, "it is not ready", func() bool { return a.status(t, "/readyz") == http.StatusServiceUnavailable })
 }

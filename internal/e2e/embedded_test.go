@@ -4,9 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -16,15 +16,11 @@ func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 	first := launch(t, s)
 	voucher := first.onSale(t, 2)
 	user := first.user(1)
-	got := first.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", first.token(t, user, model.RoleUser), nil)
-	if got.status != http.StatusCreated {
-		t.Fatalf("%d %s", got.status, got.body)
-	}
-	order := decode[model.Order](t, got)
+	order := first.buys(t, voucher.ID, user)
 	first.kill() // kill -9: nothing may be left to a clean end
 
 	second := launch(t, s)
-	got = second.call(t, http.MethodGet, "/orders/"+order.ID, second.token(t, user, model.RoleUser), nil)
+	got := second.asks(t, order, http.MethodGet, "")
 	if got.status != http.StatusOK || decode[model.Order](t, got).ID != order.ID {
 		t.Errorf("after the restart: %d %s", got.status, got.body)
 	}
@@ -39,27 +35,16 @@ func TestSecondInstanceWithAnEmbeddedRedisIsNotReady(t *testing.T) {
 	s := onServers(t)
 	delete(s, "SECKILL_REDIS_URL")
 	first, second := start(t, s), start(t, s)
-	ready := func(a *app) answer {
-		got, err := send(a.client, http.MethodGet, a.url+"/readyz", "", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	until(t, 5*time.Second, "exactly one is ready", func() bool {
-		return (ready(first).status == http.StatusOK) != (ready(second).status == http.StatusOK)
+	check.Eventually(t, "exactly one is ready", func() bool {
+		return (first.status(t, "/readyz") == http.StatusOK) != (second.status(t, "/readyz") == http.StatusOK)
 	})
-	for range 10 {
-		one, other := ready(first), ready(second)
-		if one.status != http.StatusOK {
-			one, other = other, one
-		}
-		if one.status != http.StatusOK || other.status != http.StatusServiceUnavailable {
-			t.Fatalf("readyz: %d and %d", one.status, other.status)
-		}
-		if other.code() != model.CodeUnavailable || !strings.Contains(string(other.body), "SECKILL_REDIS_URL") {
-			t.Errorf("it does not say why: %s", other.body)
-		}
+	other := second
+	if second.status(t, "/readyz") == http.StatusOK {
+		other = first
+	}
+	got := check.Value(send(other.client, http.MethodGet, other.url+"/readyz", "", nil))(t)
+	if got.code() != model.CodeUnavailable || !strings.Contains(string(got.body), "SECKILL_REDIS_URL") {
+		t.Errorf("it does not say why: %s", got.body)
 	}
 }
 

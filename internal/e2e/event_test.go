@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -39,12 +37,11 @@ func readEvents(t *testing.T, url, stream string, enough func(told map[string][]
 	conn := check.Value(nats.Connect(url))(t)
 	defer conn.Close()
 	js := check.Value(jetstream.New(conn))(t)
-	ctx, cancel := context.WithTimeout(t.Context(), settlement)
-	defer cancel()
+	ctx := check.Context(t)
 	consumer := check.Value(js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{}))(t)
 	told, seen := map[string][]string{}, map[string]bool{}
 	for !enough(told) {
-		message, err := consumer.Next(jetstream.FetchMaxWait(settlement))
+		message, err := consumer.Next(jetstream.FetchMaxWait(check.Deadline))
 		if err != nil {
 			t.Fatalf("after %v: %v", told, err)
 		}
@@ -76,17 +73,12 @@ func TestEvents(t *testing.T) {
 			url, stream := testserver.SharedNATS(t), newStream()
 			a := start(t, deployment(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
 			voucher := a.create(t, map[string]any{"stock": 2, "payment_window": "1s"})
-			a.call(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.admin(t), `{"title":"Cake"}`)
+			object(t, a.insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.admin(t), `{"title":"Cake"}`), http.StatusOK)
 			var orders []model.Order
 			for n := range 2 {
-				token := a.token(t, a.user(n), model.RoleUser)
-				got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
-				placed := decode[model.Order](t, got)
-				a.call(t, http.MethodGet, "/orders/"+placed.ID+"?wait=10s", token, nil)
-				orders = append(orders, placed)
+				orders = append(orders, a.bought(t, voucher.ID, a.user(n)))
 			}
-			first := a.token(t, a.user(0), model.RoleUser)
-			canceled := a.call(t, http.MethodPost, "/orders/"+orders[0].ID+"/cancel", first, nil)
+			canceled := a.insist(t, http.MethodPost, "/orders/"+orders[0].ID+"/cancel", a.token(t, a.user(0), model.RoleUser), nil)
 			end := "order.canceled"
 			if canceled.code() == model.CodeIllegalState { // a starved machine was slower than its window
 				end = "order.expired"
@@ -105,35 +97,5 @@ func TestEvents(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// listened gives the step at which events are published somebody to hear of them.
-func listened(s settings, step failpoint.Step) settings {
-	if step != failpoint.AfterEventsPublished {
-		return s
-	}
-	return s.with(settings{"SECKILL_EVENTS": newStream()})
-}
-
-// heard checks that every order that was promised is in the stream of events.
-func (f *fatality) heard(t *testing.T) {
-	t.Helper()
-	stream := f.s["SECKILL_EVENTS"]
-	if stream == "" {
-		return
-	}
-	told := readEvents(t, f.s["SECKILL_NATS_URL"], stream, func(told map[string][]string) bool {
-		for id := range f.promised {
-			if told[id] == nil {
-				return false
-			}
-		}
-		return true
-	})
-	for id := range f.promised {
-		if !slices.Equal(told[id], []string{"order.unpaid"}) {
-			t.Errorf("of order %s it tells %v", id, told[id])
-		}
 	}
 }

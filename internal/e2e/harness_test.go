@@ -13,6 +13,7 @@ import (
 	command "seckill/internal/app"
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
@@ -106,7 +107,7 @@ func start(t *testing.T, s settings) *app {
 	return a
 }
 
-func newApp(t *testing.T, url, ops string) *app {
+func newApp(t testing.TB, url, ops string) *app {
 	t.Helper()
 	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 	if err != nil {
@@ -143,6 +144,14 @@ func (a *app) call(t testing.TB, method, path, token string, body any, headers .
 	return got
 }
 
+// insist is call for a request that may be told to come again.
+func (a *app) insist(t testing.TB, method, path, token string, body any) answer {
+	t.Helper()
+	return insist(t, method+" "+path, func(int) (answer, error) {
+		return send(a.client, method, a.url+"/api/v1"+path, token, body)
+	})
+}
+
 // onSale creates a voucher that is on sale now.
 func (a *app) onSale(t testing.TB, stock int) model.Voucher {
 	t.Helper()
@@ -158,7 +167,7 @@ func (a *app) undivided(t testing.TB, stock int) model.Voucher {
 // divided creates a voucher on sale in some parts; SHARDS divides all.
 func (a *app) divided(t testing.TB, stock, shards int) model.Voucher {
 	t.Helper()
-	return a.create(t, map[string]any{"stock": stock, "shards": count(t, "SHARDS", shards)})
+	return a.create(t, map[string]any{"stock": stock, "shards": check.Count(t, "SHARDS", shards, shards)})
 }
 
 // create creates a voucher; the fields given win over those of one on sale.
@@ -169,7 +178,7 @@ func (a *app) create(t testing.TB, fields map[string]any) model.Voucher {
 		"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 	}
 	maps.Copy(body, fields)
-	got := a.call(t, http.MethodPost, "/admin/vouchers", a.admin(t), body)
+	got := a.insist(t, http.MethodPost, "/admin/vouchers", a.admin(t), body)
 	if got.status != http.StatusCreated {
 		t.Fatalf("create voucher: %d %s", got.status, got.body)
 	}
@@ -179,7 +188,7 @@ func (a *app) create(t testing.TB, fields map[string]any) model.Voucher {
 // audit asks for the conservation check.
 func (a *app) audit(t testing.TB, voucherID string) model.Audit {
 	t.Helper()
-	got := a.call(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/audit", a.admin(t), nil)
+	got := a.insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/audit", a.admin(t), nil)
 	if got.status != http.StatusOK {
 		t.Fatalf("audit: %d %s", got.status, got.body)
 	}
@@ -190,20 +199,30 @@ func (a *app) audit(t testing.TB, voucherID string) model.Audit {
 func (a *app) rows(t testing.TB, voucherID string) map[string]model.Order {
 	t.Helper()
 	rows := map[string]model.Order{}
+	for _, order := range a.orders(t, voucherID) {
+		if other, twice := rows[order.UserID]; twice {
+			t.Errorf("user %s has two orders: %s and %s", order.UserID, order.ID, other.ID)
+		}
+		rows[order.UserID] = order
+	}
+	return rows
+}
+
+// orders lists every order of a voucher that the database knows, by id.
+func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
+	t.Helper()
+	orders := map[string]model.Order{}
 	for cursor := ""; ; {
-		got := a.call(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor, a.admin(t), nil)
-		page := decode[model.OrderPage](t, got)
+		got := a.insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/orders?limit=100&cursor="+cursor, a.admin(t), nil)
 		if got.status != http.StatusOK {
 			t.Fatalf("orders: %d %s", got.status, got.body)
 		}
+		page := decode[model.OrderPage](t, got)
 		for _, order := range page.Items {
-			if other, twice := rows[order.UserID]; twice {
-				t.Errorf("user %s has two orders: %s and %s", order.UserID, order.ID, other.ID)
-			}
-			rows[order.UserID] = order
+			orders[order.ID] = order
 		}
 		if cursor = page.NextCursor; cursor == "" {
-			return rows
+			return orders
 		}
 	}
 }

@@ -1,8 +1,9 @@
+//part:races
+
 package e2e_test
 
 import (
 	"database/sql"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"seckill/handler"
-	"seckill/internal/failpoint"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
@@ -22,42 +22,9 @@ import (
 	"seckill/model"
 )
 
-// lifeSettled is how long everything may take to come to its end: what a dead process has left behind, and then the
-// webhooks and refunds that had waited for it.
-const lifeSettled = 2 * settlement
-
 // Everybody moves the same orders at once: buyers pay and cancel, money comes too late, administrators redeem and refund,
-// time passes. Two processes serve them, in either order mode; each is killed in the middle, by its process id, and then
-// dies once more, by itself at a step of these roads. Calls of the provider lose their answers, and its webhooks come
-// twice. In the end each order has one legal history, and the units, the money, the codes and the events add up. Long
-// version: make life.
-//
-//nolint:paralleltest,tparallel // rounds come one after the other: each is as much as a machine can do
-func TestLivesAtOnce(t *testing.T) {
-	t.Parallel()
-	chance, modes := seeded(t), []model.OrderMode{model.ModeSync, model.ModeAsync}
-	first := chance.IntN(len(modes))
-	for round := range count(t, "ROUNDS", 1) {
-		mode := modes[(first+round)%len(modes)]
-		t.Run(fmt.Sprintf("%s %d", mode, round+1), func(t *testing.T) {
-			x, s := openTill(t), lifeSettings(t, mode)
-			s = s.with(x.settings())
-			var mortals []*process
-			for range 2 {
-				p := prepare(t, testserver.Program(t, "failpoint"), s)
-				p.start(t)
-				p.awaitReady(t)
-				mortals = append(mortals, p)
-			}
-			l := newLives(t, x, s, mortals[0].app, mortals[1].app)
-			l.race(t, chance, count(t, "ORDERS", 300), 200, func(thirds <-chan struct{}) (heal func()) {
-				return l.kill(t, mortals, chance, thirds)
-			})
-		})
-	}
-}
-
-// The same with both instances in this process, under the eyes of the race detector, where nobody can be killed.
+// time passes. Two instances serve them, in either order mode. Calls of the provider lose their answers, and its webhooks
+// come twice. In the end each order has one legal history, and the units, the money, the codes and the events add up.
 func TestLivesAtOnceInOneProcess(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []model.OrderMode{model.ModeSync, model.ModeAsync} {
@@ -65,7 +32,7 @@ func TestLivesAtOnceInOneProcess(t *testing.T) {
 			t.Parallel()
 			x, s := openTill(t), lifeSettings(t, mode)
 			s = s.with(x.settings())
-			newLives(t, x, s, start(t, s), start(t, s)).race(t, seeded(t), 20, 40, nil)
+			newLives(t, x, s, start(t, s), start(t, s)).race(t, check.Seeded(t), check.Count(t, "ORDERS", 12, 40), 20, nil)
 		})
 	}
 }
@@ -128,7 +95,7 @@ func (l *lives) open(t *testing.T, orders int) {
 	terms := []map[string]any{{"price": 333, "payment_window": "1s"}, {"price": 10_007, "payment_window": "3s"}, {"price": 1_000_003}}
 	for n := range orders {
 		if n < len(terms) {
-			terms[n]["stock"], terms[n]["shards"] = (orders-n+len(terms)-1)/len(terms), count(t, "SHARDS", 1+4*n)
+			terms[n]["stock"], terms[n]["shards"] = (orders-n+len(terms)-1)/len(terms), check.Count(t, "SHARDS", 1+4*n, 1+4*n)
 			v := l.instances[0].create(t, terms[n])
 			l.offers = append(l.offers, &offer{v, newCrowd(l.instances[0], v.ID, l.instances[1:]...)})
 		}
@@ -206,49 +173,11 @@ func (l *lives) loseAnswers(over <-chan struct{}) (wait func()) {
 			select {
 			case <-over:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(check.Soon):
 			}
 		}
 	})
 	return losing.Wait
-}
-
-// kill kills one process after the other by its process id, and has it kill itself at a step of later lives once it is
-// there again. The function it returns starts those that have never come to their step without one, and waits for all.
-func (l *lives) kill(t *testing.T, mortals []*process, chance *rand.Rand, thirds <-chan struct{}) (heal func()) {
-	t.Helper()
-	steps := append(moneySteps(), failpoint.BeforeCancel, failpoint.AfterCancel, failpoint.BeforeExpire, failpoint.AfterExpire,
-		failpoint.AfterEventsPublished)
-	if l.settings["SECKILL_ORDER_MODE"] == string(model.ModeAsync) {
-		steps = append(steps, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.BeforeRelease, failpoint.AfterRelease,
-			failpoint.AfterReleaseNoted, failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck)
-	}
-	enough := make(chan struct{})
-	var dying sync.WaitGroup
-	for _, p := range mortals {
-		step := steps[chance.IntN(len(steps))]
-		<-thirds
-		p.kill()
-		p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-		exited := p.exited
-		dying.Go(func() {
-			select {
-			case <-exited:
-				t.Logf("a process was killed, and then died at %s", step)
-			case <-enough:
-				t.Logf("a process was killed, and then never at %s", step)
-				p.kill()
-			}
-			p.start(t)
-		})
-	}
-	return func() {
-		close(enough)
-		dying.Wait()
-		for _, p := range mortals {
-			p.awaitReady(t)
-		}
-	}
 }
 
 // watch looks at the units until the function it returns is called: at no instant is one missing, or there twice.
@@ -272,7 +201,7 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 			select {
 			case <-over:
 				return
-			case <-time.After(50 * time.Millisecond):
+			case <-time.After(check.Soon):
 			}
 		}
 	})
@@ -285,20 +214,14 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 // insist makes a call again until an instance answers it, as clients do. There are two answers: the move is made, or it
 // is illegal.
 func (l *lives) insist(t *testing.T, n int, token, path string, body any, made int) (answer, bool) {
-	for deadline := time.Now().Add(patience); ; n++ {
-		a := l.instances[n%len(l.instances)]
-		got, err := send(a.client, http.MethodPost, a.url+"/api/v1"+path, token, body)
-		switch again := err != nil || got.code() == model.CodeUnavailable; {
-		case !again && got.status == made:
-			return got, true
-		case !again && got.code() == model.CodeIllegalState:
-			return got, false
-		case !again || time.Now().After(deadline):
-			t.Errorf("%s: %d %s %v", path, got.status, got.body, err)
-			return got, false
-		}
-		<-time.After(20 * time.Millisecond)
+	got := insist(t, path, func(attempt int) (answer, error) {
+		a := l.instances[(n+attempt)%len(l.instances)]
+		return send(a.client, http.MethodPost, a.url+"/api/v1"+path, token, body)
+	})
+	if got.status != made && got.code() != model.CodeIllegalState {
+		t.Errorf("%s: %d %s", path, got.status, got.body)
 	}
+	return got, got.status == made
 }
 
 // moves tries a move, and keeps that it was told as made.
@@ -338,13 +261,15 @@ func (l *lives) buy(t *testing.T, n int, b *buyer) {
 	c.mu.Lock()
 	told, ok := c.told[b.user]
 	c.mu.Unlock()
-	for deadline := time.Now().Add(patience); ok && time.Now().Before(deadline); n++ {
-		if now, found := l.read(t, n, told, "?wait=10s"); found && now.Status != model.OrderProcessing {
-			b.order = told
-			return
-		}
-		<-time.After(20 * time.Millisecond)
+	if !ok {
+		return
 	}
+	check.Patiently(t, "order "+told.ID+" is more than a promise", func() bool {
+		now, found := l.read(t, n, told, "?wait=10s")
+		n++
+		return found && now.Status != model.OrderProcessing
+	})
+	b.order = told
 }
 
 // read reads an order from an instance, which may be dead.
@@ -422,20 +347,9 @@ func (l *lives) settle(t *testing.T) {
 		"orders WHERE status = 'processing' OR (status = 'unpaid' AND expires_at < UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE)",
 		"refunds WHERE status = 'pending'", "releases", "events",
 	}
-	began, left, last := time.Now(), "", ""
-	defer func() { t.Logf("after %v: last of all were %s", time.Since(began).Round(100*time.Millisecond), last) }()
-	until(t, lifeSettled, "nothing is under way", func() bool {
-		if left = "webhooks"; check.Value(l.till.Balance(t.Context()))(t).Unsent > 0 {
-			last = left
-			return false
-		}
-		for _, left = range underWay {
-			if l.number(t, "SELECT COUNT(*) FROM "+left) > 0 {
-				last = left
-				return false
-			}
-		}
-		return true
+	check.Patiently(t, "nothing is under way", func() bool {
+		return check.Value(l.till.Balance(t.Context()))(t).Unsent == 0 &&
+			!slices.ContainsFunc(underWay, func(left string) bool { return l.number(t, "SELECT COUNT(*) FROM "+left) > 0 })
 	})
 }
 

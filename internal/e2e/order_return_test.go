@@ -1,103 +1,76 @@
+//part:races
+
 package e2e_test
 
 import (
-	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
-// TestReturnedUnitIsSoldOnce: twenty cancellations of one order at once return one unit,
-// one of six users who wait for it has it within a second, and who gave it back may buy
-// again.
+// TestReturnedUnitIsSoldOnce: twenty cancellations of one order at once return one unit, one of six users who wait for it
+// has it, and who gave it back may buy again.
 func TestReturnedUnitIsSoldOnce(t *testing.T) {
 	t.Parallel()
-	for name, deployment := range map[string]func(*testing.T) settings{"sync": onServers, "async": asyncOnServers} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			a := start(t, deployment(t))
-			testserver.Undisturbed(t, 50*time.Millisecond, func() error { return checkReturnedUnit(t, a) })
-		})
-	}
+	everywhere(t, checkReturnedUnit)
 }
 
-func checkReturnedUnit(t *testing.T, a *app) (late error) {
+func checkReturnedUnit(t *testing.T, a shop) {
 	t.Helper()
+	const waiting = 6
 	voucher := a.onSale(t, 1)
-	alice := a.token(t, a.user(0), model.RoleUser)
-	buy := func(token string) (model.Order, bool) {
-		got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
-		sold := got.status == http.StatusCreated || got.status == http.StatusAccepted
-		if !sold && got.code() != model.CodeSoldOut && got.code() != model.CodeUnavailable {
-			t.Errorf("%d %s", got.status, got.body)
-		}
-		if !sold {
-			return model.Order{}, false
-		}
-		return decode[model.Order](t, got), true
-	}
-	first, sold := buy(alice)
-	if !sold {
-		t.Fatal("a voucher of one unit is not for sale")
-	}
-	first = decode[model.Order](t, a.call(t, http.MethodGet, "/orders/"+first.ID+"?wait=10s", alice, nil))
-
-	var winners, waiting sync.WaitGroup
-	var over atomic.Bool
-	won := make(chan int, 6)
-	for n := 1; n <= 6; n++ {
-		token := a.token(t, a.user(n), model.RoleUser)
-		waiting.Add(1)
-		winners.Go(func() {
-			for once := sync.OnceFunc(waiting.Done); !over.Load(); once() {
-				if _, sold := buy(token); sold {
-					won <- n
+	first := a.buys(t, voucher.ID, a.user(0))
+	// buys again and again until there is a unit, or somebody else has it.
+	won, over := make(chan string, waiting), make(chan struct{})
+	asked := make(chan struct{}, waiting)
+	buyers := make(chan struct{})
+	go func() {
+		defer close(buyers)
+		check.Volley(waiting, func(n int) {
+			for looks := 0; ; looks++ {
+				got, err := a.place(t, voucher.ID, a.user(n+1))
+				if _, sold := orderOf(t, got, voucher.ID, a.user(n+1)); err == nil && sold {
+					won <- a.user(n + 1)
 					return
+				}
+				if looks == 0 {
+					asked <- struct{}{}
+				}
+				select {
+				case <-over:
+					return
+				default:
 				}
 			}
 		})
+	}()
+	for range waiting {
+		check.Receive(t, "an answer to each who waits", asked)
 	}
-	waiting.Wait() // each has asked
-	check.Volley(20, func(int) {
-		got := a.call(t, http.MethodPost, "/orders/"+first.ID+"/cancel", alice, nil)
-		if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
-			t.Errorf("%d %s", got.status, got.body)
+	check.Volley(20, func(int) { a.cancels(t, first) })
+	winner := check.Receive(t, "one who has the unit", won)
+	for range waiting - 1 { // the others go on trying
+		if got := a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(7), model.RoleUser), nil); got.code() != model.CodeSoldOut {
+			t.Errorf("one more: %d %s", got.status, got.body)
 		}
-	})
-	canceled := time.Now()
-	var winner int
-	select {
-	case winner = <-won:
-	case <-time.After(settlement):
-		t.Fatal("nobody has the unit")
 	}
-	if after := time.Since(canceled); after > time.Second {
-		late = fmt.Errorf("the unit was sold again after %s", after)
-	}
-	<-time.After(time.Second) // the others go on trying
-	over.Store(true)
-	winners.Wait()
-	if len(won) != 0 {
-		t.Errorf("%d more users bought one unit", len(won))
-	}
-	token := a.token(t, a.user(winner), model.RoleUser)
-	page := decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, token, nil))
+	close(over)
+	check.Receive(t, "the end of the others", buyers)
+	check.Equal(t, "more who bought one unit", len(won), 0)
+	page := decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, a.token(t, winner, model.RoleUser), nil))
 	if len(page.Items) != 1 {
 		t.Fatalf("%+v", page.Items)
 	}
-	id := page.Items[0].ID
-	a.call(t, http.MethodGet, "/orders/"+id+"?wait=10s", token, nil)
-	object(t, a.call(t, http.MethodPost, "/orders/"+id+"/cancel", token, nil), http.StatusOK)
-	until(t, settlement, "who gave the unit back has it again", func() bool { _, sold := buy(alice); return sold })
-	until(t, settlement, "it adds up", func() bool {
+	a.cancels(t, a.becomes(t, page.Items[0], model.OrderUnpaid))
+	check.Patiently(t, "who gave the unit back has it again", func() bool {
+		got, err := a.place(t, voucher.ID, first.UserID)
+		_, sold := orderOf(t, got, voucher.ID, first.UserID)
+		return err == nil && sold
+	})
+	check.Patiently(t, "it adds up", func() bool {
 		d := a.audit(t, voucher.ID).Database
 		return d.LiveOrders == 1 && d.Remaining == 0
 	})
-	return late
 }

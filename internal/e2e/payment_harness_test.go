@@ -25,9 +25,6 @@ const (
 	oldHookSecret = "a secret of webhooks that is replaced"
 )
 
-// refundedWithin is how long late money may stay.
-const refundedWithin = 10 * time.Second
-
 // till is a simulated provider of its own, outside of the instances, so that it can go wrong and they can die.
 type till struct {
 	*simulator.Server
@@ -88,25 +85,15 @@ func (x *till) balance(t testing.TB, payments, refunds int64) {
 }
 
 // paidEverywhere runs a test with a provider on the real servers and on the embedded ones.
-func paidEverywhere(t *testing.T, more settings, test func(t *testing.T, a *app, x *till)) {
+func paidEverywhere(t *testing.T, test func(t *testing.T, a *app, x *till)) {
 	t.Helper()
 	for name, deployment := range map[string]func(*testing.T) settings{"servers": onServers, "embedded": embeddedSettings} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := openTill(t)
-			test(t, start(t, deployment(t).with(x.settings()).with(more)), x)
+			test(t, start(t, deployment(t).with(x.settings())), x)
 		})
 	}
-}
-
-// buys makes an unpaid order.
-func (a *app) buys(t testing.TB, voucherID, user string) model.Order {
-	t.Helper()
-	got := a.call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil)
-	if got.status != http.StatusCreated {
-		t.Fatalf("%s buys: %d %s", user, got.status, got.body)
-	}
-	return decode[model.Order](t, got)
 }
 
 // asks makes one call as the order's user.
@@ -118,7 +105,7 @@ func (a *app) asks(t testing.TB, order model.Order, method, what string) answer 
 // pays starts a payment.
 func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	t.Helper()
-	got := a.asks(t, order, http.MethodPost, "/pay")
+	got := a.insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.token(t, order.UserID, model.RoleUser), nil)
 	if got.status != http.StatusAccepted {
 		t.Fatalf("pay order %s: %d %s", order.ID, got.status, got.body)
 	}
@@ -128,23 +115,50 @@ func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 // now reads an order again.
 func (a *app) now(t testing.TB, order model.Order) model.Order {
 	t.Helper()
-	return decode[model.Order](t, a.asks(t, order, http.MethodGet, ""))
+	return decode[model.Order](t, a.insist(t, http.MethodGet, "/orders/"+order.ID, a.token(t, order.UserID, model.RoleUser), nil))
 }
 
 // reaches waits until an order has a status.
-func (a *app) reaches(t *testing.T, order model.Order, want model.OrderStatus, within time.Duration) model.Order {
+func (a *app) reaches(t *testing.T, order model.Order, want model.OrderStatus) model.Order {
 	t.Helper()
-	until(t, within, "order "+order.ID+" is "+string(want), func() bool {
+	check.Patiently(t, "order "+order.ID+" is "+string(want), func() bool {
 		order = a.now(t, order)
 		return order.Status == want
 	})
 	return order
 }
 
+// refund asks for the money of an order back, as an administrator.
+func (a *app) refund(t testing.TB, order model.Order) {
+	t.Helper()
+	got := a.insist(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil)
+	check.Equal(t, "refund", got.status, http.StatusAccepted)
+}
+
+// back waits until the money of so many orders is back.
+func (a *app) back(t testing.TB, count int) {
+	t.Helper()
+	check.Patiently(t, "the money is back", func() bool { return len(a.refunds(t, "done")) == count })
+}
+
+// approve moves the money of a payment.
+func (x *till) approve(t testing.TB, started handler.PaymentStart) {
+	t.Helper()
+	check.Must(t, x.Decide(t.Context(), started.PaymentID, simulator.Approve))
+}
+
+// paid makes an order and pays it with the provider's own webhook.
+func (a *app) paid(t *testing.T, x *till, voucherID, user string) model.Order {
+	t.Helper()
+	order := a.buys(t, voucherID, user)
+	x.approve(t, a.pays(t, order))
+	return a.reaches(t, order, model.OrderPaid)
+}
+
 // refunds lists refunds.
 func (a *app) refunds(t testing.TB, status string) []model.Refund {
 	t.Helper()
-	got := a.call(t, http.MethodGet, "/admin/refunds?status="+status, a.admin(t), nil)
+	got := a.insist(t, http.MethodGet, "/admin/refunds?status="+status, a.admin(t), nil)
 	if got.status != http.StatusOK {
 		t.Fatalf("refunds: %d %s", got.status, got.body)
 	}
@@ -188,7 +202,8 @@ func (a *app) hears(t testing.TB, h hook) answer {
 // heard is hears for a webhook that must be applied.
 func (a *app) heard(t testing.TB, h hook) {
 	t.Helper()
-	if got := a.hears(t, h); got.status != http.StatusNoContent || len(got.body) != 0 {
+	got := insist(t, "webhook "+h.id, func(int) (answer, error) { return a.hears(t, h), nil })
+	if got.status != http.StatusNoContent || len(got.body) != 0 {
 		t.Errorf("webhook %s: %d %s", h.id, got.status, got.body)
 	}
 }

@@ -2,11 +2,12 @@ package e2e_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"seckill/handler"
 	"seckill/internal/failpoint"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
@@ -15,66 +16,86 @@ import (
 )
 
 // moneySteps are the steps of the road of money.
-func moneySteps() []failpoint.Step {
-	return []failpoint.Step{
-		failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle, failpoint.AfterPaymentSettle,
-		failpoint.BeforeRefund, failpoint.AfterRefund, failpoint.AfterRefundNoted,
-	}
+func moneySteps() []failpoint.Step { return slices.Concat(paySteps(), refundSteps()) }
+
+func paySteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforePaymentStart, failpoint.AfterPaymentStart, failpoint.BeforePaymentSettle, failpoint.AfterPaymentSettle}
 }
 
-// The real program is killed with SIGKILL, by itself, at every step of a payment and of a refund. After the next
-// start the order is paid with one payment, or its money is back once, and the provider's ledger agrees.
+func refundSteps() []failpoint.Step {
+	return []failpoint.Step{failpoint.BeforeRefund, failpoint.AfterRefund, failpoint.AfterRefundNoted}
+}
+
+// The real program is killed with SIGKILL, by itself, at every step of a payment and of a refund, one process after the
+// other on one database. In the end each order is paid with one payment, or its money is back once, and the provider's
+// ledger agrees.
 func TestKilledWithMoneyUnderWay(t *testing.T) {
 	t.Parallel()
-	testserver.Program(t, "failpoint")
-	for _, step := range moneySteps() {
-		t.Run(string(step), func(t *testing.T) {
-			t.Parallel()
-			x := openTill(t)
-			p := prepare(t, testserver.Program(t, "failpoint"), onServers(t).with(x.settings()))
-			p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-			p.awaitReady(t)
-			x.tells(t, p.app)
-			refunding := strings.HasSuffix(string(step), "refund") || step == failpoint.AfterRefundNoted
-			voucher := p.onSale(t, 1)
-			order := p.buys(t, voucher.ID, p.user(1))
-			_, _ = send(p.client, http.MethodPost, p.url+"/api/v1/orders/"+order.ID+"/pay", p.token(t, order.UserID, model.RoleUser), nil)
-			if step != failpoint.BeforePaymentStart && step != failpoint.AfterPaymentStart {
-				check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
-			}
-			if refunding {
-				p.reaches(t, order, model.OrderPaid, refundedWithin)
-				_, _ = send(p.client, http.MethodPost, p.url+"/api/v1/admin/orders/"+order.ID+"/refund", p.admin(t), nil)
-			}
-			select {
-			case <-p.exited:
-			case <-time.After(settlement):
-				t.Fatalf("the program was never at the step %s", step)
-			}
-			if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-				t.Fatalf("the program ended with %v, not by SIGKILL", p.cmd.ProcessState)
-			}
+	x := openTill(t)
+	p := prepare(t, testserver.Program(t, "failpoint"), onServers(t).with(x.settings()))
+	x.tells(t, p.app)
+	dies := func(step failpoint.Step, ask func()) {
+		t.Helper()
+		p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
+		check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.status(t, "/readyz") == http.StatusOK })
+		ask()
+		check.Receive(t, "the program is at the step "+string(step), p.exited)
+		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+			t.Fatalf("the program ended with %v, not by SIGKILL at %s", p.cmd.ProcessState, step)
+		}
+	}
+	ask := func(path, token string) (answer, error) {
+		return send(p.client, http.MethodPost, p.url+"/api/v1"+path, token, nil)
+	}
 
-			p.start(t)
-			p.awaitReady(t)
-			switch {
-			case refunding:
-				until(t, settlement, "the money is back", func() bool { return len(p.refunds(t, "done")) == 1 })
-				check.Equal(t, "order", p.now(t, order).Status, model.OrderRefunded)
-				x.balance(t, 1, 1)
-				p.buys(t, voucher.ID, p.user(2)) // its unit
-			case step == failpoint.BeforePaymentStart || step == failpoint.AfterPaymentStart:
-				check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
-				fallthrough
-			default:
-				p.reaches(t, order, model.OrderPaid, settlement)
-				x.balance(t, 1, 0)
-			}
-			check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
-			if !p.audit(t, voucher.ID).Balanced {
-				t.Error("the stock does not add up")
+	p.start(t)
+	p.awaitReady(t)
+	voucher := p.onSale(t, 7)
+	var paying, refunding []model.Order
+	for n := range paySteps() {
+		paying = append(paying, p.buys(t, voucher.ID, p.user(n)))
+	}
+	for n := range refundSteps() {
+		refunding = append(refunding, p.paid(t, x, voucher.ID, p.user(10+n)))
+	}
+	p.kill()
+	for n, step := range paySteps() {
+		dies(step, func() {
+			got, err := ask("/orders/"+paying[n].ID+"/pay", p.token(t, paying[n].UserID, model.RoleUser))
+			if err == nil && got.status == http.StatusAccepted {
+				x.approve(t, decode[handler.PaymentStart](t, got)) // its webhook comes
 			}
 		})
+	}
+	for n, step := range refundSteps() {
+		dies(step, func() { _, _ = ask("/admin/orders/"+refunding[n].ID+"/refund", p.admin(t)) })
+	}
+
+	p.start(t)
+	p.awaitReady(t)
+	for _, order := range paying {
+		if p.now(t, order).Status == model.OrderUnpaid {
+			got := p.insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", p.token(t, order.UserID, model.RoleUser), nil)
+			if got.status == http.StatusAccepted {
+				_ = x.Decide(t.Context(), decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
+			}
+		}
+		p.reaches(t, order, model.OrderPaid)
+	}
+	for _, order := range refunding {
+		if p.now(t, order).Status == model.OrderPaid { // the process had died of what another order was owed
+			p.refund(t, order)
+		}
+	}
+	p.back(t, len(refunding))
+	for _, order := range refunding {
+		check.Equal(t, "order", p.now(t, order).Status, model.OrderRefunded)
+		p.buys(t, voucher.ID, order.UserID) // its unit
+	}
+	x.balance(t, int64(len(moneySteps())), int64(len(refunding)))
+	check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
+	if !p.audit(t, voucher.ID).Balanced {
+		t.Error("the stock does not add up")
 	}
 }
 
@@ -84,9 +105,8 @@ func TestNoLogHasACode(t *testing.T) {
 	x := openTill(t)
 	p := launch(t, embeddedSettings(t).with(x.settings()).with(settings{"SECKILL_LOG_LEVEL": "debug"}))
 	x.tells(t, p.app)
-	order := p.buys(t, p.onSale(t, 1).ID, p.user(1))
-	check.Must(t, x.Decide(t.Context(), p.pays(t, order).PaymentID, simulator.Approve))
-	code := p.reaches(t, order, model.OrderPaid, refundedWithin).Code
+	order := p.paid(t, x, p.onSale(t, 1).ID, p.user(1))
+	code := order.Code
 	const guess = "0000-0000-0000-0000-0000"
 	wrong := code[:23] + otherThan(code[23])
 	for _, typed := range []string{wrong, guess, code, code} {

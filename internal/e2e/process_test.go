@@ -1,14 +1,12 @@
 package e2e_test
 
 import (
-	"bytes"
 	"net/http"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -18,37 +16,18 @@ import (
 // them its *app, stay the same when it is started again.
 type process struct {
 	*app
-	t        *testing.T
 	path     string
 	settings settings
-	output   *output
+	output   *check.Log
 
 	mu     sync.Mutex // held while it is started or killed
 	cmd    *exec.Cmd
 	exited <-chan struct{} // closed once it has been waited for
 }
 
-// output collects what a process says, for the failing test.
-type output struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.String()
-}
-
 // launch starts `seckill serve` and returns when it is ready. What is left of
 // it is killed at the end of the test.
-func launch(t *testing.T, s settings) *process {
+func launch(t testing.TB, s settings) *process {
 	t.Helper()
 	p := prepare(t, testserver.Program(t), s)
 	p.start(t)
@@ -57,24 +36,24 @@ func launch(t *testing.T, s settings) *process {
 }
 
 // prepare says how a program is to be started, and where.
-func prepare(t *testing.T, path string, s settings) *process {
+func prepare(t testing.TB, path string, s settings) *process {
 	t.Helper()
 	main, ops := testserver.Address(t), testserver.Address(t)
 	p := &process{
-		t: t, app: newApp(t, "http://"+main, "http://"+ops), path: path, output: &output{},
+		app: newApp(t, "http://"+main, "http://"+ops), path: path, output: &check.Log{},
 		settings: s.with(settings{"SECKILL_HTTP_ADDR": main, "SECKILL_OPS_ADDR": ops}),
 	}
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("the program said:\n%s", tail(p.output.String(), 50))
+			testserver.KeepLog(t, "seckill", p.output.String())
 		}
 	})
 	return p
 }
 
 // start runs the program, with further settings for this time.
-func (p *process) start(t *testing.T, more ...settings) {
+func (p *process) start(t testing.TB, more ...settings) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,33 +69,41 @@ func (p *process) start(t *testing.T, more ...settings) {
 	p.cmd, p.exited = cmd, exited
 }
 
-// startup is how long a program may take until it is ready. It is no promise, and one that ends is seen at once: it is
-// longer than twenty programs on two busy cores take for their migrations.
-const startup = 2 * time.Minute
-
 // awaitReady waits until the program says that it is ready.
-func (p *process) awaitReady(t *testing.T) {
+func (p *process) awaitReady(t testing.TB) {
 	t.Helper()
-	until(t, startup, "the program is ready", func() bool {
-		select {
-		case <-p.exited:
+	check.Patiently(t, "the program is ready", func() bool {
+		if !p.alive() {
 			t.Fatalf("the program ended: %v\n%s", p.cmd.ProcessState, p.output)
-		default:
 		}
-		got, err := send(p.client, http.MethodGet, p.url+"/readyz", "", nil)
-		return err == nil && got.status == http.StatusOK
+		return p.status(t, "/readyz") == http.StatusOK
 	})
 }
 
 // revive starts the program again if it has ended.
-func (p *process) revive(t *testing.T) {
+func (p *process) revive(t testing.TB) {
 	t.Helper()
-	select {
-	case <-p.exited:
+	if !p.alive() {
 		t.Logf("it had ended: %v", p.cmd.ProcessState)
 		p.start(t)
-	default:
 	}
+}
+
+// alive tells whether the program has not ended yet.
+func (p *process) alive() bool {
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// ends waits until the program has ended by itself, and demands that it ended well.
+func (p *process) ends(t testing.TB) {
+	t.Helper()
+	check.Receive(t, "the end of the program", p.exited)
+	check.Equal(t, "its exit code", p.cmd.ProcessState.ExitCode(), 0)
 }
 
 // kill ends the program as a power cut would, and returns when it is gone.

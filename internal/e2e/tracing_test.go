@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -76,7 +75,7 @@ func (c *collecting) named(trace, name string) (found []*tracepb.Span) {
 func (c *collecting) one(t *testing.T, trace, name string) *tracepb.Span {
 	t.Helper()
 	var found []*tracepb.Span
-	until(t, 20*time.Second, "the span "+name+" of the trace "+trace, func() bool {
+	check.Eventually(t, "the span "+name+" of the trace "+trace, func() bool {
 		found = c.named(trace, name)
 		return len(found) > 0
 	})
@@ -132,8 +131,18 @@ func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, orde
 	if !linked {
 		t.Errorf("the group of %s has the links %v", step, group.GetLinks())
 	}
-	until(t, 10*time.Second, "what was asked in the group of "+step, func() bool { return asked == "" || len(c.named(trace, asked)) > 0 })
+	check.Eventually(t, "what was asked in the group of "+step, func() bool { return asked == "" || len(c.named(trace, asked)) > 0 })
 	return span
+}
+
+// buysTraced buys in the client's trace. A purchase that is told to come again is not the only one of its trace.
+func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
+	t.Helper()
+	got := a.call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
+	if !sells(got) || got.header.Get("traceparent") != "" {
+		t.Fatalf("%d %s %v", got.status, got.body, got.header)
+	}
+	return decode[model.Order](t, got)
 }
 
 // An order is one trace, that of its buyer's request, from there through Redis, the queue and another process to the
@@ -147,11 +156,7 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		api := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
 		voucher := api.onSale(t, 5)
 		user := api.user(1)
-		got := api.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", api.token(t, user, model.RoleUser), nil, traceHeader)
-		if got.status != http.StatusAccepted {
-			t.Fatalf("%d %s", got.status, got.body)
-		}
-		order := decode[model.Order](t, got)
+		order := api.buysTraced(t, voucher.ID, user)
 		if body := streamOf(t, s).last(t).Data; !strings.Contains(string(body), `"trace":"00-`+clientTrace) {
 			t.Errorf("the message says %s", body)
 		}
@@ -177,12 +182,9 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 			a := launch(t, s.with(tracedTo(c)))
 			voucher := a.onSale(t, 5)
 			user := a.user(1)
-			got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
-			if got.status != http.StatusCreated {
-				t.Fatalf("%d %s", got.status, got.body)
-			}
+			order := a.buysTraced(t, voucher.ID, user)
 			request := c.one(t, clientTrace, purchase)
-			c.after(t, request, "commit", decode[model.Order](t, got), "sql.tx.commit")
+			c.after(t, request, "commit", order, "sql.tx.commit")
 			if lock := c.one(t, clientTrace, "lock"); string(lock.GetParentSpanId()) != string(request.GetSpanId()) {
 				t.Error("the lock is not the request's")
 			}
@@ -206,148 +208,6 @@ func (c *collecting) tellsNothing(t *testing.T, user string) {
 	}
 }
 
-// Orders that were committed together are in traces of their own, and the commit is linked from each of them.
-func TestAGroupCommitIsLinkedFromItsOrders(t *testing.T) {
-	t.Parallel()
-	for name, s := range map[string]settings{"sync": onServers(t), "async": asyncOnServers(t)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := collect(t)
-			a := launch(t, s.with(tracedTo(c)))
-			const buyers, rounds = 40, 10
-			voucher := a.onSale(t, buyers*rounds)
-			for round := range rounds {
-				var buying sync.WaitGroup
-				for n := range buyers {
-					buying.Go(func() {
-						if got, err := a.place(t, voucher.ID, a.user(round*buyers+n)); err != nil || got.status/100 != 2 {
-							t.Errorf("%d %s %v", got.status, got.body, err)
-						}
-					})
-				}
-				buying.Wait()
-				orders := map[string]bool{} // the traces
-				until(t, 20*time.Second, "every order has its commit", func() bool {
-					_, commits := c.commits()
-					for _, commit := range commits {
-						orders[hex.EncodeToString(commit.GetTraceId())] = true
-					}
-					return len(orders) >= (round+1)*buyers
-				})
-				if c.shared(t) {
-					return
-				}
-			}
-			t.Errorf("no two of %d orders were committed together", buyers*rounds)
-		})
-	}
-}
-
-// commits are the spans of all groups and of all orders.
-func (c *collecting) commits() (groups, orders []*tracepb.Span) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, spans := range c.traces {
-		for _, span := range spans {
-			switch span.GetName() {
-			case "commit group":
-				groups = append(groups, span)
-			case "commit":
-				orders = append(orders, span)
-			}
-		}
-	}
-	return groups, orders
-}
-
-// shared looks for a commit of several orders, each of which names it and is linked from it.
-func (c *collecting) shared(t *testing.T) bool {
-	t.Helper()
-	groups, orders := c.commits()
-	several := false
-	for _, group := range groups {
-		linked, naming := map[string]bool{}, map[string]bool{}
-		for _, link := range group.GetLinks() {
-			linked[hex.EncodeToString(link.GetTraceId())] = true
-		}
-		for _, order := range orders {
-			if about(order, "seckill.group.span_id") == hex.EncodeToString(group.GetSpanId()) {
-				naming[hex.EncodeToString(order.GetTraceId())] = true
-			}
-		}
-		if len(naming) != len(linked) {
-			t.Errorf("a commit is linked with %d traces, and %d name it", len(linked), len(naming))
-		}
-		for trace := range naming {
-			if !linked[trace] {
-				t.Errorf("the order of the trace %s names a commit that is not linked with it", trace)
-			}
-		}
-		several = several || len(linked) > 1
-	}
-	return several
-}
-
-// What is done behind the requests is in traces of its own, with what it asked the database.
-func TestExpiryIsATraceOfItsOwn(t *testing.T) {
-	t.Parallel()
-	c := collect(t)
-	a := launch(t, onServers(t).with(tracedTo(c)).with(settings{"SECKILL_PAYMENT_WINDOW": "1s"}))
-	voucher := a.onSale(t, 5)
-	user := a.user(1)
-	got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
-	if got.status != http.StatusCreated {
-		t.Fatalf("%d %s", got.status, got.body)
-	}
-	until(t, 20*time.Second, "the expiry with its commit", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, spans := range c.traces {
-			names := map[string]bool{}
-			for _, span := range spans {
-				names[span.GetName()] = len(span.GetParentSpanId()) == 0 || span.GetName() != "expire"
-			}
-			if names["expire"] && names["sql.tx.commit"] {
-				return true
-			}
-		}
-		return false
-	})
-	c.tellsNothing(t, user)
-}
-
-// A collector that hangs neither refuses nor delays an order, nor the stop.
-func TestACollectorThatHangsCostsNoOrder(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	asked := make(chan struct{}, 1000)
-	hung := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		asked <- struct{}{}
-		<-release
-	}))
-	t.Cleanup(hung.Close)
-	t.Cleanup(func() { close(release) })
-	a := launch(t, asyncOnServers(t).with(tracedTo(&collecting{url: hung.URL})))
-	voucher := a.onSale(t, 60)
-	promised := map[string]string{}
-	for n := range 60 {
-		order := a.accepted(t, voucher.ID, a.user(n))
-		promised[order.ID] = order.UserID
-		if n == 0 {
-			happens(t, "an export", asked)
-		}
-	}
-	unbroken(t, a.conserved(t, voucher.ID, promised), promised)
-	ends(t, a)
-}
-
-// ends asks the program to end, and waits until it has.
-func ends(t *testing.T, p *process) {
-	t.Helper()
-	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	happens(t, "the end of the program", p.exited)
-}
-
 // Without the variable nothing is traced, and a client's traceparent changes nothing.
 func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	t.Parallel()
@@ -355,16 +215,14 @@ func TestWithoutACollectorNothingIsTraced(t *testing.T) {
 	s := asyncOnServers(t).with(tracedTo(c)).with(settings{"OTEL_EXPORTER_OTLP_ENDPOINT": ""})
 	a := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
 	voucher := a.onSale(t, 5)
-	got := a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(1), model.RoleUser), nil, traceHeader)
-	if got.status != http.StatusAccepted || got.header.Get("traceparent") != "" {
-		t.Fatalf("%d %s %v", got.status, got.body, got.header)
-	}
+	order := a.buysTraced(t, voucher.ID, a.user(1))
 	if body := string(streamOf(t, s).last(t).Data); strings.Contains(body, "trace") || !strings.Contains(body, voucher.ID) {
 		t.Errorf("the message says %s", body)
 	}
 	launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
-	a.becomes(t, decode[model.Order](t, got), model.OrderUnpaid)
-	ends(t, a)
+	a.becomes(t, order, model.OrderUnpaid)
+	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	a.ends(t)
 	if said := a.output.String(); strings.Contains(said, "trace_id") || !strings.Contains(said, voucher.ID) {
 		t.Errorf("the log says %s", tail(said, 20))
 	}

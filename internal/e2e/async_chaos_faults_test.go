@@ -1,0 +1,93 @@
+//go:build faults
+
+//part:weather
+
+package e2e_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+)
+
+// victim is something that can be killed and comes back.
+type victim struct {
+	name        string
+	kill, start func()
+}
+
+// In each round a rush is on while API, workers and servers are killed at random,
+// one or two at a time, and come back after up to a second and a half. Nothing
+// that was promised is missing, nothing is oversold, and it sells on. Long
+// version: make chaos.
+func TestRandomKillsDuringARush(t *testing.T) {
+	t.Parallel()
+	rounds, chance := check.Count(t, "ROUNDS", 1, 2), check.Seeded(t)
+	own, s := asyncOnOwnServers(t)
+	api, other := launch(t, s.role("api")), launch(t, s.role("api"))
+	victims := []victim{
+		{"Redis", own.redis.Kill, own.redis.Start},
+		{"NATS", own.nats.Kill, own.nats.Start},
+		{"MariaDB", own.database.Kill, own.database.Start},
+	}
+	processes := []*process{api, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
+	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
+		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
+	}
+	for round := range rounds {
+		voucher := api.divided(t, 4000, 1+15*(round%2))
+		c := newCrowd(api.app, voucher.ID, other.app)
+		sale := make(chan struct{})
+		go func() {
+			defer close(sale)
+			c.buy(t, users(api.app, 10_000*round, 4500), 12)
+		}()
+		c.moreSales(t, 20)
+		havoc(t, chance, victims, processes, sale)
+		<-sale
+		for _, p := range processes {
+			p.revive(t)
+			p.awaitReady(t)
+		}
+
+		checkTold(t, other.kept(t, voucher.ID, c.promised), c)
+		api.sellsOn(t, voucher.ID, 10_000*round+9_000)
+		t.Logf("round %d: %d × 202, %d × 503, %d without an answer", round+1, c.yes, c.refused, c.failed)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// havoc kills and starts at random until the sale is over. A process that found
+// a server missing at its start is started again, as an orchestrator does.
+func havoc(t *testing.T, chance *rand.Rand, victims []victim, processes []*process, over <-chan struct{}) {
+	t.Helper()
+	pause := func(most time.Duration) bool {
+		select {
+		case <-over:
+			return false
+		case <-time.After(time.Duration(chance.Int64N(int64(most)))):
+			return true
+		}
+	}
+	for going := true; going; {
+		hit := chance.Perm(len(victims))[:1+chance.IntN(2)]
+		slices.Sort(hit) // servers come back first: a program does not start without
+		for _, n := range hit {
+			t.Logf("kill %s", victims[n].name)
+			victims[n].kill()
+		}
+		going = pause(1500 * time.Millisecond)
+		for _, n := range hit {
+			victims[n].start()
+		}
+		going = going && pause(2500*time.Millisecond)
+		for _, p := range processes {
+			p.revive(t)
+		}
+	}
+}

@@ -1,0 +1,245 @@
+//go:build faults
+
+//part:weather
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"seckill/model"
+)
+
+// The size of one history. The check takes exponentially longer with what is
+// unknown, so that is bounded, and the chance comes from many histories.
+const (
+	historyUsers   = 6
+	historyStock   = 3
+	historySteps   = 10 // of each user
+	historyUnknown = 2  // of each user, who then leaves
+	historyDoubts  = 9  // requests of a history that are unknown, or under way: so many may become unknown
+
+	historiesAtOnce = 8
+)
+
+// history records what the users of one voucher hear, with the times.
+type history struct {
+	instances []*app
+	voucher   string
+	users     []string
+	began     time.Time
+
+	doubts chan struct{} // places of requests that are under way or unknown
+	full   chan struct{} // closed when all of them are unknown
+
+	mu         sync.Mutex
+	orders     map[string]int // their ids, numbered
+	operations []porcupine.Operation
+	unsettled  []porcupine.Operation // unknown ones, which may happen until all is quiet
+}
+
+func newHistory(t *testing.T, instances []*app, shards int) *history {
+	t.Helper()
+	h := &history{
+		instances: instances, voucher: instances[0].divided(t, historyStock, shards).ID, began: time.Now(), orders: map[string]int{},
+		doubts: make(chan struct{}, historyDoubts), full: make(chan struct{}),
+	}
+	for n := range historyUsers {
+		h.users = append(h.users, h.voucher[len(h.voucher)-20:]+instances[0].user(n))
+	}
+	return h
+}
+
+func (h *history) now() time.Duration { return time.Since(h.began) }
+
+// note keeps one line; order is the id of the one that the user hears of,
+// cancels or has.
+func (h *history) note(user int, what act, order string, from time.Duration, out result) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, known := h.orders[order]; order != "" && !known {
+		h.orders[order] = len(h.orders) + 1
+	}
+	o := operation(step{what, user, h.orders[order]}, from, h.now(), out)
+	if out == unknown {
+		if h.unsettled = append(h.unsettled, o); len(h.unsettled) == historyDoubts {
+			close(h.full)
+		}
+		return
+	}
+	h.operations = append(h.operations, o)
+}
+
+// record lets every user buy and cancel as he likes.
+func (h *history) record(t *testing.T, seed uint64) {
+	t.Helper()
+	var clients sync.WaitGroup
+	for user := range h.users {
+		clients.Go(func() { h.client(t, user, rand.New(rand.NewPCG(seed, uint64(user)))) })
+	}
+	clients.Wait()
+}
+
+func (h *history) client(t *testing.T, user int, chance *rand.Rand) {
+	order, unknowns := "", 0
+	for range historySteps {
+		<-time.After(time.Duration(chance.Int64N(int64(400 * time.Millisecond))))
+		a := h.instances[chance.IntN(len(h.instances))]
+		select {
+		case h.doubts <- struct{}{}:
+		case <-h.full:
+			return
+		}
+		var out result
+		if order != "" && chance.IntN(2) == 0 {
+			if out = h.cancel(t, a, user, order); out != none {
+				order = "" // also when it is unknown: a second time, 200 would tell nothing
+			}
+		} else {
+			out = h.buy(t, a, user, &order)
+		}
+		if out != unknown {
+			<-h.doubts
+			continue
+		}
+		if unknowns++; unknowns == historyUnknown {
+			return
+		}
+		a.recovers(t)
+	}
+}
+
+// settles is until an instance that is ready has looked at everything it depends on.
+const settles = 700 * time.Millisecond
+
+// recovers waits for an instance in trouble to be well again: what is unknown
+// twice tells no more than what is unknown once.
+func (a *app) recovers(t *testing.T) {
+	t.Helper()
+	a.ready(t)
+	<-time.After(settles)
+}
+
+func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result) {
+	t.Helper()
+	from := h.now()
+	got, err := a.place(t, h.voucher, h.users[user])
+	switch {
+	case neverSent(err):
+		return none
+	case err != nil || got.code() == model.CodeUnavailable:
+		out = unknown
+	case got.status == http.StatusAccepted || got.status == http.StatusCreated:
+		out, *order = yes, decode[model.Order](t, got).ID
+	case got.code() == model.CodeAlreadyOrdered:
+		out, *order = already, decode[problem](t, got).OrderID
+	case got.code() == model.CodeSoldOut:
+		out, *order = soldOut, ""
+	case got.code() == model.CodeLockBusy: // nothing has changed
+		return none
+	default:
+		t.Errorf("%s buys: %d %s", h.users[user], got.status, got.body)
+		return none
+	}
+	heard := *order
+	if out == unknown {
+		heard = ""
+	}
+	h.note(user, buys, heard, from, out)
+	return out
+}
+
+func (h *history) cancel(t *testing.T, a *app, user int, order string) (out result) {
+	t.Helper()
+	from := h.now()
+	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/orders/"+order+"/cancel", a.token(t, h.users[user], model.RoleUser), nil)
+	switch {
+	case neverSent(err):
+		return none
+	case err != nil || got.code() == model.CodeUnavailable:
+		out = unknown
+	case got.status == http.StatusOK:
+		out = yes
+	case got.code() == model.CodeIllegalState || got.code() == model.CodeNotFound: // processing, or not there yet: nothing has changed
+		return none
+	default:
+		t.Errorf("%s cancels: %d %s", h.users[user], got.status, got.body)
+		return none
+	}
+	h.note(user, cancels, order, from, out)
+	return out
+}
+
+// neverSent reports that a request cannot have reached the service.
+func neverSent(err error) bool {
+	var failed *net.OpError
+	return errors.As(err, &failed) && failed.Op == "dial"
+}
+
+// change has an administrator change the stock by one unit.
+func (h *history) change(t *testing.T, a *app, what act) {
+	t.Helper()
+	delta := map[act]int{raises: 1, lowers: -1}[what]
+	from := h.now()
+	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/stock", a.admin(t), map[string]any{"delta": delta})
+	out := unknown
+	switch {
+	case neverSent(err):
+		return
+	case err != nil || got.code() == model.CodeUnavailable:
+	case got.status == http.StatusOK:
+		out = yes
+	case got.code() == model.CodeConflict:
+		out = soldOut
+	default:
+		t.Errorf("the stock %s: %d %s", what, got.status, got.body)
+		return
+	}
+	h.note(0, what, "", from, out)
+}
+
+// forgotten notes that Redis lost some or all of what it was told, between an instant and now.
+func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, yes) }
+
+// ends waits until everything has come to its end, or for so long: a broken
+// variant may never be settled, and has to be caught all the same.
+func (h *history) ends(t *testing.T, patience context.Context) {
+	t.Helper()
+	a := h.instances[0]
+	quiet := func() bool {
+		got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/audit", a.admin(t), nil)
+		return err == nil && got.status == http.StatusOK && settled(decode[model.Audit](t, got))
+	}
+	for !quiet() && patience.Err() == nil {
+		<-time.After(between)
+	}
+}
+
+// close looks who has an order, and returns the whole history.
+func (h *history) close(t *testing.T) []porcupine.Operation {
+	t.Helper()
+	quiet := h.now()
+	owns := owners(h.instances[0].orders(t, h.voucher))
+	for user, name := range h.users {
+		if len(owns[name]) == 0 {
+			h.note(user, looks, "", quiet, none)
+		}
+		for _, order := range owns[name] { // one, or the history is illegal
+			h.note(user, looks, order, quiet, yes)
+		}
+	}
+	for _, o := range h.unsettled {
+		o.Return = int64(quiet) - 1
+		h.operations = append(h.operations, o)
+	}
+	return h.operations
+}

@@ -1,0 +1,146 @@
+//go:build faults
+
+//part:queue
+
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// The queue has stored the order, and its answer is lost with the connection.
+// Whoever asks again, the service or the buyer, has that order, and there is no
+// other.
+func TestLostAckMakesOneOrder(t *testing.T) {
+	t.Parallel()
+	w, s := throughNATS(t, asyncOnServers(t))
+	a := start(t, s)
+	voucher := a.onSale(t, 5)
+	user := a.user(1)
+	came, _ := w.holdAt(down, user)
+	bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+	check.Receive(t, "the message", came)
+	w.cut()
+	if got := <-bought; got.status != http.StatusAccepted && (got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "") {
+		t.Errorf("without an ack: %d %s", got.status, got.body)
+	}
+	order := a.accepted(t, voucher.ID, user) // he hears of his order
+	orders := a.kept(t, voucher.ID, map[string]string{order.ID: user})
+	check.Equal(t, "orders", len(orders), 1)
+	a.sellsOn(t, voucher.ID, 10)
+}
+
+// A message that is stored twice, the second time when the queue has forgotten
+// its id long ago, makes one order, also if that is canceled in between.
+func TestRepeatedMessageMakesOneOrder(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	api := start(t, s.role("api"))
+	voucher := api.onSale(t, 5)
+	stream := streamOf(t, s)
+	order := api.accepted(t, voucher.ID, api.user(1))
+	promised := map[string]string{order.ID: order.UserID}
+	message := stream.last(t)
+	for range 3 {
+		stream.repeat(t, message)
+	}
+	start(t, s.role("worker"))
+	api.becomes(t, order, model.OrderUnpaid)
+	check.Equal(t, "orders", len(api.conserved(t, voucher.ID, promised)), 1)
+	api.cancels(t, order)
+	stream.repeat(t, message)
+	if orders := api.conserved(t, voucher.ID, promised); orders[order.ID].Status != model.OrderCanceled {
+		t.Errorf("a late message revived %+v", orders[order.ID])
+	}
+	check.Equal(t, "sold after the cancel", len(api.sellsOn(t, voucher.ID, 10)), 5)
+}
+
+// A full queue refuses. Nothing that is in it is discarded, nobody is promised
+// anything, and what is reserved becomes an order once there is room.
+func TestFullQueueRefusesAndDiscardsNothing(t *testing.T) {
+	t.Parallel()
+	_, s := asyncOnOwnNATS(t, "max_file_store: 64KB")
+	s["SECKILL_BACKLOG_MAX_AGE"] = "1h" // it is the room that is wanting here
+	api := start(t, s.role("api"))
+	const stock = 2000
+	voucher := api.onSale(t, stock)
+	promised, refused, next := map[string]string{}, map[string]bool{}, 0
+	for ; len(refused) < 5 && next < stock; next++ {
+		user := api.user(next)
+		got, err := api.place(t, voucher.ID, user)
+		switch {
+		case err == nil && got.status == http.StatusAccepted:
+			promised[decode[model.Order](t, got).ID] = user
+		case err == nil && got.code() == model.CodeUnavailable && got.header.Get("Retry-After") != "":
+			refused[user] = true
+		default:
+			t.Fatalf("%s: %d %s %v", user, got.status, got.body, err)
+		}
+	}
+	if len(refused) < 5 {
+		t.Fatalf("the queue was never full: %d orders", len(promised))
+	}
+	start(t, s.role("worker"))
+	api.kept(t, voucher.ID, promised)
+	check.Equal(t, "reservations that leaked", stats(t, api, voucher.ID).Reserved, 0)
+	for user := range refused {
+		api.accepted(t, voucher.ID, user)
+	}
+	api.kept(t, voucher.ID, promised)
+	t.Logf("%d promised, %d refused", len(promised), len(refused))
+}
+
+// The database takes no order of one voucher for long. That one is refused when
+// its orders have waited too long; the other one sells on and is rebuilt, and
+// everything that was promised is kept.
+func TestOneVouchersTroubleStopsNoOtherSale(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	s["SECKILL_BACKLOG_MAX_AGE"] = "6s"
+	a := start(t, s)
+	bad, good := a.onSale(t, 10_000), a.onSale(t, 100) // the first must not be sold out before it is refused
+	execute(t, s, "CREATE TRIGGER trouble BEFORE INSERT ON orders FOR EACH ROW IF NEW.voucher_id = '"+bad.ID+
+		"' THEN SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'the table is full'; END IF")
+	waiting, next := map[string]string{}, 0
+	check.Patiently(t, "the voucher in trouble is refused", func() bool {
+		next++
+		got, err := a.place(t, bad.ID, a.user(next))
+		if err == nil && got.status == http.StatusAccepted {
+			waiting[decode[model.Order](t, got).ID] = a.user(next)
+		}
+		return err == nil && got.code() == model.CodeUnavailable
+	})
+	sold := map[string]string{}
+	for n := range 20 {
+		order := a.accepted(t, good.ID, a.user(n))
+		sold[order.ID] = order.UserID
+		a.becomes(t, order, model.OrderUnpaid)
+	}
+	a.rebuild(t, good.ID)
+	a.opens(t, good.ID)
+	a.refuses(t, bad.ID, a.user(9999))
+	execute(t, s, "DROP TRIGGER trouble")
+	a.kept(t, bad.ID, waiting)
+	a.kept(t, good.ID, sold)
+}
+
+// The queue loses everything while all that was promised is in it and no worker has seen it, as three servers do whose
+// disks are all gone. Redis knows what was reserved: it is published again as soon as somebody has made the stream anew,
+// which every start does.
+func TestAQueueWithoutItsDisksLosesNoOrder(t *testing.T) {
+	t.Parallel()
+	own, s := asyncOnOwnNATS(t)
+	a := start(t, s.role("api").with(settings{"SECKILL_BACKLOG_MAX_AGE": "1h"}))
+	voucher := a.onSale(t, 30)
+	promised := a.buysAll(t, voucher.ID, users(a, 0, 10))
+	own.Kill()
+	own.ClearData()
+	own.Start()
+	start(t, s.role("worker"))
+	a.kept(t, voucher.ID, promised)
+	a.sellsOn(t, voucher.ID, 100)
+}

@@ -1,0 +1,80 @@
+//part:weather
+
+package e2e_test
+
+import (
+	"net/http"
+	"testing"
+
+	"seckill/internal/payment"
+	"seckill/internal/payment/simulator"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// A provider that is down, slow, broken or talks nonsense delays a payment and a refund, and changes nothing else.
+func TestTheProviderIsInTrouble(t *testing.T) {
+	t.Parallel()
+	paidEverywhere(t, func(t *testing.T, a *app, x *till) {
+		x.tells(t, a)
+		troubles := map[string]simulator.Fault{
+			"down": simulator.Down, "lost": simulator.Lost, "slow": simulator.Slow,
+			"failing": simulator.Failing, "nonsense": simulator.Nonsense, "foreign": simulator.Foreign,
+			"busy": simulator.Busy,
+		}
+		if !check.Faults {
+			troubles = map[string]simulator.Fault{"lost": simulator.Lost}
+		}
+		voucher := a.onSale(t, len(troubles))
+		n := 0
+		for name, fault := range troubles {
+			n++
+			order := a.buys(t, voucher.ID, a.user(n))
+			x.faults.Set(fault)
+			got := a.asks(t, order, http.MethodPost, "/pay")
+			if got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "" {
+				t.Errorf("pay, %s: %d %s", name, got.status, got.body)
+			}
+			x.faults.Set(simulator.None)
+			started := a.pays(t, order)
+			x.approve(t, started)
+			a.reaches(t, order, model.OrderPaid)
+
+			x.faults.Set(fault)
+			a.refund(t, order)
+			check.Equal(t, "its order, "+name, a.now(t, order).Status, model.OrderRefunded)
+			check.Patiently(t, "an attempt has failed, "+name, func() bool {
+				pending := a.refunds(t, "pending")
+				return len(pending) == 1 && pending[0].Attempts > 0 && pending[0].Error != ""
+			})
+			x.faults.Set(simulator.None)
+			a.back(t, n)
+			x.balance(t, int64(n), int64(n))
+		}
+	})
+}
+
+// A refund that the provider refuses for good is visible, and can be asked for again.
+func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
+	t.Parallel()
+	x := openTill(t)
+	a := start(t, onServers(t).with(x.settings()))
+	x.tells(t, a)
+	order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
+	started := a.pays(t, order)
+	x.approve(t, started)
+	a.reaches(t, order, model.OrderPaid)
+	// Somebody has given the money back by hand, at the provider.
+	client := check.Value(payment.NewClient(x.url, check.Value(payment.Key(hookSecret))(t)))(t)
+	defer client.Close()
+	by := payment.Refund{PaymentID: started.PaymentID, Money: payment.Money{Amount: 1000, Currency: "CNY"}}
+	check.Must(t, client.Refund(t.Context(), "by hand", by))
+	for attempts := 1; attempts <= 2; attempts++ {
+		a.refund(t, order)
+		check.Patiently(t, "it has failed", func() bool {
+			failed := a.refunds(t, "failed")
+			return len(failed) == 1 && failed[0].OrderID == order.ID && failed[0].Error != "" && failed[0].Attempts == attempts
+		})
+	}
+	x.balance(t, 1, 1)
+}
