@@ -40,10 +40,10 @@ func TestRandomKillsDuringARush(t *testing.T) {
 	for round := range rounds {
 		voucher := api.divided(t, 4000, 1+15*(round%2))
 		c := newCrowd(api.app, voucher.ID, other.app)
-		sale := make(chan struct{})
+		wait, sale := c.buying(t, users(api.app, 10_000*round, 4500), 12), make(chan struct{})
 		go func() {
 			defer close(sale)
-			c.buy(t, users(api.app, 10_000*round, 4500), 12)
+			wait()
 		}()
 		c.moreSales(t, 20)
 		havoc(t, chance, victims, processes, sale)

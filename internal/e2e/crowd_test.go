@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"seckill/internal/workshop/check"
@@ -21,6 +22,7 @@ type crowd struct {
 	yes      int                    // 201 or 202
 	refused  int                    // 503
 	failed   int                    // no answer at all
+	buyers   int                    // those who are still asking
 }
 
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
@@ -38,23 +40,61 @@ func (c *crowd) buy(t *testing.T, names []string, parallel int) {
 		queue <- name
 	}
 	close(queue)
+	c.ask(parallel, func() {
+		for user := range queue {
+			c.insist(t, user)
+		}
+	})()
+}
+
+// ask lets so many buyers ask at a time. What it returns waits for their end.
+func (c *crowd) ask(parallel int, ask func()) (wait func()) {
+	c.join(parallel)
 	var buyers sync.WaitGroup
 	for range parallel {
 		buyers.Go(func() {
-			for user := range queue {
-				c.insist(t, user)
-			}
+			defer c.join(-1)
+			ask()
 		})
 	}
-	buyers.Wait()
+	return buyers.Wait
+}
+
+// join counts buyers who come, or leave.
+func (c *crowd) join(count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.buyers += count
 }
 
 // buying is buy in the background; what it returns waits for its end.
 func (c *crowd) buying(t *testing.T, names []string, parallel int) (wait func()) {
 	t.Helper()
+	c.join(1) // before it returns, so that nobody believes that the crowd is through
 	var load sync.WaitGroup
-	load.Go(func() { c.buy(t, names, parallel) })
+	load.Go(func() {
+		defer c.join(-1)
+		c.buy(t, names, parallel)
+	})
 	return load.Wait
+}
+
+// coming lets new users buy, `parallel` at a time, until what it returns is called, which waits for those who are at it.
+func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
+	t.Helper()
+	var (
+		next atomic.Int64
+		over atomic.Bool
+	)
+	wait := c.ask(parallel, func() {
+		for !over.Load() {
+			c.insist(t, c.instances[0].user(int(next.Add(1))))
+		}
+	})
+	return func() {
+		over.Store(true)
+		wait()
+	}
 }
 
 // insist repeats one user's request until the answer is final.
@@ -108,15 +148,20 @@ func (c *crowd) moreSales(t *testing.T, count int) { c.more(t, "sales", &c.yes, 
 // moreRefusals waits until so many more than now were told 503.
 func (c *crowd) moreRefusals(t *testing.T, count int) { c.more(t, "refusals", &c.refused, count) }
 
+// more returns as well when nobody asks any more: a machine that stood still may have missed the middle of the sale, and
+// what the test checks of its end holds all the same.
 func (c *crowd) more(t *testing.T, what string, counter *int, count int) {
 	t.Helper()
-	read := func() int {
+	read := func() (n, buyers int) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return *counter
+		return *counter, c.buyers
 	}
-	from := read()
-	check.Eventually(t, what+" go on", func() bool { return read() >= from+count })
+	from, _ := read()
+	check.Eventually(t, what+" go on", func() bool {
+		n, buyers := read()
+		return n >= from+count || buyers == 0
+	})
 }
 
 // sells tells whether an answer promises an order, or names one.
