@@ -1,4 +1,4 @@
 // Package siege measures what attackers from outside cost a sale: a steady crowd buys at half of what the service
 // can do, one attacker at a time does the worst it can, and a table compares the sale before, during and after.
-// `make siege` runs it whole; `make test` runs a short version that checks what needs no quiet machine.
+// `make siege` runs it whole; `make faults PART=siege` runs a short version that checks what needs no quiet machine.
 package siege

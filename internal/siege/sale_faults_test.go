@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:siege
+
 package siege_test
 
 import (

@@ -1,3 +1,7 @@
+//go:build faults
+
+//part:siege
+
 package siege_test
 
 import (
@@ -277,7 +281,7 @@ func (a *attacker) each(connections int, do func(n, turn int) (int, error)) {
 				}
 				a.note(status, err)
 				if err != nil {
-					<-time.After(10 * time.Millisecond) // a refused connection costs the attacker too
+					<-time.After(10 * time.Millisecond) //nolint:forbidigo // the attacker's pause: a refused connection costs it too
 				}
 			}
 		})
@@ -365,10 +369,10 @@ func (w *town) launch(a attack) *running {
 		<-r.ended
 		_ = output.Close()
 	})
-	late := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	late := time.AfterFunc(check.Deadline, func() { _ = cmd.Process.Kill() })
 	defer late.Stop()
 	if line, err := r.out.ReadString('\n'); line != begun {
-		w.t.Fatalf("%s: the attacker did nothing within a minute: %q, %v", a.name, line, err)
+		w.t.Fatalf("%s: the attacker did nothing: %q, %v", a.name, line, err)
 	}
 	return r
 }
