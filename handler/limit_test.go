@@ -40,6 +40,7 @@ func behindProxies(o *handler.Options) {
 
 // TestStubbornAddressIsAnsweredLater: after a thousand refusals, and others are not.
 func TestStubbornAddressIsAnsweredLater(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		s.fakes.place = sold
 		user := s.as(t, "u", model.RoleUser)
@@ -67,6 +68,7 @@ func TestStubbornAddressIsAnsweredLater(t *testing.T) {
 // TestEveryRouteIsLimited: known or not, with or without a token; but for health checks,
 // which have a limit of their own.
 func TestEveryRouteIsLimited(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		for n, call := range []struct{ method, path string }{
 			{"GET", "/api/v1/vouchers"},
@@ -115,6 +117,7 @@ func TestTooLowALimitCanBeMended(t *testing.T) {
 
 // TestHealthChecksAreBounded: a flood of them does not ask the dependencies each time.
 func TestHealthChecksAreBounded(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		refused := 0
 		for range 3000 { // in one instant

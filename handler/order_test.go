@@ -56,7 +56,7 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-func TestPlaceRefusals(t *testing.T) {
+func TestPlaceRefusals(t *testing.T) { //nolint:tparallel // one server, which refuses for another reason each time
 	t.Parallel()
 	s := setup(t)
 	begin := time.Date(2031, time.May, 1, 8, 0, 0, 0, time.FixedZone("", 8*3600))
@@ -111,7 +111,10 @@ func TestPlaceRefusals(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*handler.Options){"of a user": byUser(t, 1, time.Hour), "of an address": byAddress(t, 1, time.Hour)} {
-		t.Run(name, func(t *testing.T) { inBubble(t, precedence, limit) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, precedence, limit)
+		})
 	}
 }
 
@@ -498,6 +501,7 @@ func TestCSVHead(t *testing.T) {
 
 // TestWaitOutlastsTheWriteTimeout: a client that asked to wait is answered.
 func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		s.fakes.getOrder = func(_ context.Context, _, orderID string, wait time.Duration) (model.Order, error) {
 			<-time.After(wait)
@@ -512,6 +516,7 @@ func TestWaitOutlastsTheWriteTimeout(t *testing.T) {
 
 // TestExportOutlastsTheWriteTimeout as long as it moves on.
 func TestExportOutlastsTheWriteTimeout(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *server) {
 		s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
 			for i := range 2001 {

@@ -41,7 +41,8 @@ func TestTokenBeforeBody(t *testing.T) {
 		if call.role != "" {
 			request.Header.Set("Authorization", "Bearer "+s.token(t, "u", call.role))
 		}
-		response := check.Value(client.Do(request))(t)
+		response, err := client.Do(request)
+		check.Must(t, err)
 		body, _ := io.ReadAll(response.Body)
 		response.Body.Close()
 		wantProblem(t, answer{response.StatusCode, response.Header, string(body), request.URL.Path}, call.status, call.code)
@@ -68,7 +69,8 @@ func TestAuthorizationHeader(t *testing.T) {
 	}
 	twice := s.request(t, t.Context(), http.MethodGet, "/api/v1/auth/me", nil)
 	twice.Header["Authorization"] = []string{"Bearer " + good, "Bearer " + good}
-	response := check.Value(http.DefaultTransport.RoundTrip(twice))(t)
+	response, err := http.DefaultTransport.RoundTrip(twice)
+	check.Must(t, err)
 	response.Body.Close()
 	if told := response.Header.Get("WWW-Authenticate"); response.StatusCode != http.StatusUnauthorized || !strings.HasPrefix(told, invalid) {
 		t.Errorf("two tokens: %d, WWW-Authenticate = %q", response.StatusCode, told)

@@ -191,7 +191,6 @@ const writeTimeout = 20 * time.Second
 // inBubble runs a test whose time is virtual, with a server behind a network inside the process.
 func inBubble(t *testing.T, test func(t *testing.T, s *server), change ...func(*handler.Options)) {
 	t.Helper()
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := build(t, change...)
 		network := check.NewNetwork()
@@ -275,7 +274,8 @@ func (s *server) do(t *testing.T, method, path, body string, headers ...string) 
 
 func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) answer {
 	t.Helper()
-	response := check.Value(s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...)))(t)
+	response, err := s.transport.RoundTrip(s.request(t, t.Context(), method, path, body, headers...))
+	check.Must(t, err)
 	defer response.Body.Close()
 	content := check.Value(io.ReadAll(response.Body))(t)
 	return answer{response.StatusCode, response.Header, string(content), method + " " + path}

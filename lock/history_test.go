@@ -310,7 +310,7 @@ func TestCheckerCatchesBrokenLock(t *testing.T) {
 		store := newFake()
 		store.release = func(ctx context.Context, r lock.Request) (bool, error) {
 			_ = pass(ctx, 4*time.Millisecond) // it comes when the lease is over
-			return store.Store.ForceRelease(ctx, r.Name)
+			return store.ForceRelease(ctx, r.Name)
 		}
 		var processes []process
 		for range 4 {

@@ -127,7 +127,7 @@ func TestTrap05RenewalFails(t *testing.T) {
 		time.Sleep(4 * term)
 		check.Is(t, "the lease after four failed renewals", context.Cause(held.Context()), nil)
 		check.Equal(t, "the log tells of it", log.Has("locks could not be renewed, trying again", "no answer"), true)
-		check.Equal(t, "the lock is taken away", check.Value(store.Store.ForceRelease(t.Context(), "k"))(t), true)
+		check.Equal(t, "the lock is taken away", check.Value(store.ForceRelease(t.Context(), "k"))(t), true)
 		start := time.Now()
 		<-held.Context().Done()
 		if took := time.Since(start); took > term/3 {

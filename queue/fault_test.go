@@ -183,6 +183,7 @@ func TestLostAcksAreDeliveredAgain(t *testing.T) {
 	var l ledger
 	consume(t, f.Queue, l.persist, queue.ConsumeOptions{})
 	check.Eventually(t, "the ack is lost", func() bool { return w.cuts() == 1 })
+	check.Eventually(t, "a new connection", func() bool { return f.log.Has("connected again") }) // a question on the old one has no answer
 	drained(t, f.Queue)
 	if times := l.seen()[some("a", 1)[0].ID]; times < 2 {
 		t.Errorf("it was handed out %d times", times)

@@ -287,6 +287,9 @@ func wantUnknown(t testing.TB, err error) {
 }
 
 // aboutNow tells of an instant on the database's clock that it is not of another time zone, and was set.
-func aboutNow(at time.Time) bool { return time.Until(at).Abs() < 15*time.Minute }
+func aboutNow(at time.Time) bool {
+	now := time.Now()
+	return at.After(now.Add(-15*time.Minute)) && at.Before(now.Add(15*time.Minute))
+}
 
 func user(i int) string { return fmt.Sprintf("user:%04d", i) }

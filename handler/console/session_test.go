@@ -140,7 +140,7 @@ func TestSignOutEndsTheSessionEverywhere(t *testing.T) {
 	b.signIn(t, "who-signs-out", password).is(t, http.StatusSeeOther)
 }
 
-func TestCookieBehindTLS(t *testing.T) {
+func TestCookieBehindTLS(t *testing.T) { //nolint:tparallel // its sites end with it
 	common := shared(t)
 	t.Parallel()
 	behind := start(t, "SECKILL_TRUSTED_PROXIES=127.0.0.0/8")

@@ -74,7 +74,7 @@ func launch(t testing.TB, dir string, environ ...string) (s *site, stop func() e
 
 // lent is the one server of the tests that look only at what they have made themselves. To start one takes longer than
 // most of them.
-var lent struct { //nolint:gochecknoglobals // tests have nothing but themselves in hand
+var lent struct {
 	sync.Mutex
 	*site
 
@@ -89,7 +89,7 @@ func shared(t testing.TB) *site {
 	lent.Lock()
 	defer lent.Unlock()
 	if lent.users == 0 {
-		dir := check.Value(os.MkdirTemp("", "seckill-console-"))(t)
+		dir := check.Value(os.MkdirTemp("", "seckill-console-"))(t) //nolint:usetesting // it outlasts the first test
 		var stop func() error
 		lent.site, stop = launch(t, dir)
 		lent.end = func() error { return errors.Join(stop(), os.RemoveAll(dir)) }

@@ -51,7 +51,7 @@ func lost(id, voucherID, user string) *model.Reservation {
 }
 
 // In the order mode async an administrator looks after hot copies, and after what could not be stored.
-func TestWithAQueue(t *testing.T) {
+func TestWithAQueue(t *testing.T) { //nolint:tparallel // one shop, whose queue each step looks into
 	t.Parallel()
 	s := start(t, asyncOnServers(t)...)
 	t.Run("dead letters", func(t *testing.T) { deadLettersAreReplayedAndDropped(t, s) })

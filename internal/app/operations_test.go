@@ -4,9 +4,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"seckill/internal/workshop/check"
 	"slices"
 	"testing"
+
+	"seckill/internal/workshop/check"
 )
 
 func TestOperationsAreAskedByInnerNames(t *testing.T) {

@@ -17,7 +17,8 @@ func TestRulesFindWhatTheyAreFor(t *testing.T) {
 	}{
 		{"no doc comment", "p/p.go", undocumented, "// Something.\npackage p\n", "// Package p is documented.\npackage p\n"},
 		{"sleep", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) }\n", "package p\nfunc f() { clock.Sleep(1) }\n"},
-		{"sleep with a reason", "p/p.go", sleeping, "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo\n", "package p\nfunc f() { time.Sleep(1) } //nolint:forbidigo // the work\n"},
+		{"sleep with a reason", "p/p_test.go", sleeping, "package p\nfunc f() { time.Sleep(1) } // real time\n", "package p\nfunc f() { time.Sleep(1) } // real time: the work\n"},
+		{"sleep beside a bubble", "p/p_test.go", sleeping, "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { time.Sleep(1) }\n", "package p\nimport \"testing/synctest\"\nfunc TestA(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1) }) }\n"},
 		{"sleep passed on", "p/p.go", sleeping, "package p\nvar f = time.Sleep\n", "package p\nvar f = time.Now\n"},
 		{"bare instant", "p/p.go", bareInstants, "package p\nvar at = time.Now().UnixNano()\n", "package p\nvar at = order.CreatedAt.UnixMicro()\n"},
 		{"span compared", "p/p_test.go", wallClocks, "package p\nfunc f() { if time.Since(began) > limit { t.Fail() } }\n", "package p\nfunc f() { t.Log(time.Since(began)) }\n"},

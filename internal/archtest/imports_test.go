@@ -63,6 +63,7 @@ var testOnly = []string{
 	module + "/internal/testserver",
 	module + "/internal/archtest",
 	module + "/internal/e2e",
+	module + "/internal/workshop/api",
 	module + "/internal/workshop/check",
 	module + "/internal/workshop/prove",
 	module + "/internal/workshop/mutants",

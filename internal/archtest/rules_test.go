@@ -64,13 +64,24 @@ func undocumented(files []file) []string {
 	return found
 }
 
-// sleeping finds time.Sleep: a test waits for the event itself. A line that takes time on purpose,
-// as the work under a lock in a benchmark, says so to the linter, which demands the reason.
+// sleeping finds time.Sleep: a test waits for the event itself, unless the clock is that of a bubble. A line that takes
+// time on purpose, as the work under a lock in a benchmark, says why behind "real time:".
 func sleeping(files []file) []string {
-	return calls(goFiles(files), func(f *ast.SelectorExpr) bool {
-		from, ok := f.X.(*ast.Ident)
-		return ok && from.Name == "time" && f.Sel.Name == "Sleep"
-	}, "waits for time instead of an event")
+	var found []string
+	for _, f := range goFiles(files) {
+		for _, declaration := range f.tree.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && f.test() && virtual(f, function) {
+				continue
+			}
+			ast.Inspect(declaration, func(node ast.Node) bool {
+				if node != nil && selects(node, "time", "Sleep") && !f.excused(node) {
+					found = append(found, f.at(node)+": waits for time instead of an event")
+				}
+				return true
+			})
+		}
+	}
+	return found
 }
 
 // bareInstants finds instants that a process keeps as numbers. A time.Time has the monotonic clock's reading with

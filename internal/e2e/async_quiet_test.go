@@ -30,9 +30,9 @@ func BenchmarkQuietVouchers(b *testing.B) {
 		return sum
 	}
 	measure := func(unit string) {
-		time.Sleep(sweep) //nolint:forbidigo // what was loaded comes to rest
+		time.Sleep(sweep) // real time: what was loaded comes to rest
 		before := computed()
-		time.Sleep(look) //nolint:forbidigo // what is computed meanwhile is measured
+		time.Sleep(look) // real time: what is computed meanwhile is measured
 		b.ReportMetric((computed()-before).Seconds()/look.Seconds(), unit)
 	}
 	p.onSale(b, 1)

@@ -14,7 +14,6 @@ import (
 const (
 	// SentinelPrimary is the name under which the Sentinels know the primary.
 	SentinelPrimary = "shop"
-	// still, only looks on for the next 30 s (its "TILT mode"): an election may have to wait for that, and once more.
 	// UntilDown is the shortest time to give RedisSentinels where they shall replace a primary. Sentinels promote no replica
 	// that has been without its primary for more than ten times that, and TILT mode alone is 30 s of it.
 	UntilDown = 4 * time.Second

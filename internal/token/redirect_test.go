@@ -2,8 +2,9 @@ package token
 
 import (
 	"net/http"
-	"seckill/internal/workshop/check"
 	"testing"
+
+	"seckill/internal/workshop/check"
 )
 
 // TestRedirectsLowerNoGuard: keys that were read by https must not come from where

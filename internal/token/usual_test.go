@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-jose/go-jose/v4/json"
+
 	"seckill/internal/workshop/check"
 )
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
 	"seckill/internal/workshop/check"
 )
 

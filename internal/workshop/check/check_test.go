@@ -3,6 +3,7 @@ package check_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -40,7 +41,7 @@ func said(assert func(t testing.TB)) string {
 }
 
 // Each assertion fails for what it is there for, and only for that.
-func TestAssertionsFail(t *testing.T) {
+func TestAssertionsFail(t *testing.T) { //nolint:thelper // the functions are what is tested
 	t.Parallel()
 	odd := errors.New("odd")
 	for name, c := range map[string]struct {
@@ -91,8 +92,8 @@ func TestTheVariableSaysHowMuch(t *testing.T) {
 func TestLogFindsALine(t *testing.T) {
 	t.Parallel()
 	var log check.Log
-	log.Logger().Info("an order", "id", 1)
-	log.Logger().Warn("a voucher", "id", 2)
+	log.Logger().Info("an order", slog.Int("id", 1))
+	log.Logger().Warn("a voucher", slog.Int("id", 2))
 	check.Equal(t, "in one line", log.Has("an order", "id=1"), true)
 	check.Equal(t, "in two lines", log.Has("an order", "id=2"), false)
 }

@@ -15,12 +15,12 @@ import (
 
 // event is one line of go test -json (go doc test2json).
 type event struct {
-	Action     string
-	Package    string
-	ImportPath string // of what does not build, instead of Package
-	Test       string
-	Elapsed    float64 // seconds
-	Output     string
+	Action     string  `json:"Action"`
+	Package    string  `json:"Package"`
+	ImportPath string  `json:"ImportPath"` // of what does not build, instead of Package
+	Test       string  `json:"Test"`
+	Elapsed    float64 `json:"Elapsed"` // seconds
+	Output     string  `json:"Output"`
 }
 
 // stopWithin is how long go test may take to end its test binaries once it is told to.

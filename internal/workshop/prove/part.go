@@ -58,7 +58,7 @@ type member struct {
 }
 
 // directive marks a test file as one of a part.
-var directive = regexp.MustCompile(`(?m)^//part:(\S+)$`) //nolint:gochecknoglobals // a constant
+var directive = regexp.MustCompile(`(?m)^//part:(\S+)$`)
 
 // members reads the test files below root, and says which tests belong to which part.
 func members(root string) (map[string][]member, error) {

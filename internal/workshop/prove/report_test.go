@@ -20,7 +20,7 @@ func told(t *testing.T, tags string, lines ...string) (string, error) {
 	return screen.String(), err
 }
 
-func TestAFailureSaysHowToRunItAgain(t *testing.T) {
+func TestAFailureSaysHowToRunItAgain(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
 	said, err := told(
 		t, "faults",
 		`{"Action":"output","Package":"seckill/lock","Output":"-test.shuffle 42\n"}`,
@@ -49,7 +49,7 @@ func TestAFailureSaysHowToRunItAgain(t *testing.T) {
 }
 
 // A package may fail beside its tests: it hangs, it panics, it does not build, or it leaves goroutines.
-func TestAPackageThatFailsBesideItsTests(t *testing.T) {
+func TestAPackageThatFailsBesideItsTests(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
 	for name, lines := range map[string][]string{
 		"panic: test timed out after 20m0s": {
 			`{"Action":"output","Package":"seckill/lock","Test":"TestHangs","Output":"panic: test timed out after 20m0s\n"}`,
@@ -76,7 +76,7 @@ func TestAPackageThatFailsBesideItsTests(t *testing.T) {
 	}
 }
 
-func TestALongFailureIsCut(t *testing.T) {
+func TestALongFailureIsCut(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
 	lines := make([]string, 0, 3000)
 	for range cap(lines) - 2 {
 		lines = append(lines, `{"Action":"output","Package":"seckill/lock","Test":"TestA","Output":"goroutine\n"}`)
@@ -87,7 +87,7 @@ func TestALongFailureIsCut(t *testing.T) {
 	}
 }
 
-func TestNoTestIsNoProof(t *testing.T) {
+func TestNoTestIsNoProof(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
 	if _, err := told(t, "", `{"Action":"pass","Package":"seckill/lock"}`); err == nil {
 		t.Error("a run without a test is green")
 	}
