@@ -24,6 +24,7 @@ type event struct {
 // source is what the tests read of the service: functions by "file function".
 type source struct {
 	root      string
+	files     []string
 	positions *token.FileSet
 	functions map[string][]*ast.FuncDecl // methods of several types may share a name
 	methods   map[string]bool            // of the interfaces that the service declares
@@ -41,9 +42,16 @@ func read(t *testing.T) *source {
 			strings.HasPrefix(path, "internal/failpoint/") {
 			return err
 		}
+		s.files = append(s.files, path)
 		return s.parse(path)
 	}))
 	return s
+}
+
+// text is what stands in a file.
+func (s *source) text(t *testing.T, path string) string {
+	t.Helper()
+	return string(check.Value(os.ReadFile(filepath.Join(s.root, path)))(t))
 }
 
 func (s *source) parse(path string) error {

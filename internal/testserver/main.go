@@ -55,8 +55,7 @@ func Main(m *testing.M, opts ...goleak.Option) {
 // leftOver describes the goroutines that do not end. Some end a while after what they belong to: go-redis notices
 // only once a second that a pool which looks for a dead node was closed (ConnPool.tryDial).
 func leftOver(opts []goleak.Option) error {
-	const longest = 5 * time.Second // a second, and a connection that times out
-	deadline := time.Now().Add(longest)
+	deadline := time.Now().Add(process.patience)
 	for {
 		err := goleak.Find(opts...) // looks for some 400 ms
 		if err == nil || time.Now().After(deadline) {
@@ -67,7 +66,10 @@ func leftOver(opts []goleak.Option) error {
 
 // process is what the tests of one binary share. It is package state because Schema(t) and SharedRedis(t)
 // are called from everywhere with nothing but the test in hand. Main creates and clears it.
-var process home
+var process = home{patience: lastGoroutines}
+
+// lastGoroutines is how long goroutines may take to end after the tests: a second, and a connection that times out.
+const lastGoroutines = 5 * time.Second
 
 // abandoned is the age from which the directory of a dead test binary is removed. Far above the moment
 // between its creation and its lock.
@@ -77,8 +79,9 @@ const homePrefix = "seckill-test-"
 
 // home is the directory and the shared servers of one test binary.
 type home struct {
-	adopted atomic.Bool // Main was called, and will clean up
-	serial  atomic.Int64
+	adopted  atomic.Bool // Main was called, and will clean up
+	serial   atomic.Int64
+	patience time.Duration // with goroutines that are left over
 
 	dirOnce sync.Once
 	path    string
@@ -208,6 +211,18 @@ func claim(path string) (*os.File, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+	return file, nil
+}
+
+// await locks a file as claim does, and waits while another process holds the lock.
+func await(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
 	}
 	return file, nil

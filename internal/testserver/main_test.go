@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case roleLeaky:
 		go func() { select {} }()
+		testserver.Impatient()
 	}
 	testserver.Main(m)
 }

@@ -62,14 +62,11 @@ func buildNATS(ctx context.Context) (string, error) {
 	}
 	program := filepath.Join(bin, "nats-server")
 	// Two test binaries that build at once would each replace what the other is about to start.
-	turn, err := os.OpenFile(program+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	turn, err := await(program + ".lock")
 	if err != nil {
-		return "", fmt.Errorf("build %s: %w", natsModule, err)
-	}
-	defer turn.Close() // and with it the lock
-	if err := syscall.Flock(int(turn.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("wait for another build of %s: %w", natsModule, err)
 	}
+	defer turn.Close() // and with it the lock
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, natsModule)
 	cmd.Dir = root
 	// As it is released, and the same whether the tests run with the race detector or not.

@@ -1,9 +1,7 @@
 package testserver_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -61,9 +59,7 @@ func TestPausedNATSIsSilent(t *testing.T) {
 	server := testserver.NATS(t)
 	js := openNATS(t, server)
 	ask := func() error {
-		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := js.AccountInfo(short)
+		_, err := js.AccountInfo(check.Expiring(t))
 		return err
 	}
 	server.Pause()

@@ -16,8 +16,11 @@ import (
 // one on two busy cores needs minutes.
 const buildBudget = 5 * time.Minute
 
+// programsVariable names the directory of the programs that all test binaries of a run share (Share).
+const programsVariable = "TESTSERVER_PROGRAMS"
+
 // Program returns the path of the service's program as it is shipped, or built with further tags. Each is
-// built once per test binary.
+// built once for a run (Share), or for this test binary.
 func Program(t testing.TB, tags ...string) string {
 	t.Helper()
 	path, err := process.programs.get(strings.Join(tags, ","))
@@ -50,12 +53,35 @@ func (p *programs) get(tags string) (string, error) {
 	return path, nil
 }
 
+// build builds the program where it is not built yet. A directory that other test binaries share is theirs by turns.
 func build(tags string) (string, error) {
-	dir, err := process.dir("program")
+	dir := os.Getenv(programsVariable)
+	if dir == "" {
+		var err error
+		if dir, err = process.dir("program"); err != nil {
+			return "", err
+		}
+	}
+	place := filepath.Join(dir, "tags-"+tags)
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		return "", fmt.Errorf("make the directory of a program: %w", err)
+	}
+	turn, err := await(place + ".lock")
 	if err != nil {
+		return "", fmt.Errorf("wait for another build of the program: %w", err)
+	}
+	defer turn.Close() // and with it the lock
+	path := filepath.Join(place, "seckill")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil // another test binary has built it
+	}
+	if err := compile(path+".new", tags); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "seckill")
+	return path, os.Rename(path+".new", path) // never half a program
+}
+
+func compile(path, tags string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", path, "seckill")
@@ -63,7 +89,7 @@ func build(tags string) (string, error) {
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("build the program with the tags %q: %w\n%s", tags, err, out)
+		return fmt.Errorf("build the program with the tags %q: %w\n%s", tags, err, out)
 	}
-	return path, nil
+	return nil
 }

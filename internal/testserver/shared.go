@@ -68,8 +68,8 @@ func (s *shared) close() {
 	}
 }
 
-// Share starts the servers that all test binaries of a run share. environ tells the binaries where the servers are, and
-// end stops them.
+// Share starts the servers that all test binaries of a run share, and has a directory for the programs that they build.
+// environ tells the binaries where they are, and end stops the servers.
 func Share() (environ []string, end func() error, err error) {
 	process.adopt()
 	all := []struct {
@@ -85,6 +85,11 @@ func Share() (environ []string, end func() error, err error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, errors.Join(err, process.close())
 	}
+	programs, err := process.dir("programs")
+	if err != nil {
+		return nil, nil, errors.Join(err, process.close())
+	}
+	environ = append(environ, programsVariable+"="+programs)
 	for _, one := range all {
 		environ = append(environ, one.variable+"="+one.server.Addr())
 	}

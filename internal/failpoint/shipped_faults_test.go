@@ -1,0 +1,44 @@
+//go:build faults
+
+//part:kills
+
+package failpoint_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/testserver"
+	"seckill/internal/workshop/check"
+)
+
+// The program as it is shipped holds nothing of all this; built for the tests, it
+// does, or the search would find nothing anywhere.
+func TestShippedProgramHoldsNothingOfIt(t *testing.T) {
+	t.Parallel()
+	words := []string{
+		"SECKILL_FAILPOINT", "SECKILL_DEFECT", string(failpoint.PublishUndoes), string(failpoint.MissingIsSoldOut),
+	}
+	for _, step := range failpoint.Steps() {
+		words = append(words, string(step))
+	}
+	holds := func(program string) map[string]bool {
+		binary := check.Value(os.ReadFile(program))(t)
+		found := map[string]bool{}
+		for _, word := range words {
+			found[word] = bytes.Contains(binary, []byte(word))
+		}
+		return found
+	}
+	shipped, tested := holds(testserver.Program(t)), holds(testserver.Program(t, "failpoint"))
+	for _, word := range words {
+		if shipped[word] {
+			t.Errorf("the shipped program holds %q", word)
+		}
+		if !tested[word] {
+			t.Errorf("the program of the tests does not hold %q", word)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package testserver
+
+// Impatient does not wait for goroutines that are left over.
+func Impatient() { process.patience = 0 }
