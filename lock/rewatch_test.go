@@ -67,3 +67,23 @@ func TestRepeatedPassRenewsTheLease(t *testing.T) {
 	}
 	s.release("released", to, true)
 }
+
+// Whoever waits in another process has its turn too: with a subscription of somebody else's the lock is freed, and not
+// handed on to a waiter of the same process. Guard: listeners in pass.lua.
+func TestALockThatOthersWaitForIsNotHandedOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	store, other := redisStore(b.direct), redisStore(b.direct)
+	s := &asked{t, store}
+	for _, each := range []*lock.RedisStore{store, other} {
+		t.Cleanup(func() { _ = each.Close() })
+		watch := each.Watch(b.name, func() {})
+		t.Cleanup(watch.Stop)
+		check.Eventually(t, "the watch is live", watch.Live)
+	}
+	s.acquire("taken", request(b.name, 1), lock.StateHeld)
+	passed := check.Value(store.Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
+	check.Equal(t, "it was the first one's, and is handed over", [2]bool{passed.Was, passed.Held}, [2]bool{true, false})
+	s.acquire("taken by the other process", request(b.name, 3), lock.StateHeld)
+	s.release("released", request(b.name, 3), true)
+}
