@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"seckill/internal/sqlitefile"
 	"seckill/internal/workshop/check"
@@ -16,13 +15,9 @@ func TestANewFileIsBusy(t *testing.T) {
 	writing, db := besideAWriter(t)
 	connected := make(chan error, 1)
 	go func() { connected <- db.PingContext(t.Context()) }()
-	select {
-	case err := <-connected:
-		t.Errorf("connected beside a writer: %v", err)
-	case <-time.After(500 * time.Millisecond):
-		check.Value(writing.ExecContext(t.Context(), "COMMIT"))(t)
-		check.Must(t, <-connected)
-	}
+	check.Stays(t, "nobody is connected beside a writer", func() bool { return len(connected) == 0 })
+	check.Value(writing.ExecContext(t.Context(), "COMMIT"))(t)
+	check.Must(t, check.Receive(t, "the connection", connected))
 	var mode string
 	check.Must(t, db.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
 	check.Equal(t, "the mode", mode, "wal")

@@ -341,6 +341,12 @@ func wantUndone(t testing.TB, err error) {
 	}
 }
 
+// aboutNow tells of an instant on Redis' clock that it was set, and in the right unit.
+func aboutNow(at time.Time) bool {
+	now := time.Now()
+	return at.After(now.Add(-15*time.Minute)) && at.Before(now.Add(15*time.Minute))
+}
+
 func newID(t testing.TB) string {
 	t.Helper()
 	return check.Value(ids.New())(t)
