@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -36,15 +37,29 @@ type provider struct {
 
 func newProvider(t *testing.T) provider {
 	t.Helper()
+	return providerOn(t, nil)
+}
+
+// providerOn is one on a network inside the process, for tests in virtual time.
+func providerOn(t *testing.T, network *check.Network) provider {
+	t.Helper()
 	p := provider{faults: &simulator.Faults{}}
 	signatures := check.Value(payment.NewSignatures([]string{"a secret"}))(t)
 	p.simulator = check.Value(simulator.New(t.Context(), simulator.Options{
 		File: filepath.Join(t.TempDir(), "ledger.db"), Key: key, Signatures: signatures, Faults: p.faults,
 		Log: slog.New(slog.DiscardHandler),
 	}))(t)
-	server := httptest.NewServer(p.simulator)
+	server := httptest.NewUnstartedServer(p.simulator)
+	if network != nil {
+		check.Must(t, server.Listener.Close())
+		server.Listener = network
+	}
+	server.Start()
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	p.Client = check.Value(payment.NewClient(server.URL, key))(t)
+	if network != nil {
+		p.Through(network.Dial)
+	}
 	t.Cleanup(func() {
 		p.Close()
 		server.Close()
@@ -106,29 +121,31 @@ func TestWhateverGoesWrongIsUnknown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newProvider(t)
-			ctx := t.Context()
-			p.Watch(func(r *http.Request) {
-				if end, bounded := r.Context().Deadline(); !bounded || time.Until(end) > payment.CallTimeout {
-					t.Errorf("%s %s: may take until %s", r.Method, r.URL, end)
+			synctest.Test(t, func(t *testing.T) {
+				p := providerOn(t, check.NewNetwork())
+				ctx := t.Context()
+				p.Watch(func(r *http.Request) {
+					if end, bounded := r.Context().Deadline(); !bounded || time.Until(end) > payment.CallTimeout {
+						t.Errorf("%s %s: may take until %s", r.Method, r.URL, end)
+					}
+				})
+				call := func(what string, call func() error) {
+					p.faults.Set(fault)
+					if err := call(); !errors.Is(err, model.ErrUnknownOutcome) || errors.Is(err, payment.ErrRefused) {
+						t.Errorf("%s: %v", what, err)
+					}
+					p.faults.Set(simulator.None)
+					check.Must(t, call())
 				}
+				call("start", func() error { return check.ErrorOf(p.Start(ctx, request("p1"))) })
+				call("look-up", func() error { return check.ErrorOf(p.LookUp(ctx, "p1")) })
+				check.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
+				call("refund", func() error {
+					return p.Refund(ctx, "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money})
+				})
+				check.Equal(t, "ledger", check.Value(p.simulator.Balance(ctx))(t),
+					simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
 			})
-			call := func(what string, call func() error) {
-				p.faults.Set(fault)
-				if err := call(); !errors.Is(err, model.ErrUnknownOutcome) || errors.Is(err, payment.ErrRefused) {
-					t.Errorf("%s: %v", what, err)
-				}
-				p.faults.Set(simulator.None)
-				check.Must(t, call())
-			}
-			call("start", func() error { return check.ErrorOf(p.Start(ctx, request("p1"))) })
-			call("look-up", func() error { return check.ErrorOf(p.LookUp(ctx, "p1")) })
-			check.Must(t, p.simulator.Decide(ctx, "p1", simulator.Approve))
-			call("refund", func() error {
-				return p.Refund(ctx, "r1", payment.Refund{PaymentID: "p1", Money: request("p1").Money})
-			})
-			check.Equal(t, "ledger", check.Value(p.simulator.Balance(ctx))(t),
-				simulator.Balance{Payments: 1, Received: 1000, Refunds: 1, Refunded: 1000, Unsent: 1})
 		})
 	}
 }
@@ -172,8 +189,7 @@ func TestTheCallerMayGiveUpEarlier(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)
 	p.faults.Set(simulator.Slow)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ctx := check.Expiring(t)
 	want, _ := ctx.Deadline()
 	p.Watch(func(r *http.Request) {
 		if end, _ := r.Context().Deadline(); !end.Equal(want) {
@@ -219,8 +235,14 @@ func TestAddressesOfProviders(t *testing.T) {
 // Buyers who start payments, as many as they like, leave the provider reachable for refunds and questions.
 func TestStartsLeaveRoomForRefunds(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, startsLeaveRoomForRefunds) // a busy machine takes no time of a call
+}
+
+func startsLeaveRoomForRefunds(t *testing.T) {
+	t.Helper()
 	var hanging atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	network := check.NewNetwork()
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/refunds") {
 			_, _ = w.Write([]byte(`{"payment_id":"p0","amount":1000,"currency":"CNY"}`))
 			return
@@ -229,9 +251,11 @@ func TestStartsLeaveRoomForRefunds(t *testing.T) {
 		defer hanging.Add(-1)
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
-	}))
-	t.Cleanup(server.Close)
-	client := check.Value(payment.NewClient(server.URL, key))(t)
+	})}
+	go func() { _ = server.Serve(network) }() // until it is closed
+	t.Cleanup(func() { check.Must(t, server.Close()) })
+	client := check.Value(payment.NewClient("http://pay.example", key))(t)
+	client.Through(network.Dial)
 	t.Cleanup(client.Close)
 	ctx, leave := context.WithCancel(t.Context())
 	var buyers sync.WaitGroup
