@@ -1,3 +1,5 @@
+//part:packaging
+
 package bench
 
 import (
@@ -16,7 +18,8 @@ import (
 
 func TestMain(m *testing.M) { testserver.Main(m) }
 
-// options are what `make bench` asks for. Their defaults are the short version's.
+// options are what `make bench` asks for. Their defaults are the smoke's, which is in make faults; in make test nothing is
+// measured: no round is made of any case.
 type options struct {
 	rounds, seconds int
 	cases           []string
@@ -34,11 +37,11 @@ type build struct{ name, program string }
 func readOptions(t *testing.T) options {
 	t.Helper()
 	o := options{
-		rounds:     number(t, "BENCH_ROUNDS", "1"),
+		rounds:     number(t, "BENCH_ROUNDS", map[bool]string{false: "0", true: "1"}[check.Faults]),
 		seconds:    number(t, "BENCH_SECONDS", "1"),
 		openRate:   number(t, "BENCH_OPEN_RATE", "200"), // the race detector's generator is slow
 		mostOrders: number(t, "BENCH_ORDERS", "20000"),
-		cases:      strings.Fields(text("BENCH_CASES", "async")),
+		cases:      strings.Fields(text("BENCH_CASES", map[bool]string{false: "all", true: "async"}[check.Faults])),
 		out:        text("BENCH_OUT", ""),
 		keep:       text("BENCH_KEEP", "") != "",
 	}
@@ -86,11 +89,16 @@ func number(t *testing.T, variable, short string) int {
 	return n
 }
 
-// What the service costs, and that its accounts agree with what clients heard. Long version: make bench.
+// What the service costs, and that its accounts agree with what clients heard. Long version: make bench. In make test it
+// only finds the cases.
 //
 //nolint:paralleltest // what it measures is not for a machine that is busy with other tests
 func TestBench(t *testing.T) {
 	o := readOptions(t)
+	if o.rounds == 0 {
+		check.Equal(t, "cases that are found", len((&harness{T: t, options: o}).chosen()), len(o.cases))
+		return
+	}
 	h := open(t, o)
 	chosen := h.chosen()
 	results := newResults()

@@ -1,3 +1,5 @@
+//part:packaging
+
 package bench
 
 import (
@@ -20,15 +22,20 @@ var series = map[string]func(*harness, workCase, int, *results){
 	"connections": (*harness).manyConnections,
 }
 
-// What an order costs when there is more of something. Long version: make bench-scale.
+// What an order costs when there is more of something. Long version: make bench-scale. In make test there is no series.
 //
 //nolint:paralleltest // what it measures is not for a machine that is busy with other tests
 func TestScale(t *testing.T) {
 	o := readOptions(t)
 	o.rounds = 1
+	asked := strings.Fields(text("BENCH_SERIES", map[bool]string{true: "buyers=500"}[check.Faults]))
+	if len(asked) == 0 {
+		check.Equal(t, "series that there are", len(series), 4)
+		return
+	}
 	h := open(t, o)
 	results := newResults()
-	for field := range strings.FieldsSeq(text("BENCH_SERIES", "buyers=500")) {
+	for _, field := range asked {
 		name, list, _ := strings.Cut(field, "=")
 		grow, known := series[name]
 		if !known {

@@ -281,7 +281,7 @@ func (a *attacker) each(connections int, do func(n, turn int) (int, error)) {
 				}
 				a.note(status, err)
 				if err != nil {
-					<-time.After(10 * time.Millisecond) //nolint:forbidigo // the attacker's pause: a refused connection costs it too
+					<-time.After(10 * time.Millisecond) // real time: the attacker's pause: a refused connection costs it too
 				}
 			}
 		})

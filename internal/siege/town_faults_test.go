@@ -179,7 +179,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	w.t.Helper()
 	c := w.crowd
 	sale := c.open(w.t.Context(), rate)
-	<-time.After(time.Second) //nolint:forbidigo // the crowd opens its connections before anything is measured
+	<-time.After(time.Second) // real time: the crowd opens its connections before anything is measured
 	r := row{attack: a.name}
 
 	began := time.Now()
@@ -199,7 +199,7 @@ func (w *town) besiege(a attack, rate int, phase time.Duration) row {
 	r.memory = testserver.PeakMemory(w.t, w.server.Process.Pid)
 	stopped := time.Now()
 	after := min(backWithin, 2*phase) + time.Second
-	<-time.After(after + time.Second) //nolint:forbidigo // the phase that is measured, and who still waits for an answer
+	<-time.After(after + time.Second) // real time: the phase that is measured, and who still waits for an answer
 	sale.end()
 
 	r.quiet, r.siege = sale.between(began, began.Add(phase)), sale.between(attacked, ended)
