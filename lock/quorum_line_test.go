@@ -128,7 +128,7 @@ func TestQuorumLineFlushed(t *testing.T) {
 		q := lock.All(parts...)
 		held := mustLock(t, t.Context(), q)
 		for _, s := range stores {
-			s.Store = lock.NewMemoryStore()
+			s.empty()
 		}
 		start := time.Now()
 		next := mustLock(t, t.Context(), q)

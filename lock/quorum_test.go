@@ -32,7 +32,7 @@ func TestQuorumFaults(t *testing.T) {
 				held := mustLock(t, t.Context(), lock.Majority(one...))
 				synctest.Wait() // the third part joins
 				if answer == nil {
-					cuts[0].Store = lock.NewMemoryStore()
+					cuts[0].empty()
 				} else {
 					cuts[0].gone.Store(true)
 				}

@@ -268,12 +268,12 @@ func TestEndGivesBackWhatWasNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, 1, 1, 1)
 		stop := s.consume(t, func(ctx context.Context, all []model.Reservation) []error {
-			<-time.After(stopBudget)
+			<-time.After(stopBudget - time.Second/2)
 			return []error{ctx.Err()}
 		}, ConsumeOptions{Workers: 1, MaxOrders: 1})
 		<-time.After(time.Millisecond)
 		stop()
-		check.Equal(t, "the one hears", s.heard(1), "sign at 2s, sign at 4s, ack at 6s")
+		check.Equal(t, "the one hears", s.heard(1), "sign at 2s, sign at 4s, ack at 5.5s")
 		check.Equal(t, "the others hear", s.heard(2)+", "+s.heard(3), "nak at 1s, nak at 1s") // as the fetch ends
 	})
 }

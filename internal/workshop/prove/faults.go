@@ -77,7 +77,7 @@ func (p part) run(ctx context.Context, r *report, packages []member, environ, mo
 	}
 	began, passed, failed := time.Now(), r.passed, len(r.failures)
 	for _, m := range packages {
-		v.err = errors.Join(v.err, goTest(ctx, r, p.environment(environ), p.arguments(m, more)))
+		v.err = errors.Join(v.err, goTest(ctx, r, p.kind(), p.environment(environ), p.arguments(m, more)))
 	}
 	v.took, v.tests = time.Since(began), r.passed-passed
 	if red := len(r.failures) - failed; red > 0 {
@@ -99,6 +99,14 @@ func (p part) install(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// kind tells apart programs of tests that are compiled differently.
+func (p part) kind() string {
+	if p.raced {
+		return "faults-raced"
+	}
+	return "faults"
 }
 
 // environment are the variables of the part's tests. Paths among them are relative to the root.

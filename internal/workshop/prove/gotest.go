@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -26,10 +27,15 @@ type event struct {
 // stopWithin is how long go test may take to end its test binaries once it is told to.
 const stopWithin = 10 * time.Second
 
-// goTest runs go test and hands what it says to the report. Tests that fail are no error here.
-func goTest(ctx context.Context, r *report, environ, arguments []string) error {
+// goTest runs go test and hands what it says to the report. Tests that fail are no error here. The tests' programs stay in
+// bin/compiled, where those of each kind have a directory: go links one again only when something in it has changed.
+func goTest(ctx context.Context, r *report, kind string, environ, arguments []string) error {
+	programs := filepath.Join("bin", "compiled", kind)
+	if err := os.MkdirAll(programs, 0o755); err != nil {
+		return fmt.Errorf("make a directory for the tests' programs: %w", err)
+	}
 	// Without DWARF (-w) the tests' programs link in half the time; traces do not need it. The linter vets.
-	common := []string{"test", "-json", "-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=" + hung}
+	common := []string{"test", "-json", "-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=" + hung, "-o=" + programs + "/"}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(common, arguments)...)
 	cmd.Env, cmd.Stderr = environ, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }

@@ -49,14 +49,14 @@ func test(ctx context.Context, patterns, more []string) error {
 	report := newReport(os.Stdout, "")
 	groups := []struct {
 		packages, arguments []string
-		cgo                 string
-	}{{unraced, nil, "0"}, {raced, raceDetector(), "1"}}
+		kind, cgo           string
+	}{{unraced, nil, "plain", "0"}, {raced, raceDetector(), "raced", "1"}}
 	for _, group := range groups {
 		if len(group.packages) == 0 {
 			continue
 		}
 		arguments := slices.Concat([]string{"-p=" + atOnce}, group.arguments, more, group.packages)
-		if err := goTest(ctx, report, append(environ, "CGO_ENABLED="+group.cgo), arguments); err != nil {
+		if err := goTest(ctx, report, group.kind, append(environ, "CGO_ENABLED="+group.cgo), arguments); err != nil {
 			return err
 		}
 	}
