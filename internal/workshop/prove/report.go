@@ -181,8 +181,16 @@ func (r *report) ended(code int) error {
 
 // close names what failed, and counts.
 func (r *report) close() error {
+	var beside []string
 	for _, f := range r.failures {
+		if f.besideARace() {
+			beside = append(beside, f.test)
+			continue
+		}
 		f.tell(r.screen, r.tags)
+	}
+	if len(beside) > 0 {
+		fmt.Fprintf(r.screen, "\nThe detector found a race while these ran, which they need not have to do with: %s\n", strings.Join(beside, ", "))
 	}
 	fmt.Fprintf(r.screen, "\n%.0f s\n%d passed, %d failed\n", time.Since(r.began).Seconds(), r.passed, len(r.failures))
 	switch {
@@ -192,6 +200,13 @@ func (r *report) close() error {
 		return errors.New("no test was run")
 	}
 	return nil
+}
+
+// besideARace says whether nothing is told of a test but that it was running when the detector found a race, whose trace
+// another test has.
+func (f failure) besideARace() bool {
+	lines := telling(f.said)
+	return len(lines) == 1 && strings.HasSuffix(lines[0], "race detected during execution of test")
 }
 
 func (f failure) tell(to io.Writer, tags string) {

@@ -48,6 +48,26 @@ func TestAFailureSaysHowToRunItAgain(t *testing.T) { //nolint:paralleltest // ea
 	}
 }
 
+// The detector blames every test that runs when it finds a race. The one with the trace is told of.
+func TestARaceIsToldOfOnce(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
+	said, err := told(
+		t, "",
+		`{"Action":"output","Package":"seckill/lock","Test":"TestA","Output":"WARNING: DATA RACE\n"}`,
+		`{"Action":"output","Package":"seckill/lock","Test":"TestA","Output":"    testing.go:1712: race detected during execution of test\n"}`,
+		`{"Action":"fail","Package":"seckill/lock","Test":"TestA"}`,
+		`{"Action":"output","Package":"seckill/lock","Test":"TestB","Output":"    testing.go:1712: race detected during execution of test\n"}`,
+		`{"Action":"fail","Package":"seckill/lock","Test":"TestB"}`,
+		`{"Action":"fail","Package":"seckill/lock","Elapsed":2}`,
+	)
+	check.Is(t, "verdict", err, errRed)
+	check.Equal(t, "tests that are told of", strings.Count(said, "FAILED "), 1)
+	for _, want := range []string{"FAILED seckill/lock TestA", "while these ran, which they need not have to do with: TestB\n", "0 passed, 2 failed\n"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the report lacks %q:\n%s", want, said)
+		}
+	}
+}
+
 // A package may fail beside its tests: it hangs, it panics, it does not build, or it leaves goroutines.
 func TestAPackageThatFailsBesideItsTests(t *testing.T) { //nolint:paralleltest // each has a working directory of its own
 	for name, lines := range map[string][]string{
