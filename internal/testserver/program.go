@@ -42,7 +42,14 @@ func (p *programs) get(tags string) (string, error) {
 	if path, built := p.paths[tags]; built {
 		return path, nil
 	}
-	path, err := build(tags)
+	dir := os.Getenv(programsVariable)
+	if dir == "" {
+		var err error
+		if dir, err = process.dir("programs"); err != nil {
+			return "", err
+		}
+	}
+	path, err := build(dir, tags)
 	if err != nil {
 		return "", err
 	}
@@ -53,15 +60,8 @@ func (p *programs) get(tags string) (string, error) {
 	return path, nil
 }
 
-// build builds the program where it is not built yet. A directory that other test binaries share is theirs by turns.
-func build(tags string) (string, error) {
-	dir := os.Getenv(programsVariable)
-	if dir == "" {
-		var err error
-		if dir, err = process.dir("program"); err != nil {
-			return "", err
-		}
-	}
+// build builds the program in a directory where it is not built yet. Test binaries that share it build by turns.
+func build(dir, tags string) (string, error) {
 	place := filepath.Join(dir, "tags-"+tags)
 	if err := os.MkdirAll(place, 0o700); err != nil {
 		return "", fmt.Errorf("make the directory of a program: %w", err)

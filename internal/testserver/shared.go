@@ -68,25 +68,26 @@ func (s *shared) close() {
 	}
 }
 
-// Share starts the servers that all test binaries of a run share, and has a directory for the programs that they build.
-// environ tells the binaries where they are, and end stops the servers.
+// Share starts the servers that all test binaries of a run share, and builds the program for them, in a directory where
+// they build it with further tags. environ tells the binaries where all this is, and end stops the servers.
 func Share() (environ []string, end func() error, err error) {
 	process.adopt()
 	all := []struct {
 		*shared
 		kind
 	}{{&process.database, sharedDatabase()}, {&process.redis, sharedRedis()}, {&process.nats, sharedNATS()}}
+	programs, err := process.dir("programs")
+	if err != nil {
+		return nil, nil, err
+	}
 	var starting sync.WaitGroup
-	errs := make([]error, len(all))
+	errs := make([]error, len(all)+1)
+	starting.Go(func() { _, errs[len(all)] = build(programs, "") })
 	for i, one := range all {
 		starting.Go(func() { errs[i] = one.open(one.kind) })
 	}
 	starting.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, errors.Join(err, process.close())
-	}
-	programs, err := process.dir("programs")
-	if err != nil {
 		return nil, nil, errors.Join(err, process.close())
 	}
 	environ = append(environ, programsVariable+"="+programs)
