@@ -170,6 +170,14 @@ func TestAddressLimit(t *testing.T) {
 		}
 		wantProblem(t, place(s, "u3", "198.51.100.3"), http.StatusTooManyRequests, model.CodeRateLimited)
 	})
+	t.Run("every attempt counts", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t, limit)
+		s.fakes.place = sold
+		wantProblem(t, s.do(t, http.MethodPost, seckill, ""), http.StatusUnauthorized, model.CodeUnauthenticated)
+		place(s, "u", "").is(t, http.StatusCreated)
+		wantProblem(t, place(s, "another", ""), http.StatusTooManyRequests, model.CodeRateLimited)
+	})
 	t.Run("behind a proxy", func(t *testing.T) {
 		t.Parallel()
 		s := setup(t, limit, behindProxies)

@@ -243,6 +243,16 @@ func TestLateMoney(t *testing.T) {
 				t.Errorf("%d, again: %+v", i, again)
 			}
 		}
+		// An order that has failed was never unpaid, so that no call can start a payment of it; a row of a payment is all
+		// that is needed for its money to go back.
+		failed := l.bought(t, v.ID, "dave")
+		payment := l.started(t, failed)
+		l.exec(t, "UPDATE orders SET status = 'failed', reason = 'SOLD_OUT', expires_at = NULL, closed_at = created_at WHERE id = ?", failed.ID)
+		l.exec(t, "UPDATE vouchers SET remaining = remaining + 1 WHERE id = ?", v.ID)
+		back := check.Value(l.payments.Settle(t.Context(), money(t, payment)))(t)
+		if back.Refund == nil || back.Refund.Reason != model.RefundLate || back.Refund.Amount != payment.Amount || back.Order.Status != model.OrderRefunded {
+			t.Errorf("money for an order that has failed: %+v", back)
+		}
 		l.balanced(t, v.ID, 0)
 		if told, want := l.steps(t, expired.ID), []string{"unpaid by bob", "expired by system", "refunded by system"}; !slices.Equal(told, want) {
 			t.Errorf("history %v, want %v", told, want)
@@ -250,11 +260,11 @@ func TestLateMoney(t *testing.T) {
 
 		twice := l.bought(t, v.ID, "carol")
 		first := l.started(t, twice)
-		failed := check.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
+		refused := check.Value(l.payments.Settle(t.Context(), model.PaymentNotice{
 			PaymentID: first.ID, OrderID: twice.ID, Amount: first.Amount, Currency: first.Currency,
 		}))(t)
-		if failed.Changed || failed.Order.Status != model.OrderUnpaid || failed.Payment.Status != model.PaymentFailed {
-			t.Errorf("a payment that failed: %+v", failed)
+		if refused.Changed || refused.Order.Status != model.OrderUnpaid || refused.Payment.Status != model.PaymentFailed {
+			t.Errorf("a payment that failed: %+v", refused)
 		}
 		second := l.started(t, twice)
 		if second.ID == first.ID {

@@ -161,6 +161,35 @@ func TestLargeGroupsDoNotBeginAnew(t *testing.T) {
 	near.balanced(t, v.ID, 48)
 }
 
+// TestUnitsComeBackToParts: canceled and expired orders, one by one and many at once, are on sale again.
+func TestUnitsComeBackToParts(t *testing.T) {
+	t.Parallel()
+	over(t, divided()[:check.Count(t, "DIVIDED", 1, 3)], newFixture, func(t *testing.T, f *fixture) {
+		const units, canceled, lapsed = 24, 8, 12
+		l := lifeOf(f)
+		v := f.onSale(t, units)
+		var bought []model.Order
+		for i := 0; len(bought) < units; i++ {
+			if model.PartOf(user(i), f.store.shards) > 0 { // whose units come back to another part than the row
+				bought = append(bought, l.bought(t, v.ID, user(i)))
+			}
+		}
+		check.Volley(canceled, func(i int) {
+			_, _, err := f.cancel(t.Context(), bought[i].UserID, bought[i].ID)
+			check.Is(t, "a cancellation", err, nil)
+		})
+		var ids []string
+		for _, o := range bought[canceled : canceled+lapsed] {
+			l.lapse(t, o)
+			ids = append(ids, o.ID)
+		}
+		check.Equal(t, "orders expired", len(check.Value(f.orders.Expire(t.Context(), ids))(t)), lapsed)
+		f.balanced(t, v.ID, units-canceled-lapsed)
+		check.Equal(t, "sold again", f.buyAll(t, v.ID), canceled+lapsed)
+		f.balanced(t, v.ID, units)
+	})
+}
+
 // TestDividedDuringTheSale: into 16 parts, 3, and one again, with another stock between, while
 // buyers buy and cancel. The version never goes back, and every unit is sold.
 func TestDividedDuringTheSale(t *testing.T) {

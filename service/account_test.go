@@ -64,17 +64,23 @@ func (p *people) ByID(_ context.Context, id string) (model.Account, error) {
 	return p.find(func(a model.Account) bool { return a.ID == id })
 }
 
+// Change changes one account at a time, as a store does.
 func (p *people) Change(_ context.Context, id string, change func(*model.Account) error) (model.Account, error) {
-	account, err := p.find(func(a model.Account) bool { return a.ID == id })
-	if err != nil {
-		return model.Account{}, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	account, found := p.all[id]
+	if p.away != nil {
+		return model.Account{}, p.away
+	}
+	if !found {
+		return model.Account{}, model.NotFound("account")
 	}
 	if err := change(&account); err != nil {
 		return model.Account{}, err
 	}
 	now := time.Now()
 	account.ChangedAt = &now
-	p.put(account)
+	p.all[id] = account
 	return account, nil
 }
 
@@ -270,6 +276,31 @@ func TestSuccessesBuyNoGuesses(t *testing.T) {
 	})
 }
 
+// Neither the limit nor its words tell whether there is an account. What is no username may be a password that was typed
+// in the wrong place: it appears in no log.
+func TestUnknownUsernamesAreLimitedAsOthers(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		var told [2]string
+		for n, username := range []string{"alice", "nobody"} {
+			address := fmt.Sprint("192.0.2.1", n)
+			for range 12 {
+				_, err := c.Login(t.Context(), address, username, wrong)
+				refusal, _ := errors.AsType[*model.Error](err)
+				told[n] += fmt.Sprintln(refusal, refusal.RetryAfter)
+			}
+		}
+		check.Equal(t, "what is told of an unknown username", told[1], told[0])
+		check.Equal(t, "it is limited", strings.Contains(told[1], "Too many"), true)
+		spray := many("secret\n%d")
+		if compared := c.flood(t, time.Minute, just(away), spray); compared > 35 || compared == 0 {
+			t.Errorf("%d passwords were compared for what is no username", compared)
+		}
+		check.Equal(t, "the log tells of them", c.said.Has("wrong password", away), true)
+		check.Equal(t, "the log tells what was typed", c.said.Has("secret"), false)
+	})
+}
+
 func TestRightPasswordsDoNotWait(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, c *crowd) {
@@ -457,5 +488,38 @@ func TestPasswordsAreChanged(t *testing.T) {
 		err = c.ChangePassword(t.Context(), home, claims, "another horse", right)
 		servicetest.Hears(t, "a change with the old token", err, model.CodeUnauthenticated)
 		c.getsIn(t, "with the new password", home, "alice", "another horse")
+	})
+}
+
+// slowHasher hashes as quickHasher does, and lets time pass meanwhile.
+type slowHasher struct{ quickHasher }
+
+func (h slowHasher) Hash(ctx context.Context, caller password.Caller, secret string) (string, error) {
+	servicetest.Pass(20 * time.Millisecond)
+	return h.quickHasher.Hash(ctx, caller, secret)
+}
+
+// Of several changes of a password with one token, which were all let in, one happens.
+func TestParallelPasswordChanges(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		session := check.Value(c.Login(t.Context(), home, "alice", right))(t)
+		claims := check.Value(c.Tokens.Verify(t.Context(), session.AccessToken))(t)
+		c.Accounts.Hasher = slowHasher{}
+		var answers [3]error
+		check.Volley(len(answers), func(i int) {
+			answers[i] = c.ChangePassword(t.Context(), home, claims, right, fmt.Sprint("another horse ", i))
+		})
+		changed := slices.Index(answers[:], nil)
+		if changed < 0 {
+			t.Fatalf("no change happened: %v", answers)
+		}
+		for i, err := range answers {
+			if i != changed {
+				servicetest.Hears(t, "another change", err, model.CodeUnauthenticated)
+			}
+		}
+		c.admits(t, "the old token", claims, false, model.CodeUnauthenticated)
+		c.getsIn(t, "with the new password", home, "alice", fmt.Sprint("another horse ", changed))
 	})
 }
