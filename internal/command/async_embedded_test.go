@@ -14,7 +14,7 @@ import (
 // inAsync names a data directory and nothing but the order mode.
 func inAsync(dir string) []string { return append(in(dir), "SECKILL_ORDER_MODE=async") }
 
-// The replay of an embedded server's letter needs the place of the server, and
+// A repair, and the replay of an embedded server's letter, need the place of the server. The replay
 // leaves an order that its next start knows.
 func TestEmbeddedReplay(t *testing.T) {
 	t.Parallel()
@@ -22,6 +22,9 @@ func TestEmbeddedReplay(t *testing.T) {
 	instance, cfg := started(t, "SECKILL_DATA_DIR="+dir, "SECKILL_ORDER_MODE=async")
 	s := counter(t, instance, cfg)
 	voucher := s.putUp(t, 1)
+	if got := call(t, inAsync(dir), "", "audit", "--repair", "--stock", "--voucher", voucher); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
+		t.Errorf("a repair beside the server: %+v", got)
+	}
 	halt(t, instance)
 	lost := model.Reservation{Epoch: 1, Sequence: 1, Order: model.Order{
 		ID: "lost." + voucher, VoucherID: voucher, UserID: "alice", Status: model.OrderProcessing,

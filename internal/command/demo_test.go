@@ -1,3 +1,5 @@
+//part:stores
+
 package command
 
 import (
@@ -58,7 +60,7 @@ func TestDemo(t *testing.T) {
 		buyers int
 		stock  int64
 		want   []string // in its output
-	}{
+	}{ // make test runs the first of each mode
 		"sync": {
 			{120, 7, []string{
 				"201 CREATED 7 ", "409 SOLD_OUT 113 ", "120 of 120 answered, 7 sold", "7 of 7 sold", "MEDIAN P99",
@@ -88,6 +90,9 @@ func TestDemo(t *testing.T) {
 			instance, cfg := started(t, "SECKILL_ORDER_MODE="+mode, "SECKILL_WEBHOOK_SECRETS="+secret, "SECKILL_RATE_USER=0", "SECKILL_RATE_ADDR=0")
 			s := counter(t, instance, cfg)
 			s.openLedger = func(base string) (ledger, error) { return providerLedger(base, secret) }
+			if !check.Faults {
+				demos = demos[:1]
+			}
 			for _, d := range demos {
 				s.buyers, s.stock = d.buyers, d.stock
 				text := check.Value(demoInside(t, s, cfg))(t)
