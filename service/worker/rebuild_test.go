@@ -77,6 +77,31 @@ func TestRebuildCarriesReservationsWithoutARow(t *testing.T) {
 	})
 }
 
+// A large sale is loaded page by page: more reservations than are looked up at once, and live orders on several pages.
+func TestALargeSaleIsRebuiltInPages(t *testing.T) {
+	t.Parallel()
+	onStage(t, func(t *testing.T, s *stage) {
+		const reserved, live = 2*carryChunk + 1, 5
+		s.voucher.Stock, s.voucher.Remaining = reserved+live+10, reserved+live+10
+		s.hot().Voucher.Stock = s.voucher.Stock
+		for i := range live {
+			s.sell(fmt.Sprint("sold", i), fmt.Sprint("buyer", i))
+		}
+		s.admits(reserved)
+		check.Must(t, s.Rebuilder.Rebuild(t.Context(), "v1"))
+		now := s.hot().Of(2)
+		check.Equal(t, "the epoch", s.hot().Epoch, 2)
+		check.Equal(t, "buyers", len(now.Marks), reserved+live)
+		check.Equal(t, "reservations", len(now.Pending), reserved)
+		check.Equal(t, "what remains", s.remaining(), 10)
+		for id, r := range now.Pending {
+			if r.ID != id || r.Epoch != 2 {
+				t.Fatalf("carried over as %+v", r)
+			}
+		}
+	})
+}
+
 // A publish that was under way when the copy was closed, and lands behind the
 // barrier, could promise nothing. If the rebuild found its reservation and
 // carried it over, the user hears that it is processing, and it becomes an order;

@@ -290,7 +290,14 @@ func (d dbSide) Open(_ context.Context, _ string, epoch int64, _ int) error {
 
 func (d dbSide) Snapshot(_ context.Context, _ string, epoch int64, work func(model.Snapshot) error) error {
 	var live []model.Order
-	snapshot := model.Snapshot{Live: func(_ context.Context, yield func([]model.Order) error) error { return yield(live) }}
+	snapshot := model.Snapshot{Live: func(_ context.Context, yield func([]model.Order) error) error {
+		for page := range slices.Chunk(live, 2) {
+			if err := yield(page); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
 	err := d.building("db.snapshot", epoch, func() {
 		snapshot.Voucher = d.voucher
 		for _, row := range d.rows {
