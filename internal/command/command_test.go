@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"slices"
 	"strings"
@@ -14,7 +15,13 @@ import (
 	"seckill/internal/workshop/check"
 )
 
-func TestMain(m *testing.M) { testserver.Main(m) }
+func TestMain(m *testing.M) {
+	// More at once than there are processors: these tests wait for servers and disks. What is said with -parallel counts.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	testserver.Main(m)
+}
 
 // called is what a command did.
 type called struct {
