@@ -30,7 +30,7 @@ func faults(ctx context.Context, names, more []string) error {
 	if err != nil {
 		return err
 	}
-	environ, end, err := prepare(ctx)
+	environ, end, err := prepare()
 	if err != nil {
 		return err
 	}

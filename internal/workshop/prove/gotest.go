@@ -24,6 +24,9 @@ type event struct {
 	Output     string  `json:"Output"`
 }
 
+// waiting is how many tests of a package run at a time. Most of them wait for servers.
+const waiting = "6"
+
 // stopWithin is how long go test may take to end its test binaries once it is told to.
 const stopWithin = 10 * time.Second
 
@@ -35,7 +38,7 @@ func goTest(ctx context.Context, r *report, kind string, environ, arguments []st
 		return fmt.Errorf("make a directory for the tests' programs: %w", err)
 	}
 	// Without DWARF (-w) the tests' programs link in half the time; traces do not need it. The linter vets.
-	common := []string{"test", "-json", "-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=" + hung, "-o=" + programs + "/"}
+	common := []string{"test", "-json", "-parallel=" + waiting, "-vet=off", "-trimpath", "-count=1", "-shuffle=on", "-ldflags=-w", "-timeout=" + hung, "-o=" + programs + "/"}
 	cmd := exec.CommandContext(ctx, "go", slices.Concat(common, arguments)...)
 	cmd.Env, cmd.Stderr = environ, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) }

@@ -42,7 +42,7 @@ func test(ctx context.Context, patterns, more []string) error {
 		return err
 	}
 	raced, unraced := divide(packages)
-	environ, end, err := prepare(ctx)
+	environ, end, err := prepare()
 	if err != nil {
 		return err
 	}
@@ -94,16 +94,10 @@ func divide(packages []string) (raced, unraced []string) {
 	return raced, unraced
 }
 
-// prepare compiles the programs that tests start, so that none is compiled inside a test, and starts the servers that
-// the tests share.
-func prepare(ctx context.Context) (environ []string, end func() error, err error) {
+// prepare starts the servers that the tests share, and has the program compiled for them.
+func prepare() (environ []string, end func() error, err error) {
 	if err := os.RemoveAll(logs); err != nil {
 		return nil, nil, fmt.Errorf("remove the logs of the last run: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", ".", "github.com/nats-io/nats-server/v2")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, nil, fmt.Errorf("compile the programs: %w\n%s", err, out)
 	}
 	shared, end, err := testserver.Share()
 	if err != nil {
