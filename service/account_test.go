@@ -505,7 +505,7 @@ func TestParallelPasswordChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, c *crowd) {
 		session := check.Value(c.Login(t.Context(), home, "alice", right))(t)
 		claims := check.Value(c.Tokens.Verify(t.Context(), session.AccessToken))(t)
-		c.Accounts.Hasher = slowHasher{}
+		c.Hasher = slowHasher{}
 		var answers [3]error
 		check.Volley(len(answers), func(i int) {
 			answers[i] = c.ChangePassword(t.Context(), home, claims, right, fmt.Sprint("another horse ", i))
