@@ -77,7 +77,7 @@ func startJava(t testing.TB, lease time.Duration, urls ...string) *java {
 	select {
 	case <-ready:
 	case <-j.ended:
-		t.Fatalf("Java ended at once (was %s built? `make interop` does):\n%s", jar, j.stderr)
+		t.Fatalf("Java ended at once (was %s built? `make faults PART=interop` does):\n%s", jar, j.stderr)
 	case <-time.After(check.Deadline):
 		t.Fatal("Java was never ready")
 	}
