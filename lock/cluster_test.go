@@ -46,7 +46,7 @@ func newCluster(t *testing.T) (client *redis.ClusterClient, servers []*testserve
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	client, servers, nodes := newCluster(t)
-	t.Run("exclusion", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("exclusion", func(t *testing.T) {
 		one, two := locksOn(t, client), locksOn(t, client)
 		const keys = 6 // on both nodes
 		var wg sync.WaitGroup
@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 			check.Equal(t, fmt.Sprint("turns with key ", i), n, 20)
 		}
 	})
-	t.Run("renewal of keys in different slots", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("renewal of keys in different slots", func(t *testing.T) {
 		s := &asked{t, redisStore(client)}
 		t.Cleanup(func() { _ = s.Close() })
 		var all []lock.Request
@@ -91,7 +91,7 @@ func TestCluster(t *testing.T) {
 			check.Is(t, all[i].Name, err, []error{nil, lock.ErrLost}[i%2])
 		}
 	})
-	t.Run("message", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("message", func(t *testing.T) {
 		held := mustLock(t, t.Context(), locksOn(t, client).Mutex("woken"))
 		waiter := begin(t.Context(), newLocks(t, redisStore(client), onlyMessages()...).Mutex("woken"))
 		check.Eventually(t, "a sharded subscription", func() bool {
@@ -106,7 +106,7 @@ func TestCluster(t *testing.T) {
 	})
 	// The keys of locks with odd names do not share a slot. Taking them is refused at once, and
 	// nothing is undone again and again. Guard: CROSSSLOT in classify.
-	t.Run("names that miss their slot", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("names that miss their slot", func(t *testing.T) {
 		for kind, store := range map[string]lock.Store{"redis": redisStore(client), "setnx": lock.NewSetNXStore(client, lock.CallTimeout(check.Deadline))} {
 			locks := newLocks(t, store)
 			for name, refused := range map[string]error{
@@ -121,7 +121,7 @@ func TestCluster(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a node that hangs", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("a node that hangs", func(t *testing.T) {
 		hangs(t, client, servers[0])
 	})
 }

@@ -101,7 +101,7 @@ func TestRefusals(t *testing.T) {
 
 	// It may not touch the key of one lock of many any more: the others are renewed. Guard: errs, of each request, in
 	// Renew. (What the client makes of it: TestTime.)
-	t.Run("one renewal", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("one renewal", func(t *testing.T) {
 		s := &asked{t, redisStore(user(t, "renewing", "~good*", "+@all"))}
 		t.Cleanup(func() { _ = s.Close() })
 		all := []lock.Request{request("bad", 1)}
@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 		}
 	})
 	// It may not subscribe: a waiter asks at intervals.
-	t.Run("to subscribe", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("to subscribe", func(t *testing.T) {
 		locks := locksOn(t, user(t, "deaf", "~*", "+@all", "-subscribe"), lock.ProbeEvery(calm))
 		held := mustLock(t, t.Context(), locksOn(t, direct).Mutex("k"))
 		waiter := begin(t.Context(), locks.Mutex("k"))
@@ -142,10 +142,10 @@ func TestRefusals(t *testing.T) {
 		mustUnlock(t, held)
 		return waiter
 	}
-	t.Run("PUBSUB", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("PUBSUB", func(t *testing.T) {
 		mustUnlock(t, got(t, "the waiter", handsOver(t, "acl", "setuser", "app", "-pubsub")))
 	})
-	t.Run("memory", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("memory", func(t *testing.T) {
 		// Who waits is refused too, by an answer that ends its Lock.
 		if a := check.Receive(t, "the waiter", handsOver(t, "config", "set", "maxmemory", "1")); a.err == nil {
 			t.Error("the lock was taken without memory, so this shows nothing")
