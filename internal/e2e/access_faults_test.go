@@ -63,7 +63,7 @@ func TestServersOverTLS(t *testing.T) {
 	t.Parallel()
 	s := certified(t)
 	p := prepare(t, testserver.Program(t), s)
-	p.tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
+	p.Tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
 	p.start(t)
 	p.awaitReady(t)
 	p.becomes(t, p.accepted(t, p.onSale(t, 3).ID, p.user(1)), model.OrderUnpaid)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -36,11 +37,11 @@ func TestLoginsDoNotStopTheSale(t *testing.T) {
 			guessing.Go(func() {
 				for n := 0; !over.Load(); n++ {
 					body := map[string]string{"username": fmt.Sprintf("user%d.%d", loop, n), "password": "wrong horse " + strconv.Itoa(n)}
-					switch got, err := send(from(loop).client, http.MethodPost, p.url+"/api/v1/auth/login", "", body); {
+					switch got, err := api.Send(t.Context(), from(loop).Client, http.MethodPost, p.URL+"/api/v1/auth/login", "", body); {
 					case err != nil:
 						t.Errorf("guess: %v", err)
 						return
-					case got.status == http.StatusUnauthorized:
+					case got.Status == http.StatusUnauthorized:
 						tried.Add(1)
 					default:
 						stayAway(t, got)

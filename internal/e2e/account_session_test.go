@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -32,7 +33,7 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)
 	instances := []*app{start(t, s), start(t, s)}
-	operator := instances[0].admin(t)
+	operator := instances[0].Admin(t)
 	create := func(username string) string {
 		t.Helper()
 		operate(t, s, rightPassword+"\n", "admin", "create", "--username", username)
@@ -41,7 +42,7 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 			t.Errorf("an administrator's token lasts %s", lasts)
 		}
 		for _, a := range instances {
-			object(t, a.call(t, http.MethodGet, "/admin/vouchers", token, nil), http.StatusOK)
+			object(t, a.Call(t, http.MethodGet, "/admin/vouchers", token, nil), http.StatusOK)
 		}
 		return token
 	}
@@ -59,21 +60,21 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	} {
 		token := create(name)
 		tokens[name] = token
-		draft := instances[0].create(t, map[string]any{"state": "draft"})
+		draft := instances[0].Create(t, map[string]any{"state": "draft"})
 		test.end(name)
 		for _, a := range instances {
-			var got answer
+			var got api.Answer
 			check.Eventually(t, name+": is out", func() bool {
-				got = a.call(t, http.MethodGet, "/admin/vouchers", token, nil)
-				return got.status != http.StatusOK
+				got = a.Call(t, http.MethodGet, "/admin/vouchers", token, nil)
+				return got.Status != http.StatusOK
 			})
 			refused(t, got, test.status, test.code)
-			refused(t, a.call(t, http.MethodGet, "/vouchers/"+draft.ID, token, nil), http.StatusNotFound, model.CodeNotFound)
+			refused(t, a.Call(t, http.MethodGet, "/vouchers/"+draft.ID, token, nil), http.StatusNotFound, model.CodeNotFound)
 			check.Eventually(t, name+": a user's routes", func() bool {
-				return a.call(t, http.MethodGet, "/auth/me", token, nil).status == test.me
+				return a.Call(t, http.MethodGet, "/auth/me", token, nil).Status == test.me
 			})
 			// The operator's own tokens are of no account.
-			object(t, a.call(t, http.MethodGet, "/admin/vouchers", operator, nil), http.StatusOK)
+			object(t, a.Call(t, http.MethodGet, "/admin/vouchers", operator, nil), http.StatusOK)
 		}
 	}
 
@@ -82,13 +83,13 @@ func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	other := instances[1].elsewhere(t)
 	disabled, wrong := other.login(t, "disabled", rightPassword), other.login(t, "disabled", "wrong horse")
 	refused(t, disabled, http.StatusUnauthorized, model.CodeUnauthenticated)
-	if string(disabled.body) != string(wrong.body) {
-		t.Errorf("it can be told that an account is disabled: %s, %s", disabled.body, wrong.body)
+	if string(disabled.Body) != string(wrong.Body) {
+		t.Errorf("it can be told that an account is disabled: %s, %s", disabled.Body, wrong.Body)
 	}
 	operate(t, s, "", "admin", "enable", "--username", "DISABLED")
 	renewed, _ := other.session(t, "disabled", rightPassword)
-	object(t, other.call(t, http.MethodGet, "/admin/vouchers", renewed, nil), http.StatusOK)
-	refused(t, other.call(t, http.MethodGet, "/admin/vouchers", tokens["disabled"], nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+	object(t, other.Call(t, http.MethodGet, "/admin/vouchers", renewed, nil), http.StatusOK)
+	refused(t, other.Call(t, http.MethodGet, "/admin/vouchers", tokens["disabled"], nil), http.StatusUnauthorized, model.CodeUnauthenticated)
 }
 
 func TestPasswordChange(t *testing.T) {
@@ -101,9 +102,9 @@ func checkPasswordChange(t *testing.T, in shop) {
 	a, alice := in.elsewhere(t), in.name("Alice")
 	voucher := a.onSale(t, 5)
 	a.register(t, alice)
-	change := func(token, current, next string) answer {
+	change := func(token, current, next string) api.Answer {
 		t.Helper()
-		return a.insist(t, http.MethodPost, "/auth/password", token, map[string]string{"current": current, "new": next})
+		return a.Insist(t, http.MethodPost, "/auth/password", token, map[string]string{"current": current, "new": next})
 	}
 	first, lasts := a.session(t, strings.ToLower(alice), rightPassword)
 	second, _ := a.session(t, alice, rightPassword)
@@ -120,15 +121,15 @@ func checkPasswordChange(t *testing.T, in shop) {
 		}
 	}
 	// A token of no account has no password here.
-	refused(t, change(a.token(t, "github:42", model.RoleUser), rightPassword, "another horse"), http.StatusNotFound, model.CodeNotFound)
-	if got := a.call(t, http.MethodGet, "/auth/me", second, nil); got.status != http.StatusOK {
-		t.Fatalf("what was refused has ended a token: %d %s", got.status, got.body)
+	refused(t, change(a.Token(t, "github:42", model.RoleUser), rightPassword, "another horse"), http.StatusNotFound, model.CodeNotFound)
+	if got := a.Call(t, http.MethodGet, "/auth/me", second, nil); got.Status != http.StatusOK {
+		t.Fatalf("what was refused has ended a token: %d %s", got.Status, got.Body)
 	}
 
 	// Of several changes at once, one happens.
-	answers := make([]answer, 3)
+	answers := make([]api.Answer, 3)
 	check.Volley(len(answers), func(i int) { answers[i] = change(first, rightPassword, "another horse "+strconv.Itoa(i)) })
-	changed := slices.IndexFunc(answers, func(got answer) bool { return got.status == http.StatusNoContent && len(got.body) == 0 })
+	changed := slices.IndexFunc(answers, func(got api.Answer) bool { return got.Status == http.StatusNoContent && len(got.Body) == 0 })
 	for i, got := range answers {
 		if i != changed {
 			refused(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
@@ -138,14 +139,14 @@ func checkPasswordChange(t *testing.T, in shop) {
 		t.Fatal("no change happened")
 	}
 	for _, token := range []string{first, second} {
-		refused(t, a.call(t, http.MethodGet, "/auth/me", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
-		refused(t, a.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+		refused(t, a.Call(t, http.MethodGet, "/auth/me", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+		refused(t, a.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
 		refused(t, change(token, "another horse", "a third horse"), http.StatusUnauthorized, model.CodeUnauthenticated)
 	}
 	refused(t, a.login(t, alice, rightPassword), http.StatusUnauthorized, model.CodeUnauthenticated)
 	third, _ := a.session(t, alice, "another horse "+strconv.Itoa(changed))
-	if got := a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", third, nil); !sells(got) {
-		t.Errorf("a purchase with the new token: %d %s", got.status, got.body)
+	if got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", third, nil); !got.Sells() {
+		t.Errorf("a purchase with the new token: %d %s", got.Status, got.Body)
 	}
 }
 
@@ -157,10 +158,10 @@ func TestAPasswordChangeIsKnownToEveryInstance(t *testing.T) {
 	a, other := start(t, s), start(t, s)
 	a.register(t, "alice")
 	old, _ := a.session(t, "alice", rightPassword)
-	got := a.insist(t, http.MethodPost, "/auth/password", old, map[string]string{"current": rightPassword, "new": "another horse"})
-	check.Equal(t, "the change", got.status, http.StatusNoContent)
+	got := a.Insist(t, http.MethodPost, "/auth/password", old, map[string]string{"current": rightPassword, "new": "another horse"})
+	check.Equal(t, "the change", got.Status, http.StatusNoContent)
 	check.Eventually(t, "the other instance refuses the old token", func() bool {
-		return other.call(t, http.MethodGet, "/orders", old, nil).status == http.StatusUnauthorized
+		return other.Call(t, http.MethodGet, "/orders", old, nil).Status == http.StatusUnauthorized
 	})
-	refused(t, start(t, s).call(t, http.MethodGet, "/orders", old, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
+	refused(t, start(t, s).Call(t, http.MethodGet, "/orders", old, nil), http.StatusUnauthorized, model.CodeUnauthenticated)
 }

@@ -17,13 +17,13 @@ import (
 func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
-	api := start(t, s.role("api"))
-	voucher := api.undivided(t, 10)
+	front := start(t, s.role("api"))
+	voucher := front.undivided(t, 10)
 	worker := check.Value(begin(t, s.role("worker")))(t)
-	lost := api.becomes(t, api.accepted(t, voucher.ID, api.user(1)), model.OrderUnpaid)
-	api.becomes(t, api.accepted(t, voucher.ID, api.user(2)), model.OrderUnpaid)
-	api.quiet(t, voucher.ID)
-	check.Must(t, worker.Stop(t.Context()))
+	lost := front.becomes(t, front.accepted(t, voucher.ID, front.user(1)), model.OrderUnpaid)
+	front.becomes(t, front.accepted(t, voucher.ID, front.user(2)), model.OrderUnpaid)
+	front.quiet(t, voucher.ID)
+	halt(t, worker)
 
 	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	defer client.Close()
@@ -31,7 +31,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	buyers := fmt.Sprintf("seckill:v1:{%s}:%d:buyers", voucher.ID, epoch)
 	stray := model.OrderID("06gvt0000000000000000stray", voucher.ID)
 	check.Equal(t, "forgotten buyers", check.Value(client.HDel(t.Context(), buyers, lost.UserID).Result())(t), 1)
-	check.Must(t, client.HSet(t.Context(), buyers, api.user(3), stray).Err())
+	check.Must(t, client.HSet(t.Context(), buyers, front.user(3), stray).Err())
 	named := func(audit model.Audit, order string) bool {
 		for _, drift := range audit.Drift {
 			if drift.OrderID == order && drift.Found != "" {
@@ -41,7 +41,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 		return false
 	}
 	check.Patiently(t, "the audit names both", func() bool { // what is younger than 5 s is left out
-		audit := api.audit(t, voucher.ID)
+		audit := front.Audit(t, voucher.ID)
 		return !audit.Balanced && named(audit, lost.ID) && named(audit, stray)
 	})
 	said, err := runs(t, s, "audit", "--voucher", voucher.ID)
@@ -52,7 +52,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	if said, err := runs(t, s, "audit", "--voucher", voucher.ID, "--repair"); err != nil {
 		t.Errorf("seckill audit --repair: %v\n%s", err, said)
 	}
-	api.quiet(t, voucher.ID)
-	check.Equal(t, "order of the forgotten buyer", api.accepted(t, voucher.ID, lost.UserID).ID, lost.ID)
-	api.sellsOn(t, voucher.ID, 100)
+	front.quiet(t, voucher.ID)
+	check.Equal(t, "order of the forgotten buyer", front.accepted(t, voucher.ID, lost.UserID).ID, lost.ID)
+	front.sellsOn(t, voucher.ID, 100)
 }

@@ -27,20 +27,20 @@ func TestRandomKillsDuringARush(t *testing.T) {
 	t.Parallel()
 	rounds, chance := check.Count(t, "ROUNDS", 1, 2), check.Seeded(t)
 	own, s := asyncOnOwnServers(t)
-	api, other := launch(t, s.role("api")), launch(t, s.role("api"))
+	front, other := launch(t, s.role("api")), launch(t, s.role("api"))
 	victims := []victim{
 		{"Redis", own.redis.Kill, own.redis.Start},
 		{"NATS", own.nats.Kill, own.nats.Start},
 		{"MariaDB", own.database.Kill, own.database.Start},
 	}
-	processes := []*process{api, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
+	processes := []*process{front, other, launch(t, s.role("worker")), launch(t, s.role("worker"))}
 	for n, name := range []string{"API 1", "API 2", "worker 1", "worker 2"} {
 		victims = append(victims, victim{name, processes[n].kill, func() { processes[n].start(t) }})
 	}
 	for round := range rounds {
-		voucher := api.divided(t, 4000, 1+15*(round%2))
-		c := newCrowd(api.app, voucher.ID, other.app)
-		wait, sale := c.buying(t, users(api.app, 10_000*round, 4500), 12), make(chan struct{})
+		voucher := front.divided(t, 4000, 1+15*(round%2))
+		c := newCrowd(front.app, voucher.ID, other.app)
+		wait, sale := c.buying(t, users(front.app, 10_000*round, 4500), 12), make(chan struct{})
 		go func() {
 			defer close(sale)
 			wait()
@@ -54,7 +54,7 @@ func TestRandomKillsDuringARush(t *testing.T) {
 		}
 
 		checkTold(t, other.kept(t, voucher.ID, c.promised), c)
-		api.sellsOn(t, voucher.ID, 10_000*round+9_000)
+		front.sellsOn(t, voucher.ID, 10_000*round+9_000)
 		t.Logf("round %d: %d × 202, %d × 503, %d without an answer", round+1, c.yes, c.refused, c.failed)
 		if t.Failed() {
 			return

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -128,8 +129,8 @@ func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
 	check.Must(t, back())
 	a.becomes(t, before, model.OrderUnpaid)
 	check.Patiently(t, "what was reserved meanwhile is an order", func() bool {
-		got, err := a.place(t, voucher.ID, a.user(2))
-		return err == nil && got.code() == model.CodeAlreadyOrdered && decode[problem](t, got).OrderStatus == model.OrderUnpaid
+		got, err := a.Place(t, voucher.ID, a.user(2))
+		return err == nil && got.Code() == model.CodeAlreadyOrdered && api.Decode[api.Problem](t, got).OrderStatus == model.OrderUnpaid
 	})
 	if listed, err := runs(t, s, "deadletters", "list"); err != nil || len(linesNaming(listed, voucher.ID)) != 0 {
 		t.Errorf("deadletters list: %v\n%s", err, listed)
@@ -149,8 +150,8 @@ func TestAVoucherWhoseRowIsAwayIsNotMissing(t *testing.T) {
 			a := start(t, s)
 			voucher := a.onSale(t, 100)
 			sold := func(user int) bool {
-				got, err := a.place(t, voucher.ID, a.user(user))
-				return err == nil && (got.status == http.StatusCreated || got.status == http.StatusAccepted)
+				got, err := a.Place(t, voucher.ID, a.user(user))
+				return err == nil && (got.Status == http.StatusCreated || got.Status == http.StatusAccepted)
 			}
 			if !sold(1) {
 				t.Fatal("the voucher does not sell")
@@ -192,13 +193,13 @@ func TestLockedVoucherStopsNoOtherSale(t *testing.T) {
 					c := newCrowd(a, vouchers[i].ID)
 					c.insist(t, a.user(n))
 					check.Equal(t, "orders of another voucher meanwhile", c.yes, 1)
-				} else if got, err := a.place(t, vouchers[i].ID, a.user(n)); err == nil && sells(got) {
-					t.Errorf("the voucher whose row is locked is sold: %s", got.body)
+				} else if got, err := a.Place(t, vouchers[i].ID, a.user(n)); err == nil && got.Sells() {
+					t.Errorf("the voucher whose row is locked is sold: %s", got.Body)
 				}
 			})
 			release()
-			got := insist(t, "after the lock", func(int) (answer, error) { return a.place(t, vouchers[1].ID, a.user(-1)) })
-			check.Equal(t, "after the lock", got.status, http.StatusCreated)
+			got := api.Insist(t, "after the lock", func(int) (api.Answer, error) { return a.Place(t, vouchers[1].ID, a.user(-1)) })
+			check.Equal(t, "after the lock", got.Status, http.StatusCreated)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -26,17 +27,17 @@ func TestWorkerDrainsALongQueue(t *testing.T) {
 	orders := check.Count(t, "DRAIN_ORDERS", 10_000, 50_000)
 	s := asyncOnServers(t)
 	s["SECKILL_BACKLOG_MAX_AGE"] = "1h"
-	api := start(t, s.role("api"))
-	voucher := api.onSale(t, orders+10)
+	front := start(t, s.role("api"))
+	voucher := front.onSale(t, orders+10)
 	c := newCounterfeiter(t, s)
-	fill(t, c, api, voucher.ID, orders)
+	fill(t, c, front, voucher.ID, orders)
 
-	queued := api.audit(t, voucher.ID)
+	queued := front.Audit(t, voucher.ID)
 	if queued.Queue == nil || queued.Queue.Pending == 0 || queued.Queue.OldestAgeMS <= 0 || queued.Redis.Reserved != int64(orders) {
 		t.Errorf("the audit does not show what is queued: %+v %+v", queued.Redis, queued.Queue)
 	}
 	check.Eventually(t, "the metrics show that orders are waiting", func() bool {
-		return api.metric(t, `seckill_\w*backlog\w*age\w*`) > 0 // as of the latest look at the queue
+		return front.metric(t, `seckill_\w*backlog\w*age\w*`) > 0 // as of the latest look at the queue
 	})
 
 	worker := prepare(t, testserver.Program(t), s.role("worker"))
@@ -44,17 +45,17 @@ func TestWorkerDrainsALongQueue(t *testing.T) {
 	worker.start(t)
 	check.Patiently(t, "the queue is drained", func() bool { return check.Value(c.queue.Backlog(t.Context()))(t).Messages == 0 })
 	took := time.Since(began) // the start of the process included
-	check.Equal(t, "orders that are persisted", stats(t, api, voucher.ID).Sold, int64(orders))
+	check.Equal(t, "orders that are persisted", stats(t, front, voucher.ID).Sold, int64(orders))
 	peak := testserver.PeakMemory(t, worker.cmd.Process.Pid)
 	t.Logf("%d orders in %v: %.0f orders/s, %d MiB at most", orders, took, float64(orders)/took.Seconds(), peak>>20)
 	if peak > drainMemory {
 		t.Errorf("the worker took %d MiB, more than %d MiB", peak>>20, drainMemory>>20)
 	}
-	audit := api.quiet(t, voucher.ID)
+	audit := front.quiet(t, voucher.ID)
 	if audit.Database.LiveOrders != int64(orders) || audit.Queue.OldestAgeMS != 0 {
 		t.Errorf("after the drain: %+v %+v", audit.Database, audit.Queue)
 	}
-	api.accepted(t, voucher.ID, api.user(-1))
+	front.accepted(t, voucher.ID, front.user(-1))
 }
 
 // fill queues orders with their reservations, two writers at a time.
@@ -80,8 +81,8 @@ func fill(t *testing.T, c counterfeiter, a *app, voucherID string, orders int) {
 // metric reads one number from the metrics, whatever its labels.
 func (a *app) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	got := check.Value(send(a.client, http.MethodGet, a.ops+"/metrics", "", nil))(t)
-	line := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindSubmatch(got.body)
+	got := check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t)
+	line := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindSubmatch(got.Body)
 	if line == nil {
 		t.Fatalf("no metric is named %s", name)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -34,7 +35,7 @@ type fatality struct {
 type lane struct {
 	s       settings
 	redis   *redis.Client
-	lease   string // the key by which a reconciler is known to be at work
+	leases  []string // the keys by which a reconciler and others of whom there is one are known to be at work
 	program *process
 	dead    []*fatality
 	users   int // so many have been seen
@@ -130,16 +131,25 @@ func killed(t *testing.T, stops []stop, shards int) {
 	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	t.Cleanup(func() { _ = l.redis.Close() })
 	l.begin(t, stops, shards)
-	l.lease = "seckill:reconciler:" + deploymentOf(t, s)
+	for _, part := range []string{"reconciler", "expiry", "events"} {
+		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
+	}
 	for n, stop := range stops {
 		l.dead[n].dies(t, stop.drive)
 	}
+	l.lapse(t)
 	well := start(t, s)
 	for n, f := range l.dead {
 		f.settles(t, well)
 		well.sellsOn(t, f.voucher.ID, 10_000*(n+1))
 	}
 	l.heard(t)
+}
+
+// lapse ends the leases of a dead process, which takes some seconds when nobody helps.
+func (l *lane) lapse(t *testing.T) {
+	t.Helper()
+	check.Must(t, l.redis.Del(t.Context(), l.leases...).Err())
 }
 
 // begin sells one unit of each step's voucher.
@@ -157,8 +167,8 @@ func (l *lane) begin(t *testing.T, stops []stop, shards int) {
 	for _, f := range l.dead {
 		well.becomes(t, f.before, model.OrderUnpaid)
 	}
-	well.client.CloseIdleConnections()
-	check.Must(t, instance.Stop(t.Context()))
+	well.Client.CloseIdleConnections()
+	halt(t, instance)
 }
 
 // dies starts the program so that it dies at a step, leads it there, and sees
@@ -169,11 +179,10 @@ func (f *fatality) dies(t *testing.T, drive drive) {
 		f.canceled = f.before.ID
 		execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'") // nobody is there: its time passes
 	}
-	// The lease of a dead reconciler lapses, which takes some seconds when nobody helps.
-	check.Must(t, f.redis.Del(t.Context(), f.lease).Err())
+	f.lapse(t)
 	p := f.program
 	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
-	check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.status(t, "/readyz") == http.StatusOK })
+	check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
 	drive(t, f)
 	check.Receive(t, "the program is at the step "+string(f.step), p.exited)
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -223,9 +232,9 @@ func (l *lane) heard(t *testing.T) {
 // ask sends a request that the program may die of.
 func (f *fatality) ask(t *testing.T, path, token string, body any) {
 	t.Helper()
-	got, err := send(f.program.client, http.MethodPost, f.program.url+"/api/v1"+path, token, body)
-	if err == nil && got.status >= 500 && got.code() != model.CodeUnavailable {
-		t.Errorf("%s: %d %s", path, got.status, got.body)
+	got, err := f.program.Send(http.MethodPost, path, token, body)
+	if err == nil && got.Status >= 500 && got.Code() != model.CodeUnavailable {
+		t.Errorf("%s: %d %s", path, got.Status, got.Body)
 	}
 }
 
@@ -234,15 +243,15 @@ func buyOne(t *testing.T, f *fatality) {
 	t.Helper()
 	user := f.user()
 	check.Patiently(t, user+" is told, or the program dead", func() bool {
-		got, err := f.program.place(t, f.voucher.ID, user)
+		got, err := f.program.Place(t, f.voucher.ID, user)
 		switch {
-		case again(got, err):
+		case api.Again(got, err):
 			return !f.program.alive()
-		case got.status == http.StatusAccepted:
-			f.promised[decode[model.Order](t, got).ID] = user
-		case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		case got.Status == http.StatusAccepted:
+			f.promised[api.Decode[model.Order](t, got).ID] = user
+		case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
 		default:
-			t.Errorf("%s: %d %s", user, got.status, got.body)
+			t.Errorf("%s: %d %s", user, got.Status, got.Body)
 		}
 		return true
 	})
@@ -251,7 +260,7 @@ func buyOne(t *testing.T, f *fatality) {
 func cancelOne(t *testing.T, f *fatality) {
 	t.Helper()
 	f.canceled = f.before.ID
-	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.token(t, f.before.UserID, model.RoleUser), nil)
+	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.Token(t, f.before.UserID, model.RoleUser), nil)
 }
 
 // waitForIt has nothing to do: the program finds what an earlier one left.
@@ -259,12 +268,12 @@ func waitForIt(*testing.T, *fatality) {}
 
 func rebuildIt(t *testing.T, f *fatality) {
 	t.Helper()
-	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.admin(t), nil)
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.Admin(t), nil)
 }
 
 func lowerStock(t *testing.T, f *fatality) {
 	t.Helper()
-	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.admin(t), map[string]any{"delta": -7})
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
 }
 
 // poisonOne queues an order that the database cannot store.

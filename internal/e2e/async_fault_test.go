@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -18,18 +19,18 @@ func TestWorkerPausedWithTheHotRowDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
 	w, throughWire := throughDatabase(t, s.role("worker"))
-	api := start(t, s.role("api"))
+	front := start(t, s.role("api"))
 	start(t, throughWire)
-	voucher := api.onSale(t, 10)
-	came, release := w.holdAt(up, api.user(1), "COMMIT")
+	voucher := front.onSale(t, 10)
+	came, release := w.holdAt(up, front.user(1), "COMMIT")
 	defer release()
-	order := api.accepted(t, voucher.ID, api.user(1))
+	order := front.accepted(t, voucher.ID, front.user(1))
 	check.Receive(t, "the COMMIT", came)
 	start(t, s.role("worker"))
-	api.becomes(t, order, model.OrderUnpaid)
+	front.becomes(t, order, model.OrderUnpaid)
 	release() // into a transaction that is over
-	check.Equal(t, "orders", len(api.conserved(t, voucher.ID, map[string]string{order.ID: order.UserID})), 1)
-	api.sellsOn(t, voucher.ID, 100)
+	check.Equal(t, "orders", len(front.conserved(t, voucher.ID, map[string]string{order.ID: order.UserID})), 1)
+	front.sellsOn(t, voucher.ID, 100)
 }
 
 // NATS is away for a while. Who buys meanwhile hears 503, and everything that
@@ -41,9 +42,7 @@ func TestQueueAwayPromisesNothing(t *testing.T) {
 	voucher := a.onSale(t, 10)
 	promised := a.buysAll(t, voucher.ID, users(a, 0, 3))
 	own.Kill()
-	for n := range 2 {
-		a.refuses(t, voucher.ID, a.user(10+n))
-	}
+	check.Volley(2, func(n int) { a.refuses(t, voucher.ID, a.user(10+n)) })
 	a.unready(t)
 	own.Start()
 	a.ready(t)
@@ -69,9 +68,9 @@ func TestEmbeddedAsyncGoesOnWhereItWas(t *testing.T) {
 	p.awaitReady(t)
 	p.accepted(t, voucher.ID, p.user(2)) // it sells again
 	p.becomes(t, order, model.OrderUnpaid)
-	got := insist(t, "he buys again", func(int) (answer, error) { return p.place(t, voucher.ID, p.user(1)) })
-	if got.status != http.StatusConflict || decode[problem](t, got).OrderID != order.ID {
-		t.Errorf("he buys again: %d %s", got.status, got.body)
+	got := api.Insist(t, "he buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
+	if got.Status != http.StatusConflict || api.Decode[api.Problem](t, got).OrderID != order.ID {
+		t.Errorf("he buys again: %d %s", got.Status, got.Body)
 	}
 	p.sellsOn(t, voucher.ID, 10)
 }

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -71,32 +71,26 @@ func asyncOnOwnNATS(t *testing.T, config ...string) (*testserver.Server, setting
 // role is a deployment's instances of one role.
 func (s settings) role(name string) settings { return s.with(settings{"SECKILL_ROLE": name}) }
 
-// place makes one request to buy.
-func (a *app) place(t testing.TB, voucherID, user string) (answer, error) {
-	t.Helper()
-	return send(a.client, http.MethodPost, a.url+"/api/v1/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil)
-}
-
 // refuses demands that a user is told to come again.
 func (a *app) refuses(t testing.TB, voucherID, user string) {
 	t.Helper()
-	got, err := a.place(t, voucherID, user)
-	if err != nil || got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("%s buys: %d %s %v, want UNAVAILABLE", user, got.status, got.body, err)
+	got, err := a.Place(t, voucherID, user)
+	if err != nil || got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "" {
+		t.Errorf("%s buys: %d %s %v, want UNAVAILABLE", user, got.Status, got.Body, err)
 	}
 }
 
 // accepted buys one unit, and fails the test when that is not promised in the end.
 func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
-	got := insist(t, user, func(int) (answer, error) { return a.place(t, voucherID, user) })
+	got := api.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
 	switch {
-	case got.status == http.StatusAccepted:
-		return decode[model.Order](t, got)
-	case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		return model.Order{ID: decode[problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
+	case got.Status == http.StatusAccepted:
+		return api.Decode[model.Order](t, got)
+	case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
 	}
-	t.Fatalf("%s buys: %d %s, want 202", user, got.status, got.body)
+	t.Fatalf("%s buys: %d %s, want 202", user, got.Status, got.Body)
 	return model.Order{}
 }
 
@@ -113,13 +107,13 @@ func (a *app) buysAll(t testing.TB, voucherID string, users []string) map[string
 // becomes waits for what becomes of an order; the answer comes when it does.
 func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (became model.Order) {
 	t.Helper()
-	token := a.token(t, order.UserID, model.RoleUser)
+	token := a.Token(t, order.UserID, model.RoleUser)
 	check.Eventually(t, "order "+order.ID+" is more than a promise", func() bool {
-		got := a.insist(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
-		if got.status != http.StatusOK {
-			t.Fatalf("order %s: %d %s", order.ID, got.status, got.body)
+		got := a.Insist(t, http.MethodGet, "/orders/"+order.ID+"?wait=25s", token, nil)
+		if got.Status != http.StatusOK {
+			t.Fatalf("order %s: %d %s", order.ID, got.Status, got.Body)
 		}
-		became = decode[model.Order](t, got)
+		became = api.Decode[model.Order](t, got)
 		return became.Status != model.OrderProcessing
 	})
 	if became.Status != want {
@@ -131,9 +125,9 @@ func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (
 // cancels gives an order's unit back.
 func (a *app) cancels(t testing.TB, order model.Order) {
 	t.Helper()
-	got := a.insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser), nil)
-	if got.status != http.StatusOK || decode[model.Order](t, got).Status != model.OrderCanceled {
-		t.Errorf("cancel %s: %d %s", order.ID, got.status, got.body)
+	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.Token(t, order.UserID, model.RoleUser), nil)
+	if got.Status != http.StatusOK || api.Decode[model.Order](t, got).Status != model.OrderCanceled {
+		t.Errorf("cancel %s: %d %s", order.ID, got.Status, got.Body)
 	}
 }
 
@@ -142,7 +136,7 @@ func (a *app) cancels(t testing.TB, order model.Order) {
 func (a *app) quiet(t testing.TB, voucherID string) (audit model.Audit) {
 	t.Helper()
 	check.Patiently(t, "the audit of "+voucherID+" is balanced and quiet", func() bool {
-		audit = a.audit(t, voucherID)
+		audit = a.Audit(t, voucherID)
 		return settled(audit)
 	})
 	return audit
@@ -210,21 +204,21 @@ func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]strin
 	check.Eventually(t, "voucher "+voucherID+" sells to the last unit", func() bool {
 		for ; ; n++ {
 			user := a.user(n)
-			got := insist(t, user, func(int) (answer, error) { return a.place(t, voucherID, user) })
+			got := api.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
 			switch {
-			case sells(got):
-				promised[decode[model.Order](t, got).ID] = user
-			case got.code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-				promised[decode[problem](t, got).OrderID] = user
-			case got.code() == model.CodeSoldOut:
-				return a.audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
+			case got.Sells():
+				promised[api.Decode[model.Order](t, got).ID] = user
+			case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+				promised[api.Decode[api.Problem](t, got).OrderID] = user
+			case got.Code() == model.CodeSoldOut:
+				return a.Audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
 			default:
-				t.Fatalf("it does not sell on: %d %s, %+v", got.status, got.body, a.audit(t, voucherID))
+				t.Fatalf("it does not sell on: %d %s, %+v", got.Status, got.Body, a.Audit(t, voucherID))
 			}
 		}
 	})
 	a.kept(t, voucherID, promised)
-	if d := a.audit(t, voucherID).Database; d.Remaining != 0 || d.LiveOrders != d.Stock {
+	if d := a.Audit(t, voucherID).Database; d.Remaining != 0 || d.LiveOrders != d.Stock {
 		t.Errorf("stock was lost: %+v", d)
 	}
 	return promised
@@ -246,11 +240,11 @@ func runs(t testing.TB, s settings, args ...string) (output string, err error) {
 }
 
 // later makes a request in the background.
-func (a *app) later(t *testing.T, method, path, token string) <-chan answer {
+func (a *app) later(t *testing.T, method, path, token string) <-chan api.Answer {
 	t.Helper()
-	done := make(chan answer, 1)
+	done := make(chan api.Answer, 1)
 	go func() {
-		got, err := send(a.client, method, a.url+"/api/v1"+path, token, nil)
+		got, err := a.Send(method, path, token, nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -272,22 +266,9 @@ func owners(orders map[string]model.Order) map[string][]string {
 
 func stats(t *testing.T, a *app, voucherID string) model.Stats {
 	t.Helper()
-	got := a.insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/stats", a.admin(t), nil)
-	if got.status != http.StatusOK {
-		t.Fatalf("stats: %d %s", got.status, got.body)
+	got := a.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/stats", a.Admin(t), nil)
+	if got.Status != http.StatusOK {
+		t.Fatalf("stats: %d %s", got.Status, got.Body)
 	}
-	return decode[model.Stats](t, got)
+	return api.Decode[model.Stats](t, got)
 }
-
-// What follows is for tests that have not come to use check.
-
-const settlement, patience, longestAnswer = check.Deadline, check.Deadline, check.Deadline
-
-func count(t testing.TB, variable string, short int) int {
-	return check.Count(t, variable, short, short)
-}
-
-func seeded(t testing.TB) *rand.Rand { return check.Seeded(t) }
-
-// happens waits for an event of a wire.
-func happens(t *testing.T, what string, event <-chan struct{}) { check.Receive(t, what, event) }

@@ -19,6 +19,7 @@ import (
 
 	"seckill/internal/failpoint"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -79,15 +80,15 @@ func administers() trouble {
 		t.Helper()
 		a := s.processes[chance.IntN(len(s.processes))].app
 		for _, h := range s.histories {
-			switch path := a.url + "/api/v1/admin/vouchers/" + h.voucher; chance.IntN(4) {
+			switch path := a.URL + "/api/v1/admin/vouchers/" + h.voucher; chance.IntN(4) {
 			case 0:
 				h.change(t, a, raises)
 			case 1:
 				h.change(t, a, lowers)
 			case 2:
-				_, _ = send(a.client, http.MethodPost, path+"/rebuild", a.admin(t), nil) // whatever it says
+				_, _ = api.Send(t.Context(), a.Client, http.MethodPost, path+"/rebuild", a.Admin(t), nil) // whatever it says
 			case 3:
-				_, _ = send(a.client, http.MethodPatch, path, a.admin(t), map[string]any{"shards": 1 + chance.IntN(16)})
+				_, _ = api.Send(t.Context(), a.Client, http.MethodPatch, path, a.Admin(t), map[string]any{"shards": 1 + chance.IntN(16)})
 			}
 		}
 	}}

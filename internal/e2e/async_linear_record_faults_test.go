@@ -16,6 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"seckill/internal/workshop/api"
 	"seckill/model"
 )
 
@@ -132,22 +133,22 @@ func (a *app) recovers(t *testing.T) {
 func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result) {
 	t.Helper()
 	from := h.now()
-	got, err := a.place(t, h.voucher, h.users[user])
+	got, err := a.Place(t, h.voucher, h.users[user])
 	switch {
 	case neverSent(err):
 		return none
-	case err != nil || got.code() == model.CodeUnavailable:
+	case err != nil || got.Code() == model.CodeUnavailable:
 		out = unknown
-	case got.status == http.StatusAccepted || got.status == http.StatusCreated:
-		out, *order = yes, decode[model.Order](t, got).ID
-	case got.code() == model.CodeAlreadyOrdered:
-		out, *order = already, decode[problem](t, got).OrderID
-	case got.code() == model.CodeSoldOut:
+	case got.Status == http.StatusAccepted || got.Status == http.StatusCreated:
+		out, *order = yes, api.Decode[model.Order](t, got).ID
+	case got.Code() == model.CodeAlreadyOrdered:
+		out, *order = already, api.Decode[api.Problem](t, got).OrderID
+	case got.Code() == model.CodeSoldOut:
 		out, *order = soldOut, ""
-	case got.code() == model.CodeLockBusy: // nothing has changed
+	case got.Code() == model.CodeLockBusy: // nothing has changed
 		return none
 	default:
-		t.Errorf("%s buys: %d %s", h.users[user], got.status, got.body)
+		t.Errorf("%s buys: %d %s", h.users[user], got.Status, got.Body)
 		return none
 	}
 	heard := *order
@@ -161,18 +162,18 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result
 func (h *history) cancel(t *testing.T, a *app, user int, order string) (out result) {
 	t.Helper()
 	from := h.now()
-	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/orders/"+order+"/cancel", a.token(t, h.users[user], model.RoleUser), nil)
+	got, err := a.Send(http.MethodPost, "/orders/"+order+"/cancel", a.Token(t, h.users[user], model.RoleUser), nil)
 	switch {
 	case neverSent(err):
 		return none
-	case err != nil || got.code() == model.CodeUnavailable:
+	case err != nil || got.Code() == model.CodeUnavailable:
 		out = unknown
-	case got.status == http.StatusOK:
+	case got.Status == http.StatusOK:
 		out = yes
-	case got.code() == model.CodeIllegalState || got.code() == model.CodeNotFound: // processing, or not there yet: nothing has changed
+	case got.Code() == model.CodeIllegalState || got.Code() == model.CodeNotFound: // processing, or not there yet: nothing has changed
 		return none
 	default:
-		t.Errorf("%s cancels: %d %s", h.users[user], got.status, got.body)
+		t.Errorf("%s cancels: %d %s", h.users[user], got.Status, got.Body)
 		return none
 	}
 	h.note(user, cancels, order, from, out)
@@ -190,18 +191,18 @@ func (h *history) change(t *testing.T, a *app, what act) {
 	t.Helper()
 	delta := map[act]int{raises: 1, lowers: -1}[what]
 	from := h.now()
-	got, err := send(a.client, http.MethodPost, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/stock", a.admin(t), map[string]any{"delta": delta})
+	got, err := a.Send(http.MethodPost, "/admin/vouchers/"+h.voucher+"/stock", a.Admin(t), map[string]any{"delta": delta})
 	out := unknown
 	switch {
 	case neverSent(err):
 		return
-	case err != nil || got.code() == model.CodeUnavailable:
-	case got.status == http.StatusOK:
+	case err != nil || got.Code() == model.CodeUnavailable:
+	case got.Status == http.StatusOK:
 		out = yes
-	case got.code() == model.CodeConflict:
+	case got.Code() == model.CodeConflict:
 		out = soldOut
 	default:
-		t.Errorf("the stock %s: %d %s", what, got.status, got.body)
+		t.Errorf("the stock %s: %d %s", what, got.Status, got.Body)
 		return
 	}
 	h.note(0, what, "", from, out)
@@ -216,8 +217,8 @@ func (h *history) ends(t *testing.T, patience context.Context) {
 	t.Helper()
 	a := h.instances[0]
 	quiet := func() bool {
-		got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+h.voucher+"/audit", a.admin(t), nil)
-		return err == nil && got.status == http.StatusOK && settled(decode[model.Audit](t, got))
+		got, err := a.Send(http.MethodGet, "/admin/vouchers/"+h.voucher+"/audit", a.Admin(t), nil)
+		return err == nil && got.Status == http.StatusOK && settled(api.Decode[model.Audit](t, got))
 	}
 	for !quiet() && patience.Err() == nil {
 		<-time.After(between)

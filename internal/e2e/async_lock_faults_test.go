@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -65,13 +66,13 @@ func (o *outside) orders(t *testing.T) int64 {
 }
 
 // sees demands what is seen of an attempt that ask makes.
-func (o *outside) sees(t *testing.T, what string, want sighting, ask func() answer) {
+func (o *outside) sees(t *testing.T, what string, want sighting, ask func() api.Answer) {
 	t.Helper()
 	before := o.orders(t)
 	got := ask()
-	s := sighting{code: got.code(), orders: o.orders(t) - before, retry: got.header.Get("Retry-After") != ""}
-	if s.code == "" && !sells(got) {
-		t.Fatalf("%s: %d %s", what, got.status, got.body)
+	s := sighting{code: got.Code(), orders: o.orders(t) - before, retry: got.Header.Get("Retry-After") != ""}
+	if s.code == "" && !got.Sells() {
+		t.Fatalf("%s: %d %s", what, got.Status, got.Body)
 	}
 	for _, h := range o.holders {
 		s.leaving += h.client.Exists(t.Context(), h.name).Val()
@@ -82,37 +83,37 @@ func (o *outside) sees(t *testing.T, what string, want sighting, ask func() answ
 }
 
 // buys asks until it is answered for good.
-func (o *outside) buys(t *testing.T, user string) answer {
+func (o *outside) buys(t *testing.T, user string) api.Answer {
 	t.Helper()
-	return insist(t, user, func(int) (answer, error) { return o.a.place(t, o.voucher, user) })
+	return api.Insist(t, user, func(int) (api.Answer, error) { return o.a.Place(t, o.voucher, user) })
 }
 
 // look goes through everything that the contract says of a foreign holder.
 func (o *outside) look(t *testing.T) {
 	t.Helper()
 	sold, locks := sighting{orders: 1}, int64(len(o.holders))
-	o.sees(t, "somebody whose lock is free", sold, func() answer { return o.buys(t, o.another()) })
+	o.sees(t, "somebody whose lock is free", sold, func() api.Answer { return o.buys(t, o.another()) })
 
 	other, user := o.another(), o.another()
 	o.take(t, time.Hour)
-	o.sees(t, "while the lock is held", sighting{code: model.CodeLockBusy, leaving: locks, retry: true}, func() answer {
-		return o.a.call(t, http.MethodPost, "/vouchers/"+o.voucher+"/seckill", o.a.token(t, user, model.RoleUser), nil)
+	o.sees(t, "while the lock is held", sighting{code: model.CodeLockBusy, leaving: locks, retry: true}, func() api.Answer {
+		return o.a.Call(t, http.MethodPost, "/vouchers/"+o.voucher+"/seckill", o.a.Token(t, user, model.RoleUser), nil)
 	})
-	o.sees(t, "another user meanwhile", sighting{orders: 1, leaving: locks}, func() answer { return o.buys(t, other) })
+	o.sees(t, "another user meanwhile", sighting{orders: 1, leaving: locks}, func() api.Answer { return o.buys(t, other) })
 	o.release(t)
 
-	o.sees(t, "when the lock is given back", sold, func() answer {
+	o.sees(t, "when the lock is given back", sold, func() api.Answer {
 		user = o.another()
 		o.take(t, time.Hour)
 		time.AfterFunc(100*time.Millisecond, func() { o.release(t) })
 		return o.buys(t, user)
 	})
-	o.sees(t, "when the lock lapses without a word", sold, func() answer {
+	o.sees(t, "when the lock lapses without a word", sold, func() api.Answer {
 		user = o.another()
 		o.take(t, 500*time.Millisecond)
 		return o.buys(t, user)
 	})
-	o.sees(t, "who has an order already", sighting{code: model.CodeAlreadyOrdered}, func() answer { return o.buys(t, user) })
+	o.sees(t, "who has an order already", sighting{code: model.CodeAlreadyOrdered}, func() api.Answer { return o.buys(t, user) })
 }
 
 // In async mode a script that looks at the lock stands for taking it, where the

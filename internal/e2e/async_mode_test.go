@@ -13,8 +13,8 @@ import (
 func disagrees(t *testing.T, a *app, mode string) {
 	t.Helper()
 	check.Patiently(t, "an instance in "+mode+" mode is not ready and says why", func() bool {
-		got, err := send(a.client, http.MethodGet, a.url+"/readyz", "", nil)
-		return err == nil && got.status == http.StatusServiceUnavailable && strings.Contains(string(got.body), mode)
+		got, err := a.Get("/readyz")
+		return err == nil && got.Status == http.StatusServiceUnavailable && strings.Contains(string(got.Body), mode)
 	})
 }
 
@@ -41,7 +41,7 @@ func TestModeSwitchesWithOrdersInFlight(t *testing.T) {
 	t.Log(said)
 	other.ready(t)
 	disagrees(t, async, "async")
-	if sold := other.audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced {
+	if sold := other.Audit(t, voucher.ID); sold.Mode != model.ModeSync || !sold.Balanced {
 		t.Errorf("after the switch to sync: %+v", sold)
 	}
 	c.moreSales(t, some)
@@ -52,7 +52,7 @@ func TestModeSwitchesWithOrdersInFlight(t *testing.T) {
 	over()
 
 	sold := len(async.kept(t, voucher.ID, c.promised))
-	async.call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", async.admin(t), map[string]any{"stock": sold + 10})
+	async.Call(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", async.Admin(t), map[string]any{"stock": sold + 10})
 	check.Equal(t, "units sold to the last", len(async.sellsOn(t, voucher.ID, stock)), 10)
 	if said, err := runs(t, s, "mode"); err != nil || !strings.Contains(said, "async") {
 		t.Errorf("seckill mode says %q, %v", said, err)

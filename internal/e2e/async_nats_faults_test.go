@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -22,11 +23,11 @@ func TestLostAckMakesOneOrder(t *testing.T) {
 	voucher := a.onSale(t, 5)
 	user := a.user(1)
 	came, _ := w.holdAt(down, user)
-	bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+	bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
 	check.Receive(t, "the message", came)
 	w.cut()
-	if got := <-bought; got.status != http.StatusAccepted && (got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "") {
-		t.Errorf("without an ack: %d %s", got.status, got.body)
+	if got := <-bought; got.Status != http.StatusAccepted && (got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "") {
+		t.Errorf("without an ack: %d %s", got.Status, got.Body)
 	}
 	order := a.accepted(t, voucher.ID, user) // he hears of his order
 	orders := a.kept(t, voucher.ID, map[string]string{order.ID: user})
@@ -39,24 +40,24 @@ func TestLostAckMakesOneOrder(t *testing.T) {
 func TestRepeatedMessageMakesOneOrder(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
-	api := start(t, s.role("api"))
-	voucher := api.onSale(t, 5)
+	front := start(t, s.role("api"))
+	voucher := front.onSale(t, 5)
 	stream := streamOf(t, s)
-	order := api.accepted(t, voucher.ID, api.user(1))
+	order := front.accepted(t, voucher.ID, front.user(1))
 	promised := map[string]string{order.ID: order.UserID}
 	message := stream.last(t)
 	for range 3 {
 		stream.repeat(t, message)
 	}
 	start(t, s.role("worker"))
-	api.becomes(t, order, model.OrderUnpaid)
-	check.Equal(t, "orders", len(api.conserved(t, voucher.ID, promised)), 1)
-	api.cancels(t, order)
+	front.becomes(t, order, model.OrderUnpaid)
+	check.Equal(t, "orders", len(front.conserved(t, voucher.ID, promised)), 1)
+	front.cancels(t, order)
 	stream.repeat(t, message)
-	if orders := api.conserved(t, voucher.ID, promised); orders[order.ID].Status != model.OrderCanceled {
+	if orders := front.conserved(t, voucher.ID, promised); orders[order.ID].Status != model.OrderCanceled {
 		t.Errorf("a late message revived %+v", orders[order.ID])
 	}
-	check.Equal(t, "sold after the cancel", len(api.sellsOn(t, voucher.ID, 10)), 5)
+	check.Equal(t, "sold after the cancel", len(front.sellsOn(t, voucher.ID, 10)), 5)
 }
 
 // A full queue refuses. Nothing that is in it is discarded, nobody is promised
@@ -65,32 +66,32 @@ func TestFullQueueRefusesAndDiscardsNothing(t *testing.T) {
 	t.Parallel()
 	_, s := asyncOnOwnNATS(t, "max_file_store: 64KB")
 	s["SECKILL_BACKLOG_MAX_AGE"] = "1h" // it is the room that is wanting here
-	api := start(t, s.role("api"))
+	front := start(t, s.role("api"))
 	const stock = 2000
-	voucher := api.onSale(t, stock)
+	voucher := front.onSale(t, stock)
 	promised, refused, next := map[string]string{}, map[string]bool{}, 0
 	for ; len(refused) < 5 && next < stock; next++ {
-		user := api.user(next)
-		got, err := api.place(t, voucher.ID, user)
+		user := front.user(next)
+		got, err := front.Place(t, voucher.ID, user)
 		switch {
-		case err == nil && got.status == http.StatusAccepted:
-			promised[decode[model.Order](t, got).ID] = user
-		case err == nil && got.code() == model.CodeUnavailable && got.header.Get("Retry-After") != "":
+		case err == nil && got.Status == http.StatusAccepted:
+			promised[api.Decode[model.Order](t, got).ID] = user
+		case err == nil && got.Code() == model.CodeUnavailable && got.Header.Get("Retry-After") != "":
 			refused[user] = true
 		default:
-			t.Fatalf("%s: %d %s %v", user, got.status, got.body, err)
+			t.Fatalf("%s: %d %s %v", user, got.Status, got.Body, err)
 		}
 	}
 	if len(refused) < 5 {
 		t.Fatalf("the queue was never full: %d orders", len(promised))
 	}
 	start(t, s.role("worker"))
-	api.kept(t, voucher.ID, promised)
-	check.Equal(t, "reservations that leaked", stats(t, api, voucher.ID).Reserved, 0)
+	front.kept(t, voucher.ID, promised)
+	check.Equal(t, "reservations that leaked", stats(t, front, voucher.ID).Reserved, 0)
 	for user := range refused {
-		api.accepted(t, voucher.ID, user)
+		front.accepted(t, voucher.ID, user)
 	}
-	api.kept(t, voucher.ID, promised)
+	front.kept(t, voucher.ID, promised)
 	t.Logf("%d promised, %d refused", len(promised), len(refused))
 }
 
@@ -108,11 +109,11 @@ func TestOneVouchersTroubleStopsNoOtherSale(t *testing.T) {
 	waiting, next := map[string]string{}, 0
 	check.Patiently(t, "the voucher in trouble is refused", func() bool {
 		next++
-		got, err := a.place(t, bad.ID, a.user(next))
-		if err == nil && got.status == http.StatusAccepted {
-			waiting[decode[model.Order](t, got).ID] = a.user(next)
+		got, err := a.Place(t, bad.ID, a.user(next))
+		if err == nil && got.Status == http.StatusAccepted {
+			waiting[api.Decode[model.Order](t, got).ID] = a.user(next)
 		}
-		return err == nil && got.code() == model.CodeUnavailable
+		return err == nil && got.Code() == model.CodeUnavailable
 	})
 	sold := map[string]string{}
 	for n := range 20 {

@@ -74,13 +74,13 @@ func TestPoisonedOrderIsSetAside(t *testing.T) {
 func setAside(t *testing.T, p poison) {
 	t.Helper()
 	s := asyncOnServers(t)
-	api := start(t, s.role("api"))
+	front := start(t, s.role("api"))
 	const batch, stock = 500, 510
-	voucher := api.onSale(t, stock)
+	voucher := front.onSale(t, stock)
 	c := newCounterfeiter(t, s)
-	api.opens(t, voucher.ID)
+	front.opens(t, voucher.ID)
 	var message []model.Reservation
-	for chunk := range slices.Chunk(users(api, 0, batch), 100) {
+	for chunk := range slices.Chunk(users(front, 0, batch), 100) {
 		message = append(message, c.reserveAll(t, voucher.ID, chunk)...)
 	}
 	poisoned := &message[batch/3]
@@ -92,10 +92,10 @@ func setAside(t *testing.T, p poison) {
 	}
 
 	worker := start(t, s.role("worker"))
-	if got, err := worker.place(t, voucher.ID, worker.user(1)); err != nil || got.status != http.StatusNotFound {
-		t.Errorf("a worker sells: %d %s %v", got.status, got.body, err)
+	if got, err := worker.Place(t, voucher.ID, worker.user(1)); err != nil || got.Status != http.StatusNotFound {
+		t.Errorf("a worker sells: %d %s %v", got.Status, got.Body, err)
 	}
-	orders := api.conserved(t, voucher.ID, promised)
+	orders := front.conserved(t, voucher.ID, promised)
 	check.Equal(t, "orders", len(orders), batch)
 	failed := orders[poisoned.ID]
 	if failed.Status != model.OrderFailed || failed.Reason != model.ReasonUnprocessable {
@@ -121,7 +121,7 @@ func setAside(t *testing.T, p poison) {
 		t.Errorf("deadletters list after the replay: %v\n%s", err, listed)
 	}
 	replayed := func() model.Order {
-		for _, order := range api.orders(t, voucher.ID) {
+		for _, order := range front.orders(t, voucher.ID) {
 			if order.UserID == poisoned.UserID && order.ID != poisoned.ID {
 				return order
 			}
@@ -133,15 +133,15 @@ func setAside(t *testing.T, p poison) {
 		t.Errorf("the replayed order is %+v", order)
 	}
 	promised[replayed().ID] = poisoned.UserID
-	maps.Copy(promised, api.sellsOn(t, voucher.ID, batch))
-	api.kept(t, voucher.ID, promised)
+	maps.Copy(promised, front.sellsOn(t, voucher.ID, batch))
+	front.kept(t, voucher.ID, promised)
 	check.Equal(t, "sold", len(promised), stock)
 }
 
 // opens waits until a voucher's hot copy is open.
 func (a *app) opens(t *testing.T, voucherID string) {
 	t.Helper()
-	check.Patiently(t, "the hot copy is open", func() bool { return a.audit(t, voucherID).Redis.State == string(model.CopyOpen) })
+	check.Patiently(t, "the hot copy is open", func() bool { return a.Audit(t, voucherID).Redis.State == string(model.CopyOpen) })
 }
 
 // linesNaming are the lines of a text that name an order.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -15,10 +16,10 @@ import (
 // rebuilds asks for a rebuild in the background. Somebody's COMMIT may keep it waiting.
 func (a *app) rebuilds(t *testing.T, voucherID string) (answered func()) {
 	t.Helper()
-	waiting := a.later(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.admin(t))
+	waiting := a.later(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t))
 	return func() {
-		if got := check.Receive(t, "the answer of the rebuild", waiting); got.status != http.StatusAccepted && !again(got, nil) {
-			t.Errorf("rebuild: %d %s", got.status, got.body)
+		if got := check.Receive(t, "the answer of the rebuild", waiting); got.Status != http.StatusAccepted && !api.Again(got, nil) {
+			t.Errorf("rebuild: %d %s", got.Status, got.Body)
 		}
 	}
 }
@@ -99,7 +100,7 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 
 				came, release := w.holdAt(held, order.ID, "COMMIT")
 				defer release()
-				canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.token(t, order.UserID, model.RoleUser))
+				canceled := a.later(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.Token(t, order.UserID, model.RoleUser))
 				check.Receive(t, "the COMMIT of the cancel", came)
 				answered := other.rebuilds(t, voucher.ID)
 				if meanwhile = true; held == down { // it is committed: the rebuild can go on
@@ -108,8 +109,8 @@ func TestCancelDuringARebuildReturnsItsUnitOnce(t *testing.T) {
 				}
 				release()
 				answered()
-				if got := <-canceled; got.status != http.StatusOK && got.code() != model.CodeUnavailable {
-					t.Errorf("cancel: %d %s", got.status, got.body)
+				if got := <-canceled; got.Status != http.StatusOK && got.Code() != model.CodeUnavailable {
+					t.Errorf("cancel: %d %s", got.Status, got.Body)
 				}
 				other.rebuild(t, voucher.ID) // it may have been told to come again
 				c.reopens(t, voucher.ID, epoch)

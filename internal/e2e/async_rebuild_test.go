@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -34,8 +35,8 @@ func throughDatabase(t *testing.T, s settings) (*wire, settings) {
 // rebuild asks for a rebuild.
 func (a *app) rebuild(t *testing.T, voucherID string) {
 	t.Helper()
-	if got := a.insist(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.admin(t), nil); got.status != http.StatusAccepted {
-		t.Fatalf("rebuild: %d %s", got.status, got.body)
+	if got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t), nil); got.Status != http.StatusAccepted {
+		t.Fatalf("rebuild: %d %s", got.Status, got.Body)
 	}
 }
 
@@ -92,7 +93,7 @@ func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
 
 				came, release := w.holdAt(held, user)
 				defer release()
-				bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+				bought := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
 				check.Receive(t, "the message", came)
 				if held == down { // it is consumed before the rebuild
 					check.Patiently(t, "the order is there", func() bool { return len(other.orders(t, voucher.ID)) == 2 })
@@ -102,21 +103,21 @@ func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
 				meanwhile = len(bought) == 0
 				release()
 				got := <-bought
-				promised := got.status == http.StatusAccepted
-				if got.code() != model.CodeUnavailable && (meanwhile || !promised) {
-					t.Errorf("the publish that was held: %d %s, want UNAVAILABLE", got.status, got.body)
+				promised := got.Status == http.StatusAccepted
+				if got.Code() != model.CodeUnavailable && (meanwhile || !promised) {
+					t.Errorf("the publish that was held: %d %s, want UNAVAILABLE", got.Status, got.Body)
 				}
 				// The user repeats it, and has an order in the end: that one, or another if
 				// its message came behind the barrier and was superseded.
 				check.Patiently(t, "the user has an order", func() bool {
-					again, err := other.place(t, voucher.ID, user)
-					return err == nil && (again.status == http.StatusAccepted ||
-						again.code() == model.CodeAlreadyOrdered && decode[problem](t, again).OrderStatus == model.OrderUnpaid)
+					again, err := other.Place(t, voucher.ID, user)
+					return err == nil && (again.Status == http.StatusAccepted ||
+						again.Code() == model.CodeAlreadyOrdered && api.Decode[api.Problem](t, again).OrderStatus == model.OrderUnpaid)
 				})
 				other.sellsOn(t, voucher.ID, 100)
 				owns := owners(other.orders(t, voucher.ID))[user]
-				if len(owns) != 1 || promised && owns[0] != decode[model.Order](t, got).ID {
-					t.Errorf("%s heard %d %s, and has the orders %v", user, got.status, got.body, owns)
+				if len(owns) != 1 || promised && owns[0] != api.Decode[model.Order](t, got).ID {
+					t.Errorf("%s heard %d %s, and has the orders %v", user, got.Status, got.Body, owns)
 				}
 				return meanwhile
 			})

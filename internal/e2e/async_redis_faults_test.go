@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -40,9 +41,9 @@ func TestHotCopyOfManyBuyersIsRebuilt(t *testing.T) {
 		t.Logf("%s: it sells again after %v", how, time.Since(lost))
 		promised[next.ID] = next.UserID
 		for _, twice := range []string{order.UserID, "seeded1", fmt.Sprintf("seeded%d", sold)} {
-			got := insist(t, twice, func(int) (answer, error) { return a.place(t, voucher.ID, twice) })
-			if got.code() != model.CodeAlreadyOrdered {
-				t.Errorf("%s: %s has an order, and hears %d %s", how, twice, got.status, got.body)
+			got := api.Insist(t, twice, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, twice) })
+			if got.Code() != model.CodeAlreadyOrdered {
+				t.Errorf("%s: %s has an order, and hears %d %s", how, twice, got.Status, got.Body)
 			}
 		}
 	}

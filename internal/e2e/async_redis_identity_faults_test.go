@@ -40,8 +40,8 @@ func TestInstanceWithAnotherRedisIsNotReady(t *testing.T) {
 	second := prepare(t, first.path, s.with(settings{"SECKILL_REDIS_URL": testserver.Redis(t).URL()}))
 	second.start(t)
 	refused := func() bool {
-		got, err := send(second.client, http.MethodGet, second.url+"/readyz", "", nil)
-		return err == nil && got.status == http.StatusServiceUnavailable && strings.Contains(string(got.body), anotherRedis)
+		got, err := second.Get("/readyz")
+		return err == nil && got.Status == http.StatusServiceUnavailable && strings.Contains(string(got.Body), anotherRedis)
 	}
 	check.Patiently(t, "the second says why it is not ready", refused)
 	const longer = 7 * time.Second // than an abandoned claim is respected

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -38,22 +39,22 @@ func promises(t *testing.T, instances []*app, voucherID string, users []string) 
 func promise(t *testing.T, a *app, voucherID, user string) (order model.Order, ok bool) {
 	t.Helper()
 	unknown := false
-	got := insist(t, user, func(int) (answer, error) {
-		got, err := a.place(t, voucherID, user)
-		unknown = unknown || err != nil || got.code() == model.CodeUnavailable
+	got := api.Insist(t, user, func(int) (api.Answer, error) {
+		got, err := a.Place(t, voucherID, user)
+		unknown = unknown || err != nil || got.Code() == model.CodeUnavailable
 		return got, err
 	})
 	switch {
-	case got.status == http.StatusAccepted:
-		order = decode[model.Order](t, got)
-		if order.Status != model.OrderProcessing || order.UserID != user || got.header.Get("Location") != "/api/v1/orders/"+order.ID {
-			t.Errorf("%s was promised %+v at %q", user, order, got.header.Get("Location"))
+	case got.Status == http.StatusAccepted:
+		order = api.Decode[model.Order](t, got)
+		if order.Status != model.OrderProcessing || order.UserID != user || got.Header.Get("Location") != "/api/v1/orders/"+order.ID {
+			t.Errorf("%s was promised %+v at %q", user, order, got.Header.Get("Location"))
 		}
 		return order, true
-	case unknown && got.code() == model.CodeAlreadyOrdered:
-		return model.Order{ID: decode[problem](t, got).OrderID, UserID: user}, true
-	case got.code() != model.CodeSoldOut:
-		t.Errorf("%s: %d %s", user, got.status, got.body)
+	case unknown && got.Code() == model.CodeAlreadyOrdered:
+		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, UserID: user}, true
+	case got.Code() != model.CodeSoldOut:
+		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}
 	return model.Order{}, false
 }
@@ -62,12 +63,12 @@ func promise(t *testing.T, a *app, voucherID, user string) (order model.Order, o
 // waits until it is no promise any more.
 func readable(t *testing.T, a *app, order model.Order) {
 	t.Helper()
-	got := a.insist(t, http.MethodGet, "/orders/"+order.ID, a.token(t, order.UserID, model.RoleUser), nil)
-	if got.status != http.StatusOK {
-		t.Errorf("order %s right after its promise: %d %s", order.ID, got.status, got.body)
+	got := a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.Token(t, order.UserID, model.RoleUser), nil)
+	if got.Status != http.StatusOK {
+		t.Errorf("order %s right after its promise: %d %s", order.ID, got.Status, got.Body)
 		return
 	}
-	if status := decode[model.Order](t, got).Status; status != model.OrderUnpaid && status != model.OrderProcessing {
+	if status := api.Decode[model.Order](t, got).Status; status != model.OrderUnpaid && status != model.OrderProcessing {
 		t.Errorf("order %s is %s", order.ID, status)
 	}
 	a.becomes(t, order, model.OrderUnpaid)
@@ -98,18 +99,18 @@ func TestAsyncUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	var mu sync.Mutex
 	promised := map[string]string{}
 	check.Volley(check.Count(t, "REQUESTS", 100, 300), func(n int) {
-		got := insist(t, user, func(attempt int) (answer, error) {
-			return instances[(n+attempt)%len(instances)].place(t, voucher.ID, user)
+		got := api.Insist(t, user, func(attempt int) (api.Answer, error) {
+			return instances[(n+attempt)%len(instances)].Place(t, voucher.ID, user)
 		})
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
-		case got.status == http.StatusAccepted:
-			promised[decode[model.Order](t, got).ID] = user
-		case got.code() == model.CodeAlreadyOrdered:
-			promised[decode[problem](t, got).OrderID] = user
+		case got.Status == http.StatusAccepted:
+			promised[api.Decode[model.Order](t, got).ID] = user
+		case got.Code() == model.CodeAlreadyOrdered:
+			promised[api.Decode[api.Problem](t, got).OrderID] = user
 		default:
-			t.Errorf("%d %s", got.status, got.body)
+			t.Errorf("%d %s", got.Status, got.Body)
 		}
 	})
 	if len(promised) != 1 {

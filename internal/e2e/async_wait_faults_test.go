@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -25,7 +26,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	a.becomes(t, a.accepted(t, voucher.ID, a.user(0)), model.OrderUnpaid)
 	own.Kill()
 	order := a.accepted(t, voucher.ID, a.user(1))
-	token := a.token(t, order.UserID, model.RoleUser)
+	token := a.Token(t, order.UserID, model.RoleUser)
 
 	const all, few = 60, 8
 	hungUp, hangUp := context.WithCancel(t.Context())
@@ -34,20 +35,17 @@ func TestWaitsAreBounded(t *testing.T) {
 	for range all {
 		waiting.Go(func() {
 			for hungUp.Err() == nil {
-				request := check.Value(http.NewRequestWithContext(hungUp, http.MethodGet, a.url+"/api/v1/orders/"+order.ID+"?wait=30s", nil))(t)
-				request.Header.Set("Authorization", "Bearer "+token)
-				response, err := a.client.Do(request)
+				got, err := api.Send(hungUp, a.Client, http.MethodGet, a.URL+"/api/v1/orders/"+order.ID+"?wait=30s", token, nil)
 				if err != nil {
 					return // hung up
 				}
-				response.Body.Close()
-				if response.StatusCode != http.StatusTooManyRequests {
+				if got.Status != http.StatusTooManyRequests {
 					waited.Add(1) // a machine that stood still for so long
 					continue
 				}
 				refused.Add(1)
-				if response.Header.Get("Retry-After") == "" {
-					t.Errorf("429 without Retry-After: %v", response.Header)
+				if got.Header.Get("Retry-After") == "" {
+					t.Errorf("429 without Retry-After: %v", got.Header)
 				}
 				return
 			}
@@ -62,8 +60,8 @@ func TestWaitsAreBounded(t *testing.T) {
 	hangUp()
 	waiting.Wait()
 	check.Eventually(t, "there is room again", func() bool {
-		got := a.call(t, http.MethodGet, "/orders/"+order.ID+"?wait=1ms", token, nil)
-		return got.status == http.StatusOK && decode[model.Order](t, got).Status == model.OrderProcessing
+		got := a.Call(t, http.MethodGet, "/orders/"+order.ID+"?wait=1ms", token, nil)
+		return got.Status == http.StatusOK && api.Decode[model.Order](t, got).Status == model.OrderProcessing
 	})
 	own.Start()
 	a.becomes(t, order, model.OrderUnpaid)

@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -147,15 +148,15 @@ func (w *weather) round() {
 // connection may still be of the weather before.
 func (w *weather) onSale(shards int) string {
 	w.t.Helper()
-	a, got := w.processes[0], answer{}
+	a, got := w.processes[0], api.Answer{}
 	w.until("a voucher is on sale", func() bool {
-		got = a.call(w.t, http.MethodPost, "/admin/vouchers", a.admin(w.t), map[string]any{
+		got = a.Call(w.t, http.MethodPost, "/admin/vouchers", a.Admin(w.t), map[string]any{
 			"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 1_000_000, "shards": shards,
 			"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 		})
-		return got.status == http.StatusCreated
+		return got.Status == http.StatusCreated
 	})
-	return decode[model.Voucher](w.t, got).ID
+	return api.Decode[model.Voucher](w.t, got).ID
 }
 
 // strike makes one thing happen, or two in different places, puts them right,
@@ -308,11 +309,11 @@ func (w *weather) broken(s *sale) []request {
 func (w *weather) unbalanced(s *sale) string {
 	w.t.Helper()
 	a := w.processes[1]
-	got, err := send(a.client, http.MethodGet, a.url+"/api/v1/admin/vouchers/"+s.voucher+"/audit", a.admin(w.t), nil)
-	if err == nil && got.status == http.StatusOK && settled(decode[model.Audit](w.t, got)) {
+	got, err := a.Send(http.MethodGet, "/admin/vouchers/"+s.voucher+"/audit", a.Admin(w.t), nil)
+	if err == nil && got.Status == http.StatusOK && settled(api.Decode[model.Audit](w.t, got)) {
 		return ""
 	}
-	return fmt.Sprintf("%d %s %v", got.status, got.body, err)
+	return fmt.Sprintf("%d %s %v", got.Status, got.Body, err)
 }
 
 // lost reports whether Redis was losing what it had acknowledged.

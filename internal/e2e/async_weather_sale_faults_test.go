@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/model"
 )
 
@@ -42,15 +43,15 @@ type request struct {
 func (s *sale) ask(t *testing.T, user string, attempt int) (final bool) {
 	t.Helper()
 	r := request{user: user, asked: time.Now()}
-	got, err := s.apis[attempt%len(s.apis)].place(t, s.voucher, user)
-	r.answered, r.id = time.Now(), got.header.Get("X-Request-Id")
-	switch code := got.code(); {
+	got, err := s.apis[attempt%len(s.apis)].Place(t, s.voucher, user)
+	r.answered, r.id = time.Now(), got.Header.Get("X-Request-Id")
+	switch code := got.Code(); {
 	case err != nil:
 		r.said = "nothing: " + err.Error()
-	case got.status == http.StatusAccepted:
-		r.said, r.order = "202", decode[model.Order](t, got).ID
+	case got.Status == http.StatusAccepted:
+		r.said, r.order = "202", api.Decode[model.Order](t, got).ID
 	default:
-		r.said = fmt.Sprintf("%d %s", got.status, bytes.TrimSpace(got.body))
+		r.said = fmt.Sprintf("%d %s", got.Status, bytes.TrimSpace(got.Body))
 		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && code != model.CodeAlreadyOrdered
 		final = code == model.CodeAlreadyOrdered
 	}

@@ -38,15 +38,15 @@ func TestSilentConnectionsStopNoSale(t *testing.T) {
 			p.awaitReady(t)
 			voucher := p.onSale(t, 5)
 			for range 400 {
-				c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://")))(t)
+				c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.URL, "http://")))(t)
 				t.Cleanup(func() { _ = c.Close() })
 				_, _ = c.Write([]byte(begin)) // some are closed already
 			}
-			p.client.CloseIdleConnections()
+			p.Client.CloseIdleConnections()
 			for n := range 5 {
 				p.buys(t, voucher.ID, p.user(n))
 			}
-			check.Equal(t, "readyz", p.status(t, "/readyz"), http.StatusOK)
+			check.Equal(t, "readyz", p.Status("/readyz"), http.StatusOK)
 			check.Equal(t, "the log tells of it", p.output.Has("connections that waited were closed to make room"), true)
 			if !strings.Contains(p.metrics(t), `seckill_connections_closed_total{listener="main",reason="room"}`) {
 				t.Error("the metrics say nothing of it")
@@ -59,7 +59,7 @@ func TestSilentConnectionsStopNoSale(t *testing.T) {
 func TestDrippingHeadersAreCut(t *testing.T) {
 	t.Parallel()
 	a := start(t, embeddedSettings(t))
-	c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.url, "http://")))(t)
+	c := check.Value((&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.URL, "http://")))(t)
 	defer c.Close()
 	check.Value(c.Write([]byte("GET /livez HTTP/1.1\r\nHost: x\r\nX-A: ")))(t)
 	check.Eventually(t, "the connection is cut", func() bool {

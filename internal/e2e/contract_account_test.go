@@ -9,18 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // object reads an answer as what is written in it, so that members a struct
 // would default are seen to be there or not.
-func object(t *testing.T, got answer, status int) map[string]any {
+func object(t *testing.T, got api.Answer, status int) map[string]any {
 	t.Helper()
-	if contentType := got.header.Get("Content-Type"); got.status != status || contentType != "application/json" {
-		t.Fatalf("%d %s %s, want %d", got.status, contentType, got.body, status)
+	if contentType := got.Header.Get("Content-Type"); got.Status != status || contentType != "application/json" {
+		t.Fatalf("%d %s %s, want %d", got.Status, contentType, got.Body, status)
 	}
-	return decode[map[string]any](t, got)
+	return api.Decode[map[string]any](t, got)
 }
 
 // members are the names of an object's members, sorted.
@@ -41,38 +42,38 @@ const rightPassword = "correct horse"
 
 func (a *app) register(t testing.TB, username string) {
 	t.Helper()
-	got := a.insist(t, http.MethodPost, "/auth/register", "", map[string]string{"username": username, "password": rightPassword})
-	if got.status != http.StatusCreated {
-		t.Fatalf("register %s: %d %s", username, got.status, got.body)
+	got := a.Insist(t, http.MethodPost, "/auth/register", "", map[string]string{"username": username, "password": rightPassword})
+	if got.Status != http.StatusCreated {
+		t.Fatalf("register %s: %d %s", username, got.Status, got.Body)
 	}
 }
 
 // login is the answer to a login, once there is one for good: the machine may have much to hash.
-func (a *app) login(t testing.TB, username, password string) answer {
+func (a *app) login(t testing.TB, username, password string) api.Answer {
 	t.Helper()
-	return a.insist(t, http.MethodPost, "/auth/login", "", map[string]string{"username": username, "password": password})
+	return a.Insist(t, http.MethodPost, "/auth/login", "", map[string]string{"username": username, "password": password})
 }
 
 // session logs in and returns the token, and how long it is good for.
 func (a *app) session(t testing.TB, username, password string) (token string, lasts time.Duration) {
 	t.Helper()
 	got := a.login(t, username, password)
-	session := decode[struct {
+	session := api.Decode[struct {
 		Token   string `json:"access_token"`
 		Expires int    `json:"expires_in"`
 	}](t, got)
-	if got.status != http.StatusOK {
-		t.Fatalf("login of %s: %d %s", username, got.status, got.body)
+	if got.Status != http.StatusOK {
+		t.Fatalf("login of %s: %d %s", username, got.Status, got.Body)
 	}
 	return session.Token, time.Duration(session.Expires) * time.Second
 }
 
 // stayAway holds an answer to what a refusal for too many requests says, which is never more than 30 s.
-func stayAway(t testing.TB, got answer) {
+func stayAway(t testing.TB, got api.Answer) {
 	t.Helper()
-	seconds, err := strconv.Atoi(got.header.Get("Retry-After"))
-	if got.status != http.StatusTooManyRequests || got.code() != model.CodeRateLimited || err != nil || seconds < 1 || seconds > 30 {
-		t.Errorf("%d %s, Retry-After %q", got.status, got.body, got.header.Get("Retry-After"))
+	seconds, err := strconv.Atoi(got.Header.Get("Retry-After"))
+	if got.Status != http.StatusTooManyRequests || got.Code() != model.CodeRateLimited || err != nil || seconds < 1 || seconds > 30 {
+		t.Errorf("%d %s, Retry-After %q", got.Status, got.Body, got.Header.Get("Retry-After"))
 	}
 }
 
@@ -85,29 +86,29 @@ func checkAccounts(t *testing.T, in shop) {
 	t.Helper()
 	a, alice := in.elsewhere(t), in.name("Alice.W_1-x")
 	credentials := map[string]any{"username": alice, "password": rightPassword}
-	registered := object(t, a.insist(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
+	registered := object(t, a.Insist(t, http.MethodPost, "/auth/register", "", credentials), http.StatusCreated)
 	if !slices.Equal(members(registered), []string{"id", "role", "username"}) || registered["username"] != alice || registered["role"] != "user" {
 		t.Errorf("%v", registered)
 	}
 	credentials["username"] = strings.ToLower(alice) // without regard to case
-	session := object(t, a.insist(t, http.MethodPost, "/auth/login", "", credentials), http.StatusOK)
+	session := object(t, a.Insist(t, http.MethodPost, "/auth/login", "", credentials), http.StatusOK)
 	token, _ := session["access_token"].(string)
 	lasts, _ := session["expires_in"].(float64)
 	if !slices.Equal(members(session), []string{"access_token", "expires_in", "token_type"}) || session["token_type"] != "Bearer" || lasts < 60 {
 		t.Errorf("%v", session)
 	}
-	me := object(t, a.call(t, http.MethodGet, "/auth/me", token, nil), http.StatusOK)
+	me := object(t, a.Call(t, http.MethodGet, "/auth/me", token, nil), http.StatusOK)
 	if !maps.Equal(me, registered) {
 		t.Errorf("me = %v, registered = %v", me, registered)
 	}
 	// A buyer needs no account, and nobody becomes an administrator by asking.
-	stranger := object(t, a.call(t, http.MethodGet, "/auth/me", a.token(t, "github:42", model.RoleUser), nil), http.StatusOK)
+	stranger := object(t, a.Call(t, http.MethodGet, "/auth/me", a.Token(t, "github:42", model.RoleUser), nil), http.StatusOK)
 	if stranger["id"] != "github:42" || stranger["role"] != "user" || stranger["username"] != nil {
 		t.Errorf("%v", stranger)
 	}
-	refused(t, a.call(t, http.MethodGet, "/admin/vouchers", token, nil), http.StatusForbidden, model.CodeForbidden)
+	refused(t, a.Call(t, http.MethodGet, "/admin/vouchers", token, nil), http.StatusForbidden, model.CodeForbidden)
 	credentials["role"] = "admin"
-	refused(t, a.call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusUnprocessableEntity, model.CodeValidation)
+	refused(t, a.Call(t, http.MethodPost, "/auth/register", "", credentials), http.StatusUnprocessableEntity, model.CodeValidation)
 
 	for _, wrong := range []string{"correct horse ", "Correct horse", "", "x", strings.Repeat("x", 5000)} {
 		refused(t, in.elsewhere(t).login(t, alice, wrong), http.StatusUnauthorized, model.CodeUnauthenticated)
@@ -124,7 +125,7 @@ func checkAccounts(t *testing.T, in shop) {
 		`{"username":"longy","password":"` + strings.Repeat("p", 129) + `"}`:        "body.password",
 		`{"username":"shorty"}`:                                                     "body.password",
 	} {
-		p := refused(t, a.call(t, http.MethodPost, "/auth/register", "", body), http.StatusUnprocessableEntity, model.CodeValidation)
+		p := refused(t, a.Call(t, http.MethodPost, "/auth/register", "", body), http.StatusUnprocessableEntity, model.CodeValidation)
 		if len(p.Errors) != 1 || p.Errors[0].Location != location {
 			t.Errorf("%s: %v", body, p.Errors)
 		}
@@ -142,11 +143,11 @@ func TestWrongPasswordsLockNobodyOut(t *testing.T) {
 		check.Volley(2, func(n int) {
 			attacker, tried := a.elsewhere(t), map[string]string{"username": []string{alice, a.name("nobody")}[n], "password": "wrong horse"}
 			check.Eventually(t, "the attacker is made to wait", func() bool {
-				got := attacker.call(t, http.MethodPost, "/auth/login", "", tried)
-				if got.status != http.StatusUnauthorized {
+				got := attacker.Call(t, http.MethodPost, "/auth/login", "", tried)
+				if got.Status != http.StatusUnauthorized {
 					stayAway(t, got)
 				}
-				return got.status == http.StatusTooManyRequests
+				return got.Status == http.StatusTooManyRequests
 			})
 		})
 		owner.session(t, alice, rightPassword)

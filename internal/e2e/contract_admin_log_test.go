@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -16,15 +17,15 @@ import (
 func TestRebuildsAndLimitsAreLogged(t *testing.T) {
 	t.Parallel()
 	a := start(t, asyncOnServers(t).with(settings{"SECKILL_RATE_USER": "20/s"}))
-	boss, clerk := a.token(t, "boss", model.RoleAdmin), a.token(t, "clerk", model.RoleAdmin)
+	boss, clerk := a.Token(t, "boss", model.RoleAdmin), a.Token(t, "clerk", model.RoleAdmin)
 	voucher := a.onSale(t, 1)
-	object(t, a.insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", clerk, nil), http.StatusAccepted)
+	object(t, a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/rebuild", clerk, nil), http.StatusAccepted)
 	for _, body := range []string{`{"user":"7/m"}`, `{"user":"7/m"}`, `{}`, `{"addr":"0"}`, `{"user":"8/m","addr":"0"}`} {
-		object(t, a.call(t, http.MethodPatch, limitsPath, boss, body), http.StatusOK)
+		object(t, a.Call(t, http.MethodPatch, limitsPath, boss, body), http.StatusOK)
 	}
 	a.quiet(t, voucher.ID)
 	var told []string
-	for _, entry := range decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log", boss, nil)).Items {
+	for _, entry := range api.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log", boss, nil)).Items {
 		told = append(told, strings.Join([]string{entry.Actor, entry.Action, entry.Subject, string(entry.Before), string(entry.After)}, " "))
 	}
 	want := []string{
@@ -46,15 +47,15 @@ func TestAdminLog(t *testing.T) {
 
 func checkAdminLog(t *testing.T, a shop) {
 	t.Helper()
-	boss, clerk := a.token(t, a.user(1), model.RoleAdmin), a.token(t, a.user(2), model.RoleAdmin)
+	boss, clerk := a.Token(t, a.user(1), model.RoleAdmin), a.Token(t, a.user(2), model.RoleAdmin)
 	body := `{"title":"Tea","price":1,"face_value":2,"stock":5,"begin_at":"2020-01-01T00:00:00Z","end_at":"2099-01-01T00:00:00Z","payment_window":"90s"}`
-	id, _ := object(t, a.call(t, http.MethodPost, "/admin/vouchers", boss, body), http.StatusCreated)["id"].(string)
-	object(t, a.insist(t, http.MethodPatch, "/admin/vouchers/"+id, clerk, `{"price":7}`), http.StatusOK)
-	object(t, a.insist(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"delta":3}`), http.StatusOK)
-	refused(t, a.call(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"stock":-1}`), http.StatusUnprocessableEntity, model.CodeValidation)
+	id, _ := object(t, a.Call(t, http.MethodPost, "/admin/vouchers", boss, body), http.StatusCreated)["id"].(string)
+	object(t, a.Insist(t, http.MethodPatch, "/admin/vouchers/"+id, clerk, `{"price":7}`), http.StatusOK)
+	object(t, a.Insist(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"delta":3}`), http.StatusOK)
+	refused(t, a.Call(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"stock":-1}`), http.StatusUnprocessableEntity, model.CodeValidation)
 
 	page := func(query string) model.AdminLogPage {
-		return decode[model.AdminLogPage](t, a.call(t, http.MethodGet, "/admin/log?limit=1&actor="+query, boss, nil))
+		return api.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log?limit=1&actor="+query, boss, nil))
 	}
 	first, changed := page(a.user(1)), page(a.user(2))
 	rest := page(a.user(1) + "&cursor=" + first.NextCursor)
@@ -81,9 +82,9 @@ func checkAdminLog(t *testing.T, a shop) {
 			}
 		}
 	}
-	refused(t, a.call(t, http.MethodGet, "/admin/log", a.token(t, a.user(3), model.RoleUser), nil), http.StatusForbidden, model.CodeForbidden)
+	refused(t, a.Call(t, http.MethodGet, "/admin/log", a.Token(t, a.user(3), model.RoleUser), nil), http.StatusForbidden, model.CodeForbidden)
 	for _, window := range []string{`"500ms"`, `"9000h"`, `"soon"`, `"0s"`} {
-		p := refused(t, a.call(t, http.MethodPost, "/admin/vouchers", boss, body[:len(body)-len(`"90s"}`)]+window+"}"), http.StatusUnprocessableEntity, model.CodeValidation)
+		p := refused(t, a.Call(t, http.MethodPost, "/admin/vouchers", boss, body[:len(body)-len(`"90s"}`)]+window+"}"), http.StatusUnprocessableEntity, model.CodeValidation)
 		if len(p.Errors) != 1 || p.Errors[0].Location != "body.payment_window" {
 			t.Errorf("%s: %+v", window, p.Errors)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/model"
 )
 
@@ -15,24 +16,24 @@ func TestPagesBuy(t *testing.T) {
 	anywhere(t, func(t *testing.T, a shop) {
 		t.Helper()
 		path := "/vouchers/" + a.onSale(t, 1).ID + "/seckill"
-		allowed := func(got answer, origin string) bool {
+		allowed := func(got api.Answer, origin string) bool {
 			t.Helper()
-			header := got.header.Get("Access-Control-Allow-Origin")
+			header := got.Header.Get("Access-Control-Allow-Origin")
 			if header != "" && header != origin {
-				t.Errorf("%d allows %q", got.status, header)
+				t.Errorf("%d allows %q", got.Status, header)
 			}
 			return header == origin
 		}
 		for _, origin := range append(origins(), "https://evil.example") {
 			want := !a.embedded && slices.Contains(origins(), origin)
-			asked := a.call(t, http.MethodOptions, path, "", nil,
+			asked := a.Call(t, http.MethodOptions, path, "", nil,
 				"Origin: "+origin, "Access-Control-Request-Method: POST", "Access-Control-Request-Headers: authorization")
-			if allowed(asked, origin) != want || want && asked.header.Get("Access-Control-Allow-Headers") != "authorization" {
-				t.Errorf("%s asks: %d %v", origin, asked.status, asked.header)
+			if allowed(asked, origin) != want || want && asked.Header.Get("Access-Control-Allow-Headers") != "authorization" {
+				t.Errorf("%s asks: %d %v", origin, asked.Status, asked.Header)
 			}
-			bought := a.call(t, http.MethodPost, path, a.token(t, a.user(1), model.RoleUser), nil, "Origin: "+origin)
-			if !sells(bought) && !again(bought, nil) && bought.code() != model.CodeAlreadyOrdered || allowed(bought, origin) != want {
-				t.Errorf("%s buys: %d %v", origin, bought.status, bought.header)
+			bought := a.Call(t, http.MethodPost, path, a.Token(t, a.user(1), model.RoleUser), nil, "Origin: "+origin)
+			if !bought.Sells() && !api.Again(bought, nil) && bought.Code() != model.CodeAlreadyOrdered || allowed(bought, origin) != want {
+				t.Errorf("%s buys: %d %v", origin, bought.Status, bought.Header)
 			}
 		}
 	})

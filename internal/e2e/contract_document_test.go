@@ -13,6 +13,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -49,13 +50,13 @@ func (d documented) protected() bool {
 // readDocument fetches the document.
 func readDocument(t *testing.T, a *app) *document {
 	t.Helper()
-	got := a.call(t, http.MethodGet, "/openapi.json", "", nil)
-	if got.status != http.StatusOK || got.header.Get("Content-Type") != "application/json" {
-		t.Fatalf("openapi.json: %d %v", got.status, got.header)
+	got := a.Call(t, http.MethodGet, "/openapi.json", "", nil)
+	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/json" {
+		t.Fatalf("openapi.json: %d %v", got.Status, got.Header)
 	}
-	doc := decode[*document](t, got)
+	doc := api.Decode[*document](t, got)
 	doc.seen = map[string]bool{}
-	content := check.Value(jsonschema.UnmarshalJSON(bytes.NewReader(got.body)))(t)
+	content := check.Value(jsonschema.UnmarshalJSON(bytes.NewReader(got.Body)))(t)
 	doc.compiler = jsonschema.NewCompiler()
 	doc.compiler.AssertFormat()
 	check.Must(t, doc.compiler.AddResource("api.json", content))
@@ -83,26 +84,26 @@ func (d *document) routes(holds func(route) bool) []route {
 
 // check holds an answer to the document: its status, media type, headers and
 // body must be among those that are documented for the operation.
-func (d *document) check(t *testing.T, method, template string, got answer) {
+func (d *document) check(t *testing.T, method, template string, got api.Answer) {
 	t.Helper()
 	operation, ok := d.Paths[template][strings.ToLower(method)]
 	if !ok {
 		t.Errorf("%s %s is not documented", method, template)
 		return
 	}
-	status := strconv.Itoa(got.status)
+	status := strconv.Itoa(got.Status)
 	response, ok := operation.Responses[status]
 	if !ok {
-		t.Errorf("%s %s: %s is not documented: %s", method, template, status, got.body)
+		t.Errorf("%s %s: %s is not documented: %s", method, template, status, got.Body)
 		return
 	}
 	for name := range response.Headers {
 		optional := name == "Retry-After" && status == "409" || name == "Content-Disposition"
-		if got.header.Get(name) == "" && !optional {
+		if got.Header.Get(name) == "" && !optional {
 			t.Errorf("%s %s: %s lacks its header %s", method, template, status, name)
 		}
 	}
-	contentType := got.header.Get("Content-Type")
+	contentType := got.Header.Get("Content-Type")
 	if _, ok := response.Content[contentType]; !ok {
 		t.Errorf("%s %s: %s as %q is not documented", method, template, status, contentType)
 		return
@@ -117,12 +118,12 @@ func (d *document) check(t *testing.T, method, template string, got answer) {
 	pointer := "api.json#/paths/" + escape.Replace(template) + "/" + strings.ToLower(method) + "/responses/" + status +
 		"/content/" + escape.Replace(contentType) + "/schema"
 	schema := check.Value(d.compiler.Compile(pointer))(t)
-	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.body))
+	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.Body))
 	if err != nil {
-		t.Fatalf("%s %s: %v in %s", method, template, err, got.body)
+		t.Fatalf("%s %s: %v in %s", method, template, err, got.Body)
 	}
 	if err := schema.Validate(body); err != nil {
-		t.Errorf("%s %s: %v\n%s", method, template, err, got.body)
+		t.Errorf("%s %s: %v\n%s", method, template, err, got.Body)
 	}
 }
 
@@ -142,9 +143,9 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 	t.Helper()
 	a := in.elsewhere(t)
 	doc := readDocument(t, a)
-	admin, buyer := a.admin(t), a.token(t, a.user(1), "user")
+	admin, buyer := a.Admin(t), a.Token(t, a.user(1), "user")
 	voucher := a.onSale(t, 2)
-	upcoming := a.create(t, map[string]any{"begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
+	upcoming := a.Create(t, map[string]any{"begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"})
 	account := map[string]any{"username": a.name("documented"), "password": "long enough"}
 	var order model.Order
 	sold, rebuilt := http.StatusCreated, http.StatusConflict
@@ -227,15 +228,15 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		if id == "ORDER" {
 			id = order.ID
 		}
-		got := insist(t, call.template, func(int) (answer, error) {
-			return send(a.client, call.method, a.url+concrete(call.template, id)+call.query, call.token, call.body)
+		got := api.Insist(t, call.template, func(int) (api.Answer, error) {
+			return api.Send(t.Context(), a.Client, call.method, a.URL+concrete(call.template, id)+call.query, call.token, call.body)
 		})
-		if got.status != call.status {
-			t.Errorf("%s %s%s: %d %s, want %d", call.method, call.template, call.query, got.status, got.body, call.status)
+		if got.Status != call.status {
+			t.Errorf("%s %s%s: %d %s, want %d", call.method, call.template, call.query, got.Status, got.Body, call.status)
 		}
 		doc.check(t, call.method, call.template, got)
-		if sells(got) && strings.HasSuffix(call.template, "/seckill") {
-			order = decode[model.Order](t, got)
+		if got.Sells() && strings.HasSuffix(call.template, "/seckill") {
+			order = api.Decode[model.Order](t, got)
 			a.becomes(t, order, model.OrderUnpaid)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -62,7 +63,7 @@ func TestOtherIssuers(t *testing.T) {
 	check.Must(t, os.WriteFile(file, keySet(t, map[string]any{"o1": office.Public()}), 0o600))
 
 	a := start(t, embeddedSettings(t).with(settings{"SECKILL_JWT_JWKS_URL": "shop=" + web.URL + ", office!=" + file + ", gone=" + web.URL + "/away"}))
-	me := func(token string) answer { return a.call(t, http.MethodGet, "/auth/me", token, nil) }
+	me := func(token string) api.Answer { return a.Call(t, http.MethodGet, "/auth/me", token, nil) }
 	buyer := signedBy(t, "shop", "s1", jwt.SigningMethodRS256, shop, nil)
 	admin := signedBy(t, "office", "o1", jwt.SigningMethodES256, office, jwt.MapClaims{"role": "admin"})
 
@@ -70,21 +71,21 @@ func TestOtherIssuers(t *testing.T) {
 	later := me(signedBy(t, "gone", "s1", jwt.SigningMethodRS256, shop, nil))
 	refused(t, later, http.StatusServiceUnavailable, model.CodeUnavailable)
 	readDocument(t, a).check(t, http.MethodGet, "/api/v1/auth/me", later) // with its Retry-After
-	if got := me(a.token(t, "ours", model.RoleUser)); got.status != http.StatusOK {
-		t.Errorf("our own token while an issuer is away: %d %s", got.status, got.body)
+	if got := me(a.Token(t, "ours", model.RoleUser)); got.Status != http.StatusOK {
+		t.Errorf("our own token while an issuer is away: %d %s", got.Status, got.Body)
 	}
 
 	// The office's administrator puts a voucher up, and the shop's user buys it.
-	created := a.insist(t, http.MethodPost, "/admin/vouchers", admin, map[string]any{
+	created := a.Insist(t, http.MethodPost, "/admin/vouchers", admin, map[string]any{
 		"title": "Tea", "price": 1, "face_value": 2, "stock": 1,
 		"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
 	})
-	if created.status != http.StatusCreated {
-		t.Fatalf("the office's administrator: %d %s", created.status, created.body)
+	if created.Status != http.StatusCreated {
+		t.Fatalf("the office's administrator: %d %s", created.Status, created.Body)
 	}
-	bought := a.insist(t, http.MethodPost, "/vouchers/"+decode[model.Voucher](t, created).ID+"/seckill", buyer, nil)
-	if bought.status != http.StatusCreated || decode[model.Order](t, bought).UserID != "shop:1" {
-		t.Errorf("the shop's user: %d %s", bought.status, bought.body)
+	bought := a.Insist(t, http.MethodPost, "/vouchers/"+api.Decode[model.Voucher](t, created).ID+"/seckill", buyer, nil)
+	if bought.Status != http.StatusCreated || api.Decode[model.Order](t, bought).UserID != "shop:1" {
+		t.Errorf("the shop's user: %d %s", bought.Status, bought.Body)
 	}
 
 	pem := x509.MarshalPKCS1PublicKey(&shop.PublicKey)

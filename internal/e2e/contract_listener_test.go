@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -20,30 +21,32 @@ func TestListeners(t *testing.T) {
 
 func checkListeners(t *testing.T, a shop) {
 	t.Helper()
-	get := func(url string) answer { return check.Value(send(a.client, http.MethodGet, url, "", nil))(t) }
+	get := func(url string) api.Answer {
+		return check.Value(api.Send(t.Context(), a.Client, http.MethodGet, url, "", nil))(t)
+	}
 	for path, want := range map[string]string{"/metrics": "seckill_http_request_duration_seconds", "/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
-		get(a.url + "/api/v1/vouchers")
-		if got := get(a.ops + path); got.status != http.StatusOK || !strings.Contains(string(got.body), want) {
-			t.Errorf("operations %s: %d", path, got.status)
+		get(a.URL + "/api/v1/vouchers")
+		if got := get(a.ops + path); got.Status != http.StatusOK || !strings.Contains(string(got.Body), want) {
+			t.Errorf("operations %s: %d", path, got.Status)
 		}
-		refused(t, get(a.url+path), http.StatusNotFound, model.CodeNotFound)
+		refused(t, get(a.URL+path), http.StatusNotFound, model.CodeNotFound)
 	}
-	if got := get(a.ops + "/api/v1/vouchers"); got.status != http.StatusNotFound {
-		t.Errorf("the API is on the operations listener: %d", got.status)
+	if got := get(a.ops + "/api/v1/vouchers"); got.Status != http.StatusNotFound {
+		t.Errorf("the API is on the operations listener: %d", got.Status)
 	}
-	live, ready := get(a.url+"/livez"), get(a.url+"/readyz")
-	if live.status != http.StatusOK || ready.status != http.StatusOK || len(strings.Split(strings.TrimSpace(string(ready.body)), "\n")) < 3 {
-		t.Errorf("%d %d %s", live.status, ready.status, ready.body)
+	live, ready := get(a.URL+"/livez"), get(a.URL+"/readyz")
+	if live.Status != http.StatusOK || ready.Status != http.StatusOK || len(strings.Split(strings.TrimSpace(string(ready.Body)), "\n")) < 3 {
+		t.Errorf("%d %d %s", live.Status, ready.Status, ready.Body)
 	}
-	docs := get(a.url + "/api/v1/docs")
-	if docs.status != http.StatusOK || !strings.HasPrefix(docs.header.Get("Content-Type"), "text/html") || strings.Contains(string(docs.body), "//") && strings.Contains(string(docs.body), "https://") {
-		t.Errorf("%d %s", docs.status, docs.body)
+	docs := get(a.URL + "/api/v1/docs")
+	if docs.Status != http.StatusOK || !strings.HasPrefix(docs.Header.Get("Content-Type"), "text/html") || strings.Contains(string(docs.Body), "//") && strings.Contains(string(docs.Body), "https://") {
+		t.Errorf("%d %s", docs.Status, docs.Body)
 	}
 	for n, path := range []string{"/livez", "/api/v1/vouchers", "/nowhere"} {
 		id := "trace-" + strconv.Itoa(n)
-		got, err := send(a.client, http.MethodGet, a.url+path, "", nil, "X-Request-Id: "+id)
-		if err != nil || got.header.Get("X-Request-Id") != id {
-			t.Errorf("%s: %v %v", path, got.header, err)
+		got, err := api.Send(t.Context(), a.Client, http.MethodGet, a.URL+path, "", nil, "X-Request-Id: "+id)
+		if err != nil || got.Header.Get("X-Request-Id") != id {
+			t.Errorf("%s: %v %v", path, got.Header, err)
 		}
 	}
 }
@@ -53,31 +56,31 @@ func checkListeners(t *testing.T, a shop) {
 func TestTheServerAsAWhole(t *testing.T) {
 	t.Parallel()
 	a := start(t, embeddedSettings(t).with(settings{"SECKILL_RATE_ADDR": "5/h"}))
-	ask := func(url string) answer {
+	ask := func(url string) api.Answer {
 		request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodOptions, url, nil))(t)
 		request.URL.Path = "*"
 		request.Header.Set("X-Request-Id", "of-the-whole")
-		response, err := a.client.Do(request)
+		response, err := a.Client.Do(request)
 		check.Must(t, err)
 		defer response.Body.Close()
-		return answer{response.StatusCode, response.Header, check.Value(io.ReadAll(response.Body))(t)}
+		return api.Answer{Status: response.StatusCode, Header: response.Header, Body: check.Value(io.ReadAll(response.Body))(t)}
 	}
-	got := ask(a.url)
+	got := ask(a.URL)
 	refused(t, got, http.StatusNotFound, model.CodeNotFound)
-	check.Equal(t, "its id", got.header.Get("X-Request-Id"), "of-the-whole")
+	check.Equal(t, "its id", got.Header.Get("X-Request-Id"), "of-the-whole")
 	for range 4 {
-		got = ask(a.url)
+		got = ask(a.URL)
 	}
 	refused(t, got, http.StatusNotFound, model.CodeNotFound)
-	refused(t, ask(a.url), http.StatusTooManyRequests, model.CodeRateLimited)
+	refused(t, ask(a.URL), http.StatusTooManyRequests, model.CodeRateLimited)
 	if metrics := a.metrics(t); !strings.Contains(metrics, `seckill_http_request_duration_seconds_count{code="404",method="OPTIONS",route="unmatched"} 5`) {
 		t.Error("it is not in the metrics")
 	}
-	check.Equal(t, "the operations listener says", ask(a.ops).status, http.StatusBadRequest)
+	check.Equal(t, "the operations listener says", ask(a.ops).Status, http.StatusBadRequest)
 }
 
 // metrics are what the operations listener tells.
 func (a *app) metrics(t testing.TB) string {
 	t.Helper()
-	return string(check.Value(send(a.client, http.MethodGet, a.ops+"/metrics", "", nil))(t).body)
+	return string(check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t).Body)
 }

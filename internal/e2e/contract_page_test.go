@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/model"
 )
 
@@ -18,7 +19,7 @@ func TestPages(t *testing.T) {
 
 func checkPages(t *testing.T, a shop) {
 	t.Helper()
-	user := a.token(t, a.user(1), model.RoleUser)
+	user := a.Token(t, a.user(1), model.RoleUser)
 	var vouchers, orders []string
 	add := func() {
 		v := a.onSale(t, 3)
@@ -31,7 +32,7 @@ func checkPages(t *testing.T, a shop) {
 	for path, all := range map[string]*[]string{"/vouchers": &vouchers, "/orders": &orders, "/admin/vouchers": &vouchers, "/orders?status=unpaid": &orders, "/vouchers?phase=live": &vouchers} {
 		token := user
 		if strings.HasPrefix(path, "/admin") {
-			token = a.admin(t)
+			token = a.Admin(t)
 		}
 		want := slices.Clone(*all)
 		slices.Reverse(want) // newest first
@@ -41,7 +42,7 @@ func checkPages(t *testing.T, a shop) {
 			separator = "&"
 		}
 		for cursor, pages := "", 0; ; pages++ {
-			page := object(t, a.call(t, http.MethodGet, path+separator+"limit=3&cursor="+cursor, token, nil), http.StatusOK)
+			page := object(t, a.Call(t, http.MethodGet, path+separator+"limit=3&cursor="+cursor, token, nil), http.StatusOK)
 			items, _ := page["items"].([]any)
 			for _, item := range items {
 				id, _ := item.(map[string]any)["id"].(string)
@@ -66,7 +67,7 @@ func checkPages(t *testing.T, a shop) {
 	}
 	for _, path := range []string{"/vouchers", "/orders", "/admin/vouchers", "/admin/vouchers/" + vouchers[0] + "/orders"} {
 		for _, query := range []string{"cursor=nonsense", "cursor=%00", "cursor=" + strings.Repeat("A", 100), "limit=0", "limit=101", "limit=x"} {
-			got := a.call(t, http.MethodGet, path+"?"+query, a.admin(t), nil)
+			got := a.Call(t, http.MethodGet, path+"?"+query, a.Admin(t), nil)
 			p := refused(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
 			location := "query." + query[:strings.Index(query, "=")]
 			if len(p.Errors) != 1 || p.Errors[0].Location != location {
@@ -75,22 +76,22 @@ func checkPages(t *testing.T, a shop) {
 		}
 		// A filter that cannot be read must not become a list without one.
 		for _, query := range []string{"limit=0;", "limit=1%zz", "cursor=%zz"} {
-			p := refused(t, a.call(t, http.MethodGet, path+"?"+query, a.admin(t), nil), http.StatusUnprocessableEntity, model.CodeValidation)
+			p := refused(t, a.Call(t, http.MethodGet, path+"?"+query, a.Admin(t), nil), http.StatusUnprocessableEntity, model.CodeValidation)
 			if len(p.Errors) != 1 || p.Errors[0].Location != "query" {
 				t.Errorf("%s?%s: %v", path, query, p.Errors)
 			}
 		}
-		if got := a.call(t, http.MethodGet, path+"?unknown=1&limit=100", a.admin(t), nil); got.status != http.StatusOK {
-			t.Errorf("%s: an unknown parameter: %d %s", path, got.status, got.body)
+		if got := a.Call(t, http.MethodGet, path+"?unknown=1&limit=100", a.Admin(t), nil); got.Status != http.StatusOK {
+			t.Errorf("%s: an unknown parameter: %d %s", path, got.Status, got.Body)
 		}
 	}
-	if page := object(t, a.call(t, http.MethodGet, "/orders", a.token(t, a.user(9), model.RoleUser), nil), http.StatusOK); fmt.Sprint(page) != "map[items:[]]" {
+	if page := object(t, a.Call(t, http.MethodGet, "/orders", a.Token(t, a.user(9), model.RoleUser), nil), http.StatusOK); fmt.Sprint(page) != "map[items:[]]" {
 		t.Errorf("no orders are %v", page)
 	}
 	for voucher, count := range map[string]int{vouchers[2]: 1, "none": 0, "not%20an%20id": 0} {
-		got := a.call(t, http.MethodGet, "/orders?voucher_id="+voucher, user, nil)
-		if page := decode[model.OrderPage](t, got); got.status != http.StatusOK || len(page.Items) != count || page.Items == nil {
-			t.Errorf("%s: %d %s", voucher, got.status, got.body)
+		got := a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher, user, nil)
+		if page := api.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != count || page.Items == nil {
+			t.Errorf("%s: %d %s", voucher, got.Status, got.Body)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -20,14 +21,14 @@ func TestPrecedence(t *testing.T) {
 
 func checkPrecedence(t *testing.T, a shop) {
 	t.Helper()
-	buyer, late := a.token(t, a.user(1), model.RoleUser), a.token(t, a.user(2), model.RoleUser)
+	buyer, late := a.Token(t, a.user(1), model.RoleUser), a.Token(t, a.user(2), model.RoleUser)
 	voucher := a.onSale(t, 1)
-	place := func(token string) answer {
-		return a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
+	place := func(token string) api.Answer {
+		return a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil)
 	}
 	order := a.buys(t, voucher.ID, a.user(1))
 	listed := func(phase model.Phase) bool {
-		page := decode[model.VoucherPage](t, a.call(t, http.MethodGet, "/vouchers?limit=100&phase="+string(phase), "", nil))
+		page := api.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, "/vouchers?limit=100&phase="+string(phase), "", nil))
 		return slices.ContainsFunc(page.Items, func(v model.Voucher) bool { return v.ID == voucher.ID && v.Phase == phase })
 	}
 	now := time.Now().UTC().Truncate(time.Second)
@@ -47,11 +48,11 @@ func checkPrecedence(t *testing.T, a shop) {
 		{"archived", map[string]any{"state": "archived"}, "", model.CodeNotFound, model.CodeNotFound},
 		{"back", open, model.PhaseSoldOut, model.CodeAlreadyOrdered, model.CodeSoldOut},
 	} {
-		object(t, a.insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.admin(t), step.change), http.StatusOK)
+		object(t, a.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.Admin(t), step.change), http.StatusOK)
 		for token, code := range map[string]model.Code{buyer: step.buyer, late: step.late} {
 			got := place(token)
-			if got.code() != code {
-				t.Errorf("%s: %s, want %s", step.name, got.body, code)
+			if got.Code() != code {
+				t.Errorf("%s: %s, want %s", step.name, got.Body, code)
 				continue
 			}
 			status := http.StatusConflict
@@ -59,13 +60,13 @@ func checkPrecedence(t *testing.T, a shop) {
 				status = http.StatusNotFound
 			}
 			if p := refused(t, got, status, code); code == model.CodeAlreadyOrdered && (p.OrderID != order.ID || p.OrderStatus != model.OrderUnpaid) {
-				t.Errorf("%s: %s", step.name, got.body)
+				t.Errorf("%s: %s", step.name, got.Body)
 			}
 		}
 		if step.phase == "" {
 			continue
 		}
-		if v := decode[model.Voucher](t, a.call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)); v.Phase != step.phase {
+		if v := api.Decode[model.Voucher](t, a.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)); v.Phase != step.phase {
 			t.Errorf("%s: phase = %s", step.name, v.Phase)
 		}
 		// A list may be a moment old.
@@ -74,7 +75,7 @@ func checkPrecedence(t *testing.T, a shop) {
 		})
 	}
 	// Whatever happened to the sale, the order is there.
-	mine := decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, buyer, nil))
+	mine := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, buyer, nil))
 	if len(mine.Items) != 1 || mine.Items[0].ID != order.ID {
 		t.Errorf("%+v", mine)
 	}

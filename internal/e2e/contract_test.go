@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"seckill/config"
 	command "seckill/internal/app"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -92,11 +92,7 @@ func (d *deployment) leave(t *testing.T) {
 	if d.tests--; d.tests > 0 || d.instance == nil {
 		return
 	}
-	now, cancel := context.WithCancel(context.Background())
-	cancel() // nobody has to notice
-	if err := d.instance.Stop(now); err != nil {
-		t.Errorf("stop: %v", err)
-	}
+	halt(t, d.instance)
 	d.instance = nil
 	d.lasting.end(t)
 }
@@ -146,22 +142,22 @@ func (a *app) buys(t testing.TB, voucherID, user string) model.Order {
 // bought makes an order, which becomes unpaid if it is not yet, and goes on from there.
 func (a *app) bought(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
-	got := a.insist(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil)
+	got := a.Insist(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.Token(t, user, model.RoleUser), nil)
 	order, ok := orderOf(t, got, voucherID, user)
 	if !ok {
-		t.Fatalf("%s buys: %d %s", user, got.status, got.body)
+		t.Fatalf("%s buys: %d %s", user, got.Status, got.Body)
 	}
 	return order
 }
 
 // orderOf is the order that an answer to a purchase promises, or names because an earlier answer said that it was not known.
-func orderOf(t testing.TB, got answer, voucherID, user string) (order model.Order, ok bool) {
+func orderOf(t testing.TB, got api.Answer, voucherID, user string) (order model.Order, ok bool) {
 	t.Helper()
 	switch {
-	case sells(got):
-		return decode[model.Order](t, got), true
-	case got.code() == model.CodeAlreadyOrdered:
-		return model.Order{ID: decode[problem](t, got).OrderID, VoucherID: voucherID, UserID: user}, true
+	case got.Sells():
+		return api.Decode[model.Order](t, got), true
+	case got.Code() == model.CodeAlreadyOrdered:
+		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}, true
 	}
 	return order, false
 }
@@ -181,10 +177,7 @@ func (a *app) elsewhere(t testing.TB) *app {
 // from is the program seen from another address of this machine.
 func (a *app) from(t testing.TB, address string) *app {
 	t.Helper()
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	transport := &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 100}
-	t.Cleanup(transport.CloseIdleConnections)
 	elsewhere := *a
-	elsewhere.client = &http.Client{Transport: transport, Timeout: check.Deadline}
+	elsewhere.Client = api.Client(t, address, 100)
 	return &elsewhere
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -18,29 +19,29 @@ func TestTextsOfVouchers(t *testing.T) {
 func checkTexts(t *testing.T, a shop) {
 	t.Helper()
 	voucher := a.onSale(t, 1)
-	path, admin := "/admin/vouchers/"+voucher.ID, a.admin(t)
+	path, admin := "/admin/vouchers/"+voucher.ID, a.Admin(t)
 	for _, title := range []string{
 		"Coffee \u202eeerf rof", "Cof\u200bfee", "\ufeffCoffee", "Coffee\u2028free", "Cof\u00adfee", " \u00a0\u3000", "\u3164", "a\nb", "a\tb",
 		"Coffee\U000e0041\U000e0042",
 	} {
-		for _, got := range []answer{
-			a.call(t, http.MethodPatch, path, admin, map[string]any{"title": title}),
-			a.call(t, http.MethodPost, "/admin/vouchers", admin, map[string]any{
+		for _, got := range []api.Answer{
+			a.Call(t, http.MethodPatch, path, admin, map[string]any{"title": title}),
+			a.Call(t, http.MethodPost, "/admin/vouchers", admin, map[string]any{
 				"title": title, "price": 1, "face_value": 1, "stock": 1, "begin_at": voucher.BeginAt, "end_at": voucher.EndAt,
 			}),
 		} {
 			refused(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
-			if p := decode[problem](t, got); len(p.Errors) != 1 || p.Errors[0].Location != "body.title" {
-				t.Errorf("%q: %s", title, got.body)
+			if p := api.Decode[api.Problem](t, got); len(p.Errors) != 1 || p.Errors[0].Location != "body.title" {
+				t.Errorf("%q: %s", title, got.Body)
 			}
 		}
 	}
-	refused(t, a.call(t, http.MethodPatch, path, admin, map[string]any{"description": "two\n\tlines \u2066x\u2069"}),
+	refused(t, a.Call(t, http.MethodPatch, path, admin, map[string]any{"description": "two\n\tlines \u2066x\u2069"}),
 		http.StatusUnprocessableEntity, model.CodeValidation)
 	for _, text := range []string{"双人咖啡券", "می\u200cخواهم PDF\u200cها", "👩🏽\u200d🚀 ❤\ufe0f\u200d🔥", "קפה לשניים"} {
-		got := a.call(t, http.MethodPatch, path, admin, map[string]any{"title": text, "description": text + "\n\t" + text})
-		if v := decode[model.Voucher](t, got); got.status != http.StatusOK || v.Title != text || v.Description != text+"\n\t"+text {
-			t.Errorf("%q: %d %s", text, got.status, got.body)
+		got := a.Call(t, http.MethodPatch, path, admin, map[string]any{"title": text, "description": text + "\n\t" + text})
+		if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Title != text || v.Description != text+"\n\t"+text {
+			t.Errorf("%q: %d %s", text, got.Status, got.Body)
 		}
 	}
 }
@@ -63,7 +64,7 @@ func checkOperationsHearNoStrangersNames(t *testing.T, a shop) {
 			if host != "" {
 				request.Host = host
 			}
-			answer := check.Value(a.client.Do(request))(t)
+			answer := check.Value(a.Client.Do(request))(t)
 			_ = answer.Body.Close()
 			check.Equal(t, path+" as "+host, answer.StatusCode, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -105,7 +106,7 @@ func checkForgedTokens(t *testing.T, a shop) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, r := range routes {
-				got := check.Value(send(a.client, r.method, a.url+concrete(r.path, voucher.ID), forged, nil))(t)
+				got := check.Value(api.Send(t.Context(), a.Client, r.method, a.URL+concrete(r.path, voucher.ID), forged, nil))(t)
 				refused(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
 			}
 		})
@@ -120,9 +121,9 @@ func checkForgedTokens(t *testing.T, a shop) {
 	for _, claims := range good {
 		token := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, claims)
 		for _, r := range routes {
-			got := check.Value(send(a.client, r.method, a.url+concrete(r.path, "none"), token, nil))(t)
-			if got.status == http.StatusUnauthorized || got.status == http.StatusForbidden {
-				t.Errorf("%v: %s %s: %d", claims, r.method, r.path, got.status)
+			got := check.Value(api.Send(t.Context(), a.Client, r.method, a.URL+concrete(r.path, "none"), token, nil))(t)
+			if got.Status == http.StatusUnauthorized || got.Status == http.StatusForbidden {
+				t.Errorf("%v: %s %s: %d", claims, r.method, r.path, got.Status)
 			}
 		}
 	}
@@ -137,9 +138,9 @@ func TestNobodyTouchesAnothersOrder(t *testing.T) {
 func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	t.Helper()
 	voucher := a.onSale(t, 5)
-	owner, other, admin := a.token(t, a.user(1), model.RoleUser), a.token(t, a.user(2), model.RoleUser), a.admin(t)
+	owner, other, admin := a.Token(t, a.user(1), model.RoleUser), a.Token(t, a.user(2), model.RoleUser), a.Admin(t)
 	order := a.buys(t, voucher.ID, a.user(1))
-	absent := a.call(t, http.MethodGet, "/orders/"+model.OrderID("01aaaaaaaaaaaaaaaaaaaaaaaa", voucher.ID), other, nil)
+	absent := a.Call(t, http.MethodGet, "/orders/"+model.OrderID("01aaaaaaaaaaaaaaaaaaaaaaaa", voucher.ID), other, nil)
 	refused(t, absent, http.StatusNotFound, model.CodeNotFound)
 
 	// The order's own routes, by who asks.
@@ -151,20 +152,20 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 		"other": {other, http.StatusNotFound}, "administrator": {admin, http.StatusNotFound},
 	} {
 		for _, wait := range []string{"", "?wait=1s"} {
-			got := a.call(t, http.MethodGet, "/orders/"+order.ID+wait, test.token, nil)
-			if got.status != test.status {
-				t.Errorf("%s: %d %s", name, got.status, got.body)
+			got := a.Call(t, http.MethodGet, "/orders/"+order.ID+wait, test.token, nil)
+			if got.Status != test.status {
+				t.Errorf("%s: %d %s", name, got.Status, got.Body)
 			}
-			if test.status == http.StatusNotFound && string(got.body) != string(absent.body) {
-				t.Errorf("%s can tell that the order exists: %s", name, got.body)
+			if test.status == http.StatusNotFound && string(got.Body) != string(absent.Body) {
+				t.Errorf("%s can tell that the order exists: %s", name, got.Body)
 			}
 		}
 	}
 	for _, query := range []string{"", "?voucher_id=" + voucher.ID, "?status=unpaid", "?user_id=" + a.user(1)} {
 		for _, token := range []string{other, admin} {
-			got := a.call(t, http.MethodGet, "/orders"+query, token, nil)
-			if page := decode[model.OrderPage](t, got); got.status != http.StatusOK || len(page.Items) != 0 {
-				t.Errorf("%s lists another's order: %s", query, got.body)
+			got := a.Call(t, http.MethodGet, "/orders"+query, token, nil)
+			if page := api.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != 0 {
+				t.Errorf("%s lists another's order: %s", query, got.Body)
 			}
 		}
 	}
@@ -175,22 +176,22 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 		isAdmins := strings.Contains(r.path, "/admin/")
 		for _, id := range []string{order.ID, voucher.ID} {
 			for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
-				got := check.Value(send(a.client, method, a.url+concrete(r.path, id), other, nil))(t)
+				got := check.Value(api.Send(t.Context(), a.Client, method, a.URL+concrete(r.path, id), other, nil))(t)
 				if isAdmins && method == r.method {
 					refused(t, got, http.StatusForbidden, model.CodeForbidden)
 				}
-				if strings.Contains(string(got.body), order.ID) || strings.Contains(string(got.body), a.user(1)) {
-					t.Errorf("%s %s tells of another's order: %s", method, r.path, got.body)
+				if strings.Contains(string(got.Body), order.ID) || strings.Contains(string(got.Body), a.user(1)) {
+					t.Errorf("%s %s tells of another's order: %s", method, r.path, got.Body)
 				}
 			}
 		}
 	}
-	if now := decode[model.Order](t, a.call(t, http.MethodGet, "/orders/"+order.ID, owner, nil)); now.Status != order.Status || now.UserID != a.user(1) {
+	if now := api.Decode[model.Order](t, a.Call(t, http.MethodGet, "/orders/"+order.ID, owner, nil)); now.Status != order.Status || now.UserID != a.user(1) {
 		t.Errorf("the order became %+v", now)
 	}
 
 	// Ids are compared byte for byte.
-	if page := decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders", a.token(t, strings.ToUpper(a.user(1)), model.RoleUser), nil)); len(page.Items) != 0 {
+	if page := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, strings.ToUpper(a.user(1)), model.RoleUser), nil)); len(page.Items) != 0 {
 		t.Error("a user whose id differs in case sees the order")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -18,10 +19,10 @@ func TestVouchers(t *testing.T) {
 
 func checkVouchers(t *testing.T, a shop) {
 	t.Helper()
-	admin, began := a.admin(t), time.Now()
+	admin, began := a.Admin(t), time.Now()
 	body := `{"title":"茶 & <cake>","description":"for two","price":1000,"face_value":1e12,"stock":5,` +
 		`"begin_at":"2020-01-01T08:00:00.5+08:00","end_at":"2099-01-01T00:00:00-05:00"}`
-	created := a.call(t, http.MethodPost, "/admin/vouchers", admin, body)
+	created := a.Call(t, http.MethodPost, "/admin/vouchers", admin, body)
 	v := object(t, created, http.StatusCreated)
 	id, _ := v["id"].(string)
 	want := map[string]any{
@@ -29,11 +30,11 @@ func checkVouchers(t *testing.T, a shop) {
 		"stock": 5.0, "remaining": 5.0, "state": "published", "phase": "live",
 		"begin_at": v["begin_at"], "end_at": v["end_at"], "server_time": v["server_time"],
 	}
-	if !maps.Equal(v, want) || !model.ValidID(id) || created.header.Get("Location") != "/api/v1/admin/vouchers/"+id {
-		t.Errorf("%v %v", v, created.header)
+	if !maps.Equal(v, want) || !model.ValidID(id) || created.Header.Get("Location") != "/api/v1/admin/vouchers/"+id {
+		t.Errorf("%v %v", v, created.Header)
 	}
-	if !strings.Contains(string(created.body), "茶 & <cake>") {
-		t.Errorf("the title is escaped: %s", created.body)
+	if !strings.Contains(string(created.Body), "茶 & <cake>") {
+		t.Errorf("the title is escaped: %s", created.Body)
 	}
 	if begin := instant(t, v, "begin_at"); !begin.Equal(time.Date(2020, 1, 1, 0, 0, 0, 5e8, time.UTC)) {
 		t.Errorf("begin_at = %s", begin)
@@ -49,7 +50,7 @@ func checkVouchers(t *testing.T, a shop) {
 		if strings.Contains(path, "admin") {
 			token = admin
 		}
-		got := object(t, a.call(t, http.MethodGet, path, token, nil), http.StatusOK)
+		got := object(t, a.Call(t, http.MethodGet, path, token, nil), http.StatusOK)
 		instant(t, got, "server_time")
 		got["server_time"] = v["server_time"]
 		if !maps.Equal(got, v) {
@@ -57,47 +58,47 @@ func checkVouchers(t *testing.T, a shop) {
 		}
 	}
 
-	patched := object(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, "{}"), http.StatusOK)
+	patched := object(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, "{}"), http.StatusOK)
 	patched["server_time"] = v["server_time"]
 	if !maps.Equal(patched, v) {
 		t.Errorf("{} changed %v to %v", v, patched)
 	}
-	patched = object(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin,
+	patched = object(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+id, admin,
 		`{"title":"Coffee","description":"","price":0,"face_value":7,"end_at":"2021-01-01T00:00:00Z","state":"paused"}`), http.StatusOK)
 	if patched["title"] != "Coffee" || patched["description"] != "" || patched["price"] != 0.0 || patched["face_value"] != 7.0 ||
 		patched["state"] != "paused" || patched["phase"] != "ended" || patched["begin_at"] != v["begin_at"] || patched["stock"] != 5.0 {
 		t.Errorf("%v", patched)
 	}
 	for _, one := range []string{`{"end_at":"2019-01-01T00:00:00Z"}`, `{"begin_at":"2021-01-01T00:00:00Z"}`} {
-		p := refused(t, a.call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, one), http.StatusUnprocessableEntity, model.CodeValidation)
+		p := refused(t, a.Call(t, http.MethodPatch, "/admin/vouchers/"+id, admin, one), http.StatusUnprocessableEntity, model.CodeValidation)
 		if len(p.Errors) == 1 && !strings.HasPrefix(p.Errors[0].Location, "body.") {
 			t.Errorf("%s: %v", one, p.Errors)
 		}
 	}
-	own := object(t, a.call(t, http.MethodPost, "/admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`), http.StatusCreated)
+	own := object(t, a.Call(t, http.MethodPost, "/admin/vouchers", admin, body[:len(body)-1]+`,"payment_window":"90s"}`), http.StatusCreated)
 	ownID, _ := own["id"].(string)
 	doc := readDocument(t, a.app)
 	for _, path := range []string{"/api/v1/vouchers/{id}", "/api/v1/admin/vouchers/{id}"} {
-		got := a.call(t, http.MethodGet, strings.ReplaceAll(path[len("/api/v1"):], "{id}", ownID), admin, nil)
+		got := a.Call(t, http.MethodGet, strings.ReplaceAll(path[len("/api/v1"):], "{id}", ownID), admin, nil)
 		doc.check(t, http.MethodGet, path, got)
 		if shown := object(t, got, http.StatusOK)["payment_window"]; shown != "1m30s" || own["payment_window"] != shown {
 			t.Errorf("%s: payment_window is %v, and %v when it was made", path, shown, own["payment_window"])
 		}
 	}
 	for _, path := range []string{"/admin/vouchers/none", "/admin/vouchers/no%20id"} {
-		refused(t, a.call(t, http.MethodPatch, path, admin, "{}"), http.StatusNotFound, model.CodeNotFound)
-		refused(t, a.call(t, http.MethodPost, path+"/stock", admin, `{"delta":1}`), http.StatusNotFound, model.CodeNotFound)
+		refused(t, a.Call(t, http.MethodPatch, path, admin, "{}"), http.StatusNotFound, model.CodeNotFound)
+		refused(t, a.Call(t, http.MethodPost, path+"/stock", admin, `{"delta":1}`), http.StatusNotFound, model.CodeNotFound)
 		for _, of := range []string{"", "/stats", "/audit", "/orders", "/orders?format=csv"} {
-			refused(t, a.call(t, http.MethodGet, path+of, admin, nil), http.StatusNotFound, model.CodeNotFound)
+			refused(t, a.Call(t, http.MethodGet, path+of, admin, nil), http.StatusNotFound, model.CodeNotFound)
 		}
 	}
 	// An id that cannot exist is not found, whatever else is wrong.
 	const impossible = "/admin/vouchers/no%20id"
-	refused(t, a.call(t, http.MethodPatch, impossible, admin, `{"foo":1}`), http.StatusNotFound, model.CodeNotFound)
-	refused(t, a.call(t, http.MethodPost, impossible+"/stock", admin, `{"delta":"x"}`), http.StatusNotFound, model.CodeNotFound)
-	refused(t, a.call(t, http.MethodGet, impossible+"/orders?limit=0", admin, nil), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.Call(t, http.MethodPatch, impossible, admin, `{"foo":1}`), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.Call(t, http.MethodPost, impossible+"/stock", admin, `{"delta":"x"}`), http.StatusNotFound, model.CodeNotFound)
+	refused(t, a.Call(t, http.MethodGet, impossible+"/orders?limit=0", admin, nil), http.StatusNotFound, model.CodeNotFound)
 	for _, order := range []string{"/orders/%00?wait=junk", "/orders/abc?wait=junk", "/admin/orders/abc"} {
-		refused(t, a.call(t, http.MethodGet, order, admin, nil), http.StatusNotFound, model.CodeNotFound)
+		refused(t, a.Call(t, http.MethodGet, order, admin, nil), http.StatusNotFound, model.CodeNotFound)
 	}
 }
 
@@ -111,16 +112,16 @@ func checkHiddenVouchers(t *testing.T, a shop) {
 	shown := map[string]bool{"published": true, "paused": true, "draft": false, "archived": false}
 	ids := map[string]string{}
 	for state := range shown {
-		ids[state] = a.create(t, map[string]any{"state": state}).ID
+		ids[state] = a.Create(t, map[string]any{"state": state}).ID
 	}
 	listed := func(path, token string) map[string]bool {
 		found := map[string]bool{}
-		for _, v := range decode[model.VoucherPage](t, a.call(t, http.MethodGet, path, token, nil)).Items {
+		for _, v := range api.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, path, token, nil)).Items {
 			found[v.ID] = true
 		}
 		return found
 	}
-	admin := a.admin(t) // another second, another token
+	admin := a.Admin(t) // another second, another token
 	public, whole := listed("/vouchers?limit=100", ""), listed("/admin/vouchers?limit=100", admin)
 	asAdmin := listed("/vouchers?limit=100", admin)
 	for state, id := range ids {
@@ -128,13 +129,13 @@ func checkHiddenVouchers(t *testing.T, a shop) {
 			t.Errorf("%s: public %v, as an administrator %v, whole %v", state, public[id], asAdmin[id], whole[id])
 		}
 		for token, status := range map[string]int{
-			"": http.StatusOK, "nonsense": http.StatusOK, a.token(t, a.user(1), model.RoleUser): http.StatusOK, admin: http.StatusOK,
+			"": http.StatusOK, "nonsense": http.StatusOK, a.Token(t, a.user(1), model.RoleUser): http.StatusOK, admin: http.StatusOK,
 		} {
 			if !shown[state] && token != admin {
 				status = http.StatusNotFound
 			}
-			if got := a.call(t, http.MethodGet, "/vouchers/"+id, token, nil); got.status != status {
-				t.Errorf("%s: %d, want %d", state, got.status, status)
+			if got := a.Call(t, http.MethodGet, "/vouchers/"+id, token, nil); got.Status != status {
+				t.Errorf("%s: %d, want %d", state, got.Status, status)
 			}
 		}
 	}
@@ -156,19 +157,19 @@ func checkStockChanges(t *testing.T, a shop) {
 		body             string
 		stock, remaining float64
 	}{{`{"delta":5}`, 8, 6}, {`{"delta":-6}`, 2, 0}, {`{"stock":4}`, 4, 2}, {`{"delta":0}`, 4, 2}, {`{"stock":2}`, 2, 0}} {
-		got := object(t, a.insist(t, http.MethodPost, path, a.admin(t), change.body), http.StatusOK)
+		got := object(t, a.Insist(t, http.MethodPost, path, a.Admin(t), change.body), http.StatusOK)
 		if got["stock"] != change.stock || got["remaining"] != change.remaining {
 			t.Errorf("%s: %v", change.body, got)
 		}
 	}
 	for _, body := range []string{`{"stock":1}`, `{"delta":-1}`} {
-		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusConflict, model.CodeConflict)
+		refused(t, a.Call(t, http.MethodPost, path, a.Admin(t), body), http.StatusConflict, model.CodeConflict)
 	}
 	for _, body := range []string{`{}`, `{"stock":2,"delta":1}`, `{"stock":-1}`, `{"stock":1000000000001}`, `{"delta":1.5}`, `{"delta":1.0000000000000000000001}`, `{"stock":null}`} {
-		refused(t, a.call(t, http.MethodPost, path, a.admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
+		refused(t, a.Call(t, http.MethodPost, path, a.Admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
 	}
-	if got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":1000000000000}`); got.status != http.StatusUnprocessableEntity && got.status != http.StatusConflict {
-		t.Errorf("more than 10^12: %d %s", got.status, got.body)
+	if got := a.Call(t, http.MethodPost, path, a.Admin(t), `{"delta":1000000000000}`); got.Status != http.StatusUnprocessableEntity && got.Status != http.StatusConflict {
+		t.Errorf("more than 10^12: %d %s", got.Status, got.Body)
 	}
 	if audit := a.quiet(t, voucher.ID); audit.Database.Stock != 2 {
 		t.Errorf("%+v", audit)
@@ -179,11 +180,11 @@ func checkStockChanges(t *testing.T, a shop) {
 	path = "/admin/vouchers/" + voucher.ID + "/stock"
 	check.Volley(12, func(i int) {
 		body := []string{`{"delta":-2}`, `{"delta":3}`}[i%2]
-		if got := a.call(t, http.MethodPost, path, a.admin(t), body); got.status != http.StatusOK {
-			t.Errorf("%s: %d %s", body, got.status, got.body)
+		if got := a.Call(t, http.MethodPost, path, a.Admin(t), body); got.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", body, got.Status, got.Body)
 		}
 	})
-	if audit := a.audit(t, voucher.ID); audit.Database.Stock != 106 || audit.Database.Remaining != 106 {
+	if audit := a.Audit(t, voucher.ID); audit.Database.Stock != 106 || audit.Database.Remaining != 106 {
 		t.Errorf("%+v", audit)
 	}
 }
@@ -195,23 +196,23 @@ func TestIdempotencyKeys(t *testing.T) {
 
 func checkIdempotencyKeys(t *testing.T, a shop) {
 	t.Helper()
-	admin := a.token(t, a.user(1), model.RoleAdmin)
+	admin := a.Token(t, a.user(1), model.RoleAdmin)
 	body := map[string]any{"title": "Once", "price": 1, "face_value": 2, "stock": 3, "begin_at": "2030-01-01T00:00:00Z", "end_at": "2030-01-02T00:00:00Z"}
-	ask := func(token, path string, body any, key string) answer {
-		return a.call(t, http.MethodPost, path, token, body, "Idempotency-Key: "+key)
+	ask := func(token, path string, body any, key string) api.Answer {
+		return a.Call(t, http.MethodPost, path, token, body, "Idempotency-Key: "+key)
 	}
-	made := make([]answer, 8)
+	made := make([]api.Answer, 8)
 	check.Volley(len(made), func(i int) { made[i] = ask(admin, "/admin/vouchers", body, "create once") }) // also all at once
-	id := decode[model.Voucher](t, made[0]).ID
+	id := api.Decode[model.Voucher](t, made[0]).ID
 	for _, got := range made {
-		if decode[model.Voucher](t, got).ID != id || got.status != http.StatusCreated || got.header.Get("Location") != "/api/v1/admin/vouchers/"+id {
-			t.Errorf("one key made %s, and %d %s", id, got.status, got.body)
+		if api.Decode[model.Voucher](t, got).ID != id || got.Status != http.StatusCreated || got.Header.Get("Location") != "/api/v1/admin/vouchers/"+id {
+			t.Errorf("one key made %s, and %d %s", id, got.Status, got.Body)
 		}
 	}
 	other := maps.Clone(body)
 	other["stock"] = 4
 	refused(t, ask(admin, "/admin/vouchers", other, "create once"), http.StatusConflict, model.CodeConflict)
-	another := decode[model.Voucher](t, ask(a.token(t, a.user(2), model.RoleAdmin), "/admin/vouchers", body, "create once"))
+	another := api.Decode[model.Voucher](t, ask(a.Token(t, a.user(2), model.RoleAdmin), "/admin/vouchers", body, "create once"))
 	if another.ID == id || another.ID == "" {
 		t.Error("two administrators share a key")
 	}
@@ -226,7 +227,7 @@ func checkIdempotencyKeys(t *testing.T, a shop) {
 	if again["stock"] != 5.0 {
 		t.Errorf("the first answer again: %v", again)
 	}
-	if now := a.audit(t, id); now.Database.Stock != 15 {
+	if now := a.Audit(t, id); now.Database.Stock != 15 {
 		t.Errorf("stock = %d", now.Database.Stock)
 	}
 	refused(t, ask(admin, stock, `{"delta":3}`, "create once"), http.StatusConflict, model.CodeConflict)
@@ -247,9 +248,9 @@ func TestIdempotencyKeysAreShared(t *testing.T) {
 	one, other := start(t, s), start(t, s)
 	path := "/admin/vouchers/" + one.onSale(t, 1).ID + "/stock"
 	for _, a := range []*app{one, other, one} {
-		got := a.call(t, http.MethodPost, path, a.admin(t), `{"delta":2}`, "Idempotency-Key: k")
-		if v := decode[model.Voucher](t, got); got.status != http.StatusOK || v.Stock != 3 {
-			t.Errorf("%d %s", got.status, got.body)
+		got := a.Call(t, http.MethodPost, path, a.Admin(t), `{"delta":2}`, "Idempotency-Key: k")
+		if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != 3 {
+			t.Errorf("%d %s", got.Status, got.Body)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -101,8 +102,8 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 func (c *crowd) insist(t *testing.T, user string) {
 	t.Helper()
 	first := int(user[len(user)-1])
-	got := insist(t, user, func(attempt int) (answer, error) {
-		got, err := c.instances[(first+attempt)%len(c.instances)].place(t, c.voucher, user)
+	got := api.Insist(t, user, func(attempt int) (api.Answer, error) {
+		got, err := c.instances[(first+attempt)%len(c.instances)].Place(t, c.voucher, user)
 		c.count(t, got, err)
 		return got, err
 	})
@@ -110,35 +111,35 @@ func (c *crowd) insist(t *testing.T, user string) {
 }
 
 // count counts an answer that is not for good.
-func (c *crowd) count(t *testing.T, got answer, err error) {
+func (c *crowd) count(t *testing.T, got api.Answer, err error) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case err != nil:
 		c.failed++
-	case got.code() == model.CodeUnavailable:
+	case got.Code() == model.CodeUnavailable:
 		c.refused++
-		if got.header.Get("Retry-After") == "" {
-			t.Errorf("UNAVAILABLE without Retry-After: %s", got.body)
+		if got.Header.Get("Retry-After") == "" {
+			t.Errorf("UNAVAILABLE without Retry-After: %s", got.Body)
 		}
 	}
 }
 
 // note keeps an answer that is for good.
-func (c *crowd) note(t *testing.T, user string, got answer) {
+func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case sells(got):
+	case got.Sells():
 		c.yes++
-		order := decode[model.Order](t, got)
+		order := api.Decode[model.Order](t, got)
 		c.told[user], c.promised[order.ID] = order, user
-	case got.code() == model.CodeAlreadyOrdered: // an answer was lost before
-		c.told[user] = model.Order{ID: decode[problem](t, got).OrderID, UserID: user}
-	case got.code() != model.CodeSoldOut:
-		t.Errorf("%s: %d %s", user, got.status, got.body)
+	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before
+		c.told[user] = model.Order{ID: api.Decode[api.Problem](t, got).OrderID, UserID: user}
+	case got.Code() != model.CodeSoldOut:
+		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}
 }
 
@@ -164,29 +165,14 @@ func (c *crowd) more(t *testing.T, what string, counter *int, count int) {
 	})
 }
 
-// sells tells whether an answer promises an order, or names one.
-func sells(got answer) bool {
-	return got.status == http.StatusCreated || got.status == http.StatusAccepted
-}
-
-// status asks for a path of the main listener; 0 is no answer.
-func (a *app) status(t testing.TB, path string) int {
-	t.Helper()
-	got, err := send(a.client, http.MethodGet, a.url+path, "", nil)
-	if err != nil {
-		return 0
-	}
-	return got.status
-}
-
 // ready waits until an instance says that it is.
 func (a *app) ready(t *testing.T) {
 	t.Helper()
-	check.Patiently(t, "it is ready", func() bool { return a.status(t, "/readyz") == http.StatusOK })
+	check.Patiently(t, "it is ready", func() bool { return a.Status("/readyz") == http.StatusOK })
 }
 
 // unready waits until it says that it is not.
 func (a *app) unready(t *testing.T) {
 	t.Helper()
-	check.Patiently(t, "it is not ready", func() bool { return a.status(t, "/readyz") == http.StatusServiceUnavailable })
+	check.Patiently(t, "it is not ready", func() bool { return a.Status("/readyz") == http.StatusServiceUnavailable })
 }

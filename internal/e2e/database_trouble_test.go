@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -40,8 +41,8 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 		run(trouble.begin)
 		a.refuses(t, voucher.ID, user)
 		run(trouble.end)
-		got := insist(t, "after "+name, func(int) (answer, error) { return a.place(t, voucher.ID, user) })
-		check.Equal(t, "after "+name, got.status, http.StatusCreated)
+		got := api.Insist(t, "after "+name, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, user) })
+		check.Equal(t, "after "+name, got.Status, http.StatusCreated)
 	}
 
 	// In a rush orders of both vouchers share transactions.
@@ -56,7 +57,7 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 	})
 	run(healed)
 	sold(t, a, other.ID, c.told, 100)
-	if audit := a.audit(t, voucher.ID); !audit.Balanced || audit.Database.LiveOrders != int64(buyers) {
+	if audit := a.Audit(t, voucher.ID); !audit.Balanced || audit.Database.LiveOrders != int64(buyers) {
 		t.Errorf("audit %+v, want %d live orders", audit, buyers)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -21,12 +22,12 @@ func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 
 	second := launch(t, s)
 	got := second.asks(t, order, http.MethodGet, "")
-	if got.status != http.StatusOK || decode[model.Order](t, got).ID != order.ID {
-		t.Errorf("after the restart: %d %s", got.status, got.body)
+	if got.Status != http.StatusOK || api.Decode[model.Order](t, got).ID != order.ID {
+		t.Errorf("after the restart: %d %s", got.Status, got.Body)
 	}
-	got = second.call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", second.token(t, user, model.RoleUser), nil)
-	if p := decode[problem](t, got); p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID {
-		t.Errorf("again after the restart: %d %s", got.status, got.body)
+	got = second.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", second.Token(t, user, model.RoleUser), nil)
+	if p := api.Decode[api.Problem](t, got); p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID {
+		t.Errorf("again after the restart: %d %s", got.Status, got.Body)
 	}
 }
 
@@ -36,15 +37,15 @@ func TestSecondInstanceWithAnEmbeddedRedisIsNotReady(t *testing.T) {
 	delete(s, "SECKILL_REDIS_URL")
 	first, second := start(t, s), start(t, s)
 	check.Eventually(t, "exactly one is ready", func() bool {
-		return (first.status(t, "/readyz") == http.StatusOK) != (second.status(t, "/readyz") == http.StatusOK)
+		return (first.Status("/readyz") == http.StatusOK) != (second.Status("/readyz") == http.StatusOK)
 	})
 	other := second
-	if second.status(t, "/readyz") == http.StatusOK {
+	if second.Status("/readyz") == http.StatusOK {
 		other = first
 	}
-	got := check.Value(send(other.client, http.MethodGet, other.url+"/readyz", "", nil))(t)
-	if got.code() != model.CodeUnavailable || !strings.Contains(string(got.body), "SECKILL_REDIS_URL") {
-		t.Errorf("it does not say why: %s", got.body)
+	got := check.Value(other.Get("/readyz"))(t)
+	if got.Code() != model.CodeUnavailable || !strings.Contains(string(got.Body), "SECKILL_REDIS_URL") {
+		t.Errorf("it does not say why: %s", got.Body)
 	}
 }
 

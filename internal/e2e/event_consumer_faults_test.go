@@ -68,7 +68,7 @@ func TestTheExampleConsumer(t *testing.T) {
 	acknowledged(1)
 	stop(syscall.SIGKILL)
 
-	check.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").status, http.StatusOK)
+	check.Equal(t, "cancel", a.asks(t, order, http.MethodPost, "/cancel").Status, http.StatusOK)
 	again := a.buys(t, voucher.ID, a.user(1))
 	told, stop = run()
 	want := []string{"order.canceled " + order.ID, "order.unpaid " + again.ID}

@@ -72,15 +72,15 @@ func TestEvents(t *testing.T) {
 			t.Parallel()
 			url, stream := testserver.SharedNATS(t), newStream()
 			a := start(t, deployment(t).with(settings{"SECKILL_EVENTS": stream, "SECKILL_NATS_URL": url}))
-			voucher := a.create(t, map[string]any{"stock": 2, "payment_window": "1s"})
-			object(t, a.insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.admin(t), `{"title":"Cake"}`), http.StatusOK)
+			voucher := a.Create(t, map[string]any{"stock": 2, "payment_window": "1s"})
+			object(t, a.Insist(t, http.MethodPatch, "/admin/vouchers/"+voucher.ID, a.Admin(t), `{"title":"Cake"}`), http.StatusOK)
 			var orders []model.Order
 			for n := range 2 {
 				orders = append(orders, a.bought(t, voucher.ID, a.user(n)))
 			}
-			canceled := a.insist(t, http.MethodPost, "/orders/"+orders[0].ID+"/cancel", a.token(t, a.user(0), model.RoleUser), nil)
+			canceled := a.Insist(t, http.MethodPost, "/orders/"+orders[0].ID+"/cancel", a.Token(t, a.user(0), model.RoleUser), nil)
 			end := "order.canceled"
-			if canceled.code() == model.CodeIllegalState { // a starved machine was slower than its window
+			if canceled.Code() == model.CodeIllegalState { // a starved machine was slower than its window
 				end = "order.expired"
 			}
 			want := map[string][]string{

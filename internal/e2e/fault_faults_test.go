@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -24,24 +25,24 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 	database := testserver.MariaDB(t)
 	a := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)}))
 	voucher := a.onSale(t, 10)
-	address := strings.TrimPrefix(a.url, "http://")
+	address := strings.TrimPrefix(a.URL, "http://")
 	stalled := check.Value(net.Dial("tcp", address))(t)
 	defer stalled.Close()
 	check.Value(fmt.Fprintf(stalled, "POST /api/v1/auth/login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", address))(t)
 	ended := make(chan struct{}, 2) // both are cut off
 	go func() {
-		_, _ = send(a.client, http.MethodGet, a.ops+"/debug/pprof/profile?seconds=25", "", nil)
+		_, _ = api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/debug/pprof/profile?seconds=25", "", nil)
 		ended <- struct{}{}
 	}()
 	database.Pause()
 	defer database.Resume()
 	go func() {
-		_, _ = a.place(t, voucher.ID, a.user(1))
+		_, _ = a.Place(t, voucher.ID, a.user(1))
 		ended <- struct{}{}
 	}()
 	check.Eventually(t, "the profile runs", func() bool {
-		got, err := send(a.client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
-		return err == nil && strings.Contains(string(got.body), "pprof.Profile")
+		got, err := api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
+		return err == nil && strings.Contains(string(got.Body), "pprof.Profile")
 	})
 	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
 	a.ends(t)
@@ -56,19 +57,19 @@ func TestTerminatedWhileEverythingHangs(t *testing.T) {
 func TestPausedWorkerDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	s := asyncOnServers(t)
-	api := start(t, s.role("api"))
+	front := start(t, s.role("api"))
 	worker := launch(t, s.role("worker"))
 	start(t, s.role("worker"))
-	voucher := api.onSale(t, 3000)
-	c := newCrowd(api, voucher.ID)
-	sale := c.buying(t, users(api, 0, 3500), 8)
+	voucher := front.onSale(t, 3000)
+	c := newCrowd(front, voucher.ID)
+	sale := c.buying(t, users(front, 0, 3500), 8)
 	c.moreSales(t, 200)
 	check.Must(t, worker.cmd.Process.Signal(syscall.SIGSTOP))
 	sale() // promises go on; what the worker had in hand waits, until its time is over and the other one has it
-	check.Patiently(t, "nothing is queued", func() bool { return api.audit(t, voucher.ID).Queue.Pending == 0 })
+	check.Patiently(t, "nothing is queued", func() bool { return front.Audit(t, voucher.ID).Queue.Pending == 0 })
 	check.Must(t, worker.cmd.Process.Signal(syscall.SIGCONT))
-	api.kept(t, voucher.ID, c.promised)
-	api.sellsOn(t, voucher.ID, 4000)
+	front.kept(t, voucher.ID, c.promised)
+	front.sellsOn(t, voucher.ID, 4000)
 }
 
 // The whole service is one process, killed at a random instant of a rush, twice.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -30,7 +31,7 @@ func killedUnderLoad(t *testing.T, victim *testserver.Server, a *app) {
 	c.moreSales(t, stock/10)
 	victim.Kill()
 	a.unready(t)
-	check.Equal(t, "livez meanwhile", a.status(t, "/livez"), http.StatusOK)
+	check.Equal(t, "livez meanwhile", a.Status("/livez"), http.StatusOK)
 	c.moreRefusals(t, 16)
 	victim.Start()
 	a.ready(t)
@@ -79,12 +80,12 @@ func leaves(t *testing.T, p *process, voucherID string) {
 	check.Must(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	told := false
 	check.Eventually(t, "it says that it is not ready, or ends", func() bool {
-		told = p.status(t, "/readyz") == http.StatusServiceUnavailable
+		told = p.Status("/readyz") == http.StatusServiceUnavailable
 		return told || !p.alive()
 	})
 	if told { // a machine that stood still may have missed the moment
-		if got, err := p.place(t, voucherID, p.user(-1)); err == nil && !sells(got) && got.code() != model.CodeSoldOut && !again(got, err) {
-			t.Errorf("an order right after readiness went off: %d %s", got.status, got.body)
+		if got, err := p.Place(t, voucherID, p.user(-1)); err == nil && !got.Sells() && got.Code() != model.CodeSoldOut && !api.Again(got, err) {
+			t.Errorf("an order right after readiness went off: %d %s", got.Status, got.Body)
 		}
 	}
 	p.ends(t)

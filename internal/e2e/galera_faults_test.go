@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -77,12 +78,12 @@ func (p pair) crowded(t *testing.T, stock, from int) (model.Voucher, *crowd, fun
 func (p pair) tellsOfNoQuorum(t *testing.T) {
 	t.Helper()
 	check.Patiently(t, "readiness tells that no order becomes a row", func() bool {
-		ready, err := send(p.client, http.MethodGet, p.url+"/readyz", "", nil)
+		ready, err := p.Get("/readyz")
 		if err != nil {
 			return false
 		}
-		said := decode[struct{ Checks map[string]string }](t, ready).Checks["database"]
-		return said != "ok" && (p.mode == "async" || ready.status == http.StatusServiceUnavailable)
+		said := api.Decode[struct{ Checks map[string]string }](t, ready).Checks["database"]
+		return said != "ok" && (p.mode == "async" || ready.Status == http.StatusServiceUnavailable)
 	})
 }
 
@@ -107,12 +108,12 @@ func TestGaleraCluster(t *testing.T) {
 					from, to = to, from
 				}
 				user := from.user(100_000 + n)
-				got := insist(t, user, func(int) (answer, error) { return from.place(t, voucher.ID, user) })
-				if !sells(got) {
-					t.Fatalf("%s buys: %d %s", user, got.status, got.body)
+				got := api.Insist(t, user, func(int) (api.Answer, error) { return from.Place(t, voucher.ID, user) })
+				if !got.Sells() {
+					t.Fatalf("%s buys: %d %s", user, got.Status, got.Body)
 				}
-				shown := to.insist(t, http.MethodGet, "/orders/"+decode[model.Order](t, got).ID, to.token(t, user, model.RoleUser), nil)
-				check.Equal(t, "the order, shown by the other instance", shown.status, http.StatusOK)
+				shown := to.Insist(t, http.MethodGet, "/orders/"+api.Decode[model.Order](t, got).ID, to.Token(t, user, model.RoleUser), nil)
+				check.Equal(t, "the order, shown by the other instance", shown.Status, http.StatusOK)
 			}
 
 			// A member dies in the middle of a sale and stays dead.

@@ -150,7 +150,7 @@ func TestTheEngineOfGroupReplicationStarts(t *testing.T) {
 		return dsn != ""
 	})
 	a := start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": dsn}))
-	if got, err := a.place(t, a.onSale(t, 1).ID, a.user(1)); err != nil || got.status != http.StatusCreated {
-		t.Errorf("%d %s %v", got.status, got.body, err)
+	if got, err := a.Place(t, a.onSale(t, 1).ID, a.user(1)); err != nil || got.Status != http.StatusCreated {
+		t.Errorf("%d %s %v", got.Status, got.Body, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -17,8 +18,8 @@ func passing(t *testing.T, user string, n int, instances ...*app) (passed int) {
 	t.Helper()
 	for i := range n {
 		a := instances[i%len(instances)]
-		got := a.call(t, http.MethodPost, "/vouchers/none/seckill", a.token(t, user, model.RoleUser), nil)
-		switch got.status {
+		got := a.Call(t, http.MethodPost, "/vouchers/none/seckill", a.Token(t, user, model.RoleUser), nil)
+		switch got.Status {
 		case http.StatusNotFound:
 			passed++
 		default:
@@ -43,16 +44,16 @@ func TestInstancesShareLimits(t *testing.T) {
 	c, d := start(t, byAddress), start(t, byAddress)
 	passed := 0
 	for n := range 20 { // whoever it says that it asks for
-		got := []*app{c, d}[n%2].call(t, http.MethodPost, "/vouchers/none/seckill", c.token(t, c.user(n), model.RoleUser), nil,
+		got := []*app{c, d}[n%2].Call(t, http.MethodPost, "/vouchers/none/seckill", c.Token(t, c.user(n), model.RoleUser), nil,
 			"X-Forwarded-For: 198.51.100."+strconv.Itoa(n))
-		if got.status == http.StatusNotFound {
+		if got.Status == http.StatusNotFound {
 			passed++
 			continue
 		}
 		refused(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
 	}
 	check.Equal(t, "requests of an address that pass with 6 an hour", passed, 6)
-	check.Equal(t, "what a limited address hears of the health", c.status(t, "/readyz"), http.StatusOK)
+	check.Equal(t, "what a limited address hears of the health", c.Status("/readyz"), http.StatusOK)
 }
 
 // TestChangedLimits: all instances obey, also those that start later.
@@ -62,12 +63,12 @@ func TestChangedLimits(t *testing.T) {
 	first, last := start(t, s), start(t, s)
 	type limits struct{ User, Addr string }
 	inForce := func(a *app) limits {
-		return decode[limits](t, a.call(t, http.MethodGet, limitsPath, a.admin(t), nil))
+		return api.Decode[limits](t, a.Call(t, http.MethodGet, limitsPath, a.Admin(t), nil))
 	}
 	check.Equal(t, "the settings", inForce(last), limits{"20/s", "0"})
 	change := func(want limits) {
-		got := first.insist(t, http.MethodPatch, limitsPath, first.admin(t), map[string]any{"user": want.User})
-		check.Equal(t, "changed to", decode[limits](t, got), want)
+		got := first.Insist(t, http.MethodPatch, limitsPath, first.Admin(t), map[string]any{"user": want.User})
+		check.Equal(t, "changed to", api.Decode[limits](t, got), want)
 		check.Eventually(t, want.User+" is obeyed", func() bool { return inForce(last) == want })
 	}
 	change(limits{"3/h", "0"})
@@ -75,14 +76,14 @@ func TestChangedLimits(t *testing.T) {
 	change(limits{"0", "0"})
 	check.Equal(t, "requests that pass without a limit", passing(t, first.user(1), 30, first, last), 30)
 	for _, body := range []any{map[string]any{"user": "3"}, map[string]any{"addr": "-1/s"}, map[string]any{"addr": 5}, map[string]any{"users": "1/s"}} {
-		refused(t, first.call(t, http.MethodPatch, limitsPath, first.admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
+		refused(t, first.Call(t, http.MethodPatch, limitsPath, first.Admin(t), body), http.StatusUnprocessableEntity, model.CodeValidation)
 	}
-	refused(t, first.call(t, http.MethodPatch, limitsPath, first.token(t, "u", model.RoleUser), map[string]any{"user": "0"}),
+	refused(t, first.Call(t, http.MethodPatch, limitsPath, first.Token(t, "u", model.RoleUser), map[string]any{"user": "0"}),
 		http.StatusForbidden, model.CodeForbidden)
 	// What an administrator has set wins over the settings.
 	check.Equal(t, "the limits of an instance that started later", inForce(start(t, s.with(settings{"SECKILL_RATE_USER": "50/s"}))), limits{"0", "0"})
 
 	embedded := start(t, embeddedSettings(t))
-	object(t, embedded.insist(t, http.MethodPatch, limitsPath, embedded.admin(t), `{"user":"3/h"}`), http.StatusOK)
+	object(t, embedded.Insist(t, http.MethodPatch, limitsPath, embedded.Admin(t), `{"user":"3/h"}`), http.StatusOK)
 	check.Equal(t, "requests that pass with 3 an hour, embedded", passing(t, embedded.user(1), 12, embedded), 3)
 }

@@ -74,13 +74,13 @@ func (s catalogue) flood(t *testing.T, connections int, query func(n int64) stri
 	for range connections {
 		crowd.Go(func() {
 			for !over.Load() {
-				got, err := send(s.client, http.MethodGet, s.url+"/api/v1/vouchers?"+query(asked.Add(1)), "", nil)
+				got, err := s.Send(http.MethodGet, "/vouchers?"+query(asked.Add(1)), "", nil)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				mu.Lock()
-				answers[got.status]++
+				answers[got.Status]++
 				mu.Unlock()
 			}
 		})
@@ -124,7 +124,7 @@ func TestListsDoNotStopTheSale(t *testing.T) {
 					t.Errorf("%s: the lists were answered %v", kind, lists)
 				}
 			}
-			if audit := s.audit(t, voucher.ID); !audit.Balanced {
+			if audit := s.Audit(t, voucher.ID); !audit.Balanced {
 				t.Errorf("%+v", audit)
 			}
 		})
@@ -146,7 +146,7 @@ func TestListsHoldNoConnectionOfSales(t *testing.T) {
 	w := newWire(t, server.Addr())
 	a := start(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": "seckill@tcp(" + w.addr() + ")/" + testserver.DefaultSchema}))
 	voucher := a.onSale(t, 20)
-	admin := a.admin(t)
+	admin := a.Admin(t)
 	for range 4 { // as many as there are for lists
 		came, release := w.holdAt(down, "FORCE INDEX (vouchers_")
 		defer release()
@@ -157,11 +157,11 @@ func TestListsHoldNoConnectionOfSales(t *testing.T) {
 	for n := range 5 {
 		a.buys(t, voucher.ID, a.user(n))
 	}
-	if got := check.Receive(t, "the answer to one list more", further); got.status != http.StatusServiceUnavailable || got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "" {
-		t.Errorf("one list more: %d %s", got.status, got.body)
+	if got := check.Receive(t, "the answer to one list more", further); got.Status != http.StatusServiceUnavailable || got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "" {
+		t.Errorf("one list more: %d %s", got.Status, got.Body)
 	}
 	// The held ones end by themselves, and lists are read again.
 	check.Eventually(t, "lists are read again", func() bool {
-		return a.call(t, http.MethodGet, "/admin/vouchers", admin, nil).status == http.StatusOK
+		return a.Call(t, http.MethodGet, "/admin/vouchers", admin, nil).Status == http.StatusOK
 	})
 }

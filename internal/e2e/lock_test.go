@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -46,11 +47,11 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 	s := onServers(t)
 	a, patient := start(t, s.with(settings{"SECKILL_LOCK_WAIT": "50ms"})), start(t, s.with(settings{"SECKILL_LOCK_WAIT": check.Deadline.String()}))
 	voucher := a.onSale(t, 10)
-	path, token := "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(1), model.RoleUser)
+	path, token := "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(1), model.RoleUser)
 	h := newHolder(t, s, a.user(1))
 	h.take(t)
-	refused(t, a.call(t, http.MethodPost, path, token, nil), http.StatusTooManyRequests, model.CodeLockBusy)
-	if audit := a.audit(t, voucher.ID); audit.Database.LiveOrders != 0 || audit.Database.Remaining != 10 {
+	refused(t, a.Call(t, http.MethodPost, path, token, nil), http.StatusTooManyRequests, model.CodeLockBusy)
+	if audit := a.Audit(t, voucher.ID); audit.Database.LiveOrders != 0 || audit.Database.Remaining != 10 {
 		t.Errorf("LOCK_BUSY changed something: %+v", audit)
 	}
 	a.buys(t, voucher.ID, a.user(2)) // another user
@@ -60,7 +61,7 @@ func TestForeignHolderOfTheUsersLock(t *testing.T) {
 		return h.client.PubSubNumSub(t.Context(), h.channel()).Val()[h.channel()] > 0
 	})
 	h.release(t)
-	check.Equal(t, "a purchase after the release", check.Receive(t, "its answer", bought).status, http.StatusCreated)
+	check.Equal(t, "a purchase after the release", check.Receive(t, "its answer", bought).Status, http.StatusCreated)
 	check.Eventually(t, "no lock is left behind", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
 }
 
@@ -72,7 +73,7 @@ func TestLockIsVisibleToRedissonWhileAnOrderIsMade(t *testing.T) {
 	user := a.user(1)
 	h := newHolder(t, s, user)
 	release := holdRow(t, s, voucher.ID)
-	done := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser))
+	done := a.later(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser))
 	var fields map[string]string
 	check.Eventually(t, "the lock is there", func() bool {
 		fields = h.client.HGetAll(t.Context(), h.name).Val()
@@ -86,8 +87,8 @@ func TestLockIsVisibleToRedissonWhileAnOrderIsMade(t *testing.T) {
 		t.Errorf("the lock lasts %v, want the lease of 1 h", ttl)
 	}
 	release()
-	if got := check.Receive(t, "the answer to the purchase", done); !sells(got) && !again(got, nil) { // the database may have lost patience
-		t.Errorf("%d %s", got.status, got.body)
+	if got := check.Receive(t, "the answer to the purchase", done); !got.Sells() && !api.Again(got, nil) { // the database may have lost patience
+		t.Errorf("%d %s", got.Status, got.Body)
 	}
 	check.Eventually(t, "the lock is given back", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })
 }

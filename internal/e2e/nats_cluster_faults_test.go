@@ -64,5 +64,5 @@ func TestNATSCluster(t *testing.T) {
 	for _, f := range flows {
 		f.conservedFlow(t)
 	}
-	check.Equal(t, "orders that wait in the queue", instances[0].audit(t, flows[0].voucher).Queue.Pending, 0)
+	check.Equal(t, "orders that wait in the queue", instances[0].Audit(t, flows[0].voucher).Queue.Pending, 0)
 }

@@ -61,11 +61,11 @@ func killLeader(t *testing.T, servers testserver.NATSServers, stream string, flo
 func TestTheLeaderOfTheQueueDies(t *testing.T) {
 	t.Parallel()
 	servers, redis, s := onThree(t)
-	api := start(t, s.with(settings{"SECKILL_ROLE": "api", "SECKILL_BACKLOG_MAX_AGE": "1h"}))
+	front := start(t, s.with(settings{"SECKILL_ROLE": "api", "SECKILL_BACKLOG_MAX_AGE": "1h"}))
 	stream := ordersStream(t, s)
 	flows := make([]*flow, 2)
 	for i := range flows {
-		flows[i] = api.flowing(t, api.onSale(t, 100_000).ID, 3, api.user)
+		flows[i] = front.flowing(t, front.onSale(t, 100_000).ID, 3, front.user)
 	}
 	for _, f := range flows {
 		f.sold(t, max(ordersBefore(t), 300))

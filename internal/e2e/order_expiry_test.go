@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -19,10 +20,10 @@ func TestExpiry(t *testing.T) {
 func checkExpiry(t *testing.T, a shop) {
 	t.Helper()
 	const window = time.Second
-	voucher := a.create(t, map[string]any{"stock": 1, "payment_window": window.String()})
+	voucher := a.Create(t, map[string]any{"stock": 1, "payment_window": window.String()})
 	buy := func(user string) (order model.Order) {
 		check.Patiently(t, "the voucher is sold", func() bool {
-			got := a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil)
+			got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
 			var sold bool
 			order, sold = orderOf(t, got, voucher.ID, user)
 			return sold
@@ -31,7 +32,7 @@ func checkExpiry(t *testing.T, a shop) {
 	}
 	order := buy(a.user(1))
 	resold := buy(a.user(2)) // as soon as the unit is there
-	detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+order.ID, a.admin(t), nil))
+	detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 	moves := detail.History
 	last := moves[len(moves)-1]
 	if detail.Status != model.OrderExpired || last.To != model.OrderExpired || last.By != model.BySystem || last.From == nil || *last.From != model.OrderUnpaid {
@@ -47,7 +48,7 @@ func checkExpiry(t *testing.T, a shop) {
 	// Who has let it lapse may buy again, when the other one lapses.
 	buy(a.user(1))
 	check.Patiently(t, "all have lapsed", func() bool {
-		audit := a.audit(t, voucher.ID).Database
+		audit := a.Audit(t, voucher.ID).Database
 		if audit.Stock != audit.Remaining+audit.LiveOrders {
 			t.Errorf("%+v", audit)
 		}

@@ -18,6 +18,7 @@ import (
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -96,7 +97,7 @@ func (l *lives) open(t *testing.T, orders int) {
 	for n := range orders {
 		if n < len(terms) {
 			terms[n]["stock"], terms[n]["shards"] = (orders-n+len(terms)-1)/len(terms), check.Count(t, "SHARDS", 1+4*n, 1+4*n)
-			v := l.instances[0].create(t, terms[n])
+			v := l.instances[0].Create(t, terms[n])
 			l.offers = append(l.offers, &offer{v, newCrowd(l.instances[0], v.ID, l.instances[1:]...)})
 		}
 		l.buyers = append(l.buyers, &buyer{offer: l.offers[n%len(terms)], user: l.instances[0].user(n)})
@@ -213,15 +214,15 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 
 // insist makes a call again until an instance answers it, as clients do. There are two answers: the move is made, or it
 // is illegal.
-func (l *lives) insist(t *testing.T, n int, token, path string, body any, made int) (answer, bool) {
-	got := insist(t, path, func(attempt int) (answer, error) {
+func (l *lives) insist(t *testing.T, n int, token, path string, body any, made int) (api.Answer, bool) {
+	got := api.Insist(t, path, func(attempt int) (api.Answer, error) {
 		a := l.instances[(n+attempt)%len(l.instances)]
-		return send(a.client, http.MethodPost, a.url+"/api/v1"+path, token, body)
+		return a.Send(http.MethodPost, path, token, body)
 	})
-	if got.status != made && got.code() != model.CodeIllegalState {
-		t.Errorf("%s: %d %s", path, got.status, got.body)
+	if got.Status != made && got.Code() != model.CodeIllegalState {
+		t.Errorf("%s: %d %s", path, got.Status, got.Body)
 	}
-	return got, got.status == made
+	return got, got.Status == made
 }
 
 // moves tries a move, and keeps that it was told as made.
@@ -238,7 +239,7 @@ func (l *lives) moves(t *testing.T, n int, order model.Order, to model.OrderStat
 }
 
 func (l *lives) token(t *testing.T, order model.Order) string {
-	return l.instances[0].token(t, order.UserID, model.RoleUser)
+	return l.instances[0].Token(t, order.UserID, model.RoleUser)
 }
 
 // current is the buyer's order. Whoever asks first has it bought.
@@ -275,11 +276,11 @@ func (l *lives) buy(t *testing.T, n int, b *buyer) {
 // read reads an order from an instance, which may be dead.
 func (l *lives) read(t *testing.T, n int, order model.Order, query string) (now model.Order, found bool) {
 	a := l.instances[n%len(l.instances)]
-	got, err := send(a.client, http.MethodGet, a.url+"/api/v1/orders/"+order.ID+query, l.token(t, order), nil)
-	if err != nil || got.status != http.StatusOK {
+	got, err := a.Send(http.MethodGet, "/orders/"+order.ID+query, l.token(t, order), nil)
+	if err != nil || got.Status != http.StatusOK {
 		return now, false
 	}
-	return decode[model.Order](t, got), true
+	return api.Decode[model.Order](t, got), true
 }
 
 // buyAgain succeeds when the order before is closed, with the unit that came back.
@@ -300,7 +301,7 @@ func (l *lives) pay(t *testing.T, n int, order model.Order) (paymentID string) {
 	defer l.mu.Unlock()
 	known := l.payments[order.ID]
 	if ok {
-		if id := decode[handler.PaymentStart](t, got).PaymentID; !slices.Contains(known, id) {
+		if id := api.Decode[handler.PaymentStart](t, got).PaymentID; !slices.Contains(known, id) {
 			known = append(known, id)
 			l.payments[order.ID] = known
 		}
@@ -329,14 +330,14 @@ func (l *lives) cancel(t *testing.T, n int, b *buyer) {
 
 func (l *lives) refund(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
-	l.moves(t, n, order, model.OrderRefunded, l.instances[0].admin(t), "/admin/orders/"+order.ID+"/refund", nil, http.StatusAccepted)
+	l.moves(t, n, order, model.OrderRefunded, l.instances[0].Admin(t), "/admin/orders/"+order.ID+"/refund", nil, http.StatusAccepted)
 }
 
 // redeem uses the code, if there is one.
 func (l *lives) redeem(t *testing.T, n int, b *buyer) {
 	order := l.current(t, n, b)
 	if now, _ := l.read(t, n, order, ""); now.Code != "" {
-		l.moves(t, n+1, order, model.OrderRedeemed, l.instances[0].admin(t), "/admin/redemptions", map[string]string{"code": now.Code}, http.StatusOK)
+		l.moves(t, n+1, order, model.OrderRedeemed, l.instances[0].Admin(t), "/admin/redemptions", map[string]string{"code": now.Code}, http.StatusOK)
 	}
 }
 
@@ -366,7 +367,7 @@ func (l *lives) check(t *testing.T, orders int) {
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
 		for id := range a.conserved(t, s.voucher.ID, s.crowd.promised) {
-			detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+id, a.admin(t), nil))
+			detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
 			for _, move := range l.legal(t, detail) {
 				made[move]++
 			}

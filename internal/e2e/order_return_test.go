@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"testing"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -30,7 +31,7 @@ func checkReturnedUnit(t *testing.T, a shop) {
 		defer close(buyers)
 		check.Volley(waiting, func(n int) {
 			for looks := 0; ; looks++ {
-				got, err := a.place(t, voucher.ID, a.user(n+1))
+				got, err := a.Place(t, voucher.ID, a.user(n+1))
 				if _, sold := orderOf(t, got, voucher.ID, a.user(n+1)); err == nil && sold {
 					won <- a.user(n + 1)
 					return
@@ -52,25 +53,25 @@ func checkReturnedUnit(t *testing.T, a shop) {
 	check.Volley(20, func(int) { a.cancels(t, first) })
 	winner := check.Receive(t, "one who has the unit", won)
 	for range waiting - 1 { // the others go on trying
-		if got := a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(7), model.RoleUser), nil); got.code() != model.CodeSoldOut {
-			t.Errorf("one more: %d %s", got.status, got.body)
+		if got := a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(7), model.RoleUser), nil); got.Code() != model.CodeSoldOut {
+			t.Errorf("one more: %d %s", got.Status, got.Body)
 		}
 	}
 	close(over)
 	check.Receive(t, "the end of the others", buyers)
 	check.Equal(t, "more who bought one unit", len(won), 0)
-	page := decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, a.token(t, winner, model.RoleUser), nil))
+	page := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, a.Token(t, winner, model.RoleUser), nil))
 	if len(page.Items) != 1 {
 		t.Fatalf("%+v", page.Items)
 	}
 	a.cancels(t, a.becomes(t, page.Items[0], model.OrderUnpaid))
 	check.Patiently(t, "who gave the unit back has it again", func() bool {
-		got, err := a.place(t, voucher.ID, first.UserID)
+		got, err := a.Place(t, voucher.ID, first.UserID)
 		_, sold := orderOf(t, got, voucher.ID, first.UserID)
 		return err == nil && sold
 	})
 	check.Patiently(t, "it adds up", func() bool {
-		d := a.audit(t, voucher.ID).Database
+		d := a.Audit(t, voucher.ID).Database
 		return d.LiveOrders == 1 && d.Remaining == 0
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"seckill/handler"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -67,7 +68,7 @@ func (x *till) tells(t *testing.T, a *app) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		x.Run(ctx, a.url+"/api/v1/webhooks/payments")
+		x.Run(ctx, a.URL+"/api/v1/webhooks/payments")
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -97,25 +98,25 @@ func paidEverywhere(t *testing.T, test func(t *testing.T, a *app, x *till)) {
 }
 
 // asks makes one call as the order's user.
-func (a *app) asks(t testing.TB, order model.Order, method, what string) answer {
+func (a *app) asks(t testing.TB, order model.Order, method, what string) api.Answer {
 	t.Helper()
-	return a.call(t, method, "/orders/"+order.ID+what, a.token(t, order.UserID, model.RoleUser), nil)
+	return a.Call(t, method, "/orders/"+order.ID+what, a.Token(t, order.UserID, model.RoleUser), nil)
 }
 
 // pays starts a payment.
 func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	t.Helper()
-	got := a.insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.token(t, order.UserID, model.RoleUser), nil)
-	if got.status != http.StatusAccepted {
-		t.Fatalf("pay order %s: %d %s", order.ID, got.status, got.body)
+	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", a.Token(t, order.UserID, model.RoleUser), nil)
+	if got.Status != http.StatusAccepted {
+		t.Fatalf("pay order %s: %d %s", order.ID, got.Status, got.Body)
 	}
-	return decode[handler.PaymentStart](t, got)
+	return api.Decode[handler.PaymentStart](t, got)
 }
 
 // now reads an order again.
 func (a *app) now(t testing.TB, order model.Order) model.Order {
 	t.Helper()
-	return decode[model.Order](t, a.insist(t, http.MethodGet, "/orders/"+order.ID, a.token(t, order.UserID, model.RoleUser), nil))
+	return api.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.Token(t, order.UserID, model.RoleUser), nil))
 }
 
 // reaches waits until an order has a status.
@@ -131,8 +132,8 @@ func (a *app) reaches(t *testing.T, order model.Order, want model.OrderStatus) m
 // refund asks for the money of an order back, as an administrator.
 func (a *app) refund(t testing.TB, order model.Order) {
 	t.Helper()
-	got := a.insist(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.admin(t), nil)
-	check.Equal(t, "refund", got.status, http.StatusAccepted)
+	got := a.Insist(t, http.MethodPost, "/admin/orders/"+order.ID+"/refund", a.Admin(t), nil)
+	check.Equal(t, "refund", got.Status, http.StatusAccepted)
 }
 
 // back waits until the money of so many orders is back.
@@ -158,11 +159,11 @@ func (a *app) paid(t *testing.T, x *till, voucherID, user string) model.Order {
 // refunds lists refunds.
 func (a *app) refunds(t testing.TB, status string) []model.Refund {
 	t.Helper()
-	got := a.insist(t, http.MethodGet, "/admin/refunds?status="+status, a.admin(t), nil)
-	if got.status != http.StatusOK {
-		t.Fatalf("refunds: %d %s", got.status, got.body)
+	got := a.Insist(t, http.MethodGet, "/admin/refunds?status="+status, a.Admin(t), nil)
+	if got.Status != http.StatusOK {
+		t.Fatalf("refunds: %d %s", got.Status, got.Body)
 	}
-	return decode[model.RefundPage](t, got).Items
+	return api.Decode[model.RefundPage](t, got).Items
 }
 
 // hook is a webhook, as a test makes one by hand.
@@ -186,7 +187,7 @@ func of(start handler.PaymentStart) hook {
 }
 
 // hears sends a webhook to an instance.
-func (a *app) hears(t testing.TB, h hook) answer {
+func (a *app) hears(t testing.TB, h hook) api.Answer {
 	t.Helper()
 	if h.body == "" {
 		h.body = string(check.Value(json.Marshal(h.event))(t))
@@ -196,15 +197,15 @@ func (a *app) hears(t testing.TB, h hook) answer {
 	for name, values := range check.Value(by.Sign(h.id, h.at, []byte(h.body)))(t) {
 		headers = append(headers, name+": "+strings.Join(values, ","))
 	}
-	return a.call(t, http.MethodPost, "/webhooks/payments", "", h.body, headers...)
+	return a.Call(t, http.MethodPost, "/webhooks/payments", "", h.body, headers...)
 }
 
 // heard is hears for a webhook that must be applied.
 func (a *app) heard(t testing.TB, h hook) {
 	t.Helper()
-	got := insist(t, "webhook "+h.id, func(int) (answer, error) { return a.hears(t, h), nil })
-	if got.status != http.StatusNoContent || len(got.body) != 0 {
-		t.Errorf("webhook %s: %d %s", h.id, got.status, got.body)
+	got := api.Insist(t, "webhook "+h.id, func(int) (api.Answer, error) { return a.hears(t, h), nil })
+	if got.Status != http.StatusNoContent || len(got.Body) != 0 {
+		t.Errorf("webhook %s: %d %s", h.id, got.Status, got.Body)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"seckill/internal/failpoint"
 	"seckill/internal/payment/simulator"
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -37,15 +38,15 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 	dies := func(step failpoint.Step, ask func()) {
 		t.Helper()
 		p.start(t, settings{"SECKILL_FAILPOINT": string(step)})
-		check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.status(t, "/readyz") == http.StatusOK })
+		check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
 		ask()
 		check.Receive(t, "the program is at the step "+string(step), p.exited)
 		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 			t.Fatalf("the program ended with %v, not by SIGKILL at %s", p.cmd.ProcessState, step)
 		}
 	}
-	ask := func(path, token string) (answer, error) {
-		return send(p.client, http.MethodPost, p.url+"/api/v1"+path, token, nil)
+	ask := func(path, token string) (api.Answer, error) {
+		return p.Send(http.MethodPost, path, token, nil)
 	}
 
 	p.start(t)
@@ -61,23 +62,23 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 	p.kill()
 	for n, step := range paySteps() {
 		dies(step, func() {
-			got, err := ask("/orders/"+paying[n].ID+"/pay", p.token(t, paying[n].UserID, model.RoleUser))
-			if err == nil && got.status == http.StatusAccepted {
-				x.approve(t, decode[handler.PaymentStart](t, got)) // its webhook comes
+			got, err := ask("/orders/"+paying[n].ID+"/pay", p.Token(t, paying[n].UserID, model.RoleUser))
+			if err == nil && got.Status == http.StatusAccepted {
+				x.approve(t, api.Decode[handler.PaymentStart](t, got)) // its webhook comes
 			}
 		})
 	}
 	for n, step := range refundSteps() {
-		dies(step, func() { _, _ = ask("/admin/orders/"+refunding[n].ID+"/refund", p.admin(t)) })
+		dies(step, func() { _, _ = ask("/admin/orders/"+refunding[n].ID+"/refund", p.Admin(t)) })
 	}
 
 	p.start(t)
 	p.awaitReady(t)
 	for _, order := range paying {
 		if p.now(t, order).Status == model.OrderUnpaid {
-			got := p.insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", p.token(t, order.UserID, model.RoleUser), nil)
-			if got.status == http.StatusAccepted {
-				_ = x.Decide(t.Context(), decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
+			got := p.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", p.Token(t, order.UserID, model.RoleUser), nil)
+			if got.Status == http.StatusAccepted {
+				_ = x.Decide(t.Context(), api.Decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
 			}
 		}
 		p.reaches(t, order, model.OrderPaid)
@@ -94,7 +95,7 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 	}
 	x.balance(t, int64(len(moneySteps())), int64(len(refunding)))
 	check.Equal(t, "payments that nobody made", check.Value(x.Balance(t.Context()))(t).Undecided, 0)
-	if !p.audit(t, voucher.ID).Balanced {
+	if !p.Audit(t, voucher.ID).Balanced {
 		t.Error("the stock does not add up")
 	}
 }
@@ -110,10 +111,10 @@ func TestNoLogHasACode(t *testing.T) {
 	const guess = "0000-0000-0000-0000-0000"
 	wrong := code[:23] + otherThan(code[23])
 	for _, typed := range []string{wrong, guess, code, code} {
-		p.call(t, http.MethodPost, "/admin/redemptions", p.admin(t), map[string]string{"code": typed})
+		p.Call(t, http.MethodPost, "/admin/redemptions", p.Admin(t), map[string]string{"code": typed})
 	}
 	check.Equal(t, "order", p.now(t, order).Status, model.OrderRedeemed)
-	p.call(t, http.MethodGet, "/admin/log", p.admin(t), nil)
+	p.Call(t, http.MethodGet, "/admin/log", p.Admin(t), nil)
 	log := strings.ToUpper(p.output.String())
 	for what, secret := range map[string]string{"used": code, "mistyped": wrong, "guessed": guess} {
 		if strings.Contains(log, secret) || strings.Contains(log, strings.ReplaceAll(secret, "-", "")) {
@@ -123,7 +124,7 @@ func TestNoLogHasACode(t *testing.T) {
 	if !strings.Contains(log, "REDEMPTIONS") && !strings.Contains(log, "REQUEST REFUSED") {
 		t.Error("the control: the log says nothing of refusals")
 	}
-	recorded := string(p.call(t, http.MethodGet, "/admin/log", p.admin(t), nil).body)
+	recorded := string(p.Call(t, http.MethodGet, "/admin/log", p.Admin(t), nil).Body)
 	if strings.Contains(recorded, code) {
 		t.Error("the administrators' log has the code")
 	}

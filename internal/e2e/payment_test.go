@@ -11,6 +11,7 @@ import (
 
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -24,7 +25,7 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		order := a.buys(t, voucher.ID, a.user(1))
 		stranger := order
 		stranger.UserID = a.user(2)
-		check.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").code(), model.CodeNotFound)
+		check.Equal(t, "a stranger pays", a.asks(t, stranger, http.MethodPost, "/pay").Code(), model.CodeNotFound)
 		started := a.pays(t, order)
 		same(t, "repeated", a.pays(t, order), started)
 		if started.PaymentURL != x.url+"/pay/"+started.PaymentID || started.Order.Status != model.OrderUnpaid {
@@ -38,32 +39,32 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		if paid.PaidAt == nil || len(paid.Code) != 24 {
 			t.Fatalf("%+v", paid)
 		}
-		check.Equal(t, "its code in the list", decode[model.OrderPage](t, a.call(t, http.MethodGet, "/orders", a.token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
-		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").code(), model.CodeNotFound)
+		check.Equal(t, "its code in the list", api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
+		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").Code(), model.CodeNotFound)
 		for _, move := range []string{"/pay", "/cancel"} {
 			got := a.asks(t, order, http.MethodPost, move)
-			if got.code() != model.CodeIllegalState || decode[problem](t, got).OrderStatus != model.OrderPaid {
-				t.Errorf("%s of a paid order: %d %s", move, got.status, got.body)
+			if got.Code() != model.CodeIllegalState || api.Decode[api.Problem](t, got).OrderStatus != model.OrderPaid {
+				t.Errorf("%s of a paid order: %d %s", move, got.Status, got.Body)
 			}
 		}
 		document.check(t, http.MethodGet, "/api/v1/orders/{id}", a.asks(t, order, http.MethodGet, ""))
-		detail := decode[model.OrderDetail](t, a.call(t, http.MethodGet, "/admin/orders/"+order.ID, a.admin(t), nil))
+		detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 		check.Equal(t, "its code for an administrator", detail.Code, paid.Code)
 		if last := detail.History[len(detail.History)-1]; last.To != model.OrderPaid || last.By != model.ByProvider {
 			t.Errorf("history: %+v", detail.History)
 		}
 
-		redeem := func(code string) answer {
-			return a.call(t, http.MethodPost, "/admin/redemptions", a.admin(t), map[string]string{"code": code})
+		redeem := func(code string) api.Answer {
+			return a.Call(t, http.MethodPost, "/admin/redemptions", a.Admin(t), map[string]string{"code": code})
 		}
-		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).status, http.StatusUnprocessableEntity)
-		check.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").status, http.StatusNotFound)
+		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).Status, http.StatusUnprocessableEntity)
+		check.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").Status, http.StatusNotFound)
 		used := redeem(strings.ToLower(strings.ReplaceAll(paid.Code, "-", " ")))
-		if got := decode[model.Order](t, used); used.status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
-			t.Errorf("used: %d %s", used.status, used.body)
+		if got := api.Decode[model.Order](t, used); used.Status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
+			t.Errorf("used: %d %s", used.Status, used.Body)
 		}
-		if again := redeem(paid.Code); again.code() != model.CodeIllegalState || decode[problem](t, again).OrderStatus != model.OrderRedeemed {
-			t.Errorf("used twice: %d %s", again.status, again.body)
+		if again := redeem(paid.Code); again.Code() != model.CodeIllegalState || api.Decode[api.Problem](t, again).OrderStatus != model.OrderRedeemed {
+			t.Errorf("used twice: %d %s", again.Status, again.Body)
 		}
 		x.balance(t, 1, 0)
 	})
@@ -127,15 +128,15 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		"an id nobody makes": {change(func(h *hook) { h.id = "13"; h.event.Data.PaymentID = "'; DROP TABLE payments" }), 422, model.CodeValidation},
 	} {
 		got := a.hears(t, try.hook)
-		if got.status != try.status || got.code() != try.code {
-			t.Errorf("%s: %d %s", name, got.status, got.body)
+		if got.Status != try.status || got.Code() != try.code {
+			t.Errorf("%s: %d %s", name, got.Status, got.Body)
 		}
-		if got.status == 401 && got.header.Get("WWW-Authenticate") == "" {
+		if got.Status == 401 && got.Header.Get("WWW-Authenticate") == "" {
 			t.Errorf("%s: 401 without a challenge", name)
 		}
 	}
-	unsigned := a.call(t, http.MethodPost, "/webhooks/payments", a.admin(t), of(started).event)
-	check.Equal(t, "unsigned, with an administrator's token", unsigned.status, 401)
+	unsigned := a.Call(t, http.MethodPost, "/webhooks/payments", a.Admin(t), of(started).event)
+	check.Equal(t, "unsigned, with an administrator's token", unsigned.Status, 401)
 	check.Equal(t, "after all that", a.now(t, order).Status, model.OrderUnpaid)
 
 	declined := change(func(h *hook) { h.id = "declined"; h.event.Type = payment.EventFailed })
@@ -158,8 +159,8 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 		h.id = fmt.Sprint("again ", n)
 		a.heard(t, h)
 	})
-	if got := a.hears(t, change(func(h *hook) { h.id = pays.id })); got.status != http.StatusUnprocessableEntity {
-		t.Errorf("another message under a used id: %d %s", got.status, got.body)
+	if got := a.hears(t, change(func(h *hook) { h.id = pays.id })); got.Status != http.StatusUnprocessableEntity {
+		t.Errorf("another message under a used id: %d %s", got.Status, got.Body)
 	}
 	same(t, "afterwards", a.now(t, order), paid)
 
@@ -171,7 +172,7 @@ func checkWebhooks(t *testing.T, a *app, x *till) {
 	check.Equal(t, "its reason", a.refunds(t, "done")[0].Reason, model.RefundDuplicate)
 	same(t, "afterwards", a.now(t, order), paid)
 	x.balance(t, 1, 1) // the other payment was never made at the provider
-	if !a.audit(t, voucher.ID).Balanced {
+	if !a.Audit(t, voucher.ID).Balanced {
 		t.Error("the stock does not add up")
 	}
 }
@@ -271,10 +272,10 @@ func TestAnAsyncOrderIsPaidAndRefunded(t *testing.T) {
 	if order.Code == "" {
 		t.Error("it has no code")
 	}
-	another := func() answer {
-		return a.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, a.user(2), model.RoleUser), nil)
+	another := func() api.Answer {
+		return a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, a.user(2), model.RoleUser), nil)
 	}
-	check.Equal(t, "another one", another().code(), model.CodeSoldOut)
+	check.Equal(t, "another one", another().Code(), model.CodeSoldOut)
 	a.refund(t, order)
 	check.Patiently(t, "the unit is sold again", func() bool {
 		_, sold := orderOf(t, another(), voucher.ID, a.user(2))
@@ -290,9 +291,9 @@ func TestWithoutAProvider(t *testing.T) {
 	within(t, "sync on servers", func(t *testing.T, a shop) {
 		t.Helper()
 		order := a.buys(t, a.onSale(t, 1).ID, a.user(1))
-		check.Equal(t, "pay", a.asks(t, order, http.MethodPost, "/pay").code(), model.CodeUnavailable)
+		check.Equal(t, "pay", a.asks(t, order, http.MethodPost, "/pay").Code(), model.CodeUnavailable)
 		h := hook{id: "1", secret: hookSecret, at: time.Now(), body: `{"type":"payment.succeeded","data":{}}`}
-		check.Equal(t, "webhook", a.hears(t, h).status, http.StatusUnauthorized)
+		check.Equal(t, "webhook", a.hears(t, h).Status, http.StatusUnauthorized)
 	})
 }
 
@@ -308,7 +309,7 @@ func TestTheEmbeddedSimulator(t *testing.T) {
 		a := start(t, s)
 		order = a.buys(t, a.onSale(t, 1).ID, a.user(1))
 		page := a.pays(t, order).PaymentURL
-		got, err := a.client.PostForm(page, map[string][]string{"decision": {"approve"}})
+		got, err := a.Client.PostForm(page, map[string][]string{"decision": {"approve"}})
 		check.Must(t, err)
 		check.Must(t, got.Body.Close())
 		check.Equal(t, "approve", got.StatusCode, http.StatusSeeOther)

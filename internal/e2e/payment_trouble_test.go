@@ -32,8 +32,8 @@ func TestTheProviderIsInTrouble(t *testing.T) {
 			order := a.buys(t, voucher.ID, a.user(n))
 			x.faults.Set(fault)
 			got := a.asks(t, order, http.MethodPost, "/pay")
-			if got.code() != model.CodeUnavailable || got.header.Get("Retry-After") == "" {
-				t.Errorf("pay, %s: %d %s", name, got.status, got.body)
+			if got.Code() != model.CodeUnavailable || got.Header.Get("Retry-After") == "" {
+				t.Errorf("pay, %s: %d %s", name, got.Status, got.Body)
 			}
 			x.faults.Set(simulator.None)
 			started := a.pays(t, order)

@@ -76,7 +76,7 @@ func (p *process) awaitReady(t testing.TB) {
 		if !p.alive() {
 			t.Fatalf("the program ended: %v\n%s", p.cmd.ProcessState, p.output)
 		}
-		return p.status(t, "/readyz") == http.StatusOK
+		return p.Status("/readyz") == http.StatusOK
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -24,8 +25,8 @@ func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 	other := testserver.MariaDB(t)
 	sync := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": other.DSN(testserver.DefaultSchema)}))
 	line := func(p *process) (status int, said string) {
-		got := check.Value(send(p.client, http.MethodGet, p.url+"/readyz", "", nil))(t)
-		return got.status, decode[struct{ Checks map[string]string }](t, got).Checks["database"]
+		got := check.Value(p.Get("/readyz"))(t)
+		return got.Status, api.Decode[struct{ Checks map[string]string }](t, got).Checks["database"]
 	}
 	for n, away := range absences(other) {
 		away.begin(t)

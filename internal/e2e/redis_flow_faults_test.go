@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -76,18 +77,18 @@ func (f *flow) end() {
 
 // ask makes one request, and tells whether the answer is final.
 func (f *flow) ask(t *testing.T, user string) bool {
-	got, err := f.place(t, f.voucher, user)
+	got, err := f.Place(t, f.voucher, user)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	accepted := err == nil && sells(got)
+	accepted := err == nil && got.Sells()
 	switch {
 	case accepted:
-		f.promised[decode[model.Order](t, got).ID] = user
-	case again(got, err):
+		f.promised[api.Decode[model.Order](t, got).ID] = user
+	case api.Again(got, err):
 		f.answers = append(f.answers, sampled{ended: time.Now()})
 		return false
-	case got.code() != model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		t.Errorf("%s: %d %s", user, got.status, got.body)
+	case got.Code() != model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}
 	f.answers = append(f.answers, sampled{ended: time.Now(), accepted: true, promised: accepted})
 	return true
@@ -149,9 +150,9 @@ func (f *flow) conservedFlow(t *testing.T) {
 	f.end()
 	f.kept(t, f.voucher, f.promised)
 	const more = 5
-	sold := f.audit(t, f.voucher).Database.LiveOrders
-	got := f.insist(t, http.MethodPost, "/admin/vouchers/"+f.voucher+"/stock", f.admin(t), map[string]any{"stock": sold + more})
-	check.Equal(t, "lower the stock", got.status, http.StatusOK)
+	sold := f.Audit(t, f.voucher).Database.LiveOrders
+	got := f.Insist(t, http.MethodPost, "/admin/vouchers/"+f.voucher+"/stock", f.Admin(t), map[string]any{"stock": sold + more})
+	check.Equal(t, "lower the stock", got.Status, http.StatusOK)
 	f.sellsOn(t, f.voucher, 1_000_000)
 }
 

@@ -47,7 +47,7 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			a.accepted(t, voucher.ID, a.user(before)) // it sells again
 			lost := buy(100, since)
 			// A message that is not acknowledged yet would bring its order back.
-			check.Patiently(t, "the queue is empty", func() bool { return a.audit(t, voucher.ID).Queue.Pending == 0 })
+			check.Patiently(t, "the queue is empty", func() bool { return a.Audit(t, voucher.ID).Queue.Pending == 0 })
 			for range tt.rebuilds {
 				a.rebuild(t, voucher.ID)
 				a.opens(t, voucher.ID)

@@ -10,23 +10,24 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
 
 // rush lets every user make his attempts at once, spread over the instances, and returns every final answer by user. All
 // start at the same instant.
-func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string][]answer {
+func rush(t *testing.T, instances []*app, voucherID string, users []string, attempts int) map[string][]api.Answer {
 	t.Helper()
 	var mu sync.Mutex
-	answers := map[string][]answer{}
+	answers := map[string][]api.Answer{}
 	for _, a := range instances {
 		a.connect(t, len(users)*attempts/len(instances)+1)
 	}
 	check.Volley(len(users)*attempts, func(n int) {
 		user := users[n/attempts]
-		got := insist(t, user, func(again int) (answer, error) {
-			return instances[(n+again)%len(instances)].place(t, voucherID, user)
+		got := api.Insist(t, user, func(again int) (api.Answer, error) {
+			return instances[(n+again)%len(instances)].Place(t, voucherID, user)
 		})
 		mu.Lock()
 		defer mu.Unlock()
@@ -45,7 +46,7 @@ func users(a *app, from, count int) []string {
 
 // winners checks every answer of a rush and returns the order of each winner. An order whose first answer was lost is
 // known from ALREADY_ORDERED.
-func winners(t *testing.T, answers map[string][]answer) map[string]model.Order {
+func winners(t *testing.T, answers map[string][]api.Answer) map[string]model.Order {
 	t.Helper()
 	won := map[string]model.Order{}
 	for user, all := range answers {
@@ -53,16 +54,16 @@ func winners(t *testing.T, answers map[string][]answer) map[string]model.Order {
 		for _, got := range all {
 			order, ok := orderOf(t, got, "", user)
 			switch {
-			case !ok && got.code() == model.CodeSoldOut:
+			case !ok && got.Code() == model.CodeSoldOut:
 				soldOut++
 				continue
 			case !ok:
-				t.Errorf("%s: %d %s", user, got.status, got.body)
+				t.Errorf("%s: %d %s", user, got.Status, got.Body)
 				continue
-			case sells(got):
+			case got.Sells():
 				yes++
-				if order.UserID != user || order.Status != model.OrderUnpaid || got.header.Get("Location") != "/api/v1/orders/"+order.ID {
-					t.Errorf("%s got %+v at %q", user, order, got.header.Get("Location"))
+				if order.UserID != user || order.Status != model.OrderUnpaid || got.Header.Get("Location") != "/api/v1/orders/"+order.ID {
+					t.Errorf("%s got %+v at %q", user, order, got.Header.Get("Location"))
 				}
 			}
 			if before, twice := won[user]; twice && before.ID != order.ID {
@@ -92,7 +93,7 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 			t.Errorf("%s was told %q, the row says %q", user, order.ID, rows[user].ID)
 		}
 	}
-	if audit := a.audit(t, voucherID); !audit.Balanced || audit.Database.LiveOrders != int64(units) {
+	if audit := a.Audit(t, voucherID); !audit.Balanced || audit.Database.LiveOrders != int64(units) {
 		t.Errorf("audit %+v, want %d live orders, balanced", audit, units)
 	}
 }
@@ -116,22 +117,22 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 		t.Run("winners who repeat hear of their own order", func(t *testing.T) {
 			for user, order := range won {
 				for _, instance := range instances {
-					got := instance.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.token(t, user, model.RoleUser), nil)
-					p := decode[problem](t, got)
-					if got.status != http.StatusConflict || p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID || p.OrderStatus != model.OrderUnpaid {
-						t.Fatalf("%s: %d %s, want ALREADY_ORDERED with %s", user, got.status, got.body, order.ID)
+					got := instance.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
+					p := api.Decode[api.Problem](t, got)
+					if got.Status != http.StatusConflict || p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID || p.OrderStatus != model.OrderUnpaid {
+						t.Fatalf("%s: %d %s, want ALREADY_ORDERED with %s", user, got.Status, got.Body, order.ID)
 					}
 				}
 			}
 		})
 		t.Run("restock by 5 sells 5 more", func(t *testing.T) {
-			got := a.insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", a.admin(t), map[string]any{"delta": 5})
-			if v := decode[model.Voucher](t, got); got.status != http.StatusOK || v.Stock != int64(stock)+5 || v.Remaining != 5 {
-				t.Fatalf("restock: %d %s", got.status, got.body)
+			got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", a.Admin(t), map[string]any{"delta": 5})
+			if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != int64(stock)+5 || v.Remaining != 5 {
+				t.Fatalf("restock: %d %s", got.Status, got.Body)
 			}
 			for _, instance := range instances {
 				check.Eventually(t, "the restock is obeyed", func() bool {
-					return decode[model.Voucher](t, instance.call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
+					return api.Decode[model.Voucher](t, instance.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
 				})
 			}
 			more := winners(t, rush(t, instances, voucher.ID, users(a, buyers, 50), 2))
@@ -139,9 +140,9 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 			sold(t, a, voucher.ID, more, stock+5)
 		})
 		t.Run("stock below what is sold is refused", func(t *testing.T) {
-			got := a.insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", a.admin(t), map[string]any{"stock": stock + 4})
+			got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", a.Admin(t), map[string]any{"stock": stock + 4})
 			refused(t, got, http.StatusConflict, model.CodeConflict)
-			if audit := a.audit(t, voucher.ID); !audit.Balanced || audit.Database.Stock != int64(stock)+5 {
+			if audit := a.Audit(t, voucher.ID); !audit.Balanced || audit.Database.Stock != int64(stock)+5 {
 				t.Errorf("audit after the refusal: %+v", audit)
 			}
 		})
@@ -176,11 +177,11 @@ func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 	s := onServers(t)
 	here, there := start(t, s), start(t, s)
 	voucher := here.onSale(t, 1)
-	buy := func(n int) answer {
-		return there.insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", there.token(t, here.user(n), model.RoleUser), nil)
+	buy := func(n int) api.Answer {
+		return there.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", there.Token(t, here.user(n), model.RoleUser), nil)
 	}
 	there.buys(t, voucher.ID, here.user(0))
-	check.Equal(t, "the second", buy(1).code(), model.CodeSoldOut)
+	check.Equal(t, "the second", buy(1).Code(), model.CodeSoldOut)
 	path := "/admin/vouchers/" + voucher.ID
 	for n, step := range []struct {
 		method, path string
@@ -199,27 +200,12 @@ func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 		{http.MethodPatch, path, map[string]any{"state": "archived"}, model.CodeNotFound},
 		{http.MethodPatch, path, map[string]any{"state": "published"}, ""},
 	} {
-		object(t, here.insist(t, step.method, step.path, here.admin(t), step.body), http.StatusOK)
+		object(t, here.Insist(t, step.method, step.path, here.Admin(t), step.body), http.StatusOK)
 		attempt := 1000 * (n + 1)
 		check.Eventually(t, fmt.Sprintf("step %d (%v) is obeyed", n, step.body), func() bool {
 			attempt++
 			got := buy(attempt)
-			return got.code() == step.want && (step.want != "" || got.status == http.StatusCreated)
+			return got.Code() == step.want && (step.want != "" || got.Status == http.StatusCreated)
 		})
-	}
-}
-
-// until asks again and again until it holds, and fails the test when it does
-// not within the bound.
-func until(t *testing.T, bound time.Duration, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(bound); ; {
-		if holds() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", bound, what)
-		}
-		<-time.After(5 * time.Millisecond)
 	}
 }

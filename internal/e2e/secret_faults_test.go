@@ -18,6 +18,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -75,36 +76,36 @@ func TestNoRunTellsASecret(t *testing.T) {
 	}
 
 	p := prepare(t, testserver.Program(t), guarded(mariadb.Addr(), cache.Addr(), queue.Addr()))
-	p.tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
+	p.Tokens = check.Value(token.New([]token.Key{{ID: "new", Secret: jwtSecret}}, "seckill", "seckill"))(t)
 	p.start(t)
 	p.awaitReady(t)
-	bearer := p.admin(t)
+	bearer := p.Admin(t)
 	ask := func(round string) {
 		for _, call := range []struct {
 			method, url, token string
 			body               any
 		}{
-			{http.MethodGet, p.url + "/readyz", "", nil},
+			{http.MethodGet, p.URL + "/readyz", "", nil},
 			{http.MethodGet, p.ops + "/metrics", "", nil},
 			{http.MethodGet, p.ops + "/debug/pprof/cmdline", "", nil},
 			{http.MethodGet, p.ops + "/debug/pprof/goroutine?debug=2", "", nil},
-			{http.MethodGet, p.url + "/api/v1/openapi.json", "", nil},
-			{http.MethodGet, p.url + "/api/v1/admin/vouchers", bearer, nil},
-			{http.MethodGet, p.url + "/api/v1/orders", bearer + "x", nil},
-			{http.MethodPost, p.url + "/api/v1/admin/vouchers", bearer, "{"},
-			{http.MethodPost, p.url + "/api/v1/auth/register", "", map[string]string{"username": "anybody", "password": userPassword}},
-			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": "anybody", "password": userPassword}},
-			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": "nobody", "password": userPassword}},
-			{http.MethodPost, p.url + "/api/v1/auth/login", "", map[string]string{"username": userPassword}},
+			{http.MethodGet, p.URL + "/api/v1/openapi.json", "", nil},
+			{http.MethodGet, p.URL + "/api/v1/admin/vouchers", bearer, nil},
+			{http.MethodGet, p.URL + "/api/v1/orders", bearer + "x", nil},
+			{http.MethodPost, p.URL + "/api/v1/admin/vouchers", bearer, "{"},
+			{http.MethodPost, p.URL + "/api/v1/auth/register", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "anybody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": "nobody", "password": userPassword}},
+			{http.MethodPost, p.URL + "/api/v1/auth/login", "", map[string]string{"username": userPassword}},
 		} {
-			got, err := send(p.client, call.method, call.url, call.token, call.body)
+			got, err := api.Send(t.Context(), p.Client, call.method, call.url, call.token, call.body)
 			if err != nil {
 				t.Errorf("%s: %s: %v", round, call.url, err)
 				continue
 			}
 			header := &bytes.Buffer{}
-			_ = got.header.Write(header)
-			text := header.String() + string(got.body)
+			_ = got.Header.Write(header)
+			text := header.String() + string(got.Body)
 			unseen(t, round+": "+call.url, text)
 			if strings.Contains(text, bearer) {
 				t.Errorf("%s: %s shows the token of the request", round, call.url)
@@ -118,8 +119,8 @@ func TestNoRunTellsASecret(t *testing.T) {
 	onRedis(t, cache, "changed by its operator", "CLIENT", "KILL", "TYPE", "normal")
 	queue.ReloadNATS(natsUser("changed by its operator"))
 	check.Patiently(t, "it is not ready", func() bool {
-		got, err := send(p.client, http.MethodGet, p.url+"/readyz", "", nil)
-		return err == nil && strings.Count(string(got.body), "cannot be reached")+strings.Count(string(got.body), "does not answer") >= 2
+		got, err := p.Get("/readyz")
+		return err == nil && strings.Count(string(got.Body), "cannot be reached")+strings.Count(string(got.Body), "does not answer") >= 2
 	})
 	ask("with the wrong passwords")
 

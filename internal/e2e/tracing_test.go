@@ -16,6 +16,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -138,11 +139,11 @@ func (c *collecting) after(t *testing.T, before *tracepb.Span, step string, orde
 // buysTraced buys in the client's trace. A purchase that is told to come again is not the only one of its trace.
 func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
 	t.Helper()
-	got := a.call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.token(t, user, model.RoleUser), nil, traceHeader)
-	if !sells(got) || got.header.Get("traceparent") != "" {
-		t.Fatalf("%d %s %v", got.status, got.body, got.header)
+	got := a.Call(t, http.MethodPost, "/vouchers/"+voucherID+"/seckill", a.Token(t, user, model.RoleUser), nil, traceHeader)
+	if !got.Sells() || got.Header.Get("traceparent") != "" {
+		t.Fatalf("%d %s %v", got.Status, got.Body, got.Header)
 	}
-	return decode[model.Order](t, got)
+	return api.Decode[model.Order](t, got)
 }
 
 // An order is one trace, that of its buyer's request, from there through Redis, the queue and another process to the
@@ -153,15 +154,15 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		t.Parallel()
 		c := collect(t)
 		s := asyncOnServers(t).with(tracedTo(c))
-		api := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
-		voucher := api.onSale(t, 5)
-		user := api.user(1)
-		order := api.buysTraced(t, voucher.ID, user)
+		front := launch(t, s.with(settings{"SECKILL_ROLE": "api"}))
+		voucher := front.onSale(t, 5)
+		user := front.user(1)
+		order := front.buysTraced(t, voucher.ID, user)
 		if body := streamOf(t, s).last(t).Data; !strings.Contains(string(body), `"trace":"00-`+clientTrace) {
 			t.Errorf("the message says %s", body)
 		}
 		launch(t, s.with(settings{"SECKILL_ROLE": "worker"}))
-		api.becomes(t, order, model.OrderUnpaid)
+		front.becomes(t, order, model.OrderUnpaid)
 
 		request := c.one(t, clientTrace, purchase)
 		check.Equal(t, "the parent of the request", hex.EncodeToString(request.GetParentSpanId()), clientSpan)
@@ -171,7 +172,7 @@ func TestAnOrderIsOneTrace(t *testing.T) {
 		c.after(t, persisted, "commit", order, "sql.tx.commit")
 		c.after(t, persisted, "settle", order, "")
 		c.tellsNothing(t, user)
-		if said := api.output.String(); !strings.Contains(said, `"trace_id":"`+clientTrace+`"`) {
+		if said := front.output.String(); !strings.Contains(said, `"trace_id":"`+clientTrace+`"`) {
 			t.Errorf("the log does not name the trace: %s", tail(said, 5))
 		}
 	})

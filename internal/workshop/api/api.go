@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -57,10 +56,29 @@ func (a Answer) Code() model.Code {
 	return p.Code
 }
 
-// Later says whether the contract tells a client to ask again: the service was busy, or something that it needs was
-// away. No answer at all is for the caller to see.
-func (a Answer) Later() bool {
-	return a.Status == http.StatusTooManyRequests || a.Status == http.StatusServiceUnavailable
+// Sells tells whether an answer promises an order, or names one.
+func (a Answer) Sells() bool {
+	return a.Status == http.StatusCreated || a.Status == http.StatusAccepted
+}
+
+// Again tells whether the contract has a client ask again: nothing was heard, or too much is asked for (429), or it cannot
+// be told now (503).
+func Again(got Answer, err error) bool {
+	return err != nil || got.Status == http.StatusTooManyRequests || got.Status == http.StatusServiceUnavailable
+}
+
+// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt has
+// a number, so that it can go to another instance each time.
+func Insist(t testing.TB, what string, ask func(attempt int) (Answer, error)) (got Answer) {
+	t.Helper()
+	attempt := 0
+	check.Patiently(t, what+" is answered for good", func() bool {
+		var err error
+		got, err = ask(attempt)
+		attempt++
+		return !Again(got, err)
+	})
+	return got
 }
 
 // Send makes one request. The body may be nil, a string, or anything that is JSON. An empty token sends none. Headers are
@@ -102,16 +120,4 @@ func Send(ctx context.Context, client *http.Client, method, url, token string, b
 	defer response.Body.Close()
 	read, err := io.ReadAll(response.Body)
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: read}, err
-}
-
-// Authority signs the tokens of a deployment that has this secret.
-func Authority(t testing.TB, secret string) *token.Authority {
-	t.Helper()
-	return check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
-}
-
-// Token is one for a user, good for an hour.
-func Token(t testing.TB, by *token.Authority, subject string, role model.Role) string {
-	t.Helper()
-	return check.Value(by.Issue(token.Claims{Subject: subject, Role: role}, time.Hour))(t)
 }

@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"seckill/internal/token"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// Service is a running service, seen through HTTP.
+type Service struct {
+	URL    string // of its main listener
+	Client *http.Client
+	Tokens *token.Authority
+}
+
+// Client has room for so many connections, which come from an address of this machine, from any if it is empty, and are
+// closed at the end of the test.
+func Client(t testing.TB, address string, connections int) *http.Client {
+	t.Helper()
+	client := NewClient(address, connections)
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// NewClient is Client outside of a test.
+func NewClient(address string, connections int) *http.Client {
+	dialer := &net.Dialer{}
+	if address != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(address)}
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, MaxIdleConns: connections, MaxIdleConnsPerHost: connections,
+		},
+		Timeout:       check.Deadline,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Authority signs the tokens of a deployment that has this secret.
+func Authority(secret string) (*token.Authority, error) {
+	return token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+}
+
+// Token is one for a user, good for an hour.
+func (s Service) Token(t testing.TB, subject string, role model.Role) string {
+	t.Helper()
+	return check.Value(s.Tokens.Issue(token.Claims{Subject: subject, Role: role}, time.Hour))(t)
+}
+
+// Admin is an administrator's token.
+func (s Service) Admin(t testing.TB) string {
+	t.Helper()
+	return s.Token(t, "admin", model.RoleAdmin)
+}
+
+// Send makes one request of the API; the path begins behind /api/v1.
+func (s Service) Send(method, path, token string, body any, headers ...string) (Answer, error) {
+	return Send(context.Background(), s.Client, method, s.URL+"/api/v1"+path, token, body, headers...)
+}
+
+// Call is Send for a request that must be answered.
+func (s Service) Call(t testing.TB, method, path, token string, body any, headers ...string) Answer {
+	t.Helper()
+	got, err := s.Send(method, path, token, body, headers...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return got
+}
+
+// Insist is Send for a request that may be told to come again.
+func (s Service) Insist(t testing.TB, method, path, token string, body any) Answer {
+	t.Helper()
+	return Insist(t, method+" "+path, func(int) (Answer, error) { return s.Send(method, path, token, body) })
+}
+
+// Get asks for a path of the main listener, such as /readyz.
+func (s Service) Get(path string) (Answer, error) {
+	return Send(context.Background(), s.Client, http.MethodGet, s.URL+path, "", nil)
+}
+
+// Status is what a path of the main listener is answered with; 0 is no answer.
+func (s Service) Status(path string) int {
+	got, err := s.Get(path)
+	if err != nil {
+		return 0
+	}
+	return got.Status
+}
+
+// Place makes one request to buy.
+func (s Service) Place(t testing.TB, voucherID, user string) (Answer, error) {
+	t.Helper()
+	return s.Send(http.MethodPost, "/vouchers/"+voucherID+"/seckill", s.Token(t, user, model.RoleUser), nil)
+}
+
+// Create creates a voucher; the fields given win over those of one on sale.
+func (s Service) Create(t testing.TB, fields map[string]any) model.Voucher {
+	t.Helper()
+	body := map[string]any{
+		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": 10,
+		"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
+	}
+	maps.Copy(body, fields)
+	got := s.Insist(t, http.MethodPost, "/admin/vouchers", s.Admin(t), body)
+	if got.Status != http.StatusCreated {
+		t.Fatalf("create voucher: %d %s", got.Status, got.Body)
+	}
+	return Decode[model.Voucher](t, got)
+}
+
+// Audit asks for the conservation check.
+func (s Service) Audit(t testing.TB, voucherID string) model.Audit {
+	t.Helper()
+	got := s.Insist(t, http.MethodGet, "/admin/vouchers/"+voucherID+"/audit", s.Admin(t), nil)
+	if got.Status != http.StatusOK {
+		t.Fatalf("audit: %d %s", got.Status, got.Body)
+	}
+	return Decode[model.Audit](t, got)
+}
