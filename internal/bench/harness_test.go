@@ -19,6 +19,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -53,10 +54,9 @@ func open(t *testing.T, o options) *harness {
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.
 	h.database = testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	h.redis, h.nats = testserver.Redis(t), testserver.NATS(t)
-	h.authority = check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill"))(t)
+	h.authority = check.Value(api.Authority(secret))(t)
 	h.tokens = writeTokens(t, h.authority, o.mostOrders*o.seconds)
-	h.client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}, Timeout: 30 * time.Second}
-	t.Cleanup(h.client.CloseIdleConnections)
+	h.client = api.Client(t, "", 16)
 
 	h.db = check.Value(sql.Open("mysql", h.database.AdminDSN("")))(t)
 	t.Cleanup(func() { h.db.Close() })
@@ -70,11 +70,7 @@ func open(t *testing.T, o options) *harness {
 	h.yardstickURL = "http://" + address
 	h.yardstick = testserver.Run(t, environ(), h.buildYardstick(), "-listen", address, "-secret", secret)
 	check.Eventually(t, "the yardstick answers", func() bool {
-		answer, err := h.client.Get(h.yardstickURL)
-		if err == nil {
-			answer.Body.Close()
-		}
-		return err == nil
+		return (api.Service{URL: h.yardstickURL, Client: h.client}).Status("/") != 0
 	})
 	return h
 }

@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"io"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -64,10 +65,7 @@ func (s *session) metrics() map[string]float64 {
 
 func (s *session) scrape(i *instance) map[string]float64 {
 	s.Helper()
-	response, err := s.client.Get(i.ops + "/metrics")
-	check.Must(s, err)
-	defer response.Body.Close()
-	return parse(string(check.Value(io.ReadAll(response.Body))(s)))
+	return parse(string(check.Value(api.Send(s.Context(), s.client, http.MethodGet, i.ops+"/metrics", "", nil))(s).Body))
 }
 
 // parse reads Prometheus' text: a series and its value on each line.

@@ -43,7 +43,7 @@ func (h *harness) round(round int, c workCase, b build, into *results) {
 		perSecond = min(perSecond, h.openRate)
 	}
 	w = s.prepare(s)
-	figures, err := s.measure(w, func() heard { return constant(h.T, s.instances[0].url, perSecond, h.seconds, w) })
+	figures, err := s.measure(w, func() heard { return constant(h.T, s.instances[0].URL, perSecond, h.seconds, w) })
 	if err != nil {
 		h.fail("%s @open, %d/s: %v", c.name, perSecond, err)
 		return
@@ -218,7 +218,7 @@ func (s *session) agrees(voucher string) error {
 	s.Helper()
 	var audit model.Audit
 	err := eventually(s.Context(), longest, func() bool {
-		audit = s.audit(voucher)
+		audit = s.instances[0].Audit(s, voucher)
 		d, r := audit.Database, audit.Redis
 		return audit.Balanced && d.Stock == d.Remaining+d.LiveOrders && (audit.Queue == nil || audit.Queue.Pending == 0) &&
 			(r == nil || r.Reserved == 0 && r.Remaining == d.Remaining && r.Buyers == d.LiveOrders)

@@ -36,7 +36,7 @@ func writeTokens(t *testing.T, authority *token.Authority, count int) *records {
 	t.Helper()
 	r, write, done := newRecords(t, "tokens")
 	for n := range count {
-		write(bearer(t, authority, userName(n), model.RoleUser) + "\r\n\r\n")
+		write(bearer(t, authority, userName(n)) + "\r\n\r\n")
 	}
 	done()
 	return r
@@ -73,9 +73,9 @@ func (r *records) part(i, n int) *records {
 	return &records{path: r.path, width: r.width, begin: r.begin + i*each, count: each}
 }
 
-func bearer(t *testing.T, authority *token.Authority, user string, role model.Role) string {
+func bearer(t *testing.T, authority *token.Authority, user string) string {
 	t.Helper()
-	return check.Value(authority.Issue(token.Claims{Subject: user, Role: role}, 24*time.Hour))(t)
+	return check.Value(authority.Issue(token.Claims{Subject: user, Role: model.RoleUser}, 24*time.Hour))(t)
 }
 
 // targets are the first requests of a work, for the open load.

@@ -112,7 +112,7 @@ func (h *harness) vouchers(c workCase, size int, into *results) {
 	endings, write, done := newRecords(h.T, "spread")
 	for n := range 2 * h.mostOrders * h.seconds {
 		write(fmt.Sprintf("v%06d/seckill HTTP/1.1\r\nHost: seckill\r\nContent-Length: 0\r\nAuthorization: Bearer %s\r\n\r\n",
-			1+n%size, bearer(h.T, h.authority, userName(n), model.RoleUser)))
+			1+n%size, bearer(h.T, h.authority, userName(n))))
 	}
 	done()
 	w := work{head: "POST /api/v1/vouchers/", records: endings.part(0, 2), sells: true}

@@ -1,10 +1,7 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -13,6 +10,7 @@ import (
 	"time"
 
 	"seckill/internal/testserver"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -34,7 +32,9 @@ type session struct {
 // instance is one process of the service.
 type instance struct {
 	*testserver.Command
-	url, ops string
+	api.Service
+
+	ops string
 }
 
 // begin starts the service with production's settings. The limits are off, because all requests come from one address;
@@ -75,19 +75,14 @@ func (h *harness) lockURLs() string {
 func (s *session) start(role string) *instance {
 	s.Helper()
 	main, ops := testserver.Address(s), testserver.Address(s)
-	i := &instance{url: "http://" + main, ops: "http://" + ops}
+	i := &instance{Service: api.Service{URL: "http://" + main, Client: s.client, Tokens: s.authority}, ops: "http://" + ops}
 	i.Command = testserver.Run(s, environ(append(s.settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)...),
 		s.build.program, "serve")
 	check.Eventually(s, "the service is ready", func() bool {
 		if i.Ended() {
 			s.Fatalf("the service has ended")
 		}
-		answer, err := s.client.Get(i.url + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer answer.Body.Close()
-		return answer.StatusCode == http.StatusOK
+		return i.Status("/readyz") == http.StatusOK
 	})
 	return i
 }
@@ -128,68 +123,31 @@ func (s *session) processes() []*instance {
 func (s *session) urls() []string {
 	var urls []string
 	for _, i := range s.instances {
-		urls = append(urls, i.url)
+		urls = append(urls, i.URL)
 	}
 	return urls
-}
-
-// call makes one request of the API.
-func (s *session) call(method, path, token string, body any) (status int, answer []byte) {
-	s.Helper()
-	encoded := check.Value(json.Marshal(body))(s)
-	if body == nil {
-		encoded = nil
-	}
-	request := check.Value(http.NewRequestWithContext(s.Context(), method, s.instances[0].url+"/api/v1"+path, bytes.NewReader(encoded)))(s)
-	request.Header.Set("Authorization", "Bearer "+token)
-	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	response, err := s.client.Do(request)
-	check.Must(s, err)
-	defer response.Body.Close()
-	return response.StatusCode, check.Value(io.ReadAll(response.Body))(s)
-}
-
-// admin makes one request as an administrator, and reads what comes back into v.
-func (s *session) admin(method, path string, body, v any) {
-	s.Helper()
-	status, answer := s.call(method, path, bearer(s.T, s.authority, "admin", model.RoleAdmin), body)
-	if status >= http.StatusMultipleChoices {
-		s.Fatalf("%s %s: %d %s", method, path, status, answer)
-	}
-	check.Must(s, json.Unmarshal(answer, v))
 }
 
 // onSale makes a voucher that begins so long from now, and waits until the service sells it or would.
 func (s *session) onSale(stock int, begins time.Duration) (id string) {
 	s.Helper()
-	var voucher model.Voucher
-	s.admin(http.MethodPost, "/admin/vouchers", map[string]any{
-		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
-		"begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
-	}, &voucher)
+	voucher := s.instances[0].Create(s, map[string]any{
+		"stock": stock, "begin_at": time.Now().Add(begins).UTC(), "end_at": time.Now().Add(24 * time.Hour).UTC(),
+	})
 	if s.mode == model.ModeAsync {
 		check.Eventually(s, "the hot copy is open", func() bool {
-			audit := s.audit(voucher.ID)
+			audit := s.instances[0].Audit(s, voucher.ID)
 			return audit.Redis != nil && audit.Redis.State == string(model.CopyOpen)
 		})
 	}
 	return voucher.ID
 }
 
-func (s *session) audit(voucher string) (audit model.Audit) {
-	s.Helper()
-	s.admin(http.MethodGet, "/admin/vouchers/"+voucher+"/audit", nil, &audit)
-	return audit
-}
-
 // buy buys one unit.
 func (s *session) buy(voucher, user string) {
 	s.Helper()
-	status, answer := s.call(http.MethodPost, "/vouchers/"+voucher+"/seckill", bearer(s.T, s.authority, user, model.RoleUser), nil)
-	if status != http.StatusCreated && status != http.StatusAccepted {
-		s.Fatalf("%s buys: %d %s", user, status, answer)
+	if got, err := s.instances[0].Place(s, voucher, user); err != nil || !got.Sells() {
+		s.Fatalf("%s buys: %d %s %v", user, got.Status, got.Body, err)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/token"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -140,12 +141,12 @@ func (a *attacker) connections(greeting string, drip time.Duration) {
 func (a *attacker) waits() {
 	bearer := a.bearer("waiter")
 	var order model.Order
-	body, _, err := a.send(http.MethodPost, "/vouchers/"+a.voucher+"/seckill", bearer, "")
+	got, err := a.send(http.MethodPost, "/vouchers/"+a.voucher+"/seckill", bearer, "")
 	if err == nil {
-		err = json.Unmarshal(body, &order)
+		err = json.Unmarshal(got.Body, &order)
 	}
 	if err != nil || order.ID == "" {
-		a.note(0, fmt.Errorf("the order to wait for: %w %s", err, body))
+		a.note(0, fmt.Errorf("the order to wait for: %w %s", err, got.Body))
 		return
 	}
 	a.each(2000, func(_, _ int) (int, error) {
@@ -190,15 +191,15 @@ func (a *attacker) oneUser() {
 func (a *attacker) circles() {
 	a.each(64, func(n, _ int) (int, error) {
 		bearer := a.bearer("circler" + strconv.Itoa(n))
-		body, status, err := a.send(http.MethodPost, "/vouchers/"+a.voucher+"/seckill", bearer, "")
+		got, err := a.send(http.MethodPost, "/vouchers/"+a.voucher+"/seckill", bearer, "")
 		var order struct {
 			ID      string
 			OrderID string `json:"order_id"`
 		}
-		if err != nil || json.Unmarshal(body, &order) != nil || order.ID == "" && order.OrderID == "" {
-			return status, err
+		if err != nil || json.Unmarshal(got.Body, &order) != nil || order.ID == "" && order.OrderID == "" {
+			return got.Status, err
 		}
-		a.note(status, nil)
+		a.note(got.Status, nil)
 		return a.call(http.MethodPost, "/orders/"+order.ID+order.OrderID+"/cancel", bearer, "")
 	})
 }
@@ -243,7 +244,7 @@ func (o outcome) answers() string {
 
 // attackFromHere is what the process of an attacker does: attack until its input ends, then say what it saw.
 func attackFromHere(name string) int {
-	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
+	tokens, err := api.Authority(secret)
 	index := slices.IndexFunc(attacks, func(a attack) bool { return a.name == name })
 	if err != nil || index < 0 {
 		fmt.Fprintln(os.Stderr, name, err)
@@ -314,28 +315,16 @@ func (a *attacker) bearer(user string) string {
 }
 
 func (a *attacker) call(method, path, bearer, body string) (int, error) {
-	_, status, err := a.send(method, path, bearer, body)
-	return status, err
+	got, err := a.send(method, path, bearer, body)
+	return got.Status, err
 }
 
-func (a *attacker) send(method, path, bearer, body string) ([]byte, int, error) {
-	request, err := http.NewRequestWithContext(a.ctx, method, a.url+"/api/v1"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, 0, err
+func (a *attacker) send(method, path, bearer, text string) (api.Answer, error) {
+	var body any
+	if text != "" {
+		body = text
 	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if bearer != "" {
-		request.Header.Set("Authorization", "Bearer "+bearer)
-	}
-	response, err := a.client.Do(request)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer response.Body.Close()
-	read, err := io.ReadAll(response.Body)
-	return read, response.StatusCode, err
+	return api.Send(a.ctx, a.client, method, a.url+"/api/v1"+path, bearer, body)
 }
 
 // running is an attacker at work.
@@ -353,7 +342,7 @@ func (w *town) launch(a attack) *running {
 	w.t.Helper()
 	// From the first thread on: a process that lowers its own priority lowers that of one thread.
 	cmd := exec.Command("nice", "-n", "19", os.Args[0])
-	cmd.Env = append(os.Environ(), attackVariable+"="+a.name, "SIEGE_URL="+w.url, "SIEGE_VOUCHER="+w.crowd.voucher)
+	cmd.Env = append(os.Environ(), attackVariable+"="+a.name, "SIEGE_URL="+w.URL, "SIEGE_VOUCHER="+w.crowd.voucher)
 	cmd.Stderr = os.Stderr
 	output, its, err := os.Pipe() // one of cmd's own would be closed when the process ends, read or not
 	check.Must(w.t, err)

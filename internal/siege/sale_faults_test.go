@@ -6,10 +6,7 @@ package siege_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +16,7 @@ import (
 	"time"
 
 	"seckill/internal/token"
+	"seckill/internal/workshop/api"
 	"seckill/model"
 )
 
@@ -157,25 +155,21 @@ func newCrowd(url, voucher string, tokens *token.Authority) *crowd {
 
 // clientFrom makes a client whose connections come from an address of this machine.
 func clientFrom(addr string, connections int) *http.Client {
-	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}, Timeout: 10 * time.Second}
-	return &http.Client{
-		Timeout: 20 * time.Second,
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, MaxIdleConnsPerHost: connections, MaxIdleConns: connections,
-			IdleConnTimeout: 3 * time.Second, // before the service closes it
-		},
-	}
+	client := api.NewClient(addr, connections)
+	client.Timeout = 20 * time.Second
+	client.Transport.(*http.Transport).IdleConnTimeout = 3 * time.Second // before the service closes it
+	return client
 }
 
 // buy lets a new user buy, and reports whether that was accepted.
 func (c *crowd) buy(ctx context.Context) bool {
 	n := c.next.Add(1)
-	status, code, err := c.place(ctx, n)
-	if status == http.StatusCreated || status == http.StatusAccepted {
+	got, err := c.place(ctx, n)
+	if got.Sells() {
 		c.yes.Add(1)
 		return true
 	}
-	why := strconv.Itoa(status) + " " + code
+	why := strconv.Itoa(got.Status) + " " + string(got.Code())
 	if err != nil {
 		why = err.Error()[max(0, len(err.Error())-40):]
 	}
@@ -184,27 +178,12 @@ func (c *crowd) buy(ctx context.Context) bool {
 	return false
 }
 
-func (c *crowd) place(ctx context.Context, n int64) (status int, code string, err error) {
+func (c *crowd) place(ctx context.Context, n int64) (api.Answer, error) {
 	bearer, err := c.tokens.Issue(token.Claims{Subject: "buyer" + strconv.FormatInt(n, 10), Role: model.RoleUser}, time.Hour)
 	if err != nil {
-		return 0, "", err
+		return api.Answer{}, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/api/v1/vouchers/"+c.voucher+"/seckill", http.NoBody)
-	if err != nil {
-		return 0, "", err
-	}
-	request.Header.Set("Authorization", "Bearer "+bearer)
-	response, err := c.clients[n%int64(len(c.clients))].Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	var problem struct{ Code string }
-	if response.StatusCode >= http.StatusBadRequest {
-		_ = json.Unmarshal(body, &problem) // the status is enough
-	}
-	return response.StatusCode, problem.Code, err
+	return api.Send(ctx, c.clients[n%int64(len(c.clients))], http.MethodPost, c.url+"/api/v1/vouchers/"+c.voucher+"/seckill", bearer, nil)
 }
 
 // told is what buyers heard who were not accepted.

@@ -7,9 +7,7 @@ package siege_test
 import (
 	"bytes"
 	"database/sql"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,7 +20,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 
 	"seckill/internal/testserver"
-	"seckill/internal/token"
+	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -40,11 +38,10 @@ const (
 // town is the service under siege, with servers of its own. In async the worker is a process of its own, so that an
 // attack may find it paused.
 type town struct {
+	api.Service
+
 	t        *testing.T
 	mode     string
-	url      string
-	tokens   *token.Authority
-	client   *http.Client
 	server   *exec.Cmd
 	worker   *exec.Cmd
 	vouchers []string // of every crowd, to be audited
@@ -54,8 +51,6 @@ type town struct {
 // build starts the servers and the service, and fills the shelves.
 func build(t *testing.T, mode string) *town {
 	t.Helper()
-	tokens, err := token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
-	check.Must(t, err)
 	database, redis := testserver.MariaDB(t), testserver.Redis(t)
 	main := testserver.Address(t)
 	settings := []string{
@@ -67,10 +62,11 @@ func build(t *testing.T, mode string) *town {
 		settings = append(settings, "SECKILL_NATS_URL="+testserver.NATS(t).URL())
 		role = "api"
 	}
-	w := &town{t: t, mode: mode, url: "http://" + main, tokens: tokens, client: clientFrom("127.0.2.1", 10)}
-	t.Cleanup(w.client.CloseIdleConnections)
+	w := &town{t: t, mode: mode}
+	w.Service = api.Service{URL: "http://" + main, Client: clientFrom("127.0.2.1", 10), Tokens: check.Value(api.Authority(secret))(t)}
+	t.Cleanup(w.Client.CloseIdleConnections)
 	w.server = serve(t, append(settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)))
-	w.ready(w.url)
+	w.ready(w.URL)
 	if mode == "async" {
 		addr := testserver.Address(t)
 		w.worker = serve(t, append(settings, "SECKILL_ROLE=worker", "SECKILL_HTTP_ADDR="+addr, "SECKILL_OPS_ADDR="+testserver.Address(t)))
@@ -102,14 +98,8 @@ func serve(t *testing.T, settings []string) *exec.Cmd {
 
 func (w *town) ready(url string) {
 	w.t.Helper()
-	check.Eventually(w.t, "the service is ready", func() bool {
-		response, err := w.client.Get(url + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		return response.StatusCode == http.StatusOK
-	})
+	at := api.Service{URL: url, Client: w.Client}
+	check.Eventually(w.t, "the service is ready", func() bool { return at.Status("/readyz") == http.StatusOK })
 }
 
 // fill puts vouchers on the shelves that nobody buys, some of them sold out.
@@ -125,38 +115,12 @@ func (w *town) fill(database *testserver.Server) {
 	check.Must(w.t, err)
 }
 
-// admin makes one request as an administrator and reads what comes back into v.
-func (w *town) admin(method, path string, body, v any) {
-	w.t.Helper()
-	bearer, err := w.tokens.Issue(token.Claims{Subject: "admin", Role: model.RoleAdmin}, time.Hour)
-	check.Must(w.t, err)
-	encoded, err := json.Marshal(body)
-	check.Must(w.t, err)
-	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+"/api/v1"+path, bytes.NewReader(encoded))
-	check.Must(w.t, err)
-	request.Header.Set("Authorization", "Bearer "+bearer)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := w.client.Do(request)
-	check.Must(w.t, err)
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	check.Must(w.t, err)
-	if response.StatusCode >= http.StatusMultipleChoices {
-		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, answer)
-	}
-	check.Must(w.t, json.Unmarshal(answer, v))
-}
-
 // newCrowd puts a voucher up for a crowd of its own.
 func (w *town) newCrowd() *crowd {
 	w.t.Helper()
-	var voucher model.Voucher
-	w.admin(http.MethodPost, "/admin/vouchers", map[string]any{
-		"title": "Coffee for two", "price": 1000, "face_value": 2500, "stock": stock,
-		"begin_at": time.Now().Add(-time.Hour).UTC(), "end_at": time.Now().Add(time.Hour).UTC(),
-	}, &voucher)
+	voucher := w.Create(w.t, map[string]any{"stock": stock})
 	w.vouchers = append(w.vouchers, voucher.ID)
-	c := newCrowd(w.url, voucher.ID, w.tokens)
+	c := newCrowd(w.URL, voucher.ID, w.Tokens)
 	w.t.Cleanup(func() {
 		for _, client := range c.clients {
 			client.CloseIdleConnections()
@@ -223,7 +187,7 @@ func (w *town) conserved() {
 	for _, id := range w.vouchers {
 		var audit model.Audit
 		check.Eventually(w.t, "the audit is balanced and nothing is under way", func() bool {
-			w.admin(http.MethodGet, "/admin/vouchers/"+id+"/audit", nil, &audit)
+			audit = w.Audit(w.t, id)
 			return audit.Balanced && (audit.Queue == nil || audit.Queue.Pending == 0) && (audit.Redis == nil || audit.Redis.Reserved == 0)
 		})
 		d := audit.Database
