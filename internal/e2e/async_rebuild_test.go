@@ -1,4 +1,5 @@
 //part:queue
+//part:races
 
 package e2e_test
 

@@ -1,3 +1,4 @@
+//part:races
 //part:redis
 
 package e2e_test

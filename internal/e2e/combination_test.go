@@ -1,3 +1,4 @@
+//part:races
 //part:locks
 
 package e2e_test

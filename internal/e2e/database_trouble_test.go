@@ -1,3 +1,4 @@
+//part:races
 //part:databases
 //part:mysql8
 

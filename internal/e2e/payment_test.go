@@ -1,3 +1,5 @@
+//part:races
+
 package e2e_test
 
 import (

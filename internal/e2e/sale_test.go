@@ -1,4 +1,5 @@
 //part:races
+//part:mysql8
 
 package e2e_test
 
