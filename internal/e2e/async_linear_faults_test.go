@@ -194,7 +194,7 @@ func (s *stage) record(t *testing.T, chance *rand.Rand, troubles []trouble, most
 	patience, cancel := context.WithTimeout(t.Context(), s.patience)
 	defer cancel()
 	for _, h := range s.histories {
-		h.ends(t, patience)
+		h.ends(patience, t)
 	}
 	var all [][]porcupine.Operation
 	for _, h := range s.histories {

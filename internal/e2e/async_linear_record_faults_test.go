@@ -213,7 +213,7 @@ func (h *history) forgotten(from time.Duration) { h.note(0, forgets, "", from, y
 
 // ends waits until everything has come to its end, or for so long: a broken
 // variant may never be settled, and has to be caught all the same.
-func (h *history) ends(t *testing.T, patience context.Context) {
+func (h *history) ends(patience context.Context, t *testing.T) {
 	t.Helper()
 	a := h.instances[0]
 	quiet := func() bool {

@@ -19,6 +19,7 @@ func TestEveryLockModeWithEveryStockStrategy(t *testing.T) {
 	for i := range parts {
 		parts[i] = testserver.Redis(t).URL()
 	}
+	on := onServers(t) // a database for all: each has a voucher of its own
 	strategies := []string{"conditional", "pessimistic", "optimistic"}
 	buyers := check.Count(t, "BUYERS", 16, 150) // each of them makes two attempts
 	for n, mode := range []string{"redis", "multilock", "redlock", "setnx", "mysql", "none"} {
@@ -32,7 +33,7 @@ func TestEveryLockModeWithEveryStockStrategy(t *testing.T) {
 				if mode == "multilock" || mode == "redlock" {
 					s["SECKILL_LOCK_REDIS_URLS"] = strings.Join(parts, ",")
 				}
-				a := start(t, onServers(t).with(s))
+				a := start(t, on.with(s))
 				stock := buyers * 2 / 5
 				voucher := a.onSale(t, stock)
 				c := newCrowd(a, voucher.ID)

@@ -33,8 +33,6 @@ type deployment struct {
 }
 
 // deployments are the two order modes, on the real servers and on the embedded ones: clients are promised the same by all.
-//
-//nolint:gochecknoglobals // tests that know nothing of each other share them
 var deployments = map[string]*deployment{
 	"sync on servers":  {mode: model.ModeSync, settings: onServers},
 	"sync embedded":    {mode: model.ModeSync, settings: embeddedSettings},
@@ -51,6 +49,7 @@ type lasting struct {
 func (l *lasting) Cleanup(end func()) { l.ends = append(l.ends, end) }
 
 func (l *lasting) end(t testing.TB) {
+	t.Helper()
 	l.TB = t
 	for ; len(l.ends) > 0; l.ends = l.ends[:len(l.ends)-1] {
 		l.ends[len(l.ends)-1]()
@@ -69,7 +68,7 @@ func (d *deployment) join(t *testing.T) {
 	if d.tests++; d.tests > 1 {
 		return
 	}
-	dir := check.Value(os.MkdirTemp("", "seckill-shared-"))(t)
+	dir := check.Value(os.MkdirTemp("", "seckill-shared-"))(t) //nolint:usetesting // it outlives this test
 	d.lasting = lasting{TB: t}
 	d.lasting.Cleanup(func() { check.Must(&d.lasting, os.RemoveAll(dir)) })
 	s := d.settings(t).with(settings{"SECKILL_ORDER_MODE": string(d.mode), "SECKILL_CURRENCY": "EUR", "SECKILL_PAYMENT_WINDOW": "7m"})
@@ -163,8 +162,6 @@ func orderOf(t testing.TB, got api.Answer, voucherID, user string) (order model.
 }
 
 // addresses are those of this machine that tests have been seen from.
-//
-//nolint:gochecknoglobals // no test may have the address of another one
 var addresses atomic.Int64
 
 // elsewhere is the program seen from an address that nobody has had.

@@ -21,7 +21,7 @@ import (
 // dies once more, by itself at a step of these roads. Calls of the provider lose their answers, and its webhooks come
 // twice. In the end each order has one legal history, and the units, the money, the codes and the events add up.
 //
-//nolint:paralleltest,tparallel // rounds come one after the other: each is as much as a machine can do
+//nolint:tparallel // rounds come one after the other: each is as much as a machine can do
 func TestLivesAtOnce(t *testing.T) {
 	t.Parallel()
 	chance, modes := check.Seeded(t), []model.OrderMode{model.ModeSync, model.ModeAsync}

@@ -301,7 +301,7 @@ func TestWithoutAProvider(t *testing.T) {
 
 // With no setting at all the simulator inside takes the money, and sends its webhooks to the instance that it is in.
 //
-//nolint:paralleltest,tparallel // the second start finds what the first has left
+//nolint:tparallel // the second start finds what the first has left
 func TestTheEmbeddedSimulator(t *testing.T) {
 	t.Parallel()
 	s := embeddedSettings(t)

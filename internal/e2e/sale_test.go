@@ -102,7 +102,7 @@ func sold(t *testing.T, a *app, voucherID string, won map[string]model.Order, un
 // A sale with a start gun, and what comes behind it. In the long version the program runs in processes of its own, as it
 // is shipped, and embedded, too.
 //
-//nolint:paralleltest,tparallel // what comes behind it comes behind it
+//nolint:tparallel // what comes behind it comes behind it
 func TestSaleSellsExactlyItsStock(t *testing.T) {
 	t.Parallel()
 	const attempts = 3
