@@ -42,7 +42,8 @@ type reading struct {
 func (b *browser) watch(t testing.TB, voucherID string) (next func() (event, data string)) {
 	t.Helper()
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, b.site.url+"/console/vouchers/"+voucherID+"/events", nil))(t)
-	response := check.Value(b.client.Do(request))(t)
+	response, err := b.client.Do(request)
+	check.Must(t, err)
 	t.Cleanup(func() { response.Body.Close() })
 	if response.StatusCode != http.StatusOK || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream") {
 		t.Fatalf("the stream: %d %s", response.StatusCode, response.Header.Get("Content-Type"))

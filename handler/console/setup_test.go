@@ -204,7 +204,8 @@ func (b *browser) do(t testing.TB, method, path, body string, headers ...string)
 		for i := 0; i < len(headers); i += 2 {
 			request.Header.Set(headers[i], headers[i+1])
 		}
-		response := check.Value(b.client.Do(request))(t)
+		response, err := b.client.Do(request)
+		check.Must(t, err)
 		defer response.Body.Close()
 		got = answer{response.StatusCode, response.Header, string(check.Value(io.ReadAll(response.Body))(t)), method + " " + path}
 		return got.status != http.StatusServiceUnavailable || b.site.dial != nil
@@ -281,7 +282,8 @@ func (s *site) call(t testing.TB, method, path, token string, body any) (status 
 		request := check.Value(http.NewRequestWithContext(t.Context(), method, s.url+"/api/v1"+path, bytes.NewReader(content)))(t)
 		request.Header.Set("Authorization", "Bearer "+token)
 		request.Header.Set("Content-Type", "application/json")
-		response := check.Value(http.DefaultClient.Do(request))(t)
+		response, err := http.DefaultClient.Do(request)
+		check.Must(t, err)
 		defer response.Body.Close()
 		defer http.DefaultClient.CloseIdleConnections()
 		status, document = response.StatusCode, nil

@@ -114,18 +114,21 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	ctx, enough := context.WithTimeout(ctx, claimPatience)
 	defer enough()
 	var held bool
-	err := poll.Until(ctx, claimPatience/10, func() (bool, error) {
+	var failed error // of the last question that was not cut short
+	_ = poll.Until(ctx, claimPatience/10, func() (bool, error) {
 		var err error
-		held, err = claim.Held(ctx)
-		return held, err
+		if held, err = claim.Held(ctx); ctx.Err() == nil {
+			failed = err
+		}
+		return held, nil
 	})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("claim the payment simulator: %w", err)
+	if held {
+		return nil
 	}
-	if !held {
-		return errSecondLedger
+	if failed != nil {
+		return fmt.Errorf("claim the payment simulator: %w", failed)
 	}
-	return nil
+	return errSecondLedger
 }
 
 // errSecondLedger tells of a second simulator.

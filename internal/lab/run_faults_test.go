@@ -30,7 +30,7 @@ func TestOnServers(t *testing.T) {
 	dsn := database.DSN(testserver.DefaultSchema)
 	foreign(t, dsn, urls)
 
-	t.Run("every strategy", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("every strategy", func(t *testing.T) {
 		report := run(t, Options{Redis: urls, DSN: dsn})
 		wantVerdicts(t, report, catalog(), func(strategy) bool { return false })
 		for _, row := range report.Rows {
@@ -40,13 +40,13 @@ func TestOnServers(t *testing.T) {
 		}
 		wantOnlyForeign(t, dsn, urls)
 	})
-	t.Run("one Redis", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("one Redis", func(t *testing.T) {
 		report := run(t, Options{Redis: urls[:1], only: func(s strategy) bool { return s.name == "redis hash" || s.name == "redlock" }})
 		check.Equal(t, "where the Redis hash ran", report.Rows[0].On, "redis")
 		check.Equal(t, "where the quorum ran", report.Rows[1].On, "embedded ×3")
 		wantOnlyForeign(t, dsn, urls)
 	})
-	t.Run("an account that may not", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("an account that may not", func(t *testing.T) {
 		withMySQL(t, database.AdminDSN(testserver.DefaultSchema), func(db *sql.DB) error {
 			_, err := db.ExecContext(t.Context(), "CREATE USER poor@'%'")
 			return err
@@ -56,7 +56,7 @@ func TestOnServers(t *testing.T) {
 			t.Errorf("%v, want a hint at what is missing", err)
 		}
 	})
-	t.Run("interrupted", func(t *testing.T) { //nolint:paralleltest // see above
+	t.Run("interrupted", func(t *testing.T) {
 		for _, at := range []string{"", "mysql table"} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			stopped := errors.New("Ctrl-C")

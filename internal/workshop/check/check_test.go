@@ -41,7 +41,7 @@ func said(assert func(t testing.TB)) string {
 }
 
 // Each assertion fails for what it is there for, and only for that.
-func TestAssertionsFail(t *testing.T) { //nolint:thelper // the functions are what is tested
+func TestAssertionsFail(t *testing.T) {
 	t.Parallel()
 	odd := errors.New("odd")
 	for name, c := range map[string]struct {

@@ -84,7 +84,7 @@ func (l laboratory) test(ctx context.Context, dir, name, overlay string) (text s
 	cmd.Dir = l.root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as the program is released, and linked in half the time
 	if overlay != "" {
-		flags := os.Getenv("GOFLAGS") //nolint:forbidigo // a setting of go's, none of the product's
+		flags := os.Getenv("GOFLAGS")
 		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(flags+" -overlay="+overlay))
 	}
 	// The tests, and the servers that they started, end with the command.

@@ -30,7 +30,7 @@ func faults(ctx context.Context, names, more []string) error {
 	if err != nil {
 		return err
 	}
-	environ, end, err := prepare()
+	environ, end, err := prepare() //nolint:contextcheck // the servers outlive what is interrupted, and end with the run
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func test(ctx context.Context, patterns, more []string) error {
 		return err
 	}
 	raced, unraced := divide(packages)
-	environ, end, err := prepare()
+	environ, end, err := prepare() //nolint:contextcheck // the servers outlive what is interrupted, and end with the run
 	if err != nil {
 		return err
 	}
