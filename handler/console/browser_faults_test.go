@@ -45,7 +45,7 @@ func TestInABrowser(t *testing.T) { //nolint:tparallel // see above
 		s.administrator(t, name)
 	}
 	c := open(t)
-	for _, part := range []struct { //nolint:paralleltest // see above
+	for _, part := range []struct {
 		name string
 		run  func(*testing.T, *chromium, *site)
 	}{

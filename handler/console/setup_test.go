@@ -378,7 +378,8 @@ func (s *site) paid(t testing.TB, user, voucherID string) (orderID string) {
 	if status != http.StatusAccepted {
 		t.Fatalf("pay: %d %v", status, started)
 	}
-	response := check.Value(http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}}))(t)
+	response, err := http.PostForm(fmt.Sprint(started["payment_url"]), url.Values{"decision": {"approve"}})
+	check.Must(t, err)
 	check.Must(t, response.Body.Close())
 	check.Eventually(t, "the order is paid", func() bool {
 		_, order := s.call(t, http.MethodGet, "/orders/"+orderID, s.token(t, user, model.RoleUser), nil)

@@ -42,7 +42,8 @@ func TestRoles(t *testing.T) {
 		worker.OpsURL() + "/metrics?backlog": "200 seckill_backlog_known 1",
 	} {
 		check.Eventually(t, url+" says "+want, func() bool {
-			response := check.Value(visitor.Get(url))(t)
+			response, err := visitor.Get(url)
+			check.Must(t, err)
 			body := check.Value(io.ReadAll(response.Body))(t)
 			_ = response.Body.Close()
 			status, part, _ := strings.Cut(want, " ")

@@ -80,7 +80,8 @@ func (s sale) drained(t *testing.T, voucher string) {
 // ready is what an instance says of itself.
 func ready(t *testing.T, base string) (status int, body string) {
 	t.Helper()
-	response := check.Value(client(t).Get(base + "/readyz"))(t)
+	response, err := client(t).Get(base + "/readyz")
+	check.Must(t, err)
 	defer response.Body.Close()
 	text := check.Value(io.ReadAll(response.Body))(t)
 	return response.StatusCode, string(text)

@@ -80,7 +80,8 @@ func TestTheFirstStartMakesAnAdministrator(t *testing.T) {
 	check.Equal(t, "tokens on the terminal, one in each of three lines", len(first.tokens()), 3)
 	c := client(t)
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	response := check.Value(c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}}))(t)
+	response, err := c.PostForm(base+"/console/sign-in", url.Values{"username": {username}, "password": {password}})
+	check.Must(t, err)
 	check.Must(t, response.Body.Close())
 	if response.StatusCode != http.StatusSeeOther || response.Header.Get("Location") != "/console" {
 		t.Errorf("signing in as %s: %d", username, response.StatusCode)
@@ -127,7 +128,8 @@ func TestAFirstStartBesideABuyerOfTheName(t *testing.T) {
 	quiet := attend(t, false, welcomes, in(dir)...)
 	base, _, _ := quiet.door(t)
 	body := strings.NewReader(`{"username":"Admin","password":"correct horse"}`)
-	response := check.Value(client(t).Post(base+"/api/v1/auth/register", "application/json", body))(t)
+	response, err := client(t).Post(base+"/api/v1/auth/register", "application/json", body)
+	check.Must(t, err)
 	check.Must(t, response.Body.Close())
 	check.Equal(t, "the buyer registers", response.StatusCode, http.StatusCreated)
 	quiet.stop()
