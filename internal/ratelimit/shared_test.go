@@ -73,10 +73,12 @@ func pass(t *testing.T, list []*Limiter, n int) (passed int) {
 func TestInstancesShareALimit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ events, instances, most int }{{1, 2, 1}, {7, 3, 7}, {100, 2, 104}, {1000, 2, 1040}, {1000, 4, 1100}} {
-		list := (&table{}).instances(t, tt.instances, model.Rate{Events: tt.events, Per: 24 * time.Hour})
-		if n := pass(t, list, 5*tt.events); n < tt.events || n > tt.most {
-			t.Errorf("%d instances let %d pass with %d a day", tt.instances, n, tt.events)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			list := (&table{}).instances(t, tt.instances, model.Rate{Events: tt.events, Per: 24 * time.Hour})
+			if n := pass(t, list, 5*tt.events); n < tt.events || n > tt.most {
+				t.Errorf("%d instances let %d pass with %d a day", tt.instances, n, tt.events)
+			}
+		})
 	}
 }
 
@@ -99,19 +101,21 @@ func TestAfterAQuietTimeNobodyIsAsked(t *testing.T) {
 // what is refused.
 func TestTheFirstRequestsAskNobody(t *testing.T) {
 	t.Parallel()
-	b := &table{}
-	list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Hour})
-	if pass(t, list, 5); b.asked != 0 {
-		t.Errorf("five of twenty requests asked %d times", b.asked)
-	}
-	if pass(t, list, 1); b.asked != 1 {
-		t.Errorf("the sixth asked %d times", b.asked)
-	}
-	pass(t, list, 20)
-	asked := b.asked
-	if n := pass(t, list, 1000); n != 0 || b.asked != asked {
-		t.Errorf("of 1000 requests beyond the limit %d passed, and %d asked", n, b.asked-asked)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &table{}
+		list := b.instances(t, 1, model.Rate{Events: 20, Per: time.Hour})
+		if pass(t, list, 5); b.asked != 0 {
+			t.Errorf("five of twenty requests asked %d times", b.asked)
+		}
+		if pass(t, list, 1); b.asked != 1 {
+			t.Errorf("the sixth asked %d times", b.asked)
+		}
+		pass(t, list, 20)
+		asked := b.asked
+		if n := pass(t, list, 1000); n != 0 || b.asked != asked {
+			t.Errorf("of 1000 requests beyond the limit %d passed, and %d asked", n, b.asked-asked)
+		}
+	})
 }
 
 // TestAwayMeansAlone: while nothing answers, one request a second waits in vain, the
