@@ -2,6 +2,7 @@ package hotcopy
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,8 @@ func (s *Store) Give(ctx context.Context, voucherID string, epoch int64, from, t
 	return err
 }
 
-// PatientClient is a client of one server that waits for as long as a busy machine needs.
+// PatientClient is a client of one server that waits for as long as a busy machine needs, also where the caller sets a
+// limit of time. A caller that gives up by itself is obeyed.
 func PatientClient(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	options := check.Value(redis.ParseURL(url))(t)
@@ -23,8 +25,43 @@ func PatientClient(t testing.TB, url string) *redis.Client {
 	options.DialTimeout, options.ReadTimeout = check.Deadline, check.Deadline
 	options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline
 	client := redis.NewClient(options)
+	client.AddHook(unhurried{})
 	t.Cleanup(func() { check.Must(t, client.Close()) })
 	return client
+}
+
+// unhurried is a hook that lets calls outlive the limits of time of their callers.
+type unhurried struct{}
+
+// DialHook implements redis.Hook.
+func (unhurried) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (unhurried) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx, cancel := unhurriedContext(ctx)
+		defer cancel()
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (unhurried) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx, cancel := unhurriedContext(ctx)
+		defer cancel()
+		return next(ctx, cmds)
+	}
+}
+
+func unhurriedContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithTimeout(context.WithoutCancel(ctx), check.Deadline)
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 // OnPipeline is a hook on a client's pipelines. All scripts are called in such.
