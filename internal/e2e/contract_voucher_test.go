@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,12 +178,14 @@ func checkStockChanges(t *testing.T, a shop) {
 		t.Errorf("%+v", audit)
 	}
 
-	// Administrators change one stock at the same time: each change is made, whatever the others do.
+	// Administrators change one stock at the same time: each change is made once, whatever the others do. Who is told
+	// that another change is under way asks again, with the same key.
 	voucher = a.onSale(t, 100)
 	path = "/admin/vouchers/" + voucher.ID + "/stock"
 	check.Volley(12, func(i int) {
 		body := []string{`{"delta":-2}`, `{"delta":3}`}[i%2]
-		if got := a.Call(t, http.MethodPost, path, a.Admin(t), body); got.Status != http.StatusOK {
+		got := a.Insist(t, http.MethodPost, path, a.Admin(t), body, "Idempotency-Key: change "+strconv.Itoa(i))
+		if got.Status != http.StatusOK {
 			t.Errorf("%s: %d %s", body, got.Status, got.Body)
 		}
 	})
