@@ -228,6 +228,22 @@ func TestRepairStock(t *testing.T) {
 	})
 }
 
+// TestRepairOfAnOversoldStock: somebody took more from the stock than was left, and nothing is.
+func TestRepairOfAnOversoldStock(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		v := f.onSale(t, 10)
+		for i := range 8 {
+			check.Must(t, f.place(t, order(t, v.ID, user(i))).Err)
+		}
+		f.exec(t, "UPDATE vouchers SET stock = 5 WHERE id = ?", v.ID)
+		found := check.Value(f.vouchers.RepairStock(t.Context(), v.ID))(t)
+		check.That(t, found != nil && *found == model.AuditDatabase{Stock: 5, Remaining: 2, LiveOrders: 8}, "found %+v", found)
+		now := check.Value(f.vouchers.Get(t.Context(), v.ID))(t)
+		check.Equal(t, "what remains", now.Remaining, 0)
+	})
+}
+
 // TestPessimisticNeedsRowLocks: SQLite has none.
 func TestPessimisticNeedsRowLocks(t *testing.T) {
 	t.Parallel()
