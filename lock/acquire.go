@@ -60,8 +60,12 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 }
 
 // cutBy adds the cause for which ctx has ended to the error of a call that this
-// may have cut. Stores and drivers may say no more than that it was canceled.
+// may have cut. Stores and drivers may say no more than that it was canceled, and a
+// driver's timer of the same deadline may run out before that of ctx.
 func cutBy(ctx context.Context, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

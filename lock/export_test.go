@@ -60,3 +60,6 @@ func CallTimeoutOf(s *RedisStore) time.Duration { return s.calls.timeout }
 
 // StatementTimeoutOf tells tests what bounds a statement.
 func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
+
+// CutBy adds the cause for which a context has ended to the error of a call, for tests.
+var CutBy = cutBy

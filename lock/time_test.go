@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -194,4 +195,20 @@ func inTimeBeside(t *testing.T) {
 	mustUnlock(t, got(t, "the re-entry", inner))
 	synctest.Wait()
 	check.Equal(t, "it is free", store.free(t, "k"), true)
+}
+
+// A driver has a timer of its own for the deadline of its call. Whichever of the two runs out first, the error names the
+// cause.
+func TestCauseOfADriversTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("the client hung up")
+		for range 100 {
+			drivers := time.After(time.Second)
+			ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, gone)
+			<-drivers
+			check.Is(t, "the cause", lock.CutBy(ctx, os.ErrDeadlineExceeded), gone)
+			stop()
+		}
+	})
 }
