@@ -111,16 +111,22 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	}
 	claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
 	i.onClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
-	ctx, enough := context.WithTimeout(ctx, claimPatience)
+	ctx, enough := context.WithTimeout(ctx, startTimeout)
 	defer enough()
-	var held bool
-	var failed error // of the last question that was not cut short
+	var (
+		held   bool
+		failed error     // of the last question, unless it was cut short
+		taken  time.Time // when another instance was first seen to have it; a question that fails says nothing of that
+	)
 	_ = poll.Until(ctx, claimPatience/10, func() (bool, error) {
 		var err error
-		if held, err = claim.Held(ctx); ctx.Err() == nil {
-			failed = err
+		if held, err = claim.Held(ctx); ctx.Err() != nil {
+			return held, nil
 		}
-		return held, nil
+		if failed = err; err == nil && taken.IsZero() {
+			taken = time.Now()
+		}
+		return held || !taken.IsZero() && time.Since(taken) >= claimPatience, nil
 	})
 	if held {
 		return nil
