@@ -42,6 +42,9 @@ const (
 	// connectionLifetime makes a pool notice, within minutes, a changed address
 	// of the server or a rebalanced proxy.
 	connectionLifetime = 5 * time.Minute
+	// connectionRest is how long a connection waits for work. Servers, and what stands
+	// before them, cut what is quiet for some minutes, some without a word.
+	connectionRest = time.Minute
 	// sqliteConnections: readers do not disturb each other or the one writer,
 	// but each has a page cache of its own. Three of them are for browsing.
 	sqliteConnections       = 8
@@ -149,11 +152,13 @@ func (d *Database) prepareMySQL(o Options) (gorm.Dialector, error) {
 	if err := d.openPools(open, maxConnections-browseConnections, browseConnections); err != nil {
 		return nil, err
 	}
-	d.sql.SetConnMaxLifetime(connectionLifetime)
-	d.browsing.SetConnMaxLifetime(connectionLifetime)
-	d.health.SetConnMaxLifetime(connectionLifetime)
+	pools := []*sql.DB{d.sql, d.browsing, d.health}
+	for _, pool := range pools {
+		pool.SetConnMaxLifetime(connectionLifetime)
+		pool.SetConnMaxIdleTime(connectionRest)
+	}
 	d.hosts.left = func() {
-		for _, pool := range []*sql.DB{d.sql, d.browsing, d.health} {
+		for _, pool := range pools {
 			size := pool.Stats().MaxOpenConnections
 			pool.SetMaxIdleConns(0) // closes those that nobody uses
 			pool.SetMaxIdleConns(size)
@@ -195,8 +200,8 @@ func (d *Database) prepareSQLite(o Options) (gorm.Dialector, error) {
 	return gormsqlite.New(gormsqlite.Config{DriverName: sqliteDriver, Conn: d.sql}), nil
 }
 
-// openPools opens the pools of those who sell, of those who browse, and of Ready. Every
-// connection stays open once it is: a rush must not begin with opening them.
+// openPools opens the pools of those who sell, of those who browse, and of Ready. No
+// connection closes because many are idle: in a rush none is to be opened twice.
 func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int) error {
 	d.browsers = make(chan struct{}, browsing)
 	for _, pool := range []struct {

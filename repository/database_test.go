@@ -3,12 +3,16 @@
 package repository_test
 
 import (
+	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
@@ -53,6 +57,22 @@ func TestSession(t *testing.T) {
 		t.Errorf("read %+v, want %+v", read, v)
 	}
 	check.Equal(t, "the dialect", f.db.Dialect(), "mysql")
+}
+
+// TestConnectionsRestAMinute: a connection that waits for longer may have been cut by its server. (The pool tells nobody
+// for how long they may.)
+func TestConnectionsRestAMinute(t *testing.T) {
+	t.Parallel()
+	var pools []*sql.DB
+	openFixture(t, stores()[0], repository.Options{DSN: testserver.Schema(t), OpenDB: func(connector driver.Connector) *sql.DB {
+		pools = append(pools, sql.OpenDB(connector))
+		return pools[len(pools)-1]
+	}})
+	check.Equal(t, "pools", len(pools), 3)
+	for _, pool := range pools {
+		rest := time.Duration(reflect.ValueOf(pool).Elem().FieldByName("maxIdleTime").Int())
+		check.That(t, 0 < rest && rest <= time.Minute, "a connection rests for %s", rest)
+	}
 }
 
 func TestSQLiteSession(t *testing.T) {

@@ -132,6 +132,7 @@ func newHosts(configs []*mysql.Config, log *slog.Logger, slack time.Duration) (*
 		}
 		s.probe = sql.OpenDB(connector)
 		s.probe.SetMaxOpenConns(1)
+		s.probe.SetConnMaxIdleTime(connectionRest)
 		h.servers = append(h.servers, s)
 	}
 	return h, nil

@@ -7,7 +7,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -30,7 +29,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	i := newInstance(cfg, log)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, i.close(ctx))
+			i.close(ctx)
 		}
 	}()
 

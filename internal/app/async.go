@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -185,11 +184,11 @@ func (a *AsyncParts) InPlaceOfServer() bool { return a.instance.cfg.RedisURL == 
 // work. Servers of their own are not disturbed. What is embedded is inside its
 // server's process, which must not run: then this process takes its place, with
 // a Redis that is empty.
-func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) (err error) {
+func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, work func(a *AsyncParts) error) error {
 	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
 	cfg.Migrate = false          // a command that looks changes no schema
 	i := newInstance(cfg, log)
-	defer func() { err = errors.Join(err, i.close(ctx)) }()
+	defer i.close(ctx)
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"
 	if err := i.claimDataDir(); err != nil {
 		return fmt.Errorf(running, err)

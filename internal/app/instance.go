@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -60,7 +58,6 @@ type Instance struct {
 
 	failed   chan error
 	stopOnce sync.Once
-	stopErr  error
 }
 
 // closer ends one part; it should be done when ctx ends.
@@ -95,7 +92,12 @@ func (i *Instance) Failed() <-chan error { return i.failed }
 // load balancers notice, no new requests, then everything behind them. Orders
 // under way are decided. It takes less than 10 s, also when a part hangs, and
 // is safe to call twice; when ctx ends first, only the moment is cut short.
-func (i *Instance) Stop(ctx context.Context) error {
+//
+// It cannot fail. What was answered is durable by then, in the database or in the
+// queue, and what is left behind is done by others: a part that does not close
+// well, such as a connection that its server closed before, loses no work, and is
+// logged. What does end an instance badly comes over Failed.
+func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
 		i.log.InfoContext(ctx, "stopping: not ready any more")
@@ -109,10 +111,9 @@ func (i *Instance) Stop(ctx context.Context) error {
 		if i.leave != nil {
 			i.leave()
 		}
-		i.stopErr = i.close(ctx)
-		i.log.InfoContext(ctx, "stopped", slog.Any("error", i.stopErr))
+		i.close(ctx)
+		i.log.InfoContext(ctx, "stopped")
 	})
-	return i.stopErr
 }
 
 // probe adds a question to the readiness check.
@@ -125,7 +126,8 @@ func (i *Instance) probePatiently(name string, patience time.Duration, ask func(
 	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
 }
 
-// onClose remembers how a part is closed. The last part is closed first.
+// onClose remembers how a part is closed. The last part is closed first. An error is
+// logged, and fails nothing.
 func (i *Instance) onClose(name string, f func(ctx context.Context) error) {
 	i.closers = append(i.closers, closer{name: name, close: f})
 }
@@ -174,22 +176,21 @@ func infallible(run func(ctx context.Context)) func(ctx context.Context) error {
 }
 
 // close ends every part, each after those that need it, within closeTimeout.
-func (i *Instance) close(ctx context.Context) error {
+func (i *Instance) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	var errs []error
 	for _, c := range slices.Backward(i.closers) {
 		done := make(chan error, 1)
 		go func() { done <- c.close(ctx) }()
 		select {
 		case err := <-done:
 			if err != nil {
-				errs = append(errs, fmt.Errorf("close %s: %w", c.name, err))
+				i.log.WarnContext(ctx, "did not close well at the stop; nothing is lost by it",
+					slog.String("part", c.name), slog.Any("error", err))
 			}
 		case <-ctx.Done():
 			i.log.WarnContext(ctx, "left as it is at the stop: it hangs", slog.String("part", c.name))
 		}
 	}
 	i.closers = nil
-	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ func TestEmbeddedReplay(t *testing.T) {
 	if got := call(t, inAsync(dir), "", "audit", "--repair", "--stock", "--voucher", voucher); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("a repair beside the server: %+v", got)
 	}
-	halt(t, instance)
+	halt(instance)
 	lost := model.Reservation{Epoch: 1, Sequence: 1, Order: model.Order{
 		ID: "lost." + voucher, VoucherID: voucher, UserID: "alice", Status: model.OrderProcessing,
 		Price: 1000, Currency: "CNY", CreatedAt: time.Now(),

@@ -22,7 +22,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	if got := call(t, inAsync(dir), "", repair...); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("beside the server: %+v", got)
 	}
-	halt(t, instance)
+	halt(instance)
 	setRow(t, cfg, "remaining = 0", voucher)
 	got := call(t, inAsync(dir), "", repair...)
 	if got.code != 0 || !strings.Contains(got.stdout, "remaining was 0 and is 1 now") || !strings.Contains(words(got.stdout), voucher+" 2 1 1 yes") {

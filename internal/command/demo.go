@@ -127,7 +127,7 @@ func (p Process) demo(ctx context.Context, s sale, flags map[string]string) (err
 		// No load balancer must be given time to notice: stop at once.
 		done, cancel := context.WithCancel(ctx)
 		cancel()
-		err = errors.Join(err, instance.Stop(done))
+		instance.Stop(done)
 	}()
 	transport := newTransport(demoConnections)
 	defer transport.CloseIdleConnections()

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -64,7 +63,8 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	}
 	// The stop has limits of its own; the signal that asked for it must not
 	// cut it short.
-	return errors.Join(err, instance.Stop(context.WithoutCancel(ctx)))
+	instance.Stop(context.WithoutCancel(ctx))
+	return err
 }
 
 const (

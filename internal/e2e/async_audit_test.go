@@ -23,7 +23,7 @@ func TestAuditNamesWhatDoesNotAddUp(t *testing.T) {
 	lost := front.becomes(t, front.accepted(t, voucher.ID, front.user(1)), model.OrderUnpaid)
 	front.becomes(t, front.accepted(t, voucher.ID, front.user(2)), model.OrderUnpaid)
 	front.quiet(t, voucher.ID)
-	halt(t, worker)
+	halt(worker)
 
 	client := redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
 	defer client.Close()

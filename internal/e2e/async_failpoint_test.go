@@ -168,7 +168,7 @@ func (l *lane) begin(t *testing.T, stops []stop, shards int) {
 		well.becomes(t, f.before, model.OrderUnpaid)
 	}
 	well.Client.CloseIdleConnections()
-	halt(t, instance)
+	halt(instance)
 }
 
 // dies starts the program so that it dies at a step, leads it there, and sees

@@ -91,7 +91,7 @@ func (d *deployment) leave(t *testing.T) {
 	if d.tests--; d.tests > 0 || d.instance == nil {
 		return
 	}
-	halt(t, d.instance)
+	halt(d.instance)
 	d.instance = nil
 	d.lasting.end(t)
 }

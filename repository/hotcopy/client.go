@@ -21,6 +21,9 @@ const (
 	// redisPoolSize connections are enough for two cores' worth of concurrent
 	// calls; more callers wait for a free one at most redisIOTimeout.
 	redisPoolSize = 64
+	// redisRest is how long a connection waits for work. Servers, and what stands before
+	// them, cut what is quiet for some minutes, some without a word; the library's own is half an hour.
+	redisRest = time.Minute
 	// redisRetries send a call again after a lost connection. Every script of
 	// ours may be sent twice without harm.
 	redisRetries = 1
@@ -47,6 +50,7 @@ func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
 		WriteTimeout:          redisIOTimeout,
 		PoolTimeout:           redisIOTimeout,
 		PoolSize:              redisPoolSize, // of each node
+		ConnMaxIdleTime:       redisRest,
 	}
 	switch {
 	case target.Cluster:
