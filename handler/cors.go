@@ -20,12 +20,15 @@ const preflightAge = 2 * time.Hour
 //
 // Credentials in the sense of the standard are cookies, of which the API has none. A page
 // has to hold the token itself, and no other page has it: so there is nothing that a
-// foreign page could do in a user's name.
+// foreign page could do in a user's name, and no reason to refuse a header. Tracing in
+// browsers adds some of its own (traceparent, baggage, sentry-trace) to every request.
 func crossOrigin(origins []string) gin.HandlerFunc {
 	allowed := cors.New(cors.Options{
 		AllowedOrigins: origins,
-		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch},
-		AllowedHeaders: []string{"Authorization", "Content-Type", idempotencyHeader, ifMatch, ifNoneMatch, requestIDHeader},
+		AllowedMethods: []string{
+			http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		},
+		AllowedHeaders: []string{"*"}, // whatever is asked for; it is named in the answer, Authorization included
 		ExposedHeaders: []string{
 			"Location", "Retry-After", "ETag", requestIDHeader, "RateLimit", "RateLimit-Policy", "WWW-Authenticate",
 			"Content-Disposition", "Allow",
