@@ -103,6 +103,49 @@ func locates(p problem, location string) bool {
 	return false
 }
 
+// TestEveryBody of the document is strict: one member that it does not know is refused, and so is a byte
+// order mark, which RFC 8259, 8.1, lets no sender add. Where a body may be absent, null is none.
+func TestEveryBody(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var heard call
+	heard.listen(s.fakes)
+	s.fakes.limits = model.Limits{}
+	doc, _ := readDocument(t, s)
+	admin := s.as(t, "a", model.RoleAdmin)
+	bodies := 0
+	for template, methods := range doc.Paths {
+		for method, op := range methods {
+			schema := doc.resolve(t, op.RequestBody.Content["application/json"].Schema)
+			if schema == nil || op.OperationID == "payment-webhook" { // whose members its sender defines
+				continue
+			}
+			bodies++
+			send := func(body string) answer {
+				return s.do(t, strings.ToUpper(method), concrete(template), body, admin...)
+			}
+			for location, body := range doc.withUnknown(t, schema, "body") {
+				p := wantProblem(t, send(body), http.StatusUnprocessableEntity, model.CodeValidation)
+				if !locates(p, location) {
+					t.Errorf("%s %s: %s is not refused for its unknown member: %v", method, template, body, p.Errors)
+				}
+			}
+			wantProblem(t, send("\ufeff{}"), http.StatusBadRequest, model.CodeValidation)
+			if !schema.nullable { // the body is not optional
+				wantProblem(t, send("null"), http.StatusUnprocessableEntity, model.CodeValidation)
+				continue
+			}
+			without, null, empty := send(""), send(" null\n"), send("{}")
+			if without.status != null.status || without.status != empty.status || without.status == http.StatusUnprocessableEntity {
+				t.Errorf("%s %s: %d without a body, %d with null, %d with {}: %s", method, template, without.status, null.status, empty.status, null.body)
+			}
+		}
+	}
+	if bodies < 10 {
+		t.Errorf("only %d bodies", bodies)
+	}
+}
+
 // TestLargeStreams sends more than is allowed without saying how much.
 func TestLargeStreams(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,7 @@ func (a *api) consoleRoutes() {
 
 // pages mounts what serves people. It learns from the scheme of the URL that a proxy has taken TLS off.
 func (a *api) pages(serve http.Handler, paths ...string) {
+	a.paths = append(a.paths, paths...)
 	for _, path := range paths {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
 			a.engine.Handle(method, path, a.drain, func(c *gin.Context) {

@@ -16,6 +16,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,6 +142,7 @@ type Options struct {
 type api struct {
 	options   Options
 	engine    *gin.Engine
+	paths     []string // of its routes, as patterns of path.Match
 	huma      huma.API
 	buffers   sync.Pool // of *[]byte: documents that are being written
 	durations *prometheus.HistogramVec
@@ -249,15 +253,36 @@ func (a *api) configure() error {
 	if err := a.options.Metrics.Register(a.durations); err != nil {
 		return fmt.Errorf("register the metrics of HTTP: %w", err)
 	}
-	// A path either is one of ours or it is not: no redirects to a similar one.
-	a.engine.RedirectTrailingSlash = false
-	a.engine.UseRawPath = true // an escaped slash belongs to an id, which then cannot exist
+	a.engine.RedirectTrailingSlash = false // Gin's own is 301 for GET, which caches keep for good: see withoutSlash
+	a.engine.UseRawPath = true             // an escaped slash belongs to an id, which then cannot exist
 	a.engine.HandleMethodNotAllowed = true
 	return nil
 }
 
+// withoutSlash leads a request for one of our paths with a slash behind it, as some clients join paths, to
+// the path itself: 308, so that its method and body are kept. A preflight may not be led anywhere (the Fetch
+// Standard).
+func (a *api) withoutSlash(c *gin.Context) bool {
+	given := c.Request.URL.EscapedPath()
+	trimmed := strings.TrimRight(given, "/")
+	ours := func(pattern string) bool { found, err := path.Match(pattern, trimmed); return found && err == nil }
+	if trimmed == given || !slices.ContainsFunc(a.paths, ours) {
+		return false
+	}
+	if c.Request.Method == http.MethodOptions {
+		c.AbortWithStatus(http.StatusNoContent)
+		return true
+	}
+	if c.Request.URL.RawQuery != "" {
+		trimmed += "?" + c.Request.URL.RawQuery
+	}
+	c.Writer.Header().Set("Location", trimmed)
+	c.AbortWithStatus(http.StatusPermanentRedirect)
+	return true
+}
+
 func (a *api) noRoute(c *gin.Context) {
-	if a.welcome(c) {
+	if a.welcome(c) || a.withoutSlash(c) {
 		return
 	}
 	a.abort(c, &model.Error{Code: model.CodeNotFound, Detail: "There is nothing at this path."})
@@ -265,9 +290,11 @@ func (a *api) noRoute(c *gin.Context) {
 
 // noMethod refuses a method. Gin has set Allow to those that the path knows.
 func (a *api) noMethod(c *gin.Context) {
+	if a.withoutSlash(c) {
+		return
+	}
 	if c.Request.Method == http.MethodOptions {
-		c.Status(http.StatusNoContent)
-		c.Writer.WriteHeaderNow()
+		c.AbortWithStatus(http.StatusNoContent)
 		return
 	}
 	a.abort(c, &model.Error{Code: model.CodeMethodNotAllowed, Detail: "This path knows other methods: see the header Allow."})

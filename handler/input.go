@@ -16,25 +16,11 @@ import (
 )
 
 // Paging is the query parameters of every list. A parameter that is repeated
-// counts the first time.
+// counts the first time; an empty one is absent, because forms and generated clients send
+// what was not filled in.
 type Paging struct {
 	Cursor string `query:"cursor" maxLength:"512" doc:"next_cursor of the page before; empty: the first page. A page may be short, or empty, though more follow."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"20" doc:"The most items of a page."`
-}
-
-// Resolve implements huma.Resolver. huma takes an empty parameter for none; but a client
-// that sends one has asked for something, and must not get everything instead. Only an
-// empty cursor means what it says: the first page.
-func (Paging) Resolve(ctx huma.Context) []error {
-	url := ctx.URL()
-	query := url.Query()
-	var empty []error
-	for _, parameter := range ctx.Operation().Parameters {
-		if name := parameter.Name; parameter.In == "query" && name != "cursor" && query.Has(name) && query.Get(name) == "" {
-			empty = append(empty, &huma.ErrorDetail{Location: "query." + name, Message: "must not be empty"})
-		}
-	}
-	return empty
 }
 
 // InPath is the id in a path. It has no rules here, because possible has refused an

@@ -116,31 +116,40 @@ func TestOneRepresentation(t *testing.T) {
 	}
 }
 
-// TestEmptyParameters: who sends a parameter has asked for something. Nothing asked for is
-// not everything.
+// TestEmptyParameters: what a form or a generated client leaves empty is absent.
 func TestEmptyParameters(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
+	var heard call
+	heard.listen(s.fakes)
+	s.fakes.limits = model.Limits{}
+	doc, _ := readDocument(t, s)
 	headers := s.as(t, "a", model.RoleAdmin)
-	for path, names := range map[string][]string{
-		"/api/v1/vouchers":                 {"phase", "limit"},
-		"/api/v1/admin/vouchers":           {"phase", "limit"},
-		"/api/v1/orders":                   {"status", "voucher_id", "limit"},
-		"/api/v1/admin/vouchers/v1/orders": {"status", "format", "limit"},
-	} {
-		for _, name := range names {
-			for _, query := range []string{name + "=", name, name + "=&" + name + "=1", "cursor=&" + name + "="} {
-				got := s.do(t, http.MethodGet, path+"?"+query, "", headers...)
-				if p := wantProblem(t, got, http.StatusUnprocessableEntity, model.CodeValidation); len(p.Errors) != 1 || !locates(p, "query."+name) {
-					t.Errorf("%s?%s: %v", path, query, p.Errors)
-				}
+	queries := 0
+	for template, methods := range doc.Paths {
+		var all []string
+		for _, parameter := range methods["get"].Parameters {
+			if parameter.In == "query" {
+				all = append(all, parameter.Name+"=", parameter.Name)
 			}
 		}
-		s.do(t, http.MethodGet, path+"?cursor=&unknown=&"+names[0]+"x=", "", headers...).is(t, http.StatusOK)
+		if len(all) == 0 || strings.HasSuffix(template, "/refunds") || strings.HasSuffix(template, "/log") {
+			continue // the last two have no fakes
+		}
+		for _, query := range append(all, strings.Join(all, "&")) {
+			heard.reset()
+			queries++
+			got := s.do(t, http.MethodGet, concrete(template)+"?"+query, "", headers...)
+			if got.status != http.StatusOK {
+				t.Errorf("%s?%s: %d %s", template, query, got.status, got.body)
+			}
+			if q := heard.orders; q != nil && (q.Limit != 20 || q.Status != "" || q.Cursor != "") {
+				t.Errorf("%s?%s asks for %+v", template, query, q)
+			}
+		}
 	}
-	both := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/vouchers?phase=&limit=", "", headers...), http.StatusUnprocessableEntity, model.CodeValidation)
-	if len(both.Errors) != 2 {
-		t.Errorf("two mistakes: %v", both.Errors)
+	if queries < 20 {
+		t.Errorf("only %d queries", queries)
 	}
 }
 

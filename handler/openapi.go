@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -111,12 +112,9 @@ func (a *api) polish() {
 	components.Responses["MethodNotAllowed"] = a.refusals(http.StatusMethodNotAllowed,
 		[]model.Code{model.CodeMethodNotAllowed})
 	schemas := components.Schemas.Map()
-	requests := map[string]bool{
-		"Registration": true, "Credentials": true, "VoucherDraft": true, "VoucherChange": true,
-		"StockChange": true, "Nothing": true, "LimitsChange": true, "Redemption": true,
-	}
-	for name, schema := range schemas {
-		if requests[name] {
+	strict := a.strictBodies()
+	for _, schema := range schemas {
+		if strict[schema] {
 			continue
 		}
 		schema.AdditionalProperties = nil // answers may grow
@@ -146,6 +144,41 @@ func (a *api) polish() {
 			Description: "null in sync mode: there is none.",
 		}
 	}
+}
+
+// strictBodies finds what the bodies of requests are made of. Members that they do not know are refused: a
+// client that misspells one must not hear that all is well.
+func (a *api) strictBodies() map[*huma.Schema]bool {
+	document := a.huma.OpenAPI()
+	strict := map[*huma.Schema]bool{}
+	var walk func(*huma.Schema)
+	walk = func(schema *huma.Schema) {
+		if schema != nil && schema.Ref != "" {
+			schema = document.Components.Schemas.SchemaFromRef(schema.Ref)
+		}
+		if schema == nil || strict[schema] {
+			return
+		}
+		strict[schema] = true
+		walk(schema.Items)
+		for _, part := range slices.Concat(schema.AnyOf, schema.OneOf, schema.AllOf, slices.Collect(maps.Values(schema.Properties))) {
+			walk(part)
+		}
+	}
+	for _, item := range document.Paths {
+		for _, op := range []*huma.Operation{item.Post, item.Put, item.Patch, item.Delete} {
+			if op == nil || op.RequestBody == nil {
+				continue
+			}
+			if r, _ := op.Metadata[routeKey].(route); r.tolerant {
+				continue
+			}
+			for _, body := range op.RequestBody.Content {
+				walk(body.Schema)
+			}
+		}
+	}
+	return strict
 }
 
 // describe lists the values that a member of an answer has today. It makes no enum of
@@ -211,6 +244,11 @@ func (a *api) operation(r route) huma.Operation {
 		}
 	}
 	return op
+}
+
+// nothing is the body of a request that says everything in its path.
+func (a *api) nothing() *huma.MediaType {
+	return &huma.MediaType{Schema: &huma.Schema{AnyOf: []*huma.Schema{a.schema(typeOf[Nothing]()), {Type: "null"}}}}
 }
 
 // plain reports whether no typed function describes the route.
@@ -352,6 +390,14 @@ func pathParams(path string) map[string]struct{} {
 		}
 	}
 	return names
+}
+
+// pattern is a route's path for path.Match.
+func pattern(path string) string {
+	for name := range pathParams(path) {
+		path = strings.ReplaceAll(path, "{"+name+"}", "*")
+	}
+	return path
 }
 
 // docsPolicy lets the page load files of this server only. Swagger UI sets styles

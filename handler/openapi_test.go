@@ -2,9 +2,11 @@ package handler_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,8 +37,59 @@ type operation struct {
 		Name, In string
 		Schema   struct{ Enum []string }
 	}
+	RequestBody struct {
+		Content map[string]struct{ Schema *schema }
+	}
 	Responses map[string]response
 	Security  []map[string][]string
+}
+
+// schema is what the tests read of one.
+type schema struct {
+	Ref        string `json:"$ref"`
+	Properties map[string]*schema
+	Items      *schema
+	AnyOf      []*schema
+	Type       any
+
+	nullable bool // it is the other part of an anyOf with null
+}
+
+// resolve follows references, and takes an object or null for the object; nil is nil.
+func (d *document) resolve(t *testing.T, s *schema) *schema {
+	t.Helper()
+	switch {
+	case s == nil:
+	case s.Ref != "":
+		found := &schema{}
+		check.Must(t, json.Unmarshal(d.Components.Schemas[path.Base(s.Ref)], found))
+		return found
+	case len(s.AnyOf) == 2 && s.AnyOf[1].Type == "null":
+		found := d.resolve(t, s.AnyOf[0])
+		found.nullable = true
+		return found
+	}
+	return s
+}
+
+// withUnknown makes bodies of a schema, by the place of the one member in each that it does not know: in
+// the object itself, and in every object inside.
+func (d *document) withUnknown(t *testing.T, s *schema, location string) map[string]string {
+	t.Helper()
+	bodies := map[string]string{location + ".surprise": `{"surprise":1}`}
+	for name, property := range s.Properties {
+		form, inside := `{"%s":%s}`, d.resolve(t, property)
+		if inside.Items != nil {
+			form, inside, name = `{"%s":[%s]}`, d.resolve(t, inside.Items), name+"[0]"
+		}
+		if inside.Properties == nil {
+			continue
+		}
+		for place, body := range d.withUnknown(t, inside, location+"."+name) {
+			bodies[place] = fmt.Sprintf(form, strings.TrimSuffix(name, "[0]"), body)
+		}
+	}
+	return bodies
 }
 
 type response struct {

@@ -22,7 +22,7 @@ const tagOrders = "Orders"
 // covers the look-up itself and a slow line.
 const waitMargin = 10 * time.Second
 
-// Nothing is the body of a purchase: none, or an object without members.
+// Nothing is the body of a purchase: none, null, or an object without members.
 type Nothing struct{}
 
 type ordersInput struct {
@@ -66,7 +66,7 @@ func (a *api) orderRoutes() {
 			model.CodeSoldOut, model.CodeLockBusy, model.CodeUnavailable,
 		},
 		response: map[string]any{"application/json": model.Order{}},
-		request:  &huma.MediaType{Schema: a.schema(typeOf[Nothing]())},
+		request:  a.nothing(),
 	}, a.place)
 	a.registerBare(route{
 		id: "cancel-order", method: http.MethodPost, path: basePath + "/orders/{id}/cancel", tag: tagOrders,
@@ -132,7 +132,8 @@ func (a *api) place(c *gin.Context) {
 	a.send(c, status, "application/json", order)
 }
 
-// emptyBody refuses a body that is neither missing nor an empty object.
+// emptyBody refuses a body that is neither missing, null nor an empty object. Generated clients send null
+// where a body is optional.
 func emptyBody(r *http.Request) *Problem {
 	if r.ContentLength == 0 {
 		return nil
@@ -146,6 +147,9 @@ func emptyBody(r *http.Request) *Problem {
 		p := problemOf(model.Invalid("body", "%s", err.Error()))
 		p.Status = http.StatusBadRequest
 		return p
+	}
+	if _, none := document.(nullValue); none {
+		return nil
 	}
 	members, ok := document.(map[string]any)
 	if !ok {

@@ -58,7 +58,7 @@ func (a *api) paymentRoutes() {
 	})
 	a.registerPlain(route{
 		id: "payment-webhook", method: http.MethodPost, path: basePath + "/webhooks/payments", tag: tagPayments,
-		summary: "Hear from the payment provider", access: public, status: http.StatusNoContent,
+		summary: "Hear from the payment provider", access: public, status: http.StatusNoContent, tolerant: true,
 		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
 			"webhook-signature; without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. 204: applied, " +
 			"durably; a message may be repeated. Money for an order that is closed, or paid already, goes back. Another " +

@@ -33,6 +33,7 @@ type route struct {
 	status      int             // of success
 	otherwise   int             // the other status of success, with the same document, where there are two
 	large       bool            // the answer is compressed when it is
+	tolerant    bool            // the request may have members that are not known here: others define it
 	headers     []string        // of success, beside X-Request-Id
 	codes       []model.Code    // beside those that access and method bring along
 	response    map[string]any  // of success, where no typed output tells: media type → example of the Go type
@@ -61,9 +62,9 @@ func (a *api) registerPlain(r route, handle gin.HandlerFunc) {
 }
 
 // registerBare adds a route whose request says everything in its path. Its body may
-// be missing or an empty object, as that of a purchase.
+// be missing, null or an empty object, as that of a purchase.
 func (a *api) registerBare(r route, handle func(*gin.Context) (document any, err error)) {
-	r.request = &huma.MediaType{Schema: a.schema(typeOf[Nothing]())}
+	r.request = a.nothing()
 	a.registerPlain(r, func(c *gin.Context) {
 		if err := possible(r.path, c.Param("id")); err != nil {
 			a.abort(c, err)
@@ -141,6 +142,7 @@ func (a *api) mount(r route, handle gin.HandlerFunc) {
 		chain = append(chain, a.compress)
 	}
 	chain = append(chain, handle)
+	a.paths = append(a.paths, pattern(r.path))
 	path := strings.NewReplacer("{", ":", "}", "").Replace(r.path)
 	a.engine.Handle(r.method, path, chain...)
 	if r.method == http.MethodGet {

@@ -175,7 +175,7 @@ func TestPanic(t *testing.T) {
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	for _, path := range []string{"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v1/vouchers/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics", "/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/payments", "/api/v1/admin/sales"} {
+	for _, path := range []string{"/", "/api/v1", "/api/v1/", "/api/v2/vouchers", "/api/v2/vouchers/", "//evil.example/", "/API/v1/vouchers", "//api/v1/vouchers", "/metrics", "/debug/pprof/", "/openapi.json", "/docs", "/schemas/Order.json", "/api/v1/orders/x.v1/payments", "/api/v1/admin/sales"} {
 		wantProblem(t, s.do(t, http.MethodGet, path, ""), http.StatusNotFound, model.CodeNotFound)
 	}
 	for _, call := range []struct{ method, path, allow string }{
@@ -206,6 +206,46 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	if log := s.log.String(); strings.Contains(log, "panic") {
 		t.Error(log)
 	}
+}
+
+// TestTrailingSlash: clients that join paths with a slash behind are led to the path, whatever they
+// send; nobody is led to another server.
+func TestTrailingSlash(t *testing.T) {
+	t.Parallel()
+	s := setup(t, forPages)
+	doc, _ := readDocument(t, s)
+	for template, methods := range doc.Paths {
+		path := concrete(template)
+		if template == "/api/v1/docs" {
+			continue // is a page with files below
+		}
+		for method := range methods {
+			for query, slashes := range map[string]string{"": "/", "?limit=1&cursor=a%2Fb": "/", "?x": "//"} {
+				got := s.do(t, strings.ToUpper(method), path+slashes+query, "")
+				if got.status != http.StatusPermanentRedirect || got.header.Get("Location") != path+query {
+					t.Errorf("%s %s%s%s: %d, Location: %q", method, path, slashes, query, got.status, got.header.Get("Location"))
+				}
+			}
+		}
+		got := s.preflight(t, path+"/", page, "POST", "authorization")
+		if got.status != http.StatusNoContent || got.header.Get("Access-Control-Allow-Origin") != page {
+			t.Errorf("a preflight of %s/: %d %v", path, got.status, got.header)
+		}
+	}
+	// A client that follows sends the body again.
+	s.fakes.login = func(context.Context, string, string) (service.Session, error) {
+		return service.Session{AccessToken: "abc"}, nil
+	}
+	request := s.request(t, t.Context(), http.MethodPost, "/api/v1/auth/login/", strings.NewReader(`{"username":"u","password":"p"}`))
+	response, err := (&http.Client{Transport: s.transport}).Do(request)
+	check.Must(t, err)
+	response.Body.Close()
+	check.Equal(t, "a login with a slash behind", response.StatusCode, http.StatusOK)
+}
+
+// concrete fills the braces of a path: orders and vouchers may have these ids.
+func concrete(template string) string {
+	return strings.NewReplacer("/orders/{id}", "/orders/o1.v1", "{id}", "v1", "{code}", "sold-out").Replace(template)
 }
 
 func sameMethods(got, want string) bool {
