@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -31,19 +32,28 @@ func tag(v model.Voucher) *tagged { return &tagged{ETag: `"` + v.Tag() + `"`, Bo
 // viewed is a voucher for everybody. Its tag is weak: it covers everything but
 // server_time, so that 304 means that nothing else has changed.
 type viewed struct {
-	Status int
-	ETag   string `header:"ETag" doc:"Weak: of everything but server_time."`
-	Body   model.Voucher
+	Status       int
+	CacheControl string `header:"Cache-Control" doc:"max-age=1 on what everybody sees."`
+	ETag         string `header:"ETag" doc:"Weak: of everything but server_time."`
+	Body         model.Voucher
 }
+
+// forASecond is what caches may do with what everybody sees. A crowd that waits for a sale then
+// reaches the service once a second, and a change is seen as soon as every instance obeys it.
+const forASecond = "max-age=1"
 
 // Unless is the input of a call whose answer a client may have already.
 type Unless struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"The ETag of an earlier answer: 304 when nothing but server_time has changed."`
 }
 
-func (in *Unless) view(v model.Voucher) *viewed {
+// view is how a caller sees the voucher. What administrators see may be a draft, which no cache keeps.
+func (in *Unless) view(ctx context.Context, v model.Voucher) *viewed {
 	v.Shards = 0 // is for administrators
 	out := &viewed{Status: http.StatusOK, ETag: fmt.Sprintf(`W/"%s-%d-%s"`, v.Tag(), v.Remaining, v.Phase), Body: v}
+	if !isAdmin(ctx) {
+		out.CacheControl = forASecond
+	}
 	if in.IfNoneMatch == "*" {
 		out.Status = http.StatusNotModified
 		return out

@@ -69,6 +69,42 @@ func TestChangesAreGuarded(t *testing.T) {
 	}
 }
 
+// TestCachesKeepWhatEverybodySees for a second, with its ETag, and nothing else.
+func TestCachesKeepWhatEverybodySees(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.fakes.getVoucher = func(_ context.Context, id string, _ bool) (model.Voucher, error) {
+		if id == "none" {
+			return model.Voucher{}, model.NotFound("voucher")
+		}
+		return voucher(id), nil
+	}
+	doc, _ := readDocument(t, s)
+	user, admin := s.as(t, "u", model.RoleUser), s.as(t, "a", model.RoleAdmin)
+	for template, methods := range doc.Paths {
+		if _, ok := methods["get"]; !ok || !strings.HasPrefix(template, "/api/v1/") || strings.Contains(template, "/docs") || strings.HasSuffix(template, ".json") {
+			continue // is the document, and its page
+		}
+		want := map[bool]string{true: "max-age=1", false: "no-store"}[strings.HasPrefix(template, "/api/v1/vouchers")]
+		if got := s.do(t, http.MethodGet, concrete(template), "", user...); got.header.Get("Cache-Control") != want || len(got.header.Values("Cache-Control")) != 1 {
+			t.Errorf("%s: %d, Cache-Control: %q", template, got.status, got.header.Values("Cache-Control"))
+		}
+	}
+	const path = "/api/v1/vouchers/v1"
+	unchanged := s.do(t, http.MethodGet, path, "", "If-None-Match", "*")
+	if unchanged.status != http.StatusNotModified || unchanged.header.Get("Cache-Control") != "max-age=1" {
+		t.Errorf("unchanged: %d %v", unchanged.status, unchanged.header)
+	}
+	for what, got := range map[string]answer{
+		"an administrator's": s.do(t, http.MethodGet, path, "", admin...), "none": s.do(t, http.MethodGet, "/api/v1/vouchers/none", ""),
+		"a wrong query": s.do(t, http.MethodGet, "/api/v1/vouchers?limit=0", ""),
+	} {
+		if caching := got.header.Get("Cache-Control"); caching != "no-store" {
+			t.Errorf("%s: %d, Cache-Control: %q", what, got.status, caching)
+		}
+	}
+}
+
 // TestUnchangedVoucherIsNotSentAgain: 304 means that nothing but the time has changed.
 func TestUnchangedVoucherIsNotSentAgain(t *testing.T) {
 	t.Parallel()

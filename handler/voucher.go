@@ -17,6 +17,12 @@ type vouchersInput struct {
 	Phase string `query:"phase" enum:"upcoming,live,sold_out,ended,paused" doc:"Only vouchers in this phase."`
 }
 
+// publicPage is a page of vouchers for everybody.
+type publicPage struct {
+	CacheControl string `header:"Cache-Control" doc:"max-age=1."`
+	Body         model.VoucherPage
+}
+
 type voucherInput struct {
 	InPath
 	Unless
@@ -27,8 +33,9 @@ func (a *api) voucherRoutes() {
 		id: "list-vouchers", access: public, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
 		summary: "List vouchers, newest first", status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
-	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
-		return a.listVouchers(ctx, in, false)
+	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
+		page, err := a.listVouchers(ctx, in, false)
+		return &publicPage{CacheControl: forASecond, Body: page.Body}, err
 	})
 	register(a, route{
 		id: "get-voucher", method: http.MethodGet, path: basePath + "/vouchers/{id}", tag: tagVouchers,
@@ -38,7 +45,7 @@ func (a *api) voucherRoutes() {
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *voucherInput) (*viewed, error) {
 		voucher, err := a.options.Vouchers.Get(ctx, in.ID, isAdmin(ctx))
-		return in.view(voucher), err
+		return in.view(ctx, voucher), err
 	})
 }
 
