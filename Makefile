@@ -29,7 +29,7 @@ demo: ## one flash sale from beginning to end, with its audit
 
 .PHONY: build
 build: ## the static binary, bin/seckill
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/seckill .
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -ldflags='-s -w' -o $(BIN)/seckill .
 
 .PHONY: test
 test: deps ## every rule, against real servers, in at most five minutes (PKG=./lock ARGS='-run=^TestX$$')

@@ -3,12 +3,30 @@ package deployments
 import (
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 
 	"seckill/config"
 	"seckill/internal/workshop/check"
 )
+
+// What the chart installs is a version, by which an upgrade and a way back know it; another tag moves.
+func TestTheChartNamesAVersion(t *testing.T) {
+	t.Parallel()
+	var chart struct {
+		Version    string
+		AppVersion string `yaml:"appVersion"`
+	}
+	check.Must(t, yaml.Unmarshal([]byte(read(t, "helm/seckill/Chart.yaml")), &chart))
+	for what, version := range map[string]string{"version": chart.Version, "appVersion": chart.AppVersion} {
+		if !regexp.MustCompile(`^\d+\.\d+\.\d+$`).MatchString(version) {
+			t.Errorf("%s is %q", what, version)
+		}
+	}
+}
 
 // The schema of the values names the settings that the program has, but for those that the chart sets: no other is
 // accepted, and none is missing.

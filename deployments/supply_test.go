@@ -118,3 +118,39 @@ func TestVulnerabilitiesAreNotOverlooked(t *testing.T) {
 		}
 	}
 }
+
+// The image's program knows its commit, and calls itself changed only when it is: what .dockerignore leaves out of the
+// sources does not count.
+func TestTheImageKnowsItsVersion(t *testing.T) {
+	t.Parallel()
+	if ignored := read(t, "../.dockerignore"); regexp.MustCompile(`(?m)^\.git$`).MatchString(ignored) {
+		t.Error(".dockerignore leaves out the history: the program cannot know its commit")
+	}
+	hidden := regexp.MustCompile(`(?m)^RUN (if \[ -d \.git.*)$`).FindStringSubmatch(read(t, "Dockerfile"))
+	if hidden == nil {
+		t.Fatal("the Dockerfile does not hide what is left out")
+	}
+	dir := t.TempDir()
+	run := func(script string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "bash", "-euc", script)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOFLAGS=", "CGO_ENABLED=0", "GIT_CONFIG_GLOBAL=/dev/null")
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", script, err, out)
+		}
+		return string(out)
+	}
+	run(hidden[1]) // a directory without a history stays as it is
+	run(`git init -q && printf 'module shop\n' >go.mod && printf 'package main\n\nfunc main() {}\n' >main.go && touch README.md
+		git add . && git -c user.name=a -c user.email=a@b commit -qm begin && git tag v1.2.0 && rm README.md`)
+	run(hidden[1])
+	const built = `go build -trimpath -o shop . && go version -m shop && rm shop`
+	if out := run(built); !strings.Contains(out, "vcs.modified=false") || !strings.Contains(out, "\tv1.2.0\t") {
+		t.Errorf("what is left out makes it a changed one: %s", out)
+	}
+	if out := run("echo '// changed' >>main.go && " + built); !strings.Contains(out, "vcs.modified=true") {
+		t.Errorf("a change is not told: %s", out)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"seckill/handler/wire"
+	"seckill/internal/version"
 	"seckill/model"
 )
 
@@ -33,8 +34,9 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
 
-	// Checks are the lines of /readyz.
+	// Checks are the lines of /readyz, and Build is what runs there.
 	Checks map[string]string `json:"checks,omitempty" doc:"Of /readyz: one line per dependency."`
+	Build  *version.Build    `json:"build,omitempty" doc:"Of /readyz: what runs there."`
 
 	retryAfter time.Duration
 	challenge  string // UNAUTHENTICATED: what WWW-Authenticate says; empty: bearerChallenge

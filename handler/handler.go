@@ -30,6 +30,7 @@ import (
 	"seckill/internal/payment"
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
+	"seckill/internal/version"
 	"seckill/model"
 	"seckill/service"
 )
@@ -104,6 +105,7 @@ type Options struct {
 	Accounts accounts // *service.Accounts
 	Health   health   // *service.Health
 	Limits   limits   // *service.Limits
+	Build    version.Build
 
 	Payments    payments    // *service.Payments
 	Redemptions redemptions // *service.Redemptions
@@ -171,7 +173,7 @@ func New(options Options) (http.Handler, error) {
 
 // NewHealthOnly makes the main listener's handler of an instance that only
 // works: the health checks, and a problem document for everything else. Of the
-// options it needs Health, Log and Metrics.
+// options it needs Health, Build, Log and Metrics.
 func NewHealthOnly(options Options) (http.Handler, error) {
 	a, err := begin(options)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"seckill/internal/version"
 	"seckill/model"
 )
 
@@ -27,6 +28,7 @@ type Liveness struct {
 type Readiness struct {
 	Status string            `json:"status" example:"ready"`
 	Checks map[string]string `json:"checks" doc:"One line per dependency."`
+	Build  version.Build     `json:"build"`
 }
 
 func (a *api) healthRoutes() {
@@ -63,10 +65,10 @@ func (a *api) ready(c *gin.Context) {
 		}
 	}
 	status, contentType := http.StatusOK, "application/json"
-	var document any = Readiness{Status: "ready", Checks: checks}
+	var document any = Readiness{Status: "ready", Checks: checks, Build: a.options.Build}
 	if !ready {
 		p := problemOf(model.Unavailable("This instance is not ready.", nil))
-		p.Checks = checks
+		p.Checks, p.Build = checks, &a.options.Build
 		maps.Copy(c.Writer.Header(), p.GetHeaders())
 		status, contentType, document = p.Status, problemType, p
 	}

@@ -25,6 +25,14 @@ func TestHealth(t *testing.T) {
 		!strings.Contains(got.body, "\n    \"database\": \"ok\",\n    \"redis\": \"ok\"\n") {
 		t.Errorf("%d %v %s", got.status, got.header, got.body)
 	}
+	const build = `"build": {
+    "version": "v1.2.0",
+    "commit": "35879b0",
+    "go": "go1.26.8"
+  }`
+	if !strings.Contains(got.body, build) {
+		t.Errorf("it does not say which build runs: %s", got.body)
+	}
 	s.fakes.checks = []service.Check{
 		{Name: "database", Err: errors.New("dial tcp 10.1.2.3:3306")},
 		{Name: "mode", Err: model.Unavailable("This instance is sync, the database async.", nil)},
@@ -32,7 +40,7 @@ func TestHealth(t *testing.T) {
 	}
 	got = s.do(t, http.MethodGet, "/readyz", "")
 	p := wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
-	if p.Checks["database"] != "cannot be reached" || p.Checks["mode"] != "This instance is sync, the database async." || p.Checks["redis"] != "ok" || got.header.Get("Retry-After") == "" {
+	if p.Checks["database"] != "cannot be reached" || p.Checks["mode"] != "This instance is sync, the database async." || p.Checks["redis"] != "ok" || got.header.Get("Retry-After") == "" || p.Build.Version != "v1.2.0" {
 		t.Errorf("%v %s", got.header, got.body)
 	}
 	if live := s.do(t, http.MethodGet, "/livez", ""); live.status != http.StatusOK {

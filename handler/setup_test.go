@@ -18,6 +18,7 @@ import (
 	"seckill/handler"
 	"seckill/internal/payment"
 	"seckill/internal/token"
+	"seckill/internal/version"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
@@ -218,6 +219,7 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 		Limits:   fakeLimits{s.fakes},
 		Tokens:   tokens,
 		Webhooks: webhooks,
+		Build:    version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
 		Currency: "CNY",
 		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics:  s.registry,
@@ -259,6 +261,7 @@ type problem struct {
 	OrderStatus               string `json:"order_status"`
 	BeginAt                   string `json:"begin_at"`
 	Checks                    map[string]string
+	Build                     version.Build
 	Errors                    []model.FieldError
 }
 

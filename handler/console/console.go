@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/internal/token"
+	"seckill/internal/version"
 	"seckill/model"
 	"seckill/service"
 )
@@ -92,7 +93,8 @@ type Options struct {
 	Accounts    accounts    // *service.Accounts
 	Limits      limits      // *service.Limits
 	Health      health      // *service.Health
-	Instances   instances   // *hotcopy.Instances
+	Build       version.Build
+	Instances   instances // *hotcopy.Instances
 
 	// Shop also serves the shop window, at ShopPath.
 	Shop bool

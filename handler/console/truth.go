@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/version"
 	"seckill/model"
 	"seckill/service"
 )
@@ -184,6 +185,7 @@ func (c *console) dropLetter(w http.ResponseWriter, r *http.Request, v *visit) e
 
 // systemPage is the state of this instance, and which others there are.
 type systemPage struct {
+	Build     version.Build
 	Mode      model.OrderMode
 	Checks    []checkLine
 	Ready     bool
@@ -200,7 +202,7 @@ const listTimeout = time.Second
 type checkLine struct{ Name, Trouble string }
 
 func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error {
-	page := systemPage{Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Rates: c.hub.meter.read(time.Now())}
+	page := systemPage{Build: c.Build, Mode: c.Mode, Ready: true, Limits: c.Limits.InForce(), Rates: c.hub.meter.read(time.Now())}
 	for _, check := range c.Health.Check(r.Context()) {
 		line := checkLine{Name: check.Name}
 		if check.Err != nil {

@@ -3,9 +3,11 @@ package console_test
 import (
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
+	"seckill/internal/version"
 	"seckill/internal/workshop/check"
 )
 
@@ -27,7 +29,7 @@ func TestSystemAndLog(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	ada, eve := s.signedIn(t, "ada"), s.signedIn(t, "eve")
-	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync")
+	want(t, ada.page(t, "/console/system"), "This instance is ready.", `<th scope="row">database</th>`, `<th scope="row">redis</th>`, "sync", "(commit "+version.Read().Commit+", "+runtime.Version()+")")
 	check.Eventually(t, "it lists itself among the instances, with the Redis inside it, too", func() bool {
 		return strings.Contains(ada.page(t, "/console/system"), "<td>all</td><td>sync</td>")
 	})

@@ -11,6 +11,7 @@ import (
 	"seckill/handler/console"
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
+	"seckill/internal/version"
 	"seckill/repository/hotcopy"
 	"seckill/service"
 	"seckill/service/cache"
@@ -24,7 +25,7 @@ func (i *Instance) mainHandler(
 	if i.cfg.Role == config.RoleWorker {
 		i.servePayments(pay, s.db, nil)
 		i.health = service.NewHealth(i.probes...)
-		return handler.NewHealthOnly(handler.Options{Health: i.health, Log: i.log, Metrics: i.registry})
+		return handler.NewHealthOnly(handler.Options{Health: i.health, Build: version.Read(), Log: i.log, Metrics: i.registry})
 	}
 	sale, err := i.openSale(s, mode, async, pay.codes)
 	if err != nil {
@@ -72,6 +73,7 @@ func (i *Instance) mainHandler(
 		Vouchers:       sale.vouchers,
 		Accounts:       accounts,
 		Health:         i.health,
+		Build:          version.Read(),
 		Tokens:         tokens,
 		Limits:         rates.service,
 		ByUser:         rates.byUser,

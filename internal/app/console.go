@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"seckill/handler/console"
+	"seckill/internal/version"
 	"seckill/model"
 )
 
@@ -18,7 +19,7 @@ func (i *Instance) openConsole(options console.Options, async *AsyncParts) (http
 		options.Behind = behind{async}
 	}
 	options.Shop = i.cfg.Embedded()
-	options.Health, options.Mode, options.Currency = i.health, i.orderMode(), i.cfg.Currency
+	options.Health, options.Build, options.Mode, options.Currency = i.health, version.Read(), i.orderMode(), i.cfg.Currency
 	options.Log = i.log.With(slog.String("part", "console"))
 	return console.New(options)
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
+	"seckill/internal/version"
 	"seckill/service"
 )
 
@@ -71,6 +73,7 @@ func newInstance(cfg config.Config, log *slog.Logger) *Instance {
 	i := &Instance{cfg: cfg, log: log, failed: make(chan error, 4), registry: prometheus.NewRegistry()}
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	telemetry.NewBuild(i.registry, version.Read())
 	return i
 }
 

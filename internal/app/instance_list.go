@@ -4,9 +4,9 @@ import (
 	"context"
 	"net"
 	"os"
-	"runtime/debug"
 
 	"seckill/internal/ids"
+	"seckill/internal/version"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -29,7 +29,7 @@ func (i *Instance) signIn(list *hotcopy.Instances) error {
 	if err != nil {
 		return err
 	}
-	self := model.Instance{ID: id, Name: name(i.main.address), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version()}
+	self := model.Instance{ID: id, Name: name(i.main.address), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
 	i.loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
 	return nil
 }
@@ -45,12 +45,4 @@ func name(listener net.Addr) string {
 		return host
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// version is what the Go toolchain has written into the program.
-func version() string {
-	if build, ok := debug.ReadBuildInfo(); ok && build.Main.Version != "" {
-		return build.Main.Version
-	}
-	return "(devel)"
 }

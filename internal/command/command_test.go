@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/internal/testserver"
+	"seckill/internal/version"
 	"seckill/internal/workshop/check"
 )
 
@@ -103,6 +105,15 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("whether it points to --help: %v, at exit code %d", usage, test.code)
 			}
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	got := call(t, nil, "", "version")
+	want := "seckill " + version.Read().String() + "\n"
+	if got.code != exitOK || got.stdout != want || !strings.Contains(want, runtime.Version()) || got.stderr != "" {
+		t.Errorf("exit %d, stdout %q, stderr %q; want %q", got.code, got.stdout, got.stderr, want)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"seckill/internal/app"
 	"seckill/internal/embedded"
 	"seckill/internal/token"
+	"seckill/internal/version"
 	"seckill/model"
 )
 
@@ -50,7 +51,7 @@ func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "listening",
+	log.InfoContext(ctx, "listening", slog.String("version", version.Read().Version),
 		slog.String("url", instance.BaseURL()), slog.String("operations", instance.OpsURL()))
 	if cfg.Embedded() && cfg.Role != config.RoleWorker { // a worker serves nothing that could be tried
 		err = p.welcome(ctx, cfg, instance)

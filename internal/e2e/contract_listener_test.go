@@ -24,7 +24,7 @@ func checkListeners(t *testing.T, a shop) {
 	get := func(url string) api.Answer {
 		return check.Value(api.Send(t.Context(), a.Client, http.MethodGet, url, "", nil))(t)
 	}
-	for path, want := range map[string]string{"/metrics": "seckill_http_request_duration_seconds", "/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
+	for path, want := range map[string]string{"/metrics": `seckill_build_info{goversion="go1.`, "/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
 		get(a.URL + "/api/v1/vouchers")
 		if got := get(a.ops + path); got.Status != http.StatusOK || !strings.Contains(string(got.Body), want) {
 			t.Errorf("operations %s: %d", path, got.Status)

@@ -34,6 +34,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/version"
 )
 
 // service is the name of the service where OTEL_SERVICE_NAME gives none.
@@ -67,7 +68,7 @@ func Start(ctx context.Context, o Options) (*Tracer, error) {
 			return nil, fmt.Errorf("prepare the export of spans: %w", err)
 		}
 	}
-	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", version.Read().Version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("describe the service to the collector (OTEL_RESOURCE_ATTRIBUTES): %w", err)
 	}
