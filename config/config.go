@@ -170,6 +170,10 @@ type Issuer struct {
 	Name   string // the `iss` of its tokens
 	Keys   string // where its JWK Set is: a URL, or the path of a file
 	Admins bool   // it may name administrators
+
+	Audiences []string // whom its tokens may be for; empty: JWTAudience
+	Role      string   // dotted path to a role or a list of roles; empty: role
+	Groups    string   // dotted path to a group or a list of groups; empty: groups
 }
 
 // Rate is a number of events in a time; the zero Rate limits nothing.

@@ -117,6 +117,14 @@ func TestValues(t *testing.T) {
 				{Name: "b", Keys: "./keys"},
 			},
 		},
+		{
+			"JWT_JWKS_URL=a!=https://a/keys;aud=account+shop-web;role=realm_access.roles;groups=cognito:groups, b=./keys ; role = https://shop.example/roles",
+			func(c config.Config) any { return c.JWTIssuers },
+			[]config.Issuer{
+				{Name: "a", Keys: "https://a/keys", Admins: true, Audiences: []string{"account", "shop-web"}, Role: "realm_access.roles", Groups: "cognito:groups"},
+				{Name: "b", Keys: "./keys", Role: "https://shop.example/roles"},
+			},
+		},
 		{"JWT_SECRET=" + secret, func(c config.Config) any { return c.JWTKeys }, []config.Key{{ID: "1", Secret: secret}}},
 	}
 	for _, test := range tests {
@@ -152,6 +160,8 @@ func TestWrongValues(t *testing.T) {
 		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=", "JWT_JWKS_URL=!=keys",
 		"JWT_JWKS_URL=a=http://shop.example/keys", "JWT_JWKS_URL=a=ftp://b/keys", "JWT_JWKS_URL=a=https:///keys",
 		"JWT_JWKS_URL=a=https://user:hunter2@b/keys", "JWT_JWKS_URL=a=https://b,a!=https://c", "JWT_JWKS_URL=a=b,,c=d", "JWT_JWKS_URL=a=file://b/c",
+		"JWT_JWKS_URL=a=b;", "JWT_JWKS_URL=a=b;aud", "JWT_JWKS_URL=a=b;aud=", "JWT_JWKS_URL=a=b;aud=x+", "JWT_JWKS_URL=a=b;role=", "JWT_JWKS_URL=a=b;sub=email",
+		"JWT_JWKS_URL=a=b;role=x;role=y", "JWT_JWKS_URL=a=;role=x", "JWT_JWKS_URL=a=b;Role=x",
 	} {
 		t.Run(set, func(t *testing.T) {
 			t.Parallel()
@@ -204,9 +214,10 @@ func TestEveryProblemIsInOneMessage(t *testing.T) {
 
 func TestEveryProblemOfTheIssuersIsTold(t *testing.T) {
 	t.Parallel()
-	_, message := refused(t, "SECKILL_JWT_JWKS_URL=https://shop.example/keys,a=http://b/,a=https://c:hunter2@d/,e=https://f,e=https://g")
+	_, message := refused(t, "SECKILL_JWT_JWKS_URL=https://shop.example/keys,a=http://b/,a=https://c:hunter2@d/,e=https://f,e=https://g,h=i;hunter2=j,k=l;aud=,m=n;role=a;role=b")
 	for _, part := range []string{
 		"entry 1 is not issuer=url", `entry 2 has the URL "http://b/", which is neither https`, "entry 3 has a URL with a user", "entry 5 names an issuer",
+		"entry 6 has an option that is not aud=, role= or groups=", "entry 7 has an option aud= with nothing behind it", "entry 8 has the option role= twice",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("the message lacks %s:\n%s", part, message)

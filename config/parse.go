@@ -386,7 +386,7 @@ func keyed(part string) (Key, bool) {
 }
 
 // issuers reads a list of issuer=place, or issuer!=place for those that may name
-// administrators. It tells all that is wrong at once, by number: what is written
+// administrators, each with its options. It tells all that is wrong at once, by number: what is written
 // in the wrong place may be a password.
 func issuers(text string) ([]Issuer, error) {
 	parts, err := list(anyText)(text)
@@ -402,23 +402,54 @@ func issuers(text string) ([]Issuer, error) {
 		name, place, found := strings.Cut(part, "=")
 		name, admins := strings.CutSuffix(strings.TrimSpace(name), "!")
 		name = strings.TrimSpace(name)
+		place, options, optional := strings.Cut(place, ";")
 		place, err := keysPlace(strings.TrimSpace(place))
+		issuer := Issuer{Name: name, Keys: place, Admins: admins}
 		switch {
 		case !found || name == "":
 			err = errors.New("is not issuer=url")
 		case err == nil && seen[name]:
 			err = errors.New("names an issuer that another one names")
+		case err == nil && optional:
+			err = issuer.options(options)
 		}
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("entry %d %v", n+1, err))
 		}
 		seen[name] = true
-		all = append(all, Issuer{Name: name, Keys: place, Admins: admins})
+		all = append(all, issuer)
 	}
 	if len(wrong) > 0 {
 		return nil, errors.New("cannot be read: " + strings.Join(wrong, "; "))
 	}
 	return all, nil
+}
+
+// options reads what stands behind an issuer's place, separated by semicolons.
+func (i *Issuer) options(text string) error {
+	given := map[string]bool{}
+	for option := range strings.SplitSeq(text, ";") {
+		name, value, _ := strings.Cut(option, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		switch {
+		case name != "aud" && name != "role" && name != "groups":
+			return errors.New("has an option that is not aud=, role= or groups=")
+		case given[name]:
+			return fmt.Errorf("has the option %s= twice", name)
+		case value == "" || name == "aud" && slices.Contains(strings.Split(value, "+"), ""):
+			return fmt.Errorf("has an option %s= with nothing behind it", name)
+		}
+		given[name] = true
+		switch name {
+		case "aud":
+			i.Audiences = strings.Split(value, "+")
+		case "role":
+			i.Role = value
+		default:
+			i.Groups = value
+		}
+	}
+	return nil
 }
 
 // keysPlace reads where the keys of an issuer are. Whoever can change them on

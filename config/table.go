@@ -138,8 +138,10 @@ func table(c *Config) []setting {
 			read:    into(&c.JWTAudience, anyText),
 		}, {
 			variable: "SECKILL_JWT_JWKS_URL", otherwise: "none", unit: "`issuer=url` or `issuer=file`, comma-separated",
-			meaning: "public keys (JWKS) of other issuers, whose tokens (RS256, ES256, EdDSA) name users, and " +
-				"administrators only where it says `issuer!=url`; by https, or http from this machine",
+			meaning: "public keys (JWKS) of other issuers, whose tokens (RS, PS and ES 256, 384 and 512, EdDSA) name users, and " +
+				"administrators only where it says `issuer!=url`; by https, or http from this machine. Options behind the place, " +
+				"each after a `;`: `aud=account` (instead of `SECKILL_JWT_AUDIENCE`; several with `+`), `role=realm_access.roles`, " +
+				"`groups=groups` (dotted paths to a text or a list)",
 			read: into(&c.JWTIssuers, issuers),
 		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",

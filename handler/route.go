@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -199,6 +200,9 @@ func (a *api) authenticate(who access) gin.HandlerFunc {
 		if err == nil {
 			err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
 		}
+		if claims.Subject != "" && err != nil && model.CodeOf(err) == model.CodeUnauthenticated {
+			a.options.Tokens.Ended(c.Request.Context(), claims, err)
+		}
 		switch {
 		case err == nil:
 			callOf(c.Request.Context()).claims = &claims
@@ -216,8 +220,8 @@ func (a *api) authenticate(who access) gin.HandlerFunc {
 	}
 }
 
-// claims reads the bearer token. The reason of a refusal goes to the log only: it
-// makes no difference to what the client has to do.
+// claims reads the bearer token. Its bearer is told which claim is wrong, if it is the
+// issuer's; everything else goes to the log only.
 func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, error) {
 	refused := &model.Error{Code: model.CodeUnauthenticated, Detail: "A valid bearer token is needed."}
 	values := header.Values("Authorization")
@@ -229,14 +233,16 @@ func (a *api) claims(ctx context.Context, header http.Header) (token.Claims, err
 		return token.Claims{}, refused
 	}
 	claims, err := a.options.Tokens.Verify(ctx, strings.TrimLeft(credentials, " "))
-	if errors.Is(err, token.ErrNoKeys) {
-		return token.Claims{}, model.Unavailable("The keys of the token's issuer could not be read yet.", err)
+	if unread, ok := errors.AsType[*token.NoKeysError](err); ok {
+		later := model.Unavailable("The keys of the token's issuer have to be read first.", err)
+		later.RetryAfter = unread.RetryAfter
+		return token.Claims{}, later
 	}
-	if err != nil {
-		refused.Cause = err
+	if invalid, ok := errors.AsType[*token.InvalidError](err); ok {
+		refused.Detail, refused.Cause = cmp.Or(invalid.Detail, refused.Detail), err
 		return token.Claims{}, refused
 	}
-	return claims, nil
+	return claims, err
 }
 
 // challenge says what is wrong with the token that a refused request brought (RFC 6750,

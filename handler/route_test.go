@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
+
+	"seckill/handler"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -317,5 +323,36 @@ func TestHead(t *testing.T) {
 		if length := head.header.Get("Content-Length"); strings.Contains(path, "csv") && length != "" || length != "" && length != strconv.Itoa(len(get.body)) {
 			t.Errorf("%s: length %s of %d", path, length, len(get.body))
 		}
+	}
+}
+
+// TestUnauthenticatedSaysWhat: who has a token of its issuer is told which claim is wrong, and whoever's key was not looked for yet comes again.
+func TestUnauthenticatedSaysWhat(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	check.Must(t, os.WriteFile(keys, []byte(`{"keys":[]}`), 0o600))
+	s := setup(t, func(o *handler.Options) {
+		o.Tokens = check.Value(token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill",
+			token.Trust(slog.New(slog.DiscardHandler), token.Issuer{Name: "shop", Keys: keys})))(t)
+	})
+	sign := func(kid, secret string, claims jwt.MapClaims) string {
+		unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, claims)
+		unsigned.Header["kid"] = kid
+		return "Bearer " + check.Value(unsigned.SignedString([]byte(secret)))(t)
+	}
+	old := jwt.MapClaims{"sub": "u", "role": "user", "iss": "seckill", "aud": "seckill", "exp": 1}
+	const general = "A valid bearer token is needed."
+	for value, detail := range map[string]string{
+		sign("1", secret, old): "The token is not accepted: its exp has passed.", sign("1", secret+"x", old): general, "Bearer x": general, "": general,
+	} {
+		got := wantProblem(t, s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", value), http.StatusUnauthorized, model.CodeUnauthenticated)
+		check.Equal(t, "the detail", got.Detail, detail)
+	}
+	foreign := jwt.MapClaims{"sub": "u", "iss": "shop", "aud": "seckill", "exp": time.Now().Add(time.Hour).Unix()}
+	s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("k", secret, foreign)).is(t, http.StatusUnauthorized) // its keys were read, just now
+	later := s.do(t, http.MethodGet, "/api/v1/auth/me", "", "Authorization", sign("l", secret, foreign))
+	wantProblem(t, later, http.StatusServiceUnavailable, model.CodeUnavailable)
+	if seconds := check.Value(strconv.Atoi(later.header.Get("Retry-After")))(t); seconds < 1 || seconds > 15 {
+		t.Errorf("Retry-After: %d", seconds)
 	}
 }

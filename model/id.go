@@ -8,18 +8,18 @@ const MaxIDLength = 64
 // ValidID reports whether an id can exist: 1 to 64 of [A-Za-z0-9._-].
 func ValidID(id string) bool { return wellFormed(id, false) }
 
-// ValidUserID is ValidID for users, whose ids come from any issuer and may
-// also contain colons.
+// ValidUserID is ValidID for users, whose ids are as identity providers make them:
+// they may also contain `:`, `|` and `@`.
 func ValidUserID(id string) bool { return wellFormed(id, true) }
 
-func wellFormed(id string, colon bool) bool {
+func wellFormed(id string, user bool) bool {
 	if id == "" || len(id) > MaxIDLength {
 		return false
 	}
 	for i := range len(id) {
 		switch c := id[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
-		case c == ':' && colon:
+		case user && (c == ':' || c == '|' || c == '@'):
 		default:
 			return false
 		}

@@ -29,7 +29,7 @@ func KindOf(code model.Code) Kind {
 		return Kind{
 			http.StatusUnauthorized, "Not authenticated",
 			"The request has no token, or one that is malformed, expired, revoked or not of this service; at a login, the username or the password is wrong.",
-			"Get a new token and repeat the request with it.",
+			"Get a new token and repeat the request with it. Where the token is its issuer's, the detail names the claim that is wrong.",
 		}
 	case model.CodeForbidden:
 		return Kind{

@@ -126,7 +126,7 @@ func cells(order model.Order) []string {
 }
 
 // text guards a cell against spreadsheets that take it for a formula (OWASP, "CSV
-// Injection"). The ids of users come from other issuers and may begin with a minus.
+// Injection"). The ids of users come from other issuers and may begin with a minus or an @.
 func text(cell string) string {
 	if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
 		return "'" + cell

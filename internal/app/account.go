@@ -20,10 +20,12 @@ import (
 // other issuers and keeps their keys up to date. A worker verifies none.
 func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	trusted := make([]token.Issuer, 0, len(i.cfg.JWTIssuers))
+	names := []string{i.cfg.JWTIssuer}
 	for _, other := range i.cfg.JWTIssuers {
-		trusted = append(trusted, token.Issuer(other))
+		trusted, names = append(trusted, token.Issuer(other)), append(names, other.Name)
 	}
-	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...))
+	refusals := telemetry.NewTokens(i.registry, names...)
+	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, refusals.Refused))
 	if err != nil {
 		return nil, err
 	}

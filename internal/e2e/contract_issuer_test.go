@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +65,7 @@ func TestOtherIssuers(t *testing.T) {
 
 	a := start(t, embeddedSettings(t).with(settings{"SECKILL_JWT_JWKS_URL": "shop=" + web.URL + ", office!=" + file + ", gone=" + web.URL + "/away"}))
 	me := func(token string) api.Answer { return a.Call(t, http.MethodGet, "/auth/me", token, nil) }
-	buyer := signedBy(t, "shop", "s1", jwt.SigningMethodRS256, shop, nil)
+	buyer := signedBy(t, "shop", "s1", jwt.SigningMethodRS256, shop, jwt.MapClaims{"sub": "auth0|ann@shop.example", "role": nil})
 	admin := signedBy(t, "office", "o1", jwt.SigningMethodES256, office, jwt.MapClaims{"role": "admin"})
 
 	// It has started and serves; what it cannot know yet, it asks to repeat.
@@ -84,7 +85,7 @@ func TestOtherIssuers(t *testing.T) {
 		t.Fatalf("the office's administrator: %d %s", created.Status, created.Body)
 	}
 	bought := a.Insist(t, http.MethodPost, "/vouchers/"+api.Decode[model.Voucher](t, created).ID+"/seckill", buyer, nil)
-	if bought.Status != http.StatusCreated || api.Decode[model.Order](t, bought).UserID != "shop:1" {
+	if bought.Status != http.StatusCreated || api.Decode[model.Order](t, bought).UserID != "auth0|ann@shop.example" {
 		t.Errorf("the shop's user: %d %s", bought.Status, bought.Body)
 	}
 
@@ -104,4 +105,76 @@ func TestOtherIssuers(t *testing.T) {
 			t.Fatal(name)
 		}
 	}
+}
+
+// TestTokensOfAProvider: the options of a setting say where an issuer's tokens name the role and the audience, clocks may differ, and who is
+// refused is told why, and the operator too.
+func TestTokensOfAProvider(t *testing.T) {
+	t.Parallel()
+	key := check.Value(rsa.GenerateKey(rand.Reader, 2048))(t)
+	file := filepath.Join(t.TempDir(), "keys.json")
+	check.Must(t, os.WriteFile(file, keySet(t, map[string]any{"k": key.Public()}), 0o600))
+	a := start(t, embeddedSettings(t).with(settings{"SECKILL_JWT_JWKS_URL": "shop!=" + file + ";aud=account;role=realm_access.roles"}))
+	ask := func(path string, changed jwt.MapClaims) api.Answer {
+		claims := jwt.MapClaims{"role": nil, "aud": "account", "realm_access": map[string]any{"roles": []string{"offline_access"}}}
+		maps.Copy(claims, changed)
+		return a.Call(t, http.MethodGet, path, signedBy(t, "shop", "k", jwt.SigningMethodRS256, key, claims), nil)
+	}
+	for name, claims := range map[string]jwt.MapClaims{
+		"as it is": {}, "expired a moment ago": {"exp": time.Now().Add(-time.Second).Unix()}, "valid in a moment": {"nbf": time.Now().Add(time.Second).Unix()},
+	} {
+		if got := ask("/auth/me", claims); got.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, got.Status, got.Body)
+		}
+	}
+	refused(t, ask("/admin/vouchers", nil), http.StatusForbidden, model.CodeForbidden)
+	if got := ask("/admin/vouchers", jwt.MapClaims{"realm_access": map[string]any{"roles": []string{"x", "admin"}}}); got.Status != http.StatusOK {
+		t.Errorf("the administrator: %d %s", got.Status, got.Body)
+	}
+	expired := refused(t, ask("/auth/me", jwt.MapClaims{"exp": 1}), http.StatusUnauthorized, model.CodeUnauthenticated)
+	check.Equal(t, "the detail", expired.Detail, "The token is not accepted: its exp has passed.")
+	stranger := refused(t, a.Call(t, http.MethodGet, "/auth/me", signedBy(t, "shop", "k", jwt.SigningMethodHS256, []byte("x"), jwt.MapClaims{"exp": 1}), nil),
+		http.StatusUnauthorized, model.CodeUnauthenticated)
+	check.Equal(t, "the detail", stranger.Detail, "A valid bearer token is needed.")
+	for _, series := range []string{`issuer="shop",reason="exp"} 1`, `issuer="shop",reason="alg"} 1`, `issuer="seckill",reason="exp"} 0`, `issuer="unknown",reason="iss"} 0`} {
+		if !strings.Contains(a.metrics(t), "seckill_tokens_refused_total{"+series) {
+			t.Errorf("no %s", series)
+		}
+	}
+}
+
+// TestUsersOfIdentityProviders: an id as an identity provider makes it goes all the way an order goes, and stays what it is.
+func TestUsersOfIdentityProviders(t *testing.T) {
+	t.Parallel()
+	anywhere(t, checkUsersOfIdentityProviders)
+}
+
+func checkUsersOfIdentityProviders(t *testing.T, a shop) {
+	t.Helper()
+	users := []string{"auth0|" + a.user(1), a.user(2) + "@shop.example", "@" + a.user(3) + "|", "|:@." + a.user(4)}
+	voucher := a.onSale(t, len(users)+1)
+	for _, user := range users {
+		order := a.buys(t, voucher.ID, user)
+		token := a.Token(t, user, model.RoleUser)
+		again := refused(t, a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), http.StatusConflict, model.CodeAlreadyOrdered)
+		mine := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, token, nil))
+		detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+		if again.OrderID != order.ID || len(mine.Items) != 1 || mine.Items[0].UserID != user || detail.UserID != user || detail.History[0].By != user {
+			t.Errorf("%s: again %+v, mine %+v, the administrator's %+v", user, again, mine, detail)
+		}
+	}
+	canceled := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, users[0], model.RoleUser), nil)).Items[0]
+	if got := a.Insist(t, http.MethodPost, "/orders/"+canceled.ID+"/cancel", a.Token(t, users[0], model.RoleUser), nil); got.Status != http.StatusOK {
+		t.Errorf("%s cancels: %d %s", users[0], got.Status, got.Body)
+	}
+	export := string(a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/orders?format=csv", a.Admin(t), nil).Body)
+	for _, user := range users {
+		if !strings.Contains(export, user+",") {
+			t.Errorf("%s is not in the export", user)
+		}
+	}
+	a.quiet(t, voucher.ID)
+	audit := api.Decode[model.Audit](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/audit", a.Admin(t), nil))
+	check.Equal(t, "live orders", audit.Database.LiveOrders, int64(len(users)-1))
+	check.Equal(t, "balanced", audit.Balanced, true)
 }

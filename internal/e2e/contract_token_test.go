@@ -117,6 +117,8 @@ func checkForgedTokens(t *testing.T, a shop) {
 		{"aud": []string{"other", "seckill"}},
 		{"sub": strings.Repeat("a", 64)},
 		{"sub": "github:42", "preferred_username": "octocat"},
+		{"sub": "google-oauth2|1109"},
+		{"sub": "ann@shop.example"},
 	}
 	for _, claims := range good {
 		token := forge(t, jwt.SigningMethodHS256, []byte(secret), nil, claims)

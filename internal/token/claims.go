@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -54,17 +55,19 @@ func usualHeaders(keys []Key) (map[string]header, error) {
 	return usual, nil
 }
 
-// payload is the second part of a token, as it is written.
+// payload is the second part of a token, as it is written. A claim of a wrong type
+// counts as absent, so that who may be told what is wrong with a token is told which
+// claim that is; what must not count as absent is a time, see instant.
 type payload struct {
-	Subject   string   `json:"sub"`
-	Role      string   `json:"role"`
-	Username  string   `json:"preferred_username,omitempty"`
+	Subject   words    `json:"sub"`
+	Role      words    `json:"role"`
+	Username  words    `json:"preferred_username,omitempty"`
 	Version   version  `json:"ver,omitempty"`
-	Issuer    string   `json:"iss"`
+	Issuer    words    `json:"iss"`
 	Audience  audience `json:"aud"`
 	IssuedAt  unread   `json:"iat,omitempty"` // written for people, never enforced
-	NotBefore float64  `json:"nbf,omitempty"`
-	Expires   float64  `json:"exp"`
+	NotBefore instant  `json:"nbf,omitempty"`
+	Expires   instant  `json:"exp"`
 }
 
 func readPayload(part string) (payload, error) {
@@ -106,8 +109,30 @@ func decode(part string) ([]byte, error) {
 
 var _ jwt.Claims = (*payload)(nil)
 
-// seconds is a time as JWT counts it: whole seconds since 1970.
-func seconds(at time.Time) float64 { return float64(at.Unix()) }
+// words is a text.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, (*string)(w)) != nil {
+		*w = ""
+	}
+	return nil
+}
+
+// instant is a time as JWT counts it: seconds since 1970; zero: absent. What is no
+// number lies ahead of all times, so that it is neither valid yet nor an expiry.
+type instant float64
+
+func instantOf(at time.Time) instant { return instant(at.Unix()) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (i *instant) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, (*float64)(i)) != nil {
+		*i = math.MaxFloat64
+	}
+	return nil
+}
 
 // unread is a number that is written and never read, because other issuers may
 // write anything there.
@@ -131,19 +156,19 @@ func (v *version) UnmarshalJSON(text []byte) error {
 }
 
 // date is a time as the jwt library wants it: nil when it is absent.
-func date(seconds float64) *jwt.NumericDate {
-	if seconds == 0 {
+func (i instant) date() *jwt.NumericDate {
+	if i == 0 {
 		return nil
 	}
 	// No clock reaches the year 9999; beyond it the product would overflow.
 	const year9999 = 253402300799
-	return &jwt.NumericDate{Time: time.UnixMicro(int64(min(max(seconds, 0), year9999) * 1e6))}
+	return &jwt.NumericDate{Time: time.UnixMicro(int64(min(max(i, 0), year9999) * 1e6))}
 }
 
-func (p *payload) GetExpirationTime() (*jwt.NumericDate, error) { return date(p.Expires), nil }
-func (p *payload) GetNotBefore() (*jwt.NumericDate, error)      { return date(p.NotBefore), nil }
-func (p *payload) GetIssuer() (string, error)                   { return p.Issuer, nil }
-func (p *payload) GetSubject() (string, error)                  { return p.Subject, nil }
+func (p *payload) GetExpirationTime() (*jwt.NumericDate, error) { return p.Expires.date(), nil }
+func (p *payload) GetNotBefore() (*jwt.NumericDate, error)      { return p.NotBefore.date(), nil }
+func (p *payload) GetIssuer() (string, error)                   { return string(p.Issuer), nil }
+func (p *payload) GetSubject() (string, error)                  { return string(p.Subject), nil }
 func (p *payload) GetAudience() (jwt.ClaimStrings, error)       { return jwt.ClaimStrings(p.Audience), nil }
 
 // GetIssuedAt says that the time is absent, so that it is not enforced.
@@ -156,13 +181,11 @@ type audience []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (a *audience) UnmarshalJSON(text []byte) error {
-	if len(text) > 0 && text[0] == '[' {
-		return json.Unmarshal(text, (*[]string)(a))
-	}
 	var one string
-	if err := json.Unmarshal(text, &one); err != nil {
-		return err
+	if json.Unmarshal(text, &one) == nil {
+		*a = audience{one}
+	} else if json.Unmarshal(text, (*[]string)(a)) != nil {
+		*a = nil
 	}
-	*a = audience{one}
 	return nil
 }

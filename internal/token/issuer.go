@@ -2,9 +2,11 @@ package token
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"maps"
 	"slices"
@@ -25,6 +27,10 @@ const (
 	// maxWaiting is how many requests may wait for one reading. The rest is told to
 	// come again, so that slow keys and made-up key ids hold few requests.
 	maxWaiting = 100
+	// maxWanted is how many unknown key ids are remembered from one reading to the
+	// next. Tokens with further ones are told to come again, and never that they are
+	// bad, so that made-up key ids end nobody's session.
+	maxWanted = 1000
 	// readTimeout bounds one reading: it is a small document.
 	readTimeout = 5 * time.Second
 )
@@ -34,13 +40,19 @@ type Issuer struct {
 	Name   string // the `iss` of its tokens, compared byte for byte
 	Keys   string // where its JWK Set (RFC 7517) is: a URL (https, or http to this machine) or a file
 	Admins bool   // it may name administrators
+	// Audiences are whom its tokens may be for, instead of this service's. Of a token
+	// that names no audience the client counts for which it was made (`azp`, `client_id`).
+	Audiences []string
+	Role      string // dotted path to the role, or to a list of roles; empty: `role`
+	Groups    string // dotted path to a group, or to a list of groups; empty: `groups`
 }
 
 // issuer is who signs tokens: we or another one.
 type issuer struct {
-	name   string // empty: we
-	admins bool
-	keys   atomic.Pointer[map[string]key] // by id; nil: they could not be read yet
+	Issuer // empty but for Admins: we
+
+	validate *jwt.Validator
+	keys     atomic.Pointer[map[string]key] // by id; nil: they could not be read yet
 
 	source  source // nil: the keys are ours and do not change
 	now     func() time.Time
@@ -48,10 +60,14 @@ type issuer struct {
 	waiting chan struct{} // has room for maxWaiting
 
 	mu       sync.Mutex
-	tried    time.Time     // when the last reading began
+	asked    time.Time     // when the last reading began that an unknown key id caused
 	reading  chan struct{} // closed when the one under way ends; nil: there is none
 	failures int           // of readings in a row
 	document []byte        // what was read last
+	// The ids of keys that are not known, hashed: wanted since the last reading began,
+	// and those that the last good reading was to find, or found gone.
+	seed           maphash.Seed
+	wanted, absent map[uint64]struct{}
 }
 
 // key verifies signatures. Its algorithm is a property of the key.
@@ -78,7 +94,7 @@ func ourselves(keys []Key) (*issuer, error) {
 		}
 		known[k.ID] = key{method: newHS256(k.Secret)}
 	}
-	ours := &issuer{admins: true}
+	ours := &issuer{Issuer: Issuer{Admins: true}}
 	ours.keys.Store(&known)
 	return ours, nil
 }
@@ -89,31 +105,37 @@ func newIssuer(of Issuer, now func() time.Time, log *slog.Logger) (*issuer, erro
 	if err != nil {
 		return nil, err
 	}
+	of.Role, of.Groups = cmp.Or(of.Role, "role"), cmp.Or(of.Groups, "groups")
 	return &issuer{
-		name: of.Name, admins: of.Admins, source: source, now: now, waiting: make(chan struct{}, maxWaiting),
-		log: log.With(slog.String("issuer", of.Name), slog.String("keys", of.Keys)),
+		Issuer: of, source: source, now: now, waiting: make(chan struct{}, maxWaiting),
+		log:  log.With(slog.String("issuer", of.Name), slog.String("keys", of.Keys)),
+		seed: maphash.MakeSeed(), wanted: map[uint64]struct{}{}, absent: map[uint64]struct{}{},
 	}, nil
 }
 
 // key finds the key with an id. For one that is not known it lets the keys be
-// read again, so that a new key needs no restart.
+// read again, so that a new key needs no restart. Only when they were read since
+// that id was first asked for is its absence an answer.
 func (i *issuer) key(ctx context.Context, id string) (key, error) {
 	if found, ok := i.known(id); ok {
 		return found, nil
 	}
-	if i.source != nil && id != "" {
-		if err := i.ask(ctx); err != nil {
-			return key{}, err
-		}
-		if found, ok := i.known(id); ok {
-			return found, nil
-		}
-		if i.keys.Load() == nil {
-			return key{}, ErrNoKeys
-		}
+	if i.source == nil || id == "" {
+		return key{}, invalid(UnknownKey, "its key id is missing or unknown")
 	}
-	return key{}, errors.New("its key id is missing or unknown")
+	asked := i.ask(ctx, id)
+	if found, ok := i.known(id); ok {
+		return found, nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, absent := i.absent[i.hash(id)]; absent {
+		return key{}, invalid(UnknownKey, "its key id %.100q is unknown", id)
+	}
+	return key{}, &NoKeysError{RetryAfter: max(i.asked.Add(askEvery).Sub(i.now()), time.Second), cause: asked}
 }
+
+func (i *issuer) hash(id string) uint64 { return maphash.String(i.seed, id) }
 
 func (i *issuer) known(id string) (key, bool) {
 	keys := i.keys.Load()
@@ -124,54 +146,75 @@ func (i *issuer) known(id string) (key, bool) {
 	return found, ok
 }
 
-// ask has the keys read, unless that was tried within askEvery, and waits for
-// the reading that is under way. It is not the caller's alone: it goes on when
-// the caller leaves.
-func (i *issuer) ask(ctx context.Context) error {
-	reading := i.begin(context.WithoutCancel(ctx), askEvery)
+// ask has the keys read for an unknown id, unless an unknown id had them read
+// within askEvery, and waits for the reading that is under way. It is not the
+// caller's alone: it goes on when the caller leaves. The error says why the id may
+// still be unknown.
+func (i *issuer) ask(ctx context.Context, id string) error {
+	reading := i.want(context.WithoutCancel(ctx), i.hash(id))
 	if reading == nil {
-		return nil
+		return errors.New("they were read a moment ago")
 	}
 	select {
 	case i.waiting <- struct{}{}:
 		defer func() { <-i.waiting }()
 	default:
-		return fmt.Errorf("%w: too many wait for them", ErrNoKeys)
+		return errors.New("too many wait for them")
 	}
 	select {
 	case <-reading:
-		return nil
+		return errors.New("they could not be read, or that had begun before")
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrNoKeys, context.Cause(ctx))
+		return context.Cause(ctx)
 	}
 }
 
-// begin starts a reading, unless one is under way or the last began less than
-// pause ago. It returns what is closed at the end of the one under way, or nil.
-func (i *issuer) begin(ctx context.Context, pause time.Duration) <-chan struct{} {
+// want remembers an unknown id for the next reading, and begins that if it is
+// time. It returns what is closed at the end of the one under way, or nil.
+func (i *issuer) want(ctx context.Context, id uint64) <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.reading == nil {
-		now := i.now()
-		if !i.tried.IsZero() && now.Sub(i.tried) < pause {
-			return nil
-		}
-		i.tried, i.reading = now, make(chan struct{})
-		go i.read(ctx)
+	due := i.reading == nil && (i.asked.IsZero() || i.now().Sub(i.asked) >= askEvery)
+	if due || len(i.wanted) < maxWanted {
+		i.wanted[id] = struct{}{}
+	}
+	if due {
+		i.asked = i.now()
+		i.begin(ctx)
 	}
 	return i.reading
 }
 
+// begin starts a reading, unless one is under way. Its caller holds the mutex.
+func (i *issuer) begin(ctx context.Context) {
+	if i.reading != nil {
+		return
+	}
+	i.reading = make(chan struct{})
+	sought := i.wanted
+	i.wanted = map[uint64]struct{}{}
+	go i.read(ctx, sought)
+}
+
 // read reads the keys once. When that fails the last good ones are kept.
-func (i *issuer) read(ctx context.Context) {
+func (i *issuer) read(ctx context.Context, sought map[uint64]struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	before := i.keys.Load()
 	document, err := i.source.read(ctx)
 	if err == nil && !bytes.Equal(document, i.document) { // only one reading is under way
 		err = i.learn(ctx, document)
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err == nil {
+		i.absent = sought // those that are there were found before anybody looks here
+		if before != nil {
+			for id := range *before { // which may be gone
+				i.absent[i.hash(id)] = struct{}{}
+			}
+		}
+	}
 	switch {
 	case err != nil && !errors.Is(ctx.Err(), context.Canceled):
 		i.failures++
@@ -202,9 +245,17 @@ func (i *issuer) learn(ctx context.Context, document []byte) error {
 // run reads the keys again and again until ctx ends.
 func (i *issuer) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		<-i.begin(ctx, 0)
+		<-i.start(ctx)
 		poll.Pause(ctx, i.pause())
 	}
+}
+
+// start begins a reading, or joins the one under way.
+func (i *issuer) start(ctx context.Context) <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.begin(ctx)
+	return i.reading
 }
 
 // pause is how long to rest between two readings. A source that is away is

@@ -3,7 +3,6 @@ package token
 import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/elliptic"
 	"crypto/rsa"
 	"errors"
 	"fmt"
@@ -57,35 +56,46 @@ func parseKey(text []byte) (id string, _ key, _ error) {
 	if err := json.Unmarshal(text, &parsed); err != nil {
 		return of.ID, key{}, err
 	}
-	made, err := keyOf(parsed.Key)
+	made, err := keyOf(parsed.Key, parsed.Algorithm)
 	switch {
 	case err != nil:
 	case of.ID == "":
 		err = errors.New("it has no id")
 	case parsed.Use != "" && parsed.Use != "sig", of.Operations != nil && !slices.Contains(of.Operations, "verify"):
 		err = errors.New("it is not for signatures")
-	case parsed.Algorithm != "" && parsed.Algorithm != made.method.Alg():
-		err = fmt.Errorf("its algorithm %q is not %s", parsed.Algorithm, made.method.Alg())
 	}
 	return of.ID, made, err
 }
 
-// keyOf chooses the one algorithm that belongs to a public key.
-func keyOf(public any) (key, error) {
+// keyOf chooses the one algorithm that belongs to a public key: the one that it
+// names if that fits, or else the usual one of its kind.
+func keyOf(public any, named string) (key, error) {
+	var fitting []jwt.SigningMethod // the usual one first
 	switch public := public.(type) {
 	case *rsa.PublicKey:
 		if bits := public.N.BitLen(); bits < minRSA {
 			return key{}, fmt.Errorf("it has %d bits and needs at least %d", bits, minRSA)
 		}
-		return key{jwt.SigningMethodRS256, public}, nil
-	case *ecdsa.PublicKey:
-		if public.Curve != elliptic.P256() {
-			return key{}, errors.New("it is not on the curve P-256")
+		fitting = []jwt.SigningMethod{
+			jwt.SigningMethodRS256, jwt.SigningMethodRS384, jwt.SigningMethodRS512,
+			jwt.SigningMethodPS256, jwt.SigningMethodPS384, jwt.SigningMethodPS512,
 		}
-		return key{jwt.SigningMethodES256, public}, nil
+	case *ecdsa.PublicKey:
+		for _, method := range []*jwt.SigningMethodECDSA{jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512} {
+			if method.CurveBits == public.Params().BitSize {
+				fitting = append(fitting, method)
+			}
+		}
 	case ed25519.PublicKey:
-		return key{jwt.SigningMethodEdDSA, public}, nil
-	default: // a secret, a private key that its issuer gave away, or one of another kind
-		return key{}, errors.New("it is not a public key for RS256, ES256 or EdDSA")
+		fitting = []jwt.SigningMethod{jwt.SigningMethodEdDSA}
 	}
+	if len(fitting) == 0 { // a secret, a private key that its issuer gave away, or one of another kind
+		return key{}, errors.New("it is not a public key for RS, PS or ES 256, 384 or 512, or for EdDSA")
+	}
+	for _, method := range fitting {
+		if named == "" || named == method.Alg() {
+			return key{method, public}, nil
+		}
+	}
+	return key{}, fmt.Errorf("it is not a key for its algorithm %.20q", named)
 }

@@ -188,7 +188,7 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 		"two ids":                     {added(ed, `"kid":"d"`), ed.sign(t, "shop", nil), false},
 		"short":                       {edited(rs, func(k *jose.JSONWebKey) { k.Key = small.Public() }), forge(t, rs.method, small, members{"kid": "r"}, members{"iss": "shop"}), false},
 		"another curve": {
-			edited(es, func(k *jose.JSONWebKey) { k.Key, k.Algorithm = p384.Public(), "ES384" }),
+			edited(es, func(k *jose.JSONWebKey) { k.Key, k.Algorithm = p384.Public(), "ES256" }),
 			forge(t, jwt.SigningMethodES384, p384, members{"kid": "e"}, members{"iss": "shop"}), false,
 		},
 		"private":            {edited(rs, func(k *jose.JSONWebKey) { k.Key = rs.private }), rs.sign(t, "shop", nil), false},
@@ -202,11 +202,13 @@ func TestKeysThatAreNotUsed(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "keys.json")
 			write(t, file, `{"keys":[`+edited(good, func(*jose.JSONWebKey) {})+","+test.jwk+"]}")
-			a := trusting(t, newClock(), token.Issuer{Name: "shop", Keys: file})
+			c := newClock()
+			a := trusting(t, c, token.Issuer{Name: "shop", Keys: file})
 			accepted(t, a, good.sign(t, "shop", nil), of("shop"))
 			if test.used {
 				accepted(t, a, test.token, of("shop"))
 			} else {
+				c.advance(10 * time.Second)
 				invalid(t, a, test.token)
 			}
 		})

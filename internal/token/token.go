@@ -1,7 +1,8 @@
 // Package token signs and verifies the JSON Web Tokens by which callers prove
 // who they are. Our own are signed with a secret (HS256). Those of other
-// issuers are verified with public keys (RS256, ES256 or EdDSA), which cannot
-// mint any. Subject, role, issuer, audience and expiry are always required.
+// issuers are verified with public keys (RS, PS and ES 256, 384 and 512, or EdDSA),
+// which cannot mint any. Subject, issuer, audience and expiry are always required, and
+// of our own tokens a role; see Issuer for where others say these things.
 //
 // Every key belongs to one issuer and to one algorithm; a token chooses neither.
 // The members of a token count by their exact names, and no name may come twice,
@@ -9,6 +10,7 @@
 package token
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +37,8 @@ const (
 	// lies forgotten in a script must not open the shop a year later, and a week
 	// is longer than any sale.
 	maxLifetimeAdmin = 7 * 24 * time.Hour
+	// leeway is how far the clocks of an issuer and of this machine may be apart.
+	leeway = 30 * time.Second
 )
 
 // Key is one secret and the id by which tokens name it.
@@ -50,6 +54,7 @@ type Claims struct {
 	Username string     // may be empty: other issuers need not tell one
 	Version  int64      // of the account, see model.Account; 0: the token is of no account
 	Issuer   string     // the other issuer that says so; empty: we do
+	Groups   []string   // that another issuer puts the user into
 }
 
 // Authority issues and verifies tokens. It is safe for concurrent use.
@@ -57,8 +62,8 @@ type Authority struct {
 	signs    Key
 	issuers  map[string]*issuer // by the `iss` of their tokens; we are one of them
 	headers  map[string]header  // of our own tokens, by their usual spellings
-	validate *jwt.Validator
-	name     string // the `iss` of our own tokens
+	refusals *refusals          // nil: nobody hears of them
+	name     string             // the `iss` of our own tokens
 	audience string
 	now      func() time.Time
 	log      *slog.Logger
@@ -95,12 +100,6 @@ func New(keys []Key, issuer, audience string, options ...Option) (*Authority, er
 		return nil, err
 	}
 	a.signs = keys[0]
-	// The validator is not told an issuer: the issuer of a token is found by name.
-	a.validate = jwt.NewValidator(
-		jwt.WithAudience(audience),
-		jwt.WithExpirationRequired(),
-		jwt.WithTimeFunc(a.now),
-	)
 	var err error
 	a.headers, err = usualHeaders(keys)
 	return a, err
@@ -111,6 +110,7 @@ func (a *Authority) learnIssuers(keys []Key) error {
 	if err != nil {
 		return err
 	}
+	ours.validate = a.validator(a.audience)
 	a.issuers = map[string]*issuer{a.name: ours}
 	for _, trusted := range a.trusted {
 		if _, twice := a.issuers[trusted.Name]; twice || trusted.Name == "" {
@@ -120,9 +120,24 @@ func (a *Authority) learnIssuers(keys []Key) error {
 		if err != nil {
 			return fmt.Errorf("the token issuer %q: %w", trusted.Name, err)
 		}
+		other.validate = a.validator(a.audience)
+		if len(trusted.Audiences) > 0 {
+			other.validate = a.validator(trusted.Audiences...)
+		}
 		a.issuers[trusted.Name] = other
 	}
 	return nil
+}
+
+// validator checks the times and the audience of tokens. It is not told an issuer:
+// that of a token is found by name.
+func (a *Authority) validator(audiences ...string) *jwt.Validator {
+	return jwt.NewValidator(
+		jwt.WithAudience(audiences...),
+		jwt.WithExpirationRequired(),
+		jwt.WithLeeway(leeway),
+		jwt.WithTimeFunc(a.now),
+	)
 }
 
 // Issue signs a token that is valid for ttl from now on; JWT counts whole
@@ -136,14 +151,14 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	}
 	now := a.now()
 	unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, &payload{
-		Subject:  claims.Subject,
-		Role:     string(claims.Role),
-		Username: claims.Username,
+		Subject:  words(claims.Subject),
+		Role:     words(claims.Role),
+		Username: words(claims.Username),
 		Version:  version(claims.Version),
-		Issuer:   a.name,
+		Issuer:   words(a.name),
 		Audience: audience{a.audience},
-		IssuedAt: unread(seconds(now)),
-		Expires:  seconds(now.Add(ttl)),
+		IssuedAt: unread(instantOf(now)),
+		Expires:  instantOf(now.Add(ttl)),
 	})
 	unsigned.Header["kid"] = a.signs.ID
 	signed, err := unsigned.SignedString([]byte(a.signs.Secret))
@@ -155,10 +170,10 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 
 func (c Claims) check() error {
 	if !model.ValidUserID(c.Subject) {
-		return errors.New("the subject is no user id")
+		return wrongClaim(WrongSubject, fmt.Sprintf("is not a user's id, of 1 to %d of A-Z a-z 0-9 . _ : | @ -", model.MaxIDLength))
 	}
 	if c.Role != model.RoleUser && c.Role != model.RoleAdmin {
-		return errors.New("the role is neither user nor admin")
+		return wrongClaim(WrongRole, "is neither user nor admin")
 	}
 	return nil
 }
@@ -171,94 +186,142 @@ func Longest(role model.Role) time.Duration {
 	return maxLifetime
 }
 
-var (
-	// ErrInvalid is the error of every token that cannot be trusted. The reason
-	// around it is for the log and not for the caller.
-	ErrInvalid = errors.New("invalid token")
-	// ErrNoKeys is the error of a token whose issuer is trusted, but whose keys
-	// could not be read so far: the token may be good, and the caller asks later.
-	ErrNoKeys = errors.New("the keys of the token's issuer could not be read yet")
-)
-
-// Verify tells the claims of a token, or an error that wraps ErrInvalid or
-// ErrNoKeys. It waits only for a token of another issuer that names an unknown
-// key, and then for one reading of that issuer's keys, within its limits and
-// ctx.
+// Verify tells the claims of a token, or an InvalidError or a NoKeysError. It
+// waits only for a token of another issuer that names an unknown key, and then for
+// one reading of that issuer's keys, within its limits and ctx.
 //
 // The steps are taken here and not by jwt.Parser, which takes far longer (see
 // BenchmarkVerify) and knows neither exact names nor crit. Signature and claims
 // are checked by the jwt library, JSON is read by that of go-jose.
 func (a *Authority) Verify(ctx context.Context, token string) (Claims, error) {
-	claims, err := a.read(ctx, token)
-	switch {
-	case err == nil:
-		return claims, nil
-	case errors.Is(err, ErrNoKeys):
+	claims, issuer, err := a.read(ctx, token)
+	if err != nil {
+		a.refused(ctx, issuer, err)
 		return Claims{}, err
-	default:
-		return Claims{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	return claims, nil
 }
 
-func (a *Authority) read(ctx context.Context, token string) (Claims, error) {
+// Ended takes note that a good token has ended with its account.
+func (a *Authority) Ended(ctx context.Context, claims Claims, err error) {
+	a.refused(ctx, cmp.Or(claims.Issuer, a.name), &InvalidError{Reason: AccountChanged, cause: err})
+}
+
+func (a *Authority) refused(ctx context.Context, issuer string, err error) {
+	if a.refusals == nil {
+		return
+	}
+	why := Unread
+	if invalid, ok := errors.AsType[*InvalidError](err); ok {
+		why = invalid.Reason
+	}
+	a.refusals.note(ctx, a.now(), refused{cmp.Or(issuer, Stranger), why}, err)
+}
+
+// parts are a token, taken apart. Nothing of it is believed.
+type parts struct {
+	header
+	payload
+
+	body      string // which the payload was read from
+	signed    string
+	signature []byte
+}
+
+func (a *Authority) parse(token string) (p parts, err error) {
 	first, rest, _ := strings.Cut(token, ".")
 	body, last, ok := strings.Cut(rest, ".")
 	if !ok || strings.Contains(last, ".") {
-		return Claims{}, errors.New("it does not have three parts")
+		return p, errors.New("it does not have three parts")
 	}
-	h, ok := a.headers[first]
-	if !ok {
-		var err error
-		if h, err = readHeader(first); err != nil {
-			return Claims{}, err
+	p.body, p.signed = body, token[:len(first)+1+len(body)]
+	if p.header, ok = a.headers[first]; !ok {
+		if p.header, err = readHeader(first); err != nil {
+			return p, err
 		}
 	}
-	p, err := readPayload(body)
-	if err != nil {
-		return Claims{}, err
+	if p.payload, err = readPayload(body); err != nil {
+		return p, err
 	}
-	signature, err := decode(last)
-	if err != nil {
-		return Claims{}, fmt.Errorf("decode its signature: %w", err)
+	if p.signature, err = decode(last); err != nil {
+		return p, fmt.Errorf("decode its signature: %w", err)
 	}
+	return p, nil
+}
 
-	// Nothing that was read so far is believed before the signature is checked.
-	from, ok := a.issuers[p.Issuer]
-	if !ok {
-		return Claims{}, errors.New("its issuer is missing or unknown")
-	}
-	key, err := from.key(ctx, h.KeyID)
+// read also tells the issuer, if it is one that is known.
+func (a *Authority) read(ctx context.Context, token string) (_ Claims, issuer string, _ error) {
+	p, err := a.parse(token)
 	if err != nil {
-		return Claims{}, err
+		return Claims{}, "", invalid(Malformed, "%w", err)
 	}
-	if h.Algorithm != key.method.Alg() {
-		return Claims{}, errors.New("its algorithm is not that of its key")
+	from, ok := a.issuers[string(p.Issuer)]
+	if !ok {
+		return Claims{}, "", invalid(UnknownIssuer, "its issuer %.100q is missing or unknown", p.Issuer)
 	}
-	if err := key.method.Verify(token[:len(first)+1+len(body)], signature, key.material); err != nil {
-		return Claims{}, err
+	issuer = string(p.Issuer)
+	key, err := from.key(ctx, p.KeyID)
+	if err != nil {
+		return Claims{}, issuer, err
 	}
-	return a.claims(&p, from)
+	if p.Algorithm != key.method.Alg() {
+		return Claims{}, issuer, invalid(WrongAlgorithm, "its algorithm is not that of its key, %s", key.method.Alg())
+	}
+	if err := key.method.Verify(p.signed, p.signature, key.material); err != nil {
+		return Claims{}, issuer, invalid(WrongSignature, "%w", err)
+	}
+	claims, err := a.claims(&p, from)
+	return claims, issuer, err
 }
 
 // claims checks what a token says whose signature is good.
-func (a *Authority) claims(p *payload, from *issuer) (Claims, error) {
-	if err := a.validate.Validate(p); err != nil {
+func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
+	claims := Claims{Subject: string(p.Subject), Role: model.Role(p.Role), Username: string(p.Username), Issuer: from.Name}
+	if from.source == nil { // others know no version of our accounts
+		claims.Version = int64(p.Version)
+	} else if err := from.tell(p, &claims); err != nil {
 		return Claims{}, err
 	}
-	claims := Claims{Subject: p.Subject, Role: model.Role(p.Role), Username: p.Username, Issuer: from.name}
-	if from.name == "" { // others know no version of our accounts
-		claims.Version = int64(p.Version)
+	if err := from.validate.Validate(&p.payload); err != nil {
+		return Claims{}, p.wrong(err)
 	}
 	if err := claims.check(); err != nil {
 		return Claims{}, err
 	}
-	if p.Expires > seconds(a.now().Add(Longest(claims.Role))) {
-		return Claims{}, errors.New("its expiry is too far ahead")
+	if p.Expires > instantOf(a.now().Add(Longest(claims.Role)+leeway)) {
+		return Claims{}, wrongClaim(WrongExpiry, "is no time, or too far ahead")
 	}
-	if claims.Role == model.RoleAdmin && !from.admins {
-		return Claims{}, errors.New("its issuer may not name administrators")
+	if claims.Role == model.RoleAdmin && !from.Admins {
+		return Claims{}, wrongClaim(WrongRole, "is admin, which its issuer may not name")
 	}
 	return claims, nil
+}
+
+// tell adds what the tokens of another issuer say elsewhere.
+func (i *issuer) tell(p *parts, claims *Claims) error {
+	said, err := readStatement(p.body)
+	if err != nil {
+		return invalid(Malformed, "read all it says: %w", err)
+	}
+	claims.Role, claims.Groups = said.role(i.Role), said.texts(i.Groups)
+	if len(i.Audiences) > 0 && len(p.Audience) == 0 {
+		p.Audience = said.client()
+	}
+	return nil
+}
+
+// wrong names the claim that the library finds wrong.
+func (p *payload) wrong(err error) error {
+	switch {
+	case p.Expires == 0:
+		return wrongClaim(WrongExpiry, "is missing")
+	case errors.Is(err, jwt.ErrTokenExpired):
+		return wrongClaim(WrongExpiry, "has passed")
+	case errors.Is(err, jwt.ErrTokenNotValidYet):
+		return wrongClaim(WrongNotBefore, "is no time, or still ahead")
+	default:
+		return wrongClaim(WrongAudience, "does not name this service")
+	}
 }
 
 // Run keeps the keys of other issuers up to date until ctx ends.

@@ -34,13 +34,13 @@ func (u *usual) member() bool {
 	bit := 0
 	switch name {
 	case "sub":
-		bit, u.Subject = 1, u.text()
+		bit, u.Subject = 1, words(u.text())
 	case "role":
-		bit, u.Role = 1<<1, u.text()
+		bit, u.Role = 1<<1, words(u.text())
 	case "preferred_username":
-		bit, u.Username = 1<<2, u.text()
+		bit, u.Username = 1<<2, words(u.text())
 	case "iss":
-		bit, u.Issuer = 1<<3, u.text()
+		bit, u.Issuer = 1<<3, words(u.text())
 	case "aud":
 		bit, u.Audience = 1<<4, u.list()
 	case "ver":
@@ -49,9 +49,9 @@ func (u *usual) member() bool {
 		bit, u.IssuedAt = 1<<6, 0 // never read
 		u.number()
 	case "nbf":
-		bit, u.NotBefore = 1<<7, float64(u.number())
+		bit, u.NotBefore = 1<<7, instant(u.number())
 	case "exp":
-		bit, u.Expires = 1<<8, float64(u.number())
+		bit, u.Expires = 1<<8, instant(u.number())
 	default:
 		u.odd = true
 	}
