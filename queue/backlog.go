@@ -12,32 +12,65 @@ import (
 // Backlog tells what waits. It asks the server two questions that are answered from
 // memory, so that it may be called several times a second.
 //
+// Consumed is what lies at or below the worker's ack floor, and what the stream does not
+// hold any more: only an acknowledgement removes a message from a work queue. That the
+// stream still holds a message does not say that it waits, because a server whose disk was
+// full has acknowledgements without the removal that follows each.
+//
 // The ack floor must never be overstated, because a rebuild takes every message up
 // to it for decided. The consumer is asked before the stream: its floor only rises,
 // so that it holds also at the time of the second answer. The consumer's floor lags
-// behind lost acknowledgements until their messages were delivered again. But only
-// an acknowledgement removes a message from a work queue: what is no longer in the
-// stream was acknowledged, and in an empty stream everything was.
+// behind lost acknowledgements until their messages were delivered again.
 func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
-	var floor uint64
-	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
-		return q.js.Consumer(ctx, q.names.orders, workerName)
-	})
-	switch {
-	case err == nil:
-		floor = worker.CachedInfo().AckFloor.Stream
-	case errors.Is(err, jetstream.ErrConsumerNotFound): // it is about to be created again; the stream tells the floor
-	default:
-		return model.Backlog{}, unavailable("ask for the queue's worker", err)
+	const action = "ask what waits in the queue"
+	floor, pending, err := q.consumed(ctx)
+	if err != nil {
+		return model.Backlog{}, unavailable(action, err)
 	}
 	stream, err := q.stream(ctx)
 	if err != nil {
-		return model.Backlog{}, unavailable("ask for the queue's stream", err)
+		return model.Backlog{}, unavailable(action, err)
 	}
 	info := stream.CachedInfo()
-	return backlog(floor, info), nil
+	b := backlog(floor, info)
+	if b.Messages == 0 || floor < info.State.FirstSeq {
+		return b, nil
+	}
+	first, err := after(ctx, stream, floor, ">")
+	if err != nil {
+		return model.Backlog{}, unavailable(action, err)
+	}
+	b.Messages, b.Age = 0, 0
+	if first != nil {
+		b.Messages, b.Age = max(1, pending), max(0, info.TimeStamp.Sub(first.Time))
+	}
+	return b, nil
+}
+
+// consumed asks for the worker's ack floor, and for the messages above it.
+func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, err error) {
+	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return q.js.Consumer(ctx, q.names.orders, workerName)
+	})
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return 0, 0, nil // it is about to be created again; the stream tells the floor
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	info := worker.CachedInfo()
+	return info.AckFloor.Stream, int64(min(info.NumPending, 1<<62)) + int64(info.NumAckPending), nil
+}
+
+// after is the first message of a subject above the ack floor; nil when there is none.
+func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject string) (*jetstream.RawStreamMsg, error) {
+	first, err := stream.GetMsg(ctx, floor+1, jetstream.WithGetMsgSubject(subject))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return first, err
 }
 
 // Waiting counts the messages of every voucher that has any, by its id. Those of the
@@ -75,23 +108,26 @@ func (q *Queue) Waiting(ctx context.Context) (map[string]int64, error) {
 // BacklogOf is Backlog for the messages of one voucher: Messages, Age and
 // AckFloor are theirs, LastSequence is the stream's.
 //
-// The stream's last sequence is read first, and then which of the voucher's
-// messages is the first one left. Only an acknowledgement removes a message from
-// a work queue, so that everything of the voucher below that one was
-// acknowledged, and all of it up to the last sequence when none is left. A
+// The ack floor and the stream's last sequence are read first, and then which of the
+// voucher's messages is the first one above the floor: everything of the voucher below that
+// one was acknowledged, and all of it up to the last sequence when there is none. A
 // message of the older layout may carry orders of any voucher, and counts for
 // each. Of model.AnyVoucher it tells the backlog of these alone.
 func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
+	floor, _, err := q.consumed(ctx)
+	if err != nil {
+		return model.Backlog{}, unavailable(action, err)
+	}
 	stream, err := q.stream(ctx)
 	if err != nil {
 		return model.Backlog{}, unavailable(action, err)
 	}
 	info := stream.CachedInfo()
 	b := model.Backlog{LastSequence: info.State.LastSeq, AckFloor: info.State.LastSeq}
-	if info.State.Msgs == 0 {
+	if info.State.Msgs == 0 || floor >= info.State.LastSeq {
 		return b, nil
 	}
 	subjects := []string{q.names.subject}
@@ -99,18 +135,19 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		subjects = append(subjects, q.names.of(voucherID))
 	}
 	for _, subject := range subjects {
-		first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
+		first, err := after(ctx, stream, floor, subject)
 		if err != nil {
 			return model.Backlog{}, unavailable(action, err)
+		}
+		if first == nil {
+			continue
 		}
 		counted, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
 		if err != nil {
 			return model.Backlog{}, unavailable(action, err)
 		}
-		// The message may have gone since it was read; it counts all the same.
+		// The message may have gone since it was read; it counts all the same, and so do
+		// consumed ones that were not removed.
 		b.Messages += int64(min(max(counted.State.Subjects[subject], 1), 1<<62))
 		b.AckFloor = min(b.AckFloor, first.Sequence-1)
 		b.Age = max(b.Age, info.TimeStamp.Sub(first.Time))
@@ -118,16 +155,14 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	return b, nil
 }
 
+// backlog is what the two answers say of the whole stream. The oldest message may be one
+// that was consumed and not removed.
 func backlog(floor uint64, info *jetstream.StreamInfo) model.Backlog {
-	b := model.Backlog{
-		Messages:     int64(min(info.State.Msgs, 1<<62)),
-		LastSequence: info.State.LastSeq,
-		AckFloor:     floor,
-	}
-	if info.State.Msgs == 0 {
-		b.AckFloor = info.State.LastSeq
+	b := model.Backlog{LastSequence: info.State.LastSeq, AckFloor: info.State.LastSeq}
+	if info.State.Msgs == 0 || floor >= info.State.LastSeq {
 		return b
 	}
+	b.Messages = int64(min(info.State.Msgs, 1<<62))
 	b.AckFloor = max(floor, info.State.FirstSeq-1)
 	// Both times are by the server's clock.
 	b.Age = max(0, info.TimeStamp.Sub(info.State.FirstTime))

@@ -139,11 +139,13 @@ func full(t *testing.T, q *queue.Queue) {
 			t.Errorf("refused with %v", err)
 		}
 	}
+	check.That(t, model.CodeOf(q.Ping(t.Context())) == model.CodeUnavailable, "it is not ready after a refusal: %v", q.Ping(t.Context()))
 	if backlog := check.Value(q.Backlog(t.Context()))(t); backlog.Messages != int64(accepted) || accepted < 20 {
 		t.Errorf("%d messages were accepted, %d are there", accepted, backlog.Messages)
 	}
 	handOut(t, q).handedOut(t, 100*accepted)
 	check.Must(t, q.Publish(t.Context(), some("room", 100)))
+	check.Must(t, q.Ping(t.Context()))
 }
 
 // The consumer, or the whole stream, is deleted under a running worker.

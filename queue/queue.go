@@ -95,6 +95,8 @@ type Queue struct {
 	close  sync.Once
 	closed atomic.Bool // by Close
 	lost   chan error
+	// refused is the last message that the server would not store; nil when it has stored one since.
+	refused atomic.Pointer[refusal]
 }
 
 // Open connects, and makes the streams and the consumer be there as stream.go
@@ -148,6 +150,9 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.Alone {
+		if err := q.removeConsumed(ctx); err != nil { // as long as the consumer is there that knows it
+			return err
+		}
 		if err := q.forgetDeliveries(ctx); err != nil {
 			return err
 		}
@@ -156,14 +161,14 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 	return err
 }
 
-// Ping asks whether orders could be stored: the server answers, and the stream of
-// orders has a leader, and a majority of its servers.
+// Ping asks whether orders could be stored: the server answers, the stream of
+// orders has a leader, and a majority of its servers, and no message was refused lately.
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	stream, err := q.stream(ctx)
 	if err == nil {
-		err = led(stream.CachedInfo().Cluster)
+		err = cmp.Or(led(stream.CachedInfo().Cluster), q.refusedLately())
 	}
 	if err != nil {
 		return unavailable("ask the order queue", err)

@@ -352,3 +352,33 @@ func TestWorkOfADeadWorkerIsTakenOver(t *testing.T) {
 	l.handedOut(t, 2)
 	check.Eventually(t, "the redelivery is counted", func() bool { return again.Load() > 0 })
 }
+
+// A server whose disk was full has acknowledged messages that it could not remove. They are neither a backlog nor in the
+// way of a floor, and one start removes them.
+func TestConsumedIsWhatLiesBelowTheFloor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	check.Must(t, f.js.DeleteStream(t.Context(), f.orders))
+	// A stream that keeps what is acknowledged stands for one whose removals fail.
+	stream := check.Value(f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: f.orders, Subjects: []string{f.subject + ".*"}}))(t)
+	worker := check.Value(stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: "worker", AckPolicy: jetstream.AckExplicitPolicy}))(t)
+	for i := range 5 {
+		check.Must(t, f.Publish(t.Context(), of("v0", fmt.Sprintf("m%d", i), 1)))
+		message := check.Value(worker.Next())(t)
+		check.Must(t, message.DoubleAck(t.Context()))
+	}
+	consumed := model.Backlog{LastSequence: 5, AckFloor: 5}
+	check.Equal(t, "everything is consumed: the backlog", check.Value(f.Backlog(t.Context()))(t), consumed)
+	check.Equal(t, "that of the voucher", f.backlogOf(t, "v0"), consumed)
+
+	check.Must(t, f.Publish(t.Context(), of("v1", "next", 1)))
+	for what, got := range map[string]model.Backlog{"the backlog": check.Value(f.Backlog(t.Context()))(t), "that of its voucher": f.backlogOf(t, "v1")} {
+		check.That(t, got.Messages == 1 && got.AckFloor == 5 && got.LastSequence == 6, "one message waits: %s is %+v", what, got)
+	}
+	consumed.LastSequence, consumed.AckFloor = 6, 6
+	check.Equal(t, "the backlog of the other voucher", f.backlogOf(t, "v0"), consumed)
+
+	_, err := f.tryOpen(t, func(o *queue.Options) { o.Alone = true })
+	check.That(t, err != nil, "the stream stays as it is: %v", err)
+	check.Equal(t, "messages that are left", check.Value(stream.Info(t.Context()))(t).State.Msgs, 1)
+}

@@ -347,6 +347,32 @@ func (q *Queue) forgetDeliveries(ctx context.Context) error {
 	return nil
 }
 
+// removeConsumed removes what the worker has consumed and the stream holds all the same: a
+// server whose disk was full could not remove it. Nothing waits for it, and it takes room.
+func (q *Queue) removeConsumed(ctx context.Context) error {
+	floor, _, err := q.consumed(ctx)
+	if err != nil {
+		return fmt.Errorf("look what was consumed: %w", err)
+	}
+	stream, err := q.stream(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // prepare creates it
+	}
+	if err != nil {
+		return fmt.Errorf("look what was consumed: %w", err)
+	}
+	state := stream.CachedInfo().State
+	if state.Msgs == 0 || floor < state.FirstSeq {
+		return nil
+	}
+	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(floor+1)); err != nil {
+		return fmt.Errorf("remove what was consumed: %w", err)
+	}
+	q.log.InfoContext(ctx, "consumed messages that were still in the stream were removed", slog.String("stream", q.names.orders),
+		slog.Uint64("first", state.FirstSeq), slog.Uint64("ack_floor", floor))
+	return nil
+}
+
 func (q *Queue) createWorker(ctx context.Context) error {
 	if _, err := q.js.CreateConsumer(ctx, q.names.orders, q.wanted.worker); err != nil {
 		return fmt.Errorf("create it: %w", err)

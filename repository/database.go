@@ -49,6 +49,8 @@ const (
 	// but each has a page cache of its own. Three of them are for browsing.
 	sqliteConnections       = 8
 	sqliteBrowseConnections = 3
+	// unwrittenFor is how long a transaction that could not be written is held against the server where none was since.
+	unwrittenFor = 5 * time.Second
 )
 
 // The dialects.
@@ -107,6 +109,9 @@ type Database struct {
 	// for it in the pool is fair, waiting for the lock in SQLite is polling, and
 	// its cache stays warm: no other connection of this process changes pages.
 	writer *sql.DB
+
+	// unwritten is the latest transaction that the server could not write; nil when it has written one since.
+	unwritten atomic.Pointer[failedWrite]
 
 	closed  atomic.Bool
 	commits sync.WaitGroup // COMMITs whose caller has gone
@@ -252,7 +257,7 @@ func (d *Database) Ping(ctx context.Context) error {
 
 // Ready asks whether a sale could be made: what it reads can be read, and the server
 // takes writes, which one that is read-only and a cluster's member without quorum do
-// not. It has a connection of its own, so that it does not wait behind those who buy.
+// not. Nor does one whose disk is full, which only a transaction finds out. It has a connection of its own, so that it does not wait behind those who buy.
 func (d *Database) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, operationBudget+d.slack)
 	defer cancel()
@@ -262,6 +267,9 @@ func (d *Database) Ready(ctx context.Context) error {
 		" (SELECT COUNT(*) FROM (SELECT id FROM orders LIMIT 1) AS some_order) FROM order_mode WHERE id = 1").Scan(&mode, &vouchers, &orders)
 	if err == nil && d.hosts != nil {
 		err = d.hosts.takesWrites(ctx, d.health)
+	}
+	if was := d.unwritten.Load(); err == nil && was != nil && time.Since(was.at) < unwrittenFor+d.slack {
+		err = was.err
 	}
 	return d.fail("look whether the database can be sold from", err)
 }

@@ -232,3 +232,28 @@ func bare(statement string) string {
 }
 
 func TestMain(m *testing.M) { testserver.Main(m) }
+
+// A disk that is full refuses what is bought, readiness says so, and with room again both go on.
+func TestAFullDatabaseIsNotReady(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, dialects()[1])
+	v := f.onSale(t, 100_000)
+	limit := func(pages int) {
+		check.Must(t, check.ErrorOf(f.db.Writer().ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", pages))))
+	}
+	limit(1) // SQLite makes it as many as there are
+	bought := 0
+	var err error
+	for err == nil {
+		if _, err = f.orders.CreateOrders(t.Context(), []model.Order{order(t, v.ID, newID(t))}); err == nil {
+			bought++
+		}
+	}
+	wantCode(t, err, model.CodeUnavailable)
+	err = f.db.Ready(t.Context())
+	check.That(t, model.CodeOf(err) == model.CodeUnavailable && strings.Contains(err.Error(), "disk is full"), "it is ready: %v", err)
+	limit(1 << 30)
+	check.Must(t, f.place(t, order(t, v.ID, "alice")).Err)
+	check.Must(t, f.db.Ready(t.Context()))
+	f.balanced(t, v.ID, int64(bought+1))
+}

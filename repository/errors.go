@@ -64,6 +64,16 @@ const (
 // read-only (1290, 1836), or a member of a cluster without quorum (1047, errNoMajority).
 func demoted(err error) bool { return isMySQL(err, 1290, 1836, 1047) || errors.Is(err, errNoMajority) }
 
+// full says that the server cannot write, because its disk is full (1021, and 3, 1026, 1030 and 1114 with the system's
+// reason) or fails.
+func full(err error) bool {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		primary := e.Code() & 0xff
+		return primary == sqlite3.SQLITE_FULL || primary == sqlite3.SQLITE_IOERR
+	}
+	return isMySQL(err, 3, 1021, 1026, 1030, 1114)
+}
+
 // isMySQL says that the server has answered with one of these numbers.
 func isMySQL(err error, numbers ...uint16) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
@@ -161,6 +171,8 @@ func (*Database) fail(action string, err error) error {
 		err = fmt.Errorf("%w: %w", model.ErrDataRefused, err)
 	case repeatable(err):
 		err = model.Unavailable("The database is too busy.", err)
+	case full(err):
+		err = model.Unavailable("The database cannot write: its disk is full, or fails.", err)
 	case demoted(err):
 		err = model.Unavailable("The database takes no writes.", err)
 	default:

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -74,12 +75,15 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 	options := queue.Options{
 		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
 	}
+	store := func(context.Context) error { return nil } // of an external server Ping knows what there is to know
 	if i.cfg.NATSURL == "" {
 		inside, err := embedded.StartNATS(i.cfg.DataDir, i.log.With(slog.String("part", "nats")))
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded queue: %w", err)
 		}
 		i.onClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
+		i.loop("store of the queue", workPatience, inside.KeepOpen) //nolint:contextcheck // until the stop
+		store = inside.Check
 		options.InProcess, options.Alone = inside, true
 	}
 	q, err := queue.Open(ctx, options)
@@ -87,7 +91,7 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 		return nil, fmt.Errorf("reach the queue (SECKILL_NATS_URL): %w", err)
 	}
 	i.onClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
-	i.probe("queue", q.Ping)
+	i.probe("queue", func(ctx context.Context) error { return cmp.Or(store(ctx), q.Ping(ctx)) })
 	i.loop("connection of the queue", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		select {
 		case err := <-q.Lost():

@@ -1,17 +1,22 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"seckill/internal/poll"
 )
 
 const (
@@ -22,6 +27,11 @@ const (
 	natsMemory = 64 << 20
 	// natsStart bounds the start. A full store is read in a few seconds.
 	natsStart = 30 * time.Second
+	// natsLook is how soon a store that refuses is noticed, and then how often it is tried whether there is room.
+	natsLook = time.Second
+	// natsRoom is what must fit on the disk before a store that refused is opened again, in bytes: the largest
+	// message, and what the server writes when it starts.
+	natsRoom = 2 << 20
 )
 
 // NATS is a NATS server with JetStream inside this process. It listens nowhere:
@@ -29,8 +39,12 @@ const (
 // what it was given: every message is flushed to its files before it is
 // acknowledged.
 type NATS struct {
-	server *server.Server
+	server atomic.Pointer[server.Server]
+	store  string
 	guard  *flock.Flock
+	log    *slog.Logger
+	mu     sync.Mutex // held while it is opened again, or closed
+	closed bool
 }
 
 // StartNATS starts a server whose files are in the directory `nats` of a data
@@ -38,7 +52,7 @@ type NATS struct {
 // the directory cannot be used, or is in use.
 func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	store := filepath.Join(dir, queueDir)
-	if err := usable(store); err != nil {
+	if err := usable(store, 0); err != nil {
 		return nil, err
 	}
 	guard := flock.New(filepath.Join(store, claimFile), flock.SetPermissions(0o600))
@@ -53,18 +67,20 @@ func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the embedded queue in %s: %w", store, err), guard.Close())
 	}
-	return &NATS{server: started, guard: guard}, nil
+	n := &NATS{store: store, guard: guard, log: log}
+	n.server.Store(started)
+	return n, nil
 }
 
-// usable makes the directory and tries whether a file can be written there: the
-// server would start without one and refuse the first order.
-func usable(store string) error {
+// usable makes the directory and tries whether so many bytes can be written there: the
+// server would start without room and refuse the first order.
+func usable(store string, room int) error {
 	if err := MakeDir(store); err != nil {
 		return err
 	}
 	file, err := os.CreateTemp(store, "try-*")
 	if err == nil {
-		_, err = file.WriteString("can be written\n")
+		_, err = file.Write(make([]byte, max(room, 16)))
 		err = errors.Join(err, file.Close(), os.Remove(file.Name()))
 	}
 	if err != nil {
@@ -106,13 +122,76 @@ func ready(s *server.Server, journal *natsLog) error {
 	if !s.ReadyForConnections(natsStart) || !s.JetStreamEnabled() {
 		return fmt.Errorf("it was not ready within %s", natsStart)
 	}
+	return health(s) // a stream that could not be read would be missing, and be made anew
+}
+
+// health is what the server itself says of its streams: whether each is there that has files, and can be written.
+func health(s *server.Server) error {
+	if !s.Running() {
+		return errors.New("the server does not run")
+	}
+	var found []string
+	for _, trouble := range s.Healthz(&server.HealthzOptions{Details: true}).Errors {
+		if trouble.Type != server.HealthzErrorConn { // the server has a millisecond to look, which a busy machine may take
+			found = append(found, trouble.Error)
+		}
+	}
+	if found != nil {
+		return fmt.Errorf("the store is not as it must be: %s", strings.Join(found, "; "))
+	}
 	return nil
+}
+
+// Check asks whether the store takes orders. After a write that failed, for example because the disk was full, it
+// refuses until KeepOpen has opened it again.
+func (n *NATS) Check(context.Context) error { return health(n.server.Load()) }
+
+// KeepOpen opens the store again after a failed write, as soon as there is room, until ctx ends. Whoever is connected
+// connects again. What was acknowledged is kept.
+func (n *NATS) KeepOpen(ctx context.Context) {
+	poll.Every(ctx, natsLook, func() {
+		err := n.Check(ctx)
+		if err == nil {
+			return
+		}
+		n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room", slog.Any("error", err))
+		if err := n.reopen(); err != nil {
+			n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", err))
+			return
+		}
+		n.log.InfoContext(ctx, "the embedded queue was opened again")
+	})
+}
+
+// reopen starts another server in place of one whose store refuses.
+func (n *NATS) reopen() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	if err := usable(n.store, natsRoom); err != nil {
+		return err
+	}
+	n.end()
+	started, err := startNATS(n.store, n.log)
+	if err != nil {
+		return err
+	}
+	n.server.Store(started)
+	return nil
+}
+
+// end stops the server that runs now.
+func (n *NATS) end() {
+	n.server.Load().Shutdown()
+	n.server.Load().WaitForShutdown()
 }
 
 // InProcessConn connects to the server. It makes a NATS a
 // nats.InProcessConnProvider, which is what a client asks for.
 func (n *NATS) InProcessConn() (net.Conn, error) {
-	conn, err := n.server.InProcessConn()
+	conn, err := n.server.Load().InProcessConn()
 	if err != nil {
 		return nil, fmt.Errorf("connect to the embedded queue: %w", err)
 	}
@@ -122,8 +201,10 @@ func (n *NATS) InProcessConn() (net.Conn, error) {
 // Close stops the server in order. Its clients must have been closed before. It
 // is safe to call twice.
 func (n *NATS) Close() {
-	n.server.Shutdown()
-	n.server.WaitForShutdown()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	n.end()
 	_ = n.guard.Close() // the end of the process frees it at the latest
 }
 

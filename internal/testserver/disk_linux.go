@@ -1,0 +1,59 @@
+package testserver
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// Disk is a file system of its own, which can be filled.
+type Disk struct {
+	t   testing.TB
+	dir string
+}
+
+// SmallDisk mounts a file system of so many bytes, which is gone at the end of the test. It needs the right to mount.
+func SmallDisk(t testing.TB, size string) *Disk {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatalf("testserver: mount a small disk (which needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Errorf("testserver: unmount %s: %v", dir, err)
+		}
+	})
+	return &Disk{t: t, dir: dir}
+}
+
+// Dir is where it is.
+func (d *Disk) Dir() string { return d.dir }
+
+// Fill takes all the room there is, also what is freed meanwhile.
+func (d *Disk) Fill() {
+	d.t.Helper()
+	file, err := os.OpenFile(d.ballast(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	for size := 1 << 20; err == nil && size > 0; {
+		if _, failed := file.Write(make([]byte, size)); errors.Is(failed, syscall.ENOSPC) {
+			size /= 2
+		} else {
+			err = failed
+		}
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		d.t.Fatalf("testserver: fill a disk: %v", err)
+	}
+}
+
+// Free gives the room back that Fill took.
+func (d *Disk) Free() {
+	d.t.Helper()
+	if err := os.Remove(d.ballast()); err != nil {
+		d.t.Fatalf("testserver: free a disk: %v", err)
+	}
+}
+
+func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
