@@ -38,12 +38,12 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	if b.Messages == 0 || floor < info.State.FirstSeq {
 		return b, nil
 	}
-	first, err := after(ctx, stream, floor, ">")
+	first, found, err := after(ctx, stream, floor, ">")
 	if err != nil {
 		return model.Backlog{}, unavailable(action, err)
 	}
 	b.Messages, b.Age = 0, 0
-	if first != nil {
+	if found {
 		b.Messages, b.Age = max(1, pending), max(0, info.TimeStamp.Sub(first.Time))
 	}
 	return b, nil
@@ -64,13 +64,13 @@ func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, err 
 	return info.AckFloor.Stream, int64(min(info.NumPending, 1<<62)) + int64(info.NumAckPending), nil
 }
 
-// after is the first message of a subject above the ack floor; nil when there is none.
-func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject string) (*jetstream.RawStreamMsg, error) {
-	first, err := stream.GetMsg(ctx, floor+1, jetstream.WithGetMsgSubject(subject))
+// after is the first message of a subject above the ack floor, if there is one.
+func after(ctx context.Context, stream jetstream.Stream, floor uint64, subject string) (first *jetstream.RawStreamMsg, found bool, err error) {
+	first, err = stream.GetMsg(ctx, floor+1, jetstream.WithGetMsgSubject(subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+		return nil, false, nil
 	}
-	return first, err
+	return first, err == nil, err
 }
 
 // Waiting counts the messages of every voucher that has any, by its id. Those of the
@@ -135,11 +135,11 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 		subjects = append(subjects, q.names.of(voucherID))
 	}
 	for _, subject := range subjects {
-		first, err := after(ctx, stream, floor, subject)
+		first, found, err := after(ctx, stream, floor, subject)
 		if err != nil {
 			return model.Backlog{}, unavailable(action, err)
 		}
-		if first == nil {
+		if !found {
 			continue
 		}
 		counted, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))

@@ -120,10 +120,11 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 	)
 	_ = poll.Until(ctx, claimPatience/10, func() (bool, error) {
 		var err error
-		if held, err = claim.Held(ctx); ctx.Err() != nil {
-			return held, nil
+		held, err = claim.Held(ctx)
+		if ctx.Err() == nil {
+			failed = err
 		}
-		if failed = err; err == nil && taken.IsZero() {
+		if err == nil && taken.IsZero() {
 			taken = time.Now()
 		}
 		return held || !taken.IsZero() && time.Since(taken) >= claimPatience, nil

@@ -40,7 +40,9 @@ func TestAFullDiskIsNotForEver(t *testing.T) {
 		check.Must(t, store())
 		disk.Fill()
 		check.Eventually(t, "the store refuses", func() bool { return store() != nil })
-		check.Eventually(t, "the store says so", func() bool { return server.Check(t.Context()) != nil && log.Has("cannot be opened again yet", "no space left") })
+		check.Eventually(t, "the store says so", func() bool {
+			return server.Check(t.Context()) != nil && log.Has("cannot be opened again yet", "no space left")
+		})
 		disk.Free()
 		check.Eventually(t, "it stores again", func() bool { return store() == nil })
 		check.Must(t, server.Check(t.Context()))
