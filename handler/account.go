@@ -34,7 +34,7 @@ type registerInput struct {
 // Registration is a new account to be.
 type Registration struct {
 	Username string `json:"username" pattern:"^[A-Za-z0-9._-]{3,32}$" patternDescription:"3 to 32 of A-Z a-z 0-9 . _ -" doc:"Unique without regard to case."`
-	Password string `json:"password" minLength:"10" maxLength:"128" format:"password"`
+	Password string `json:"password" minLength:"10" maxLength:"128" format:"password" doc:"Its characters are counted and compared in the spelling NFKC."`
 }
 
 type loginInput struct {
@@ -59,7 +59,7 @@ type passwordInput struct {
 // PasswordChange replaces a password. The current one has no limits, as at a login.
 type PasswordChange struct {
 	Current string `json:"current" format:"password"`
-	New     string `json:"new" minLength:"10" maxLength:"128" format:"password"`
+	New     string `json:"new" minLength:"10" maxLength:"128" format:"password" doc:"Its characters are counted and compared in the spelling NFKC."`
 }
 
 // Session is a login.

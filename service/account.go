@@ -152,7 +152,7 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 
 // verify compares a password. An attempt of which nothing is known does not count.
 func (s *Accounts) verify(ctx context.Context, attempt *attempt, secret, hash string) (bool, error) {
-	if utf8.RuneCountInString(secret) > maxPassword {
+	if length(secret) > maxPassword {
 		return false, nil // whatever the account
 	}
 	right, err := s.Hasher.Verify(ctx, attempt.caller, secret, hash)
@@ -207,11 +207,14 @@ func (m accountMaker) check(username, location, secret string) error {
 }
 
 func checkPassword(location, secret string) error {
-	if n := utf8.RuneCountInString(secret); n < minPassword || n > maxPassword {
+	if n := length(secret); n < minPassword || n > maxPassword {
 		return model.Invalid(location, "A password has %d to %d characters.", minPassword, maxPassword)
 	}
 	return nil
 }
+
+// length is a password's, in characters, however it was spelt.
+func length(secret string) int { return utf8.RuneCountInString(password.Normal(secret)) }
 
 func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, role model.Role) (model.Account, error) {
 	id, err := ids.New()

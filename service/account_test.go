@@ -386,6 +386,25 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	})
 }
 
+// TestPasswordsAreCountedInTheirNormalSpelling: five accents of two characters each are five.
+func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, c *crowd) {
+		for name, test := range map[string]struct {
+			characters int
+			code       model.Code
+		}{"short": {9, model.CodeValidation}, "shortest": {10, ""}, "longest": {128, ""}, "long": {129, model.CodeValidation}} {
+			typed := strings.Repeat("e\u0301", test.characters)
+			servicetest.Hears(t, name, check.ErrorOf(c.Register(t.Context(), home, name, typed)), test.code)
+			admins := NewAdministrators(c.people, c.Hasher)
+			servicetest.Hears(t, name+" of an administrator", check.ErrorOf(admins.Create(t.Context(), name+"-admin", typed)), test.code)
+			if test.code == "" {
+				c.getsIn(t, name, home, name, typed)
+			}
+		}
+	})
+}
+
 // TestAdmit: which tokens count, by what was made of their account.
 func TestAdmit(t *testing.T) {
 	t.Parallel()

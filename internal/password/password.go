@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/argon2"
+	"golang.org/x/text/unicode/norm"
 
 	"seckill/model"
 )
@@ -95,7 +96,11 @@ func New(concurrency int, options ...Option) *Hasher {
 	return h
 }
 
-// Hash returns the PHC string of a password, with a salt of its own. It
+// Normal is the spelling in which a password is hashed and counted: NFKC, as NIST SP 800-63B, 5.1.1.2, has it.
+// An é may be typed as one character or as two, by the same person on another keyboard.
+func Normal(password string) string { return norm.NFKC.String(password) }
+
+// Hash returns the PHC string of a password in its normal spelling, with a salt of its own. It
 // answers RATE_LIMITED at once when too many wait already, and when its turn does
 // not come in time.
 func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (string, error) {
@@ -103,7 +108,7 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 	if _, err := rand.Read(e.salt); err != nil {
 		return "", fmt.Errorf("make a salt: %w", err)
 	}
-	key, err := h.derive(ctx, caller, password, e, keyLength)
+	key, err := h.derive(ctx, caller, Normal(password), e, keyLength)
 	if err != nil {
 		return "", fmt.Errorf("hash a password: %w", err)
 	}
@@ -111,7 +116,8 @@ func (h *Hasher) Hash(ctx context.Context, caller Caller, password string) (stri
 	return e.String(), nil
 }
 
-// Verify compares a password with a PHC string. An empty string, which is what
+// Verify compares a password with a PHC string, in its normal spelling, and then as it is, which older hashes
+// were made of. An empty string, which is what
 // an unknown user has, matches nothing and takes as long as a real one, so
 // that time does not tell which users have an account. It answers RATE_LIMITED as
 // Hash does.
@@ -124,11 +130,20 @@ func (h *Hasher) Verify(ctx context.Context, caller Caller, password, phc string
 			return false, fmt.Errorf("read a stored password: %w", err)
 		}
 	}
-	key, err := h.derive(ctx, caller, password, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
-	if err != nil {
-		return false, fmt.Errorf("verify a password: %w", err)
+	spellings := []string{Normal(password)}
+	if spellings[0] != password {
+		spellings = append(spellings, password)
 	}
-	return subtle.ConstantTimeCompare(key, e.key) == 1 && known, nil
+	for _, spelling := range spellings {
+		key, err := h.derive(ctx, caller, spelling, e, uint32(len(e.key))) //nolint:gosec // parse bounds the length
+		if err != nil {
+			return false, fmt.Errorf("verify a password: %w", err)
+		}
+		if subtle.ConstantTimeCompare(key, e.key) == 1 {
+			return known, nil
+		}
+	}
+	return false, nil
 }
 
 // derive waits for a turn and computes. The computation itself cannot be

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/crypto/argon2"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -34,6 +35,37 @@ func TestHashAndVerify(t *testing.T) {
 		}
 		if ok, err := h.Verify(t.Context(), anybody, secret+" ", hash); ok || err != nil {
 			t.Errorf("another password: %v, %v", ok, err)
+		}
+	}
+}
+
+// TestSpellings: a password is the same on every keyboard, and one that was hashed as it was typed, before
+// spellings counted, is still known.
+func TestSpellings(t *testing.T) {
+	t.Parallel()
+	h := New(1)
+	for _, same := range [][]string{
+		{"caf\u00e9 cr\u00e8me", "cafe\u0301 cre\u0300me", "cafe\u0301 cr\u00e8me"}, {"\ufb01nancier no \u2461", "financier no 2"},
+		{"\uff50\uff41\uff53\uff53\u3000word", "pass word"}, {"\u1112\u1161\u11ab\u1100\u1173\u11af", "\ud55c\uae00"},
+	} {
+		for _, made := range same {
+			hash := check.Value(h.Hash(t.Context(), anybody, made))(t)
+			for _, typed := range same {
+				if ok, err := h.Verify(t.Context(), anybody, typed, hash); !ok || err != nil {
+					t.Errorf("%+q is not %+q: %v", typed, made, err)
+				}
+			}
+			if ok, err := h.Verify(t.Context(), anybody, made+".", hash); ok || err != nil {
+				t.Errorf("%+q matches %+q: %v", made+".", made, err)
+			}
+		}
+	}
+	const raw = "cafe\u0301 cre\u0300me"
+	old := encoded{memory: 64, iterations: 1, lanes: 1, salt: make([]byte, saltLength)}
+	old.key = argon2.IDKey([]byte(raw), old.salt, old.iterations, old.memory, old.lanes, keyLength)
+	for typed, want := range map[string]bool{raw: true, "caf\u00e9 cr\u00e8me": false, "cafe creme": false} {
+		if ok, err := h.Verify(t.Context(), anybody, typed, old.String()); ok != want || err != nil {
+			t.Errorf("%+q of an old hash of %+q: %v, %v", typed, raw, ok, err)
 		}
 	}
 }
