@@ -182,6 +182,10 @@ pin: ## pin the images of deployments/ to the digests that their tags have now (
 schema: build $(BIN)/schemathesis/complete ## schemathesis compares the OpenAPI document with the service (MODES=async CALLERS=user EXAMPLES=100 SEED=2)
 	BIN=$(BIN) deployments/schema/run
 
+.PHONY: lint-api
+lint-api: build $(BIN)/openapi/complete ## Redocly's and Spectral's rules of the OpenAPI document, which generators of clients stumble over
+	BIN=$(BIN) deployments/schema/lint
+
 .PHONY: chart
 chart: $(BIN)/helm $(BIN)/kubeconform $(BIN)/kubernetes/complete ## the Helm chart: lint, render, and hold against Kubernetes' schemas
 	BIN=$(BIN) deployments/helm/check
@@ -243,6 +247,10 @@ $(BIN)/nats-server: go.mod go.sum
 # schemathesis is a program of Python, in an environment of its own.
 $(BIN)/schemathesis/complete: deployments/schema/requirements.txt
 	deployments/tools/install-schemathesis $(@D)
+
+# The linters of the document are programs of Node.js.
+$(BIN)/openapi/complete: deployments/tools/openapi/package.json deployments/tools/openapi/package-lock.json
+	deployments/tools/install-openapi-linters $(@D)
 
 .PHONY: deps
 deps: # what the tests need beside Go: a C compiler for the race detector, and the servers

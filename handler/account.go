@@ -84,7 +84,8 @@ type output[T any] struct {
 func (a *api) accountRoutes() {
 	register(a, route{
 		id: "register", access: public, method: http.MethodPost, path: basePath + "/auth/register", tag: tagAccounts,
-		summary: "Register", status: http.StatusCreated,
+		summary:     "Register",
+		description: "The account may buy. Administrators are made on the command line alone.", status: http.StatusCreated,
 		codes: []model.Code{model.CodeConflict, model.CodeRateLimited, model.CodeUnavailable},
 	}, func(ctx context.Context, in *registerInput) (*output[model.Account], error) {
 		account, err := a.options.Accounts.Register(ctx, in.network, in.Body.Username, in.Body.Password)

@@ -142,7 +142,8 @@ const limitsPath = basePath + "/admin/settings/limits"
 func (a *api) limitRoutes() {
 	register(a, route{
 		id: "get-limits", method: http.MethodGet, path: limitsPath, tag: tagAdmin,
-		summary: "Get the rate limits in force", access: administrators, status: http.StatusOK,
+		summary:     "Get the rate limits in force",
+		description: "Those of this instance, which are the same on all of them within a second of a change.", access: administrators, status: http.StatusOK,
 	}, func(context.Context, *struct{}) (*output[RateLimits], error) {
 		return rateLimits(a.options.Limits.InForce()), nil
 	})

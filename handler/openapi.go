@@ -45,19 +45,20 @@ func (a *api) humaConfig() huma.Config {
 				Title:       "Seckill API",
 				Version:     apiVersion,
 				Description: fmt.Sprintf(apiDescription, a.options.Currency),
+				Contact:     &huma.Contact{Name: "The seckill authors"},
+				License:     &huma.License{Name: "MIT", Identifier: "MIT"},
 			},
 			Servers: []*huma.Server{{URL: "/"}},
 			Tags: []*huma.Tag{
-				{Name: tagAccounts},
-				{Name: tagVouchers},
-				{Name: tagOrders},
-				{Name: tagPayments},
+				{Name: tagAccounts, Description: "Registering, logging in, and who the token is."},
+				{Name: tagVouchers, Description: "What is on sale, for everybody."},
+				{Name: tagOrders, Description: "Buying, and what becomes of an order, for its buyer."},
+				{Name: tagPayments, Description: "Paying an order, and hearing from the payment provider."},
 				{Name: tagAdmin, Description: "For tokens with the role admin."},
-				{Name: tagOperations},
+				{Name: tagOperations, Description: "The health of an instance, and this document."},
 			},
 			Components: &huma.Components{
-				Schemas:   huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
-				Responses: map[string]*huma.Response{},
+				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					bearer: {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
 				},
@@ -79,7 +80,8 @@ func (a *api) documentRoutes() error {
 	}
 	docs := route{
 		id: "docs", access: public, method: http.MethodGet, path: basePath + "/docs", tag: tagOperations,
-		summary: "A page that shows this document", status: http.StatusOK,
+		summary:     "A page that shows this document",
+		description: "It loads nothing from elsewhere.", status: http.StatusOK,
 		response: map[string]any{"text/html; charset=utf-8": ""},
 	}
 	a.registerPlain(docs, a.serveDocs(assets))
@@ -91,7 +93,8 @@ func (a *api) documentRoutes() error {
 	document := sync.OnceValues(func() ([]byte, error) { return json.Marshal(a.huma.OpenAPI()) })
 	a.registerPlain(route{
 		id: "openapi", access: public, method: http.MethodGet, path: basePath + "/openapi.json", tag: tagOperations,
-		summary: "This document", status: http.StatusOK, large: true,
+		summary:     "This document",
+		description: "OpenAPI 3.1, made of the routes themselves.", status: http.StatusOK, large: true,
 		response: map[string]any{"application/json": map[string]any{}},
 	}, func(c *gin.Context) {
 		text, err := document()
@@ -108,10 +111,8 @@ func (a *api) documentRoutes() error {
 
 // polish adds to the document what Go types cannot say.
 func (a *api) polish() {
-	components := a.huma.OpenAPI().Components
-	components.Responses["MethodNotAllowed"] = a.refusals(http.StatusMethodNotAllowed,
-		[]model.Code{model.CodeMethodNotAllowed})
-	schemas := components.Schemas.Map()
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	a.standardWords()
 	strict := a.strictBodies()
 	for _, schema := range schemas {
 		if strict[schema] {
@@ -142,6 +143,25 @@ func (a *api) polish() {
 		schemas["Audit"].Properties[name] = &huma.Schema{
 			AnyOf:       []*huma.Schema{property, {Type: "null"}},
 			Description: "null in sync mode: there is none.",
+		}
+	}
+}
+
+// standardWords removes what only huma understands. The messages that it has made of it stay.
+func (a *api) standardWords() {
+	for _, schema := range a.huma.OpenAPI().Components.Schemas.Map() {
+		for _, property := range schema.Properties {
+			property.PatternDescription = ""
+		}
+	}
+	for _, item := range a.huma.OpenAPI().Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+			if op == nil {
+				continue
+			}
+			for _, parameter := range op.Parameters {
+				parameter.Schema.PatternDescription = ""
+			}
 		}
 	}
 }
@@ -225,6 +245,7 @@ func (a *api) operation(r route) huma.Operation {
 	case undecided:
 		panic("route " + r.id + " does not say who may call it")
 	case public:
+		op.Security = []map[string][]string{{}} // none, said aloud
 	case recognised:
 		op.Security = []map[string][]string{{}, {bearer: {}}}
 	case users, administrators:
@@ -314,9 +335,6 @@ func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 		words = append(words, "`"+string(code)+"`")
 		examples[string(code)] = &huma.Example{Value: example}
 	}
-	if status == http.StatusMethodNotAllowed {
-		headers = append(headers, "Allow")
-	}
 	return &huma.Response{
 		Description: http.StatusText(status) + ": " + strings.Join(words, ", "),
 		Headers:     a.headers(headers...),
@@ -372,8 +390,6 @@ func headerOf(name string) *huma.Param {
 		return &huma.Param{Description: "Bearer, with the error of RFC 6750, 3.1, when there was a token.", Schema: text}
 	case "ETag":
 		return &huma.Param{Description: "The tag of this answer, for If-None-Match.", Schema: text}
-	case "Allow":
-		return &huma.Param{Description: "The methods that the path knows.", Schema: text}
 	case "Content-Disposition":
 		return &huma.Param{Description: "A name for the file, of CSV.", Schema: text}
 	default:

@@ -80,7 +80,8 @@ func (a *api) orderRoutes() {
 	})
 	register(a, route{
 		id: "list-orders", method: http.MethodGet, path: basePath + "/orders", tag: tagOrders,
-		summary: "List my orders, newest first", access: users, status: http.StatusOK, large: true,
+		summary:     "List my orders, newest first",
+		description: "With voucher_id also an order that is still processing, which a list of all does not have yet.", access: users, status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, a.listOrders)
 	register(a, route{
@@ -188,14 +189,16 @@ type voucherOrdersInput struct {
 func (a *api) adminOrderRoutes() {
 	register(a, route{
 		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
-		summary: "List a voucher's orders, newest first, or export them as CSV",
-		access:  administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
+		summary:     "List a voucher's orders, newest first, or export them as CSV",
+		description: "Of all buyers. An export is streamed, however long it is; when it fails on the way, the connection is cut.",
+		access:      administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
 		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
 		response: map[string]any{"application/json": model.OrderPage{}, wire.CSV: ""},
 	}, a.voucherOrders)
 	register(a, route{
 		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
-		summary: "Get anybody's order and what happened to it", access: administrators, status: http.StatusOK,
+		summary:     "Get anybody's order and what happened to it",
+		description: "The history begins with its creation and names who moved it.", access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 	}, func(ctx context.Context, in *InPath) (*output[model.OrderDetail], error) {
 		detail, err := a.options.Orders.Detail(ctx, in.ID)

@@ -31,7 +31,8 @@ type voucherInput struct {
 func (a *api) voucherRoutes() {
 	register(a, route{
 		id: "list-vouchers", access: public, method: http.MethodGet, path: basePath + "/vouchers", tag: tagVouchers,
-		summary: "List vouchers, newest first", status: http.StatusOK, large: true,
+		summary:     "List vouchers, newest first",
+		description: "Those that everybody may see: no drafts, and none that are archived.", status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*publicPage, error) {
 		page, err := a.listVouchers(ctx, in, false)
@@ -129,24 +130,25 @@ func (a *api) adminVoucherRoutes() {
 	a.adminVoucherChanges()
 	register(a, route{
 		id: "admin-list-vouchers", method: http.MethodGet, path: adminVouchers, tag: tagAdmin,
-		summary: "List all vouchers, newest first", access: administrators, status: http.StatusOK, large: true,
+		summary:     "List all vouchers, newest first",
+		description: "Drafts and archived ones, too.", access: administrators, status: http.StatusOK, large: true,
 		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
 	}, func(ctx context.Context, in *vouchersInput) (*output[model.VoucherPage], error) {
 		return a.listVouchers(ctx, in, true)
 	})
-	one := func(id, suffix, summary string) route {
+	one := func(id, suffix, summary, description string) route {
 		return route{
 			id: id, method: http.MethodGet, path: adminVouchers + "/{id}" + suffix, tag: tagAdmin,
-			summary: summary, access: administrators, status: http.StatusOK,
+			summary: summary, description: description, access: administrators, status: http.StatusOK,
 			codes: []model.Code{model.CodeNotFound, model.CodeUnavailable},
 		}
 	}
-	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state"),
+	register(a, one("admin-get-voucher", "", "Get a voucher in whatever state", "With the ETag that guards a change by If-Match."),
 		func(ctx context.Context, in *InPath) (*tagged, error) {
 			voucher, err := a.options.Vouchers.Get(ctx, in.ID, true)
 			return tag(voucher), err
 		})
-	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders"),
+	register(a, one("voucher-stats", "/stats", "Count a voucher's units and orders", "Reserved are units of orders that are still processing."),
 		func(ctx context.Context, in *InPath) (*output[model.Stats], error) {
 			stats, err := a.options.Vouchers.Stats(ctx, in.ID)
 			if stats.OrdersByStatus == nil {
@@ -154,7 +156,8 @@ func (a *api) adminVoucherRoutes() {
 			}
 			return &output[model.Stats]{Body: stats}, err
 		})
-	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up"),
+	register(a, one("voucher-audit", "/audit", "Check that a voucher's units and orders add up",
+		"By the ids of the orders in the database, in Redis and in the queue, not only by their number. What is younger than 5 s is left out."),
 		func(ctx context.Context, in *InPath) (*output[model.Audit], error) {
 			audit, err := a.options.Vouchers.Audit(ctx, in.ID)
 			if audit.Drift == nil {
