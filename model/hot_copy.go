@@ -22,5 +22,6 @@ type HotCopy struct {
 	// Version is another one whenever anything about the copy has changed.
 	Voucher  Voucher
 	Reserved int64 // admitted and not known to be persisted
+	Due      int64 // noted as waiting for it: as many, unless something has spoiled the copy
 	Buyers   int64 // users with a reserved or a live order
 }

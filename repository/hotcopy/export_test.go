@@ -3,6 +3,8 @@ package hotcopy
 import (
 	"context"
 	"errors"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -77,3 +79,17 @@ func (OnPipeline) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return
 func (h OnPipeline) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }
+
+// CommandsOf are the commands of Redis that a script may give, in the order of their names.
+func CommandsOf(script string) []string {
+	var commands []string
+	for _, file := range []string{"head", script} {
+		for _, found := range command.FindAllStringSubmatch(luaFile(file), -1) {
+			commands = append(commands, found[1])
+		}
+	}
+	slices.Sort(commands)
+	return slices.Compact(commands)
+}
+
+var command = regexp.MustCompile(`(?:redis\.p?call|write)\('([a-z]+)'`)

@@ -34,8 +34,10 @@ func (s *Store) Close(ctx context.Context, record model.EpochRecord) error {
 		var again []*call
 		for _, c := range open {
 			switch {
-			case try < closeTries && otherKind(c.err):
-				s.free(ctx, headKey(c.voucher, c.part))
+			case try < closeTries && c.spoiled:
+				// It has told no more which epoch it was of: the one before may be there, if the opened one
+				// is so in the database alone.
+				s.free(ctx, append(epochKeys(c.voucher, c.part, record.OpenEpoch-1), headKey(c.voucher, c.part))...)
 			case try < closeTries && c.err == nil && c.verdict == closeMore:
 				for _, word := range c.words {
 					c.keys = append(c.keys, epochKeys(c.voucher, c.part, number(word))...)

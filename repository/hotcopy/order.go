@@ -92,6 +92,7 @@ func (c *call) order(asked string) (found string, pending *model.Reservation, er
 
 // Due lists pending entries of the open copy that were published, or admitted,
 // at least so long ago by Redis' clock: the oldest of each part first, at most limit.
+// An order that was noted and has no entry has no user either: see Mend.
 func (s *Store) Due(
 	ctx context.Context, voucherID string, olderThan time.Duration, limit int,
 ) ([]model.Reservation, error) {
@@ -104,9 +105,7 @@ func (s *Store) Due(
 			return nil, err
 		}
 		for i := 0; i+1 < len(c.words); i += 2 {
-			if c.words[i+1] != "" {
-				due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
-			}
+			due = append(due, pendingEntry(c.words[i], voucherID, c.words[i+1]))
 		}
 	}
 	return due[:min(len(due), limit)], nil

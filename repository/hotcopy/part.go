@@ -38,6 +38,10 @@ func pendingKey(voucherID string, part int, epoch int64) string {
 	return epochKey(voucherID, part, epoch, "pending")
 }
 
+func dueKey(voucherID string, part int, epoch int64) string {
+	return epochKey(voucherID, part, epoch, "due")
+}
+
 func epochKey(voucherID string, part int, epoch int64, noun string) string {
 	return prefix(voucherID, part) + strconv.FormatInt(epoch, 10) + ":" + noun
 }
@@ -46,7 +50,7 @@ func epochKey(voucherID string, part int, epoch int64, noun string) string {
 func epochKeys(voucherID string, part int, epoch int64) []string {
 	return []string{
 		buyersKey(voucherID, part, epoch), pendingKey(voucherID, part, epoch),
-		epochKey(voucherID, part, epoch, "due"), epochKey(voucherID, part, epoch, "closed"),
+		dueKey(voucherID, part, epoch), epochKey(voucherID, part, epoch, "closed"),
 	}
 }
 

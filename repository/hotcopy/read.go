@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -48,7 +47,7 @@ func (s *Store) Look(ctx context.Context, ids []string) (map[string]model.HotCop
 
 // some is whole of the parts that have answered.
 func some(parts []*call) (model.HotCopy, error) {
-	answered := slices.DeleteFunc(slices.Clone(parts), func(c *call) bool { return c.err != nil && !otherKind(c.err) })
+	answered := slices.DeleteFunc(slices.Clone(parts), func(c *call) bool { return c.err != nil })
 	if len(answered) == 0 || len(answered) == len(parts) {
 		return whole(parts)
 	}
@@ -117,6 +116,7 @@ func whole(parts []*call) (model.HotCopy, error) {
 		}
 		all.Buyers += hot.Buyers
 		all.Reserved += hot.Reserved
+		all.Due += hot.Due
 		free += hot.Voucher.Remaining
 		all.Voucher.Version += hot.Voucher.Version & (1<<versionShift - 1)
 		all.Voucher.Revision = min(all.Voucher.Revision, hot.Voucher.Revision)
@@ -130,25 +130,25 @@ func whole(parts []*call) (model.HotCopy, error) {
 }
 
 // readWords is how many words read.lua replies.
-const readWords = 15
+const readWords = 16
 
 // hotCopy reads the reply of read.lua about one part. The units that it has given away and
 // those that others have given it are left out of what remains; see whole.
 func (c *call) hotCopy() (model.HotCopy, error) {
-	if err := c.fail("read the hot copy"); err != nil && !otherKind(c.err) {
+	if err := c.fail("read the hot copy"); err != nil {
 		return model.HotCopy{}, err
 	}
-	// The epoch changed twice while it was read, or its key holds something else: a
+	// The epoch changed twice while it was read, or something else lies under its keys: a
 	// rebuild repairs both.
 	if len(c.words) == 0 {
 		return model.HotCopy{State: model.CopyClosed, Epoch: c.head, Voucher: model.Voucher{ID: c.voucher}}, nil
 	}
 	if len(c.words) != readWords {
-		return model.HotCopy{}, fmt.Errorf("read the hot copy of voucher %s: %w: %q", c.voucher, errReply, c.words)
+		return model.HotCopy{}, c.strange("read the hot copy")
 	}
 	hot := model.HotCopy{
 		State: model.CopyState(c.words[1]), Epoch: c.head, Shards: c.shards,
-		Buyers: number(c.words[2]), Reserved: number(c.words[3]),
+		Buyers: number(c.words[2]), Reserved: number(c.words[3]), Due: number(c.words[15]),
 	}
 	given, got := c.moves()
 	v := model.Voucher{

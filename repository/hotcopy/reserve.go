@@ -3,7 +3,6 @@ package hotcopy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,7 +252,7 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 		return
 	}
 	if len(r.words) != reserveWords+len(r.asked) || r.words[reserveWords+i] == "" {
-		a.Err = fmt.Errorf("reserve order %s: %w: %q", a.ID, errReply, r.words)
+		a.Err = r.strange("reserve order " + a.ID)
 		return
 	}
 	word := r.words[reserveWords+i]
@@ -279,7 +278,7 @@ func (r *reserveCall) answer(a *model.ReserveResult, i int) {
 	case 'o':
 		a.Err = model.SoldOut()
 	default:
-		a.Err = fmt.Errorf("reserve order %s: %w: %q", a.ID, errReply, word)
+		a.Err = r.strange("reserve order " + a.ID)
 	}
 }
 
@@ -289,7 +288,7 @@ func (r *reserveCall) outside() error {
 	if refusal := v.Refusal(microTime(r.words[0])); refusal != nil {
 		return refusal
 	}
-	return fmt.Errorf("%w: refused inside the window: %q", errReply, r.words[:reserveWords])
+	return r.strange("refuse an order inside the window")
 }
 
 // other refuses a user who has an order. Word is 1 if that one is pending or else

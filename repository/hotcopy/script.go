@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,8 +17,8 @@ import (
 	"seckill/model"
 )
 
-// lua holds the scripts, see their comments; head.lua begins each of the others but
-// limit.lua.
+// lua holds the scripts, see their comments; head.lua begins and tail.lua ends each of the
+// others but limit.lua.
 //
 //go:embed lua/*.lua
 var lua embed.FS
@@ -29,7 +30,7 @@ type script struct {
 }
 
 func newScript(name string) script {
-	source := luaFile("head") + "\n" + luaFile(name)
+	source := luaFile("head") + "\nlocal function work()\n" + luaFile(name) + "\nend\n" + luaFile("tail")
 	sum := sha1.Sum([]byte(source)) //nolint:gosec // as above
 	return script{source: source, sha: hex.EncodeToString(sum[:])}
 }
@@ -73,6 +74,7 @@ const (
 	verdictDone  = 1
 	verdictNo    = 0  // closed, or superseded
 	verdictOther = -1 // the head has another epoch than the keys
+	verdictShy   = -2 // nothing was done, because some command was refused
 )
 
 // call is one call of a script about a part of one voucher's copy.
@@ -93,6 +95,7 @@ type call struct {
 	head    int64 // the epoch of the head
 	shards  int   // of the head; 0: there is none
 	moved   bool  // the copy has another number of parts
+	spoiled bool  // something lies under its keys that no copy has: it counts as closed
 	words   []string
 	err     error
 }
@@ -220,7 +223,7 @@ func (s *Store) arguments(c *call, inFull bool) []any {
 
 // take reads the reply to a call.
 func (c *call) take(command *redis.Cmd) {
-	c.sent, c.verdict, c.head, c.shards, c.moved, c.words = true, verdictNo, 0, 0, false, nil
+	c.sent, c.verdict, c.head, c.shards, c.moved, c.spoiled, c.words = true, verdictNo, 0, 0, false, false, nil
 	reply, answered := command.Val().([]any)
 	// When the time is up for one node of a Cluster, the client calls that an error of what other
 	// nodes have answered, too.
@@ -244,7 +247,22 @@ func (c *call) take(command *redis.Cmd) {
 		return
 	}
 	c.verdict, c.head, c.shards, c.words = verdict, number(words[0]), int(number(words[1])), words[2:]
+	if verdict == verdictShy {
+		why := refusal(strings.Join(c.words, " "))
+		c.verdict, c.words, c.spoiled = verdictNo, nil, otherKind(why)
+		if !c.spoiled { // that copy is closed
+			c.err = why
+		}
+	}
 }
+
+// refusal is an error in a script that has changed nothing.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError implements redis.Error.
+func (refusal) RedisError() {}
 
 // outOfTime reports whether a call was given up, and not refused.
 func outOfTime(err error) bool {
@@ -272,17 +290,20 @@ func unsent(err error) bool {
 
 // redisRefusals begin the errors with which a Redis in trouble refuses a call
 // before anything is done, see https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors.
-// (A script's first refused write is before everything else it does.)
+// Those of commands inside a script come as the script's own answer.
 func redisRefusals() []string {
 	return []string{
 		"OOM", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "MISCONF", "NOREPLICAS", "TRYAGAIN", "BUSY",
-		"NOAUTH", "WRONGPASS", "NOPERM", "The user executing the script", "ACL failure in script", // a permission is lacking; the last is Valkey's
+		"NOAUTH", "WRONGPASS", "NOPERM",
 		"MOVED", "ASK", "UNBLOCKED", "max number of clients",
 	}
 }
 
-// refused reports whether Redis itself answered that it cannot work now.
+// refused reports whether Redis itself answered that it cannot work now, and has done nothing.
 func refused(err error) bool {
+	if _, shy := errors.AsType[refusal](err); shy {
+		return true
+	}
 	answer, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false
@@ -296,11 +317,14 @@ func refused(err error) bool {
 	return false
 }
 
-// otherKind reports whether something else lies under the name of a key of ours.
-// (An older Redis puts where it happened before the word.)
+// otherKind reports whether something else lies under the name of a key of ours: a key of
+// another type, or a word where a script needs a number. (An older Redis puts where it happened
+// before the word.)
 func otherKind(err error) bool {
 	answer, ok := errors.AsType[redis.Error](err)
-	return ok && strings.Contains(answer.Error(), "WRONGTYPE")
+	return ok && slices.ContainsFunc([]string{"WRONGTYPE", "attempt to ", "bad argument"}, func(sign string) bool {
+		return strings.Contains(answer.Error(), sign)
+	})
 }
 
 // fail gives the domain's name to what went wrong with a call, and says what
@@ -313,15 +337,18 @@ func (c *call) fail(action string) error {
 	switch {
 	case refused(err):
 		err = model.Unavailable("Redis cannot work now.", err)
-	case otherKind(err) || errors.Is(err, errReply):
-		// A bug: a key that holds something else, a reply that no script gives. Any
-		// other error that is not known says nothing about what was done.
 	case c.script.reads || c.once && unsent(err):
 		err = model.Unavailable("Redis does not answer.", err)
-	default:
+	default: // also a reply that no script gives: it says nothing about what was done
 		err = unknown(err)
 	}
 	return fmt.Errorf("%s of voucher %s: %w", action, c.voucher, err)
+}
+
+// strange is the error of words that no script of ours says.
+func (c *call) strange(action string) error {
+	c.err = fmt.Errorf("%w: %q", errReply, c.words)
+	return c.fail(action)
 }
 
 // unknown names the outcome of a call that was sent and not answered.

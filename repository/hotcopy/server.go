@@ -109,7 +109,8 @@ func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	lengths := make([][]*redis.IntCmd, len(records))
 	for i, record := range records {
 		for part := range record.Parts() {
-			lengths[i] = append(lengths[i], pipe.HLen(ctx, pendingKey(record.VoucherID, part, record.Epoch)))
+			lengths[i] = append(lengths[i], pipe.HLen(ctx, pendingKey(record.VoucherID, part, record.Epoch)),
+				pipe.ZCard(ctx, dueKey(record.VoucherID, part, record.Epoch)))
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error

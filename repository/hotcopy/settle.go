@@ -56,13 +56,32 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 	return applied, errors.Join(failed...)
 }
 
+// Mend makes what is noted of orders agree with whether they are pending, whatever has broken a
+// change of the copy off. A pending one that was not noted is due after a while, as
+// if it were published now; one that is not pending is not noted any more. ErrCopyClosed as
+// for Touch.
+func (s *Store) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
+	for some := range slices.Chunk(orderIDs, callOrders) {
+		args := []any{"NX"}
+		for _, id := range some {
+			args = append(args, id)
+		}
+		for _, c := range s.all(ctx, s.scripts.touch, voucherID, args...) {
+			if err := c.closed("mend orders"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Touch notes that reservations were published again: they are due again after a
 // while. Settled ones are left alone. So are those of a closed copy, and then the
 // answer is ErrCopyClosed, after all others were touched.
 func (s *Store) Touch(ctx context.Context, reservations []model.Reservation) error {
 	var failed []error
 	runSplit(ctx, s, many(), reservations, ownerOf, func(some *group[model.Reservation]) *call {
-		c := some.call(s.scripts.touch)
+		c := some.call(s.scripts.touch, "")
 		for _, r := range some.things {
 			c.args = append(c.args, r.ID)
 		}

@@ -31,6 +31,7 @@ type copies interface {
 	Release(ctx context.Context, release model.Release) (bool, error)
 	ReleaseAll(ctx context.Context, voucherID string, releases []model.Release) (bool, error)
 	Touch(ctx context.Context, reservations []model.Reservation) error
+	Mend(ctx context.Context, voucherID string, orderIDs []string) error
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)
 	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
 	OrderOf(ctx context.Context, voucherID, userID string) (string, *model.Reservation, error)

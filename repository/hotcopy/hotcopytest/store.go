@@ -156,12 +156,33 @@ func (c *Copies) Touch(ctx context.Context, reservations []model.Reservation) er
 			s := c.Sales[r.VoucherID]
 			if !s.open() {
 				err = errors.Join(err, failed("Touch", r.VoucherID, model.ErrCopyClosed))
-			} else if _, known := s.Now().Due[r.ID]; known {
-				s.Now().Due[r.ID] = time.Now().Truncate(time.Millisecond)
+			} else {
+				delete(s.Now().Due, r.ID)
+				s.mend(r.ID)
 			}
 		}
 		return err
 	})
+}
+
+// Mend is that of hotcopy.Store.
+func (c *Copies) Mend(ctx context.Context, voucherID string, orderIDs []string) error {
+	return c.opened(ctx, "Mend", voucherID, func(s *Sale) error {
+		for _, id := range orderIDs {
+			s.mend(id)
+		}
+		return nil
+	})
+}
+
+// mend notes an order if it is pending and is not noted, and only then.
+func (s *Sale) mend(id string) {
+	e := s.Now()
+	if _, pending := e.Pending[id]; !pending {
+		delete(e.Due, id)
+	} else if _, noted := e.Due[id]; !noted {
+		e.Due[id] = time.Now().Truncate(time.Millisecond)
+	}
 }
 
 // Read is that of hotcopy.Store.
@@ -189,7 +210,8 @@ func (s *Sale) read(id string) model.HotCopy {
 		s = &Sale{State: model.CopyClosed, Voucher: kept(model.Voucher{ID: id, BeginAt: time.UnixMicro(0), EndAt: time.UnixMicro(0)})}
 	}
 	hot := model.HotCopy{
-		State: s.State, Epoch: s.Epoch, Shards: s.Shards, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)), Voucher: s.Voucher,
+		State: s.State, Epoch: s.Epoch, Shards: s.Shards, Buyers: int64(len(s.Now().Marks)), Reserved: int64(len(s.Now().Pending)),
+		Due: int64(len(s.Now().Due)), Voucher: s.Voucher,
 	}
 	if s.open() {
 		hot.Voucher.Remaining = max(0, s.Free())
@@ -259,8 +281,11 @@ func (c *Copies) Due(ctx context.Context, voucherID string, olderThan time.Durat
 	due := []model.Reservation{}
 	err := c.opened(ctx, "Due", voucherID, func(s *Sale) error {
 		e, last := s.Now(), time.Now().Truncate(time.Millisecond).Add(-olderThan)
-		for id, r := range e.Pending {
-			if !e.Due[id].After(last) {
+		for id, at := range e.Due {
+			if r, pending := e.Pending[id]; !at.After(last) {
+				if !pending {
+					r.Order = model.Order{ID: id, VoucherID: voucherID}
+				}
 				due = append(due, r)
 			}
 		}
@@ -504,7 +529,7 @@ func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool 
 	_ = c.do(ctx, "Quiet", "", func(*Sale) error { // what cannot be told is not quiet
 		for i, r := range records {
 			s := c.Sales[r.VoucherID]
-			quiet[i] = s != nil && s.Epochs[r.Epoch] != nil && len(s.Epochs[r.Epoch].Pending) == 0
+			quiet[i] = s != nil && s.Epochs[r.Epoch] != nil && len(s.Epochs[r.Epoch].Pending) == 0 && len(s.Epochs[r.Epoch].Due) == 0
 		}
 		return nil
 	})

@@ -10,8 +10,7 @@
 local why = shut()
 if why then return why end
 if tonumber(head.revision) >= tonumber(ARGV[3]) then return reply(1) end
-redis.call('hset', KEYS[1], unpack(ARGV, 6))
-redis.call('hincrby', KEYS[1], 'changes', 1)
 local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
-for i = 1, 5 do redis.call('pexpireat', KEYS[i], keep) end
+for i = 1, 5 do write('pexpireat', KEYS[i], keep) end
+write('hset', KEYS[1], 'changes', text(tonumber(head.changes) + 1), unpack(ARGV, 6))
 return reply(1)

@@ -27,11 +27,11 @@ end
 if #more > 0 then return reply(2, unpack(more)) end
 
 -- First, so that a Redis that is full can be helped too.
-redis.call('unlink', unpack(KEYS, 2))
+write('unlink', unpack(KEYS, 2))
 -- From here on the copy is bound to this server: what is loaded into another
 -- one, or before a restart, cannot be opened.
-redis.call('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server(),
+write('hset', KEYS[1], 'epoch', ARGV[1], 'state', 'closed', 'opened', ARGV[4], 'server', server(),
   'shards', ARGV[5])
-if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then redis.call('pexpire', KEYS[1], ARGV[3]) end
+if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then write('pexpire', KEYS[1], ARGV[3]) end
 head.epoch, head.shards = ARGV[1], ARGV[5]
 return reply(1)

@@ -8,7 +8,8 @@
 local why = shut()
 if why then return why end
 local units = math.min(free(), tonumber(ARGV[4]))
-if units <= 0 then return reply(1, redis.call('hget', KEYS[1], '>' .. ARGV[3]) or '0') end
-redis.call('hincrby', KEYS[1], 'given', text(units))
-redis.call('hincrby', KEYS[1], 'changes', 1)
-return reply(1, text(redis.call('hincrby', KEYS[1], '>' .. ARGV[3], text(units))))
+local given = tonumber(redis.call('hget', KEYS[1], '>' .. ARGV[3]) or '0')
+if units <= 0 then return reply(1, text(given)) end
+write('hset', KEYS[1], 'given', text(tonumber(head.given or '0') + units), 'changes', text(tonumber(head.changes) + 1),
+  '>' .. ARGV[3], text(given + units))
+return reply(1, text(given + units))

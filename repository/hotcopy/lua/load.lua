@@ -13,18 +13,18 @@
 if head.epoch ~= ARGV[1] or head.server ~= server() or head.state == 'open' then return reply(0) end
 local live, carried = tonumber(ARGV[4]), tonumber(ARGV[5])
 if live + carried == 0 and head.state == 'closed' then
-  redis.call('hset', KEYS[1], 'state', 'rebuilding')
-  redis.call('hset', KEYS[2], '', '1')
-  redis.call('hset', KEYS[3], '', '1')
-  redis.call('zadd', KEYS[4], '+inf', '')
-  redis.call('zadd', KEYS[5], '+inf', '')
+  write('hset', KEYS[1], 'state', 'rebuilding')
+  write('hset', KEYS[2], '', '1')
+  write('hset', KEYS[3], '', '1')
+  write('zadd', KEYS[4], '+inf', '')
+  write('zadd', KEYS[5], '+inf', '')
 elseif head.state ~= 'rebuilding' or not loaded() then
   return reply(0)
 end
 
 local users = 6 + 2 * live
 local entries = users + carried
-if live > 0 then redis.call('hset', KEYS[2], unpack(ARGV, 6, users - 1)) end
+if live > 0 then write('hset', KEYS[2], unpack(ARGV, 6, users - 1)) end
 if carried > 0 then
   local known = redis.call('hmget', KEYS[2], unpack(ARGV, users, entries - 1))
   -- Each score is one more than the last, so all are of the first hour of 1970: a sorted set takes what belongs at its
@@ -39,9 +39,9 @@ if carried > 0 then
     end
     due[2 * i - 1], due[2 * i] = score + i, id
   end
-  if #marks > 0 then redis.call('hset', KEYS[2], unpack(marks)) end
-  redis.call('hset', KEYS[3], unpack(ARGV, entries))
-  redis.call('zadd', KEYS[4], unpack(due))
+  if #marks > 0 then write('hset', KEYS[2], unpack(marks)) end
+  write('hset', KEYS[3], unpack(ARGV, entries))
+  write('zadd', KEYS[4], unpack(due))
 end
-for i = 2, 5 do redis.call('pexpire', KEYS[i], ARGV[3]) end
+for i = 2, 5 do write('pexpire', KEYS[i], ARGV[3]) end
 return reply(1)

@@ -11,7 +11,6 @@ if why then return why end
 if tonumber(head.revision) > tonumber(ARGV[4]) then return reply(3) end
 local fewer = tonumber(head.stock) - tonumber(ARGV[3])
 if free() < fewer then return reply(2, text(fewer)) end
-redis.call('hset', KEYS[1], 'revision', ARGV[4])
-if tonumber(ARGV[3]) < tonumber(head.stock) then redis.call('hset', KEYS[1], 'stock', ARGV[3]) end
-redis.call('hincrby', KEYS[1], 'changes', 1)
+write('hset', KEYS[1], 'changes', text(tonumber(head.changes) + 1), 'revision', ARGV[4],
+  'stock', fewer > 0 and ARGV[3] or head.stock)
 return reply(1)

@@ -15,16 +15,17 @@ if head.epoch ~= ARGV[1] or head.server ~= server() or not loaded() then return 
 local function opened() return reply(1, redis.call('hget', KEYS[1], '<0') or '0') end
 if head.state == 'open' then return opened() end
 if head.state ~= 'rebuilding' then return reply(0) end
-if #KEYS > 5 then redis.call('unlink', unpack(KEYS, 6)) end
+local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
+for i = 1, 5 do write('pexpireat', KEYS[i], keep) end
+if #KEYS > 5 then write('unlink', unpack(KEYS, 6)) end
 if head.given or head.got then
   local moved = {'given', 'got'}
   for part = 0, 63 do
     moved[#moved + 1] = '<' .. part
     moved[#moved + 1] = '>' .. part
   end
-  redis.call('hdel', KEYS[1], unpack(moved))
+  write('hdel', KEYS[1], unpack(moved))
 end
-redis.call('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', 'missing', ARGV[3], unpack(ARGV, 6))
-local keep = text(math.max(tonumber(ARGV[4]), math.floor(clock() / 1000) + tonumber(ARGV[5])))
-for i = 1, 5 do redis.call('pexpireat', KEYS[i], keep) end
+-- The last change: before it the copy is not open, and another rebuild may begin anew.
+write('hset', KEYS[1], 'state', 'open', 'opened', ARGV[1], 'changes', '0', 'missing', ARGV[3], unpack(ARGV, 6))
 return opened()

@@ -17,18 +17,21 @@ for i = 5, #ARGV, 2 do
   ids[n], users[n] = ARGV[i], ARGV[i + 1]
   tombs[2 * n - 1], tombs[2 * n] = text(ms), ARGV[i]
 end
-redis.call('publish', ARGV[4], table.concat(ids, ' '))
+tell(ARGV[4], table.concat(ids, ' '))
 if why then return why end
 
--- A Redis that is out of memory refuses only a script's first write, and only
--- if it may take memory: this one does not.
-local held = redis.call('zrem', KEYS[4], unpack(ids)) + redis.call('hdel', KEYS[3], unpack(ids))
-local marks, gone = redis.call('hmget', KEYS[2], unpack(users)), {}
+local marks, entries = redis.call('hmget', KEYS[2], unpack(users)), redis.call('hmget', KEYS[3], unpack(ids))
+local gone, held = {}, false
 for i, id in ipairs(ids) do
   if marks[i] == id then gone[#gone + 1] = users[i] end
+  held = held or entries[i] or marks[i] == id
 end
-if #gone > 0 then held = held + redis.call('hdel', KEYS[2], unpack(gone)) end
-if held > 0 then redis.call('hincrby', KEYS[1], 'changes', 1) end
-redis.call('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[3])))
-redis.call('zadd', KEYS[5], 'NX', unpack(tombs))
+-- A Redis that is out of memory refuses only a script's first write, and only
+-- if it may take memory: this one does not.
+write('zremrangebyscore', KEYS[5], '-inf', '(' .. text(ms - tonumber(ARGV[3])))
+write('zadd', KEYS[5], 'NX', unpack(tombs))
+if held then changed() end
+if #gone > 0 then write('hdel', KEYS[2], unpack(gone)) end
+write('hdel', KEYS[3], unpack(ids))
+write('zrem', KEYS[4], unpack(ids))
 return reply(1)

@@ -9,7 +9,6 @@ local why = shut()
 if why then return why end
 local units = tonumber(ARGV[4]) - tonumber(redis.call('hget', KEYS[1], '<' .. ARGV[3]) or '0')
 if units <= 0 then return reply(1) end
-redis.call('hset', KEYS[1], '<' .. ARGV[3], ARGV[4])
-redis.call('hincrby', KEYS[1], 'got', text(units))
-redis.call('hincrby', KEYS[1], 'changes', 1)
+write('hset', KEYS[1], '<' .. ARGV[3], ARGV[4], 'got', text(tonumber(head.got or '0') + units),
+  'changes', text(tonumber(head.changes) + 1))
 return reply(1)

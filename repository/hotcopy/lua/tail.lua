@@ -1,0 +1,10 @@
+-- The end of every script about a part of a copy: it tells whether a script that was broken off has changed anything.
+
+local done, answer = pcall(function()
+  look()
+  return work()
+end)
+if done then return answer end
+local why = type(answer) == 'table' and answer.err or tostring(answer)
+if wrote then return {err = 'HALFWAY ' .. why} end
+return reply(-2, why)
