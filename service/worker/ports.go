@@ -127,10 +127,14 @@ type HotCopies interface {
 	// Held finds reservations of an epoch by their ids, in a copy of so many parts, closed
 	// or not. After an error nothing is known.
 	Held(ctx context.Context, voucherID string, epoch int64, shards int, orderIDs []string) (map[string]model.Reservation, error)
-	// Due lists reservations of the open epoch that are older, by Redis' clock.
+	// Due lists reservations of the open epoch that are older, by Redis' clock. One without
+	// a user is noted and not there.
 	Due(ctx context.Context, voucherID string, olderThan time.Duration, limit int) ([]model.Reservation, error)
 	// Touch makes reservations young again.
 	Touch(ctx context.Context, reservations []model.Reservation) error
+	// Mend notes orders that are reserved and are not noted as due, and forgets those that
+	// are noted and not reserved.
+	Mend(ctx context.Context, voucherID string, orderIDs []string) error
 
 	// Reserve takes one unit for each request, or says of each why not.
 	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)

@@ -246,13 +246,14 @@ func (r *Reconciler) examine(ctx context.Context, epochs []model.EpochRecord) er
 // and brings to the open hot copies what they lack.
 func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, found map[string]model.HotCopy) error {
 	var stale []string
-	var reserved []string
+	var reserved []model.HotCopy
 	for _, epoch := range epochs {
 		id := epoch.VoucherID
 		hot, known := found[id]
 		open := known && fits(epoch, hot)
 		behind := open && hot.Voucher.Revision < epoch.Revision
-		if !open || behind || hot.Reserved > 0 {
+		waits := hot.Reserved > 0 || hot.Due > 0
+		if !open || behind || waits {
 			r.list.busy[id] = true
 		} else {
 			delete(r.list.busy, id)
@@ -263,13 +264,13 @@ func (r *Reconciler) compare(ctx context.Context, epochs []model.EpochRecord, fo
 		if behind {
 			stale = append(stale, id)
 		}
-		if open && hot.Reserved > 0 {
-			reserved = append(reserved, id)
+		if open && waits {
+			reserved = append(reserved, hot)
 		}
 	}
 	failed := []error{r.apply(ctx, stale)}
-	for _, id := range reserved {
-		failed = append(failed, r.stranded.reconcile(ctx, id))
+	for _, hot := range reserved {
+		failed = append(failed, r.stranded.reconcile(ctx, hot))
 	}
 	return errors.Join(failed...)
 }

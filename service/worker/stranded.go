@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"seckill/internal/failpoint"
@@ -41,10 +42,26 @@ type stranded struct {
 // begin begins a look at all vouchers.
 func (s *stranded) begin() { s.before, s.sighted = s.sighted, map[string]map[string]uint64{} }
 
-// reconcile looks at one voucher. Due names for each reservation the epoch of the hot
-// copy that holds it now: published with an earlier epoch, its order would only fail.
-func (s *stranded) reconcile(ctx context.Context, voucherID string) error {
-	due, err := s.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
+// reconcile looks at one voucher, whose open hot copy was just read. Due names for each
+// reservation the epoch of the hot copy that holds it now: published with an earlier epoch, its
+// order would only fail.
+func (s *stranded) reconcile(ctx context.Context, hot model.HotCopy) error {
+	voucherID := hot.Voucher.ID
+	err := s.noteAll(ctx, hot)
+	var due []model.Reservation
+	if err == nil {
+		due, err = s.Hot.Due(ctx, voucherID, strandedAge, strandedPage)
+	}
+	var husks []string
+	due = slices.DeleteFunc(due, func(r model.Reservation) bool {
+		if r.UserID == "" {
+			husks = append(husks, r.ID)
+		}
+		return r.UserID == ""
+	})
+	if err == nil && len(husks) > 0 {
+		err = s.clear(ctx, hot, husks)
+	}
 	switch {
 	case errors.Is(err, model.ErrCopyClosed): // it was closed a moment ago
 		return nil
@@ -70,6 +87,63 @@ func (s *stranded) reconcile(ctx context.Context, voucherID string) error {
 		return err
 	}
 	return s.republish(ctx, lost)
+}
+
+// noteAll has every reservation noted as due when the hot copy has more of them than are noted:
+// what nobody has noted nobody would look for.
+func (s *stranded) noteAll(ctx context.Context, hot model.HotCopy) error {
+	if hot.Due >= hot.Reserved {
+		return nil
+	}
+	s.Log.WarnContext(ctx, "reservations are not noted as due, and are noted now", slog.String("voucher_id", hot.Voucher.ID),
+		slog.Int64("reserved", hot.Reserved), slog.Int64("due", hot.Due))
+	var ids []string
+	err := s.Hot.Pendings(ctx, hot.Voucher.ID, hot.Epoch, hot.Shards, func(r model.Reservation) error {
+		ids = append(ids, r.ID)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.Hot.Mend(ctx, hot.Voucher.ID, ids)
+}
+
+// clear forgets orders that are noted as due and are not reserved. They were being reserved, or settled,
+// when their script was broken off. One that has its user's mark and no row holds a unit
+// of which nobody knows: only a rebuild gives that back.
+func (s *stranded) clear(ctx context.Context, hot model.HotCopy, husks []string) error {
+	marked, err := s.marked(ctx, hot, husks)
+	if err != nil {
+		return err
+	}
+	rows, err := s.Database.Find(ctx, marked)
+	if err != nil {
+		return fmt.Errorf("look for the rows of %d marks: %w", len(marked), err)
+	}
+	if len(rows) < len(marked) {
+		s.Log.ErrorContext(ctx, "users are marked as buyers for orders that do not exist; the hot copy is rebuilt",
+			slog.String("voucher_id", hot.Voucher.ID), slog.Int("orders", len(marked)-len(rows)))
+		s.Metrics.Reconciled("rebuild", 1)
+		s.settler.rebuilds.Replace(hot.Voucher.ID, hot.Epoch)
+		return nil
+	}
+	return s.Hot.Mend(ctx, hot.Voucher.ID, husks)
+}
+
+// marked returns those of the orders that a user's mark names.
+func (s *stranded) marked(ctx context.Context, hot model.HotCopy, orderIDs []string) (marked []string, err error) {
+	asked := make(map[string]bool, len(orderIDs))
+	for _, id := range orderIDs {
+		asked[id] = true
+	}
+	err = s.Hot.Marks(ctx, hot.Voucher.ID, hot.Epoch, hot.Shards, func(_, orderID string) error {
+		if asked[orderID] {
+			asked[orderID] = false // it may come twice
+			marked = append(marked, orderID)
+		}
+		return nil
+	})
+	return marked, err
 }
 
 // settle settles the reservations that have a row, and returns the others.
