@@ -46,6 +46,7 @@ func steps() []step {
 	}
 	live := func(s *scene) []model.Order { return []model.Order{{ID: "live." + s.v.ID, UserID: "zoe"}} }
 	shut := func(s *scene) { check.Must(s.t, s.copies.Close(s.t.Context(), s.record(2, 1))) }
+	loaded := func(s *scene) { check.Must(s.t, s.load(2, 1, live(s), nil)) }
 	return []step{
 		{name: "reserve", scripts: []string{"reserve"}, do: reserve},
 		{name: "reserve beside tombstones", scripts: []string{"reserve"}, do: reserve, before: func(s *scene) { s.release(s.bob) }},
@@ -79,8 +80,9 @@ func steps() []step {
 			}
 			return s.copies.Load(ctx, s.record(2, 1), live(s), []model.Reservation{s.bob})
 		}},
-		{name: "open", scripts: []string{"open"}, builds: true, before: func(s *scene) { check.Must(s.t, s.load(2, 1, live(s), nil)) },
-			do: func(ctx context.Context, s *scene) error { return s.copies.Open(ctx, s.record(2, 1), s.v, 0) }},
+		{name: "open", scripts: []string{"open"}, builds: true, before: loaded, do: func(ctx context.Context, s *scene) error {
+			return s.copies.Open(ctx, s.record(2, 1), s.v, 0)
+		}},
 		{name: "read", scripts: []string{"read"}, do: func(ctx context.Context, s *scene) error {
 			return check.ErrorOf(s.copies.Read(ctx, []string{s.v.ID}))
 		}},
