@@ -106,7 +106,7 @@ func (h onCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A copy is quiet when it is there, in the epoch asked for, and has nothing reserved.
+// A copy is quiet when it is there, in the epoch asked for, has nothing reserved, and knows as many buyers as the database.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
 	overCopies(t, func(t *testing.T, s *sale) {
@@ -118,6 +118,9 @@ func TestQuiet(t *testing.T) {
 		if got := quiet(); !slices.Equal(got, []bool{true, false, false}) {
 			t.Errorf("%v", got)
 		}
+		sold := s.record(s.epoch, 0)
+		sold.Taken = 1
+		check.Equal(t, "quiet, and one order is not marked", s.copies.Quiet(t.Context(), []model.EpochRecord{sold})[0], false)
 		_, err := s.copies.Reserve(t.Context(), []model.ReserveRequest{{OrderID: model.OrderID(newID(t), s.v.ID), VoucherID: s.v.ID, UserID: "u"}})
 		if check.Must(t, err); quiet()[0] {
 			t.Error("something is reserved")

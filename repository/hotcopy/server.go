@@ -92,8 +92,9 @@ func (s *Store) nodes(ctx context.Context) ([]string, error) {
 	return nodes, err
 }
 
-// Quiet tells of each copy whether it is loaded in the epoch of its record and has
-// nothing reserved. False says nothing: Redis may not have answered.
+// Quiet tells of each copy whether it is loaded in the epoch of its record, has nothing
+// reserved, and knows as many buyers as units are taken. False says nothing: Redis may not have
+// answered.
 func (s *Store) Quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	quiet := make([]bool, 0, len(records))
 	for part := range slices.Chunk(records, quietCopies) {
@@ -106,17 +107,21 @@ func (s *Store) quiet(ctx context.Context, records []model.EpochRecord) []bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout+s.options.Slack)
 	defer cancel()
 	pipe := s.client.Pipeline()
-	lengths := make([][]*redis.IntCmd, len(records))
-	for i, record := range records {
-		for part := range record.Parts() {
-			lengths[i] = append(lengths[i], pipe.HLen(ctx, pendingKey(record.VoucherID, part, record.Epoch)),
-				pipe.ZCard(ctx, dueKey(record.VoucherID, part, record.Epoch)))
+	waiting, buyers := make([][]*redis.IntCmd, len(records)), make([][]*redis.IntCmd, len(records))
+	for i, r := range records {
+		for part := range r.Parts() {
+			waiting[i] = append(waiting[i], pipe.HLen(ctx, pendingKey(r.VoucherID, part, r.Epoch)), pipe.ZCard(ctx, dueKey(r.VoucherID, part, r.Epoch)))
+			buyers[i] = append(buyers[i], pipe.HLen(ctx, buyersKey(r.VoucherID, part, r.Epoch)))
 		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	quiet := make([]bool, len(records))
-	for i, parts := range lengths {
-		quiet[i] = !slices.ContainsFunc(parts, func(length *redis.IntCmd) bool { return length.Val() != 1 }) // the sentinel
+	for i, r := range records {
+		taken := int64(0)
+		for _, length := range buyers[i] {
+			taken += length.Val() - 1 // the sentinel
+		}
+		quiet[i] = taken == r.Taken && !slices.ContainsFunc(waiting[i], func(length *redis.IntCmd) bool { return length.Val() != 1 }) // likewise
 	}
 	return quiet
 }

@@ -14,8 +14,8 @@ import (
 
 const (
 	// driftEvery is between two comparisons of a voucher's id sets: each reads every
-	// order, and what usually goes wrong is found sooner in other ways.
-	driftEvery = 30 * time.Second
+	// order. What a comparison finds is repaired within 30 s also if it arose behind one.
+	driftEvery = 15 * time.Second
 	// driftPause is between two looks for vouchers whose turn it is. A difference is
 	// certain when it is still there after this time.
 	driftPause = 5 * time.Second
@@ -35,17 +35,26 @@ type driftWatch struct {
 	mu     sync.Mutex
 	epochs map[string]model.EpochRecord // of the watched vouchers
 	hot    map[string]driftCopy         // the hot copies as they were last read
+	off    map[string]int64             // by how many units they differed from a row that did not change
 
 	checked map[string]driftCheck // by voucher; used by one goroutine
 }
 
 // driftCopy tells whether a hot copy is worth a comparison.
-type driftCopy struct{ version, buyers int64 }
+type driftCopy struct {
+	version, buyers, taken int64
+}
+
+// takenOf is how many units of a hot copy should have a row: all that are neither left nor reserved.
+func takenOf(hot model.HotCopy) int64 {
+	return hot.Voucher.Stock - hot.Voucher.Remaining - hot.Reserved
+}
 
 // driftCheck is the latest comparison of one voucher.
 type driftCheck struct {
 	at       time.Time
 	hot, row int64             // versions at the comparison
+	off      int64             // by how many units more were taken in the hot copy
 	suspects map[string]string // what was found, by order
 	again    bool              // some of it was found for the first time
 }
@@ -58,6 +67,12 @@ func newDriftWatch(auditor *Auditor) *driftWatch {
 func (d *driftWatch) watched(epochs map[string]model.EpochRecord) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.off = map[string]int64{}
+	for id, hot := range d.hot {
+		if now := epochs[id]; now.Version == d.epochs[id].Version && hot.taken != now.Taken {
+			d.off[id] = hot.taken - now.Taken
+		}
+	}
 	d.epochs = epochs
 	maps.DeleteFunc(d.hot, func(id string, _ driftCopy) bool { return epochs[id].VoucherID == "" })
 }
@@ -67,7 +82,7 @@ func (d *driftWatch) seen(hot map[string]model.HotCopy) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for id, now := range hot {
-		d.hot[id] = driftCopy{now.Voucher.Version, now.Buyers}
+		d.hot[id] = driftCopy{now.Voucher.Version, now.Buyers, takenOf(now)}
 	}
 }
 
@@ -85,7 +100,7 @@ func (d *driftWatch) look(ctx context.Context) error {
 }
 
 // due lists the vouchers whose turn it is: first those where something was found for
-// the first time, then those that have changed since they were compared or have
+// the first time, then those that are early, have changed since they were compared or have
 // suspects, the one compared the longest ago first.
 func (d *driftWatch) due() []string {
 	d.mu.Lock()
@@ -98,12 +113,14 @@ func (d *driftWatch) due() []string {
 		// A database that was restored from a backup has a row of an earlier version. What was read of a hot copy is older
 		// than the comparison where that was not read since.
 		moved := epoch.Version != before.row || hot.version > before.hot
+		// Or the two sides count other units, and nothing is on its way between them.
+		early := epoch.Version < before.row || d.off[id] != 0 && d.off[id] != before.off
 		switch {
 		case !epoch.Open():
 		case !compared: // wait first: not all at once after an election, and not right after a rebuild
 			d.checked[id] = driftCheck{at: time.Now()}
 		case known && epoch.Taken == 0 && hot.buyers == 0 && len(before.suspects) == 0: // there is nothing to compare
-		case before.again && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
+		case (before.again || early) && age >= driftPause, (moved || len(before.suspects) > 0) && age >= driftEvery:
 			due = append(due, id)
 		}
 	}
@@ -148,7 +165,13 @@ func (d *driftWatch) compareTwice(ctx context.Context, id string, before driftCh
 	if c.hot.State != model.CopyOpen {
 		return now, nil, model.ErrCopyClosed
 	}
-	now = driftCheck{at: time.Now(), hot: c.hot.Voucher.Version, row: c.voucher.Version, suspects: map[string]string{}}
+	now = driftCheck{
+		at: time.Now(), hot: c.hot.Voucher.Version, row: c.voucher.Version,
+		off: takenOf(c.hot) - (c.voucher.Stock - c.voucher.Remaining), suspects: map[string]string{},
+	}
+	if c.leftOut {
+		now.off = 0 // it is not known yet whether that accounts for it
+	}
 	for _, drift := range c.found {
 		now.suspects[drift.orderID] = drift.found
 		if before.suspects[drift.orderID] == drift.found {

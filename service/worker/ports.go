@@ -110,7 +110,8 @@ type Epochs interface {
 type HotCopies interface {
 	// Incarnation is a word that changes whenever a Redis may have lost its data.
 	Incarnation(ctx context.Context) (string, error)
-	// Quiet tells of each hot copy whether it is loaded and has nothing reserved.
+	// Quiet tells of each hot copy whether it is loaded, has nothing reserved, and has as many buyers as
+	// the record has units taken.
 	Quiet(ctx context.Context, records []model.EpochRecord) []bool
 	// Read answers each of the ids; with an error it answers those it can.
 	Read(ctx context.Context, ids []string) (map[string]model.HotCopy, error)

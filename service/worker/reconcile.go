@@ -214,7 +214,7 @@ func (r *Reconciler) awake(ctx context.Context, watched []model.EpochRecord) []m
 	for i, epoch := range watched {
 		id := epoch.VoucherID
 		before := r.list.epochs[id]
-		same := before.Epoch == epoch.Epoch && before.Revision == epoch.Revision
+		same := before.Epoch == epoch.Epoch && before.Revision == epoch.Revision && before.Version == epoch.Version
 		turn := (i+r.list.sweeps)%closerSweeps == 0
 		if turn || !epoch.Open() || !same || !quiet[i] || r.list.busy[id] {
 			look = append(look, epoch)

@@ -57,10 +57,25 @@ func TestWhatADeadProcessLeftIsSettledWithin30s(t *testing.T) {
 			s.record.Epoch, s.record.OpenEpoch = 2, 2
 		},
 		"a lost Redis": func(s *stage) { s.sell("o1", "u1"); s.redis.Lose() },
+		// What a script leaves that is broken off.
+		"reserved and not noted": func(s *stage) { s.admit("o1", "u1"); delete(s.hot().Of(1).Due, "o1") },
+		"reserved and not noted, beside others": func(s *stage) {
+			s.publish(s.admits(3)...)
+			delete(s.hot().Of(1).Due, "o1")
+		},
+		"persisted, and neither settled nor noted": func(s *stage) {
+			s.sell("o1", "u1")
+			s.hot().Of(1).Pending["o1"] = model.Reservation{Order: s.rows["o1"], Epoch: 1}
+		},
+		"noted, and neither marked nor reserved": func(s *stage) { s.hot().Of(1).Due["o1"] = time.Now() },
+		"noted and marked, and not reserved":     func(s *stage) { s.admit("o1", "u1"); delete(s.hot().Of(1).Pending, "o1") },
+		"settled and still noted":                func(s *stage) { s.sell("o1", "u1"); s.hot().Of(1).Due["o1"] = time.Now() },
+		"marked, and neither reserved nor noted": func(s *stage) { s.hot().Of(1).Marks["u1"] = "o1" },
 	} {
 		onStages(t, name, func(t *testing.T, s *stage) {
 			leave(s)
 			s.settles(t, 30*time.Second)
+			check.Equal(t, "orders that are noted as due", len(s.hot().Now().Due), 0)
 			check.That(t, len(s.outbox) == 0 && len(s.intents) == 0, "%d releases, %d intents are left", len(s.outbox), len(s.intents))
 			if s.hot().Voucher.Stock != s.voucher.Stock || s.hot().Voucher.Price != s.voucher.Price {
 				t.Errorf("the copy has %d at %d, want %d at %d", s.hot().Voucher.Stock, s.hot().Voucher.Price, s.voucher.Stock, s.voucher.Price)
@@ -241,6 +256,46 @@ func TestDriftIsRepaired(t *testing.T) {
 			}
 			check.That(t, s.hot().Epoch <= 2, "rebuilt again and again: epoch %d", s.hot().Epoch)
 		})
+	}
+}
+
+// A difference that nobody touches is gone within 30 s, at whatever instant of the reconciler's rounds it arises: also where
+// the whole database is an older one.
+func TestDriftIsGoneWithin30s(t *testing.T) {
+	t.Parallel()
+	for name, drift := range map[string]func(*stage){
+		"a database that was restored from a backup": func(s *stage) {
+			for _, id := range []string{"o3", "o4", "o5"} {
+				delete(s.rows, id)
+			}
+			s.voucher.Remaining += 3
+			s.voucher.Version -= 3
+		},
+		"a mark that was lost":     func(s *stage) { delete(s.hot().Of(1).Marks, "u1") },
+		"a mark without an order":  func(s *stage) { s.hot().Of(1).Marks["u9"] = "o9" },
+		"a row that was lost":      func(s *stage) { delete(s.rows, "o1"); s.voucher.Remaining++; s.voucher.Version++ },
+		"a reservation not noted":  func(s *stage) { s.admit("o9", "u9"); delete(s.hot().Of(1).Due, "o9") },
+		"a reservation not marked": func(s *stage) { s.admit("o9", "u9"); delete(s.hot().Of(1).Marks, "u9") },
+	} {
+		for second := range 20 {
+			onStages(t, fmt.Sprint(name, " after ", second, " s"), func(t *testing.T, s *stage) {
+				for n := range 6 {
+					s.sell(fmt.Sprint("o", n), fmt.Sprint("u", n))
+				}
+				s.hot().Changes++
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				var arising sync.WaitGroup
+				arising.Go(func() {
+					poll.Pause(ctx, time.Minute+time.Duration(second)*time.Second)
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					drift(s)
+				})
+				s.settles(t, time.Minute+time.Duration(second)*time.Second+30*time.Second)
+				arising.Wait()
+			})
+		}
 	}
 }
 

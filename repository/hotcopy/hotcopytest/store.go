@@ -529,7 +529,8 @@ func (c *Copies) Quiet(ctx context.Context, records []model.EpochRecord) []bool 
 	_ = c.do(ctx, "Quiet", "", func(*Sale) error { // what cannot be told is not quiet
 		for i, r := range records {
 			s := c.Sales[r.VoucherID]
-			quiet[i] = s != nil && s.Epochs[r.Epoch] != nil && len(s.Epochs[r.Epoch].Pending) == 0 && len(s.Epochs[r.Epoch].Due) == 0
+			e := s.Of(r.Epoch)
+			quiet[i] = s != nil && s.Epochs[r.Epoch] == e && len(e.Pending)+len(e.Due) == 0 && int64(len(e.Marks)) == r.Taken
 		}
 		return nil
 	})
