@@ -77,7 +77,7 @@ func mysqlClusterSession() []string {
 // mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest
 // transactions take one or two.
 func mysqlMaintenanceSession() []string {
-	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
+	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
 
 // errDSN does not repeat the driver's own message, which can hold a piece of a

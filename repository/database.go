@@ -225,7 +225,7 @@ func (d *Database) openPools(open func() (*sql.DB, error), selling, browsing int
 }
 
 func (d *Database) connect(ctx context.Context, dialector gorm.Dialector) error {
-	if err := d.Ping(ctx); err != nil {
+	if err := patiently(ctx, func() error { return d.Ping(ctx) }); err != nil {
 		return err
 	}
 	if err := d.checkVersion(ctx); err != nil {

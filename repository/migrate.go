@@ -32,17 +32,20 @@ type MigrationStatus struct {
 }
 
 // Migrate brings the schema up to date. Of several processes that do so at once,
-// one works and the others wait, for as long as ctx allows.
+// one works and the others wait, for as long as ctx allows. It begins again after a
+// trouble that passes: each migration can be repeated.
 func (d *Database) Migrate(ctx context.Context) error {
-	err := d.withGoose(ctx, func(provider *goose.Provider) error {
-		applied, err := provider.Up(ctx)
-		for _, migration := range applied {
-			d.log.InfoContext(ctx, "schema migration applied",
-				slog.Int64("version", migration.Source.Version),
-				slog.String("file", path.Base(migration.Source.Path)),
-				slog.Duration("took", migration.Duration))
-		}
-		return err
+	err := patiently(ctx, func() error {
+		return d.withGoose(ctx, func(provider *goose.Provider) error {
+			applied, err := provider.Up(ctx)
+			for _, migration := range applied {
+				d.log.InfoContext(ctx, "schema migration applied",
+					slog.Int64("version", migration.Source.Version),
+					slog.String("file", path.Base(migration.Source.Path)),
+					slog.Duration("took", migration.Duration))
+			}
+			return err
+		})
 	})
 	return d.fail("migrate the database", err)
 }

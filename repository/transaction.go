@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"gorm.io/gorm"
@@ -22,6 +23,8 @@ const (
 	// serversTried bounds how often a transaction runs again because its server was
 	// lost: one that changes more often than that within a request is no server.
 	serversTried = 3
+	// startAttempts bounds what a start repeats: a server that takes no connection within so many seconds is away.
+	startAttempts = 5
 )
 
 // errContended sends a transaction back to its beginning: what it had read was
@@ -34,6 +37,19 @@ func pause(ctx context.Context, n int) error {
 	longest := min(firstPause<<min(n, 10), longestPause)
 	poll.Pause(ctx, rand.N(longest)+longest/4) //nolint:gosec // spreads the load, guards nothing
 	return ctx.Err()
+}
+
+// patiently does at a start what can be repeated, again when a connection took too long
+// or a row was locked: on a busy machine either passes.
+func patiently(ctx context.Context, work func() error) error {
+	for n := 1; ; n++ {
+		err := work()
+		slow, ok := errors.AsType[net.Error](err)
+		passes := ok && slow.Timeout() || classify(err) == faultRetry
+		if !passes || n == startAttempts || pause(ctx, n) != nil {
+			return err
+		}
+	}
 }
 
 // read runs queries outside a transaction.

@@ -5,16 +5,12 @@
 package e2e_test
 
 import (
-	"net/http"
-	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"seckill/internal/testserver"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 )
 
@@ -76,15 +72,4 @@ func fill(t *testing.T, c counterfeiter, a *app, voucherID string, orders int) {
 	}
 	close(chunks)
 	writers.Wait()
-}
-
-// metric reads one number from the metrics, whatever its labels.
-func (a *app) metric(t *testing.T, name string) float64 {
-	t.Helper()
-	got := check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t)
-	line := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindSubmatch(got.Body)
-	if line == nil {
-		t.Fatalf("no metric is named %s", name)
-	}
-	return check.Value(strconv.ParseFloat(string(line[1]), 64))(t)
 }

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -83,4 +84,14 @@ func TestTheServerAsAWhole(t *testing.T) {
 func (a *app) metrics(t testing.TB) string {
 	t.Helper()
 	return string(check.Value(api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/metrics", "", nil))(t).Body)
+}
+
+// metric reads one number from the metrics, whatever its labels.
+func (a *app) metric(t *testing.T, name string) float64 {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindStringSubmatch(a.metrics(t))
+	if line == nil {
+		t.Fatalf("no metric is named %s", name)
+	}
+	return check.Value(strconv.ParseFloat(line[1], 64))(t)
 }

@@ -31,6 +31,19 @@ func passing(t *testing.T, user string, n int, instances ...*app) (passed int) {
 	return passed
 }
 
+// shares checks how many requests the instances let pass together. After a question that had no answer
+// in time, which a busy machine may do to any, an instance counts alone.
+func shares(t *testing.T, passed, limit int, instances ...*app) {
+	t.Helper()
+	most := limit
+	for _, a := range instances {
+		if a.metric(t, "seckill_shared_limit_failures_total") > 0 {
+			most = limit * len(instances)
+		}
+	}
+	check.That(t, limit <= passed && passed <= most, "%d requests passed, want %d to %d", passed, limit, most)
+}
+
 // TestInstancesShareLimits: a user has the limit once, however many instances serve, and
 // so has an address.
 func TestInstancesShareLimits(t *testing.T) {
@@ -38,9 +51,7 @@ func TestInstancesShareLimits(t *testing.T) {
 	s := onServers(t).with(settings{"SECKILL_RATE_USER": "7/h"})
 	a, b := start(t, s), start(t, s)
 	for n := range 3 {
-		if got := passing(t, a.user(n), 20, a, b); got != 7 {
-			t.Errorf("two instances let %d requests pass with 7 an hour", got)
-		}
+		shares(t, passing(t, a.user(n), 20, a, b), 7, a, b)
 	}
 	byAddress := s.with(settings{"SECKILL_RATE_USER": "0", "SECKILL_RATE_ADDR": "6/h"})
 	c, d := start(t, byAddress), start(t, byAddress)
@@ -54,7 +65,7 @@ func TestInstancesShareLimits(t *testing.T) {
 		}
 		refused(t, got, http.StatusTooManyRequests, model.CodeRateLimited)
 	}
-	check.Equal(t, "requests of an address that pass with 6 an hour", passed, 6)
+	shares(t, passed, 6, c, d)
 	check.Equal(t, "what a limited address hears of the health", c.Status("/readyz"), http.StatusOK)
 }
 
@@ -74,7 +85,7 @@ func TestChangedLimits(t *testing.T) {
 		check.Eventually(t, want.User+" is obeyed", func() bool { return inForce(last) == want })
 	}
 	change(limits{"3/h", "0"})
-	check.Equal(t, "requests that pass with 3 an hour", passing(t, first.user(1), 12, first, last), 3)
+	shares(t, passing(t, first.user(1), 12, first, last), 3, first, last)
 	change(limits{"0", "0"})
 	check.Equal(t, "requests that pass without a limit", passing(t, first.user(1), 30, first, last), 30)
 	for _, body := range []any{map[string]any{"user": "3"}, map[string]any{"addr": "-1/s"}, map[string]any{"addr": 5}, map[string]any{"users": "1/s"}} {
