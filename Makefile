@@ -263,3 +263,7 @@ deps-browser: # what the console is tested in
 .PHONY: deps-bench
 deps-bench: deps # the load generator
 	@deployments/tools/install-servers wrk
+
+.PHONY: deps-proxies
+deps-proxies: # what stands before the instances
+	@deployments/tools/install-servers nginx haproxy

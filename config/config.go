@@ -17,6 +17,7 @@ type Config struct {
 	OpsAddr        string // operations listener, host:port
 	TrustedProxies []netip.Prefix
 	DataDir        string
+	DrainGrace     time.Duration // from the signal to stop until no more connections are taken
 
 	DatabaseDSN string // of go-sql-driver; empty: SQLite in DataDir
 	RedisURL    string // as internal/redisurl reads it; empty: embedded
@@ -182,6 +183,10 @@ type Rate struct {
 	Per    time.Duration
 }
 
+// usualDrainGrace is in what time a load balancer that asks every second leaves out an
+// instance that is not ready.
+const usualDrainGrace = 5 * time.Second
+
 // Option changes how settings are read.
 type Option func(*reader)
 
@@ -221,6 +226,9 @@ func Load(environ []string, options ...Option) (Config, error) {
 	}
 	if !c.given("SECKILL_CONSOLE") {
 		c.Console = !c.given("SECKILL_DATABASE_DSN")
+	}
+	if !c.given("SECKILL_DRAIN_GRACE") && c.given("SECKILL_DATABASE_DSN") {
+		c.DrainGrace = usualDrainGrace
 	}
 	r.refuseUnknown()
 	r.readTLS(&c)

@@ -49,8 +49,8 @@ func refused(t *testing.T, environ ...string) (variables []string, message strin
 func TestDefaultsAreTheContracts(t *testing.T) {
 	t.Parallel()
 	c := load(t, "PATH=/bin", "HOME=/root", "SECKILL_LOG_LEVEL=")
-	if !c.Embedded() {
-		t.Error("no setting at all means embedded")
+	if !c.Embedded() || c.DrainGrace != 0 {
+		t.Errorf("no setting at all means embedded, and nobody has to notice a stop: %s", c.DrainGrace)
 	}
 	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
 		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
@@ -441,6 +441,18 @@ func TestFlagsWin(t *testing.T) {
 	if sources["SECKILL_HTTP_ADDR"] != config.SourceFlag || sources["SECKILL_CURRENCY"] != config.SourceEnv ||
 		sources["SECKILL_OPS_ADDR"] != config.SourceDefault {
 		t.Errorf("sources: %v", sources)
+	}
+}
+
+// A stop has to be noticed by load balancers, which stand before real servers.
+func TestAStopIsNoticedBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	database := []string{"SECKILL_DATABASE_DSN=seckill:secret@tcp(127.0.0.1:3306)/seckill", "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more"}
+	for grace, environ := range map[time.Duration][]string{
+		5 * time.Second: database, 0: append([]string{"SECKILL_DRAIN_GRACE=0s"}, database...),
+		time.Minute: append([]string{"SECKILL_DRAIN_GRACE=1m"}, database...), time.Second: {"SECKILL_DRAIN_GRACE=1s"},
+	} {
+		check.Equal(t, strings.Join(environ, " "), load(t, environ...).DrainGrace, grace)
 	}
 }
 

@@ -30,6 +30,10 @@ func table(c *Config) []setting {
 			meaning: "proxies whose forwarding headers are believed",
 			read:    into(&c.TrustedProxies, list(proxyNetwork)),
 		}, {
+			variable: "SECKILL_DRAIN_GRACE", otherwise: "`5s`, `0s` when embedded", unit: "duration",
+			meaning: "how long an instance that is told to stop serves on, not ready and closing connections, so that load balancers notice: longer than their checks take to leave it out",
+			read:    into(&c.DrainGrace, durationFrom(0, "no grace is shorter than none")),
+		}, {
 			variable: "SECKILL_DATA_DIR", fallback: "./data", unit: "path",
 			meaning: "where embedded mode keeps its files",
 			read:    into(&c.DataDir, anyText),

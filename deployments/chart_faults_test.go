@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -48,13 +49,13 @@ type container struct {
 		Escalation   *bool `yaml:"allowPrivilegeEscalation"`
 		Capabilities struct{ Drop []string }
 	} `yaml:"securityContext"`
-	Lifecycle struct {
-		PreStop struct{ Sleep struct{ Seconds int } } `yaml:"preStop"`
-	}
 }
 
 type probe struct {
-	HTTP struct{ Path string } `yaml:"httpGet"`
+	HTTP     struct{ Path string } `yaml:"httpGet"`
+	Period   int                   `yaml:"periodSeconds"`
+	Timeout  int                   `yaml:"timeoutSeconds"`
+	Failures int                   `yaml:"failureThreshold"`
 }
 
 // helm is the program, of the version that deployments/tools/chart pins.
@@ -131,6 +132,7 @@ func TestTheChart(t *testing.T) {
 		"wrong values are refused":  h.wrongValuesAreRefused,
 		"probes find what is there": h.probesFindWhatIsThere,
 		"pods are confined":         h.podsAreConfined,
+		"stops lose no request":     h.stopsLoseNoRequest,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,19 +232,38 @@ func (h helm) probesFindWhatIsThere(t *testing.T) {
 	check.Equal(t, "paths that were asked for", asked, 7)
 }
 
-// Whoever breaks out of the program is nobody and can change nothing; and a stop has the time that it needs.
+// Who serves goes on for longer than the probe takes to find out that it is about to stop, and is not killed before the end.
+func (h helm) stopsLoseNoRequest(t *testing.T) {
+	t.Helper()
+	const stop = 10 * time.Second // what the service takes at most, behind the grace
+	for _, values := range chartValues(t) {
+		for _, m := range h.rendered(t, values) {
+			if m.Kind != "Deployment" {
+				continue
+			}
+			for _, c := range m.Spec.Template.Spec.Containers {
+				grace := check.Value(config.Load(environOf(t, c)))(t).DrainGrace
+				if killed := time.Duration(m.Spec.Template.Spec.Grace) * time.Second; killed <= grace+stop {
+					t.Errorf("%s, %s is killed after %s with a grace of %s", values, m.Metadata.Name, killed, grace)
+				}
+				noticed := time.Duration(c.Readiness.Period*c.Readiness.Failures+c.Readiness.Timeout) * time.Second
+				if worker := m.Metadata.Labels["app.kubernetes.io/component"] == "worker"; !worker && (noticed == 0 || grace < noticed) {
+					t.Errorf("%s, %s serves on for %s, and is left out after %s", values, m.Metadata.Name, grace, noticed)
+				}
+			}
+		}
+	}
+}
+
+// Whoever breaks out of the program is nobody and can change nothing.
 func (h helm) podsAreConfined(t *testing.T) {
 	t.Helper()
-	const stop = 10 // s, what the service takes at most
 	for _, values := range chartValues(t) {
 		for _, m := range h.rendered(t, values) {
 			for _, c := range m.Spec.Template.Spec.Containers {
 				s := c.SecurityContext
 				if !s.ReadOnly || s.Escalation == nil || *s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
 					t.Errorf("%s, %s is not confined: %+v", values, m.Metadata.Name, s)
-				}
-				if pause, grace := c.Lifecycle.PreStop.Sleep.Seconds, m.Spec.Template.Spec.Grace; m.Kind == "Deployment" && (pause < 1 || grace <= pause+stop) {
-					t.Errorf("%s, %s has %d s for a pause of %d s and a stop", values, m.Metadata.Name, grace, pause)
 				}
 			}
 		}

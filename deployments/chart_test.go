@@ -44,7 +44,7 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 	}
 	check.Must(t, json.Unmarshal([]byte(read(t, "helm/seckill/values.schema.json")), &schema))
 	set := []string{
-		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_ORDER_MODE", "SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
+		"SECKILL_HTTP_ADDR", "SECKILL_OPS_ADDR", "SECKILL_DATA_DIR", "SECKILL_DRAIN_GRACE", "SECKILL_ORDER_MODE", "SECKILL_ROLE", "SECKILL_MIGRATE", "SECKILL_LOG_FORMAT",
 	}
 	var plain, secret []string
 	for _, setting := range config.Table() {

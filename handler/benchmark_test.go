@@ -71,7 +71,6 @@ func (admitting) Admit(context.Context, token.Claims, bool) error { return nil }
 type serving struct{}
 
 func (serving) Check(context.Context) []service.Check { return nil }
-func (serving) Draining() bool                        { return false }
 
 // discard is an answer that is not read.
 type discard struct{ header http.Header }

@@ -31,7 +31,7 @@ func (a *api) pages(serve http.Handler, paths ...string) {
 	a.paths = append(a.paths, paths...)
 	for _, path := range paths {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
-			a.engine.Handle(method, path, a.drain, func(c *gin.Context) {
+			a.engine.Handle(method, path, func(c *gin.Context) {
 				if callOf(c.Request.Context()).encrypted {
 					c.Request.URL.Scheme = "https"
 				}

@@ -91,10 +91,9 @@ type accounts interface {
 	Admit(ctx context.Context, claims token.Claims, asAdmin bool) error
 }
 
-// health is what the probes and the drain need of service.Health.
+// health is what the probes need of service.Health.
 type health interface {
 	Check(ctx context.Context) []service.Check
-	Draining() bool
 }
 
 // Options are what the handler works with. What may be nil or empty says so; everything

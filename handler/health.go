@@ -53,10 +53,6 @@ func (a *api) healthRoutes() {
 func (a *api) ready(c *gin.Context) {
 	checks := map[string]string{}
 	ready := true
-	if a.options.Health.Draining() {
-		ready = false
-		checks["server"] = "about to stop"
-	}
 	for _, check := range a.options.Health.Check(c.Request.Context()) {
 		checks[check.Name] = cmp.Or(check.Note, "ok")
 		if check.Err != nil {

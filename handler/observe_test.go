@@ -48,25 +48,6 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-func TestDraining(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.fakes.draining = true
-	p := wantProblem(t, s.do(t, http.MethodGet, "/readyz", ""), http.StatusServiceUnavailable, model.CodeUnavailable)
-	if p.Checks["server"] == "" {
-		t.Errorf("checks = %v", p.Checks)
-	}
-	got := s.do(t, http.MethodPost, seckill, "", s.as(t, "u", model.RoleUser)...)
-	wantProblem(t, got, http.StatusServiceUnavailable, model.CodeUnavailable)
-	if got.header.Get("Retry-After") == "" {
-		t.Error("no Retry-After")
-	}
-	s.do(t, http.MethodGet, "/api/v1/vouchers", "").is(t, http.StatusOK)
-	if got := s.do(t, http.MethodGet, "/livez", ""); got.status != http.StatusOK {
-		t.Errorf("livez: %d", got.status)
-	}
-}
-
 // TestClientGone: a request whose client has gone is not counted as a 500.
 func TestClientGone(t *testing.T) {
 	t.Parallel()

@@ -132,9 +132,6 @@ func possible(path, id string) error {
 // supported); net/http leaves the body out.
 func (a *api) mount(r route, handle gin.HandlerFunc) {
 	chain := []gin.HandlerFunc{a.wholePath}
-	if strings.HasPrefix(r.path, basePath) {
-		chain = append(chain, a.drain)
-	}
 	if r.access != public {
 		chain = append(chain, a.authenticate(r.access))
 	}
@@ -160,19 +157,6 @@ func (a *api) wholePath(c *gin.Context) {
 			return
 		}
 	}
-}
-
-// drain refuses changes once this instance is about to stop, so that clients go to
-// another one. It still serves reads: a buyer wants to see the order just made.
-func (a *api) drain(c *gin.Context) {
-	if !a.options.Health.Draining() {
-		return
-	}
-	connectionClose(c.Writer.Header())
-	if c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead {
-		return
-	}
-	a.abort(c, model.Unavailable("This server is about to stop; another one will answer.", nil))
 }
 
 // access is who may call a route.

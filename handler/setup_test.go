@@ -46,7 +46,6 @@ type fakes struct {
 	limits      model.Limits
 	admit       func(ctx context.Context, claims token.Claims, asAdmin bool) error
 	checks      []service.Check
-	draining    bool
 }
 
 type (
@@ -150,8 +149,6 @@ func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bo
 }
 
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
-
-func (f fakeHealth) Draining() bool { return f.draining }
 
 func (f fakeLimits) InForce() model.Limits { return f.limits }
 

@@ -41,7 +41,7 @@ type Check struct {
 
 // Health tells whether this instance can serve. A stop has two steps. First the
 // instance is not ready, and serves on until load balancers have noticed. Then it
-// drains: it refuses new requests.
+// drains: what would go on for as long as its client likes ends.
 type Health struct {
 	probes   []*probing
 	leaving  atomic.Bool
@@ -172,7 +172,10 @@ var errNoAnswer = model.Unavailable(fmt.Sprintf("does not answer within %s", che
 // StartLeaving makes the instance not ready for good.
 func (h *Health) StartLeaving() { h.leaving.Store(true) }
 
-// StartDraining makes the instance refuse new requests.
+// Leaving reports whether StartLeaving was called.
+func (h *Health) Leaving() bool { return h.leaving.Load() }
+
+// StartDraining ends what has no end of its own.
 func (h *Health) StartDraining() { h.draining.Store(true) }
 
 // Draining reports whether StartDraining was called.

@@ -85,7 +85,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 		return nil, err
 	}
 	i.main, err = i.listen(ctx, listenerOptions{
-		name: "main", address: cfg.HTTPAddr, handler: main, guard: guard, slowest: cfg.LockWait, patience: mainPatience,
+		name: "main", address: cfg.HTTPAddr, handler: main, leaving: i.health.Leaving, guard: guard, slowest: cfg.LockWait, patience: mainPatience,
 	})
 	if err != nil {
 		return nil, err

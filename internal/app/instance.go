@@ -11,17 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/internal/version"
 	"seckill/service"
 )
 
-// Limits of a stop, which together stay below the 10 s that orchestrators give.
+// Limits of a stop behind its grace (SECKILL_DRAIN_GRACE).
 const (
-	// drainGrace is how long the instance still serves after it said that it
-	// is not ready, so that load balancers notice before it refuses.
-	drainGrace = time.Second
 	// mainPatience is what the requests under way have: the longest answer.
 	mainPatience = 5500 * time.Millisecond
 	// ordersPatience is what orders behind answered clients have to be decided.
@@ -35,9 +33,8 @@ const (
 	workPatience = 2 * time.Second
 	// lookPatience: a reading that was canceled, or a subscription, ends at once.
 	lookPatience = 500 * time.Millisecond
-	// closeTimeout bounds everything behind the grace: the requests, then the
-	// orders that are being decided, then the worker and the reconciler, the
-	// queue, locks, Redis and the database.
+	// closeTimeout bounds everything: the requests, then the orders that are being
+	// decided, then the worker and the reconciler, the queue, locks, Redis and the database.
 	closeTimeout = 8 * time.Second
 )
 
@@ -91,10 +88,11 @@ func (i *Instance) Disagrees(ctx context.Context) error { return i.disagrees(ctx
 // ended by itself, which calls for Stop.
 func (i *Instance) Failed() <-chan error { return i.failed }
 
-// Stop ends the instance in order: not ready, then, after a moment in which
-// load balancers notice, no new requests, then everything behind them. Orders
-// under way are decided. It takes less than 10 s, also when a part hangs, and
-// is safe to call twice; when ctx ends first, only the moment is cut short.
+// Stop ends the instance in order. From now on it is not ready, and every answer closes
+// its connection; it serves on for the grace in which load balancers notice. Then it
+// takes no new connections, and ends what is under way: requests, orders, and everything
+// behind them. It takes the grace and less than 10 s, also when a part hangs, and is
+// safe to call twice; when ctx ends first, only the grace is cut short.
 //
 // It cannot fail. What was answered is durable by then, in the database or in the
 // queue, and what is left behind is done by others: a part that does not close
@@ -103,13 +101,8 @@ func (i *Instance) Failed() <-chan error { return i.failed }
 func (i *Instance) Stop(ctx context.Context) {
 	i.stopOnce.Do(func() {
 		i.health.StartLeaving()
-		i.log.InfoContext(ctx, "stopping: not ready any more")
-		grace := time.NewTimer(drainGrace)
-		defer grace.Stop()
-		select {
-		case <-grace.C:
-		case <-ctx.Done():
-		}
+		i.log.InfoContext(ctx, "stopping: not ready any more", slog.Duration("grace", i.cfg.DrainGrace))
+		poll.Pause(ctx, i.cfg.DrainGrace)
 		i.health.StartDraining()
 		if i.leave != nil {
 			i.leave()

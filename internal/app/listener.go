@@ -19,8 +19,10 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 20 * time.Second
-	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 16 << 10
+	// idleTimeout is longer than any load balancer keeps a connection that it does not use (Google's 600 s). Were it
+	// shorter, a request would now and then meet the end of its connection, and a purchase is not sent again.
+	idleTimeout = 620 * time.Second
 	// opsConnections is enough for some scrapers and profiles.
 	opsConnections = 100
 )
@@ -29,7 +31,7 @@ const (
 type listener struct {
 	name     string
 	server   *http.Server
-	address  net.Addr
+	socket   net.Listener
 	patience time.Duration // with the requests under way at a stop
 	done     chan struct{}
 	log      *slog.Logger
@@ -40,6 +42,7 @@ type listenerOptions struct {
 	name     string
 	address  string
 	handler  http.Handler
+	leaving  func() bool // the stop has begun: answers close their connections; nil: they do not
 	guard    *conns.Guard
 	slowest  time.Duration // what an answer may take beside writeTimeout
 	patience time.Duration
@@ -48,14 +51,13 @@ type listenerOptions struct {
 // listen binds the address before it returns, so that a port in use stops the
 // start, and serves until it is stopped.
 func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, error) {
-	var lc net.ListenConfig
-	socket, err := lc.Listen(ctx, "tcp", o.address)
+	socket, err := conns.Listen(ctx, o.address)
 	if err != nil {
 		return nil, fmt.Errorf("open the %s listener: %w", o.name, err)
 	}
 	l := &listener{
 		name:     o.name,
-		address:  socket.Addr(),
+		socket:   socket,
 		patience: o.patience,
 		done:     make(chan struct{}),
 		log:      i.log,
@@ -71,10 +73,13 @@ func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, er
 			DisableGeneralOptionsHandler: true,
 		},
 	}
-	socket = o.guard.Watch(l.server, socket)
+	if o.leaving != nil {
+		l.server.Handler = closing(o.handler, o.leaving)
+	}
+	watched := o.guard.Watch(l.server, socket)
 	go func() {
 		defer close(l.done)
-		if err := l.server.Serve(socket); !errors.Is(err, http.ErrServerClosed) {
+		if err := l.server.Serve(watched); !errors.Is(err, http.ErrServerClosed) {
 			i.failed <- fmt.Errorf("the %s listener ended: %w", o.name, err)
 		}
 	}()
@@ -82,11 +87,12 @@ func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, er
 	return l, nil
 }
 
-// stop lets the requests under way finish. Clients that take longer than the
-// listener has patience are cut off: that is their fault, not the stop's.
+// stop takes no new connections, and lets the requests under way finish. Clients that
+// take longer than the listener has patience are cut off: that is their fault, not the stop's.
 func (l *listener) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
+	conns.TakeNoMore(ctx, l.socket)
 	err := l.server.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		l.log.WarnContext(ctx, "connections were cut off at the stop", slog.String("listener", l.name))
@@ -98,9 +104,9 @@ func (l *listener) stop(ctx context.Context) error {
 
 // url is where clients on this machine reach the listener.
 func (l *listener) url() string {
-	host, port, err := net.SplitHostPort(l.address.String())
+	host, port, err := net.SplitHostPort(l.socket.Addr().String())
 	if err != nil {
-		return "http://" + l.address.String()
+		return "http://" + l.socket.Addr().String()
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
 		host = "127.0.0.1"

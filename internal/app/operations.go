@@ -33,10 +33,10 @@ func (i *Instance) listenForOperations(ctx context.Context) (err error) {
 	if err != nil {
 		i.log.DebugContext(ctx, "the addresses of this machine are not known", slog.Any("error", err))
 	}
-	if public := publicAddresses(i.ops.address, own); len(public) > 0 {
+	if public := publicAddresses(i.ops.socket.Addr(), own); len(public) > 0 {
 		i.log.WarnContext(ctx, "the operations listener can be reached at a public address, and anybody who reaches it "+
 			"reads metrics and profiles: set SECKILL_OPS_ADDR to an address of the inner network",
-			slog.String("listens", i.ops.address.String()), slog.Any("public", public))
+			slog.String("listens", i.ops.socket.Addr().String()), slog.Any("public", public))
 	}
 	return nil
 }

@@ -76,6 +76,13 @@ type conn struct {
 	netPlace *list.Element // in the network's
 }
 
+// Listen opens a listener, whose end TakeNoMore can prepare: for that it must not speak Multipath TCP.
+func Listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", address)
+}
+
 // Watch bounds the connections that a server accepts from a listener.
 func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
 	server.ConnState = g.changed

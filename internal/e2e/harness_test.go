@@ -53,6 +53,7 @@ func onServers(t *testing.T) settings {
 		"SECKILL_JWT_SECRET":   secret,
 		"SECKILL_HTTP_ADDR":    "127.0.0.1:0",
 		"SECKILL_OPS_ADDR":     "127.0.0.1:0",
+		"SECKILL_DRAIN_GRACE":  "1s", // long enough to see it
 		"SECKILL_RATE_USER":    "0",
 		"SECKILL_RATE_ADDR":    "0", // all come from 127.0.0.1
 	}

@@ -35,6 +35,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if ne .component "migrate" }}
 - {name: SECKILL_HTTP_ADDR, value: ":8080"}
 - {name: SECKILL_OPS_ADDR, value: ":8081"}
+- {name: SECKILL_DRAIN_GRACE, value: {{ ternary "0s" (printf "%ds" (int $v.drainGraceSeconds)) (eq .component "worker") }}}
 - {name: SECKILL_ORDER_MODE, value: {{ $v.orderMode }}}
 - {name: SECKILL_ROLE, value: {{ ternary .component "all" (eq $v.orderMode "async") }}}
 - {name: SECKILL_MIGRATE, value: {{ ternary "off" "on" (eq $v.migration.by "job") | quote }}}
@@ -138,8 +139,8 @@ spec:
         app.kubernetes.io/component: {{ .component }}
     spec:
       {{- include "seckill.pod" . | nindent 6 }}
-      # The pause, the 10 s that a stop takes at most, and some more.
-      terminationGracePeriodSeconds: {{ add $v.preStopSeconds 15 }}
+      # The grace, the 10 s that a stop takes at most behind it, and some more.
+      terminationGracePeriodSeconds: {{ add $v.drainGraceSeconds 15 }}
       topologySpreadConstraints:
         {{- range tuple "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
         - maxSkew: 1
@@ -163,7 +164,6 @@ spec:
           startupProbe: {httpGet: {path: /livez, port: http}, periodSeconds: 2, failureThreshold: 150}
           livenessProbe: {httpGet: {path: /livez, port: http}, periodSeconds: 10, timeoutSeconds: 3, failureThreshold: 3}
           readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 3, timeoutSeconds: 3, failureThreshold: 2}
-          lifecycle: {preStop: {sleep: {seconds: {{ $v.preStopSeconds }}}}}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

@@ -1,0 +1,65 @@
+package conns
+
+import (
+	"context"
+	"net"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"seckill/internal/poll"
+)
+
+// handshake is longer than a connection takes to stand that has begun to.
+const handshake = 50 * time.Millisecond
+
+// onlyHandshakesUnderWay is a filter for the segments that a listener gets: it drops those that begin a connection,
+// which have SYN and no ACK among the flags in their fourteenth byte.
+func onlyHandshakesUnderWay() []unix.SockFilter {
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: 13},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: 0x12},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 0x02, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1},
+	}
+}
+
+// TakeNoMore prepares a listener for its end: it returns when no connection waits any more to be accepted, and none can
+// come. A listener that just closes resets those that its server has not seen yet, with the requests that are in them,
+// and a proxy sends no purchase again that it has sent. A connection that is not let in is tried again a second later;
+// then nobody listens, nothing was sent, and the proxy goes to another instance.
+//
+// Where the kernel has no such filter it returns at once.
+func TakeNoMore(ctx context.Context, listener net.Listener) {
+	tcp, ok := listener.(*net.TCPListener)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil || !filtered(raw) {
+		return
+	}
+	poll.Pause(ctx, handshake)
+	_ = poll.Until(ctx, handshake, func() (bool, error) { return waiting(raw) == 0, nil })
+}
+
+func filtered(raw syscall.RawConn) (done bool) {
+	filter := onlyHandshakesUnderWay()
+	program := &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]} //nolint:gosec // five
+	err := raw.Control(func(fd uintptr) {
+		done = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, program) == nil
+	})
+	return done && err == nil
+}
+
+// waiting is how many connections wait to be accepted, which a listener tells as unacknowledged.
+func waiting(raw syscall.RawConn) (count int) {
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			count = int(info.Unacked)
+		}
+	})
+	return count
+}
