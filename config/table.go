@@ -115,7 +115,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
 			unit:    "secrets, comma-separated",
-			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain; all verify, and the first signs the simulator's",
+			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain (base64 without `whsec_` is read in both ways); all verify, and the first signs the simulator's",
 			secret:  hide, read: into(&c.WebhookSecrets, list(webhookSecret)),
 		}, {
 			variable: "SECKILL_CODE_KEY", otherwise: "generated and kept in the data dir when embedded",

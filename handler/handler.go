@@ -65,6 +65,7 @@ type vouchers interface {
 type payments interface {
 	Pay(ctx context.Context, userID, orderID string) (model.Payment, model.Order, error)
 	Notice(ctx context.Context, notice model.PaymentNotice) error
+	Unheard(outcome string)
 }
 
 // redemptions is what the route of redemptions needs of service.Redemptions.
@@ -148,6 +149,7 @@ type api struct {
 	buffers   sync.Pool // of *[]byte: documents that are being written
 	durations *prometheus.HistogramVec
 	warnings  *rate.Limiter
+	strangers rate.Sometimes // log lines about webhooks that nobody we know has signed
 	proxies   proxies
 	probes    *ratelimit.Addresses
 	brake     *ratelimit.Brake
@@ -218,6 +220,7 @@ func begin(options Options) (*api, error) {
 		buffers:   sync.Pool{New: func() any { return new([]byte) }},
 		durations: requestDurations(),
 		warnings:  rate.NewLimiter(warningsPerSecond, warningsPerSecond),
+		strangers: rate.Sometimes{Interval: time.Minute},
 		proxies:   options.TrustedProxies,
 	}
 	if err := a.configure(); err != nil {

@@ -3,6 +3,7 @@ package handler
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"seckill/internal/payment"
+	"seckill/internal/telemetry"
 	"seckill/model"
 )
 
@@ -31,7 +33,7 @@ type PaymentStart struct {
 
 // Webhook is what the payment provider tells. It may have members that are not listed here.
 type Webhook struct {
-	Type string      `json:"type" enum:"payment.succeeded,payment.failed"`
+	Type string      `json:"type" example:"payment.succeeded" doc:"payment.succeeded or payment.failed; anything else changes nothing."`
 	Data WebhookData `json:"data"`
 }
 
@@ -60,9 +62,10 @@ func (a *api) paymentRoutes() {
 		id: "payment-webhook", method: http.MethodPost, path: basePath + "/webhooks/payments", tag: tagPayments,
 		summary: "Hear from the payment provider", access: public, status: http.StatusNoContent, tolerant: true,
 		description: "Signed as Standard Webhooks demands, with the headers webhook-id, webhook-timestamp and " +
-			"webhook-signature; without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. 204: applied, " +
-			"durably; a message may be repeated. Money for an order that is closed, or paid already, goes back. Another " +
-			"message with a used id, an unknown order or payment, or a wrong amount is VALIDATION.",
+			"webhook-signature (or svix- for webhook-); without a valid signature, or after more than 5 minutes: UNAUTHENTICATED. " +
+			"204: applied, durably, or of a type that is not known; a message may be repeated. Money for an order that is closed, " +
+			"or paid already, goes back. An unknown order or payment, or a wrong amount, is VALIDATION, and may come again " +
+			"corrected; so is another message with the id of one that was applied.",
 		codes: []model.Code{
 			model.CodeUnauthenticated, model.CodePayloadTooLarge, model.CodeUnsupportedMediaType, model.CodeValidation, model.CodeUnavailable,
 		},
@@ -73,72 +76,106 @@ func (a *api) paymentRoutes() {
 // paymentWebhook verifies the signature over the bytes that arrived, before anything looks into them.
 func (a *api) paymentWebhook(c *gin.Context) {
 	body, _ := io.ReadAll(c.Request.Body) // out of memory, where readBody has put it
-	if err := a.options.Webhooks.Verify(c.Request.Header, body); err != nil {
-		p := a.fail(c.Request.Context(), &model.Error{
-			Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid, or too old.", Cause: err,
-		})
-		p.challenge = webhookChallenge
-		a.write(c, p)
+	id, err := a.options.Webhooks.Verify(c.Request.Header, body)
+	if err != nil {
+		a.refuseSender(c, err)
 		return
 	}
-	notice, p := readWebhook(c.GetHeader(payment.HeaderID), body)
+	notice, p := readWebhook(id, body)
 	if p != nil {
 		a.options.Log.ErrorContext(c.Request.Context(), "a signed webhook cannot be read",
 			slog.String("detail", p.Detail), slog.Any("errors", p.Errors))
 		a.write(c, p)
 		return
 	}
-	if err := a.options.Payments.Notice(c.Request.Context(), notice); err != nil {
+	if notice == nil { // a test, or news of something else: its sender must not take this for a fault
+		a.options.Payments.Unheard(telemetry.UnknownType)
+		a.noContent(c)
+		return
+	}
+	if err := a.options.Payments.Notice(c.Request.Context(), *notice); err != nil {
 		a.abort(c, err)
 		return
 	}
+	a.noContent(c)
+}
+
+// refuseSender answers a webhook that is not signed, or too old, and has the log say so once a minute: anybody can send one.
+func (a *api) refuseSender(c *gin.Context, err error) {
+	ctx := c.Request.Context()
+	refusal := &model.Error{Code: model.CodeUnauthenticated, Detail: "The webhook's signature is not valid.", Cause: err}
+	if errors.Is(err, payment.ErrTimestamp) {
+		refusal.Detail = "The webhook's timestamp is more than 5 minutes off."
+	}
+	a.options.Payments.Unheard(string(refusal.Code))
+	a.strangers.Do(func() {
+		a.options.Log.InfoContext(ctx, "a webhook is refused", slog.String("request_id", callOf(ctx).id), slog.Any("error", err))
+	})
+	p := a.fail(ctx, refusal)
+	p.challenge = webhookChallenge
+	a.write(c, p)
+}
+
+func (*api) noContent(c *gin.Context) {
 	c.Status(http.StatusNoContent)
 	c.Writer.WriteHeaderNow()
 }
 
-// readWebhook reads a webhook, or says what is wrong with it.
-func readWebhook(id string, body []byte) (model.PaymentNotice, *Problem) {
+// readWebhook reads a webhook, or says what is wrong with it. It is nil for one of a type that is not known, whatever
+// else that says.
+func readWebhook(id string, body []byte) (*model.PaymentNotice, *Problem) {
 	document, err := parseJSON(body)
 	if err != nil {
 		p := problemOf(model.Invalid("body", "%s", err.Error()))
 		p.Status = http.StatusBadRequest
-		return model.PaymentNotice{}, p
+		return nil, p
 	}
-	hook, err := hookOf(document)
+	var hook Webhook
+	envelope, ok := document.(map[string]any)
+	if !ok {
+		err = model.Invalid("body", "has a wrong type")
+	} else if err = take(&hook.Type, envelope, "body", "type"); err == nil {
+		if hook.Type != "" && !hook.known() {
+			return nil, nil // there is nothing to hear, and nothing wrong
+		}
+		hook.Data, err = dataOf(envelope)
+	}
+	if err == nil {
+		err = refuseWebhook(id, hook)
+	}
 	if err != nil {
-		return model.PaymentNotice{}, problemOf(err)
+		return nil, problemOf(err)
 	}
 	digest := sha256.Sum256(body)
-	return model.PaymentNotice{
+	return &model.PaymentNotice{
 		PaymentID: hook.Data.PaymentID, OrderID: hook.Data.OrderID, Succeeded: hook.Type == payment.EventSucceeded,
 		Amount: hook.Data.Amount, Currency: hook.Data.Currency,
 		Message: &model.WebhookMessage{ID: id, Digest: digest[:]},
-	}, refuseWebhook(id, hook)
+	}, nil
 }
 
-// hookOf takes the members by their exact names. encoding/json would take Amount for
+func (w Webhook) known() bool {
+	return w.Type == payment.EventSucceeded || w.Type == payment.EventFailed
+}
+
+// dataOf takes the members by their exact names. encoding/json would take Amount for
 // amount as well, and of both the later one, where no other route does so.
-func hookOf(document any) (Webhook, error) {
+func dataOf(envelope map[string]any) (WebhookData, error) {
 	var (
-		hook   Webhook
+		said   WebhookData
 		data   map[string]any
 		amount = json.Number("0")
 	)
-	envelope, ok := document.(map[string]any)
-	if !ok {
-		return hook, model.Invalid("body", "has a wrong type")
-	}
-	err := model.JoinInvalid(take(&hook.Type, envelope, "body", "type"), take(&data, envelope, "body", "data"))
-	err = model.JoinInvalid(err,
-		take(&hook.Data.PaymentID, data, "body.data", "payment_id"), take(&hook.Data.OrderID, data, "body.data", "order_id"),
-		take(&amount, data, "body.data", "amount"), take(&hook.Data.Currency, data, "body.data", "currency"))
+	err := model.JoinInvalid(take(&data, envelope, "body", "data"),
+		take(&said.PaymentID, data, "body.data", "payment_id"), take(&said.OrderID, data, "body.data", "order_id"),
+		take(&amount, data, "body.data", "amount"), take(&said.Currency, data, "body.data", "currency"))
 	if err != nil {
-		return hook, err
+		return said, err
 	}
-	if hook.Data.Amount, err = amount.Int64(); err != nil {
-		return hook, model.Invalid("body.data.amount", "is too large")
+	if said.Amount, err = amount.Int64(); err != nil {
+		return said, model.Invalid("body.data.amount", "is too large")
 	}
-	return hook, nil
+	return said, nil
 }
 
 // take reads a member that may be absent. One that is null, or given twice, is a mark,
@@ -156,7 +193,7 @@ func take[T any](to *T, object map[string]any, location, name string) error {
 	return nil
 }
 
-func refuseWebhook(id string, hook Webhook) *Problem {
+func refuseWebhook(id string, hook Webhook) error {
 	var wrong []error
 	check := func(fine bool, location, message string) {
 		if !fine {
@@ -164,11 +201,8 @@ func refuseWebhook(id string, hook Webhook) *Problem {
 		}
 	}
 	check(len(id) <= maxWebhookID, "header.webhook-id", "is too long")
-	check(hook.Type == payment.EventSucceeded || hook.Type == payment.EventFailed, "body.type", "is neither payment.succeeded nor payment.failed")
+	check(hook.known(), "body.type", "is missing")
 	check(model.ValidID(hook.Data.PaymentID), "body.data.payment_id", "is not an id")
 	check(model.ValidID(hook.Data.OrderID), "body.data.order_id", "is not an id")
-	if err := model.JoinInvalid(wrong...); err != nil {
-		return problemOf(err)
-	}
-	return nil
+	return model.JoinInvalid(wrong...)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,11 +21,15 @@ import (
 type payments struct {
 	pay    func(userID, orderID string) (model.Payment, model.Order, error)
 	notice func(model.PaymentNotice) error
+	// unheard counts webhooks that say nothing of a payment.
+	unheard map[string]int
 }
 
 func (f payments) Pay(_ context.Context, userID, orderID string) (model.Payment, model.Order, error) {
 	return f.pay(userID, orderID)
 }
+
+func (f payments) Unheard(outcome string) { f.unheard[outcome]++ }
 
 func (f payments) Notice(_ context.Context, n model.PaymentNotice) error { return f.notice(n) }
 
@@ -63,8 +68,9 @@ func said(n model.PaymentNotice) string {
 func TestPaymentWebhooks(t *testing.T) {
 	t.Parallel()
 	var heard []model.PaymentNotice
+	unheard := map[string]int{}
 	s := setup(t, func(o *handler.Options) {
-		o.Payments = payments{notice: func(n model.PaymentNotice) error {
+		o.Payments = payments{unheard: unheard, notice: func(n model.PaymentNotice) error {
 			heard = append(heard, n)
 			if n.PaymentID == "unknown" {
 				return model.Invalid("body.data", "is no payment of ours")
@@ -113,7 +119,8 @@ func TestPaymentWebhooks(t *testing.T) {
 	wantProblem(t, s.do(t, http.MethodPost, "/api/v1/webhooks/payments", good), http.StatusUnauthorized, model.CodeUnauthenticated)
 	for body, status := range map[string]int{
 		"": 400, "x": 400, good + good: 400, "null": 422, "[]": 422, "{}": 422,
-		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1):                              422,
+		strings.Replace(good, `"type":"payment.succeeded"`, `"type":""`, 1):                           422,
+		strings.Replace(good, `"type":"payment.succeeded"`, `"type":1`, 1):                            422,
 		strings.Replace(good, `"amount":1000`, `"amount":"1000"`, 1):                                  422,
 		strings.Replace(good, `"type"`, `"TYPE"`, 1):                                                  422,
 		strings.Replace(good, `"data"`, `"Data"`, 1):                                                  422,
@@ -136,4 +143,57 @@ func TestPaymentWebhooks(t *testing.T) {
 	if len(heard) != 0 {
 		t.Errorf("heard %+v", heard)
 	}
+	check.Equal(t, "strangers and late ones", unheard["UNAUTHENTICATED"], 2)
+
+	// A test, or news of something else, whatever it says: its sender must not take the endpoint for broken.
+	for n, other := range []string{
+		strings.Replace(good, "payment.succeeded", "payment.perhaps", 1), `{"type":"endpoint.test"}`, `{"type":"ping","data":null}`,
+		`{"type":"customer.updated","data":{"amount":"many"},"data":1}`, strings.Replace(good, `"type":"payment.succeeded"`, `"type":"Payment.Succeeded"`, 1),
+	} {
+		if got := send(other, time.Now()); got.status != http.StatusNoContent || got.body != "" {
+			t.Errorf("%s: %d %s", other, got.status, got.body)
+		}
+		check.Equal(t, "of a type that is not known", unheard["UNKNOWN_TYPE"], n+1)
+	}
+	check.Equal(t, "heard of them", len(heard), 0)
+}
+
+// The headers of Svix count as those of the standard, also for the id that a message is known by.
+func TestWebhooksOfSvix(t *testing.T) {
+	t.Parallel()
+	var heard []model.PaymentNotice
+	s := setup(t, func(o *handler.Options) {
+		o.Payments = payments{notice: func(n model.PaymentNotice) error {
+			heard = append(heard, n)
+			return nil
+		}}
+	})
+	const body = `{"type":"payment.succeeded","data":{"payment_id":"p1","order_id":"o1.v1","amount":1000,"currency":"CNY"}}`
+	signed := check.Value(check.Value(payment.NewSignatures([]string{webhookSecret}))(t).Sign("msg_7", time.Now(), []byte(body)))(t)
+	s.do(t, http.MethodPost, "/api/v1/webhooks/payments", body, "svix-id", signed.Get("webhook-id"), "svix-timestamp", signed.Get("webhook-timestamp"),
+		"svix-signature", signed.Get("webhook-signature")).is(t, http.StatusNoContent)
+	if len(heard) != 1 || heard[0].Message.ID != "msg_7" {
+		t.Errorf("heard %+v", heard)
+	}
+}
+
+// A sender whom nobody knows is in the log once a minute, so that a wrong secret is found; who is late is told so.
+func TestRefusedWebhooksAreLogged(t *testing.T) {
+	t.Parallel()
+	log := &check.Log{}
+	s := setup(t, func(o *handler.Options) {
+		o.Payments, o.Log = payments{unheard: map[string]int{}}, slog.New(slog.NewTextHandler(log, nil))
+	})
+	stranger := check.Value(payment.NewSignatures([]string{"another secret"}))(t)
+	ours := check.Value(payment.NewSignatures([]string{webhookSecret}))(t)
+	send := func(by *payment.Signatures, at time.Time) problem {
+		header := check.Value(by.Sign("msg_1", at, []byte("{}")))(t)
+		got := s.do(t, http.MethodPost, "/api/v1/webhooks/payments", "{}", "webhook-id", "msg_1",
+			"webhook-timestamp", header.Get("webhook-timestamp"), "webhook-signature", header.Get("webhook-signature"))
+		return wantProblem(t, got, http.StatusUnauthorized, model.CodeUnauthenticated)
+	}
+	check.Equal(t, "to a stranger", send(stranger, time.Now()).Detail, "The webhook's signature is not valid.")
+	check.Equal(t, "to a late one", send(ours, time.Now().Add(-time.Hour)).Detail, "The webhook's timestamp is more than 5 minutes off.")
+	check.Equal(t, "lines", strings.Count(log.String(), "a webhook is refused"), 1)
+	check.Equal(t, "says why", log.Has("level=INFO", "a webhook is refused", "no matching signature"), true)
 }

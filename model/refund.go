@@ -24,6 +24,10 @@ const (
 	RefundDuplicate = "DOUBLE_PAYMENT" // another payment had paid the order
 )
 
+// ReasonRefundFailed is the reason of an order whose money is not back, because the provider
+// has refused a refund of it for good.
+const ReasonRefundFailed = "REFUND_FAILED"
+
 // Refund gives the whole of one payment back. Its ID is the key under which the provider
 // makes it once.
 type Refund struct {

@@ -373,6 +373,10 @@ func (m *saleModel) agrees(t *rapid.T) {
 		if row.Status != o.status || int(refunds) != len(o.refunds) || kept != map[bool]int{true: 1}[holds] {
 			t.Fatalf("order %s is %s with %d refunds of %d payments, want %s with %d", id, row.Status, refunds, len(o.arrived), o.status, len(o.refunds))
 		}
+		owed := slices.ContainsFunc(slices.Collect(maps.Values(o.refunds)), func(r *model.Refund) bool { return r.Status == model.RefundFailed })
+		if (row.Reason == model.ReasonRefundFailed) != owed {
+			t.Fatalf("order %s has the reason %q, and the provider refuses to give money of it back: %t", id, row.Reason, owed)
+		}
 		for refundID, r := range o.refunds {
 			if m.number(m.t, "SELECT COUNT(*) FROM refunds WHERE id = ? AND status = ? AND attempts <= ?", refundID, r.Status, r.Attempts) != 1 {
 				t.Fatalf("refund %s is not %s after at most %d attempts", refundID, r.Status, r.Attempts)

@@ -207,7 +207,7 @@ func creation(order model.Order) []model.OrderMove {
 	admitted := model.OrderMove{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID}
 	processing := model.OrderProcessing
 	switch {
-	case order.UnpaidAt == nil && order.Reason != "" && order.ClosedAt != nil:
+	case order.UnpaidAt == nil && order.Reason != "" && order.Reason != model.ReasonRefundFailed && order.ClosedAt != nil:
 		return []model.OrderMove{admitted, {
 			At: *order.ClosedAt, From: &processing, To: model.OrderFailed, By: model.BySystem, Reason: order.Reason,
 		}}

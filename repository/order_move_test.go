@@ -221,6 +221,51 @@ func TestRefundRequested(t *testing.T) {
 	})
 }
 
+// TestMoneyThatIsNotBack: while the provider refuses a refund for good, the order says so, whatever its status, and says nothing else.
+func TestMoneyThatIsNotBack(t *testing.T) {
+	t.Parallel()
+	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
+		v := l.onSale(t, 2)
+		reason := func(o model.Order) string { return check.Value(l.orders.Get(t.Context(), o.ID))(t).Reason }
+		o, _ := l.paid(t, v.ID, "alice")
+		refund, _, err := l.refunds.Request(t.Context(), o.ID, newID(t), "boss")
+		check.Must(t, err)
+		check.Must(t, l.refunds.Retry(t.Context(), refund.ID, "the provider is away", time.Hour))
+		check.Equal(t, "while it is tried", reason(o), "")
+		for range 2 { // as when the answer was lost
+			check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "the account is closed"))
+			check.Equal(t, "refused for good", reason(o), model.ReasonRefundFailed)
+		}
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")))
+		check.Equal(t, "while it is tried again", reason(o), "")
+		check.Must(t, l.refunds.GiveUp(t.Context(), refund.ID, "still"))
+		check.Equal(t, "refused again", reason(o), model.ReasonRefundFailed)
+		history := check.Value(l.orders.Detail(t.Context(), o.ID))(t).History
+		check.Equal(t, "its last move", history[len(history)-1].Reason, model.RefundByAdmin)
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")))
+		check.Must(t, l.refunds.Done(t.Context(), refund.ID))
+		check.Equal(t, "the money is back", reason(o), "")
+
+		// What was paid twice is as much the buyer's.
+		twice := l.bought(t, v.ID, "bob")
+		first := l.started(t, twice)
+		failed := money(t, first)
+		failed.Succeeded = false
+		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), failed)))
+		check.Must(t, check.ErrorOf(l.payments.Settle(t.Context(), money(t, l.started(t, twice)))))
+		tooMany := check.Value(l.payments.Settle(t.Context(), money(t, first)))(t)
+		check.Must(t, l.refunds.GiveUp(t.Context(), tooMany.Refund.ID, "the account is closed"))
+		check.Equal(t, "paid twice, and not back", reason(twice), model.ReasonRefundFailed)
+		check.Equal(t, "the order", check.Value(l.orders.Get(t.Context(), twice.ID))(t).Status, model.OrderPaid)
+		again, _, err := l.refunds.Request(t.Context(), twice.ID, newID(t), "boss") // refunds the order, whose own money goes back
+		check.Must(t, err)
+		check.Must(t, l.refunds.Done(t.Context(), again.ID))
+		check.Equal(t, "the other money is not back", reason(twice), model.ReasonRefundFailed)
+		check.Must(t, errorOf2(l.refunds.Request(t.Context(), twice.ID, newID(t), "boss")))
+		check.Equal(t, "the other one is tried again", reason(twice), "")
+	})
+}
+
 // TestLateMoney: money for an order that is closed, or paid already, goes back; it never
 // takes a unit.
 func TestLateMoney(t *testing.T) {
@@ -282,7 +327,7 @@ func TestLateMoney(t *testing.T) {
 	})
 }
 
-// TestWebhookMessages: one id is one message, whatever it said the first time.
+// TestWebhookMessages: one id is one message once it was applied. One that was refused is kept to be looked at, and may come again corrected.
 func TestWebhookMessages(t *testing.T) {
 	t.Parallel()
 	overModes(t, func(t *testing.T, l life, _ model.OrderMode) {
@@ -294,8 +339,7 @@ func TestWebhookMessages(t *testing.T) {
 		for range 2 {
 			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_1"))), model.CodeValidation)
 		}
-		check.Equal(t, "messages kept", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
-		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, money(t, payment), "msg_1"))), model.CodeValidation)
+		check.Equal(t, "messages that were refused", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
 		for _, bad := range []func(*model.PaymentNotice){
 			func(n *model.PaymentNotice) { n.OrderID = "absent.v" },
 			func(n *model.PaymentNotice) { n.OrderID = l.bought(t, v.ID, "bob").ID },
@@ -304,7 +348,7 @@ func TestWebhookMessages(t *testing.T) {
 		} {
 			notice := money(t, payment)
 			bad(&notice)
-			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, newID(t)))), model.CodeValidation)
+			wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, notice, "msg_2"))), model.CodeValidation)
 		}
 		check.Equal(t, "the order's status", check.Value(l.orders.Get(t.Context(), o.ID))(t).Status, model.OrderUnpaid)
 		for n := range 2 {
@@ -313,6 +357,8 @@ func TestWebhookMessages(t *testing.T) {
 				t.Errorf("%d: %+v", n, got)
 			}
 		}
+		wantCode(t, check.ErrorOf(l.payments.Settle(t.Context(), webhook(t, wrong, "msg_2"))), model.CodeValidation) // its id is taken now
+		check.Equal(t, "messages that were refused", l.number(t, "SELECT COUNT(*) FROM webhook_messages WHERE refusal <> ''"), int64(1))
 		l.balanced(t, v.ID, 2)
 
 		// Old messages are forgotten, and their payments are not paid again.

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,9 +140,9 @@ func (p *Payments) Postpone(ctx context.Context, id string, pause time.Duration)
 // payment has paid goes back: in both cases with a refund, which is pending. A payment
 // that failed changes no order. What was applied before is not applied again.
 //
-// VALIDATION says that the notice is of no payment of ours, or of another amount, or that
-// the message's id was used for another one. It is kept with the message, and a repeated
-// one hears it again.
+// VALIDATION says that the notice is of no payment of ours, or of another amount: a message
+// that says so is kept to be looked at, and may come again corrected under its id. It also
+// says that the id is that of another message, which was applied.
 func (p *Payments) Settle(ctx context.Context, notice model.PaymentNotice) (model.Receipt, error) {
 	s := settlement{db: p.db, notice: notice}
 	if err := p.db.writeRepeatable(ctx, "settle payment "+notice.PaymentID, s.attempt); err != nil {
@@ -159,6 +160,7 @@ type settlement struct {
 	notice  model.PaymentNotice
 	receipt model.Receipt
 	refused string // why the notice is not applied
+	again   bool   // its message was refused before
 
 	// sent is what went out with a COMMIT that may not have been answered, and sentAt the
 	// clock of that attempt.
@@ -180,7 +182,7 @@ func (messageRow) TableName() string { return "webhook_messages" }
 // attempt is one transaction. It locks the order first, so that notices of one order
 // come one after the other, and inserts the message last.
 func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
-	s.receipt, s.refused = model.Receipt{}, ""
+	s.receipt, s.refused, s.again = model.Receipt{}, "", false
 	order, err := lockOrder(tx, s.notice.OrderID)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
 		return err
@@ -204,7 +206,8 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 		s.receipt = s.sent // it was this call
 		return errNothingToWrite
 	case received:
-		return s.reread(tx)
+		s.receipt.Refund, err = refundOf(tx, payment.ID)
+		return cmp.Or(err, errNothingToWrite)
 	case !fits:
 		s.refused = "This is no payment of ours, or of another order, amount or currency."
 		return s.keepMessage(tx, now)
@@ -219,8 +222,8 @@ func (s *settlement) attempt(tx *gorm.DB, doubtful bool) error {
 	return nil
 }
 
-// received reports whether the message was received before. The same id with another
-// body is refused, and not kept: the id's place is taken.
+// received reports whether the message was applied before. The same id with another body
+// is refused then, and not kept: the id's place is taken.
 func (s *settlement) received(tx *gorm.DB) (bool, error) {
 	if s.notice.Message == nil {
 		return false, nil
@@ -232,10 +235,12 @@ func (s *settlement) received(tx *gorm.DB) (bool, error) {
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look for the message: %w", err)
+	case row.Refusal != "":
+		s.again = true
+		return false, nil
 	case !bytes.Equal(row.Digest, s.notice.Message.Digest):
 		return false, model.Invalid("header.webhook-id", "was used for another message")
 	}
-	s.refused = row.Refusal
 	return true, nil
 }
 
@@ -255,26 +260,18 @@ func (s *settlement) payment(tx *gorm.DB, orderKnown bool) (model.Payment, bool,
 	return payment, payment.OrderID == s.notice.OrderID && payment.Amount == s.notice.Amount && payment.Currency == s.notice.Currency, nil
 }
 
-// reread ends a transaction that has nothing to apply.
-func (s *settlement) reread(tx *gorm.DB) error {
-	if s.refused != "" {
-		return errNothingToWrite
-	}
-	refund, err := refundOf(tx, s.receipt.Payment.ID)
-	if err != nil {
-		return err
-	}
-	s.receipt.Refund = refund
-	return errNothingToWrite
-}
-
+// keepMessage takes the place of one with the same id that was refused.
 func (s *settlement) keepMessage(tx *gorm.DB, now time.Time) error {
-	if s.notice.Message == nil {
+	message := s.notice.Message
+	if message == nil {
 		return nil
 	}
-	return tx.Create(&messageRow{
-		ID: []byte(s.notice.Message.ID), Digest: s.notice.Message.Digest, Refusal: s.refused, ReceivedAt: now,
-	}).Error
+	if s.again {
+		if err := tx.Where("id = ? AND refusal <> ''", []byte(message.ID)).Delete(&messageRow{}).Error; err != nil {
+			return fmt.Errorf("take the place of a refused message: %w", err)
+		}
+	}
+	return tx.Create(&messageRow{ID: []byte(message.ID), Digest: message.Digest, Refusal: s.refused, ReceivedAt: now}).Error
 }
 
 // apply decides the payment, and with money what becomes of the order.

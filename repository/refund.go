@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
 
 	"seckill/model"
 )
@@ -106,9 +107,11 @@ func (r *Refunds) revive(tx *gorm.DB, order model.Order, adminID string, illegal
 	}
 	revived := failed[0]
 	revived.Status, revived.ClosedAt, revived.NextAt = model.RefundPending, nil, &now
-	done := tx.Table("refunds").Where("id = ? AND status = ?", revived.ID, model.RefundFailed).
-		Updates(map[string]any{"status": revived.Status, "closed_at": nil, "next_at": now})
-	if err := matched(done, 1); err != nil {
+	err = tellingOrder(tx, order.ID, func() error {
+		return matched(tx.Table("refunds").Where("id = ? AND status = ?", revived.ID, model.RefundFailed).
+			Updates(map[string]any{"status": revived.Status, "closed_at": nil, "next_at": now}), 1)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("try refund %s again: %w", revived.ID, err)
 	}
 	return &revived, r.db.logChange(tx, adminChange{
@@ -231,6 +234,41 @@ func (r *Refunds) attempted(ctx context.Context, id string, status model.RefundS
 		if !doubtful { // an attempt that may be counted already is not counted again
 			columns["attempts"] = gorm.Expr("attempts + 1")
 		}
-		return tx.Table("refunds").Where("id = ? AND status = ?", id, model.RefundPending).Updates(columns).Error
+		note := func() error {
+			return tx.Table("refunds").Where("id = ? AND status = ?", id, model.RefundPending).Updates(columns).Error
+		}
+		var orderIDs []string
+		if status != model.RefundFailed {
+			return note()
+		}
+		if err := tx.Table("refunds").Where("id = ?", id).Pluck("order_id", &orderIDs).Error; err != nil || len(orderIDs) == 0 {
+			return err
+		}
+		return tellingOrder(tx, orderIDs[0], note)
 	})
+}
+
+// tellingOrder changes a refund, and keeps in its order whether the provider refuses to give money of it back. No other
+// reason of an order stands beside a payment: it says why an order failed, before it could be paid.
+func tellingOrder(tx *gorm.DB, orderID string, change func() error) error {
+	if _, err := lockOrder(tx, orderID); err != nil { // the refunds of one order change one after the other
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	var failed []string
+	err := tx.Table("refunds").Clauses(clause.Locking{Strength: clause.LockingStrengthUpdate}).
+		Where("order_id = ? AND status = ?", orderID, model.RefundFailed).Limit(1).Pluck("id", &failed).Error
+	if err != nil {
+		return fmt.Errorf("look for failed refunds of order %s: %w", orderID, err)
+	}
+	was, is := model.ReasonRefundFailed, ""
+	if len(failed) > 0 {
+		was, is = is, was
+	}
+	if err := tx.Table("orders").Where("id = ? AND reason = ?", orderID, was).Update("reason", is).Error; err != nil {
+		return fmt.Errorf("keep in order %s whether its money is back: %w", orderID, err)
+	}
+	return nil
 }

@@ -132,6 +132,9 @@ func (s *Payments) Notice(ctx context.Context, n model.PaymentNotice) error {
 	return err
 }
 
+// Unheard counts a webhook that says nothing of a payment: of a type that is not known, or of a sender that is not.
+func (s *Payments) Unheard(outcome string) { s.Metrics.Notice("webhook", outcome) }
+
 // Ask asks the provider what became of a payment, and applies what it says. Nil says that it was asked.
 func (s *Payments) Ask(ctx context.Context, p model.Payment) error {
 	_, err := s.ask(ctx, p)

@@ -81,6 +81,9 @@ type orderPage struct {
 	Refusal  string          // why an action was refused
 }
 
+// MoneyKept reports whether the provider refuses for good to give money of the order back.
+func (p orderPage) MoneyKept() bool { return p.Reason == model.ReasonRefundFailed }
+
 // historyLine is one move of an order.
 type historyLine struct {
 	model.OrderMove

@@ -12,7 +12,7 @@ const ShopPath = "/shop"
 // shop is the page of a buyer, who is anybody: its script uses the public API alone, and
 // the page brings the words for what the API says.
 func (c *console) shop(w http.ResponseWriter, r *http.Request, v *visit) error {
-	var words []string
+	words := []string{model.ReasonRefundFailed}
 	for _, phase := range model.Phases() {
 		words = append(words, string(phase))
 	}

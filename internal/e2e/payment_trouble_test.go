@@ -75,6 +75,7 @@ func TestARefundThatFailsForGoodIsVisible(t *testing.T) {
 			failed := a.refunds(t, "failed")
 			return len(failed) == 1 && failed[0].OrderID == order.ID && failed[0].Error != "" && failed[0].Attempts == attempts
 		})
+		check.Equal(t, "its buyer is told", a.now(t, order).Reason, model.ReasonRefundFailed)
 	}
 	x.balance(t, 1, 1)
 }

@@ -17,11 +17,16 @@ import (
 // ErrSignature says that a webhook is not signed with any of the secrets, or more than 5 minutes ago.
 var ErrSignature = errors.New("the webhook's signature is not valid")
 
-// HeaderID is the header with a webhook's id, which its repetitions have too.
-const HeaderID = standardwebhooks.HeaderWebhookID
+// ErrTimestamp is the ErrSignature of a webhook that is signed with one of the secrets, but more than 5 minutes away
+// from now: a clock is wrong, or somebody sends it again.
+var ErrTimestamp = errors.New("it is signed, but its timestamp is more than 5 minutes off")
 
-// secretPrefix marks a secret in base64 (Standard Webhooks, "Signature scheme").
-const secretPrefix = "whsec_"
+const (
+	// secretPrefix marks a secret in base64 (Standard Webhooks, "Signature scheme").
+	secretPrefix = "whsec_"
+	// standardPrefix and svixPrefix begin the headers: those of the standard, and those that it was made of.
+	standardPrefix, svixPrefix = "webhook-", "svix-"
+)
 
 // Signatures signs webhooks and verifies them, as Standard Webhooks demands
 // (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md): HMAC-SHA256 of
@@ -29,7 +34,8 @@ const secretPrefix = "whsec_"
 // replaced while both are in use. Without a secret no webhook is valid.
 type Signatures struct{ hooks []*standardwebhooks.Webhook }
 
-// NewSignatures takes secrets in base64 behind whsec_, or as they are.
+// NewSignatures takes secrets in base64 behind whsec_, or as they are. Libraries do not agree on how to read one that is
+// base64 without whsec_, or what whsec_ is: the other reading verifies too.
 func NewSignatures(secrets []string) (*Signatures, error) {
 	s := &Signatures{}
 	for i, secret := range secrets {
@@ -37,11 +43,20 @@ func NewSignatures(secrets []string) (*Signatures, error) {
 		if err != nil {
 			return nil, fmt.Errorf("secret %d of webhooks: %w", i+1, err)
 		}
-		hook, err := standardwebhooks.NewWebhookRaw(key)
-		if err != nil {
-			return nil, fmt.Errorf("secret %d of webhooks is no good", i+1)
+		other := []byte(secret)
+		if !strings.HasPrefix(secret, secretPrefix) {
+			other, _ = decode(secret) // empty: it can be read in one way only
 		}
-		s.hooks = append(s.hooks, hook)
+		for _, reading := range [][]byte{key, other} {
+			if len(reading) == 0 {
+				continue
+			}
+			hook, err := standardwebhooks.NewWebhookRaw(reading)
+			if err != nil {
+				return nil, fmt.Errorf("secret %d of webhooks is no good", i+1)
+			}
+			s.hooks = append(s.hooks, hook)
+		}
 	}
 	return s, nil
 }
@@ -52,7 +67,7 @@ func secretKey(secret string) ([]byte, error) {
 	key := []byte(secret)
 	if isBase64 {
 		var err error
-		if key, err = base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "=")); err != nil {
+		if key, err = decode(encoded); err != nil {
 			return nil, errors.New("it is not base64 behind " + secretPrefix)
 		}
 	}
@@ -60,6 +75,10 @@ func secretKey(secret string) ([]byte, error) {
 		return nil, errors.New("it is empty")
 	}
 	return key, nil
+}
+
+func decode(text string) ([]byte, error) {
+	return base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))
 }
 
 // Key is the bearer key with which a provider's API is called that shares a webhook secret: who has the key cannot
@@ -76,15 +95,32 @@ func Key(secret string) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(key), nil
 }
 
-// Verify checks a webhook's headers against its body as it arrived; any refusal is ErrSignature.
-func (s *Signatures) Verify(header http.Header, body []byte) error {
-	err := errors.New("there are no secrets")
+// Verify checks a webhook's headers against its body as it arrived, and tells its id, which its repetitions have too;
+// any refusal is ErrSignature.
+func (s *Signatures) Verify(header http.Header, body []byte) (id string, err error) {
+	header = standard(header)
+	err = errors.New("there are no secrets")
 	for _, hook := range s.hooks {
 		if err = hook.Verify(body, header); err == nil {
-			return nil
+			return header.Get(standardwebhooks.HeaderWebhookID), nil
+		}
+		if hook.VerifyIgnoringTimestamp(body, header) == nil {
+			return "", fmt.Errorf("%w: %w", ErrSignature, ErrTimestamp)
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrSignature, err)
+	return "", fmt.Errorf("%w: %w", ErrSignature, err)
+}
+
+// standard gives headers the names of the standard, unless they have these already.
+func standard(header http.Header) http.Header {
+	if header.Get(standardwebhooks.HeaderWebhookID) != "" {
+		return header
+	}
+	named := http.Header{}
+	for _, name := range []string{"id", "timestamp", "signature"} {
+		named.Set(standardPrefix+name, header.Get(svixPrefix+name))
+	}
+	return named
 }
 
 // Sign makes the headers of a webhook that is sent now, or again.

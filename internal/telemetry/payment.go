@@ -9,13 +9,16 @@ import (
 // Payments are the counters of payments and refunds.
 type Payments struct{ notices, refunds *prometheus.CounterVec }
 
+// UnknownType is the outcome of a webhook of a type that is not known, which changes nothing.
+const UnknownType = "UNKNOWN_TYPE"
+
 // NewPayments registers the metrics.
 func NewPayments(registerer prometheus.Registerer) *Payments {
 	r := registry{registerer}
 	m := &Payments{
 		notices: registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seckill_payment_notices_total",
-			Help: "What the payment provider said of payments, by webhook or when it was asked, by what became of it (OK or the problem's code).",
+			Help: "What the payment provider said, by webhook or when it was asked, by what became of it (OK, UNKNOWN_TYPE or the problem's code).",
 		}, []string{"source", "outcome"})),
 		refunds: r.counters("seckill_refund_attempts_total", "outcome", "Attempts to refund, by what became of them: done, later or failed for good.", "done", "later", "failed"),
 	}
@@ -23,6 +26,9 @@ func NewPayments(registerer prometheus.Registerer) *Payments {
 		for _, outcome := range []string{"OK", string(model.CodeValidation)} {
 			m.notices.WithLabelValues(source, outcome)
 		}
+	}
+	for _, outcome := range []string{UnknownType, string(model.CodeUnauthenticated)} {
+		m.notices.WithLabelValues("webhook", outcome)
 	}
 	return m
 }

@@ -129,6 +129,7 @@ function draw() {
       text = word(value);
       field.className = `badge ${value}`;
     }
+    if (field.dataset.field === 'reason' && value) text = word(value);
     if (field.dataset.field === 'expires_at' && value) text = until(value);
     if (field.textContent !== text) field.textContent = text;
   }

@@ -45,7 +45,8 @@ func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		var event payment.Event
-		if err != nil || signatures.Verify(r.Header, body) != nil || json.Unmarshal(body, &event) != nil {
+		id, wrong := signatures.Verify(r.Header, body)
+		if err != nil || wrong != nil || json.Unmarshal(body, &event) != nil {
 			t.Errorf("a webhook is not valid: %s", body)
 		}
 		s.mu.Lock()
@@ -54,7 +55,7 @@ func newShop(t *testing.T, signatures *payment.Signatures, refuse int) *shop {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		s.got = append(s.got, received{r.Header.Get(payment.HeaderID), event})
+		s.got = append(s.got, received{id, event})
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	return s
