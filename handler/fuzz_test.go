@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"seckill/handler/wire"
 	"seckill/model"
 	"seckill/service"
 )
@@ -90,7 +91,7 @@ func FuzzQueries(f *testing.F) {
 			"", "limit=1&limit=2", "limit=0", "limit=101", "limit=1e1", "limit=+1", "limit=99999999999999999999", "limit=%", "limit=1;limit=2",
 			"wait=10s", "wait=-1s", "wait=1h", "wait=9223372036855s", "wait=1e9s", "wait=%00", "wait=.s",
 			"status=paid;", "status=paid%zz", "unknown=%zz&status=paid", "status=%70aid", "status=paid" + strings.Repeat("&", 10_000),
-			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xml", "format=csv&status=paid",
+			"status=paid", "status=Paid", "status=", "phase=live", "phase=over", "format=csv", "format=xlsx", "format=xml", "format=csv&status=paid",
 			"cursor=" + strings.Repeat("c", 513), "cursor=%ff", "cursor=%", "voucher_id=v1", "voucher_id=%20", "voucher_id=" + strings.Repeat("v", 65),
 		} {
 			f.Add(uint8(i), query)
@@ -110,7 +111,7 @@ func FuzzQueries(f *testing.F) {
 		switch {
 		case got.status >= http.StatusBadRequest:
 			wantRefusal(t, got)
-		case strings.HasPrefix(got.header.Get("Content-Type"), "text/csv"):
+		case strings.HasPrefix(got.header.Get("Content-Type"), "text/csv"), got.header.Get("Content-Type") == wire.XLSX:
 		default:
 			wantJSON(t, got)
 		}

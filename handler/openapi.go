@@ -308,7 +308,10 @@ func (a *api) success(r route, status int) *huma.Response {
 		if response.Content == nil {
 			response.Content = map[string]*huma.MediaType{}
 		}
-		response.Content[mediaType] = &huma.MediaType{Schema: a.schema(reflect.TypeOf(example))}
+		response.Content[mediaType] = &huma.MediaType{}
+		if example != nil { // else it is binary
+			response.Content[mediaType].Schema = a.schema(reflect.TypeOf(example))
+		}
 	}
 	return response
 }
@@ -391,7 +394,7 @@ func headerOf(name string) *huma.Param {
 	case "ETag":
 		return &huma.Param{Description: "The tag of this answer, for If-None-Match.", Schema: text}
 	case "Content-Disposition":
-		return &huma.Param{Description: "A name for the file, of CSV.", Schema: text}
+		return &huma.Param{Description: "A name for the file, of an export.", Schema: text}
 	default:
 		return &huma.Param{Schema: text}
 	}

@@ -284,7 +284,7 @@ func TestEnumsAreTheModels(t *testing.T) {
 	want := map[string][]string{
 		"status": words(len(statuses), func(i int) string { return string(statuses[i]) }),
 		"phase":  words(len(phases), func(i int) string { return string(phases[i]) }),
-		"format": {"json", "csv"},
+		"format": {"json", "csv", "xlsx"},
 	}
 	for path, methods := range doc.Paths {
 		for method, op := range methods {

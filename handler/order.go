@@ -183,17 +183,17 @@ type voucherOrdersInput struct {
 	InPath
 	Paging
 	Status string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
-	Format string `query:"format" enum:"json,csv" default:"json" doc:"csv streams all of them, whatever cursor and limit say."`
+	Format string `query:"format" enum:"json,csv,xlsx" default:"json" doc:"csv (exact, for programs) and xlsx (for spreadsheets, which take ids in it for texts) have all of them, whatever cursor and limit say."`
 }
 
 func (a *api) adminOrderRoutes() {
 	register(a, route{
 		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
-		summary:     "List a voucher's orders, newest first, or export them as CSV",
+		summary:     "List a voucher's orders, newest first, or export them",
 		description: "Of all buyers. An export is streamed, however long it is; when it fails on the way, the connection is cut.",
 		access:      administrators, status: http.StatusOK, large: true, headers: []string{"Content-Disposition"},
 		codes:    []model.Code{model.CodeNotFound, model.CodeValidation, model.CodeUnavailable},
-		response: map[string]any{"application/json": model.OrderPage{}, wire.CSV: ""},
+		response: map[string]any{"application/json": model.OrderPage{}, wire.CSV: "", wire.XLSX: nil},
 	}, a.voucherOrders)
 	register(a, route{
 		id: "admin-get-order", method: http.MethodGet, path: basePath + "/admin/orders/{id}", tag: tagAdmin,
@@ -211,9 +211,9 @@ func (a *api) adminOrderRoutes() {
 
 func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
 	query := model.OrderQuery{VoucherID: in.ID, Status: model.OrderStatus(in.Status)}
-	if in.Format == "csv" {
+	if in.Format == "csv" || in.Format == "xlsx" {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // it comes with the request
-			a.exportOrders(humagin.Unwrap(ctx), query)
+			a.exportOrders(humagin.Unwrap(ctx), query, in.Format)
 		}}, nil
 	}
 	if _, err := a.options.Vouchers.Get(ctx, in.ID, true); err != nil {
@@ -229,10 +229,10 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	}}, nil
 }
 
-// exportOrders streams orders as CSV. A failure before the first row is a problem document;
+// exportOrders streams orders. A failure before the first row is a problem document;
 // a later one cuts the connection, so that half a file never looks whole.
-func (a *api) exportOrders(c *gin.Context, query model.OrderQuery) {
-	begun, err := wire.ExportOrders(c.Writer, c.Request, query.VoucherID, func(row func(model.Order) error) error {
+func (a *api) exportOrders(c *gin.Context, query model.OrderQuery, format string) {
+	begun, err := wire.ExportOrders(c.Writer, c.Request, query.VoucherID, format, func(row func(model.Order) error) error {
 		return a.options.Orders.Each(c.Request.Context(), query, row)
 	})
 	switch {

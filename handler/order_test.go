@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"seckill/handler"
+	"seckill/handler/wire"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
@@ -491,6 +492,29 @@ func TestCSVStreams(t *testing.T) {
 	}
 }
 
+// TestXLSX: nothing of it is sent before the last row is known, so that a failure is a problem document.
+func TestXLSX(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var fails error
+	s.fakes.each = func(_ context.Context, _ model.OrderQuery, row func(model.Order) error) error {
+		for range 2000 {
+			if err := row(model.Order{ID: "o1.v1"}); err != nil {
+				return err
+			}
+		}
+		return fails
+	}
+	path, admin := strings.ReplaceAll(exported, "csv", "xlsx"), s.as(t, "a", model.RoleAdmin)
+	got := s.do(t, http.MethodGet, path, "", admin...)
+	if got.status != http.StatusOK || got.header.Get("Content-Type") != wire.XLSX || !strings.HasPrefix(got.body, "PK") ||
+		got.header.Get("Content-Disposition") != `attachment; filename="orders-v1.xlsx"` {
+		t.Errorf("%d %v", got.status, got.header)
+	}
+	fails = model.Unavailable("The database is away.", nil)
+	wantProblem(t, s.do(t, http.MethodGet, path, "", admin...), http.StatusServiceUnavailable, model.CodeUnavailable)
+}
+
 func TestCSVHead(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
@@ -541,5 +565,6 @@ func TestExportOutlastsTheWriteTimeout(t *testing.T) {
 		if got.status != http.StatusOK || strings.Count(got.body, "\n") != 2002 {
 			t.Errorf("%d, %d lines", got.status, strings.Count(got.body, "\n"))
 		}
+		s.do(t, http.MethodGet, strings.ReplaceAll(exported, "csv", "xlsx"), "", s.as(t, "a", model.RoleAdmin)...).is(t, http.StatusOK)
 	})
 }

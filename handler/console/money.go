@@ -4,8 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/text/currency"
-
+	"seckill/handler/wire"
 	"seckill/model"
 )
 
@@ -15,17 +14,7 @@ type money struct {
 	decimals int // ISO 4217: how many digits the minor unit has
 }
 
-// usualDecimals are those of most currencies, and of one that is not known.
-const usualDecimals = 2
-
-func newMoney(code string) money {
-	unit, err := currency.ParseISO(code)
-	if err != nil {
-		return money{code, usualDecimals}
-	}
-	decimals, _ := currency.Standard.Rounding(unit)
-	return money{code, decimals}
-}
+func newMoney(code string) money { return money{code, wire.Decimals(code)} }
 
 // format writes minor units.
 func (m money) format(minor int64) string { return m.plain(minor) + " " + m.currency }

@@ -60,7 +60,7 @@ func (c *console) findOrders(r *http.Request, list *orderList) error {
 		if _, err := c.Vouchers.Get(r.Context(), list.Voucher, true); err != nil {
 			return err
 		}
-		list.Export = voucherPath(list.Voucher) + "/orders.csv?status=" + url.QueryEscape(string(list.Status))
+		list.Export = voucherPath(list.Voucher) + "/orders"
 	}
 	page, err := c.Orders.List(r.Context(), model.OrderQuery{
 		UserID: list.User, VoucherID: list.Voucher, Status: list.Status, Cursor: r.URL.Query().Get("cursor"), Limit: pageSize,
@@ -172,17 +172,19 @@ func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error
 
 // exportOrders streams a voucher's orders. An error before the first row is a page; a later
 // one cuts the connection, so that half a file never looks whole.
-func (c *console) exportOrders(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	query := model.OrderQuery{VoucherID: r.PathValue("id"), Status: model.OrderStatus(r.URL.Query().Get("status"))}
-	if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
-		return model.Invalid("query.status", "is no status of an order")
+func (c *console) exportOrders(format string) func(w http.ResponseWriter, r *http.Request, _ *visit) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *visit) error {
+		query := model.OrderQuery{VoucherID: r.PathValue("id"), Status: model.OrderStatus(r.URL.Query().Get("status"))}
+		if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
+			return model.Invalid("query.status", "is no status of an order")
+		}
+		begun, err := wire.ExportOrders(w, r, query.VoucherID, format, func(row func(model.Order) error) error {
+			return c.Orders.Each(r.Context(), query, row)
+		})
+		if err != nil && begun {
+			c.Log.WarnContext(r.Context(), "an export was cut off", slog.String("voucher_id", query.VoucherID), slog.Any("error", err))
+			panic(http.ErrAbortHandler)
+		}
+		return err
 	}
-	begun, err := wire.ExportOrders(w, r, query.VoucherID, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
-		return c.Orders.Each(r.Context(), query, row)
-	})
-	if err != nil && begun {
-		c.Log.WarnContext(r.Context(), "an export was cut off", slog.String("voucher_id", query.VoucherID), slog.Any("error", err))
-		panic(http.ErrAbortHandler)
-	}
-	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/handler/wire"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -69,6 +70,11 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 	file := b.get(t, "/console/vouchers/"+id+"/orders.csv")
 	want(t, file.header.Get("Content-Disposition"), `attachment; filename="orders-`+id+`.csv"`)
 	want(t, file.body, "id,voucher_id,user_id,status", order, ",alice:1,canceled,", ",bob,unpaid,")
+	want(t, b.page(t, "/console/orders?status=unpaid&voucher="+id), "/console/vouchers/"+id+"/orders.csv?status=unpaid", "/console/vouchers/"+id+"/orders.xlsx?status=unpaid")
+	sheet := b.get(t, "/console/vouchers/"+id+"/orders.xlsx?status=unpaid")
+	if sheet.is(t, http.StatusOK); sheet.header.Get("Content-Type") != wire.XLSX || !strings.HasPrefix(sheet.body, "PK") {
+		t.Errorf("a spreadsheet: %v", sheet.header)
+	}
 	if only := b.get(t, "/console/vouchers/"+id+"/orders.csv?status=unpaid"); strings.Contains(only.body, order) {
 		t.Error("the export has other statuses too")
 	}

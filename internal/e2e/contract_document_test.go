@@ -207,6 +207,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/admin/vouchers/{id}/audit", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
+		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=xlsx", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders/{id}", "ORDER", "", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
