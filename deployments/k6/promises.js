@@ -18,8 +18,8 @@ function counts({ arrivals }) {
     promise('units_missing', 'count==0', 'the stock is what remains and what is held'),
     promise('users_twice', 'count==0', 'no user has two orders'),
     promise('audit_balanced', 'count==1', 'the audit balances'),
-    // With fewer it was not this rate that was tested.
-    promise('iterations', `count>=${Math.floor(0.99 * arrivals)}`, 'the load generator keeps up: 99 % of the visitors come'),
+    // With fewer it was not this rate that was tested, which is k6's fault and not the service's.
+    { ...promise('iterations', `count>=${Math.floor(0.99 * arrivals)}`, 'k6 keeps up: 99 % of the visitors come'), ofK6: true },
   ];
 }
 
