@@ -178,7 +178,7 @@ func (c *console) exportOrders(format string) func(w http.ResponseWriter, r *htt
 		if query.Status != "" && !slices.Contains(model.OrderStatuses(), query.Status) {
 			return model.Invalid("query.status", "is no status of an order")
 		}
-		begun, err := wire.ExportOrders(w, r, query.VoucherID, format, func(row func(model.Order) error) error {
+		begun, err := wire.ExportOrders(w, r, query.VoucherID, format, func(row func(model.Order) error) error { //nolint:contextcheck // it comes with the request
 			return c.Orders.Each(r.Context(), query, row)
 		})
 		if err != nil && begun {
