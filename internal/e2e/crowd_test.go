@@ -21,9 +21,10 @@ type crowd struct {
 	told     map[string]model.Order // 201, 202, or ALREADY_ORDERED with its order
 	promised map[string]string      // orders of a 201 or 202, and their users
 	yes      int                    // 201 or 202
-	refused  int                    // 503
-	failed   int                    // no answer at all
-	buyers   int                    // those who are still asking
+	soldOut  int
+	refused  int // 503
+	failed   int // no answer at all
+	buyers   int // those who are still asking
 }
 
 func newCrowd(a *app, voucher string, others ...*app) *crowd {
@@ -138,7 +139,9 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 		c.told[user], c.promised[order.ID] = order, user
 	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before
 		c.told[user] = model.Order{ID: api.Decode[api.Problem](t, got).OrderID, UserID: user}
-	case got.Code() != model.CodeSoldOut:
+	case got.Code() == model.CodeSoldOut:
+		c.soldOut++
+	default:
 		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}
 }
