@@ -14,8 +14,8 @@ import (
 
 // The database is lost and restored from a backup, while Redis knows what was sold since. Those orders are lost with the
 // database. Everything else holds: the hot copy is rebuilt from what the database has, and exactly the stock is sold. Each
-// rebuild since the backup makes the epochs in the database lower than those in Redis, and then nobody has to help. Without
-// one they are the same and the copy looks healthy: the audit that the runbook asks for repairs it at once.
+// rebuild since the backup makes the epochs in the database lower than those in Redis. Without one they are the same and the
+// copy looks healthy. Nobody has to help in either case, and no buyer from before has to come.
 func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 	t.Parallel()
 	const stock, before, since = 30, 8, 8
@@ -25,6 +25,7 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 	}{
 		"lower epochs, under running instances":      {true, 5},
 		"lower epochs, before the instances start":   {false, 5},
+		"the same epoch, under running instances":    {true, 0},
 		"the same epoch, before the instances start": {false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,13 +67,8 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			}
 			a.accepted(t, voucher.ID, a.user(500)) // it sells again
 			t.Logf("it sold again %.1f s after the database had begun to start", time.Since(restored).Seconds())
-			if tt.rebuilds == 0 {
-				check.Patiently(t, "the repair leaves nothing to do", func() bool {
-					said, err := runs(t, s, "audit", "--repair", "--voucher", voucher.ID)
-					t.Log(said)
-					return err == nil
-				})
-			}
+			a.quiet(t, voucher.ID)
+			t.Logf("it was in balance %.1f s after the database had begun to start", time.Since(restored).Seconds())
 			orders := a.kept(t, voucher.ID, kept)
 			gone := 0
 			for id := range lost {
