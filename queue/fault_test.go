@@ -41,9 +41,9 @@ func TestLostAckIsOneMessage(t *testing.T) {
 		}
 	}
 	waiting(t, f.Queue, int64(rounds))
-	if !f.log.Has("a publish is repeated") || !f.log.Has("disconnected") || !f.log.Has("connected again") {
-		t.Errorf("log:\n%s", f.log)
-	}
+	check.Eventually(t, "the log tells of both", func() bool {
+		return f.log.Has("a publish is repeated") && f.log.Has("disconnected") && f.log.Has("connected again")
+	})
 }
 
 // What was asked for while the connection was down is not sent after its caller
