@@ -69,7 +69,11 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 				"take one from openssl rand -base64 32", slog.Int("secret", n+1), slog.Int("bytes", len(secret)))
 		}
 	}
-	return p, i.openProvider(ctx, db, p, secrets)
+	if err = i.openProvider(ctx, db, p, secrets); err == nil && p.client == nil {
+		i.log.WarnContext(ctx, "orders cannot be paid here, there is no payment provider: "+
+			"set SECKILL_PAYMENT_URL, or SECKILL_PAYMENT_SIMULATOR=on to try it out")
+	}
+	return p, err
 }
 
 // openProvider opens the way to the payment provider.

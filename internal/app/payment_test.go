@@ -39,3 +39,30 @@ func TestOneInstanceHasTheSimulator(t *testing.T) {
 	stopNow(next)
 	stopNow(sharing)
 }
+
+// Whoever forgets the payments hears of it at the start, and not from the first buyer: one line names the settings.
+func TestAStartWithoutPaymentsSaysSo(t *testing.T) {
+	t.Parallel()
+	for setting, lines := range map[string]int{
+		"SECKILL_PAYMENT_SIMULATOR=off":          1,
+		"SECKILL_PAYMENT_SIMULATOR=on":           0,
+		"SECKILL_PAYMENT_URL=http://127.0.0.1:9": 0,
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			var log check.Log
+			cfg := check.Value(config.Load([]string{
+				setting, "SECKILL_WEBHOOK_SECRETS=a secret of webhooks, 24 bytes or more", "SECKILL_DATA_DIR=" + t.TempDir(),
+				"SECKILL_HTTP_ADDR=127.0.0.1:0", "SECKILL_OPS_ADDR=127.0.0.1:0",
+			}))(t)
+			stopNow(check.Value(Start(t.Context(), cfg, slog.New(slog.NewTextHandler(&log, nil))))(t))
+			warned := 0
+			for line := range strings.Lines(log.String()) {
+				if strings.Contains(line, "level=WARN") && strings.Contains(line, "SECKILL_PAYMENT_URL") && strings.Contains(line, "SECKILL_PAYMENT_SIMULATOR=on") {
+					warned++
+				}
+			}
+			check.Equal(t, "lines", warned, lines)
+		})
+	}
+}
