@@ -109,7 +109,11 @@ func (a *api) refuseRate(c *gin.Context, policy string, rate model.Rate, wait ti
 // turnAway answers one request on each connection beyond the bound. A health check gets
 // its true answer, so that a load balancer learns of the crowd; everything else gets 503.
 func (a *api) turnAway(c *gin.Context) {
-	if !conns.Beyond(c.Request.Context()) {
+	ctx := c.Request.Context()
+	if conns.Crowded(ctx) {
+		connectionClose(c.Writer.Header()) // others wait for its place
+	}
+	if !conns.Beyond(ctx) {
 		return
 	}
 	connectionClose(c.Writer.Header())

@@ -2,5 +2,5 @@
 
 package conns
 
-// descriptors has no limit here that a process can ask for.
-func descriptors() int { return manyDescriptors }
+// Descriptors has no limit here that a process can ask for.
+func Descriptors() int { return manyDescriptors }

@@ -4,9 +4,9 @@ package conns
 
 import "syscall"
 
-// descriptors is how many files this process may have open. Go has raised the soft limit
+// Descriptors is how many files this process may have open. Go has raised the soft limit
 // to the hard one at the start (see package os).
-func descriptors() int {
+func Descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return manyDescriptors

@@ -4,9 +4,11 @@
 //
 // A connection waits while it has no request under way: it is new, idle, or sends its
 // header slowly. At the bound the one that has waited longest makes room for a new one,
-// so that a crowd of silent connections costs no client that says something. When none
-// waits, a few more connections are let in to be told so, one request each (see Beyond),
-// and those beyond them are closed at once.
+// so that a crowd of silent connections costs no client that says something; but each has
+// a second to say it. When none waits, a few more connections are let in to be told so,
+// one request each (see Beyond). Who finds no place at all stays in the kernel's queue, of
+// which nobody is sent away without an answer. Meanwhile answers close their connections
+// (see Crowded), so that each request of a crowd has its turn.
 package conns
 
 import (
@@ -29,9 +31,11 @@ import (
 )
 
 const (
-	// courtesy is how many connections beyond the bound are told that there are too
-	// many. Health checks are answered on them, each within a moment.
-	courtesy = 64
+	// rest is what a connection has to say something before it makes room for another.
+	rest = time.Second
+	// lookAgain is how often somebody who waits for a place looks whether another one has rested
+	// for long enough.
+	lookAgain = 50 * time.Millisecond
 	// unwell is how long trouble lasts before the instance is not ready, and how long a
 	// failed accept counts: a burst that is over by then is no reason to go elsewhere.
 	unwell = 5 * time.Second
@@ -47,9 +51,12 @@ type Guard struct {
 	options Options
 	metrics metrics
 	lines   map[string]*rate.Sometimes // by trouble
+	rest    time.Duration
+	freed   chan struct{} // somebody has left, or has begun a request
 
 	mu       sync.Mutex
 	open     int
+	beyond   int        // of them, those beyond the bound
 	waiting  *list.List // of *conn, the one that waits longest first
 	networks map[string]*network
 	crowded  time.Time // since when all connections are in use; zero: they are not
@@ -72,6 +79,7 @@ type conn struct {
 	key      string   // of the network
 	beyond   bool
 	gone     bool
+	since    time.Time     // it waits
 	place    *list.Element // in the guard's waiting; nil: a request is under way
 	netPlace *list.Element // in the network's
 }
@@ -87,19 +95,33 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 func (g *Guard) Watch(server *http.Server, listener net.Listener) net.Listener {
 	server.ConnState = g.changed
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if c, ok := c.(*conn); ok && c.beyond {
-			return context.WithValue(ctx, beyondKey{}, true)
-		}
-		return ctx
+		return context.WithValue(ctx, connKey{}, c)
 	}
-	return guarded{listener, g}
+	return &guarded{Listener: listener, guard: g, ended: make(chan struct{})}
 }
 
-type beyondKey struct{}
+type connKey struct{}
 
 // Beyond reports whether a request came on a connection beyond the bound: it is to be
 // refused, and the connection closed, unless it is a health check.
-func Beyond(ctx context.Context) bool { return ctx.Value(beyondKey{}) != nil }
+func Beyond(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	return ok && c.beyond
+}
+
+// Crowded reports whether the connection of a request should not outlast its answer,
+// because others wait for its place.
+func Crowded(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*conn)
+	return ok && c.crowded()
+}
+
+func (c *conn) crowded() bool {
+	g := c.guard
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open >= g.options.Max || c.network != nil && c.network.open >= g.options.PerNetwork
+}
 
 // Probe tells why new clients should go elsewhere.
 func (g *Guard) Probe(context.Context) error {
@@ -119,10 +141,18 @@ type guarded struct {
 	net.Listener
 
 	guard *Guard
+	ended chan struct{}
+	end   sync.Once
+}
+
+// Close implements net.Listener.
+func (l *guarded) Close() error {
+	l.end.Do(func() { close(l.ended) })
+	return l.Listener.Close()
 }
 
 // Accept implements net.Listener. The server itself pauses after an error that passes.
-func (l guarded) Accept() (net.Conn, error) {
+func (l *guarded) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
 		if err != nil {
@@ -133,7 +163,7 @@ func (l guarded) Accept() (net.Conn, error) {
 		if !ok {
 			return accepted, nil
 		}
-		if c := l.guard.admit(tcp); c != nil {
+		if c := l.guard.admit(tcp, l.ended); c != nil {
 			return c, nil
 		}
 	}
@@ -157,65 +187,89 @@ func (g *Guard) notAccepted(err error) {
 	g.close(victims, "descriptors")
 }
 
-// admit makes room for a new connection, or closes it and returns nil.
-func (g *Guard) admit(tcp *net.TCPConn) *conn {
+// admit finds a place for a new connection, and waits for one. It returns nil when the listener has ended meanwhile.
+func (g *Guard) admit(tcp *net.TCPConn, ended <-chan struct{}) *conn {
 	c := &conn{TCPConn: tcp, guard: g}
 	c.key = g.keyOf(tcp)
-	g.mu.Lock()
-	victims, why := g.place(c)
-	g.mu.Unlock()
-	g.close(victims, "room")
-	if why == "" {
-		return c
+	for {
+		g.mu.Lock()
+		victims, placed := g.place(c)
+		g.mu.Unlock()
+		g.close(victims, "room")
+		if placed {
+			return c
+		}
+		g.say("connections wait for others to end: too many are open", slog.String("address", tcp.RemoteAddr().String()))
+		again := time.NewTimer(lookAgain)
+		select {
+		case <-g.freed:
+		case <-again.C:
+		case <-ended:
+			_ = tcp.Close()
+		}
+		again.Stop()
+		select {
+		case <-ended:
+			return nil
+		default:
+		}
 	}
-	g.metrics.closed.WithLabelValues(why).Inc()
-	g.say("connections are refused: too many are open", slog.String("bound", why), slog.String("address", tcp.RemoteAddr().String()))
-	_ = tcp.SetLinger(0) // nothing is kept of it
-	_ = tcp.Close()
-	return nil
 }
 
-// place counts a connection among the waiting ones, and says which must close for it,
-// or which bound refuses it.
-func (g *Guard) place(c *conn) (victims []*conn, refused string) {
+// place counts a connection among the waiting ones, if there is room, and says which must close for it.
+func (g *Guard) place(c *conn) (victims []*conn, placed bool) {
+	own := g.networks[c.key]
+	full := false // nothing is to be had but courtesy
+	if own != nil && own.open >= g.options.PerNetwork {
+		victims = g.rested(victims, own.waiting, func() bool { return own.open >= g.options.PerNetwork })
+		full = own.open >= g.options.PerNetwork
+		if full && own.waiting.Len() > 0 {
+			return victims, false
+		}
+	}
+	victims = g.rested(victims, g.waiting, func() bool { return g.open >= g.options.Max })
+	if g.open >= g.options.Max {
+		g.full()
+		if g.waiting.Len() > 0 {
+			return victims, false
+		}
+		full = true
+	}
+	if full && g.beyond >= g.options.courtesy {
+		return victims, false
+	}
+	g.count(c, full)
+	return victims, true
+}
+
+// rested takes those out of the count that have waited for long enough, while room is needed.
+func (g *Guard) rested(victims []*conn, waiting *list.List, needed func() bool) []*conn {
+	for needed() && waiting.Len() > 0 && time.Since(first(waiting).since) >= g.rest {
+		victims = append(victims, g.oldest(waiting))
+	}
+	return victims
+}
+
+func first(waiting *list.List) *conn {
+	c, _ := waiting.Front().Value.(*conn) // nothing else is in there
+	return c
+}
+
+// count begins to count a connection.
+func (g *Guard) count(c *conn, beyond bool) {
 	if c.key != "" {
-		c.network = g.networks[c.key]
+		c.network = g.networks[c.key] // those that made room may have been the last ones
 		if c.network == nil {
 			c.network = &network{waiting: list.New()}
 			g.networks[c.key] = c.network
 		}
-		if c.network.open >= g.options.PerNetwork {
-			if c.network.waiting.Len() == 0 {
-				return nil, "address"
-			}
-			victims = append(victims, g.oldest(c.network.waiting))
-			g.networks[c.key] = c.network // it may have been the last one
-		}
-	}
-	if g.open >= g.options.Max {
-		switch {
-		case g.waiting.Len() > 0:
-			victims = append(victims, g.oldest(g.waiting))
-			if c.network != nil {
-				g.networks[c.key] = c.network
-			}
-		case g.open < g.options.Max+courtesy:
-			c.beyond = true
-			g.full()
-		default:
-			g.full()
-			if c.network != nil && c.network.open == 0 {
-				delete(g.networks, c.key)
-			}
-			return victims, "whole"
-		}
-	}
-	g.open++
-	if c.network != nil {
 		c.network.open++
 	}
+	g.open++
+	if c.beyond = beyond; beyond {
+		g.beyond++
+	}
 	g.wait(c)
-	return victims, ""
 }
 
 // full notes that all connections are in use.
@@ -248,6 +302,7 @@ func (g *Guard) wait(c *conn) {
 	if c.gone || c.place != nil {
 		return
 	}
+	c.since = time.Now()
 	c.place = g.waiting.PushBack(c)
 	if c.network != nil {
 		c.netPlace = c.network.waiting.PushBack(c)
@@ -263,11 +318,20 @@ func (g *Guard) busy(c *conn) {
 		c.network.waiting.Remove(c.netPlace)
 	}
 	c.place, c.netPlace = nil, nil
+	g.tellFreed()
+}
+
+// tellFreed wakes who waits for a place.
+func (g *Guard) tellFreed() {
+	select {
+	case g.freed <- struct{}{}:
+	default:
+	}
 }
 
 // oldest takes the connection that waits longest out of the count.
 func (g *Guard) oldest(waiting *list.List) *conn {
-	c, _ := waiting.Front().Value.(*conn) // nothing else is in there
+	c := first(waiting)
 	g.forget(c)
 	return c
 }
@@ -280,6 +344,10 @@ func (g *Guard) forget(c *conn) {
 	g.busy(c)
 	c.gone = true
 	g.open--
+	if c.beyond {
+		g.beyond--
+	}
+	g.tellFreed()
 	if c.network != nil {
 		if c.network.open--; c.network.open == 0 {
 			delete(g.networks, c.key)

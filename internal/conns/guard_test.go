@@ -38,6 +38,7 @@ func serve(t *testing.T, o conns.Options, wrap func(net.Listener) net.Listener) 
 	s := &server{t: t, registry: prometheus.NewRegistry(), log: &check.Log{}, release: make(chan struct{})}
 	o.Name, o.Metrics, o.Log = "test", s.registry, s.log.Logger()
 	s.guard = conns.New(o)
+	s.guard.Hasty()
 	listener := check.Value((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	s.address = listener.Addr().String()
 	if wrap != nil {
@@ -68,6 +69,9 @@ func (s *server) handle(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/wait" {
 		s.waits.Add(1)
 		<-s.release
+	}
+	if conns.Crowded(r.Context()) {
+		w.Header().Set("Connection", "close")
 	}
 	_, _ = io.WriteString(w, "ok")
 }
@@ -181,16 +185,8 @@ func TestOneAddressHasAPart(t *testing.T) {
 		s.ask("/wait")
 	}
 	check.Eventually(t, "four requests are under way", func() bool { return s.waits.Load() == 4 })
-	// It may be closed before the client knows that it is open.
-	if c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address); err == nil {
-		defer c.Close()
-		if status := s.status(c); status != 0 {
-			t.Errorf("a fifth connection of one address: %d", status)
-		}
-	}
-	check.Eventually(t, "it is counted", func() bool { return s.count("seckill_connections_closed_total", "address") > 0 })
-	check.Equal(t, "connections refused for their address", s.count("seckill_connections_closed_total", "address"), 1)
-	check.Equal(t, "open connections", s.count("seckill_connections_open", ""), 4)
+	check.Equal(t, "the answer to a fifth of one address", s.status(s.ask("/")), http.StatusServiceUnavailable)
+	check.Eventually(t, "it is gone", func() bool { return s.count("seckill_connections_open", "") == 4 })
 	close(s.release)
 
 	proxy := serve(t, conns.Options{Max: 100, PerNetwork: 4, Exempt: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, nil)
@@ -198,6 +194,34 @@ func TestOneAddressHasAPart(t *testing.T) {
 		proxy.dial()
 	}
 	check.Eventually(t, "a proxy has fifty connections", func() bool { return proxy.guard.Open() == 50 })
+}
+
+// Everybody of a crowd that is larger than the bound, and beyond it by more than is told so at a time, hears something.
+func TestNobodyIsSentAwayWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := serve(t, conns.Options{Max: 4, PerNetwork: 2}, nil)
+	s.guard.Patient()
+	statuses := make([]int, 200)
+	check.Volley(len(statuses), func(i int) {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address)
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err == nil {
+			statuses[i] = s.status(c)
+		}
+	})
+	served := 0
+	for i, status := range statuses {
+		if status == http.StatusOK {
+			served++
+		} else if status != http.StatusServiceUnavailable {
+			t.Errorf("number %d hears %d", i, status)
+		}
+	}
+	t.Logf("%d served", served)
+	check.Equal(t, "closed connections", s.count("seckill_connections_closed_total", "room"), 0)
 }
 
 // exhausted is a listener of a process without descriptors, for some time.

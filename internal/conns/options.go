@@ -14,8 +14,13 @@ const (
 	// makes 200 MB.
 	most = 10_000
 	// reserve is how many descriptors are left to everything else: the connections to
-	// the database, to Redis and to the queue, and files.
+	// the database, to Redis and to the queue, and files. Of few it is two thirds.
 	reserve = 512
+	// courtesy is how many connections beyond the bound are told that there are too
+	// many. Health checks are answered on them, each within a moment.
+	courtesy = 64
+	// few descriptors are worth a warning at the start.
+	few = 1024
 	// manyDescriptors is taken for the limit where the system does not tell one.
 	manyDescriptors = 1 << 20
 )
@@ -33,18 +38,34 @@ type Options struct {
 	Exempt  []netip.Prefix
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
+
+	courtesy int
 }
 
 // New makes a guard for one server.
 func New(o Options) *Guard {
+	limit := Descriptors()
 	if o.Max == 0 {
-		limit := descriptors()
-		o.Max = min(most, limit-min(reserve, limit/2))
+		share := limit - min(reserve, limit*2/3)
+		o.courtesy = min(courtesy, share/4)
+		o.Max = min(most, share-o.courtesy)
+		say := o.Log.Info
+		if limit < few {
+			say = o.Log.Warn
+		}
+		say("connections of clients are bounded; a higher limit of descriptors (ulimit -n, LimitNOFILE) allows more",
+			slog.Int("connections", o.Max), slog.Int("descriptors", limit))
+	} else {
+		o.Max = min(o.Max, max(limit/16, 1))
+		o.courtesy = min(courtesy, o.Max)
 	}
 	if o.PerNetwork == 0 {
 		o.PerNetwork = max(o.Max/2, 1)
 	}
-	g := &Guard{options: o, waiting: list.New(), networks: map[string]*network{}, lines: map[string]*rate.Sometimes{}}
+	g := &Guard{
+		options: o, rest: rest, freed: make(chan struct{}, 1),
+		waiting: list.New(), networks: map[string]*network{}, lines: map[string]*rate.Sometimes{},
+	}
 	g.metrics = newMetrics(o, g.Open)
 	return g
 }
@@ -63,10 +84,10 @@ func newMetrics(o Options, open func() int) metrics {
 		}),
 		closed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "seckill_connections_closed_total", ConstLabels: labels,
-			Help: "Connections closed because of a bound, by reason: waiting ones that made room for others or for descriptors, and new ones beyond the bound of an address or of the whole.",
+			Help: "Connections closed because of a bound, by reason: waiting ones that made room for others, or for want of descriptors.",
 		}, []string{"reason"}),
 	}
-	for _, reason := range []string{"address", "descriptors", "room", "whole"} {
+	for _, reason := range []string{"descriptors", "room"} {
 		m.closed.WithLabelValues(reason) // from zero: of a series that is born with 1 Prometheus sees no increase
 	}
 	o.Metrics.MustRegister(m.acceptErrors, m.closed,

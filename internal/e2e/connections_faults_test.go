@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,6 +52,40 @@ func TestSilentConnectionsStopNoSale(t *testing.T) {
 			if !strings.Contains(p.metrics(t), `seckill_connections_closed_total{listener="main",reason="room"}`) {
 				t.Error("the metrics say nothing of it")
 			}
+		})
+	}
+}
+
+// TestFewDescriptorsAnswerEverybody: a crowd with many times as many connections as the process has descriptors is told at the
+// worst to come again, each of it, and the descriptors that the servers and files of a sale need are left to them.
+func TestFewDescriptorsAnswerEverybody(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]settings{"embedded": embeddedSettings(t), "on servers": onServers(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := prepare(t, withDescriptors(t, testserver.Program(t), 96), s)
+			p.start(t)
+			p.awaitReady(t)
+			voucher := p.onSale(t, 1000)
+			p.Client.CloseIdleConnections()
+			const crowd = 900
+			answers := make([]string, crowd)
+			check.Volley(crowd, func(n int) {
+				got, err := p.Place(t, voucher.ID, p.user(n))
+				if answers[n] = strconv.Itoa(got.Status); err != nil {
+					answers[n] = err.Error()
+				}
+			})
+			p.Client.CloseIdleConnections()
+			counted := map[string]int{}
+			for _, answer := range answers {
+				counted[answer]++
+			}
+			t.Logf("%v", counted)
+			check.Equal(t, "answers of 201 and 503", counted["201"]+counted["503"], crowd)
+			check.That(t, counted["201"] > 0, "nobody has bought: %v", counted)
+			check.Eventually(t, "it is ready", func() bool { return p.Status("/readyz") == http.StatusOK })
+			check.Equal(t, "the start tells of it", p.output.Has("connections of clients are bounded", "descriptors", "96"), true)
 		})
 	}
 }

@@ -4,32 +4,36 @@
 package embedded
 
 import (
+	"crypto/rand"
 	"fmt"
 
 	"github.com/alicebob/miniredis/v2"
 )
 
 // Redis is a Redis server inside this process, on a free port of the loopback
-// interface. It forgets everything when it is closed, and it runs Lua scripts
+// interface, which every user of the machine reaches: who does not know the password,
+// which is random and in this process alone, hears NOAUTH. It forgets everything when it is closed, and it runs Lua scripts
 // slowly (some 1,700 a second were measured), which is enough to try out.
 type Redis struct {
-	server *miniredis.Miniredis
+	server   *miniredis.Miniredis
+	password string
 }
 
 // StartRedis starts an empty server.
 func StartRedis() (*Redis, error) {
-	server := miniredis.NewMiniRedis()
+	server, password := miniredis.NewMiniRedis(), rand.Text()
+	server.RequireAuth(password)
 	if err := server.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, fmt.Errorf("start the embedded Redis: %w", err)
 	}
 	// Without a running clock no key would ever expire, and the lock of a
 	// holder that died would be held for ever.
 	server.ClockTTL(true)
-	return &Redis{server: server}, nil
+	return &Redis{server: server, password: password}, nil
 }
 
-// URL is where clients find the server: redis://127.0.0.1:port/0.
-func (r *Redis) URL() string { return "redis://" + r.server.Addr() + "/0" }
+// URL is where clients find the server, with its password: redis://:password@127.0.0.1:port/0.
+func (r *Redis) URL() string { return "redis://:" + r.password + "@" + r.server.Addr() + "/0" }
 
 // Close stops the server and its connections. It is safe to call twice.
 func (r *Redis) Close() { r.server.Close() }

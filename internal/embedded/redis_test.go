@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,30 @@ func TestScriptsWakeSubscribers(t *testing.T) {
 	if err != nil || message.Payload != "0" {
 		t.Fatalf("received %v, %v", message, err)
 	}
+}
+
+// Every user of the machine reaches the server's port, and hears nothing there without the password, which each server has
+// of its own.
+func TestStrangersHearNothing(t *testing.T) {
+	t.Parallel()
+	known, other := client(t), client(t)
+	check.Must(t, known.Set(t.Context(), "k", "v", 0).Err())
+	if known.Options().Password == other.Options().Password {
+		t.Error("two servers have one password")
+	}
+	for name, password := range map[string]string{"none": "", "another": other.Options().Password} {
+		stranger := redis.NewClient(&redis.Options{Addr: known.Options().Addr, Password: password, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
+		for _, ask := range []*redis.Cmd{
+			stranger.Do(t.Context(), "GET", "k"), stranger.Do(t.Context(), "FLUSHALL"), stranger.Do(t.Context(), "EVAL", "return redis.call('get', 'k')", "0"),
+			stranger.Do(t.Context(), "PUBLISH", "c", "m"), stranger.Do(t.Context(), "SUBSCRIBE", "c"), stranger.Do(t.Context(), "INFO"),
+		} {
+			if err := ask.Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") && !strings.Contains(err.Error(), "WRONGPASS") {
+				t.Errorf("with the password %s, %s: %v", name, ask.Args()[0], err)
+			}
+		}
+		check.Must(t, stranger.Close())
+	}
+	check.Equal(t, "what was stored", check.Value(known.Get(t.Context(), "k").Result())(t), "v")
 }
 
 func TestEveryServerIsEmptyAndItsOwn(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/conns"
 	"seckill/internal/redisurl"
 )
 
@@ -19,7 +20,8 @@ const (
 	redisDialTimeout = time.Second
 	redisIOTimeout   = 2 * time.Second
 	// redisPoolSize connections are enough for two cores' worth of concurrent
-	// calls; more callers wait for a free one at most redisIOTimeout.
+	// calls; more callers wait for a free one at most redisIOTimeout. Where descriptors are
+	// few it is a sixteenth of them: the embedded Redis takes as many again.
 	redisPoolSize = 64
 	// redisRest is how long a connection waits for work. Servers, and what stands before
 	// them, cut what is quiet for some minutes, some without a word; the library's own is half an hour.
@@ -49,7 +51,7 @@ func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
 		ReadTimeout:           redisIOTimeout,
 		WriteTimeout:          redisIOTimeout,
 		PoolTimeout:           redisIOTimeout,
-		PoolSize:              redisPoolSize, // of each node
+		PoolSize:              min(redisPoolSize, max(conns.Descriptors()/16, 2)), // of each node
 		ConnMaxIdleTime:       redisRest,
 	}
 	switch {
