@@ -41,7 +41,8 @@ func (s *leavingServer) ask(t *testing.T, path, protocol string) (reused, closes
 	t.Helper()
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
 	request := check.Value(http.NewRequestWithContext(httptrace.WithClientTrace(check.Context(t), trace), http.MethodGet, s.URL+path, nil))(t)
-	answer := check.Value(s.Client().Do(request))(t)
+	answer, err := s.Client().Do(request)
+	check.Must(t, err)
 	defer answer.Body.Close()
 	check.Equal(t, path, string(check.Value(io.ReadAll(answer.Body))(t)), "served")
 	check.Equal(t, "the protocol", answer.Proto, protocol)
