@@ -21,7 +21,7 @@ const (
 var changing = map[string]kind{
 	"Reserve": ofAnInterface, "Publish": ofAnInterface, "Confirm": ofAnInterface,
 	"Persist": ofAnInterface, "CreateOrders": ofAnInterface, "Fail": ofAnInterface, "Bury": ofAnInterface,
-	"Settle": ofAnInterface, "Release": ofAnInterface, "ReleaseAll": ofAnInterface, "Touch": ofAnInterface,
+	"Settle": ofAnInterface, "Mend": ofAnInterface, "Release": ofAnInterface, "ReleaseAll": ofAnInterface, "Touch": ofAnInterface,
 	"Cancel": ofAnInterface, "Done": ofAnInterface, "DoneOrders": ofAnInterface,
 	"Close": ofAnInterface, "SetBarrier": ofAnInterface, "Progress": ofAnInterface,
 	"Load": ofAnInterface, "Open": ofAnInterface, "Abandon": ofAnInterface, "Retire": ofAnInterface,
@@ -83,6 +83,8 @@ var elsewhere = map[string]string{
 	"service/worker/audit.go repairEach":      "does what the reconciler does, when an operator asks for it",
 	"service/worker/replay.go Drop":           "one step: the letter goes, or stays",
 	"service/worker/outbox.go retire":         "before the step that notes it, and repeated until then",
+	"service/worker/stranded.go noteAll":      "repeated until every reservation is noted as due",
+	"service/worker/stranded.go clear":        "repeated until no note is without a reservation",
 	"service/worker/reconcile.go apply":       "repeated until the hot copy has the row's revision",
 	"service/worker/stock.go Patched":         "the reconciler does it if this does not",
 	"service/worker/stock.go Created":         "a rebuild as any other: the steps of rebuilding",
