@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"seckill/internal/workshop/check"
 	"seckill/model"
 	"seckill/service"
 )
@@ -130,6 +131,7 @@ func TestEmptyParameters(t *testing.T) {
 		var all []string
 		for _, parameter := range methods["get"].Parameters {
 			if parameter.In == "query" {
+				check.That(t, parameter.AllowEmptyValue, "the document lets nobody leave %s of %s empty", parameter.Name, template)
 				all = append(all, parameter.Name+"=", parameter.Name)
 			}
 		}

@@ -147,7 +147,8 @@ func (a *api) polish() {
 	}
 }
 
-// standardWords removes what only huma understands. The messages that it has made of it stay.
+// standardWords removes what only huma understands, whose messages stay, and says what it cannot: that an
+// empty parameter of a query is an absent one.
 func (a *api) standardWords() {
 	for _, schema := range a.huma.OpenAPI().Components.Schemas.Map() {
 		for _, property := range schema.Properties {
@@ -161,6 +162,7 @@ func (a *api) standardWords() {
 			}
 			for _, parameter := range op.Parameters {
 				parameter.Schema.PatternDescription = ""
+				parameter.AllowEmptyValue = parameter.In == "query"
 			}
 		}
 	}

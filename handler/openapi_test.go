@@ -35,8 +35,9 @@ type operation struct {
 	OperationID string
 	Description string
 	Parameters  []struct {
-		Name, In string
-		Schema   struct{ Enum []string }
+		Name, In        string
+		AllowEmptyValue bool
+		Schema          struct{ Enum []string }
 	}
 	RequestBody struct {
 		Content map[string]struct{ Schema *schema }

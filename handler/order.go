@@ -28,7 +28,7 @@ type Nothing struct{}
 type ordersInput struct {
 	Paging
 	Status    string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
-	VoucherID string `query:"voucher_id" minLength:"1" doc:"Only orders of this voucher."`
+	VoucherID string `query:"voucher_id" doc:"Only orders of this voucher."`
 }
 
 type orderInput struct {
