@@ -43,6 +43,7 @@ type Config struct {
 
 	PaymentWindow        time.Duration
 	PaymentURL           string // of a provider; empty: the simulator, or none
+	PaymentReturnURL     string // of the shop, to which the provider sends buyers back; empty: to none
 	PaymentSimulator     bool
 	PaymentSimulatorAddr string // its listener, host:port
 	WebhookSecrets       []string

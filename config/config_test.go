@@ -54,11 +54,11 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	}
 	got := fmt.Sprintln(c.HTTPAddr, c.OpsAddr, c.TrustedProxies, c.DataDir, c.DatabaseDSN, c.RedisURL, c.Migrate,
 		c.OrderMode, c.Role, c.NATSURL, c.NATSReplicas, c.BacklogMaxAge, c.LockMode, c.LockRedisURLs, c.LockWait,
-		c.LockLease, c.StockStrategy, c.PaymentWindow, c.PaymentURL, c.PaymentSimulator, c.PaymentSimulatorAddr, c.WebhookSecrets, c.CodeKey, c.Currency, c.JWTKeys, c.JWTIssuer,
+		c.LockLease, c.StockStrategy, c.PaymentWindow, c.PaymentURL, c.PaymentReturnURL, c.PaymentSimulator, c.PaymentSimulatorAddr, c.WebhookSecrets, c.CodeKey, c.Currency, c.JWTKeys, c.JWTIssuer,
 		c.JWTAudience, c.JWTIssuers, c.RateUser, c.RateAddr, c.LogLevel, c.LogFormat)
 	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
-		"30s", "conditional", "15m0s", "", true, "127.0.0.1:0", "[]", "", "CNY", "[]", "seckill",
+		"30s", "conditional", "15m0s", "", "", true, "127.0.0.1:0", "[]", "", "CNY", "[]", "seckill",
 		"seckill", "[]", "{20 1s}", "{1000 1s}", "INFO", "")
 	if got != want {
 		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
@@ -150,7 +150,7 @@ func TestWrongValues(t *testing.T) {
 		"NATS_REPLICAS=many", "BACKLOG_MAX_AGE=0s", "BACKLOG_MAX_AGE=30", "LOCK_MODE=Redis", "LOCK_WAIT=soon",
 		"LOCK_WAIT=-1s", "LOCK_LEASE=0s", "LOCK_LEASE=99ms", "LOCK_LEASE=-30s", "LOCK_REDIS_URLS=redis://a:1,b",
 		"STOCK_STRATEGY=pessimistic", "STOCK_STRATEGY=hope", "PAYMENT_WINDOW=0s", "PAYMENT_SIMULATOR=maybe",
-		"PAYMENT_SIMULATOR_ADDR=8082", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_", "WEBHOOK_SECRETS=a,,b",
+		"PAYMENT_SIMULATOR_ADDR=8082", "PAYMENT_RETURN_URL=/orders/{order_id}", "PAYMENT_RETURN_URL=javascript:alert(1)", "PAYMENT_RETURN_URL=https://a:b@shop.example", "PAYMENT_RETURN_URL=https://{order_id}:x/", "WEBHOOK_SECRETS=whsec_not base64", "WEBHOOK_SECRETS=whsec_", "WEBHOOK_SECRETS=a,,b",
 		"CODE_KEY=short", "CODE_KEY=abababababababababababababababababab",
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",

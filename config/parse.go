@@ -364,6 +364,18 @@ func providerURL(text string) (string, error) {
 	return text, nil
 }
 
+// returnURL is a page of the shop, for every order.
+func returnURL(text string) (string, error) {
+	u, err := url.Parse(strings.ReplaceAll(text, "{order_id}", "1"))
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || len(text) > maxReturnURL {
+		return "", fmt.Errorf("is not of the form https://shop/page?order={order_id}, of at most %d bytes", maxReturnURL)
+	}
+	return text, nil
+}
+
+// maxReturnURL, in bytes, is what browsers and providers take, with the ids of orders in it.
+const maxReturnURL = 1024
+
 // variety is of how many different bytes a text is made.
 func variety(text string) int {
 	seen := make(map[byte]bool)

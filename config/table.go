@@ -113,6 +113,10 @@ func table(c *Config) []setting {
 			meaning: "a payment provider elsewhere, such as another instance's simulator, which has the same first webhook secret",
 			read:    into(&c.PaymentURL, providerURL),
 		}, {
+			variable: "SECKILL_PAYMENT_RETURN_URL", otherwise: "none", unit: "URL",
+			meaning: "the page of the shop to which the payment provider sends buyers back; `{order_id}` in it stands for the order's",
+			read:    into(&c.PaymentReturnURL, returnURL),
+		}, {
 			variable: "SECKILL_WEBHOOK_SECRETS", otherwise: "none: webhooks are refused",
 			unit:    "secrets, comma-separated",
 			meaning: "secrets of the payment provider's webhooks, `whsec_<base64>` or plain (base64 without `whsec_` is read in both ways); all verify, and the first signs the simulator's",

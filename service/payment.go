@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 
 	"seckill/internal/failpoint"
@@ -30,6 +32,11 @@ type PaymentDeps struct {
 	Refunds  RefundQueue
 	Provider Provider // nil: nothing can be paid
 	Codes    *Codes
+	// What the provider's page shows: the title of the voucher, the buyer's name there, and the page of the shop to which
+	// it leads back, in which {order_id} stands for the order's; empty: to none.
+	Title     func(ctx context.Context, voucherID string) (string, error)
+	Buyers    *payment.Buyers
+	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
 	Own     func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
 	Metrics *telemetry.Payments
@@ -75,10 +82,12 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 	if err != nil {
 		return p, order, err
 	}
+	checkout, err := s.checkout(ctx, p, order)
+	if err != nil {
+		return p, order, err
+	}
 	failpoint.Reach(failpoint.BeforePaymentStart)
-	told, err := s.Provider.Start(ctx, payment.Request{
-		ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency},
-	})
+	told, err := s.Provider.Start(ctx, checkout)
 	failpoint.Reach(failpoint.AfterPaymentStart)
 	switch {
 	case errors.Is(err, payment.ErrRefused) && p.URL == "":
@@ -97,6 +106,23 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 		}
 	}
 	return p, order, nil
+}
+
+// checkout is what the provider is told of a payment and its order.
+func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Order) (payment.Checkout, error) {
+	title, err := s.Title(ctx, order.VoucherID)
+	if err != nil {
+		return payment.Checkout{}, err
+	}
+	checkout := payment.Checkout{
+		Request: payment.Request{ID: p.ID, OrderID: p.OrderID, Money: payment.Money{Amount: p.Amount, Currency: p.Currency}},
+		Title:   title, Buyer: s.Buyers.Name(order.UserID),
+		ReturnURL: strings.ReplaceAll(s.ReturnURL, "{order_id}", url.QueryEscape(order.ID)),
+	}
+	if order.ExpiresAt != nil {
+		checkout.ExpiresAt = order.ExpiresAt.UTC()
+	}
+	return checkout, nil
 }
 
 // refused is the answer when the provider refuses to start a payment, which has failed only if the provider does not

@@ -12,7 +12,7 @@ import (
 // attentive is a cashier that answers nobody who is gone.
 type attentive struct{ *cashier }
 
-func (a attentive) Start(ctx context.Context, r payment.Request) (payment.Payment, error) {
+func (a attentive) Start(ctx context.Context, r payment.Checkout) (payment.Payment, error) {
 	if ctx.Err() != nil {
 		return payment.Payment{}, ctx.Err()
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,9 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
+
+// expiry of the orders that are paid here.
+var expiry = time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // ledger is a database that keeps count of the payments it starts, and says of each notice what the test wants.
 type ledger struct {
@@ -24,7 +28,8 @@ type ledger struct {
 
 func (l *ledger) Start(_ context.Context, orderID, userID, _ string) (model.Payment, model.Order, error) {
 	l.started++
-	return l.payment, model.Order{ID: orderID, UserID: userID, Status: model.OrderUnpaid}, l.missing
+	_, voucherID, _ := strings.Cut(orderID, ".")
+	return l.payment, model.Order{ID: orderID, VoucherID: voucherID, UserID: userID, Status: model.OrderUnpaid, ExpiresAt: new(expiry)}, l.missing
 }
 
 func (l *ledger) Settle(context.Context, model.PaymentNotice) (model.Receipt, error) {
@@ -112,5 +117,24 @@ func TestLateMoneyGoesBackAtOnce(t *testing.T) {
 			check.Equal(t, "refunds that were made without waiting", len(c.refunded), 1)
 			check.Equal(t, "the refund", c.refund.Status, model.RefundDone)
 		})
+	})
+}
+
+// The provider's page can show what is bought and until when, and lead back; of the buyer it learns no more than that it is
+// the same one again.
+func TestWhatTheProviderIsTold(t *testing.T) {
+	t.Parallel()
+	inTill(t, func(t *testing.T, c *cashier) {
+		payments, _ := besideTill(c)
+		check.Must(t, errorOf3(payments.Pay(t.Context(), "u1", "o1.v1")))
+		c.with(func() {
+			check.Equal(t, "told", c.checkout, payment.Checkout{
+				Request: payment.Request{ID: "p1", OrderID: "o1.v1", Money: payment.Money{Amount: 1000, Currency: "CNY"}},
+				Title:   "Coffee of v1", ReturnURL: "https://shop.example/orders?id=o1.v1", ExpiresAt: expiry, Buyer: payments.Buyers.Name("u1"),
+			})
+			c.checkout, c.untitled = payment.Checkout{}, model.Unavailable("The database is away.", nil)
+		})
+		check.Equal(t, "without a title", model.CodeOf(errorOf3(payments.Pay(t.Context(), "u1", "o1.v1"))), model.CodeUnavailable)
+		c.with(func() { check.Equal(t, "told without a title", c.checkout, payment.Checkout{}) })
 	})
 }

@@ -29,6 +29,10 @@ type cashier struct {
 	fails error           // every call of the provider, when not nil
 	start error           // the start of a payment, when not nil
 
+	checkout payment.Checkout // of the last start
+
+	untitled error // the look for a voucher's title, when not nil
+
 	payment model.Payment
 	due     time.Time // of the payment; zero: decided
 	asked   []time.Time
@@ -41,7 +45,8 @@ type cashier struct {
 	service *Payments
 }
 
-func (c *cashier) Start(context.Context, payment.Request) (payment.Payment, error) {
+func (c *cashier) Start(_ context.Context, asked payment.Checkout) (payment.Payment, error) {
+	c.with(func() { c.checkout = asked })
 	return c.says, cmp.Or(c.start, c.fails)
 }
 
@@ -145,6 +150,8 @@ func inTill(t *testing.T, test func(t *testing.T, c *cashier)) {
 		log := slog.New(slog.DiscardHandler)
 		c.service = NewPayments(PaymentDeps{
 			Store: table{c}, Refunds: queue{c}, Provider: c, Codes: NewCodes(keys, log),
+			Title:  func(_ context.Context, voucherID string) (string, error) { return "Coffee of " + voucherID, c.untitled },
+			Buyers: check.Value(payment.NewBuyers("a key of codes in tests, 32 bytes or more"))(t), ReturnURL: "https://shop.example/orders?id={order_id}",
 			Metrics: telemetry.NewPayments(prometheus.NewRegistry()), Log: log,
 		})
 		ctx, cancel := context.WithCancel(t.Context())

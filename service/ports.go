@@ -59,7 +59,7 @@ type RefundQueue interface {
 
 // Provider is a payment provider. Its errors wrap payment.ErrRefused, or model.ErrUnknownOutcome.
 type Provider interface {
-	Start(ctx context.Context, r payment.Request) (payment.Payment, error)
+	Start(ctx context.Context, r payment.Checkout) (payment.Payment, error)
 	LookUp(ctx context.Context, id string) (payment.Payment, error)
 	// Refund gives money back, once for a key.
 	Refund(ctx context.Context, key string, r payment.Refund) error

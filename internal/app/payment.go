@@ -33,6 +33,7 @@ const (
 // payments is what this instance needs so that orders can be paid.
 type payments struct {
 	codes     *service.Codes // nil: there is no key, and nothing can be paid
+	buyers    *payment.Buyers
 	webhooks  *payment.Signatures
 	client    *payment.Client   // nil: there is no provider
 	simulator *simulator.Server // nil: it is not here
@@ -55,6 +56,9 @@ func (i *Instance) openPayments(ctx context.Context, db *Database) (p *payments,
 			return nil, fmt.Errorf("use SECKILL_CODE_KEY: %w", err)
 		}
 		p.codes = service.NewCodes(keys, i.log)
+		if p.buyers, err = payment.NewBuyers(key); err != nil {
+			return nil, err
+		}
 	}
 	secrets := i.cfg.WebhookSecrets
 	if len(secrets) == 0 && i.cfg.PaymentSimulator {
@@ -176,6 +180,11 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (
 func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)) {
 	deps := service.PaymentDeps{
 		Store: db.Payments, Refunds: db.Refunds, Codes: p.codes, Own: own,
+		Buyers: p.buyers, ReturnURL: i.cfg.PaymentReturnURL,
+		Title: func(ctx context.Context, voucherID string) (string, error) {
+			voucher, err := db.Vouchers.Get(ctx, voucherID)
+			return voucher.Title, err
+		},
 		Metrics: telemetry.NewPayments(i.registry), Log: i.log,
 	}
 	if p.client != nil && p.codes != nil {

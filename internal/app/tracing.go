@@ -213,7 +213,7 @@ type tracedProvider struct {
 }
 
 // Start implements service.Provider.
-func (p tracedProvider) Start(ctx context.Context, r payment.Request) (payment.Payment, error) {
+func (p tracedProvider) Start(ctx context.Context, r payment.Checkout) (payment.Payment, error) {
 	ctx, end := p.tracer.Work(ctx, "start payment", 1)
 	started, err := p.Provider.Start(ctx, r)
 	end(err)

@@ -69,7 +69,7 @@ func NewClient(base, key string) (*Client, error) {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Start starts a payment, or finds the one that an earlier call with the same request has started.
-func (c *Client) Start(ctx context.Context, r Request) (Payment, error) {
+func (c *Client) Start(ctx context.Context, r Checkout) (Payment, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	select {
@@ -80,7 +80,7 @@ func (c *Client) Start(ctx context.Context, r Request) (Payment, error) {
 	}
 	var started Payment
 	err := c.call(ctx, http.MethodPost, "/payments", r.ID, r, &started)
-	if err == nil && (started.Request != r || !started.sound()) {
+	if err == nil && (started.Request != r.Request || !started.sound()) {
 		err = nonsense()
 	}
 	if err != nil {

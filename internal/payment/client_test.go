@@ -68,8 +68,8 @@ func providerOn(t *testing.T, network *check.Network) provider {
 	return p
 }
 
-func request(id string) payment.Request {
-	return payment.Request{ID: id, OrderID: "order.1", Money: payment.Money{Amount: 1000, Currency: "CNY"}}
+func request(id string) payment.Checkout {
+	return payment.Checkout{Request: payment.Request{ID: id, OrderID: "order.1", Money: payment.Money{Amount: 1000, Currency: "CNY"}}}
 }
 
 func TestAPaymentFromItsStartToItsRefund(t *testing.T) {

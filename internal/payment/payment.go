@@ -5,17 +5,22 @@
 // The protocol is small. All bodies are JSON, amounts are integers in minor units of an ISO 4217 currency, and
 // Authorization carries a bearer key:
 //
-//	POST /payments               {id, order_id, amount, currency}   200 Payment, pending at first
+//	POST /payments               Checkout                           200 Payment, pending at first
 //	GET  /payments/{id}                                             200 Payment; 404
 //	POST /payments/{id}/refunds  {amount, currency}                 200 Refund
 //
 // Both POST carry an Idempotency-Key (draft-ietf-httpapi-idempotency-key-header): the same key and body again
-// get the same answer, and nothing happens twice. The same key with another body is 422; the same key while the first
-// call is under way is 409, which says nothing, because that call may succeed. 404 and 422 are a provider's refusals,
-// which say that nothing has happened. Every other answer, and none, says nothing.
+// get the same answer, and nothing happens twice. The same key with other money or another order is 422; the same key
+// while the first call is under way is 409, which says nothing, because that call may succeed. 404 and 422 are a
+// provider's refusals, which say that nothing has happened. Every other answer, and none, says nothing.
+//
+// deployments/payments.md tells those who write a provider's adapter the same at length.
 package payment
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // ErrRefused says that the provider has understood a call and refuses it for good: nothing has happened, and the
 // same call again would be refused again.
@@ -45,6 +50,17 @@ type Request struct {
 	ID      string `json:"id"`
 	OrderID string `json:"order_id"`
 	Money
+}
+
+// Checkout asks for a payment, and says what the provider's page shows and where it leads. Those of the first call
+// count: a voucher may have another title when the call is repeated.
+type Checkout struct {
+	Request
+
+	Title     string    `json:"title,omitempty"`      // of the voucher
+	ReturnURL string    `json:"return_url,omitempty"` // the shop's page, for a buyer who has paid or has not
+	ExpiresAt time.Time `json:"expires_at,omitzero"`  // of the order: money that comes later goes back
+	Buyer     string    `json:"buyer,omitempty"`      // the same for the same buyer; see Buyers
 }
 
 // Payment is a payment as its provider sees it.

@@ -116,7 +116,7 @@ func (w *world) start(t *testing.T, id string) {
 	client := check.Value(payment.NewClient(w.url, "key"))(t)
 	defer client.Close()
 	r := payment.Request{ID: id, OrderID: "order." + id, Money: payment.Money{Amount: 1234, Currency: "CNY"}}
-	check.Value(client.Start(t.Context(), r))(t)
+	check.Value(client.Start(t.Context(), payment.Checkout{Request: r}))(t)
 }
 
 // press presses a button of a payment's page, as a browser does.
