@@ -93,7 +93,7 @@ func ExampleLeaseTime() {
 	locks := lock.New(lock.NewRedisStore(client))
 	defer func() { _ = locks.Close(ctx) }()
 
-	lease, err := locks.Mutex("short").Lock(ctx, lock.LeaseTime(50*time.Millisecond))
+	lease, err := locks.Mutex("short").Lock(ctx, lock.LeaseTime(3*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return

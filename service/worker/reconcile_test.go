@@ -12,6 +12,7 @@ import (
 	"seckill/internal/poll"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
 	"seckill/service/servicetest"
 )
 
@@ -263,6 +264,9 @@ func TestDriftIsRepaired(t *testing.T) {
 // the whole database is an older one.
 func TestDriftIsGoneWithin30s(t *testing.T) {
 	t.Parallel()
+	unmark := func(userID string) func(*hotcopytest.Sale) {
+		return func(hot *hotcopytest.Sale) { delete(hot.Of(1).Marks, userID) }
+	}
 	for name, drift := range map[string]func(*stage){
 		"a database that was restored from a backup": func(s *stage) {
 			for _, id := range []string{"o27", "o28", "o29"} {
@@ -271,11 +275,14 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 			s.voucher.Remaining += 3
 			s.voucher.Version -= 3
 		},
-		"a mark that was lost":     func(s *stage) { delete(s.hot().Of(1).Marks, "u1") },
-		"a mark without an order":  func(s *stage) { s.hot().Of(1).Marks["u9"] = "o9" },
-		"a row that was lost":      func(s *stage) { delete(s.rows, "o1"); s.voucher.Remaining++; s.voucher.Version++ },
-		"a reservation not noted":  func(s *stage) { s.admit("o9", "u9"); delete(s.hot().Of(1).Due, "o9") },
-		"a reservation not marked": func(s *stage) { s.admit("o9", "u9"); delete(s.hot().Of(1).Marks, "u9") },
+		"a mark that was lost":    func(s *stage) { s.changeHot(unmark("u1")) },
+		"a mark without an order": func(s *stage) { s.changeHot(func(hot *hotcopytest.Sale) { hot.Of(1).Marks["u9"] = "o9" }) },
+		"a row that was lost":     func(s *stage) { delete(s.rows, "o1"); s.voucher.Remaining++; s.voucher.Version++ },
+		"a reservation not noted": func(s *stage) {
+			s.admit("o9", "u9")
+			s.changeHot(func(hot *hotcopytest.Sale) { delete(hot.Of(1).Due, "o9") })
+		},
+		"a reservation not marked": func(s *stage) { s.admit("o9", "u9"); s.changeHot(unmark("u9")) },
 	} {
 		for second := range 20 {
 			onStages(t, fmt.Sprint(name, " after ", second, " s"), func(t *testing.T, s *stage) {
@@ -284,7 +291,7 @@ func TestDriftIsGoneWithin30s(t *testing.T) {
 				arising.Go(func() {
 					for n := range 30 { // it is compared again and again meanwhile
 						s.sell(fmt.Sprint("o", n), fmt.Sprint("u", n))
-						s.hot().Changes++
+						s.changeHot(func(hot *hotcopytest.Sale) { hot.Changes++ })
 						poll.Pause(t.Context(), 2*time.Second)
 					}
 					poll.Pause(t.Context(), time.Duration(second)*time.Second)

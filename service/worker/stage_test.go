@@ -79,6 +79,11 @@ func (s *stage) parts() Deps {
 // hot is the voucher's hot copy.
 func (s *stage) hot() *hotcopytest.Sale { return s.redis.Sale("v1") }
 
+// changeHot changes the hot copy while something works with it.
+func (s *stage) changeHot(change func(*hotcopytest.Sale)) {
+	s.redis.With(func() { change(s.redis.Sales["v1"]) })
+}
+
 // step notes a step and runs what the test wants before it.
 func (s *stage) step(name string) error {
 	s.mu.Lock()
