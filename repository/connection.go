@@ -75,9 +75,10 @@ func mysqlClusterSession() []string {
 }
 
 // mysqlMaintenanceSession waits for tables in use: seconds, a sale's longest
-// transactions take one or two.
+// transactions take one or two. The connection that holds the lock of migrations says
+// nothing for as long as they take: the server must not cut it.
 func mysqlMaintenanceSession() []string {
-	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
+	return append(mysqlSession(), "SET SESSION lock_wait_timeout = 60, wait_timeout = 86400, innodb_lock_wait_timeout = 60 /*M!100300 , idle_write_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */")
 }
 
 // errDSN does not repeat the driver's own message, which can hold a piece of a

@@ -17,12 +17,15 @@ import (
 // TestAQuietInstanceStopsWell: the database has closed the connections of an instance that nobody has asked for a while.
 func TestAQuietInstanceStopsWell(t *testing.T) {
 	t.Parallel()
-	database := testserver.MariaDB(t, "--wait-timeout=1")
-	p := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)}))
-	voucher := p.onSale(t, 50)
-	check.Volley(50, func(n int) { _, _ = p.Place(t, voucher.ID, p.user(n)) }) // over as many connections as there are
+	database := testserver.MariaDB(t)
+	s := onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)})
+	operate(t, s, "", "migrate")
 	admin := check.Value(sql.Open("mysql", database.AdminDSN("")))(t)
 	defer admin.Close()
+	check.Must(t, check.ErrorOf(admin.ExecContext(t.Context(), "SET GLOBAL wait_timeout = 1")))
+	p := launch(t, s)
+	voucher := p.onSale(t, 50)
+	check.Volley(50, func(n int) { _, _ = p.Place(t, voucher.ID, p.user(n)) }) // over as many connections as there are
 	check.Eventually(t, "the database closes connections", func() bool {
 		var name, count string
 		check.Must(t, admin.QueryRowContext(t.Context(), "SHOW GLOBAL STATUS LIKE 'Aborted_clients'").Scan(&name, &count))
