@@ -109,7 +109,7 @@ func TestComposeNamesOnlyWhatIsThere(t *testing.T) {
 	t.Parallel()
 	c := compose(t)
 	made := secrets(t)
-	want := []string{"proxy", "seckill-1", "seckill-2", "worker-1", "worker-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats", "prometheus", "grafana"}
+	want := []string{"proxy", "seckill-1", "seckill-2", "worker-1", "worker-2", "mariadb", "redis", "redis-lock-1", "redis-lock-2", "redis-lock-3", "nats", "prometheus", "grafana", "payments"}
 	for _, name := range want {
 		if _, ok := c.Services[name]; !ok {
 			t.Errorf("service %s is missing", name)
@@ -352,6 +352,20 @@ func TestComposeSettingsAreAccepted(t *testing.T) {
 			(cfg.NATSURL == "") != (test.order == "sync") || test.role != "all" && !strings.Contains(cfg.NATSURL, "//"+string(test.role)+":") {
 			t.Errorf("%s with %s: %v, order mode %q, role %q, lock mode %q, NATS %q",
 				test.instance, test.envFile, err, cfg.OrderMode, cfg.Role, cfg.LockMode, cfg.NATSURL)
+		}
+	}
+	// The profile in which a buyer can pay: one instance has the simulator, and the others call it by the name under which
+	// a browser finds its page.
+	for _, instance := range []string{"seckill-1", "seckill-2", "payments"} {
+		cfg := check.Value(config.Load(interpolated(t, c.Services[instance], "trial.env", made)))(t)
+		simulates := instance == "payments"
+		if !cfg.Console || !cfg.Payments() || cfg.PaymentSimulator != simulates || (cfg.PaymentURL == "") != simulates {
+			t.Errorf("%s with trial.env: console %t, simulator %t, provider %q", instance, cfg.Console, cfg.PaymentSimulator, cfg.PaymentURL)
+		}
+		if host, port, _ := strings.Cut(strings.TrimPrefix(cfg.PaymentURL, "http://"), ":"); !simulates &&
+			(!strings.Contains(read(t, "docker-compose.yml"), "aliases: ["+host+"]") || !slices.Contains(c.Services["payments"].Ports, "127.0.0.1:"+port+":"+port) ||
+				c.Services["payments"].Environment["SECKILL_PAYMENT_SIMULATOR_ADDR"] != ":"+port) {
+			t.Errorf("nobody is at %s", cfg.PaymentURL)
 		}
 	}
 	// The negative control: a typo is found this way.

@@ -35,6 +35,8 @@ if [ ! -e secrets/tls_certificate ]; then
 fi
 
 write jwt_secret "$(random)"
+write webhook_secrets "$(random)"
+write code_key "$(random)"
 write grafana_password "$(random)"
 write mariadb_root_password "$(random)"
 write mariadb_password "$(random)"
