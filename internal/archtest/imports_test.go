@@ -45,8 +45,9 @@ var importMap = map[string][]string{
 	helpers:      {"model"},
 	"lock":       {}, // a library: usable without us
 	"model":      {},
-	// Programs of the build, in a module of their own.
-	"deployments": {},
+	// Programs beside the service, in modules of their own: those of the build, and payment providers' adapters, which speak
+	// the protocol of internal/payment.
+	"deployments": {"model", helpers},
 	"config":      {helpers}, // internal/redact and redisurl; .golangci.yml names them alone
 }
 

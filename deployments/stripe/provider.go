@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"seckill/internal/payment"
+)
+
+const (
+	// shortestSession and longestSession are how long a session may be open (Stripe, Session.expires_at), and a minute
+	// for the way there.
+	shortestSession = 31 * time.Minute
+	longestSession  = 24*time.Hour - time.Minute
+	// keyOfPayment and its like name our ids in Stripe's metadata.
+	keyOfPayment = "payment_id"
+	keyOfOrder   = "order_id"
+	keyOfBuyer   = "buyer"
+	keyOfRefund  = "refund_id"
+)
+
+// counted are the currencies that Stripe counts in other units than ISO 4217
+// (https://docs.stripe.com/currencies#special-cases).
+var counted = []string{"ISK", "UGX", "MGA"} //nolint:gochecknoglobals // constant
+
+// checkouts is Stripe, as far as a payment needs it. Its errors are Stripe's.
+type checkouts struct{ stripe *stripe.Client }
+
+// start makes the session of a payment. The same payment again gets the same session, as long as Stripe remembers the
+// key: for at least a day.
+func (c checkouts) start(ctx context.Context, e entry) (*stripe.CheckoutSession, error) {
+	about := map[string]string{keyOfPayment: e.ID, keyOfOrder: e.OrderID, keyOfBuyer: e.Buyer}
+	title := e.Title
+	if title == "" {
+		title = "Order " + e.OrderID
+	}
+	params := &stripe.CheckoutSessionCreateParams{
+		Mode:              stripe.String(stripe.CheckoutSessionModePayment),
+		ClientReferenceID: &e.ID,
+		SuccessURL:        &e.ReturnURL,
+		CancelURL:         &e.ReturnURL,
+		ExpiresAt:         stripe.Int64(e.sessionExpiresAt.Unix()),
+		Metadata:          about,
+		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: about},
+		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{
+			Quantity: stripe.Int64(1),
+			PriceData: &stripe.CheckoutSessionCreateLineItemPriceDataParams{
+				Currency: stripe.String(strings.ToLower(e.Currency)), UnitAmount: &e.Amount,
+				ProductData: &stripe.CheckoutSessionCreateLineItemPriceDataProductDataParams{Name: &title},
+			},
+		}},
+	}
+	params.SetIdempotencyKey(e.ID)
+	return c.stripe.V1CheckoutSessions.Create(ctx, params)
+}
+
+// sessionEnd is when the session of a payment ends: with its order, as far as Stripe allows it.
+func sessionEnd(now, order time.Time) time.Time {
+	if order.IsZero() {
+		return now.Add(longestSession)
+	}
+	return now.Add(min(max(order.Sub(now), shortestSession), longestSession))
+}
+
+// look asks how a payment stands. The session of an order whose time is over is ended first: who has not paid by then
+// cannot pay any more.
+func (c checkouts) look(ctx context.Context, e entry, now time.Time) (payment.Payment, error) {
+	params := &stripe.CheckoutSessionRetrieveParams{}
+	params.AddExpand("payment_intent.latest_charge")
+	session, err := c.stripe.V1CheckoutSessions.Retrieve(ctx, e.session, params)
+	if err != nil {
+		return payment.Payment{}, err
+	}
+	if session.Status == stripe.CheckoutSessionStatusOpen && !e.ExpiresAt.IsZero() && e.ExpiresAt.Before(now) {
+		ended, err := c.stripe.V1CheckoutSessions.Expire(ctx, e.session, nil)
+		if err == nil {
+			session.Status = ended.Status
+		} // otherwise it was paid just now: the next question tells
+	}
+	return paymentOf(session), nil
+}
+
+// paymentOf is a session in our words.
+func paymentOf(s *stripe.CheckoutSession) payment.Payment {
+	p := payment.Payment{Request: payment.Request{
+		ID: s.Metadata[keyOfPayment], OrderID: s.Metadata[keyOfOrder],
+		Money: payment.Money{Amount: s.AmountTotal, Currency: strings.ToUpper(string(s.Currency))},
+	}, Status: payment.Pending}
+	intent := s.PaymentIntent // nil until the buyer has begun to pay
+	switch {
+	case s.PaymentStatus == stripe.CheckoutSessionPaymentStatusPaid, s.PaymentStatus == stripe.CheckoutSessionPaymentStatusNoPaymentRequired:
+		p.Status = payment.Succeeded
+	case s.Status == stripe.CheckoutSessionStatusExpired:
+		p.Status = payment.Failed
+	case s.Status == stripe.CheckoutSessionStatusComplete && intent != nil &&
+		(intent.Status == stripe.PaymentIntentStatusRequiresPaymentMethod || intent.Status == stripe.PaymentIntentStatusCanceled):
+		p.Status = payment.Failed // of a method that tells late, such as a debit
+	case s.Status == stripe.CheckoutSessionStatusOpen:
+		p.URL = s.URL
+	}
+	if intent != nil && intent.LatestCharge != nil {
+		p.Refunded = intent.LatestCharge.AmountRefunded
+	}
+	return p
+}
+
+// errRefund refuses a refund for good.
+var errRefund = errors.New("the refund is refused")
+
+// refund gives money back, once for a key. Stripe forgets idempotency keys after a day, and a refund may be repeated
+// later: so it is looked for first.
+func (c checkouts) refund(ctx context.Context, e entry, key string, money payment.Money) error {
+	session, err := c.stripe.V1CheckoutSessions.Retrieve(ctx, e.session, nil)
+	if err != nil {
+		return err
+	}
+	if session.PaymentIntent == nil || paymentOf(session).Currency != money.Currency {
+		return fmt.Errorf("%w: nothing was paid in %s", errRefund, money.Currency)
+	}
+	intent := session.PaymentIntent.ID
+	for made, err := range c.stripe.V1Refunds.List(ctx, &stripe.RefundListParams{PaymentIntent: &intent}).All(ctx) {
+		if err != nil {
+			return err
+		}
+		if made.Metadata[keyOfRefund] == key {
+			return accepted(made, money)
+		}
+	}
+	params := &stripe.RefundCreateParams{
+		PaymentIntent: &intent, Amount: &money.Amount,
+		Metadata: map[string]string{keyOfRefund: key, keyOfPayment: e.ID},
+	}
+	params.SetIdempotencyKey(key)
+	made, err := c.stripe.V1Refunds.Create(ctx, params)
+	if err != nil {
+		return err
+	}
+	return accepted(made, money)
+}
+
+// accepted reports whether money is back, or on its way.
+func accepted(made *stripe.Refund, money payment.Money) error {
+	if made.Amount != money.Amount || slices.Contains([]stripe.RefundStatus{stripe.RefundStatusFailed, stripe.RefundStatusCanceled}, made.Status) {
+		return fmt.Errorf("%w: %s is %s, of %d", errRefund, made.ID, made.Status, made.Amount)
+	}
+	return nil
+}
+
+// refusal reports whether an error says that nothing has happened, and will not: what Stripe takes for a wrong request.
+// A wrong key, too many calls, and an earlier call under way are no such thing.
+func refusal(err error) bool {
+	var said *stripe.Error
+	return errors.Is(err, errRefund) || errors.As(err, &said) && said.Type == stripe.ErrorTypeInvalidRequest &&
+		(said.HTTPStatusCode == http.StatusBadRequest || said.HTTPStatusCode == http.StatusPaymentRequired)
+}
