@@ -31,9 +31,6 @@ const (
 	// server flushes them one after the other, and a disk that takes 10 ms must
 	// acknowledge all of them within tryBudget.
 	publishers = 32
-	// refusedFor is how long a refusal is held against the server where nothing was stored since: the next
-	// message may be refused or not, and an instance that is not ready is sent none.
-	refusedFor = 5 * time.Second
 	// tryPause is the wait after a try that failed at once (no connection, no
 	// leader): short against the caller's patience, long against a busy loop.
 	tryPause = 50 * time.Millisecond
@@ -94,9 +91,13 @@ func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
 		return fmt.Errorf("name a message: %w", err)
 	}
 	for {
+		began := time.Now()
 		err := q.try(ctx, m.Subject, m.Data, jetstream.WithMsgID(id), jetstream.WithExpectStream(q.names.orders))
-		if err == nil || definite(err) {
-			q.answered(ctx, err)
+		final := err == nil || definite(err)
+		if final || time.Since(began) >= tryBudget { // a server whose disk is full may also say nothing
+			q.confirmed(ctx, err)
+		}
+		if final {
 			return err
 		}
 		q.log.DebugContext(ctx, "a publish is repeated", slog.String("message", id), slog.Any("error", err))
@@ -108,31 +109,13 @@ func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
 	}
 }
 
-// refusal is a message that the server would not store.
-type refusal struct {
-	at  time.Time
-	err error
-}
-
-// answered remembers, and says once, that the server refuses; and that it stores again.
-func (q *Queue) answered(ctx context.Context, err error) {
+// confirmed remembers whether the server stores messages, and says it when it does not.
+func (q *Queue) confirmed(ctx context.Context, err error) {
 	if err == nil {
-		if was := q.refused.Load(); was != nil && q.refused.CompareAndSwap(was, nil) {
-			q.log.InfoContext(ctx, "the order queue stores again")
-		}
-		return
-	}
-	if was := q.refused.Swap(&refusal{at: time.Now(), err: err}); was == nil {
+		q.refused.Forget()
+	} else if q.refused.Note(err) {
 		q.log.ErrorContext(ctx, "the order queue stores no orders; its disk or its bounds may be full", slog.Any("error", err))
 	}
-}
-
-// refusedLately is the refusal of the latest message, for as long as it counts.
-func (q *Queue) refusedLately() error {
-	if was := q.refused.Load(); was != nil && time.Since(was.at) < refusedFor+q.slack {
-		return fmt.Errorf("the server stores no orders: %w", was.err)
-	}
-	return nil
 }
 
 // try sends a message once.

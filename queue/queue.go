@@ -32,6 +32,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"seckill/internal/redact"
+	"seckill/internal/refusal"
 	"seckill/model"
 )
 
@@ -95,8 +96,8 @@ type Queue struct {
 	close  sync.Once
 	closed atomic.Bool // by Close
 	lost   chan error
-	// refused is the last message that the server would not store; nil when it has stored one since.
-	refused atomic.Pointer[refusal]
+	// refused is the latest message that the server did not store.
+	refused refusal.Latest
 }
 
 // Open connects, and makes the streams and the consumer be there as stream.go
@@ -109,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1)}
+	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.Latest{Slack: o.Slack}}
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}
@@ -162,13 +163,13 @@ func (q *Queue) begin(ctx context.Context, o Options) error {
 }
 
 // Ping asks whether orders could be stored: the server answers, the stream of
-// orders has a leader, and a majority of its servers, and no message was refused lately.
+// orders has a leader, and a majority of its servers, and messages are confirmed.
 func (q *Queue) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	stream, err := q.stream(ctx)
 	if err == nil {
-		err = cmp.Or(led(stream.CachedInfo().Cluster), q.refusedLately())
+		err = cmp.Or(led(stream.CachedInfo().Cluster), q.refused.Err())
 	}
 	if err != nil {
 		return unavailable("ask the order queue", err)

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"database/sql"
@@ -20,6 +21,7 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"seckill/internal/refusal"
 	"seckill/model"
 )
 
@@ -49,8 +51,6 @@ const (
 	// but each has a page cache of its own. Three of them are for browsing.
 	sqliteConnections       = 8
 	sqliteBrowseConnections = 3
-	// unwrittenFor is how long a transaction that could not be written is held against the server where none was since.
-	unwrittenFor = 5 * time.Second
 )
 
 // The dialects.
@@ -110,8 +110,8 @@ type Database struct {
 	// its cache stays warm: no other connection of this process changes pages.
 	writer *sql.DB
 
-	// unwritten is the latest transaction that the server could not write; nil when it has written one since.
-	unwritten atomic.Pointer[failedWrite]
+	// unwritten is the latest transaction that the server could not write. Smaller ones may still fit.
+	unwritten refusal.Latest
 
 	closed  atomic.Bool
 	commits sync.WaitGroup // COMMITs whose caller has gone
@@ -126,7 +126,7 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	d := &Database{log: o.Log, events: o.Events, slack: o.Slack}
+	d := &Database{log: o.Log, events: o.Events, slack: o.Slack, unwritten: refusal.Latest{Slack: o.Slack}}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite
@@ -268,10 +268,7 @@ func (d *Database) Ready(ctx context.Context) error {
 	if err == nil && d.hosts != nil {
 		err = d.hosts.takesWrites(ctx, d.health)
 	}
-	if was := d.unwritten.Load(); err == nil && was != nil && time.Since(was.at) < unwrittenFor+d.slack {
-		err = was.err
-	}
-	return d.fail("look whether the database can be sold from", err)
+	return d.fail("look whether the database can be sold from", cmp.Or(err, d.unwritten.Err()))
 }
 
 // Close waits for the COMMITs under way, which is bounded by the driver's

@@ -129,29 +129,12 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	for n := 1; ; n++ {
 		at := d.hosts.place()
 		err := d.transactionOnce(ctx, work)
-		d.written(err)
+		if full(err) && d.unwritten.Note(err) {
+			d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
+		}
 		if err == nil || errors.Is(err, errLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
 			return err
 		}
-	}
-}
-
-// failedWrite is a transaction that the server could not write.
-type failedWrite struct {
-	at  time.Time
-	err error
-}
-
-// written remembers, and says once, that the server cannot write; and that it can again.
-func (d *Database) written(err error) {
-	was := d.unwritten.Load()
-	switch {
-	case full(err):
-		if d.unwritten.Swap(&failedWrite{at: time.Now(), err: err}) == nil {
-			d.log.Error("the database cannot write: its disk is full, or fails", slog.Any("error", err))
-		}
-	case err == nil && was != nil && d.unwritten.CompareAndSwap(was, nil):
-		d.log.Info("the database writes again")
 	}
 }
 

@@ -52,3 +52,56 @@ func TestAFullDisk(t *testing.T) {
 		})
 	}
 }
+
+// TestAFullDiskOfAServer fills the disk of each server in turn. Redis writes again by itself; NATS has to be started anew,
+// as the runbook says, and so has MariaDB, which may end itself.
+func TestAFullDiskOfAServer(t *testing.T) {
+	t.Parallel()
+	for what, filled := range map[string]func(t *testing.T) (own *testserver.Server, s settings, size string, renew bool){
+		"MariaDB, sync": func(t *testing.T) (*testserver.Server, settings, string, bool) {
+			t.Helper()
+			own, s := asyncOnOwnDatabase(t)
+			return own, s.with(settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_NATS_URL": ""}), "400m", true
+		},
+		"MariaDB, async": func(t *testing.T) (*testserver.Server, settings, string, bool) {
+			t.Helper()
+			own, s := asyncOnOwnDatabase(t)
+			return own, s.with(settings{"SECKILL_BACKLOG_MAX_AGE": "1s"}), "400m", true
+		},
+		"Redis": func(t *testing.T) (*testserver.Server, settings, string, bool) {
+			t.Helper()
+			own, s := asyncOnOwnRedis(t)
+			return own, s, "64m", false
+		},
+		"NATS": func(t *testing.T) (*testserver.Server, settings, string, bool) {
+			t.Helper()
+			own, s := asyncOnOwnNATS(t)
+			return own, s, "64m", true
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			own, s, size, renew := filled(t)
+			disk := own.OnSmallDisk(t, size)
+			p := launch(t, s)
+			p.connect(t, 8)
+			voucher := p.onSale(t, 100_000)
+			c := newCrowd(p.app, voucher.ID)
+			stop := c.coming(t, 8)
+			defer stop()
+			c.moreSales(t, 50)
+			disk.Fill()
+			c.moreRefusals(t, 16)
+			p.unready(t)
+			disk.Free()
+			if renew {
+				own.Kill()
+				own.Start()
+			}
+			c.moreSales(t, 50)
+			p.ready(t)
+			stop()
+			p.conserved(t, voucher.ID, c.promised)
+		})
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"seckill/internal/poll"
+	"seckill/internal/refusal"
 )
 
 const (
@@ -43,6 +44,9 @@ type NATS struct {
 	store  string
 	guard  *flock.Flock
 	log    *slog.Logger
+
+	refused refusal.Latest // for the log
+
 	mu     sync.Mutex // held while it is opened again, or closed
 	closed bool
 }
@@ -154,9 +158,14 @@ func (n *NATS) KeepOpen(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room", slog.Any("error", err))
+		say := n.refused.Note(err)
+		if say {
+			n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room", slog.Any("error", err))
+		}
 		if err := n.reopen(); err != nil {
-			n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", err))
+			if say {
+				n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", err))
+			}
 			return
 		}
 		n.log.InfoContext(ctx, "the embedded queue was opened again")

@@ -57,3 +57,16 @@ func (d *Disk) Free() {
 }
 
 func (d *Disk) ballast() string { return filepath.Join(d.dir, "ballast") }
+
+// OnSmallDisk moves the data of a server onto a disk that can be filled.
+func (s *Server) OnSmallDisk(t testing.TB, size string) *Disk {
+	t.Helper()
+	s.Stop()
+	disk := SmallDisk(t, size)
+	err := os.CopyFS(disk.dir, os.DirFS(s.data()))
+	if err = errors.Join(err, os.RemoveAll(s.data()), os.Symlink(disk.dir, s.data())); err != nil {
+		t.Fatalf("testserver: move the data of %s: %v", s.engine.program, err)
+	}
+	s.Start()
+	return disk
+}
