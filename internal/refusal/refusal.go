@@ -21,7 +21,7 @@ type Latest struct {
 	Slack time.Duration
 
 	last atomic.Pointer[refused]
-	said atomic.Int64 // unix nanoseconds
+	said atomic.Pointer[time.Time]
 }
 
 type refused struct {
@@ -34,7 +34,7 @@ func (l *Latest) Note(err error) (say bool) {
 	now := time.Now()
 	l.last.Store(&refused{at: now, err: err})
 	said := l.said.Load()
-	return (said == 0 || now.UnixNano()-said >= int64(sayEvery)) && l.said.CompareAndSwap(said, now.UnixNano())
+	return (said == nil || now.Sub(*said) >= sayEvery) && l.said.CompareAndSwap(said, &now)
 }
 
 // Forget says that the store writes again, where one success is proof enough.
