@@ -178,10 +178,10 @@ func (a *adapter) hear(w http.ResponseWriter, r *http.Request) {
 
 // eventOf is an event in our words; without a type when it tells nothing of a payment of ours.
 func eventOf(event stripe.Event) (told payment.Event, err error) {
-	switch event.Type {
-	case stripe.EventTypeCheckoutSessionCompleted, stripe.EventTypeCheckoutSessionExpired,
-		stripe.EventTypeCheckoutSessionAsyncPaymentSucceeded, stripe.EventTypeCheckoutSessionAsyncPaymentFailed:
-	default:
+	if !slices.Contains([]stripe.EventType{
+		stripe.EventTypeCheckoutSessionCompleted, stripe.EventTypeCheckoutSessionExpired,
+		stripe.EventTypeCheckoutSessionAsyncPaymentSucceeded, stripe.EventTypeCheckoutSessionAsyncPaymentFailed,
+	}, event.Type) {
 		return told, nil
 	}
 	var session stripe.CheckoutSession

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -97,6 +98,19 @@ func (m *stripeMock) over(stub *server.StubServer) http.HandlerFunc {
 	}
 }
 
+// stub is Stripe's mock, which takes seconds to read the API.
+var stub = sync.OnceValues(func() (*server.StubServer, error) {
+	spec, err := server.LoadSpec(embedded.OpenAPISpec, "")
+	if err != nil {
+		return nil, err
+	}
+	fixtures, err := server.LoadFixtures(embedded.OpenAPIFixtures, "")
+	if err != nil {
+		return nil, err
+	}
+	return server.NewStubServer(fixtures, spec, false, false)
+})
+
 // world is a service's client, the adapter, and Stripe; and the shop that hears webhooks.
 type world struct {
 	*payment.Client
@@ -109,11 +123,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	spec := check.Value(server.LoadSpec(embedded.OpenAPISpec, ""))(t)
-	fixtures := check.Value(server.LoadFixtures(embedded.OpenAPIFixtures, ""))(t)
-	stub := check.Value(server.NewStubServer(fixtures, spec, false, false))(t)
 	w := &world{stripe: &stripeMock{session: map[string]any{}}, heard: make(chan string, 16), deaf: make(chan int, 16)}
-	api := httptest.NewServer(w.stripe.over(stub))
+	api := httptest.NewServer(w.stripe.over(check.Value(stub())(t)))
 	t.Cleanup(api.Close)
 	signatures := check.Value(payment.NewSignatures([]string{hooks}))(t)
 	shop := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -146,7 +157,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.adapter = served.URL
 	w.Client = check.Value(payment.NewClient(served.URL, check.Value(payment.Key(hooks))(t)))(t)
-	t.Cleanup(w.Client.Close)
+	t.Cleanup(w.Close)
 	return w
 }
 
@@ -210,7 +221,7 @@ func TestRefusalsAndSilence(t *testing.T) {
 		asked.ID = fmt.Sprint("p", status)
 		check.Is(t, asked.ID, check.ErrorOf(w.Start(ctx, asked)), want)
 		found, err := w.LookUp(ctx, asked.ID)
-		if refused := want == payment.ErrRefused; refused {
+		if errors.Is(want, payment.ErrRefused) {
 			check.Is(t, "a look-up of it", err, payment.ErrNotFound)
 		} else {
 			check.Must(t, err)
@@ -253,7 +264,7 @@ func (w *world) event(t *testing.T, id, kind, secret string, session map[string]
 	signed := webhook.GenerateTestSignedPayload(&webhook.UnsignedPayload{Payload: body, Secret: secret})
 	request := check.Value(http.NewRequestWithContext(t.Context(), http.MethodPost, w.adapter+"/stripe", strings.NewReader(string(body))))(t)
 	request.Header.Set("Stripe-Signature", signed.Header)
-	response := check.Value(http.DefaultClient.Do(request))(t)
+	response := check.Value(http.DefaultClient.Do(request))(t) //nolint:bodyclose // it is, in the next line
 	check.Must(t, response.Body.Close())
 	return response.StatusCode
 }

@@ -28,7 +28,7 @@ func main() {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *listen, *file, os.Getenv, log); err != nil {
+	if err := run(ctx, *listen, *file, os.Getenv, log); err != nil { //nolint:forbidigo // its settings are its own
 		log.Error("the adapter ends", slog.Any("error", err))
 		os.Exit(1) //nolint:gocritic // nothing is deferred that matters
 	}
@@ -58,7 +58,7 @@ func run(ctx context.Context, listen, file string, getenv func(string) string, l
 // backend repeats nothing by itself, because the service does, and tells Stripe nothing of how long calls take.
 func backend() *stripe.BackendConfig {
 	return &stripe.BackendConfig{
-		MaxNetworkRetries: stripe.Int64(0), EnableTelemetry: stripe.Bool(false),
+		MaxNetworkRetries: new(int64(0)), EnableTelemetry: new(false),
 		LeveledLogger: &stripe.LeveledLogger{Level: stripe.LevelNull}, // every error is logged where it is handled
 	}
 }

@@ -46,7 +46,7 @@ func (c checkouts) start(ctx context.Context, e entry) (*stripe.CheckoutSession,
 		ClientReferenceID: &e.ID,
 		SuccessURL:        &e.ReturnURL,
 		CancelURL:         &e.ReturnURL,
-		ExpiresAt:         stripe.Int64(e.sessionExpiresAt.Unix()),
+		ExpiresAt:         new(e.sessionExpiresAt.Unix()),
 		Metadata:          about,
 		PaymentIntentData: &stripe.CheckoutSessionCreatePaymentIntentDataParams{Metadata: about},
 		LineItems: []*stripe.CheckoutSessionCreateLineItemParams{{
