@@ -88,6 +88,9 @@ func TestRestartedRedisIsTheOneOfItsInstances(t *testing.T) {
 		own.Start()
 		p.awaitReady(t)
 		sells(n)
+		check.Eventually(t, "the database names the restarted Redis", func() bool {
+			return strings.Count(p.output.String(), "this instance uses the Redis of its database") == n+2
+		})
 	}
 	p.kill()
 	p.start(t) // with the same Redis
