@@ -7,9 +7,11 @@ package deployments
 import (
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,17 +27,24 @@ import (
 type manifest struct {
 	Kind     string
 	Metadata struct {
-		Name   string
-		Labels map[string]string
+		Name        string
+		Labels      map[string]string
+		Annotations map[string]string
 	}
+	Data map[string]string
 	Spec struct {
 		Template struct {
-			Spec struct {
-				Grace      int `yaml:"terminationGracePeriodSeconds"`
-				Containers []container
+			Metadata struct{ Annotations map[string]string }
+			Spec     struct {
+				Grace         int    `yaml:"terminationGracePeriodSeconds"`
+				Account       string `yaml:"serviceAccountName"`
+				PriorityClass string `yaml:"priorityClassName"`
+				Affinity      map[string]any
+				Containers    []container
 			}
 		}
 		Endpoints []struct{ Path string }
+		Groups    any // of a PrometheusRule
 	}
 }
 
@@ -77,14 +86,26 @@ func buildHelm(t *testing.T) helm {
 func (h helm) template(t *testing.T, values string, more ...string) (string, error) {
 	t.Helper()
 	args := append([]string{"template", "shop", "helm/seckill", "--kube-version", "1.30.0", "--values", values}, more...)
-	out, err := exec.CommandContext(t.Context(), string(h), args...).CombinedOutput()
-	return string(out), err
+	return h.run(t, args...)
 }
 
-// rendered are the objects that the chart makes of a file of values.
-func (h helm) rendered(t *testing.T, values string) []manifest {
+// run returns what helm makes, or what it says is wrong.
+func (h helm) run(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	text, err := h.template(t, values)
+	cmd := exec.CommandContext(t.Context(), string(h), args...)
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return string(out) + said.String(), err
+	}
+	return string(out), nil
+}
+
+// rendered are the objects that the chart makes of a file of values, and of more arguments.
+func (h helm) rendered(t *testing.T, values string, more ...string) []manifest {
+	t.Helper()
+	text, err := h.template(t, values, more...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", values, err, text)
 	}
@@ -103,9 +124,12 @@ func (h helm) rendered(t *testing.T, values string) []manifest {
 // environOf is the environment of a container, with its secrets in a directory that has every one of them.
 func environOf(t *testing.T, c container) []string {
 	t.Helper()
-	made := secrets(t)
-	for _, name := range []string{"webhook_secrets", "code_key"} { // which secrets.sh does not make
-		check.Must(t, os.WriteFile(filepath.Join(made, name), []byte("0123456789abcdef0123456789abcdef"), 0o600))
+	made := kubernetesSecret(t)
+	for name, text := range map[string]string{ // which come in where the values name them
+		"webhook_secrets": "0123456789abcdef0123456789abcdef", "code_key": "0123456789abcdef0123456789abcdef",
+		"lock_redis_urls": "redis://lock-1,redis://lock-2,redis://lock-3",
+	} {
+		check.Must(t, os.WriteFile(filepath.Join(made, name), []byte(text), 0o600))
 	}
 	var environ []string
 	for _, variable := range c.Env {
@@ -128,11 +152,15 @@ func TestTheChart(t *testing.T) {
 	t.Parallel()
 	h := buildHelm(t)
 	for name, test := range map[string]func(*testing.T){
-		"settings are accepted":     h.settingsAreAccepted,
-		"wrong values are refused":  h.wrongValuesAreRefused,
-		"probes find what is there": h.probesFindWhatIsThere,
-		"pods are confined":         h.podsAreConfined,
-		"stops lose no request":     h.stopsLoseNoRequest,
+		"settings are accepted":      h.settingsAreAccepted,
+		"wrong values are refused":   h.wrongValuesAreRefused,
+		"probes find what is there":  h.probesFindWhatIsThere,
+		"pods are confined":          h.podsAreConfined,
+		"stops lose no request":      h.stopsLoseNoRequest,
+		"monitoring is the files":    h.monitoringIsTheFiles,
+		"pods are what is wanted":    h.podsAreWhatIsWanted,
+		"lint says what is required": h.lintSaysWhatIsRequired,
+		"notes say what is missing":  h.notesSayWhatIsMissing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,6 +229,9 @@ func (h helm) wrongValuesAreRefused(t *testing.T) {
 		"tracing.endpoint=http://collector":    "endpoint", // the port is what the NetworkPolicy lets through
 		"tracing.ratio=2":                      "ratio",
 		"worker.keda.prometheus=prometheus:90": "prometheus",
+		"prometheusRule.runbooks=runbooks.md":  "runbooks",
+		"extraEnv[0].name=SECKILL_LOCK_MOOD":   "extraEnv", // where nobody would refuse it
+		"extraEnv[0].value=without a name":     "name",
 	} {
 		said, err := h.template(t, "helm/values/sync.yaml", "--set", wrong)
 		if err == nil || !strings.Contains(said, named) {
@@ -265,6 +296,147 @@ func (h helm) podsAreConfined(t *testing.T) {
 				if !s.ReadOnly || s.Escalation == nil || *s.Escalation || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
 					t.Errorf("%s, %s is not confined: %+v", values, m.Metadata.Name, s)
 				}
+			}
+		}
+	}
+}
+
+// The rules and the dashboard are those of the files beside the chart, where they are asked for.
+func (h helm) monitoringIsTheFiles(t *testing.T) {
+	t.Helper()
+	const runbooks = "https://git.example/shop/seckill/blob/main/deployments/runbooks.md" // as the values say
+	kinds := func(values string, more ...string) map[string]manifest {
+		found := map[string]manifest{}
+		for _, m := range h.rendered(t, values, more...) {
+			found[m.Kind] = m
+		}
+		return found
+	}
+	groups := func(text string) any {
+		var file struct{ Groups any }
+		check.Must(t, yaml.Unmarshal([]byte(text), &file))
+		return file.Groups
+	}
+	file := read(t, "prometheus/rules.yml")
+	linked := strings.ReplaceAll(file, "{{ $externalLabels.runbooks }}", runbooks)
+
+	all := kinds("helm/values/everything.yaml")
+	if rule := all["PrometheusRule"]; !reflect.DeepEqual(rule.Spec.Groups, groups(linked)) || linked == file || rule.Metadata.Labels["release"] != "prometheus" {
+		t.Errorf("the PrometheusRule is not prometheus/rules.yml with links to the runbooks: %+v", rule)
+	}
+	board := all["ConfigMap"]
+	if len(board.Data) != 1 || board.Data["seckill.json"] != read(t, "grafana/seckill.json") {
+		t.Error("the ConfigMap is not grafana/seckill.json")
+	}
+	check.Equal(t, "the label that Grafana's sidecar looks for", board.Metadata.Labels["grafana_dashboard"], "1")
+	check.Equal(t, "the dashboard's folder", board.Metadata.Annotations["grafana_folder"], "Shop")
+
+	unlinked := kinds("helm/values/sync.yaml", "--set", "prometheusRule.enabled=true")["PrometheusRule"]
+	if !reflect.DeepEqual(unlinked.Spec.Groups, groups(file)) {
+		t.Error("without an address of the runbooks the PrometheusRule is not prometheus/rules.yml")
+	}
+	for kind := range kinds("helm/values/sync.yaml") {
+		if slices.Contains([]string{"PrometheusRule", "ConfigMap", "ServiceMonitor", "ServiceAccount"}, kind) {
+			t.Errorf("nobody has asked for a %s", kind)
+		}
+	}
+}
+
+// Each pod is placed, ranked, annotated and has the variables as the values say. The account that the chart makes is there
+// after the migration, which runs before everything, so that it has another one.
+func (h helm) podsAreWhatIsWanted(t *testing.T) {
+	t.Helper()
+	pods := func(more ...string) (accounts map[string]string) {
+		accounts = map[string]string{}
+		for _, m := range h.rendered(t, "helm/values/everything.yaml", more...) {
+			pod := m.Spec.Template
+			for _, c := range pod.Spec.Containers {
+				component := m.Metadata.Labels["app.kubernetes.io/component"]
+				accounts[component] = pod.Spec.Account
+				check.Equal(t, component+": its class", pod.Spec.PriorityClass, "sale")
+				check.Equal(t, component+": its annotation", pod.Metadata.Annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "true")
+				if pod.Spec.Affinity["nodeAffinity"] == nil {
+					t.Errorf("%s goes anywhere: %+v", component, pod.Spec)
+				}
+				if !slices.Contains(environOf(t, c), "HTTPS_PROXY=http://proxy.internal:3128") {
+					t.Errorf("%s lacks a variable", component)
+				}
+			}
+			if m.Kind == "ServiceAccount" {
+				accounts[m.Kind] = m.Metadata.Name
+				check.Equal(t, "what the account is for", m.Metadata.Annotations["eks.amazonaws.com/role-arn"], "arn:aws:iam::123456789012:role/seckill")
+			}
+		}
+		return accounts
+	}
+	for values, want := range map[string]map[string]string{
+		"serviceAccount.name=":                                 {"api": "shop-seckill", "worker": "shop-seckill", "migrate": "", "ServiceAccount": "shop-seckill"},
+		"serviceAccount.name=till":                             {"api": "till", "worker": "till", "migrate": "", "ServiceAccount": "till"},
+		"serviceAccount.name=till,serviceAccount.create=false": {"api": "till", "worker": "till", "migrate": "till"},
+		"serviceAccount.create=false":                          {"api": "", "worker": "", "migrate": ""},
+	} {
+		if got := pods("--set", values); !maps.Equal(got, want) {
+			t.Errorf("%s: accounts are %v, want %v", values, got, want)
+		}
+	}
+}
+
+// Who looks at the chart as it comes hears which value is missing, and who installs it so is stopped.
+func (h helm) lintSaysWhatIsRequired(t *testing.T) {
+	t.Helper()
+	const want = "secrets.existingSecret is required"
+	out, err := exec.CommandContext(t.Context(), string(h), "lint", "--strict", "helm/seckill").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("helm lint: %v\n%s", err, out)
+	}
+	if said, err := h.run(t, "template", "shop", "helm/seckill", "--kube-version", "1.30.0"); err == nil || !strings.Contains(said, want) {
+		t.Errorf("helm template: %v\n%s", err, said)
+	}
+}
+
+// The notes of an installation name commands for what it has, and what it lacks to sell. Only a cluster hears them, so that
+// a copy of the chart makes them a manifest.
+func (h helm) notesSayWhatIsMissing(t *testing.T) {
+	t.Helper()
+	chart := filepath.Join(t.TempDir(), "seckill")
+	check.Must(t, exec.CommandContext(t.Context(), "cp", "-RL", "helm/seckill", chart).Run())
+	check.Must(t, os.WriteFile(filepath.Join(chart, "templates/notes.yaml"), []byte(`said: {{ include "seckill/templates/NOTES.txt" . | quote }}`), 0o600))
+	notes := func(values string, more ...string) string {
+		args := []string{"template", "shop", chart, "--namespace", "fair", "--kube-version", "1.30.0", "--show-only", "templates/notes.yaml", "--values", values}
+		text, err := h.run(t, append(args, more...)...)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", values, err, text)
+		}
+		var manifest struct{ Said string }
+		check.Must(t, yaml.Unmarshal([]byte(text), &manifest))
+		return manifest.Said
+	}
+	const proxies, provider, keptOut, job = "SECKILL_TRUSTED_PROXIES", "Nobody can pay", "keeps Prometheus out", "look for the job"
+	for _, test := range []struct {
+		values    string
+		more      []string
+		says, not []string
+	}{
+		{values: "sync", says: []string{
+			"deploy/shop-seckill-api\n", "kubectl --namespace fair exec deploy/shop-seckill-api -- seckill audit", "port-forward service/shop-seckill 8080:80", provider,
+		}, not: []string{"worker", proxies, keptOut, job}},
+		{values: "async", says: []string{"deploy/shop-seckill-worker", "deploy/shop-seckill-worker -- seckill mode async", provider}, not: []string{keptOut, job}},
+		{values: "everything", says: []string{"https://shop.example/api/v1/docs"}, not: []string{"port-forward", proxies, provider, keptOut, job}},
+		{
+			values: "sync", more: []string{"--set", "ingress.enabled=true,ingress.host=shop.example,serviceMonitor.enabled=true"},
+			says: []string{"http://shop.example/", proxies, keptOut}, not: []string{job},
+		},
+		{values: "sync", more: []string{"--set", "prometheusRule.enabled=true"}, says: []string{job}},
+	} {
+		said := notes("helm/values/"+test.values+".yaml", test.more...)
+		for _, text := range test.says {
+			if !strings.Contains(said, text) {
+				t.Errorf("%s %q: the notes do not say %q:\n%s", test.values, test.more, text, said)
+			}
+		}
+		for _, text := range test.not {
+			if strings.Contains(said, text) {
+				t.Errorf("%s %q: the notes say %q:\n%s", test.values, test.more, text, said)
 			}
 		}
 	}

@@ -3,8 +3,12 @@ package deployments
 import (
 	"encoding/json"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -63,4 +67,63 @@ func TestTheChartKnowsTheSettings(t *testing.T) {
 			t.Errorf("%s are %q, and the program's %q", what, both[0], both[1])
 		}
 	}
+}
+
+// What the chart brings into a cluster for Prometheus and Grafana are the files that lie beside it, and no copies.
+func TestTheChartHasNoCopies(t *testing.T) {
+	t.Parallel()
+	for linked, file := range map[string]string{"rules.yml": "prometheus/rules.yml", "seckill.json": "grafana/seckill.json"} {
+		at, err := os.Stat(filepath.Join("helm/seckill/files", linked))
+		check.Must(t, err)
+		if !os.SameFile(at, check.Value(os.Stat(file))(t)) {
+			t.Errorf("the chart's %s is not %s", linked, file)
+		}
+	}
+}
+
+// kubernetesSecret makes the Secret of README.md with a kubectl that writes each of its keys into a file, and returns where.
+func kubernetesSecret(t *testing.T) string {
+	t.Helper()
+	_, commands, _ := strings.Cut(read(t, "README.md"), "\n## Kubernetes\n")
+	_, commands, _ = strings.Cut(commands, "```sh\n")
+	commands, _, found := strings.Cut(commands, "helm install")
+	if !found {
+		t.Fatal("README.md has no installation")
+	}
+	made, checkout := t.TempDir(), filepath.Dir(secrets(t))
+	check.Must(t, os.Symlink(".", filepath.Join(checkout, "deployments"))) // where secrets.sh was run already
+	check.Must(t, os.WriteFile(filepath.Join(checkout, "kubectl"), []byte(`#!/usr/bin/env bash
+		for a; do case $a in
+			--from-env-file=*) while read -r line; do printf %s "${line#*=}" >"$MADE/${line%%=*}"; done <"${a#*=}" ;;
+			--from-file=*) cp -r "${a#*=}"/. "$MADE" ;;
+		esac; done`), 0o700))
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
+	cmd.Dir = checkout
+	cmd.Env = append(os.Environ(), "MADE="+made, "PATH="+checkout+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", commands, err, out)
+	}
+	return made
+}
+
+// The Secret of an installation has what instances read and nothing else: no password of a server's own administrator, no
+// key of the proxy's.
+func TestTheSecretHasWhatInstancesRead(t *testing.T) {
+	t.Parallel()
+	var values struct {
+		Secrets struct {
+			Files map[string]string
+			Async map[string]map[string]string
+		}
+	}
+	check.Must(t, yaml.Unmarshal([]byte(read(t, "helm/seckill/values.yaml")), &values))
+	var want, has []string
+	for _, files := range append(slices.Collect(maps.Values(values.Secrets.Async)), values.Secrets.Files) {
+		want = slices.AppendSeq(want, maps.Values(files))
+	}
+	for _, file := range check.Value(os.ReadDir(kubernetesSecret(t)))(t) {
+		has = append(has, file.Name())
+	}
+	slices.Sort(want)
+	check.Equal(t, "the keys of the Secret", strings.Join(has, " "), strings.Join(want, " "))
 }

@@ -14,6 +14,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 
+{{/* The account of a component: empty is the namespace's default one. The migration runs before the chart's is there. */}}
+{{- define "seckill.account" -}}
+{{- with .root.Values.serviceAccount -}}
+{{- if not .create }}{{ .name }}{{ else if ne $.component "migrate" }}{{ .name | default (include "seckill.name" $.root) }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "seckill.image" -}}
 {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
@@ -57,12 +64,21 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
 {{- end }}
 {{- end }}
+{{- with $v.extraEnv }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* What the pods of all components have in common. */}}
 {{- define "seckill.pod" -}}
 {{- $v := .root.Values -}}
 automountServiceAccountToken: false
+{{- with include "seckill.account" . }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- with $v.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 # Kubernetes would set variables for a Service of the name seckill, which are no settings and stop the start.
 enableServiceLinks: false
 securityContext:
@@ -73,6 +89,9 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- with $v.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with $v.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with $v.nodeSelector }}
 nodeSelector: {{ toYaml . | nindent 2 }}
@@ -85,7 +104,7 @@ volumes:
     emptyDir: {medium: Memory, sizeLimit: 16Mi}
   - name: secrets
     secret:
-      secretName: {{ required "secrets.existingSecret is the name of the Secret with the settings that are secret" $v.secrets.existingSecret }}
+      secretName: {{ required "secrets.existingSecret is required: the name of the Secret with the settings that are secret" $v.secrets.existingSecret }}
       defaultMode: 0440
       items:
         {{- range $key := include "seckill.files" . | fromYaml | values | uniq | sortAlpha }}
@@ -137,6 +156,9 @@ spec:
     metadata:
       labels: {{ include "seckill.labels" .root | nindent 8 }}
         app.kubernetes.io/component: {{ .component }}
+      {{- with .root.Values.podAnnotations }}
+      annotations: {{ toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       {{- include "seckill.pod" . | nindent 6 }}
       # The grace, the 10 s that a stop takes at most behind it, and some more.
