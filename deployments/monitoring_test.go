@@ -271,6 +271,8 @@ func TestAlertsLeadToRunbooks(t *testing.T) {
 			if !ours || !places[place] {
 				t.Errorf("%s leads to %q, which is no runbook", rule.Alert, rule.Annotations["runbook"])
 			}
+			// What notifications make a link of: where the page is, somebody says who runs Prometheus.
+			check.Equal(t, rule.Alert+"'s runbook_url", rule.Annotations["runbook_url"], "{{ $externalLabels.runbooks }}"+place)
 			shown := regexp.MustCompile(`\d[hd]$`).ReplaceAllString(rule.Alert, "")
 			if !strings.Contains(text, shown) {
 				t.Errorf("no runbook names %s as its symptom", rule.Alert)
