@@ -100,6 +100,29 @@ func TestMigrationOfOrders(t *testing.T) {
 	l.balanced(t, v.ID, orders*2/3)
 }
 
+// A version goes on with a schema to which a later one has added: it asks for its own migrations, and undoes none.
+func TestANewerSchemaIsTaken(t *testing.T) {
+	t.Parallel()
+	for _, s := range dialects() {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			f := freshFixture(t, s)
+			f.exec(t, "ALTER TABLE vouchers ADD COLUMN later INT NOT NULL DEFAULT 7")
+			f.exec(t, "INSERT INTO schema_migrations (version_id, is_applied) VALUES (99999, 1)")
+			check.Must(t, f.db.Migrate(t.Context()))
+			for _, migration := range check.Value(f.db.MigrationStatus(t.Context()))(t) {
+				if !migration.Applied {
+					t.Errorf("%s counts as missing", migration.Name)
+				}
+			}
+			f.onSale(t, 3)
+			var kept int
+			check.Must(t, f.db.SQL().QueryRowContext(t.Context(), "SELECT COUNT(*) FROM vouchers WHERE later = 7").Scan(&kept))
+			check.Equal(t, "vouchers with the later column", kept, 1)
+		})
+	}
+}
+
 // BenchmarkMigrationOfOrders migrates a million orders while another instance reads.
 func BenchmarkMigrationOfOrders(b *testing.B) {
 	for b.Loop() {

@@ -5,9 +5,16 @@
 package e2e_test
 
 import (
+	"database/sql"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
+	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -80,5 +87,91 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			check.Equal(t, "orders since the backup that are gone", gone, since)
 			a.sellsOn(t, voucher.ID, 1000)
 		})
+	}
+}
+
+// A backup that is taken as deployments/backup.md says, while buyers buy, has every order that was answered before it began
+// and none twice; and the commands that restore it are those that stand there.
+func TestABackupIsTakenDuringASale(t *testing.T) {
+	t.Parallel()
+	const stock, before, since = 300, 8, 8
+	own, s := asyncOnOwnDatabase(t)
+	a := launch(t, s)
+	voucher := a.onSale(t, stock)
+	buy := func(from, n int) map[string]string {
+		t.Helper()
+		bought := a.buysAll(t, voucher.ID, users(a.app, from, n))
+		for id, user := range bought {
+			a.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
+		}
+		return bought
+	}
+	backup := newBackup(t, own)
+	kept := buy(0, before)
+
+	over, bought := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { bought <- n }()
+		for ; n < stock/2; n++ {
+			select {
+			case <-over:
+				return
+			default:
+				a.accepted(t, voucher.ID, a.user(1000+n))
+			}
+		}
+	}()
+	backup.follow(t, "Taking one")
+	close(over)
+	t.Logf("%d orders were made while the backup was taken", <-bought)
+	lost := buy(100, since)
+
+	own.Kill()
+	backup.follow(t, "Restoring it")
+	own.Start()
+	a.accepted(t, voucher.ID, a.user(500)) // it sells again
+	check.Patiently(t, "the repair leaves nothing to do", func() bool {
+		said, err := runs(t, s, "audit", "--repair", "--voucher", voucher.ID)
+		t.Log(said)
+		return err == nil
+	})
+	orders := a.kept(t, voucher.ID, kept)
+	for id := range lost {
+		if _, there := orders[id]; there {
+			t.Errorf("order %s was made after the backup, and is there", id)
+		}
+	}
+	a.sellsOn(t, voucher.ID, 5000)
+}
+
+// backup is a server's, by the commands of deployments/backup.md.
+type backup struct{ environ []string }
+
+// newBackup tells mariadb-backup, in the file where an operator would, which server is meant.
+func newBackup(t *testing.T, own *testserver.Server) backup {
+	t.Helper()
+	db := check.Value(sql.Open("mysql", own.AdminDSN("")))(t)
+	defer db.Close()
+	var data, socket string
+	check.Must(t, db.QueryRowContext(t.Context(), "SELECT @@datadir, @@socket").Scan(&data, &socket))
+	home := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(home, ".my.cnf"),
+		fmt.Appendf(nil, "[mariadb-backup]\nuser = root\nsocket = %s\ndatadir = %s\ninnodb_use_native_aio = OFF\n", socket, data), 0o600))
+	return backup{append(os.Environ(), "HOME="+home, "DATA="+filepath.Clean(data), "BACKUP="+filepath.Join(home, "backup"))}
+}
+
+// follow runs the first commands of a chapter.
+func (b backup) follow(t *testing.T, chapter string) {
+	t.Helper()
+	page := check.Value(os.ReadFile("../../deployments/backup.md"))(t)
+	found := regexp.MustCompile(`(?s)\n## ` + chapter + `\n.*?\n` + "```sh\n(.*?)```").FindSubmatch(page)
+	if found == nil {
+		t.Fatalf("backup.md does not say how: %s", chapter)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", string(found[1]))
+	cmd.Env = b.environ
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", found[1], err, out)
 	}
 }
