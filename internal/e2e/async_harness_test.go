@@ -104,6 +104,16 @@ func (a *app) buysAll(t testing.TB, voucherID string, users []string) map[string
 	return promised
 }
 
+// stores is buysAll of n users from one on, and waits until each order has its row.
+func (a *app) stores(t testing.TB, voucherID string, from, n int) map[string]string {
+	t.Helper()
+	bought := a.buysAll(t, voucherID, users(a, from, n))
+	for id, user := range bought {
+		a.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
+	}
+	return bought
+}
+
 // becomes waits for what becomes of an order; the answer comes when it does.
 func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (became model.Order) {
 	t.Helper()

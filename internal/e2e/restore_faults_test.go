@@ -16,7 +16,6 @@ import (
 
 	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
 // The database is lost and restored from a backup, while Redis knows what was sold since. Those orders are lost with the
@@ -40,20 +39,12 @@ func TestADatabaseIsRestoredBesideANewerRedis(t *testing.T) {
 			own, s := asyncOnOwnDatabase(t)
 			a := launch(t, s)
 			voucher := a.onSale(t, stock)
-			buy := func(from, n int) map[string]string {
-				t.Helper()
-				bought := a.buysAll(t, voucher.ID, users(a.app, from, n))
-				for id, user := range bought {
-					a.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
-				}
-				return bought
-			}
-			kept := buy(0, before)
+			kept := a.stores(t, voucher.ID, 0, before)
 			own.Stop()
 			own.KeepData()
 			own.Start()
 			a.accepted(t, voucher.ID, a.user(before)) // it sells again
-			lost := buy(100, since)
+			lost := a.stores(t, voucher.ID, 100, since)
 			// A message that is not acknowledged yet would bring its order back.
 			check.Patiently(t, "the queue is empty", func() bool { return a.Audit(t, voucher.ID).Queue.Pending == 0 })
 			for range tt.rebuilds {
@@ -98,16 +89,8 @@ func TestABackupIsTakenDuringASale(t *testing.T) {
 	own, s := asyncOnOwnDatabase(t)
 	a := launch(t, s)
 	voucher := a.onSale(t, stock)
-	buy := func(from, n int) map[string]string {
-		t.Helper()
-		bought := a.buysAll(t, voucher.ID, users(a.app, from, n))
-		for id, user := range bought {
-			a.becomes(t, model.Order{ID: id, UserID: user}, model.OrderUnpaid)
-		}
-		return bought
-	}
 	backup := newBackup(t, own)
-	kept := buy(0, before)
+	kept := a.stores(t, voucher.ID, 0, before)
 
 	over, bought := make(chan struct{}), make(chan int, 1)
 	go func() {
@@ -125,7 +108,7 @@ func TestABackupIsTakenDuringASale(t *testing.T) {
 	backup.follow(t, "Taking one")
 	close(over)
 	t.Logf("%d orders were made while the backup was taken", <-bought)
-	lost := buy(100, since)
+	lost := a.stores(t, voucher.ID, 100, since)
 
 	own.Kill()
 	backup.follow(t, "Restoring it")
