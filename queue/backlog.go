@@ -25,11 +25,7 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	const action = "ask what waits in the queue"
-	floor, pending, err := q.consumed(ctx)
-	if err != nil {
-		return model.Backlog{}, unavailable(action, err)
-	}
-	stream, err := q.stream(ctx)
+	floor, pending, stream, err := q.consumed(ctx)
 	if err != nil {
 		return model.Backlog{}, unavailable(action, err)
 	}
@@ -49,19 +45,20 @@ func (q *Queue) Backlog(ctx context.Context) (model.Backlog, error) {
 	return b, nil
 }
 
-// consumed asks for the worker's ack floor, and for the messages above it.
-func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, err error) {
+// consumed asks for the worker's ack floor and the messages above it, and then for the stream.
+func (q *Queue) consumed(ctx context.Context) (floor uint64, pending int64, stream jetstream.Stream, err error) {
 	worker, err := leaving(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return q.js.Consumer(ctx, q.names.orders, workerName)
 	})
-	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return 0, 0, nil // it is about to be created again; the stream tells the floor
+	switch {
+	case err == nil:
+		info := worker.CachedInfo()
+		floor, pending = info.AckFloor.Stream, int64(min(info.NumPending, 1<<62))+int64(info.NumAckPending)
+	case !errors.Is(err, jetstream.ErrConsumerNotFound): // which is about to be created again; the stream tells the floor
+		return 0, 0, nil, err
 	}
-	if err != nil {
-		return 0, 0, err
-	}
-	info := worker.CachedInfo()
-	return info.AckFloor.Stream, int64(min(info.NumPending, 1<<62)) + int64(info.NumAckPending), nil
+	stream, err = q.stream(ctx)
+	return floor, pending, stream, err
 }
 
 // after is the first message of a subject above the ack floor, if there is one.
@@ -117,11 +114,7 @@ func (q *Queue) BacklogOf(ctx context.Context, voucherID string) (model.Backlog,
 	ctx, cancel := context.WithTimeout(ctx, askBudget+q.slack)
 	defer cancel()
 	action := "ask for the queue of voucher " + voucherID
-	floor, _, err := q.consumed(ctx)
-	if err != nil {
-		return model.Backlog{}, unavailable(action, err)
-	}
-	stream, err := q.stream(ctx)
+	floor, _, stream, err := q.consumed(ctx)
 	if err != nil {
 		return model.Backlog{}, unavailable(action, err)
 	}

@@ -113,9 +113,11 @@ func (q *Queue) publish(ctx context.Context, m *nats.Msg) error {
 func (q *Queue) confirmed(ctx context.Context, err error) {
 	if err == nil {
 		q.refused.Forget()
-	} else if q.refused.Note(err) {
-		q.log.ErrorContext(ctx, "the order queue stores no orders; its disk or its bounds may be full", slog.Any("error", err))
+		return
 	}
+	q.refused.Note(err, func() {
+		q.log.ErrorContext(ctx, "the order queue stores no orders; its disk or its bounds may be full", slog.Any("error", err))
+	})
 }
 
 // try sends a message once.

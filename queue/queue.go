@@ -97,7 +97,7 @@ type Queue struct {
 	closed atomic.Bool // by Close
 	lost   chan error
 	// refused is the latest message that the server did not store.
-	refused refusal.Latest
+	refused *refusal.Latest
 }
 
 // Open connects, and makes the streams and the consumer be there as stream.go
@@ -110,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.Latest{Slack: o.Slack}}
+	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.New(o.Slack)}
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}

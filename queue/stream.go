@@ -350,11 +350,7 @@ func (q *Queue) forgetDeliveries(ctx context.Context) error {
 // removeConsumed removes what the worker has consumed and the stream holds all the same: a
 // server whose disk was full could not remove it. Nothing waits for it, and it takes room.
 func (q *Queue) removeConsumed(ctx context.Context) error {
-	floor, _, err := q.consumed(ctx)
-	if err != nil {
-		return fmt.Errorf("look what was consumed: %w", err)
-	}
-	stream, err := q.stream(ctx)
+	floor, _, stream, err := q.consumed(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // prepare creates it
 	}

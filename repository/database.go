@@ -111,7 +111,7 @@ type Database struct {
 	writer *sql.DB
 
 	// unwritten is the latest transaction that the server could not write. Smaller ones may still fit.
-	unwritten refusal.Latest
+	unwritten *refusal.Latest
 
 	closed  atomic.Bool
 	commits sync.WaitGroup // COMMITs whose caller has gone
@@ -126,7 +126,7 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 	if o.OpenDB == nil {
 		o.OpenDB = sql.OpenDB
 	}
-	d := &Database{log: o.Log, events: o.Events, slack: o.Slack, unwritten: refusal.Latest{Slack: o.Slack}}
+	d := &Database{log: o.Log, events: o.Events, slack: o.Slack, unwritten: refusal.New(o.Slack)}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite

@@ -129,8 +129,10 @@ func (d *Database) transaction(ctx context.Context, work func(*gorm.DB) error) e
 	for n := 1; ; n++ {
 		at := d.hosts.place()
 		err := d.transactionOnce(ctx, work)
-		if full(err) && d.unwritten.Note(err) {
-			d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
+		if full(err) {
+			d.unwritten.Note(err, func() {
+				d.log.ErrorContext(ctx, "the database cannot write: its disk is full, or fails", slog.Any("error", err))
+			})
 		}
 		if err == nil || errors.Is(err, errLost) || !broken(err) || n == serversTried || !d.hosts.moved(ctx, at) {
 			return err

@@ -15,9 +15,9 @@ import (
 
 	"github.com/gofrs/flock"
 	"github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/time/rate"
 
 	"seckill/internal/poll"
-	"seckill/internal/refusal"
 )
 
 const (
@@ -44,8 +44,7 @@ type NATS struct {
 	store  string
 	guard  *flock.Flock
 	log    *slog.Logger
-
-	refused refusal.Latest // for the log
+	says   rate.Sometimes // that the store refuses
 
 	mu     sync.Mutex // held while it is opened again, or closed
 	closed bool
@@ -71,7 +70,7 @@ func StartNATS(dir string, log *slog.Logger) (*NATS, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the embedded queue in %s: %w", store, err), guard.Close())
 	}
-	n := &NATS{store: store, guard: guard, log: log}
+	n := &NATS{store: store, guard: guard, log: log, says: rate.Sometimes{Interval: time.Minute}}
 	n.server.Store(started)
 	return n, nil
 }
@@ -158,17 +157,16 @@ func (n *NATS) KeepOpen(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		say := n.refused.Note(err)
-		if say {
+		failed := n.reopen()
+		n.says.Do(func() {
 			n.log.ErrorContext(ctx, "the embedded queue stores no orders; it is opened again when there is room", slog.Any("error", err))
-		}
-		if err := n.reopen(); err != nil {
-			if say {
-				n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", err))
+			if failed != nil {
+				n.log.WarnContext(ctx, "the embedded queue cannot be opened again yet", slog.Any("error", failed))
 			}
-			return
+		})
+		if failed == nil {
+			n.log.InfoContext(ctx, "the embedded queue was opened again")
 		}
-		n.log.InfoContext(ctx, "the embedded queue was opened again")
 	})
 }
 

@@ -5,6 +5,8 @@ package refusal
 import (
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -15,13 +17,11 @@ const (
 	sayEvery = time.Minute
 )
 
-// Latest is the latest refusal of a store. The zero value is of one that has refused nothing. It is safe for concurrent use.
+// Latest is the latest refusal of a store. It is safe for concurrent use.
 type Latest struct {
-	// Slack is added to the time for which a refusal counts, for tests: their machine may be busy with others.
-	Slack time.Duration
-
-	last atomic.Pointer[refused]
-	said atomic.Pointer[time.Time]
+	slack time.Duration
+	last  atomic.Pointer[refused]
+	says  rate.Sometimes
 }
 
 type refused struct {
@@ -29,12 +29,16 @@ type refused struct {
 	err error
 }
 
-// Note takes a refusal down, and reports whether it should be said: at most once a minute.
-func (l *Latest) Note(err error) (say bool) {
-	now := time.Now()
-	l.last.Store(&refused{at: now, err: err})
-	said := l.said.Load()
-	return (said == nil || now.Sub(*said) >= sayEvery) && l.said.CompareAndSwap(said, &now)
+// New is of a store that has refused nothing. The slack is added to the time for which a refusal counts, for tests: their
+// machine may be busy with others.
+func New(slack time.Duration) *Latest {
+	return &Latest{slack: slack, says: rate.Sometimes{Interval: sayEvery}}
+}
+
+// Note takes a refusal down, and has it said at most once a minute.
+func (l *Latest) Note(err error, say func()) {
+	l.last.Store(&refused{at: time.Now(), err: err})
+	l.says.Do(say)
 }
 
 // Forget says that the store writes again, where one success is proof enough.
@@ -46,7 +50,7 @@ func (l *Latest) Forget() {
 
 // Err is the latest refusal for as long as it counts.
 func (l *Latest) Err() error {
-	if last := l.last.Load(); last != nil && time.Since(last.at) < countsFor+l.Slack {
+	if last := l.last.Load(); last != nil && time.Since(last.at) < countsFor+l.slack {
 		return last.err
 	}
 	return nil
