@@ -6,8 +6,8 @@
 // header slowly. At the bound the one that has waited longest makes room for a new one,
 // so that a crowd of silent connections costs no client that says something; but each has
 // a second to say it. When none waits, a few more connections are let in to be told so,
-// one request each (see Beyond). Who finds no place at all stays in the kernel's queue, of
-// which nobody is sent away without an answer. Meanwhile answers close their connections
+// one request each (see Beyond). A connection that finds no place at all stays in the kernel's
+// queue, and every one of that queue is answered. Meanwhile answers close their connections
 // (see Crowded), so that each request of a crowd has its turn.
 package conns
 
@@ -33,7 +33,7 @@ import (
 const (
 	// rest is what a connection has to say something before it makes room for another.
 	rest = time.Second
-	// lookAgain is how often somebody who waits for a place looks whether another one has rested
+	// lookAgain is how often a connection that waits for a place looks whether another one has rested
 	// for long enough.
 	lookAgain = 50 * time.Millisecond
 	// unwell is how long trouble lasts before the instance is not ready, and how long a

@@ -29,7 +29,7 @@ func onlyHandshakesUnderWay() []unix.SockFilter {
 // TakeNoMore prepares a listener for its end: it returns when no connection waits any more to be accepted, and none can
 // come. A listener that just closes resets those that its server has not seen yet, with the requests that are in them,
 // and a proxy sends no purchase again that it has sent. A connection that is not let in is tried again a second later;
-// then nobody listens, nothing was sent, and the proxy goes to another instance.
+// then the port is closed, nothing was sent, and the proxy goes to another instance.
 //
 // Where the kernel has no such filter it returns at once.
 func TakeNoMore(ctx context.Context, listener net.Listener) {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// Buyers names buyers to a provider, which looks for fraud by them: one buyer has one name, from which nobody without
-// the secret learns whose it is. Ids of users may be short numbers, which a plain hash would not hide.
+// Buyers names buyers to a provider, which looks for fraud by them: one buyer has one name, from which a reader without
+// the secret cannot learn whose it is. Ids of users may be short numbers, which a plain hash would not hide.
 type Buyers struct{ key []byte }
 
 // NewBuyers derives the names from a secret that the provider does not have.

@@ -18,7 +18,7 @@ import (
 var ErrSignature = errors.New("the webhook's signature is not valid")
 
 // ErrTimestamp is the ErrSignature of a webhook that is signed with one of the secrets, but more than 5 minutes away
-// from now: a clock is wrong, or somebody sends it again.
+// from now: a clock is wrong, or the message is a replay.
 var ErrTimestamp = errors.New("it is signed, but its timestamp is more than 5 minutes off")
 
 const (
