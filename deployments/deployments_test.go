@@ -23,8 +23,8 @@ import (
 	client "github.com/nats-io/nats.go"
 
 	"seckill/config"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 )

@@ -21,8 +21,8 @@ import (
 	"github.com/prometheus/common/model"
 
 	"seckill/internal/telemetry"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // ruleFile is the part of rules.yml that is looked at.

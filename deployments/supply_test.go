@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // What the program is made of is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.

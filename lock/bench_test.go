@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/lock"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/lock"
 )
 

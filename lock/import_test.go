@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // TestAnotherModuleImportsIt as README.md says: no go get reaches a module whose path has no dot, so its directory is

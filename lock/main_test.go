@@ -5,8 +5,8 @@ import (
 	"os"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 func TestMain(m *testing.M) {

@@ -11,8 +11,8 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/lock"
 )
 

@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"seckill/internal/embedded"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 )

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 )

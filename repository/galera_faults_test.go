@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
 )

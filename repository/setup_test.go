@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"seckill/internal/ids"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/repository"
 )

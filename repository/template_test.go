@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository"
 )
 

@@ -28,8 +28,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"seckill/internal/poll"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 var (

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // process is a console over a MariaDB and a Redis of its own, whose counters nobody else moves.

@@ -21,9 +21,9 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/testserver"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"seckill/config"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // Without its connection to the queue an instance can keep no promise: when the

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"seckill/config"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // With an embedded Redis beside a real database there is one instance, and it expires orders in sync too.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"seckill/config"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // Of several instances on one database one has the simulator, and with it the ledger; the start of a second one says what

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"seckill/config"
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository/hotcopy"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository"
 	"seckill/repository/hotcopy"
 )

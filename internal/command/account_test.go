@@ -12,8 +12,8 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // started is an embedded instance in this process, and its settings.

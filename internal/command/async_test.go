@@ -15,8 +15,8 @@ import (
 
 	"seckill/config"
 	"seckill/internal/app"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
 	"seckill/repository/hotcopy"

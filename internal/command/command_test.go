@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"seckill/internal/testserver"
 	"seckill/internal/version"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 func TestMain(m *testing.M) {

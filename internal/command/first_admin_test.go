@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // attended is a server in this process, whose output a person reads, or a file keeps.

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 

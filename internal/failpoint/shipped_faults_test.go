@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"seckill/internal/failpoint"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 // The program as it is shipped holds nothing of all this; built for the tests, it

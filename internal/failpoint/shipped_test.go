@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 func TestMain(m *testing.M) { testserver.Main(m) }

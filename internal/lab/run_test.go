@@ -9,8 +9,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql" // the driver of the server's own connections
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 )
 
 func TestEmbedded(t *testing.T) {

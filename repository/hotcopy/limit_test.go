@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"seckill/internal/ratelimit"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository/hotcopy"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/ids"
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 	"testing"
 
-	"seckill/internal/testserver"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
 	"seckill/repository/hotcopy"
 )
 

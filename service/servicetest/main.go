@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/testserver"
 )
 
 // Main is testserver.Main on one processor where races are looked for.

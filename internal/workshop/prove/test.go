@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"seckill/internal/testserver"
+	"seckill/internal/workshop/testserver"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 // program shares between goroutines is looked at by the part "races" of the faults.
 func plain() []string {
 	return []string{
-		"config", "deployments", "handler/console", "handler/wire", "internal/app", "internal/archtest", "internal/bench", "internal/command",
-		"internal/e2e", "internal/embedded", "internal/failpoint", "internal/lab", "internal/redact", "internal/redisurl",
-		"internal/siege", "internal/sqlitefile", "internal/testserver", "internal/vouchercode", "internal/workshop", "model",
+		"config", "deployments", "handler/console", "handler/wire", "internal/app", "internal/workshop/archtest", "internal/workshop/bench", "internal/command",
+		"internal/workshop/e2e", "internal/embedded", "internal/failpoint", "internal/lab", "internal/redact", "internal/redisurl",
+		"internal/workshop/siege", "internal/sqlitefile", "internal/workshop/testserver", "internal/vouchercode", "internal/workshop", "model",
 	}
 }
 

@@ -1,0 +1,286 @@
+//part:kills
+//part:mysql8
+
+package e2e_test
+
+import (
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/failpoint"
+	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+// fatality is a process that dies at a step, with a voucher of its own, and what it leaves behind.
+type fatality struct {
+	*lane
+
+	step    failpoint.Step
+	voucher model.Voucher
+	before  model.Order // made before, by a process that was well
+
+	promised map[string]string // of every process, with their users
+	canceled string            // the order that is to be canceled, or to expire
+}
+
+// lane is a deployment whose program dies at one step after the other. Nobody waits in between until what a dead process
+// left behind is settled: the next ones meet it, and one that is well settles everything in the end.
+type lane struct {
+	s       settings
+	redis   *redis.Client
+	leases  []string // the keys by which a reconciler and others of whom there is one are known to be at work
+	program *process
+	dead    []*fatality
+	users   int // so many have been seen
+}
+
+// user is one nobody has seen before.
+func (l *lane) user() string {
+	l.users++
+	return l.program.user(l.users)
+}
+
+// drive asks a process for what leads it to its step.
+type drive func(t *testing.T, f *fatality)
+
+// stop is a step, and what leads to it.
+type stop struct {
+	step  failpoint.Step
+	drive drive
+}
+
+func stops(drive drive, steps ...failpoint.Step) (all []stop) {
+	for _, step := range steps {
+		all = append(all, stop{step, drive})
+	}
+	return all
+}
+
+// lanes are the steps in an order in which each process finds what the earlier ones left. Those of a divided voucher are
+// reached only by one that is.
+func lanes(divided bool) map[string][]stop {
+	opened, gave := []failpoint.Step{}, []failpoint.Step{}
+	if divided {
+		opened, gave = append(opened, failpoint.AfterOpenParts), append(gave, failpoint.AfterGive)
+	}
+	return map[string][]stop{
+		"accepted": slices.Concat(
+			stops(buyOne, failpoint.BeforeReserve, failpoint.BeforePublish, failpoint.AfterPublish, failpoint.BeforeAnswer, failpoint.AfterReserve),
+			stops(waitForIt, failpoint.BeforeRepublish, failpoint.AfterRepublish), // reservations that were never published are there
+		),
+		"persisted": slices.Concat(
+			stops(buyOne,
+				failpoint.BeforePersist, failpoint.BeforeInsert, failpoint.AfterInsert, failpoint.BeforeCommit, failpoint.AfterCommit,
+				failpoint.BeforeSettle, failpoint.AfterSettle, failpoint.BeforeAck, failpoint.AfterAck, failpoint.AfterEventsPublished),
+			stops(poisonOne, failpoint.BeforeDeadLetter, failpoint.AfterDeadLetter),
+		),
+		"returned": slices.Concat(
+			stops(cancelOne, failpoint.BeforeCancel, failpoint.AfterReturn, failpoint.AfterReturnNoted, failpoint.AfterCancel),
+			stops(waitForIt, failpoint.BeforeRelease, failpoint.AfterRelease, failpoint.AfterReleaseNoted), // an outbox row is there
+			stops(waitForIt, failpoint.BeforeExpire, failpoint.AfterExpire),
+		),
+		"rebuilt": slices.Concat(
+			stops(rebuildIt, failpoint.AfterCloseDatabase, failpoint.AfterCloseCopy, failpoint.AfterBarrier, failpoint.AfterLoad, failpoint.AfterOpenDatabase),
+			stops(rebuildIt, opened...), stops(rebuildIt, failpoint.AfterOpenCopy),
+			stops(lowerStock, failpoint.AfterIntent), stops(lowerStock, gave...), stops(lowerStock, failpoint.AfterLowerCopy, failpoint.AfterLowerStock),
+		),
+	}
+}
+
+// The real program is killed with SIGKILL, by itself, at every step of an
+// order's road, and what it leaves behind is settled by the next ones.
+func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	led := moneySteps() // TestKilledWithMoneyUnderWay
+	for _, stops := range lanes(true) {
+		for _, s := range stops {
+			led = append(led, s.step)
+		}
+	}
+	for _, step := range failpoint.Steps() {
+		if !slices.Contains(led, step) {
+			t.Errorf("nothing leads to the step %s", step)
+		}
+	}
+	testserver.Program(t, "failpoint")
+	parts := map[string]int{"whole": 1}
+	if check.Faults {
+		parts["divided"] = 16 // into more parts than it is to lose of its stock in the first one
+	}
+	for division, shards := range parts {
+		for name, stops := range lanes(shards > 1) {
+			t.Run(division+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				killed(t, stops, shards)
+			})
+		}
+	}
+}
+
+func killed(t *testing.T, stops []stop, shards int) {
+	t.Helper()
+	s := asyncOnServers(t).with(settings{"SECKILL_EVENTS": newStream()})
+	l := &lane{s: s, program: prepare(t, testserver.Program(t, "failpoint"), s)}
+	l.redis = redis.NewClient(check.Value(redis.ParseURL(s["SECKILL_REDIS_URL"]))(t))
+	t.Cleanup(func() { _ = l.redis.Close() })
+	l.begin(t, stops, shards)
+	for _, part := range []string{"reconciler", "expiry", "events"} {
+		l.leases = append(l.leases, "seckill:"+part+":"+deploymentOf(t, s))
+	}
+	for n, stop := range stops {
+		l.dead[n].dies(t, stop.drive)
+	}
+	l.lapse(t)
+	well := start(t, s)
+	for n, f := range l.dead {
+		f.settles(t, well)
+		well.sellsOn(t, f.voucher.ID, 10_000*(n+1))
+	}
+	l.heard(t)
+}
+
+// lapse ends the leases of a dead process, which takes some seconds when nobody helps.
+func (l *lane) lapse(t *testing.T) {
+	t.Helper()
+	check.Must(t, l.redis.Del(t.Context(), l.leases...).Err())
+}
+
+// begin sells one unit of each step's voucher.
+func (l *lane) begin(t *testing.T, stops []stop, shards int) {
+	t.Helper()
+	instance := check.Value(begin(t, l.s))(t)
+	well := newApp(t, instance.BaseURL(), instance.OpsURL())
+	for _, stop := range stops {
+		f := &fatality{lane: l, step: stop.step, promised: map[string]string{}}
+		f.voucher = well.divided(t, 9+shards, shards)
+		f.before = well.accepted(t, f.voucher.ID, l.user())
+		f.promised[f.before.ID] = f.before.UserID
+		l.dead = append(l.dead, f)
+	}
+	for _, f := range l.dead {
+		well.becomes(t, f.before, model.OrderUnpaid)
+	}
+	well.Client.CloseIdleConnections()
+	halt(instance)
+}
+
+// dies starts the program so that it dies at a step, leads it there, and sees
+// that it died by SIGKILL.
+func (f *fatality) dies(t *testing.T, drive drive) {
+	t.Helper()
+	if f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire {
+		f.canceled = f.before.ID
+		execute(t, f.s, "UPDATE orders SET expires_at = created_at WHERE id = '"+f.canceled+"'") // nobody is there: its time passes
+	}
+	f.lapse(t)
+	p := f.program
+	p.start(t, settings{"SECKILL_FAILPOINT": string(f.step)})
+	check.Patiently(t, "the program is ready, or dead", func() bool { return !p.alive() || p.Status("/readyz") == http.StatusOK })
+	drive(t, f)
+	check.Receive(t, "the program is at the step "+string(f.step), p.exited)
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("the program ended with %v, not by SIGKILL at %s\n%s", p.cmd.ProcessState, f.step, tail(p.output.String(), 20))
+	}
+}
+
+// settles waits until nothing is left of what a dead process left behind.
+func (f *fatality) settles(t *testing.T, well *app) {
+	t.Helper()
+	expires := f.step == failpoint.BeforeExpire || f.step == failpoint.AfterExpire
+	check.Patiently(t, "the order of "+string(f.step)+" is expired", func() bool {
+		return !expires || well.orders(t, f.voucher.ID)[f.canceled].Status == model.OrderExpired
+	})
+	orders := well.conserved(t, f.voucher.ID, f.promised)
+	if status := orders[f.canceled].Status; status == model.OrderCanceled || status == model.OrderExpired {
+		delete(f.promised, f.canceled)
+	}
+	unbroken(t, orders, f.promised)
+}
+
+// heard checks that every order that was promised is in the stream of events.
+func (l *lane) heard(t *testing.T) {
+	t.Helper()
+	promised := map[string]bool{}
+	for _, f := range l.dead {
+		for id := range f.promised {
+			promised[id] = true
+		}
+	}
+	told := readEvents(t, l.s["SECKILL_NATS_URL"], l.s["SECKILL_EVENTS"], func(told map[string][]string) bool {
+		for id := range promised {
+			if told[id] == nil {
+				return false
+			}
+		}
+		return true
+	})
+	for id := range promised {
+		if !slices.Equal(told[id], []string{"order.unpaid"}) {
+			t.Errorf("of order %s it tells %v", id, told[id])
+		}
+	}
+}
+
+// ask sends a request that the program may die of.
+func (f *fatality) ask(t *testing.T, path, token string, body any) {
+	t.Helper()
+	got, err := f.program.Send(http.MethodPost, path, token, body)
+	if err == nil && got.Status >= 500 && got.Code() != model.CodeUnavailable {
+		t.Errorf("%s: %d %s", path, got.Status, got.Body)
+	}
+}
+
+// buyOne buys until the program dies, at most one unit: who is promised one waits.
+func buyOne(t *testing.T, f *fatality) {
+	t.Helper()
+	user := f.user()
+	check.Patiently(t, user+" is told, or the program dead", func() bool {
+		got, err := f.program.Place(t, f.voucher.ID, user)
+		switch {
+		case api.Again(got, err):
+			return !f.program.alive()
+		case got.Status == http.StatusAccepted:
+			f.promised[api.Decode[model.Order](t, got).ID] = user
+		case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
+		default:
+			t.Errorf("%s: %d %s", user, got.Status, got.Body)
+		}
+		return true
+	})
+}
+
+func cancelOne(t *testing.T, f *fatality) {
+	t.Helper()
+	f.canceled = f.before.ID
+	f.ask(t, "/orders/"+f.canceled+"/cancel", f.program.Token(t, f.before.UserID, model.RoleUser), nil)
+}
+
+// waitForIt has nothing to do: the program finds what an earlier one left.
+func waitForIt(*testing.T, *fatality) {}
+
+func rebuildIt(t *testing.T, f *fatality) {
+	t.Helper()
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/rebuild", f.program.Admin(t), nil)
+}
+
+func lowerStock(t *testing.T, f *fatality) {
+	t.Helper()
+	f.ask(t, "/admin/vouchers/"+f.voucher.ID+"/stock", f.program.Admin(t), map[string]any{"delta": -7})
+}
+
+// poisonOne queues an order that the database cannot store.
+func poisonOne(t *testing.T, f *fatality) {
+	t.Helper()
+	c := newCounterfeiter(t, f.s)
+	poisoned := c.reserve(t, f.voucher.ID, f.user())
+	poisoned.Currency = impossible
+	c.publish(t, poisoned)
+}

@@ -1,0 +1,106 @@
+//go:build faults
+
+//part:kills
+
+package e2e_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/model"
+)
+
+// Neither a client that never finishes its request, nor a profile that runs, nor
+// a database that hangs keeps a stop from ending.
+func TestTerminatedWhileEverythingHangs(t *testing.T) {
+	t.Parallel()
+	database := testserver.MariaDB(t)
+	a := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": database.DSN(testserver.DefaultSchema)}))
+	voucher := a.onSale(t, 10)
+	address := strings.TrimPrefix(a.URL, "http://")
+	stalled := check.Value(net.Dial("tcp", address))(t)
+	defer stalled.Close()
+	check.Value(fmt.Fprintf(stalled, "POST /api/v1/auth/login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", address))(t)
+	ended := make(chan struct{}, 2) // both are cut off
+	go func() {
+		_, _ = api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/debug/pprof/profile?seconds=25", "", nil)
+		ended <- struct{}{}
+	}()
+	database.Pause()
+	defer database.Resume()
+	go func() {
+		_, _ = a.Place(t, voucher.ID, a.user(1))
+		ended <- struct{}{}
+	}()
+	check.Eventually(t, "the profile runs", func() bool {
+		got, err := api.Send(t.Context(), a.Client, http.MethodGet, a.ops+"/debug/pprof/goroutine?debug=1", "", nil)
+		return err == nil && strings.Contains(string(got.Body), "pprof.Profile")
+	})
+	check.Must(t, a.cmd.Process.Signal(syscall.SIGTERM))
+	a.ends(t)
+	for range cap(ended) {
+		check.Receive(t, "the end of a request", ended)
+	}
+}
+
+// A worker stands still for longer than its messages wait for it, in the middle
+// of a rush, and then goes on with what it had in hand: others have persisted it
+// meanwhile.
+func TestPausedWorkerDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	s := asyncOnServers(t)
+	front := start(t, s.role("api"))
+	worker := launch(t, s.role("worker"))
+	start(t, s.role("worker"))
+	voucher := front.onSale(t, 3000)
+	c := newCrowd(front, voucher.ID)
+	sale := c.buying(t, users(front, 0, 3500), 8)
+	c.moreSales(t, 200)
+	check.Must(t, worker.cmd.Process.Signal(syscall.SIGSTOP))
+	sale() // promises go on; what the worker had in hand waits, until its time is over and the other one has it
+	check.Patiently(t, "nothing is queued", func() bool { return front.Audit(t, voucher.ID).Queue.Pending == 0 })
+	check.Must(t, worker.cmd.Process.Signal(syscall.SIGCONT))
+	front.kept(t, voucher.ID, c.promised)
+	front.sellsOn(t, voucher.ID, 4000)
+}
+
+// The whole service is one process, killed at a random instant of a rush, twice.
+// Its Redis is empty after each start; what was promised is there.
+func TestEmbeddedAsyncSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	chance := check.Seeded(t)
+	p := launch(t, embeddedAsync(t))
+	const stock, buyers = 300, 500
+	voucher := p.onSale(t, stock)
+	c := newCrowd(p.app, voucher.ID)
+	sale := c.buying(t, users(p.app, 0, buyers), 16)
+	for range 2 {
+		c.moreSales(t, 10+chance.IntN(60))
+		p.kill()
+		p.start(t)
+		p.awaitReady(t)
+	}
+	sale()
+	p.kept(t, voucher.ID, c.promised)
+	p.sellsOn(t, voucher.ID, buyers)
+	t.Logf("%d × 202, %d × 503, %d without an answer", c.yes, c.refused, c.failed)
+}
+
+// checkTold checks that whoever heard of an order, in whatever answer, has it:
+// no server of these tests forgets.
+func checkTold(t *testing.T, orders map[string]model.Order, c *crowd) {
+	t.Helper()
+	for user, told := range c.told {
+		if order := orders[told.ID]; order.UserID != user || !order.Live() {
+			t.Errorf("%s was told of order %s, and it is %+v", user, told.ID, order)
+		}
+	}
+}

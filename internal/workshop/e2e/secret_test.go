@@ -1,0 +1,198 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+)
+
+// The secrets of a deployment, each unlike anything else and full of what URLs, DSNs and
+// quotation marks trip over.
+const (
+	mariadbSecret = `mdb:Q7/xw@Kv2?Zr#9Lt%41 Bn`
+	redisSecret   = `rds/Hy6@Pf3:Wd8?Mc%2F&Tg"5`
+	natsSecret    = `nts:Vu4/Sj1@Ea9#Xo7?Ri%40b`
+	natsToken     = `ntkGc5wJz8sNp2dYk6fLq3hTm`
+	lockSecret    = `lck@Bx7/Uo2:Fe5?Ya%3A9#Dw1`
+	jwtSecret     = `jwt+Ks8/Zv3=Qm6wRt1Xy9Lp4Hc7Gb2Fn5`
+	oldJWTSecret  = `old/Nd5+Wf2=Ub8yCe3Vi6Jo9Sa1Tx4Mk7`
+	webhookSecret = `whsec_R2ZuOFBsNHdRejdKeTNYdDZNaw==`
+	codeSecret    = `cod/Yb4+Rk9=Lw2mXs7Dn5Pf1Ge8Hj3Vt6`
+	otelSecret    = `otl:Jk3/Wm8+Qs5=Ze2yBt6Vh9Xr4Gd7`
+	userPassword  = `usr Tz6/Ow3@Bk8:Ih1 Pq5`
+)
+
+func allSecrets() []string {
+	return []string{
+		mariadbSecret, redisSecret, natsSecret, natsToken, lockSecret, jwtSecret, oldJWTSecret, webhookSecret, codeSecret, otelSecret, userPassword,
+	}
+}
+
+// unseen demands that nothing of a secret is in a text: none of its pieces of eight bytes,
+// as they are, and none of its encodings.
+func unseen(t *testing.T, where, text string) {
+	t.Helper()
+	const piece = 8
+	for _, secret := range allSecrets() {
+		forms := []string{
+			url.QueryEscape(secret), url.PathEscape(secret), url.UserPassword("", secret).String()[1:], strings.Trim(fmt.Sprintf("%q", secret), `"`),
+			base64.StdEncoding.EncodeToString([]byte(secret))[:20], hex.EncodeToString([]byte(secret)),
+		}
+		for i := range len(secret) - piece + 1 {
+			forms = append(forms, secret[i:i+piece])
+		}
+		for _, form := range forms {
+			if strings.Contains(text, form) || strings.Contains(strings.ToLower(text), strings.ToLower(form)) {
+				at := strings.Index(strings.ToLower(text), strings.ToLower(form))
+				t.Errorf("%s shows %q of the secret %q: …%s…", where, form, secret[:3], text[max(0, at-100):min(len(text), at+len(form)+60)])
+				break
+			}
+		}
+	}
+}
+
+func redisLink(addr, password string) string {
+	return (&url.URL{Scheme: "redis", User: url.UserPassword("", password), Host: addr, Path: "/0"}).String()
+}
+
+func natsLink(addr string, user *url.Userinfo) string {
+	return (&url.URL{Scheme: "nats", User: user, Host: addr}).String()
+}
+
+// guarded are settings with every secret there is, right for servers that ask for
+// them.
+func guarded(database, redis, nats string) settings {
+	return settings{
+		"SECKILL_DATABASE_DSN":    "app:" + mariadbSecret + "@tcp(" + database + ")/" + testserver.DefaultSchema,
+		"SECKILL_REDIS_URL":       redisLink(redis, redisSecret),
+		"SECKILL_NATS_URL":        natsLink(nats, url.UserPassword("app", natsSecret)),
+		"SECKILL_LOCK_REDIS_URLS": redisLink("127.0.0.1:1", lockSecret) + "," + redisLink("127.0.0.1:2", lockSecret),
+		"SECKILL_JWT_SECRET":      "new=" + jwtSecret + ",old=" + oldJWTSecret,
+		"SECKILL_WEBHOOK_SECRETS": webhookSecret,
+		"SECKILL_CODE_KEY":        codeSecret,
+		"SECKILL_ORDER_MODE":      "async",
+		"SECKILL_LOG_LEVEL":       "debug",
+		// The second header is not encoded: the library shows such a one.
+		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+		"OTEL_EXPORTER_OTLP_HEADERS":  "authorization=Bearer%20" + url.QueryEscape(otelSecret) + ",x=%zz" + otelSecret,
+		"SECKILL_HTTP_ADDR":           "127.0.0.1:0",
+		"SECKILL_OPS_ADDR":            "127.0.0.1:0",
+	}
+}
+
+// ended runs the program to its end and returns all that it said.
+func ended(t *testing.T, s settings, args ...string) string {
+	t.Helper()
+	ctx := check.Context(t)
+	cmd := exec.CommandContext(ctx, testserver.Program(t), args...)
+	cmd.Env = s.environ()
+	out, _ := cmd.CombinedOutput() // most of the runs are to fail
+	if len(out) == 0 || ctx.Err() != nil {
+		t.Errorf("%q said %q: %v", args, out, ctx.Err())
+	}
+	return string(out)
+}
+
+// What does not start, or only looks, tells no secret: with servers that are not there,
+// with settings that cannot be read, and with help.
+func TestNoCommandTellsASecret(t *testing.T) {
+	t.Parallel()
+	whole := guarded("127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1")
+	for name, run := range map[string]struct {
+		args  string
+		more  settings
+		lacks bool // whether the run must fail at the settings
+	}{
+		"config":                     {"config", nil, false},
+		"help":                       {"--help", nil, false},
+		"help of serve":              {"serve --help", nil, false},
+		"the table":                  {"config --markdown", nil, false},
+		"no database":                {"serve", nil, false},
+		"no Redis":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no queue":                   {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir()}, false},
+		"no migration":               {"migrate", nil, false},
+		"no audit":                   {"audit", nil, false},
+		"no lock":                    {"serve", settings{"SECKILL_LOCK_MODE": "multilock"}, true},
+		"webhooks":                   {"serve", settings{"SECKILL_CODE_KEY": ""}, true},
+		"a DSN without an address":   {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "/shop"}, false},
+		"a DSN without a name":       {"serve", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
+		"the same, shown":            {"config", settings{"SECKILL_DATABASE_DSN": "app:" + mariadbSecret + "@tcp(127.0.0.1:1)"}, true},
+		"a DSN that is a URL":        {"serve", settings{"SECKILL_DATABASE_DSN": "mysql://app:" + mariadbSecret + "@db/shop"}, true},
+		"a DSN with parameters":      {"config", settings{"SECKILL_DATABASE_DSN": "app:x@tcp(db:3306)/shop?password=" + natsToken + "&a=b/c"}, false},
+		"a Redis URL, not encoded":   {"serve", settings{"SECKILL_REDIS_URL": "redis://:" + redisSecret + "@127.0.0.1:1"}, true},
+		"a NATS URL, not encoded":    {"config", settings{"SECKILL_NATS_URL": "nats://app:" + natsSecret + "@127.0.0.1:1"}, true},
+		"a NATS token":               {"config", settings{"SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a NATS token, no server":    {"serve", settings{"SECKILL_DATABASE_DSN": "", "SECKILL_REDIS_URL": "", "SECKILL_DATA_DIR": t.TempDir(), "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, false},
+		"a list of NATS servers":     {"config", settings{"SECKILL_NATS_URL": natsLink("a:1", url.UserPassword("app", natsSecret)) + ",nats://" + natsToken + "@b:1"}, false},
+		"keys mixed up":              {"serve", settings{"SECKILL_JWT_SECRET": "new=" + jwtSecret + "," + oldJWTSecret}, true},
+		"a laboratory":               {"lab --redis redis://:" + url.QueryEscape(redisSecret) + "@127.0.0.1:1", nil, false},
+		"a laboratory, not encoded":  {"lab --redis=redis://:" + strings.ReplaceAll(natsSecret, " ", "") + "@127.0.0.1:1", nil, false},
+		"a secret for its file":      {"serve", settings{"SECKILL_JWT_SECRET": "", "SECKILL_JWT_SECRET_FILE": jwtSecret}, true},
+		"a secret for another one's": {"serve", settings{"SECKILL_ORDER_MODE": natsToken, "SECKILL_NATS_URL": "nats://" + natsToken + "@127.0.0.1:1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out := ended(t, whole.with(run.more), strings.Fields(run.args)...)
+			unseen(t, name, out)
+			if refused := strings.Contains(out, "the settings cannot be used"); refused != run.lacks {
+				t.Errorf("refused at the settings: %v, want %v: %s", refused, run.lacks, out)
+			}
+		})
+	}
+}
+
+// An embedded server tells neither its generated secret nor a token, and nobody else
+// may read what it keeps.
+func TestEmbeddedFilesAreTheOwners(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	p := prepare(t, testserver.Program(t), settings{"SECKILL_DATA_DIR": dir, "SECKILL_ORDER_MODE": "async", "SECKILL_LOG_LEVEL": "debug"})
+	p.start(t)
+	p.awaitReady(t)
+	generated := strings.TrimSpace(string(check.Value(os.ReadFile(filepath.Join(dir, "jwt.secret")))(t)))
+	p.Tokens = check.Value(api.Authority(generated))(t)
+	p.accepted(t, p.onSale(t, 3).ID, p.user(1))
+	files := 0
+	check.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // it is gone by now
+		}
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files++
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is open to others: %v", path, info.Mode())
+		}
+		return nil
+	}))
+	if files < 10 {
+		t.Errorf("%d files were looked at; the database and the queue have more", files)
+	}
+	said := p.output.String()
+	if strings.Contains(said, generated) || strings.Contains(said, "eyJ") {
+		t.Errorf("it tells its secret or a token: %s", said)
+	}
+	if !strings.Contains(said, "seckill token") {
+		t.Errorf("it does not say how to get a token: %s", said)
+	}
+}
