@@ -2,7 +2,7 @@
 // the only package that does, and what it reads is handed to it, so that a test
 // can hand it anything. One table (table.go) says of every setting its
 // variable, default, unit and meaning; the command line's flags, the output of
-// `seckill config` and the README are made from it.
+// `seckill config` and README.md beside it are made from it.
 package config
 
 import (

@@ -63,18 +63,3 @@ func TestStrangersAtTheTopAreFound(t *testing.T) {
 	t.Parallel()
 	wantOne(t, strayTop([]file{{path: "README.md"}, {path: ".ci/run"}, {path: "model/order.go"}, {path: "utils/strings.go"}}), "utils/strings.go")
 }
-
-func TestLostTestsAreFound(t *testing.T) {
-	t.Parallel()
-	promises := file{path: "SECURITY.md", text: "held by `TestDoors` and `TestWindows`"}
-	wantOne(t, lostTests([]file{promises, parse(t, "p/p_test.go", "package p\n\nfunc TestDoors() {}\n")}), "TestWindows")
-}
-
-func TestLostLinksAreFound(t *testing.T) {
-	t.Parallel()
-	page := file{path: "docs/page.md", text: "# The road, in short\n\nsee [it](#the-road-in-short), [there](../README.md#start), [a](pictures), <img src=\"pictures/a.png\">, [far](https://example.org/x)"}
-	others := []file{{path: "README.md", text: "# Start\n"}, {path: "docs/pictures/a.png"}}
-	report(t, lostLinks(append(others, page)))
-	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](docs/pages.md)"})), "b.md: docs/pages.md")
-	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](README.md#end)"})), "README.md#end has no such heading")
-}

@@ -28,7 +28,8 @@ var rules = []rule{
 	{"files stay small", longFiles},
 	{"only real settings are named", unknownSettings},
 	{"the top level is fixed", strayTop},
-	{"promises name tests that are there", lostTests},
+	{"pages name tests that are there", lostTests},
+	{"pages name metrics that are there", lostMetrics},
 	{"links lead somewhere", lostLinks},
 }
 
@@ -233,8 +234,8 @@ func longFiles(files []file) []string {
 // top is what the top level holds, beside files whose names begin with a dot. Whoever looks for something finds it
 // by the map in README.md.
 var top = []string{
-	"CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
-	"config", "deployments", "handler", "internal", "lock", "model", "queue", "repository", "service",
+	"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "NOTICE", "README.md", "README.zh-CN.md", "SECURITY.md", "go.mod", "go.sum", "main.go",
+	"config", "deployments", "docs", "handler", "internal", "lock", "model", "queue", "repository", "service",
 }
 
 // strayTop finds files and directories at the top level that have no place there.
@@ -249,32 +250,8 @@ func strayTop(files []file) []string {
 	return found
 }
 
-// lostTests finds tests that SECURITY.md names as holding a promise and that are not there, under that name.
-func lostTests(files []file) []string {
-	there := map[string]bool{}
-	for _, f := range goFiles(files) {
-		for _, declaration := range f.tree.Decls {
-			if function, ok := declaration.(*ast.FuncDecl); ok && f.test() {
-				there[function.Name.Name] = true
-			}
-		}
-	}
-	var found []string
-	for _, f := range files {
-		if f.path != "SECURITY.md" {
-			continue
-		}
-		for _, name := range regexp.MustCompile(`\b(Test|Fuzz)[A-Z]\w+`).FindAllString(f.text, -1) {
-			if !there[name] {
-				found = append(found, f.path+": there is no "+name)
-			}
-		}
-	}
-	return found
-}
-
 // unknownSettings finds variables in documents, scripts and configurations that config does not know: a
-// renamed setting must not live on in a compose file, where it would stop the start, or in the README.
+// renamed setting must not live on in a compose file, where it would stop the start, or in a page.
 func unknownSettings(files []file) []string {
 	name := regexp.MustCompile(`\bSECKILL_[A-Z][A-Z_]*[A-Z]\b`)
 	known := map[string]bool{}
@@ -299,47 +276,4 @@ func unknownSettings(files []file) []string {
 		}
 	}
 	return found
-}
-
-// lostLinks finds links of documents to files and headings of the repository that are not there.
-func lostLinks(files []file) []string {
-	there, documents := map[string]bool{}, map[string]file{}
-	for _, f := range files {
-		for name := f.path; name != "."; name = path.Dir(name) {
-			there[name] = true
-		}
-		if path.Ext(f.path) == ".md" {
-			documents[f.path] = f
-		}
-	}
-	var found []string
-	for _, f := range documents {
-		for _, match := range regexp.MustCompile(`\]\(([^)\s]+)\)|src="([^"]+)"`).FindAllStringSubmatch(f.text, -1) {
-			link := match[1] + match[2]
-			to, heading, named := strings.Cut(link, "#")
-			name := path.Join(f.dir(), to)
-			if to == "" {
-				name = f.path
-			}
-			switch {
-			case strings.Contains(link, "://"):
-			case !there[name]:
-				found = append(found, fmt.Sprintf("%s: %s is not there", f.path, link))
-			case named && !slices.Contains(headings(documents[name].text), heading):
-				found = append(found, fmt.Sprintf("%s: %s has no such heading", f.path, link))
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
-
-// headings of a document, as links name them: in small letters, without punctuation, with dashes for spaces.
-func headings(text string) []string {
-	var all []string
-	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
-		bare := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
-		all = append(all, strings.ReplaceAll(bare, " ", "-"))
-	}
-	return all
 }

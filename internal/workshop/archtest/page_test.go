@@ -1,0 +1,157 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pages are the documents of the repository.
+func pages(files []file) []file {
+	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return path.Ext(f.path) != ".md" })
+}
+
+// maxPage is how long a page may be, in bytes; limits are those of some, and in lines. People finish short pages.
+const maxPage = 20_000
+
+var limits = map[string]struct{ lines, bytes int }{
+	"README.md":       {250, 14_000},
+	"README.zh-CN.md": {250, 14_000},
+}
+
+func longPages(files []file) []string {
+	var found []string
+	for _, f := range pages(files) {
+		limit, own := limits[f.path]
+		lines := strings.Count(f.text, "\n")
+		switch {
+		case own && (lines > limit.lines || len(f.text) > limit.bytes):
+			found = append(found, fmt.Sprintf("%s: %d lines and %d bytes; at most %d and %d", f.path, lines, len(f.text), limit.lines, limit.bytes))
+		case len(f.text) > maxPage:
+			found = append(found, fmt.Sprintf("%s: %d bytes; split it by subject, at most %d", f.path, len(f.text), maxPage))
+		}
+	}
+	return found
+}
+
+// lostTests finds tests and benchmarks that a page names and that are not there, under that name.
+func lostTests(files []file) []string {
+	there := map[string]bool{}
+	for _, f := range goFiles(files) {
+		for _, declaration := range f.tree.Decls {
+			if function, ok := declaration.(*ast.FuncDecl); ok && f.test() {
+				there[function.Name.Name] = true
+			}
+		}
+	}
+	var found []string
+	for _, f := range pages(files) {
+		for _, name := range regexp.MustCompile(`\b(Test|Fuzz|Benchmark|Example)[A-Z]\w+`).FindAllString(f.text, -1) {
+			if !there[name] {
+				found = append(found, f.path+": there is no "+name)
+			}
+		}
+	}
+	return found
+}
+
+// lostMetrics finds metrics that a page names and that the list of them, which is compared with a running server, does
+// not have.
+func lostMetrics(files []file) []string {
+	const list = "deployments/prometheus/metrics.md"
+	metric := regexp.MustCompile("`(seckill_[a-z_]+)")
+	there := map[string]bool{}
+	for _, f := range pages(files) {
+		if f.path == list {
+			for _, match := range metric.FindAllStringSubmatch(f.text, -1) {
+				there[match[1]] = true
+			}
+		}
+	}
+	var found []string
+	for _, f := range pages(files) {
+		for _, match := range metric.FindAllStringSubmatch(f.text, -1) {
+			if !there[match[1]] {
+				found = append(found, f.path+": there is no metric "+match[1])
+			}
+		}
+	}
+	return found
+}
+
+// links of a page: what it leads to, and its pictures.
+func links(page file) []string {
+	var all []string
+	for _, match := range regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.text, -1) {
+		all = append(all, match[1]+match[2])
+	}
+	return all
+}
+
+// lostLinks finds links of pages to files and headings of the repository that are not there.
+func lostLinks(files []file) []string {
+	there, documents := map[string]bool{}, map[string]file{}
+	for _, f := range files {
+		for name := f.path; name != "."; name = path.Dir(name) {
+			there[name] = true
+		}
+	}
+	for _, f := range pages(files) {
+		documents[f.path] = f
+	}
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(documents)) {
+		page := documents[name]
+		for _, link := range links(page) {
+			to, heading, named := strings.Cut(link, "#")
+			target := path.Join(page.dir(), to)
+			if to == "" {
+				target = page.path
+			}
+			switch {
+			case strings.Contains(link, "://"):
+			case !there[target]:
+				found = append(found, fmt.Sprintf("%s: %s is not there", page.path, link))
+			case named && !slices.Contains(headings(documents[target].text), heading):
+				found = append(found, fmt.Sprintf("%s: %s has no such heading", page.path, link))
+			}
+		}
+	}
+	return found
+}
+
+// headings of a page, as links name them: in small letters, without punctuation, with dashes for spaces.
+func headings(text string) []string {
+	var all []string
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		bare := regexp.MustCompile(`[^\p{L}\p{N}_\- ]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		all = append(all, strings.ReplaceAll(bare, " ", "-"))
+	}
+	return all
+}
+
+// TestPageRulesFindWhatTheyAreFor is the negative control of the rules about pages.
+func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
+	t.Parallel()
+	promises := file{path: "docs/promises.md", text: "held by `TestDoors` and `TestWindows`"}
+	wantOne(t, lostTests([]file{promises, parse(t, "p/p_test.go", "package p\n\nfunc TestDoors() {}\n")}), "TestWindows")
+
+	list := file{path: "deployments/prometheus/metrics.md", text: "| `seckill_orders_total` |"}
+	wantOne(t, lostMetrics([]file{list, {path: "a.md", text: "`seckill_orders_total` and `seckill_ordered_total{role=\"x\"}`"}}), "seckill_ordered_total")
+
+	page := file{path: "docs/page.md", text: "# The road, in short\n\nsee [it](#the-road-in-short), [there](../README.md#start), [a](pictures), <img src=\"pictures/a.png\">, [far](https://example.org/x)"}
+	others := []file{{path: "README.md", text: "# Start\n"}, {path: "README.zh-CN.md", text: "## 一场销售\n[x](#一场销售)"}, {path: "docs/pictures/a.png"}}
+	report(t, lostLinks(append(others, page)))
+	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](docs/pages.md)"})), "b.md: docs/pages.md")
+	wantOne(t, lostLinks(append(others, page, file{path: "b.md", text: "[x](README.md#end)"})), "README.md#end has no such heading")
+
+	report(t, longPages([]file{{path: "a.md", text: strings.Repeat("a", maxPage)}, {path: "a.json", text: strings.Repeat("a", maxPage+1)}}))
+	wantOne(t, longPages([]file{{path: "a.md", text: strings.Repeat("a", maxPage+1)}}), "split it")
+	wantOne(t, longPages([]file{{path: "README.md", text: strings.Repeat("\n", 251)}}), "251 lines")
+	wantOne(t, longPages([]file{{path: "README.zh-CN.md", text: strings.Repeat("a", 14_001)}}), "14001 bytes")
+}
