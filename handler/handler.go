@@ -39,7 +39,7 @@ import (
 // that it is, without hiding everything else in the log.
 const warningsPerSecond = 10
 
-// orders is what the routes of orders need of service.Orders.
+// orders is what the routes of orders need of sale.Orders.
 type orders interface {
 	Place(ctx context.Context, userID, voucherID string) (model.Order, error)
 	Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
@@ -100,7 +100,7 @@ type health interface {
 // Options are what the handler works with. What may be nil or empty says so; everything
 // else is required.
 type Options struct {
-	Orders   orders   // *service.Orders
+	Orders   orders   // *sale.Orders
 	Vouchers vouchers // *service.Vouchers
 	Accounts accounts // *service.Accounts
 	Health   health   // *service.Health

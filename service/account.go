@@ -13,7 +13,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/model"
-	"seckill/service/cache"
+	"seckill/service/sale/cache"
 )
 
 // Bounds of a password, in characters: the contract's.

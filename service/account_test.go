@@ -19,7 +19,7 @@ import (
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/service/cache"
+	"seckill/service/sale/cache"
 	"seckill/service/servicetest"
 )
 

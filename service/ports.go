@@ -9,24 +9,6 @@ import (
 	"seckill/model"
 )
 
-// OrderStore keeps orders.
-type OrderStore interface {
-	// CreateOrders commits in one transaction those of the orders that it can, and
-	// returns the outcome of each. After an error that wraps model.ErrUnknownOutcome,
-	// only a call with the same ids can tell. A *model.HeldError names the voucher whose row
-	// was waited for in vain.
-	CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error)
-	Get(ctx context.Context, id string) (model.Order, error)
-	// Find reads orders by id; absent ones are left out.
-	Find(ctx context.Context, ids []string) (map[string]model.Order, error)
-	// Cancel cancels unpaid orders in one transaction, gives their units back, and
-	// returns what became of each. A canceled one is returned as it is, not changed.
-	Cancel(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error)
-	List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error
-	Detail(ctx context.Context, id string) (model.OrderDetail, error)
-}
-
 // RedemptionStore uses up codes.
 type RedemptionStore interface {
 	// Redeem redeems the paid order whose code has a keyed hash.
@@ -113,46 +95,4 @@ type AccountStore interface {
 type Hasher interface {
 	Hash(ctx context.Context, caller password.Caller, secret string) (string, error)
 	Verify(ctx context.Context, caller password.Caller, secret, hash string) (bool, error)
-}
-
-// HotCopies sell in the order mode async.
-type HotCopies interface {
-	// Reserve takes one unit for each request, or says why not. An error means that
-	// nothing happened, or wraps model.ErrUnknownOutcome.
-	Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error)
-	// Confirm tells of each reservation whether its hot copy is known to be still open.
-	// With an error it may not be known of some.
-	Confirm(ctx context.Context, reservations []model.Reservation) ([]bool, error)
-	// Release gives back the unit of a closed order; false means "later".
-	Release(ctx context.Context, release model.Release) (applied bool, err error)
-	// Pending finds a user's order that is not known to be persisted; any user's when that
-	// is empty. An absent one of a closed hot copy is model.ErrCopyClosed.
-	Pending(ctx context.Context, orderID, userID string) (model.Reservation, bool, error)
-	// OrderOf finds the order that the user's mark names; "" for none. Pending is its
-	// reservation while it is not known to be persisted.
-	OrderOf(ctx context.Context, voucherID, userID string) (orderID string, pending *model.Reservation, err error)
-	// OrdersOf is OrderOf of several buyers in one call. An order that cannot be found
-	// now is left empty.
-	OrdersOf(ctx context.Context, buyers []model.Buyer) ([]model.BuyersOrder, error)
-	// Processing is one page of all users' orders of a voucher that are not known to
-	// be persisted, newest first. A closed hot copy is model.ErrCopyClosed.
-	Processing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error)
-	// EachProcessing calls yield with all of them.
-	EachProcessing(ctx context.Context, voucherID string, yield func(model.Order) error) error
-	// Watch calls settled with orders that have left processing, and missed when
-	// messages about some may have been lost, until ctx ends.
-	Watch(ctx context.Context, settled func(orderIDs []string), missed func()) error
-}
-
-// Queue carries reservations to the workers.
-type Queue interface {
-	// Publish returns when the reservations are durably queued. After an error they
-	// may be queued all the same.
-	Publish(ctx context.Context, reservations []model.Reservation) error
-	Backlog(ctx context.Context) (model.Backlog, error)
-	// Waiting counts the messages of every voucher that has any, for all at once. Those
-	// that may be of any voucher are model.AnyVoucher's.
-	Waiting(ctx context.Context) (map[string]int64, error)
-	// BacklogOf is Backlog of one voucher's messages.
-	BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error)
 }

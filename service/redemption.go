@@ -7,6 +7,7 @@ import (
 
 	"seckill/internal/backoff"
 	"seckill/model"
+	"seckill/service/sale"
 )
 
 // Redemptions uses up the codes that buyers show.
@@ -38,7 +39,7 @@ func (s *Redemptions) Redeem(ctx context.Context, adminID, typed string) (model.
 		return model.Order{}, tooMany("Too many wrong codes: wait before you try again.", wait)
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
 	defer enough()
 	order, err := s.redeem(ctx, adminID, typed)
 	refused, ok := errors.AsType[*model.Error](err)

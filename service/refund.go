@@ -7,7 +7,8 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/model"
-	"seckill/service/cache"
+	"seckill/service/sale"
+	"seckill/service/sale/cache"
 )
 
 // Refunds gives money back when an administrator asks for it, and shows what became of
@@ -20,7 +21,7 @@ type RefundDeps struct {
 	// Detail finds any order, also one that has no row yet.
 	Detail   func(ctx context.Context, orderID string) (model.OrderDetail, error)
 	Cache    *cache.Vouchers
-	Announce Announce // told of units that came back
+	Announce sale.Announce // told of units that came back
 	Log      *slog.Logger
 }
 
@@ -40,12 +41,12 @@ func (s *Refunds) Request(ctx context.Context, adminID, orderID string) (model.R
 		return model.Refund{}, err
 	}
 	// A client that hangs up changes nothing: what is begun comes to its end.
-	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), answerBudget)
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), sale.AnswerBudget)
 	defer enough()
 	refund, _, err := s.Store.Request(ctx, orderID, id, adminID)
 	if err == nil || errors.Is(err, model.ErrUnknownOutcome) {
 		s.Cache.Returned(voucherID)
-		s.Announce.tell(ctx, s.Log, voucherID)
+		s.Announce.Tell(ctx, s.Log, voucherID)
 	}
 	if model.CodeOf(err) == model.CodeNotFound {
 		return model.Refund{}, s.absent(ctx, orderID)

@@ -6,7 +6,8 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/model"
-	"seckill/service/cache"
+	"seckill/service/sale"
+	"seckill/service/sale/cache"
 )
 
 // Vouchers looks after what is sold.
@@ -21,10 +22,10 @@ type VoucherDeps struct {
 	Store    VoucherStore
 	Stock    Stock           // SyncStock, or a worker's
 	Cache    *cache.Vouchers // this instance's
-	Announce Announce
+	Announce sale.Announce
 	// Selling refuses changes while the database is sold from in another order mode:
 	// this instance could not tell the hot copies, and does not know what is reserved.
-	Selling Selling
+	Selling sale.Selling
 	Log     *slog.Logger
 }
 
@@ -186,13 +187,5 @@ func (s *Vouchers) Rebuild(ctx context.Context, id, adminID string) error {
 func (s *Vouchers) changed(ctx context.Context, id string) {
 	s.lists.change()
 	s.Cache.Drop(id)
-	s.Announce.tell(ctx, s.Log, id)
-}
-
-// tell announces what happened to a voucher, which this instance's cache knows already.
-func (a Announce) tell(ctx context.Context, log *slog.Logger, id string) {
-	if err := a(ctx, id); err != nil {
-		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
-			slog.String("voucher_id", id), slog.Any("error", err))
-	}
+	s.Announce.Tell(ctx, s.Log, id)
 }

@@ -16,7 +16,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
-	"seckill/service/cache"
+	"seckill/service/sale/cache"
 	"seckill/service/servicetest"
 )
 

@@ -3,11 +3,17 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository/hotcopy/hotcopytest"
+	"seckill/service/sale/cache"
 	"seckill/service/servicetest"
 )
 
@@ -36,10 +42,20 @@ func (s *shelf) Stats(context.Context, string) (model.Stats, error) {
 	return stats, nil
 }
 
+// aside is where the vouchers of a shelf are sold.
+type aside struct {
+	table *servicetest.Table
+	hot   *hotcopytest.Copies
+	sale  *hotcopytest.Sale // in hot
+}
+
 // Three of ten units are sold in the database, and two more are reserved.
-func newShelf(t *testing.T) (*Vouchers, *shelf, hotShop) {
+func newShelf(t *testing.T) (*Vouchers, *shelf, aside) {
 	t.Helper()
-	s := newHotShop(t, nil)
+	s := aside{table: servicetest.NewTable(), hot: hotcopytest.New()}
+	s.sale, s.hot.Took = s.hot.Add(s.table.Voucher), servicetest.QueryTime
+	entries := check.Value(cache.OfHotCopies(s.table, s.hot, telemetry.New(prometheus.NewRegistry()), slog.New(slog.DiscardHandler)))(t)
+	t.Cleanup(func() { entries.Close(context.Background()) })
 	s.table.Change(func(v *model.Voucher) { v.Title, v.Remaining = "Tea", 7 })
 	for _, user := range []string{"a", "b", "c", "d", "e"} {
 		s.sale.Now().Marks[user] = user + ".v1"
@@ -48,21 +64,21 @@ func newShelf(t *testing.T) (*Vouchers, *shelf, hotShop) {
 		s.sale.Now().Pending[user+".v1"] = model.Reservation{}
 	}
 	rows := &shelf{table: s.table, sold: 3}
-	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: s.cache}), rows, s
+	return NewVouchers(VoucherDeps{Store: rows, Stock: SyncStock{rows}, Cache: entries}), rows, s
 }
 
 func TestVouchersAreShownAsTheyAreSold(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		prepare   func(s hotShop)
+		prepare   func(s aside)
 		remaining int64
 		phase     model.Phase
 		reserved  int64
 	}{
-		"open":     {func(hotShop) {}, 5, model.PhaseLive, 2},
-		"sold out": {func(s hotShop) { s.sale.Voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
-		"closed":   {func(s hotShop) { s.sale.State = model.CopyClosed }, 7, model.PhaseLive, 0},
-		"away":     {func(s hotShop) { s.hot.Down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
+		"open":     {func(aside) {}, 5, model.PhaseLive, 2},
+		"sold out": {func(s aside) { s.sale.Voucher.Stock = 5 }, 0, model.PhaseSoldOut, 2},
+		"closed":   {func(s aside) { s.sale.State = model.CopyClosed }, 7, model.PhaseLive, 0},
+		"away":     {func(s aside) { s.hot.Down = errors.New("connection refused") }, 7, model.PhaseLive, 0},
 	} {
 		servicetest.Bubble(t, name, func(t *testing.T) {
 			vouchers, _, s := newShelf(t)

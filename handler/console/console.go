@@ -30,7 +30,7 @@ type vouchers interface {
 	Rebuild(ctx context.Context, id, adminID string) error
 }
 
-// orders is what the console needs of service.Orders.
+// orders is what the console needs of sale.Orders.
 type orders interface {
 	List(ctx context.Context, query model.OrderQuery) (model.OrderPage, error)
 	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
@@ -85,7 +85,7 @@ type accounts interface {
 // Options are what the console works with; all but Behind are required.
 type Options struct {
 	Vouchers    vouchers    // *service.Vouchers
-	Orders      orders      // *service.Orders
+	Orders      orders      // *sale.Orders
 	Payments    payments    // *repository.Payments
 	Refunds     refunds     // *service.Refunds
 	Redemptions redemptions // *service.Redemptions

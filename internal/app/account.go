@@ -13,7 +13,7 @@ import (
 	"seckill/internal/token"
 	"seckill/repository"
 	"seckill/service"
-	"seckill/service/cache"
+	"seckill/service/sale/cache"
 )
 
 // openTokens makes the authority of an instance, which also accepts the tokens of

@@ -14,7 +14,8 @@ import (
 	"seckill/internal/version"
 	"seckill/repository/hotcopy"
 	"seckill/service"
-	"seckill/service/cache"
+	"seckill/service/sale"
+	"seckill/service/sale/cache"
 )
 
 // mainHandler makes what the main listener serves: the API, or the health of an
@@ -27,7 +28,7 @@ func (i *Instance) mainHandler(
 		i.health = service.NewHealth(i.probes...)
 		return handler.NewHealthOnly(handler.Options{Health: i.health, Build: version.Read(), Log: i.log, Metrics: i.registry})
 	}
-	sale, err := i.openSale(s, mode, async, pay.codes)
+	counter, err := i.openCounter(s, mode, async, pay.codes)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +36,8 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
-	i.onCloseWithin(ordersPatience, "orders", sale.orders.Close)
-	i.leave = sale.orders.StartDraining
+	i.onCloseWithin(ordersPatience, "orders", counter.orders.Close)
+	i.leave = counter.orders.StartDraining
 	rates, err := i.openLimits(s)
 	if err != nil {
 		return nil, err
@@ -47,12 +48,12 @@ func (i *Instance) mainHandler(
 		return nil, err
 	}
 
-	i.servePayments(pay, s.db, sale.orders.Get)
+	i.servePayments(pay, s.db, counter.orders.Get)
 
 	i.health = service.NewHealth(i.probes...)
 	people, err := i.openConsole(console.Options{
-		Vouchers: sale.vouchers, Orders: sale.orders, Payments: s.db.Payments, Refunds: sale.refunds, Redemptions: redemptions,
-		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens, Metrics: sale.metrics,
+		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
+		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
 		return nil, err
@@ -64,13 +65,13 @@ func (i *Instance) mainHandler(
 	return handler.New(handler.Options{
 		Console:        people,
 		Shop:           shop,
-		Orders:         sale.orders,
+		Orders:         counter.orders,
 		Payments:       pay.service,
 		Webhooks:       pay.webhooks,
 		Redemptions:    redemptions,
-		Refunds:        sale.refunds,
+		Refunds:        counter.refunds,
 		AdminLog:       s.db.AdminLog,
-		Vouchers:       sale.vouchers,
+		Vouchers:       counter.vouchers,
 		Accounts:       accounts,
 		Health:         i.health,
 		Build:          version.Read(),
@@ -87,20 +88,20 @@ func (i *Instance) mainHandler(
 	})
 }
 
-// sale is what people ask for.
-type sale struct {
-	orders   *service.Orders
+// counter is what people ask for.
+type counter struct {
+	orders   *sale.Orders
 	vouchers *service.Vouchers
 	refunds  *service.Refunds
 	metrics  prometheus.Gatherer // what people watch it by
 }
 
-// openSale sells from the database or, when there are asynchronous parts, from the
+// openCounter sells from the database or, when there are asynchronous parts, from the
 // hot copies.
-func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made sale, err error) {
+func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
-	orders := service.OrderDeps{
-		Store: i.tracedOrders(s.db.Orders), Announce: changes.AnnounceReturn, Codes: codes, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+	orders := sale.Deps{
+		Store: i.tracedOrders(s.db.Orders), Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
 		Trace: i.traced(), Metrics: telemetry.New(i.registry), Log: i.log,
 	}
 	vouchers := service.VoucherDeps{
@@ -129,10 +130,10 @@ func (i *Instance) openSale(s servers, mode orderMode, async *AsyncParts, codes 
 	made.vouchers = service.NewVouchers(vouchers)
 	var backlog *telemetry.Admission
 	if async == nil {
-		made.orders = service.NewSyncOrders(orders)
+		made.orders = sale.NewSync(orders)
 	} else {
 		backlog = telemetry.NewAdmission(i.registry)
-		made.orders = service.NewAsyncOrders(orders, service.AsyncDeps{
+		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
 			Hot: i.tracedHot(async.Hot), Queue: i.tracedQueue(async.Queue), Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
 			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
 			Admission: backlog,

@@ -17,6 +17,7 @@ import (
 	"seckill/queue"
 	"seckill/repository/hotcopy"
 	"seckill/service"
+	"seckill/service/sale"
 	"seckill/service/worker"
 )
 
@@ -51,7 +52,7 @@ func (i *Instance) tracedRequests() gin.HandlerFunc {
 }
 
 // traced tells the services how an order is traced; nil: none is.
-func (i *Instance) traced() service.Trace {
+func (i *Instance) traced() sale.Trace {
 	if i.tracer == nil {
 		return nil
 	}
@@ -96,7 +97,7 @@ func (l tracedLocks) Lock(ctx context.Context, name string, wait time.Duration) 
 }
 
 // tracedOrders records the commits of orders in sync.
-func (i *Instance) tracedOrders(store service.OrderStore) service.OrderStore {
+func (i *Instance) tracedOrders(store sale.OrderStore) sale.OrderStore {
 	if i.tracer == nil {
 		return store
 	}
@@ -104,12 +105,12 @@ func (i *Instance) tracedOrders(store service.OrderStore) service.OrderStore {
 }
 
 type tracedOrders struct {
-	service.OrderStore
+	sale.OrderStore
 
 	tracer *tracing.Tracer
 }
 
-// CreateOrders implements service.OrderStore.
+// CreateOrders implements sale.OrderStore.
 func (s tracedOrders) CreateOrders(ctx context.Context, orders []model.Order) ([]model.Outcome, error) {
 	ctx, group := s.tracer.Group(ctx, "commit", len(orders), func(i int) model.Order { return orders[i] })
 	outcomes, err := s.OrderStore.CreateOrders(ctx, orders)
@@ -119,7 +120,7 @@ func (s tracedOrders) CreateOrders(ctx context.Context, orders []model.Order) ([
 
 // hotCopies are what both sides of the queue need of the hot copies.
 type hotCopies interface {
-	service.HotCopies
+	sale.HotCopies
 	worker.HotCopies
 }
 
@@ -137,7 +138,7 @@ type tracedHot struct {
 	tracer *tracing.Tracer
 }
 
-// Reserve implements service.HotCopies. A reservation is traced as its request is.
+// Reserve implements sale.HotCopies. A reservation is traced as its request is.
 func (h tracedHot) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
 	ctx, group := h.tracer.Group(ctx, "reserve", len(asked), func(i int) model.Order {
 		return model.Order{ID: asked[i].OrderID, VoucherID: asked[i].VoucherID, Trace: asked[i].Trace}
@@ -237,7 +238,7 @@ func (p tracedProvider) Refund(ctx context.Context, key string, r payment.Refund
 }
 
 // tracedQueue records what is published. The message carries on from there.
-func (i *Instance) tracedQueue(q *queue.Queue) service.Queue {
+func (i *Instance) tracedQueue(q *queue.Queue) sale.Queue {
 	if i.tracer == nil {
 		return q
 	}
@@ -250,7 +251,7 @@ type tracedQueue struct {
 	tracer *tracing.Tracer
 }
 
-// Publish implements service.Queue.
+// Publish implements sale.Queue.
 func (q tracedQueue) Publish(ctx context.Context, reservations []model.Reservation) error {
 	ctx, group := q.tracer.Group(ctx, "publish", len(reservations), orderOf(reservations))
 	err := q.Queue.Publish(ctx, followed(reservations, group))

@@ -44,12 +44,12 @@ var harmless = strings.Fields(`
 
 // roads are the functions that an order, or a unit, passes one after the other.
 var roads = map[string][]string{
-	"accepted": {"service/order_async.go reserveGroup", "service/order_async.go publishGroup"},
+	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
 		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
 		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
-	"canceled":  {"service/order_query.go end", "service/order_cancel.go commit", "service/order_async_query.go returnUnit"},
+	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_async_query.go returnUnit"},
 	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireBatch"},
 	"published": {"service/worker/event.go relay"},
 	"paid":      {"service/payment.go begin", "service/payment.go settle"},
@@ -72,14 +72,14 @@ var together = map[string]string{
 // elsewhere are functions off the roads that change something, and why no step
 // of their own is wanted there.
 var elsewhere = map[string]string{
-	"service/order_async.go confirm":          "between the steps of publishGroup",
-	"service/defect_on.go defectAfterPublish": "a defect that only tests ask for",
+	"service/sale/order_async.go confirm":          "between the steps of publishGroup",
+	"service/sale/defect_on.go defectAfterPublish": "a defect that only tests ask for",
 	"service/worker/settle.go close":          "between the steps of settle",
 	"service/worker/settle.go undo":           "between the steps of settle and of the outbox",
 	"service/worker/rebuild_job.go chunk":     "between the steps of a rebuild",
 	"service/worker/rebuild_job.go beat":      "only shows that a rebuild is under way",
 	"service/worker/stock.go lower":           "between the steps of a stock that shrinks",
-	"service/order_async_refusal.go marked":   "does what the outbox does, for a buyer who asks before it",
+	"service/sale/order_async_refusal.go marked":   "does what the outbox does, for a buyer who asks before it",
 	"service/worker/audit.go repairEach":      "does what the reconciler does, when an operator asks for it",
 	"service/worker/replay.go Drop":           "one step: the letter goes, or stays",
 	"service/worker/outbox.go retire":         "before the step that notes it, and repeated until then",
@@ -101,8 +101,8 @@ var elsewhere = map[string]string{
 	"service/account.go ChangePassword":       "no order depends on it",
 	"service/account_session.go SignOut":      "no order depends on it",
 	"service/account_admin.go change":         "no order depends on it",
-	"service/order_commit.go together":        "sync mode: one transaction, between the steps of persisting",
-	"service/order_commit.go alone":           "sync mode: one transaction, between the steps of persisting",
+	"service/sale/order_commit.go together":        "sync mode: one transaction, between the steps of persisting",
+	"service/sale/order_commit.go alone":           "sync mode: one transaction, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",

@@ -22,7 +22,7 @@ const (
 	wire    = "handler/wire"    // what both say on HTTP with one voice
 
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
-	cache   = "service/cache"      // what an instance remembers
+	sale    = "service/sale"       // the road of one order, and what an instance remembers of vouchers
 	worker  = "service/worker"     // what happens behind the requests: never on service, which stands in front
 )
 
@@ -31,13 +31,13 @@ const (
 var importMap = map[string][]string{
 	root:         {command},
 	command:      {app, "config", "model", lab, helpers}, // what it needs of the other parts, app offers
-	app:          {"config", "handler", console, "service", cache, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {"config", "handler", console, "service", sale, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
 	"handler":    {wire, "service", "model", helpers},
 	console:      {wire, "service", "model", helpers},
 	wire:         {"model"},
-	"service":    {cache, "model", helpers}, // the rest is behind its ports
-	cache:        {"model", helpers},
+	"service":    {sale, "model", helpers}, // the rest is behind its ports
+	sale:         {"model", helpers},
 	worker:       {"model", helpers},
 	"repository": {"model", helpers},
 	hotcopy:      {"model", helpers},
@@ -71,7 +71,7 @@ var testOnly = []string{
 func layer(dir string) string {
 	first, rest, _ := strings.Cut(dir, "/")
 	second, _, _ := strings.Cut(rest, "/")
-	if part := first + "/" + second; slices.Contains([]string{command, app, lab, console, wire, hotcopy, cache, worker}, part) {
+	if part := first + "/" + second; slices.Contains([]string{command, app, lab, console, wire, hotcopy, sale, worker}, part) {
 		return part
 	}
 	return first
@@ -178,16 +178,19 @@ func TestImportRules(t *testing.T) {
 		{"handler/wire/code.go", "seckill/handler", false},
 		{"handler/wire/code.go", "seckill/service", false},
 		{"handler/order_test.go", "seckill/repository", true},
-		{"service/order.go", "seckill/service/cache", true},
-		{"service/order.go", "seckill/repository", false},
-		{"service/order.go", "seckill/service/worker", false},
+		{"service/voucher.go", "seckill/service/sale", true},
+		{"service/voucher.go", "seckill/service/worker", false},
+		{"service/sale/order.go", "seckill/service/sale/cache", true},
+		{"service/sale/order.go", "seckill/service", false},
+		{"service/sale/order.go", "seckill/repository", false},
+		{"service/sale/order.go", "seckill/service/worker", false},
 		{"service/worker/persist.go", "seckill/model", true},
 		{"service/worker/persist.go", "seckill/service", false},
-		{"service/worker/persist.go", "seckill/service/cache", false},
+		{"service/worker/persist.go", "seckill/service/sale", false},
 		{"service/worker/persist.go", "seckill/repository", false},
-		{"service/cache/cache.go", "seckill/service", false},
-		{"service/cache/cache.go", "seckill/service/worker", false},
-		{"service/order.go", "seckill/handler", false},
+		{"service/sale/cache/cache.go", "seckill/service", false},
+		{"service/sale/cache/cache.go", "seckill/service/worker", false},
+		{"service/sale/order.go", "seckill/handler", false},
 		{"repository/order.go", "seckill/model", true},
 		{"repository/order.go", "seckill/service", false},
 		{"repository/order.go", "seckill/lock", false},

@@ -30,7 +30,7 @@ func operate(t *testing.T, s settings, stdin string, args ...string) {
 }
 
 // TestAnAdministratorIsOutWithinASecond ends the right of an administrator in every way there is, and no instance obeys
-// the token any more. (That it is a second, service/cache tells.)
+// the token any more. (That it is a second, service/sale/cache tells.)
 func TestAnAdministratorIsOutWithinASecond(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

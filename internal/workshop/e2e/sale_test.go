@@ -172,7 +172,7 @@ func TestOneUserWithManyRequestsGetsOneOrder(t *testing.T) {
 }
 
 // TestChangesAreObeyedByEveryInstance changes a voucher here and buys there. (That it is obeyed within a second, also when
-// every message is lost, service/cache tells.)
+// every message is lost, service/sale/cache tells.)
 func TestChangesAreObeyedByEveryInstance(t *testing.T) {
 	t.Parallel()
 	s := onServers(t)

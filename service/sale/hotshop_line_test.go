@@ -1,0 +1,318 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// line is a queue whose messages take a millisecond.
+type line struct {
+	mu      sync.Mutex
+	queued  []model.Reservation
+	backlog model.Backlog
+	own     map[string]model.Backlog // of vouchers
+	err     error                    // of a publish
+	away    error                    // of a look at the backlog
+	took    time.Duration
+	during  func() // a publish
+
+	published atomic.Int64 // messages
+	looked    atomic.Int64
+}
+
+func newLine() *line { return &line{took: servicetest.QueryTime} }
+
+func (l *line) Publish(ctx context.Context, reservations []model.Reservation) error {
+	l.published.Add(1)
+	if l.during != nil {
+		l.during()
+	}
+	select {
+	case <-time.After(l.took):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	l.queued = append(l.queued, reservations...)
+	return nil
+}
+
+func (l *line) Backlog(context.Context) (model.Backlog, error) {
+	l.looked.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.backlog, l.away
+}
+
+// Waiting names those that have a backlog of their own, or else the voucher that is sold.
+func (l *line) Waiting(context.Context) (map[string]int64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	named := map[string]int64{}
+	if l.own == nil && l.backlog.Age > 0 {
+		named["v1"] = max(l.backlog.Messages, 1)
+	}
+	for id, own := range l.own {
+		if own.Messages > 0 {
+			named[id] = own.Messages
+		}
+	}
+	return named, l.away
+}
+
+// BacklogOf is the whole backlog, unless the test says otherwise.
+func (l *line) BacklogOf(ctx context.Context, voucherID string) (model.Backlog, error) {
+	l.mu.Lock()
+	own, known := l.own[voucherID]
+	l.mu.Unlock()
+	if known {
+		return own, nil
+	}
+	return l.Backlog(ctx)
+}
+
+func (l *line) with(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+// users are those whose orders are queued.
+func (l *line) users() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var users []string
+	for _, r := range l.queued {
+		users = append(users, r.UserID)
+	}
+	return users
+}
+
+// rows is a database of orders.
+type rows struct {
+	OrderStore // of the rest nothing is called
+
+	table   *servicetest.Table
+	mu      sync.Mutex
+	byID    map[string]model.Order
+	err     error
+	noted   []string
+	queries atomic.Int64
+	behind  int64        // Find finds nothing before it was asked so many times, like a cluster's member that is behind
+	cancels atomic.Int64 // transactions
+}
+
+func (r *rows) put(o model.Order) model.Order {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o.VoucherID == "" {
+		o.VoucherID = "v1"
+	}
+	r.byID[o.ID] = o
+	return o
+}
+
+func (r *rows) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+}
+
+// ask is one query.
+func (r *rows) ask() (unlock func(), err error) {
+	r.queries.Add(1)
+	servicetest.Pass(servicetest.QueryTime)
+	r.mu.Lock()
+	return r.mu.Unlock, r.err
+}
+
+func (r *rows) Find(_ context.Context, ids []string) (map[string]model.Order, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	found := map[string]model.Order{}
+	for _, id := range ids {
+		if row, ok := r.byID[id]; ok && r.queries.Load() > r.behind {
+			found[id] = row
+		}
+	}
+	return found, err
+}
+
+func (r *rows) List(_ context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	page := model.OrderPage{Items: []model.Order{}}
+	for _, row := range r.byID {
+		if row.UserID == q.UserID && (q.VoucherID == "" || row.VoucherID == q.VoucherID) && (q.Status == "" || row.Status == q.Status) {
+			page.Items = append(page.Items, row)
+		}
+	}
+	slices.SortFunc(page.Items, func(a, b model.Order) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	if q.Limit > 0 && len(page.Items) > q.Limit {
+		page.Items, page.NextCursor = page.Items[:q.Limit], "more"
+	}
+	return page, err
+}
+
+func (r *rows) Detail(_ context.Context, id string) (model.OrderDetail, error) {
+	unlock, err := r.ask()
+	defer unlock()
+	row, ok := r.byID[id]
+	if err == nil && !ok {
+		err = model.NotFound("order")
+	}
+	return model.OrderDetail{Order: row}, err
+}
+
+func (r *rows) Cancel(_ context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	r.cancels.Add(1)
+	unlock, err := r.ask()
+	defer unlock()
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]model.Canceled, len(asked))
+	for i, one := range asked {
+		row, ok := r.byID[one.OrderID]
+		switch {
+		case !ok || row.UserID != one.UserID:
+			answers[i].Err = model.NotFound("order")
+			continue
+		case row.Status == model.OrderUnpaid:
+			row.Status, answers[i].Changed = model.OrderCanceled, true
+			r.byID[one.OrderID] = row
+		case row.Status != model.OrderCanceled:
+			answers[i].Err = &model.Error{Code: model.CodeIllegalState, OrderStatus: row.Status}
+			continue
+		}
+		answers[i].Order = row
+	}
+	return answers, nil
+}
+
+func (r *rows) DoneOrders(_ context.Context, ids []string) error {
+	unlock, err := r.ask()
+	defer unlock()
+	r.noted = append(r.noted, ids...)
+	return err
+}
+
+// persist makes a row of a reservation, and settles it, as a worker does.
+func (s hotShop) persist(r model.Reservation) model.Order {
+	row := r.Order
+	row.Status = model.OrderUnpaid
+	s.rows.put(row)
+	s.hot.With(func() { delete(s.sale.Now().Pending, r.ID) })
+	return row
+}
+
+// doctor counts wishes for rebuilds.
+type doctor struct {
+	requests, replaces atomic.Int64
+	replaced           atomic.Int64 // the epoch asked for last
+}
+
+func (d *doctor) rebuild(_ string, wrong int64) {
+	if wrong == 0 {
+		d.requests.Add(1)
+		return
+	}
+	d.replaces.Add(1)
+	d.replaced.Store(wrong)
+}
+
+// buys places an order that must be accepted.
+func (s hotShop) buys(t *testing.T, userID string) model.Order {
+	t.Helper()
+	order, err := s.Place(t.Context(), userID, "v1")
+	if err != nil || order.Status != model.OrderProcessing {
+		t.Fatalf("%s: %+v, %v; want an order that is processing", userID, order, err)
+	}
+	return order
+}
+
+// unavailable places an order that nobody decides.
+func (s *Orders) unavailable(t *testing.T, userID string) error {
+	t.Helper()
+	began := time.Now()
+	err := check.ErrorOf(s.Place(t.Context(), userID, "v1"))
+	servicetest.WantCode(t, err, model.CodeUnavailable)
+	servicetest.InTime(t, "the answer to "+userID, began, s.LockWait+longestBesideTheLock)
+	return err
+}
+
+// shows reads a user's own order, which must have a status.
+func (s *Orders) shows(t *testing.T, userID, orderID string, wait time.Duration, want model.OrderStatus) {
+	t.Helper()
+	order, err := s.Get(t.Context(), userID, orderID, wait)
+	check.That(t, err == nil && order.Status == want && order.ID == orderID && order.UserID == userID, "%s is shown %+v, %v; want %s, which is %s", userID, order, err, orderID, want)
+}
+
+// cancels cancels a user's own order.
+func (s *Orders) cancels(t *testing.T, userID, orderID string) {
+	t.Helper()
+	order, err := s.Cancel(t.Context(), userID, orderID)
+	check.That(t, err == nil && order.Status == model.OrderCanceled && order.ID == orderID, "%s cancels %s: %+v, %v", userID, orderID, order, err)
+}
+
+// longestBesideTheLock is what the contract lets an answer take besides the wait for the user's lock.
+const longestBesideTheLock = 5 * time.Second
+
+// hangsUp places an order whose client leaves before it is decided.
+func (s *Orders) hangsUp(t *testing.T, userID string, after time.Duration) error {
+	t.Helper()
+	ctx, hangUp := context.WithTimeout(t.Context(), after)
+	defer hangUp()
+	err := check.ErrorOf(s.Place(ctx, userID, "v1"))
+	servicetest.WantCode(t, err, model.CodeUnavailable)
+	return err
+}
+
+// rush places the orders of many users at once, and counts what they hear.
+func (s *Orders) rush(t *testing.T, users int) (sold, soldOut int64) {
+	t.Helper()
+	var crowd sync.WaitGroup
+	var yes, no atomic.Int64
+	for i := range users {
+		crowd.Go(func() {
+			switch _, err := s.Place(t.Context(), fmt.Sprint("user", i), "v1"); {
+			case err == nil:
+				yes.Add(1)
+			case model.CodeOf(err) == model.CodeSoldOut:
+				no.Add(1)
+			default:
+				t.Error(err)
+			}
+		})
+	}
+	crowd.Wait()
+	return yes.Load(), no.Load()
+}
+
+// refused places an order that must be refused.
+func (s *Orders) refused(t *testing.T, userID string, want model.Code) model.Error {
+	t.Helper()
+	order, err := s.Place(t.Context(), userID, "v1")
+	if err == nil || model.CodeOf(err) != want {
+		t.Fatalf("%s: %+v, %v; want %s", userID, order, err, want)
+	}
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok {
+		return model.Error{}
+	}
+	return *refusal
+}

@@ -1,0 +1,156 @@
+package sale
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// A hot copy that is closed says nothing about the sale: not even that it is sold
+// out, though it was a moment ago.
+func TestClosedCopyIsNeverSoldOut(t *testing.T) {
+	t.Parallel()
+	for name, hide := range map[string]func(s hotShop){
+		"closed":     func(s hotShop) { s.sale.State = model.CopyClosed },
+		"rebuilding": func(s hotShop) { s.sale.State = model.CopyRebuilding },
+	} {
+		for _, known := range []bool{true, false} {
+			inHotShops(t, fmt.Sprint(name, ", known ", known), func(t *testing.T, s hotShop) {
+				s.table.Change(func(v *model.Voucher) { v.Remaining = 0 })
+				if known {
+					s.hot.With(func() { s.sale.Voucher.Stock = 0 })
+					s.refused(t, "alice", model.CodeSoldOut)
+				} else {
+					s.buys(t, "bob")
+				}
+				s.hot.With(func() { hide(s) })
+				if known {
+					servicetest.Pass(900 * time.Millisecond) // what was seen open is told for less than a second
+				}
+				for range 3 {
+					check.Equal(t, "when to come again", s.refused(t, "alice", model.CodeUnavailable).RetryAfter, time.Second)
+				}
+				check.That(t, s.doctor.requests.Load() >= 3, "a rebuild was asked for %d times", s.doctor.requests.Load())
+				if n := s.hot.Calls("Reserve"); n > 2 {
+					t.Errorf("the closed copy was asked %d times: it must be known from memory", n)
+				}
+				s.hot.With(func() { s.sale.State, s.sale.Voucher.Stock = model.CopyOpen, 5 })
+				servicetest.Pass(900 * time.Millisecond)
+				s.buys(t, "alice")
+			})
+		}
+	}
+}
+
+// Whatever the state of the hot copy, the window and the state of the sale are
+// told, by the database where need be. A row that was there is only away.
+func TestClosedCopyOfASaleThatIsNotOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(v *model.Voucher)
+		want   model.Code
+		known  model.Code // when the sale was on before, if that makes a difference
+	}{
+		"ended":    {func(v *model.Voucher) { v.EndAt = time.Now().Add(-time.Minute) }, model.CodeEnded, ""},
+		"paused":   {func(v *model.Voucher) { v.State = model.VoucherPaused }, model.CodePaused, ""},
+		"upcoming": {func(v *model.Voucher) { v.BeginAt = time.Now().Add(time.Minute) }, model.CodeNotStarted, ""},
+		"draft":    {func(v *model.Voucher) { v.State = model.VoucherDraft }, model.CodeNotFound, ""},
+		"nowhere":  {func(v *model.Voucher) { v.ID = "another" }, model.CodeNotFound, model.CodeUnavailable},
+	} {
+		for _, gone := range []error{nil, errors.New("connection refused")} {
+			for _, known := range []bool{true, false} {
+				inHotShops(t, fmt.Sprint(name, ", Redis says ", gone, ", was open ", known), func(t *testing.T, s hotShop) {
+					want := tt.want
+					if known && gone == nil { // the hot copy itself says that it is closed
+						s.buys(t, "bob")
+						want = cmp.Or(tt.known, want)
+					}
+					s.table.Change(tt.change)
+					s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyClosed, gone })
+					s.refused(t, "alice", want)
+				})
+			}
+		}
+	}
+}
+
+func TestOpenCopyGoesOnWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.table.Fail(model.Unavailable("gone", nil))
+		s.rows.fail(model.Unavailable("gone", nil))
+		for i := range 10 {
+			s.buys(t, fmt.Sprint("user", i))
+			servicetest.Pass(time.Second)
+		}
+		s.refused(t, "late", model.CodeSoldOut)
+		order, err := s.Get(t.Context(), "user1", s.sale.Now().Marks["user1"], 0)
+		check.That(t, err == nil && order.Status == model.OrderProcessing, "%+v, %v", order, err)
+		check.That(t, s.table.Queries.Load() == 0 && s.rows.queries.Load() == 0, "the database was asked %d and %d times", s.table.Queries.Load(), s.rows.queries.Load())
+		s.hot.With(func() { s.sale.State = model.CopyClosed })
+		servicetest.Pass(time.Second)
+		s.refused(t, "late", model.CodeUnavailable)
+	})
+}
+
+// One reading that fails does no harm: the copy that is held is good for its time.
+func TestHotCopiesThatCannotBeReadForAMoment(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		_ = s.buys(t, "alice")
+		s.hot.With(func() { s.hot.Down = errors.New("connection reset") })
+		servicetest.Pass(300*time.Millisecond + time.Millisecond)
+		if err := s.cache.Refusal(t.Context(), "zoe", "v1"); err != nil { // refreshes in vain
+			t.Errorf("%v", err)
+		}
+		servicetest.Pass(100 * time.Millisecond)
+		s.hot.With(func() { s.hot.Down = nil })
+		s.buys(t, "bob")
+		check.Equal(t, "rebuilds asked for of a copy that is only not reached", s.doctor.requests.Load(), 0)
+	})
+}
+
+// The flag is told to losers only, from a reading of the buyers during which
+// nothing changed.
+func TestSoldOutHotCopyIsToldFromMemoryButNotToBuyers(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		for i := range 10 {
+			s.buys(t, fmt.Sprint("winner", i))
+		}
+		s.refused(t, "loser", model.CodeSoldOut)
+		servicetest.Pass(10 * time.Millisecond)
+		before := s.hot.Calls("Reserve")
+		for i := range 10 {
+			refusal := s.refused(t, fmt.Sprint("winner", i), model.CodeAlreadyOrdered)
+			check.Equal(t, "the order of the winner", refusal.OrderID, s.sale.Now().Marks[fmt.Sprint("winner", i)])
+			s.refused(t, fmt.Sprint("loser", i), model.CodeSoldOut)
+		}
+		check.Equal(t, "calls for 10 winners and 10 losers", s.hot.Calls("Reserve")-before, 10)
+	})
+}
+
+func TestBuyersThatWereReadAcrossAChangeAreNotUsed(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s hotShop){
+		"another buyer": func(s hotShop) { delete(s.sale.Now().Marks, "alice"); s.sale.Now().Marks["bob"] = "b.v1" },
+		"rebuilt":       func(s hotShop) { s.sale.Rebuild() },
+		"closed":        func(s hotShop) { s.sale.State = model.CopyClosed },
+	} {
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.With(func() { s.sale.Now().Marks["alice"], s.sale.Voucher.Stock = "a.v1", 1 })
+			s.hot.Yields = 20 * time.Millisecond
+			time.AfterFunc(10*time.Millisecond, func() { s.hot.With(func() { change(s) }) })
+			// With a filter of the buyers he would hear that nothing is left.
+			if err := s.cache.Refusal(t.Context(), "bob", "v1"); err != nil {
+				t.Errorf("bob was told %v from memory", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,269 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"seckill/internal/batch"
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+const (
+	// maxRowReads look-ups of orders by id wait; far more than there are requests at
+	// once.
+	maxRowReads = 16_384
+	// processingFor is how long after its sale a voucher may have orders that are
+	// processing although its hot copy is closed. After that no hot copy is loaded
+	// any more, and when the queue is empty, such an order can be nowhere.
+	processingFor = time.Hour
+)
+
+// readRows reads the orders of one group; nil for those that are not there.
+func (s *asyncSeller) readRows(ctx context.Context, ids []string) ([]*model.Order, error) {
+	found, err := s.Store.Find(ctx, slices.Compact(slices.Sorted(slices.Values(ids))))
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]*model.Order, len(ids))
+	for i, id := range ids {
+		if row, ok := found[id]; ok {
+			rows[i] = &row
+		}
+	}
+	return rows, nil
+}
+
+// row reads an order from the database; nil when it is not there.
+func (s *asyncSeller) row(ctx context.Context, orderID string) (*model.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	row, err := s.rows.Do(ctx, orderID)
+	if err != nil {
+		return nil, batch.Undone("The order could not be read in time.", err)
+	}
+	return row, nil
+}
+
+func (s *asyncSeller) get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	if wait > 0 {
+		return s.await(ctx, userID, orderID, wait)
+	}
+	return s.look(ctx, userID, orderID)
+}
+
+// look returns a user's order as it is now. It asks the hot copy before the
+// database, because an order leaves the hot copy only when its row is committed.
+func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.Order, error) {
+	order, notPending := s.unpersisted(ctx, orderID, userID)
+	if order != nil {
+		return own(*order, userID)
+	}
+	row, err := s.row(ctx, orderID)
+	switch {
+	case err != nil:
+		return model.Order{}, err
+	case row != nil:
+		return own(*row, userID)
+	case notPending != nil:
+		return model.Order{}, notPending
+	default:
+		return model.Order{}, model.NotFound("order")
+	}
+}
+
+// unpersisted returns an order that the hot copy has reserved for a user, and nil when it
+// has none of that id; for any user when that is empty. UNAVAILABLE says that there may be one and the hot copy cannot
+// be asked.
+func (s *asyncSeller) unpersisted(ctx context.Context, orderID, userID string) (*model.Order, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	pending, found, err := s.Hot.Pending(ctx, orderID, userID)
+	if found && err == nil {
+		order := pending.Processing()
+		return &order, nil
+	}
+	if err == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	voucherID, _ := model.VoucherOf(orderID)
+	return nil, s.untold(ctx, voucherID, fmt.Errorf("look up order %s: %w", orderID, err))
+}
+
+// untold is UNAVAILABLE when a hot copy does not tell which orders of a voucher
+// are processing, and nil when there can be none.
+func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error) error {
+	unavailable := model.Unavailable("It is not known yet which orders are processing.", cause)
+	if !errors.Is(cause, model.ErrCopyClosed) {
+		return unavailable
+	}
+	v, err := s.Cache.Read(ctx, voucherID)
+	if model.CodeOf(err) == model.CodeNotFound {
+		return nil
+	}
+	if err == nil && v.ServerTime.Sub(v.EndAt) > processingFor && s.backlog.empty(voucherID) {
+		return nil
+	}
+	return unavailable
+}
+
+// inHotCopies reports whether a query asks for all users' processing orders of a
+// voucher, which only its hot copy knows.
+func inHotCopies(q model.OrderQuery) bool {
+	return q.UserID == "" && q.VoucherID != "" && q.Status == model.OrderProcessing
+}
+
+func (s *asyncSeller) list(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	if q.UserID != "" {
+		return s.listWithProcessing(ctx, q)
+	}
+	if !inHotCopies(q) {
+		return s.Store.List(ctx, q)
+	}
+	page, err := s.Hot.Processing(ctx, q)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return model.OrderPage{Items: []model.Order{}}, s.untold(ctx, q.VoucherID, err)
+	}
+	return page, err
+}
+
+func (s *asyncSeller) each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	if !inHotCopies(q) {
+		return s.Store.Each(ctx, q, yield)
+	}
+	err := s.Hot.EachProcessing(ctx, q.VoucherID, yield)
+	if errors.Is(err, model.ErrCopyClosed) {
+		return s.untold(ctx, q.VoucherID, err)
+	}
+	return err
+}
+
+func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDetail, error) {
+	detail, err := s.Store.Detail(ctx, orderID)
+	if model.CodeOf(err) != model.CodeNotFound {
+		return detail, err
+	}
+	order, err := s.unpersisted(ctx, orderID, "")
+	if err != nil {
+		return model.OrderDetail{}, err
+	}
+	if order == nil { // there is none, or it was persisted between the two looks
+		return s.Store.Detail(ctx, orderID)
+	}
+	return model.OrderDetail{Order: *order, History: []model.OrderMove{
+		{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID},
+	}}, nil
+}
+
+// listWithProcessing lists a user's orders. When one voucher is asked for, the
+// user's processing order of it stands on top of the first page. When all vouchers
+// are, the page is the database's: no list names all hot copies.
+func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	onTop := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
+	if !onTop {
+		return s.Store.List(ctx, q)
+	}
+	order, notTold := s.processingOf(ctx, q)
+	if order == nil {
+		page, err := s.Store.List(ctx, q)
+		if err == nil && notTold != nil && !slices.ContainsFunc(page.Items, model.Order.Live) {
+			return model.OrderPage{}, notTold // there may be one: no live order rules it out
+		}
+		return page, err
+	}
+	single := q.Limit == 1
+	if q.Limit > 1 {
+		q.Limit-- // leaves room for the processing order
+	}
+	page, err := s.Store.List(ctx, q)
+	if err != nil {
+		return model.OrderPage{}, err
+	}
+	persisted := func(o model.Order) bool { return o.ID == order.ID }
+	switch {
+	case slices.ContainsFunc(page.Items, persisted): // it was persisted meanwhile
+	case single && len(page.Items) > 0: // the processing order alone fills the page
+		return model.OrderPage{Items: []model.Order{*order}, NextCursor: model.Cursor{At: order.CreatedAt, ID: order.ID}.String()}, nil
+	default:
+		page.Items = slices.Insert(page.Items, 0, *order)
+	}
+	return page, nil
+}
+
+// processingOf returns the user's order of a voucher that is reserved and has no
+// row; nil for none. UNAVAILABLE says that there may be one.
+func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*model.Order, error) {
+	if !model.ValidID(q.VoucherID) || !model.ValidUserID(q.UserID) {
+		return nil, nil //nolint:nilnil // such an id has no order
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	_, pending, err := s.Hot.OrderOf(ctx, q.VoucherID, q.UserID)
+	if err != nil {
+		return nil, s.untold(ctx, q.VoucherID, fmt.Errorf("look up the order of user %s: %w", q.UserID, err))
+	}
+	if pending == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	row, err := s.row(ctx, pending.ID)
+	if err != nil || row != nil {
+		return nil, err // its row is committed, and the hot copy not told of it yet
+	}
+	order := pending.Processing()
+	return &order, nil
+}
+
+func (s *asyncSeller) cancel(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+	order, changed, err := s.cancels.do(ctx, asked)
+	if model.CodeOf(err) == model.CodeNotFound {
+		if err = s.notCancelable(ctx, asked.UserID, asked.OrderID); err == nil {
+			order, changed, err = s.cancels.do(ctx, asked) // it may have been persisted meanwhile
+		}
+	}
+	if err == nil {
+		s.returnUnit(ctx, order)
+	}
+	return order, changed, err
+}
+
+// notCancelable says why an order without a row cannot be canceled; nil when no
+// hot copy has it.
+func (s *asyncSeller) notCancelable(ctx context.Context, userID, orderID string) error {
+	order, err := s.unpersisted(ctx, orderID, userID)
+	if err != nil || order == nil {
+		return err
+	}
+	if _, err := own(*order, userID); err != nil {
+		return err
+	}
+	return &model.Error{
+		Code: model.CodeIllegalState, Detail: "An order that is processing cannot be canceled yet.",
+		OrderStatus: model.OrderProcessing,
+	}
+}
+
+// returnUnit gives a canceled order's unit back in the hot copy. It does so also for
+// an order that was canceled before, because the call that canceled it may have
+// died in between. When the hot copy cannot be told now, the outbox tells it later.
+func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	failpoint.Reach(failpoint.AfterCancel)
+	applied, err := s.Hot.Release(ctx, model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID})
+	failpoint.Reach(failpoint.AfterReturn)
+	if err == nil && !applied {
+		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
+	}
+	if err == nil {
+		err = s.Released(ctx, []string{order.ID})
+		failpoint.Reach(failpoint.AfterReturnNoted)
+	}
+	if err != nil {
+		s.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
+			slog.String("order_id", order.ID), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,116 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"seckill/internal/batch"
+	"seckill/internal/poll"
+	"seckill/model"
+)
+
+// secondLookAfter is how long a row may be known to one member of a cluster and not yet
+// to another: milliseconds, where reads do not wait for it anyway.
+const secondLookAfter = 200 * time.Millisecond
+
+// overcome deals with a hot copy's refusal. Nil means that the obstacle is gone, and
+// that it is worth asking once more.
+func (r *reserving) overcome(ctx context.Context, refusal error) error {
+	refused, ok := errors.AsType[*model.Error](refusal)
+	switch {
+	case errors.Is(refusal, model.ErrCopyClosed):
+		return r.closed(ctx)
+	case errors.Is(refusal, model.ErrOrderClosed): // an order of this id is closed: it cannot be this request's
+		return r.newID()
+	case errors.Is(refusal, model.ErrUserLocked):
+		return lockBusy(refusal)
+	case ok && refused.Code == model.CodeAlreadyOrdered && refused.OrderStatus == "":
+		return r.marked(ctx, refused.OrderID)
+	case ok && refused.Code == model.CodeSoldOut:
+		r.Cache.SoldOut(r.asked.VoucherID)
+	}
+	return refusal
+}
+
+// closed answers when the hot copy turned out to be closed: by the voucher's window
+// and state if they refuse anyway. Later requests hear it from the cache entry.
+func (r *reserving) closed(ctx context.Context) error {
+	r.Cache.Closed(r.asked.VoucherID)
+	err := r.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID)
+	if err == nil || errors.Is(err, model.ErrCopyClosed) {
+		return r.notLoaded(r.asked.VoucherID)
+	}
+	return err
+}
+
+// marked asks the database for the order that the user's mark in the hot copy names
+// and that is not reserved any more. A live order is the answer. The mark of a closed
+// order was not taken away yet: marked takes it away, and answers nil. An order that
+// the database refused after its admission shows that the hot copy is stale.
+func (r *reserving) marked(ctx context.Context, orderID string) error {
+	row, err := r.row(ctx, orderID)
+	if err != nil {
+		return batch.Undone("Your earlier order could not be looked up.", err)
+	}
+	if row == nil {
+		if row, err = r.secondLook(ctx, orderID); err != nil {
+			return err
+		}
+	}
+	switch {
+	case row == nil:
+		return r.lostOrder(ctx, orderID)
+	case row.Live():
+		return model.AlreadyOrdered(*row)
+	}
+	if row.RefusedAfterAdmission() {
+		return r.stale("refused")
+	}
+	applied, err := r.Hot.Release(ctx, model.Release{
+		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID,
+	})
+	if err != nil {
+		return model.Unavailable("Your earlier order could not be closed.", fmt.Errorf("release order %s: %w", row.ID, err))
+	}
+	if !applied {
+		return r.closed(ctx)
+	}
+	r.Admission.StaleMark("released")
+	return nil
+}
+
+// secondLook looks again for the order of a mark that had no row. It may have been
+// reserved a moment ago. Its row may have been committed between the two looks, or on
+// another member of a cluster, and a rebuild must not be demanded for that.
+func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
+	pending, found, err := r.Hot.Pending(ctx, orderID, r.asked.UserID)
+	switch {
+	case found && err == nil:
+		return nil, model.AlreadyOrdered(pending.Processing())
+	case errors.Is(err, model.ErrCopyClosed):
+		return nil, r.closed(ctx)
+	case err != nil:
+		return nil, model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
+	}
+	poll.Pause(ctx, secondLookAfter)
+	return r.row(ctx, orderID)
+}
+
+// lostOrder answers for a mark whose order has no row and is not reserved. The database
+// has lost a row, or the hot copy is not of this database, and only a rebuild can tell
+// who may buy.
+func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
+	r.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
+		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
+	return r.stale("lost")
+}
+
+// stale has the hot copy rebuilt that gave the latest answer.
+func (r *reserving) stale(mark string) error {
+	r.Admission.StaleMark(mark)
+	r.Rebuild(r.asked.VoucherID, r.epoch)
+	return model.Unavailable("The sale is being loaded.", nil)
+}

@@ -1,0 +1,183 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+func TestPlaceAnswersWithTheQueuedOrder(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		order := s.buys(t, "alice")
+		if voucher, ok := model.VoucherOf(order.ID); !ok || voucher != "v1" || order.UserID != "alice" || order.CreatedAt.IsZero() || order.Currency != "CNY" {
+			t.Errorf("%+v", order)
+		}
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}) && s.line.queued[0].Epoch == 1, "queued %+v", s.line.queued)
+		check.Equal(t, "locks taken, though the hot copy looks at them", s.keys.Taken.Load(), 0)
+		check.Equal(t, "queries of the database", s.rows.queries.Load(), 0)
+	})
+}
+
+// Whatever goes wrong behind the reservation, the order is not promised and the
+// unit not given back: the next call finds the order.
+func TestWhatIsNotKnownToBeQueuedIsNeitherPromisedNorUndone(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"the publish fails":   func(s hotShop) { s.line.err = errors.New("no ack") },
+		"the publish is late": func(s hotShop) { s.line.took = time.Hour },
+		"the copy is rebuilt during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.With(func() { s.sale.Rebuild() }) }
+		},
+		"the copy is closed during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.With(func() { s.sale.State = model.CopyClosed }) }
+		},
+		"the copy is lost during the publish": func(s hotShop) {
+			s.line.during = func() { s.hot.With(func() { s.hot.Down = errors.New("connection refused") }) }
+		},
+		"the epoch is told late": func(s hotShop) { s.hot.Takes["Confirm"] = time.Hour },
+	} {
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			prepare(s)
+			check.Is(t, "not known to be queued", s.unavailable(t, "alice"), model.ErrUnknownOutcome)
+			if s.hot.Calls("Release") != 0 || s.sale.Now().Marks["alice"] == "" || s.sale.Now().Pending[s.sale.Now().Marks["alice"]].UserID != "alice" {
+				t.Errorf("the reservation was touched: marks %v, pending %v, %d releases", s.sale.Now().Marks, s.sale.Now().Pending, s.hot.Calls("Release"))
+			}
+			check.Equal(t, "unknown orders counted", servicetest.Counted(t, s.metrics, "seckill_orders_unknown_total"), 1)
+			s.hot.With(func() { s.sale.State, s.hot.Down = model.CopyOpen, nil })
+			servicetest.Pass(time.Second)
+			again := s.refused(t, "alice", model.CodeAlreadyOrdered)
+			check.That(t, again.OrderID == s.sale.Now().Marks["alice"] && again.OrderStatus == model.OrderProcessing, "asked again: %+v", again)
+		})
+	}
+}
+
+func TestHotCopiesThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer  func(a model.ReserveRequest) *model.ReserveResult
+		took    time.Duration
+		unknown bool
+	}{
+		"unknown": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("no reply", model.ErrUnknownOutcome)}
+		}, unknown: true},
+		"refused by Redis": {answer: func(model.ReserveRequest) *model.ReserveResult {
+			return &model.ReserveResult{Err: model.Unavailable("OOM", nil)}
+		}},
+		"too slow": {took: time.Hour},
+	} {
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.Answer = tt.answer
+			s.hot.Takes["Reserve"] = max(tt.took, servicetest.QueryTime)
+			if err := s.unavailable(t, "alice"); errors.Is(err, model.ErrUnknownOutcome) != tt.unknown {
+				t.Errorf("%v, want an unknown outcome: %v", err, tt.unknown)
+			}
+			check.Equal(t, "messages published", s.line.published.Load(), 0)
+		})
+	}
+}
+
+// A client that hangs up changes nothing once the hot copy is asked.
+func TestClientThatHangsUpHasHisReservationPublished(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"while it is reserved":  func(s hotShop) { s.hot.Takes["Reserve"] = 500 * time.Millisecond },
+		"while it is published": func(s hotShop) { s.line.took = 500 * time.Millisecond },
+		"while others are published": func(s hotShop) {
+			s.line.took = 100 * time.Millisecond
+			for i := range groupWriters { // bob stands behind them
+				go func() {
+					_, _ = s.seller.publishes.Do(context.Background(), model.Reservation{Order: model.Order{ID: fmt.Sprint(i)}})
+				}()
+				synctest.Wait()
+			}
+		},
+	} {
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			prepare(s)
+			_ = s.hangsUp(t, "bob", 50*time.Millisecond)
+			servicetest.Pass(2 * time.Second)
+			if users := s.line.users(); !slices.Contains(users, "bob") {
+				t.Errorf("queued of %v, want bob's", users)
+			}
+		})
+	}
+}
+
+// Closing sees the reservations through that nobody waits for any more.
+func TestCloseSeesReservationsThrough(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.hot.Takes["Reserve"], s.line.took = time.Second, time.Second
+		_ = s.hangsUp(t, "alice", 100*time.Millisecond)
+		s.Close(t.Context())
+		check.That(t, slices.Equal(s.line.users(), []string{"alice"}), "queued of %v", s.line.users())
+		s.refused(t, "bob", model.CodeUnavailable)
+	})
+}
+
+func TestConcurrentOrdersShareCallsAndMessages(t *testing.T) {
+	t.Parallel()
+	inHotShop(t, func(t *testing.T, s hotShop) {
+		s.hot.With(func() { s.sale.Voucher.Stock = 3000 })
+		s.hot.Takes["Reserve"], s.line.took, s.hot.Takes["Confirm"] = 5*time.Millisecond, 5*time.Millisecond, 5*time.Millisecond
+		if sold, soldOut := s.rush(t, 5000); sold != 3000 || soldOut != 2000 || len(s.line.users()) != 3000 {
+			t.Errorf("%d promised, %d refused, %d queued; want 3000, 2000, 3000", sold, soldOut, len(s.line.users()))
+		}
+		if r, p, c := s.hot.Calls("Reserve"), s.line.published.Load(), s.hot.Calls("Confirm"); r > 200 || p > 200 || c != p {
+			t.Errorf("%d calls, %d messages and %d looks at the epoch for 5000 orders", r, p, c)
+		}
+	})
+}
+
+// Servers that never answer do not let requests pile up.
+func TestServersThatHangAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(s hotShop){
+		"the hot copies": func(s hotShop) { s.hot.Takes["Reserve"] = time.Hour },
+		"the queue":      func(s hotShop) { s.line.took = time.Hour },
+	} {
+		inHotShops(t, name, func(t *testing.T, s hotShop) {
+			s.hot.With(func() { s.sale.Voucher.Stock = 5000 })
+			prepare(s)
+			var crowd sync.WaitGroup
+			for i := range 5000 {
+				crowd.Go(func() { _ = s.unavailable(t, fmt.Sprint("user", i)) })
+			}
+			crowd.Wait()
+			if n := len(s.sale.Now().Marks); n > 2*maxAdmitted {
+				t.Errorf("%d units were taken by people who cannot be served, want %d at the most", n, 2*maxAdmitted)
+			}
+			began := time.Now()
+			s.Close(servicetest.Lasting(t, time.Second))
+			servicetest.InTime(t, "closing", began, publishTimeout)
+		})
+	}
+}
+
+func TestNothingIsSoldInAnotherMode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mode := &watchedMode{}
+		s := newHotShop(t, func(o *Deps, _ *AsyncDeps) { o.Selling = mode.Selling })
+		mode.err = model.Unavailable("the mode is being switched", nil)
+		s.refused(t, "alice", model.CodeUnavailable)
+		check.Equal(t, "calls for a unit", s.hot.Calls("Reserve"), 0)
+		mode.err = nil
+		s.buys(t, "alice")
+	})
+}
+
+type watchedMode struct{ err error }
+
+func (m *watchedMode) Selling() error { return m.err }

@@ -1,0 +1,63 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"seckill/internal/batch"
+	"seckill/model"
+)
+
+const (
+	// maxCancelBatch orders share one transaction, which holds their voucher's row.
+	maxCancelBatch = 100
+	// maxCancelQueue cancellations of one voucher wait. Further ones are refused at once.
+	maxCancelQueue = 1024
+)
+
+// canceler cancels orders of both order modes. Concurrent cancellations of one voucher
+// share a transaction: a transaction for each would keep buyers waiting for the
+// voucher's row. Two vouchers never share one, because a voucher in trouble must not
+// hold up others.
+type canceler struct {
+	store OrderStore
+	group *batch.Keyed[model.Cancellation, model.Canceled]
+}
+
+func newCanceler(store OrderStore) canceler {
+	c := canceler{store: store}
+	c.group = batch.NewKeyed(c.commit, batch.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
+	return c
+}
+
+// do cancels one order.
+func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
+	voucherID, _ := model.VoucherOf(asked.OrderID)
+	canceled, err := c.group.Do(ctx, voucherID, asked)
+	switch {
+	case err != nil && ctx.Err() != nil && !errors.Is(err, batch.ErrNotRun):
+		return model.Order{}, false, model.Unavailable("It is not known yet whether the order was canceled.",
+			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
+	case err != nil:
+		return model.Order{}, false, batch.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
+	}
+	return canceled.Order, canceled.Changed, canceled.Err
+}
+
+// commit cancels orders of one voucher in one transaction. When the database refuses the
+// data of some of them, each is tried alone.
+func (c canceler) commit(ctx context.Context, asked []model.Cancellation) ([]model.Canceled, error) {
+	answers, err := c.store.Cancel(ctx, asked)
+	if len(asked) == 1 || !errors.Is(err, model.ErrDataRefused) {
+		return answers, err
+	}
+	answers = make([]model.Canceled, len(asked))
+	for i := range asked {
+		alone, err := c.store.Cancel(ctx, asked[i:i+1])
+		if answers[i].Err = err; err == nil {
+			answers[i] = alone[0]
+		}
+	}
+	return answers, nil
+}

@@ -1,0 +1,311 @@
+package sale
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/telemetry"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+	"seckill/service/servicetest"
+)
+
+// vouchers is a store whose transactions take 5 ms, and meet what a test has put in their way.
+type vouchers struct {
+	OrderStore // of the rest nothing is called
+
+	mu     sync.Mutex
+	locked map[string]bool          // their rows are waited for in vain, which takes a second
+	slow   map[string]time.Duration // what their rows are waited for
+	bad    map[string]error         // a transaction with one of their orders fails with it
+	runs   []transaction
+}
+
+// transaction is one that began.
+type transaction struct {
+	began    time.Time
+	vouchers string
+}
+
+func (v *vouchers) CreateOrders(_ context.Context, orders []model.Order) ([]model.Outcome, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var ids []string
+	for _, order := range orders {
+		if !slices.Contains(ids, order.VoucherID) {
+			ids = append(ids, order.VoucherID)
+		}
+	}
+	slices.Sort(ids)
+	v.runs = append(v.runs, transaction{time.Now(), strings.Join(ids, "+")})
+	v.wait(5 * time.Millisecond)
+	for _, id := range ids {
+		v.wait(v.slow[id])
+		if v.locked[id] {
+			v.wait(time.Second)
+			return nil, model.Unavailable("busy", &model.HeldError{VoucherID: id, Cause: errors.New("1205")})
+		}
+	}
+	outcomes := make([]model.Outcome, len(orders))
+	for i, order := range orders {
+		if err := v.bad[order.VoucherID]; err != nil {
+			return nil, err
+		}
+		order.Status = model.OrderUnpaid
+		outcomes[i] = model.Outcome{Order: order, Created: true, Waited: v.slow[order.VoucherID]}
+	}
+	return outcomes, nil
+}
+
+// wait is a part of a transaction, beside others.
+func (v *vouchers) wait(takes time.Duration) {
+	v.mu.Unlock()
+	servicetest.Pass(takes)
+	v.mu.Lock()
+}
+
+// market sells vouchers of a store to users of their own.
+type market struct {
+	*syncSeller
+
+	store *vouchers
+	users int
+	crowd sync.WaitGroup
+}
+
+func inMarket(t *testing.T, test func(*testing.T, *market)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &market{store: &vouchers{locked: map[string]bool{}, slow: map[string]time.Duration{}, bad: map[string]error{}}}
+		m.syncSeller = newSyncSeller(Deps{
+			Store: m.store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler),
+		})
+		test(t, m)
+		m.crowd.Wait()
+		m.close(context.Background())
+	})
+}
+
+// ask has somebody buy of each voucher, and answers with how long it took, or why not. The
+// first of them may leave at once and the others 5 ms later, but behind a transaction all gather.
+func (m *market) ask(t *testing.T, ids ...string) map[string]chan string {
+	t.Helper()
+	answers := map[string]chan string{}
+	for _, id := range ids {
+		answer := make(chan string, 1)
+		answers[id] = answer
+		m.users++
+		user := fmt.Sprint("user", m.users)
+		m.crowd.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), AnswerBudget)
+			defer cancel()
+			began := time.Now()
+			if _, err := m.sell(ctx, nil, user, id); err != nil {
+				answer <- string(model.CodeOf(err))
+				return
+			}
+			answer <- time.Since(began).String()
+		})
+	}
+	synctest.Wait()
+	return answers
+}
+
+// ran tells the transactions that have begun since the last call, those of one instant by name.
+func (m *market) ran() string {
+	m.store.mu.Lock()
+	defer m.store.mu.Unlock()
+	slices.SortFunc(m.store.runs, func(a, b transaction) int {
+		return cmp.Or(a.began.Compare(b.began), cmp.Compare(a.vouchers, b.vouchers))
+	})
+	var told []string
+	for _, run := range m.store.runs {
+		told = append(told, run.vouchers)
+	}
+	m.store.runs = nil
+	return strings.Join(told, " ")
+}
+
+// TestLockedVoucherIsWaitedForOnce: the buyers of others in its transaction hear a second
+// later, those who come meanwhile do not meet it, and it returns when its term is over.
+func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	inMarket(t, func(t *testing.T, m *market) {
+		m.store.locked["b"] = true
+		m.ask(t, "warm")
+		first := m.ask(t, "a", "b", "c")
+		servicetest.Pass(100 * time.Millisecond)
+		second := m.ask(t, "b", "c", "d")
+		check.Equal(t, "d, which shares nothing with it", <-second["d"], "5ms")
+		check.Equal(t, "a, of its transaction", <-first["a"], "1.015s")
+		check.Equal(t, "c, which came later", <-second["c"], "920ms")
+		servicetest.Pass(100 * time.Millisecond)
+		check.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
+		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
+		check.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
+		m.store.mu.Lock()
+		m.store.locked["b"] = false
+		m.store.mu.Unlock()
+		servicetest.Pass(troubleTerm + suspicionTerm)
+		m.ran()
+		m.ask(t, "warm")
+		<-m.ask(t, "a", "b", "c")["b"]
+		check.Equal(t, "transactions, afterwards", m.ran(), "warm a+b+c")
+		check.Equal(t, "vouchers remembered", len(m.commits.apart.until)+len(m.commits.apart.late), 0)
+	})
+}
+
+// TestManyLockedVouchers: two of them cost the others of a transaction a wait each, and then each goes by itself,
+// however many there are; all of them have some writers together.
+func TestManyLockedVouchers(t *testing.T) {
+	t.Parallel()
+	inMarket(t, func(t *testing.T, m *market) {
+		for i := range 3 * loneWriters {
+			m.store.locked[fmt.Sprint("b", i)] = true
+		}
+		m.ask(t, "warm")
+		check.Equal(t, "a, of a transaction with three of them", <-m.ask(t, "a", "b0", "b1", "b2")["a"], "2.02s")
+		for id := range m.store.locked {
+			m.ask(t, id)
+		}
+		servicetest.Pass(AnswerBudget)
+		for range 10 {
+			check.Equal(t, "a, afterwards", <-m.ask(t, "a")["a"], "5ms")
+		}
+	})
+}
+
+// TestVoucherThatSpoilsATransaction: where the error names nobody each voucher is tried by
+// itself, at once, and the one that fails stays alone.
+func TestVoucherThatSpoilsATransaction(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		err   error
+		again bool
+	}{
+		"an error":           {model.Unavailable("a trigger", nil), true},
+		"an unknown outcome": {fmt.Errorf("%w: lost", model.ErrUnknownOutcome), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inMarket(t, func(t *testing.T, m *market) {
+				m.store.bad["b"] = tt.err
+				m.ask(t, "warm")
+				first := m.ask(t, "a", "b")
+				_, refused := time.ParseDuration(<-first["a"])
+				check.Equal(t, "a was made by itself", refused == nil, tt.again)
+				<-first["b"]
+				for _, answer := range m.ask(t, "a", "b") {
+					<-answer
+				}
+				servicetest.Pass(2 * suspicionTerm)
+				m.ran()
+				m.ask(t, "warm")
+				<-m.ask(t, "a", "b", "c")["a"]
+				check.Equal(t, "transactions", m.ran(), "b warm a+c")
+			})
+		})
+	}
+}
+
+// TestVoucherThatIsSlowLeaves: nothing fails, but the others would wait again and again.
+func TestVoucherThatIsSlowLeaves(t *testing.T) {
+	t.Parallel()
+	inMarket(t, func(t *testing.T, m *market) {
+		m.store.slow["b"] = 2 * longWait
+		m.ask(t, "warm")
+		check.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
+		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
+	})
+}
+
+// TestFewVouchersAreRemembered: however many are in trouble.
+func TestFewVouchersAreRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newApart()
+		for i := range 3 * maxApart {
+			a.add(fmt.Sprint(i), troubleTerm)
+			if n := len(a.until); n > maxApart {
+				t.Fatalf("%d are remembered", n)
+			}
+		}
+		servicetest.Pass(troubleTerm)
+		if alone, _ := a.look("0", nil); alone || len(a.until) > 0 || a.any.Load() {
+			t.Errorf("%d are remembered for ever", len(a.until))
+		}
+	})
+}
+
+// TestGateHasRoomForOtherVouchers: one voucher takes its part, in which first come is first
+// served, and nothing is kept of those that nobody asks for.
+func TestGateHasRoomForOtherVouchers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(4, 2)
+		enter := func(voucherID string, want bool) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			waited, err := g.enter(ctx, voucherID)
+			check.That(t, (err == nil) == want && waited != want, "%s: waited %v for %v, %v", voucherID, waited, time.Since(began), err)
+		}
+		for _, id := range []string{"a", "a", "b"} {
+			enter(id, true)
+		}
+		enter("a", false)
+		enter("c", true)
+		enter("b", false) // all are taken
+		g.leave("a")
+		enter("b", true)
+		enter("b", false)
+		for _, id := range []string{"a", "b", "b", "c"} {
+			g.leave(id)
+		}
+		check.Equal(t, "vouchers remembered", len(g.vouchers)+len(g.places), 0)
+	})
+}
+
+// undecided is a store whose first transaction loses its COMMIT's answer, and then waits in vain for the row that the
+// lost one holds, until its time is over.
+type undecided struct {
+	OrderStore
+
+	calls int
+}
+
+func (u *undecided) CreateOrders(ctx context.Context, _ []model.Order) ([]model.Outcome, error) {
+	if u.calls++; u.calls > 1 {
+		return []model.Outcome{{Err: &model.Error{Code: model.CodeEnded}}}, nil
+	}
+	<-ctx.Done()
+	return nil, model.Unavailable("unknown", fmt.Errorf("%w; last tried: %w", model.ErrUnknownOutcome, &model.HeldError{VoucherID: "v1", Cause: errors.New("1205")}))
+}
+
+// TestUnknownOutcomeIsNotUntried: an order that may have been committed is not asked for anew, which the sale's end would
+// answer.
+func TestUnknownOutcomeIsNotUntried(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &undecided{}
+		s := newSyncSeller(Deps{Store: store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*commitTimeout)
+		defer cancel()
+		if _, err := s.sell(ctx, nil, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) || store.calls != 1 {
+			t.Errorf("%v, %d transactions", err, store.calls)
+		}
+		s.close(context.Background())
+	})
+}

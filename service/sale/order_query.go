@@ -1,0 +1,105 @@
+package sale
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"seckill/internal/failpoint"
+	"seckill/model"
+)
+
+// Get returns a user's own order. With wait it answers as soon as the order is not
+// processing any more, or when the wait is over.
+func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	order, err := s.get(ctx, userID, orderID, wait)
+	return s.shown(ctx, order), err
+}
+
+// shown is an order with its code.
+func (s *Orders) shown(ctx context.Context, order model.Order) model.Order {
+	if s.Show == nil {
+		return order
+	}
+	return s.Show(ctx, order)
+}
+
+// own makes NOT_FOUND of another user's order.
+func own(order model.Order, userID string) (model.Order, error) {
+	if order.UserID != userID {
+		return model.Order{}, model.NotFound("order")
+	}
+	return order, nil
+}
+
+// List returns one page of orders, newest first.
+func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
+	page, err := s.list(ctx, q)
+	for i := range page.Items {
+		page.Items[i] = s.shown(ctx, page.Items[i])
+	}
+	return page, err
+}
+
+// Each calls yield with every order of a voucher, newest first, for
+// administrators. NOT_FOUND comes before the first call.
+func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
+	if !model.ValidID(q.VoucherID) {
+		return model.NotFound("voucher")
+	}
+	if _, err := s.Cache.Read(ctx, q.VoucherID); err != nil {
+		return err
+	}
+	return s.each(ctx, q, yield)
+}
+
+// Detail returns any user's order with its history, for administrators.
+func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.OrderDetail{}, model.NotFound("order")
+	}
+	detail, err := s.detail(ctx, orderID)
+	detail.Order = s.shown(ctx, detail.Order)
+	return detail, err
+}
+
+// Cancel cancels a user's own unpaid order. Its unit is on sale again when this answers,
+// or a moment later if the hot copy cannot be told now. An order that is canceled
+// already is returned as it is.
+func (s *Orders) Cancel(ctx context.Context, userID, orderID string) (model.Order, error) {
+	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: userID})
+}
+
+// CancelFor is Cancel of anybody's order, for an administrator in the buyer's place: the
+// order's history and the administrators' log say who that was.
+func (s *Orders) CancelFor(ctx context.Context, adminID, orderID string) (model.Order, error) {
+	if _, ok := model.VoucherOf(orderID); !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	found, err := s.detail(ctx, orderID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	return s.end(ctx, model.Cancellation{OrderID: orderID, UserID: found.UserID, By: adminID})
+}
+
+// end cancels an order.
+func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order, error) {
+	voucherID, ok := model.VoucherOf(asked.OrderID)
+	if !ok {
+		return model.Order{}, model.NotFound("order")
+	}
+	// A client that hangs up changes nothing: what is begun comes to its end.
+	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), AnswerBudget)
+	defer enough()
+	failpoint.Reach(failpoint.BeforeCancel)
+	order, changed, err := s.cancel(ctx, asked)
+	if changed || errors.Is(err, model.ErrUnknownOutcome) {
+		s.Cache.Returned(voucherID)
+		s.Announce.Tell(ctx, s.Log, voucherID)
+	}
+	return order, err
+}

@@ -1,0 +1,283 @@
+package sale
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"seckill/internal/poll"
+	"seckill/internal/telemetry"
+	"seckill/model"
+)
+
+const (
+	// maxWait is the longest a status request waits: the contract's cap.
+	maxWait = 30 * time.Second
+	// lookEvery is between two looks at an order that requests wait for, because messages
+	// may be lost. They are at the hot copy: the database must not be polled.
+	lookEvery = time.Second
+	// maxLooks orders are looked at in one round, those first that were not for longest.
+	// It bounds what waiting costs Redis, however many orders are waited for.
+	maxLooks = 500
+	// lookTimeout bounds one look at an order, a round of them, and one query for rows.
+	lookTimeout = 3 * time.Second
+	// maxWaits requests wait at once. Each keeps some 30 kB with its connection, a
+	// quarter of a gigabyte in all.
+	maxWaits = 8000
+	// maxUserWaits of them are of one user: as many orders as a person looks at.
+	maxUserWaits = 8
+	// waitAgain is when a request that was refused for want of room may come again.
+	waitAgain = time.Second
+	// watchPause is between two tries to subscribe to the messages about settled orders.
+	watchPause = time.Second
+)
+
+// waiters are the requests that wait for an order to leave processing.
+type waiters struct {
+	mu      sync.Mutex
+	byOrder map[string]*waited
+	byUser  map[string]int // requests
+	count   int
+	limit   int
+
+	draining chan struct{}
+	drain    func() // closes draining: all waiting requests answer with what is known now
+	metrics  *telemetry.Admission
+}
+
+// waited is an order that requests wait for. It is looked at once for all of them.
+type waited struct {
+	requests int
+	order    *model.Order // processing, as one of them has found it; nil until then
+	looked   time.Time    // at the hot copy
+
+	reading, again bool // its row is being read, and must be once more
+	row            *model.Order
+	there          chan struct{} // closed when row is
+}
+
+func newWaiters(metrics *telemetry.Admission) *waiters {
+	w := &waiters{
+		byOrder: map[string]*waited{}, byUser: map[string]int{}, limit: maxWaits,
+		draining: make(chan struct{}), metrics: metrics,
+	}
+	w.drain = sync.OnceFunc(func() { close(w.draining) })
+	return w
+}
+
+// join begins a wait, which leave ends. Too many, of a user or in all, are RATE_LIMITED.
+func (w *waiters) join(userID, orderID string) (order *waited, leave func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	refused := &model.Error{Code: model.CodeRateLimited, RetryAfter: waitAgain}
+	switch {
+	case w.byUser[userID] >= maxUserWaits:
+		refused.Detail = "You are waiting for too many orders at once."
+		return nil, nil, refused
+	case w.count >= w.limit:
+		refused.Detail = "Too many requests are waiting for orders."
+		return nil, nil, refused
+	}
+	order = w.byOrder[orderID]
+	if order == nil {
+		order = &waited{there: make(chan struct{})}
+		w.byOrder[orderID] = order
+	}
+	order.requests++
+	w.byUser[userID]++
+	w.count++
+	w.metrics.Waits(1)
+	return order, func() { w.leave(userID, orderID, order) }, nil
+}
+
+func (w *waiters) leave(userID, orderID string, order *waited) {
+	w.metrics.Waits(-1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count--
+	if w.byUser[userID]--; w.byUser[userID] == 0 {
+		delete(w.byUser, userID)
+	}
+	if order.requests--; order.requests == 0 {
+		w.forget(orderID, order)
+	}
+}
+
+// forget makes a later request begin with a look of its own.
+func (w *waiters) forget(orderID string, order *waited) {
+	if w.byOrder[orderID] == order {
+		delete(w.byOrder, orderID)
+	}
+}
+
+// known is the order as another waiting request has found it: it was processing then, and
+// nothing was heard of it since. Nil when nobody has.
+func (w *waiters) known(order *waited) *model.Order {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return order.order
+}
+
+func (w *waiters) found(order *waited, processing model.Order) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	order.order, order.looked = &processing, time.Now()
+}
+
+// begin tells that an order's row may be there. It returns what to read it for; nil when
+// no request waits, or when it is being read: then it will be read once more.
+func (w *waiters) begin(orderID string) *waited {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	order := w.byOrder[orderID]
+	if order == nil || order.reading {
+		if order != nil {
+			order.again = true
+		}
+		return nil
+	}
+	order.reading = true
+	return order
+}
+
+// end ends a reading, which has found the row or nil, and reports whether to read again.
+func (w *waiters) end(orderID string, order *waited, row *model.Order) (again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if row != nil {
+		order.row = row
+		w.forget(orderID, order)
+		close(order.there)
+		return false
+	}
+	again, order.again = order.again, false
+	order.reading = again
+	return again
+}
+
+// all are the orders that requests wait for.
+func (w *waiters) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]string, 0, len(w.byOrder))
+	for id := range w.byOrder {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// next are the orders to be looked at in a round.
+func (w *waiters) next() []string {
+	ids := w.all()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	looked := func(id string) time.Time {
+		if order := w.byOrder[id]; order != nil {
+			return order.looked
+		}
+		return time.Time{}
+	}
+	slices.SortFunc(ids, func(a, b string) int { return looked(a).Compare(looked(b)) })
+	ids = ids[:min(len(ids), maxLooks)]
+	for _, id := range ids {
+		if order := w.byOrder[id]; order != nil {
+			order.looked = time.Now()
+		}
+	}
+	return ids
+}
+
+// owner is whose an order is; empty while no request has found it.
+func (w *waiters) owner(orderID string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if order := w.byOrder[orderID]; order != nil && order.order != nil {
+		return order.order.UserID
+	}
+	return ""
+}
+
+// watch listens to the messages about settled orders until ctx ends.
+func (s *asyncSeller) watch(ctx context.Context) {
+	for {
+		err := s.Hot.Watch(ctx,
+			func(orderIDs []string) { s.readWaited(ctx, orderIDs) },
+			func() { s.readWaited(ctx, s.waiters.all()) })
+		if ctx.Err() != nil {
+			return
+		}
+		s.Log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
+		poll.Pause(ctx, watchPause)
+	}
+}
+
+// readWaited reads the rows of those orders that requests wait for, behind the caller.
+// The hot copy is not asked, because a closed one may still name the order.
+func (s *asyncSeller) readWaited(ctx context.Context, orderIDs []string) {
+	for _, id := range orderIDs {
+		order := s.waiters.begin(id)
+		if order == nil {
+			continue
+		}
+		s.jobs.Go(func() {
+			for again := true; again; {
+				row, _ := s.row(ctx, id) // one that cannot be read now is looked at later
+				again = s.waiters.end(id, order, row) && ctx.Err() == nil
+			}
+		})
+	}
+}
+
+// lookAround looks at the orders that requests wait for, until ctx ends: messages may be
+// lost. One look is for all that wait for the order.
+func (s *asyncSeller) lookAround(ctx context.Context) {
+	poll.Every(ctx, lookEvery, func() {
+		round, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		for _, id := range s.waiters.next() {
+			// A hot copy that is closed or cannot be reached tells nothing: the message about
+			// the committed row still comes.
+			if _, pending, err := s.Hot.Pending(round, id, s.waiters.owner(id)); err == nil && !pending {
+				s.readWaited(ctx, []string{id})
+			}
+		}
+	})
+}
+
+// await returns an order as soon as it is not processing any more, or as it is when
+// the wait is over.
+func (s *asyncSeller) await(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error) {
+	end := time.NewTimer(min(wait, maxWait))
+	defer end.Stop()
+	// Join before the look: of an order that is settled in between, the request hears.
+	waited, leave, err := s.waiters.join(userID, orderID)
+	if err != nil {
+		return model.Order{}, err
+	}
+	defer leave()
+	order := s.waiters.known(waited)
+	if order == nil {
+		looked, err := s.look(ctx, userID, orderID)
+		if err != nil || looked.Status != model.OrderProcessing {
+			return looked, err
+		}
+		s.waiters.found(waited, looked)
+		order = &looked
+	}
+	if _, err := own(*order, userID); err != nil {
+		return model.Order{}, err
+	}
+	select {
+	case <-waited.there:
+		return *waited.row, nil
+	case <-end.C: // a last look: messages may have been lost
+		if row, err := s.row(ctx, orderID); err == nil && row != nil {
+			return *row, nil
+		}
+	case <-s.waiters.draining:
+	case <-ctx.Done():
+	}
+	return *order, nil
+}
