@@ -135,6 +135,102 @@ func headings(text string) []string {
 	return all
 }
 
+// translations are pages that say the same in two languages.
+var translations = map[string]string{"README.md": "README.zh-CN.md"}
+
+// code is what stands in a page as such: blocks without their comments, and spans.
+var (
+	block   = regexp.MustCompile("(?s)\n```sh\n(.*?)```")
+	span    = regexp.MustCompile("`([^`\n]+)`")
+	comment = regexp.MustCompile(`(?m)(^|\s+)# .*$`)
+	figure  = regexp.MustCompile(`\d[\d.,]*\d|\d`)
+)
+
+func code(page file) []string {
+	var all []string
+	text := block.ReplaceAllStringFunc(page.text, func(match string) string {
+		all = append(all, comment.ReplaceAllString(block.FindStringSubmatch(match)[1], ""))
+		return "\n"
+	})
+	for _, match := range span.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// unlikeTranslations finds commands, settings, names, links and figures of tables that one language shows and the other does not.
+func unlikeTranslations(files []file) []string {
+	shown := func(page file) map[string]bool {
+		all := map[string]bool{}
+		for _, part := range append(code(page), links(page)...) {
+			all[part] = true
+		}
+		for line := range strings.Lines(page.text) {
+			if strings.HasPrefix(line, "|") {
+				for _, number := range figure.FindAllString(span.ReplaceAllString(line, ""), -1) {
+					all["figure "+number] = true
+				}
+			}
+		}
+		return all
+	}
+	var found []string
+	all := pages(files)
+	for first, second := range translations {
+		pair := [2]map[string]bool{}
+		for _, f := range all {
+			switch f.path {
+			case first:
+				pair[0] = shown(f)
+			case second:
+				pair[1] = shown(f)
+			}
+		}
+		delete(pair[0], second)
+		delete(pair[1], first)
+		for _, part := range slices.Sorted(maps.Keys(pair[0])) {
+			if !pair[1][part] {
+				found = append(found, fmt.Sprintf("%s: %s has %q", second, first, part))
+			}
+		}
+		for _, part := range slices.Sorted(maps.Keys(pair[1])) {
+			if !pair[0][part] {
+				found = append(found, fmt.Sprintf("%s: %s has %q", first, second, part))
+			}
+		}
+	}
+	return found
+}
+
+// lostTargets finds targets and variables of make that a page shows and the Makefile does not have.
+func lostTargets(files []file) []string {
+	var makefile string
+	for _, f := range files {
+		if f.path == "Makefile" {
+			makefile = f.text
+		}
+	}
+	call := regexp.MustCompile(`(?:^|[\s(])make((?: [a-z0-9-]+)+)((?: [A-Z_]+=(?:'[^']*'|\S*))*)`)
+	var found []string
+	for _, f := range pages(files) {
+		for _, text := range code(f) {
+			for _, match := range call.FindAllStringSubmatch(text, -1) {
+				for _, target := range strings.Fields(match[1]) {
+					if !regexp.MustCompile(`(?m)^` + target + `:`).MatchString(makefile) {
+						found = append(found, f.path+": there is no make "+target)
+					}
+				}
+				for _, variable := range regexp.MustCompile(`[A-Z_]+=`).FindAllString(match[2], -1) {
+					if !strings.Contains(makefile, variable) && !strings.Contains(makefile, "("+strings.TrimSuffix(variable, "=")+")") {
+						found = append(found, f.path+": make knows no "+variable)
+					}
+				}
+			}
+		}
+	}
+	return found
+}
+
 // TestPageRulesFindWhatTheyAreFor is the negative control of the rules about pages.
 func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
@@ -154,4 +250,19 @@ func TestPageRulesFindWhatTheyAreFor(t *testing.T) {
 	wantOne(t, longPages([]file{{path: "a.md", text: strings.Repeat("a", maxPage+1)}}), "split it")
 	wantOne(t, longPages([]file{{path: "README.md", text: strings.Repeat("\n", 251)}}), "251 lines")
 	wantOne(t, longPages([]file{{path: "README.zh-CN.md", text: strings.Repeat("a", 14_001)}}), "14001 bytes")
+
+	english := file{path: "README.md", text: "[中文](README.zh-CN.md) `SECKILL_REDIS_URL`\n```sh\nmake run # serve\n```\n| 0.41 |\n"}
+	chinese := file{path: "README.zh-CN.md", text: "[English](README.md) `SECKILL_REDIS_URL`\n```sh\nmake run # 运行\n```\n| 0.41 |\n"}
+	report(t, unlikeTranslations([]file{english, chinese}))
+	for _, change := range [][2]string{{"make run", "make demo"}, {"SECKILL_REDIS_URL", "SECKILL_NATS_URL"}, {"0.41", "0.4"}, {"`S", "[a](b.md) `S"}} {
+		changed := file{path: chinese.path, text: strings.Replace(chinese.text, change[0], change[1], 1)}
+		if len(unlikeTranslations([]file{english, changed})) == 0 {
+			t.Errorf("%q in the place of %q is not noticed", change[1], change[0])
+		}
+	}
+
+	makefile := file{path: "Makefile", text: "run: deps ## serve\n\tPORT=$(PORT) go run .\n"}
+	report(t, lostTargets([]file{makefile, {path: "a.md", text: "`make run PORT=1`, and make other things"}}))
+	wantOne(t, lostTargets([]file{makefile, {path: "a.md", text: "`make walk`"}}), "no make walk")
+	wantOne(t, lostTargets([]file{makefile, {path: "a.md", text: "\n```sh\nmake run PORT='1 2' HOST=1\n```"}}), "knows no HOST=")
 }

@@ -31,6 +31,9 @@ var rules = []rule{
 	{"pages name tests that are there", lostTests},
 	{"pages name metrics that are there", lostMetrics},
 	{"links lead somewhere", lostLinks},
+	{"pages stay short", longPages},
+	{"both languages show the same", unlikeTranslations},
+	{"pages name targets of make that are there", lostTargets},
 }
 
 func TestRules(t *testing.T) {
