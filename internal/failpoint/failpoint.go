@@ -95,17 +95,3 @@ func Steps() []Step {
 		AfterIntent, AfterGive, AfterLowerCopy, AfterLowerStock,
 	}
 }
-
-// Defect is a deliberately broken variant of the service, with which the tests
-// prove that they would notice. The code of a defect stands in a file with the tag
-// `failpoint`, in a function that asks Has; beside it, a file without the tag holds
-// the same function with nothing to do.
-type Defect string
-
-// The defects.
-const (
-	// PublishUndoes gives the unit back when a publish is not acknowledged.
-	PublishUndoes Defect = "publish-failure-undoes-reservation"
-	// MissingIsSoldOut takes a hot copy that is not loaded for an empty one.
-	MissingIsSoldOut Defect = "missing-key-is-sold-out"
-)

@@ -9,11 +9,8 @@ import (
 	"syscall"
 )
 
-// The variables of the environment that this build obeys.
-const (
-	stepVariable   = "SECKILL_FAILPOINT"
-	defectVariable = "SECKILL_DEFECT"
-)
+// stepVariable is the variable of the environment that this build obeys.
+const stepVariable = "SECKILL_FAILPOINT"
 
 // Reach kills the process when the step is the one that was asked for: as hard
 // as a power cut, nothing is deferred, flushed or closed.
@@ -24,14 +21,11 @@ func Reach(step Step) {
 	}
 }
 
-// Has reports whether the defect was asked for.
-func Has(defect Defect) bool { return os.Getenv(defectVariable) == string(defect) }
-
-// Without returns an environment without the variables of this package, which
-// are no settings: the reader of settings would refuse them as typos.
+// Without returns an environment without the variable of this package, which
+// is no setting: the reader of settings would refuse it as a typo.
 func Without(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return name == stepVariable || name == defectVariable
+		return name == stepVariable
 	})
 }

@@ -251,7 +251,7 @@ func (s *Orders) unavailable(t *testing.T, userID string) error {
 	began := time.Now()
 	err := check.ErrorOf(s.Place(t.Context(), userID, "v1"))
 	servicetest.WantCode(t, err, model.CodeUnavailable)
-	servicetest.InTime(t, "the answer to "+userID, began, s.LockWait+longestBesideTheLock)
+	servicetest.InTime(t, "the answer to "+userID, began, s.deps.LockWait+longestBesideTheLock)
 	return err
 }
 

@@ -2,7 +2,6 @@ package sale
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -19,10 +18,9 @@ const AnswerBudget = 4 * time.Second
 
 // Orders sells, in one of the two order modes.
 type Orders struct {
-	seller
-	Deps
-
-	gate *gate
+	deps   Deps
+	seller seller
+	gate   *gate
 }
 
 // Deps is what Orders works with.
@@ -79,9 +77,9 @@ type seller interface {
 	// locksItself reports whether sell looks at the user's lock in the same atomic
 	// step in which it takes the unit. Then a free lock need not be taken.
 	locksItself() bool
-	// sell makes an order under the lease of the user's lock, and gives the lease
-	// back. Without a lease it answers LOCK_BUSY while the lock is held elsewhere.
-	sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error)
+	// sell makes an order under the user's lock. It may release the lock early, or hand it
+	// over. Where the lock is not taken, it answers LOCK_BUSY while somebody else holds it.
+	sell(ctx context.Context, user *hold, voucherID string) (model.Order, error)
 
 	// get returns a user's own order. With wait it waits until that has left
 	// processing.
@@ -99,22 +97,22 @@ type seller interface {
 
 // NewSync sells from the database, in the request; Close ends its writers.
 func NewSync(deps Deps) *Orders {
-	return &Orders{seller: newSyncSeller(deps), Deps: deps, gate: newGate(maxCommitting, maxCommittingOne)}
+	return &Orders{deps: deps, seller: newSyncSeller(deps), gate: newGate(maxCommitting, maxCommittingOne)}
 }
 
 // NewAsync sells from the hot copies and lets a queue carry the orders to the
 // database; Close ends its writers.
 func NewAsync(deps Deps, hot AsyncDeps) *Orders {
-	return &Orders{seller: newAsyncSeller(deps, hot), Deps: deps, gate: newGate(maxAdmitted, maxAdmitted)}
+	return &Orders{deps: deps, seller: newAsyncSeller(deps, hot), gate: newGate(maxAdmitted, maxAdmitted)}
 }
 
 // StartDraining ends the waits for orders to leave processing, so that a stop
 // need not wait for them.
-func (s *Orders) StartDraining() { s.drain() }
+func (s *Orders) StartDraining() { s.seller.drain() }
 
 // Close waits until the orders under way are decided. When ctx ends first, the
 // outcome of some stays unknown: the database decides, and the clients ask again.
-func (s *Orders) Close(ctx context.Context) { s.close(ctx) }
+func (s *Orders) Close(ctx context.Context) { s.seller.close(ctx) }
 
 // Place buys one unit of a voucher for a user. It returns an order only when the
 // order is committed or, in async, promised. A refusal is a *model.Error with one of
@@ -126,7 +124,7 @@ func (s *Orders) Place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err != nil {
 		outcome = string(model.CodeOf(err))
 	}
-	s.Metrics.Placed(outcome, time.Since(began))
+	s.deps.Metrics.Placed(outcome, time.Since(began))
 	return order, err
 }
 
@@ -134,114 +132,57 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if !model.ValidID(voucherID) {
 		return model.Order{}, model.NotFound("voucher")
 	}
-	if err := s.Selling(); err != nil {
+	if err := s.deps.Selling(); err != nil {
 		return model.Order{}, err
 	}
-	known, refusal := s.known(userID, voucherID)
+	known, refusal := s.seller.known(userID, voucherID)
 	if refusal != nil {
 		return model.Order{}, refusal // most requests end here; a deadline would cost them more than the answer
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.LockWait+AnswerBudget)
+	ctx, cancel := context.WithTimeout(ctx, s.deps.LockWait+AnswerBudget)
 	defer cancel()
 	if !known {
-		if err := s.refusal(ctx, userID, voucherID); err != nil {
+		if err := s.seller.refusal(ctx, userID, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
-	if err := s.overload(ctx, userID, voucherID); err != nil {
+	if err := s.seller.overload(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
-	order, err := s.attempt(ctx, nil, userID, voucherID)
-	if model.CodeOf(err) != model.CodeLockBusy || s.LockWait <= 0 {
+	user := &hold{locks: s.deps.Locks, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID}
+	defer user.release(ctx)
+	order, err := s.attempt(ctx, user, voucherID)
+	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {
 		return order, err
 	}
 	// The wait is outside the gate: a request that waits for another request of its
 	// user must not keep other users' requests out.
-	lease, err := s.lock(ctx, userID, s.LockWait)
-	if err != nil {
+	if err := user.take(ctx, s.deps.LockWait); err != nil {
 		return model.Order{}, err
 	}
-	return s.attempt(ctx, lease, userID, voucherID)
+	return s.attempt(ctx, user, voucherID)
 }
 
-// attempt sells inside the gate, under the lease of the user's lock if there is one
-// already. It gives the lease back.
-func (s *Orders) attempt(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
+// attempt sells inside the gate, under the user's lock if that is taken already. It asks
+// the cache again after each wait, because the sale may be over by then.
+func (s *Orders) attempt(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
 	waited, err := s.gate.enter(ctx, voucherID)
 	if err != nil {
-		s.unlock(ctx, lease, userID)
 		return model.Order{}, batch.Undone("Too many orders are waiting.", err)
 	}
 	defer s.gate.leave(voucherID)
-	return s.inside(ctx, lease, userID, voucherID, waited || lease != nil)
-}
-
-// inside is the part of attempt that runs inside the gate. It asks the cache again
-// after each wait, because the sale may be over by then.
-func (s *Orders) inside(ctx context.Context, lease model.Lease, userID, voucherID string, waited bool) (model.Order, error) {
-	if waited {
-		if err := s.refusal(ctx, userID, voucherID); err != nil {
-			s.unlock(ctx, lease, userID)
+	if waited || user.taken() {
+		if err := s.seller.refusal(ctx, user.userID, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
-	if lease == nil && !s.locksItself() {
-		var err error
-		if lease, err = s.lock(ctx, userID, 0); err != nil {
+	if !user.taken() && !s.seller.locksItself() {
+		if err := user.take(ctx, 0); err != nil {
 			return model.Order{}, err
 		}
-		if err := s.refusal(ctx, userID, voucherID); err != nil {
-			s.unlock(ctx, lease, userID)
+		if err := s.seller.refusal(ctx, user.userID, voucherID); err != nil {
 			return model.Order{}, err
 		}
 	}
-	return s.sell(ctx, lease, userID, voucherID)
-}
-
-// lock takes the user's lock; zero wait is one try.
-func (d Deps) lock(ctx context.Context, userID string, wait time.Duration) (model.Lease, error) {
-	began := time.Now()
-	lease, err := d.Locks.Lock(ctx, model.UserLock(userID), wait)
-	d.Metrics.LockWaited(time.Since(began))
-	switch {
-	case err == nil:
-		return lease, nil
-	case errors.Is(err, model.ErrLockBusy):
-		return nil, lockBusy(err)
-	default:
-		// Any other error means that the store of locks cannot be used now.
-		return nil, model.Unavailable("The user's lock could not be taken.", err)
-	}
-}
-
-// unlock gives the user's lock back, if lease is not nil.
-func (d Deps) unlock(ctx context.Context, lease model.Lease, userID string) {
-	if lease == nil {
-		return
-	}
-	if err := lease.Unlock(); err != nil {
-		d.Log.WarnContext(ctx, "the user's lock was not given back and ends by itself",
-			slog.String("user_id", userID), slog.Any("error", err))
-	}
-}
-
-func lockBusy(cause error) *model.Error {
-	return &model.Error{
-		Code:       model.CodeLockBusy,
-		Detail:     "Another request of yours is under way.",
-		RetryAfter: time.Second,
-		Cause:      cause,
-	}
-}
-
-// lost is UNAVAILABLE when the lock was lost while it was held. A nil lease is never
-// lost.
-func lost(lease model.Lease) error {
-	if lease == nil {
-		return nil
-	}
-	if cause := context.Cause(lease.Context()); cause != nil {
-		return model.Unavailable("The user's lock was lost.", cause)
-	}
-	return nil
+	return s.seller.sell(ctx, user, voucherID)
 }

@@ -26,7 +26,7 @@ func TestTheLongestAnswer(t *testing.T) {
 	} {
 		servicetest.Bubble(t, "sync, "+name, func(t *testing.T) {
 			s := newShop(t)
-			s.LockWait = wait
+			s.deps.LockWait = wait
 			busy(s.keys)
 			hang(s)
 			_ = s.unavailable(t, "alice")

@@ -85,8 +85,8 @@ type AsyncDeps struct {
 // looks at the epoch once more, and then promises the order. Concurrent orders
 // share each of these calls.
 type asyncSeller struct {
-	Deps
-	AsyncDeps
+	deps  Deps
+	async AsyncDeps
 
 	reserves  *batch.Lanes[model.ReserveRequest, admission] // a lane for each server of hot copies, as the next two have
 	publishes *batch.Lanes[model.Reservation, error]
@@ -103,7 +103,7 @@ type asyncSeller struct {
 
 func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 	s := &asyncSeller{
-		Deps: deps, AsyncDeps: async, cancels: newCanceler(deps.Store), waiters: newWaiters(async.Admission),
+		deps: deps, async: async, cancels: newCanceler(deps.Store), waiters: newWaiters(async.Admission),
 		backlog: newBacklogWatch(async.Queue, async.BacklogMaxAge, async.Admission, deps.Log),
 		epochs:  &epochReader{epochs: async.Epochs, log: deps.Log},
 	}
@@ -112,17 +112,19 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 			Writers: groupWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
 		}
 	}
-	if s.Node == nil {
-		s.Node = func(model.Buyer) string { return "" }
+	if s.async.Node == nil {
+		s.async.Node = func(model.Buyer) string { return "" }
 	}
 	s.reserves = batch.NewLanes(func(r model.ReserveRequest) string {
-		return s.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
+		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
 	},
-		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.Admission.Reserved))
-	s.publishes = batch.NewLanes(func(r model.Reservation) string { return s.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID}) },
-		s.publishGroup, options(maxPublishQueue, publishTimeout, s.Admission.Published))
-	s.held = batch.NewLanes(s.Node,
-		s.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
+		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.async.Admission.Reserved))
+	s.publishes = batch.NewLanes(func(r model.Reservation) string {
+		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
+	},
+		s.publishGroup, options(maxPublishQueue, publishTimeout, s.async.Admission.Published))
+	s.held = batch.NewLanes(s.async.Node,
+		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
 	s.rows = batch.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
@@ -149,12 +151,12 @@ func (s *asyncSeller) close(ctx context.Context) {
 }
 
 func (s *asyncSeller) known(userID, voucherID string) (known bool, refusal error) {
-	known, refusal = s.Cache.Known(userID, voucherID)
+	known, refusal = s.deps.Cache.Known(userID, voucherID)
 	return known, s.open(voucherID, refusal)
 }
 
 func (s *asyncSeller) refusal(ctx context.Context, userID, voucherID string) error {
-	return s.open(voucherID, s.Cache.Refusal(ctx, userID, voucherID))
+	return s.open(voucherID, s.deps.Cache.Refusal(ctx, userID, voucherID))
 }
 
 // open has a closed hot copy rebuilt; any other refusal stays as it is.
@@ -168,9 +170,9 @@ func (s *asyncSeller) open(voucherID string, refusal error) error {
 // notLoaded asks for a rebuild of a voucher whose hot copy is closed. That says
 // nothing about the sale, least of all that it is sold out.
 func (s *asyncSeller) notLoaded(voucherID string) error {
-	s.Admission.NotLoaded()
-	s.Rebuild(voucherID, 0)
-	return withDefect(model.Unavailable("The sale is being loaded.", model.ErrCopyClosed))
+	s.async.Admission.NotLoaded()
+	s.async.Rebuild(voucherID, 0)
+	return model.Unavailable("The sale is being loaded.", model.ErrCopyClosed)
 }
 
 func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) error {
@@ -180,10 +182,10 @@ func (s *asyncSeller) overload(ctx context.Context, userID, voucherID string) er
 	return nil
 }
 
-func (s *asyncSeller) locksItself() bool { return s.ScriptLocks }
+func (s *asyncSeller) locksItself() bool { return s.async.ScriptLocks }
 
-func (s *asyncSeller) sell(ctx context.Context, lease model.Lease, userID, voucherID string) (model.Order, error) {
-	admitted, err := s.reserve(ctx, lease, userID, voucherID)
+func (s *asyncSeller) sell(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
+	admitted, err := s.reserve(ctx, user, voucherID)
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -242,10 +244,10 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 // disturb each other, and it is atomic. Nothing after it depends on the lock. And
 // where the script looks at the lock by itself, no lock is held any more once the
 // unit is taken: both ways must look the same from outside.
-func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, voucherID string) (admission, error) {
-	try := &reserving{asyncSeller: s, lease: lease}
-	defer try.giveBack(ctx)
-	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: userID, Locked: lease != nil, Trace: s.Trace.of(ctx)}
+func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string) (admission, error) {
+	defer user.release(ctx)
+	try := &reserving{seller: s, user: user}
+	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Trace: s.deps.Trace.of(ctx)}
 	if err := try.newID(); err != nil {
 		return admission{}, err
 	}
@@ -264,14 +266,11 @@ func (s *asyncSeller) reserve(ctx context.Context, lease model.Lease, userID, vo
 
 // reserving is one order's attempt to get a unit.
 type reserving struct {
-	*asyncSeller
-
-	lease model.Lease // nil: none, or another goroutine gives it back
-	asked model.ReserveRequest
-	epoch int64 // of the hot copy that refused it
+	seller *asyncSeller
+	user   *hold
+	asked  model.ReserveRequest
+	epoch  int64 // of the hot copy that refused it
 }
-
-func (r *reserving) giveBack(ctx context.Context) { r.unlock(ctx, r.lease, r.asked.UserID) }
 
 // newID gives the order an id that no other order has.
 func (r *reserving) newID() error {
@@ -284,10 +283,10 @@ func (r *reserving) newID() error {
 // client hangs up: the user's lock is held until it is known whether the unit is
 // taken, and a reservation is published.
 func (r *reserving) ask(ctx context.Context) (admission, error) {
-	if err := lost(r.lease); err != nil { //nolint:contextcheck // the lock has a life of its own
+	if err := r.user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 		return admission{}, err
 	}
-	ticket, err := r.reserves.Submit(ctx, r.asked)
+	ticket, err := r.seller.reserves.Submit(ctx, r.asked)
 	if err != nil {
 		return admission{}, batch.Undone("Too many orders are waiting.", err)
 	}
@@ -300,9 +299,9 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 		return result, nil
 	case ctx.Err() != nil:
 		r.follow(ctx, ticket)
-		return admission{}, r.unknown(r.asked.OrderID, err)
+		return admission{}, r.seller.unknown(r.asked.OrderID, err)
 	case errors.Is(err, model.ErrUnknownOutcome):
-		return admission{}, r.unknown(r.asked.OrderID, err)
+		return admission{}, r.seller.unknown(r.asked.OrderID, err)
 	default:
 		return admission{}, batch.Undone("The order could not be placed.",
 			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
@@ -313,14 +312,13 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 // hot copy's answer and gives the lock back. The queue of the reserves bounds how many
 // such requests there are, their timeout how long each of them lasts.
 func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, admission]) {
-	followed := *r
-	r.lease = nil
+	user := r.user.handOver()
 	ctx = context.WithoutCancel(ctx)
-	r.settling.Go(func() {
+	r.seller.settling.Go(func() {
+		defer user.release(ctx)
 		admitted, err := ticket.Wait(ctx)
-		followed.giveBack(ctx)
 		if err == nil && admitted.unqueued != nil {
-			r.Log.WarnContext(ctx, "a reserved order is left to the reconciler",
+			r.seller.deps.Log.WarnContext(ctx, "a reserved order is left to the reconciler",
 				slog.String("order_id", admitted.ID), slog.Any("error", admitted.unqueued))
 		}
 	})
@@ -343,7 +341,7 @@ func (s *asyncSeller) published(ctx context.Context, admitted admission) (model.
 
 // unknown answers for an order of which it is not known whether it was made.
 func (s *asyncSeller) unknown(orderID string, cause error) error {
-	s.Metrics.Unknown()
+	s.deps.Metrics.Unknown()
 	return model.Unavailable("It is not known yet whether the order was made.",
 		fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, orderID, cause))
 }
@@ -351,7 +349,7 @@ func (s *asyncSeller) unknown(orderID string, cause error) error {
 // reserveGroup takes the units of one group, and queues what it has reserved.
 func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveRequest) ([]admission, error) {
 	failpoint.Reach(failpoint.BeforeReserve)
-	results, err := s.Hot.Reserve(ctx, asked)
+	results, err := s.async.Hot.Reserve(ctx, asked)
 	failpoint.Reach(failpoint.AfterReserve)
 	if err != nil {
 		return nil, err
@@ -373,9 +371,8 @@ func (s *asyncSeller) reserveGroup(ctx context.Context, asked []model.ReserveReq
 // reservations again that are in no message.
 func (s *asyncSeller) publishGroup(ctx context.Context, reservations []model.Reservation) ([]error, error) {
 	failpoint.Reach(failpoint.BeforePublish)
-	if err := s.Queue.Publish(ctx, reservations); err != nil {
-		s.Admission.Unpublished(len(reservations))
-		s.defectAfterPublish(ctx, reservations)
+	if err := s.async.Queue.Publish(ctx, reservations); err != nil {
+		s.async.Admission.Unpublished(len(reservations))
 		return nil, fmt.Errorf("publish %d orders: %w", len(reservations), err)
 	}
 	failpoint.Reach(failpoint.AfterPublish)
@@ -402,7 +399,7 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 	var epochs map[string]int64
 	var reading sync.WaitGroup
 	reading.Go(func() { epochs = s.epochs.read(ctx, reservations) })
-	open, err := s.Hot.Confirm(ctx, reservations)
+	open, err := s.async.Hot.Confirm(ctx, reservations)
 	reading.Wait()
 	verdicts := make([]error, len(reservations))
 	for i, r := range reservations {
@@ -410,7 +407,7 @@ func (s *asyncSeller) confirm(ctx context.Context, reservations []model.Reservat
 		if i < len(open) && open[i] && (epochs == nil || epochs[r.VoucherID] == r.Epoch) {
 			continue
 		}
-		s.Admission.Unconfirmed(1)
+		s.async.Admission.Unconfirmed(1)
 		verdicts[i] = fmt.Errorf("order %s was published, and its epoch %d is not known to be open: %w",
 			r.ID, r.Epoch, cmp.Or(err, model.ErrCopyClosed))
 	}

@@ -25,7 +25,7 @@ const (
 
 // readRows reads the orders of one group; nil for those that are not there.
 func (s *asyncSeller) readRows(ctx context.Context, ids []string) ([]*model.Order, error) {
-	found, err := s.Store.Find(ctx, slices.Compact(slices.Sorted(slices.Values(ids))))
+	found, err := s.deps.Store.Find(ctx, slices.Compact(slices.Sorted(slices.Values(ids))))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *asyncSeller) look(ctx context.Context, userID, orderID string) (model.O
 func (s *asyncSeller) unpersisted(ctx context.Context, orderID, userID string) (*model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	pending, found, err := s.Hot.Pending(ctx, orderID, userID)
+	pending, found, err := s.async.Hot.Pending(ctx, orderID, userID)
 	if found && err == nil {
 		order := pending.Processing()
 		return &order, nil
@@ -101,7 +101,7 @@ func (s *asyncSeller) untold(ctx context.Context, voucherID string, cause error)
 	if !errors.Is(cause, model.ErrCopyClosed) {
 		return unavailable
 	}
-	v, err := s.Cache.Read(ctx, voucherID)
+	v, err := s.deps.Cache.Read(ctx, voucherID)
 	if model.CodeOf(err) == model.CodeNotFound {
 		return nil
 	}
@@ -122,9 +122,9 @@ func (s *asyncSeller) list(ctx context.Context, q model.OrderQuery) (model.Order
 		return s.listWithProcessing(ctx, q)
 	}
 	if !inHotCopies(q) {
-		return s.Store.List(ctx, q)
+		return s.deps.Store.List(ctx, q)
 	}
-	page, err := s.Hot.Processing(ctx, q)
+	page, err := s.async.Hot.Processing(ctx, q)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return model.OrderPage{Items: []model.Order{}}, s.untold(ctx, q.VoucherID, err)
 	}
@@ -133,9 +133,9 @@ func (s *asyncSeller) list(ctx context.Context, q model.OrderQuery) (model.Order
 
 func (s *asyncSeller) each(ctx context.Context, q model.OrderQuery, yield func(model.Order) error) error {
 	if !inHotCopies(q) {
-		return s.Store.Each(ctx, q, yield)
+		return s.deps.Store.Each(ctx, q, yield)
 	}
-	err := s.Hot.EachProcessing(ctx, q.VoucherID, yield)
+	err := s.async.Hot.EachProcessing(ctx, q.VoucherID, yield)
 	if errors.Is(err, model.ErrCopyClosed) {
 		return s.untold(ctx, q.VoucherID, err)
 	}
@@ -143,7 +143,7 @@ func (s *asyncSeller) each(ctx context.Context, q model.OrderQuery, yield func(m
 }
 
 func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDetail, error) {
-	detail, err := s.Store.Detail(ctx, orderID)
+	detail, err := s.deps.Store.Detail(ctx, orderID)
 	if model.CodeOf(err) != model.CodeNotFound {
 		return detail, err
 	}
@@ -152,7 +152,7 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 		return model.OrderDetail{}, err
 	}
 	if order == nil { // there is none, or it was persisted between the two looks
-		return s.Store.Detail(ctx, orderID)
+		return s.deps.Store.Detail(ctx, orderID)
 	}
 	return model.OrderDetail{Order: *order, History: []model.OrderMove{
 		{At: order.CreatedAt, To: model.OrderProcessing, By: order.UserID},
@@ -165,11 +165,11 @@ func (s *asyncSeller) detail(ctx context.Context, orderID string) (model.OrderDe
 func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
 	onTop := q.VoucherID != "" && q.Cursor == "" && (q.Status == "" || q.Status == model.OrderProcessing)
 	if !onTop {
-		return s.Store.List(ctx, q)
+		return s.deps.Store.List(ctx, q)
 	}
 	order, notTold := s.processingOf(ctx, q)
 	if order == nil {
-		page, err := s.Store.List(ctx, q)
+		page, err := s.deps.Store.List(ctx, q)
 		if err == nil && notTold != nil && !slices.ContainsFunc(page.Items, model.Order.Live) {
 			return model.OrderPage{}, notTold // there may be one: no live order rules it out
 		}
@@ -179,7 +179,7 @@ func (s *asyncSeller) listWithProcessing(ctx context.Context, q model.OrderQuery
 	if q.Limit > 1 {
 		q.Limit-- // leaves room for the processing order
 	}
-	page, err := s.Store.List(ctx, q)
+	page, err := s.deps.Store.List(ctx, q)
 	if err != nil {
 		return model.OrderPage{}, err
 	}
@@ -202,7 +202,7 @@ func (s *asyncSeller) processingOf(ctx context.Context, q model.OrderQuery) (*mo
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	_, pending, err := s.Hot.OrderOf(ctx, q.VoucherID, q.UserID)
+	_, pending, err := s.async.Hot.OrderOf(ctx, q.VoucherID, q.UserID)
 	if err != nil {
 		return nil, s.untold(ctx, q.VoucherID, fmt.Errorf("look up the order of user %s: %w", q.UserID, err))
 	}
@@ -253,17 +253,17 @@ func (s *asyncSeller) returnUnit(ctx context.Context, order model.Order) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	failpoint.Reach(failpoint.AfterCancel)
-	applied, err := s.Hot.Release(ctx, model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID})
+	applied, err := s.async.Hot.Release(ctx, model.Release{OrderID: order.ID, VoucherID: order.VoucherID, UserID: order.UserID})
 	failpoint.Reach(failpoint.AfterReturn)
 	if err == nil && !applied {
 		err = fmt.Errorf("voucher %s: %w", order.VoucherID, model.ErrCopyClosed)
 	}
 	if err == nil {
-		err = s.Released(ctx, []string{order.ID})
+		err = s.async.Released(ctx, []string{order.ID})
 		failpoint.Reach(failpoint.AfterReturnNoted)
 	}
 	if err != nil {
-		s.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
+		s.deps.Log.WarnContext(ctx, "the unit of a canceled order comes back a moment later",
 			slog.String("order_id", order.ID), slog.Any("error", err))
 	}
 }

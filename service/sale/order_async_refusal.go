@@ -30,7 +30,7 @@ func (r *reserving) overcome(ctx context.Context, refusal error) error {
 	case ok && refused.Code == model.CodeAlreadyOrdered && refused.OrderStatus == "":
 		return r.marked(ctx, refused.OrderID)
 	case ok && refused.Code == model.CodeSoldOut:
-		r.Cache.SoldOut(r.asked.VoucherID)
+		r.seller.deps.Cache.SoldOut(r.asked.VoucherID)
 	}
 	return refusal
 }
@@ -38,10 +38,10 @@ func (r *reserving) overcome(ctx context.Context, refusal error) error {
 // closed answers when the hot copy turned out to be closed: by the voucher's window
 // and state if they refuse anyway. Later requests hear it from the cache entry.
 func (r *reserving) closed(ctx context.Context) error {
-	r.Cache.Closed(r.asked.VoucherID)
-	err := r.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID)
+	r.seller.deps.Cache.Closed(r.asked.VoucherID)
+	err := r.seller.deps.Cache.Refusal(ctx, r.asked.UserID, r.asked.VoucherID)
 	if err == nil || errors.Is(err, model.ErrCopyClosed) {
-		return r.notLoaded(r.asked.VoucherID)
+		return r.seller.notLoaded(r.asked.VoucherID)
 	}
 	return err
 }
@@ -51,7 +51,7 @@ func (r *reserving) closed(ctx context.Context) error {
 // order was not taken away yet: marked takes it away, and answers nil. An order that
 // the database refused after its admission shows that the hot copy is stale.
 func (r *reserving) marked(ctx context.Context, orderID string) error {
-	row, err := r.row(ctx, orderID)
+	row, err := r.seller.row(ctx, orderID)
 	if err != nil {
 		return batch.Undone("Your earlier order could not be looked up.", err)
 	}
@@ -69,7 +69,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	if row.RefusedAfterAdmission() {
 		return r.stale("refused")
 	}
-	applied, err := r.Hot.Release(ctx, model.Release{
+	applied, err := r.seller.async.Hot.Release(ctx, model.Release{
 		OrderID: row.ID, VoucherID: r.asked.VoucherID, UserID: r.asked.UserID,
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 	if !applied {
 		return r.closed(ctx)
 	}
-	r.Admission.StaleMark("released")
+	r.seller.async.Admission.StaleMark("released")
 	return nil
 }
 
@@ -86,7 +86,7 @@ func (r *reserving) marked(ctx context.Context, orderID string) error {
 // reserved a moment ago. Its row may have been committed between the two looks, or on
 // another member of a cluster, and a rebuild must not be demanded for that.
 func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Order, error) {
-	pending, found, err := r.Hot.Pending(ctx, orderID, r.asked.UserID)
+	pending, found, err := r.seller.async.Hot.Pending(ctx, orderID, r.asked.UserID)
 	switch {
 	case found && err == nil:
 		return nil, model.AlreadyOrdered(pending.Processing())
@@ -96,21 +96,21 @@ func (r *reserving) secondLook(ctx context.Context, orderID string) (*model.Orde
 		return nil, model.Unavailable("Your earlier order could not be looked up.", fmt.Errorf("look up order %s: %w", orderID, err))
 	}
 	poll.Pause(ctx, secondLookAfter)
-	return r.row(ctx, orderID)
+	return r.seller.row(ctx, orderID)
 }
 
 // lostOrder answers for a mark whose order has no row and is not reserved. The database
 // has lost a row, or the hot copy is not of this database, and only a rebuild can tell
 // who may buy.
 func (r *reserving) lostOrder(ctx context.Context, orderID string) error {
-	r.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
+	r.seller.deps.Log.ErrorContext(ctx, "a hot copy knows an order that the database does not; it is rebuilt",
 		slog.String("order_id", orderID), slog.String("voucher_id", r.asked.VoucherID), slog.String("user_id", r.asked.UserID))
 	return r.stale("lost")
 }
 
 // stale has the hot copy rebuilt that gave the latest answer.
 func (r *reserving) stale(mark string) error {
-	r.Admission.StaleMark(mark)
-	r.Rebuild(r.asked.VoucherID, r.epoch)
+	r.seller.async.Admission.StaleMark(mark)
+	r.seller.async.Rebuild(r.asked.VoucherID, r.epoch)
 	return model.Unavailable("The sale is being loaded.", nil)
 }

@@ -111,7 +111,7 @@ func (m *market) ask(t *testing.T, ids ...string) map[string]chan string {
 			ctx, cancel := context.WithTimeout(t.Context(), AnswerBudget)
 			defer cancel()
 			began := time.Now()
-			if _, err := m.sell(ctx, nil, user, id); err != nil {
+			if _, err := m.sell(ctx, &hold{userID: user}, id); err != nil {
 				answer <- string(model.CodeOf(err))
 				return
 			}
@@ -303,7 +303,7 @@ func TestUnknownOutcomeIsNotUntried(t *testing.T) {
 		s := newSyncSeller(Deps{Store: store, Metrics: telemetry.New(prometheus.NewRegistry()), Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*commitTimeout)
 		defer cancel()
-		if _, err := s.sell(ctx, nil, "alice", "v1"); !errors.Is(err, model.ErrUnknownOutcome) || store.calls != 1 {
+		if _, err := s.sell(ctx, &hold{userID: "alice"}, "v1"); !errors.Is(err, model.ErrUnknownOutcome) || store.calls != 1 {
 			t.Errorf("%v, %d transactions", err, store.calls)
 		}
 		s.close(context.Background())

@@ -15,16 +15,16 @@ func (s *Orders) Get(ctx context.Context, userID, orderID string, wait time.Dura
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
 	}
-	order, err := s.get(ctx, userID, orderID, wait)
+	order, err := s.seller.get(ctx, userID, orderID, wait)
 	return s.shown(ctx, order), err
 }
 
 // shown is an order with its code.
 func (s *Orders) shown(ctx context.Context, order model.Order) model.Order {
-	if s.Show == nil {
+	if s.deps.Show == nil {
 		return order
 	}
-	return s.Show(ctx, order)
+	return s.deps.Show(ctx, order)
 }
 
 // own makes NOT_FOUND of another user's order.
@@ -37,7 +37,7 @@ func own(order model.Order, userID string) (model.Order, error) {
 
 // List returns one page of orders, newest first.
 func (s *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage, error) {
-	page, err := s.list(ctx, q)
+	page, err := s.seller.list(ctx, q)
 	for i := range page.Items {
 		page.Items[i] = s.shown(ctx, page.Items[i])
 	}
@@ -50,10 +50,10 @@ func (s *Orders) Each(ctx context.Context, q model.OrderQuery, yield func(model.
 	if !model.ValidID(q.VoucherID) {
 		return model.NotFound("voucher")
 	}
-	if _, err := s.Cache.Read(ctx, q.VoucherID); err != nil {
+	if _, err := s.deps.Cache.Read(ctx, q.VoucherID); err != nil {
 		return err
 	}
-	return s.each(ctx, q, yield)
+	return s.seller.each(ctx, q, yield)
 }
 
 // Detail returns any user's order with its history, for administrators.
@@ -61,7 +61,7 @@ func (s *Orders) Detail(ctx context.Context, orderID string) (model.OrderDetail,
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.OrderDetail{}, model.NotFound("order")
 	}
-	detail, err := s.detail(ctx, orderID)
+	detail, err := s.seller.detail(ctx, orderID)
 	detail.Order = s.shown(ctx, detail.Order)
 	return detail, err
 }
@@ -79,7 +79,7 @@ func (s *Orders) CancelFor(ctx context.Context, adminID, orderID string) (model.
 	if _, ok := model.VoucherOf(orderID); !ok {
 		return model.Order{}, model.NotFound("order")
 	}
-	found, err := s.detail(ctx, orderID)
+	found, err := s.seller.detail(ctx, orderID)
 	if err != nil {
 		return model.Order{}, err
 	}
@@ -96,10 +96,10 @@ func (s *Orders) end(ctx context.Context, asked model.Cancellation) (model.Order
 	ctx, enough := context.WithTimeout(context.WithoutCancel(ctx), AnswerBudget)
 	defer enough()
 	failpoint.Reach(failpoint.BeforeCancel)
-	order, changed, err := s.cancel(ctx, asked)
+	order, changed, err := s.seller.cancel(ctx, asked)
 	if changed || errors.Is(err, model.ErrUnknownOutcome) {
-		s.Cache.Returned(voucherID)
-		s.Announce.Tell(ctx, s.Log, voucherID)
+		s.deps.Cache.Returned(voucherID)
+		s.deps.Announce.Tell(ctx, s.deps.Log, voucherID)
 	}
 	return order, err
 }

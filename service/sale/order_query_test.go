@@ -34,7 +34,7 @@ func TestInstanceOfAnotherModeKnowsThatItDoesNotKnow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			orders := &Orders{seller: &syncSeller{Deps: Deps{Store: empty{}, Selling: want.selling}}}
+			orders := &Orders{seller: &syncSeller{deps: Deps{Store: empty{}, Selling: want.selling}}}
 			_, got := orders.Get(t.Context(), "alice", "1.v", 0)
 			_, detail := orders.Detail(t.Context(), "1.v")
 			for _, err := range []error{got, detail} {

@@ -202,13 +202,13 @@ func (w *waiters) owner(orderID string) string {
 // watch listens to the messages about settled orders until ctx ends.
 func (s *asyncSeller) watch(ctx context.Context) {
 	for {
-		err := s.Hot.Watch(ctx,
+		err := s.async.Hot.Watch(ctx,
 			func(orderIDs []string) { s.readWaited(ctx, orderIDs) },
 			func() { s.readWaited(ctx, s.waiters.all()) })
 		if ctx.Err() != nil {
 			return
 		}
-		s.Log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
+		s.deps.Log.WarnContext(ctx, "the messages about settled orders ended; they are subscribed anew", slog.Any("error", err))
 		poll.Pause(ctx, watchPause)
 	}
 }
@@ -239,7 +239,7 @@ func (s *asyncSeller) lookAround(ctx context.Context) {
 		for _, id := range s.waiters.next() {
 			// A hot copy that is closed or cannot be reached tells nothing: the message about
 			// the committed row still comes.
-			if _, pending, err := s.Hot.Pending(round, id, s.waiters.owner(id)); err == nil && !pending {
+			if _, pending, err := s.async.Hot.Pending(round, id, s.waiters.owner(id)); err == nil && !pending {
 				s.readWaited(ctx, []string{id})
 			}
 		}

@@ -202,7 +202,7 @@ func TestWaitForAnothersOrder(t *testing.T) {
 func TestLooksAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWaiters(newHotShop(t, nil).seller.Admission)
+		w := newWaiters(newHotShop(t, nil).seller.async.Admission)
 		const orders = 3 * maxLooks
 		for n := range orders {
 			_, leave, err := w.join(fmt.Sprint(n), fmt.Sprint(n))

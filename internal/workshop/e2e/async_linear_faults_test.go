@@ -17,9 +17,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"seckill/internal/failpoint"
 	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/overlay"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -268,6 +268,7 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 	for _, variant := range []struct {
 		name     string
 		more     settings
+		defect   overlay.Change // of the program; none: it is the one that is shipped
 		sabotage func(t *testing.T, s *stage)
 		troubles []trouble
 	}{
@@ -277,18 +278,22 @@ func TestBrokenVariantsAreNotLinearizable(t *testing.T) {
 			name: "no unique key", more: settings{"SECKILL_ORDER_MODE": "sync", "SECKILL_LOCK_MODE": "none"}, sabotage: dropUniqueKey,
 		},
 		{
-			name: "publish failure undoes the reservation", more: settings{"SECKILL_DEFECT": string(failpoint.PublishUndoes)},
+			name: "publish failure undoes the reservation", defect: publishUndoes(),
 			troubles: []trouble{lostAcks(5*time.Second, 6*time.Second)},
 		},
 		{
-			name: "missing key is sold out", more: settings{"SECKILL_DEFECT": string(failpoint.MissingIsSoldOut)},
+			name: "missing key is sold out", defect: missingIsSoldOut(),
 			troubles: []trouble{flushes()},
 		},
 	} {
 		t.Run(variant.name, func(t *testing.T) {
 			t.Parallel()
 			chance := check.Seeded(t)
-			stage := openStage(t, testserver.Program(t, "failpoint"), brokenPatience, variant.more)
+			program := testserver.Program(t)
+			if variant.defect != (overlay.Change{}) {
+				program = testserver.Defective(t, variant.defect)
+			}
+			stage := openStage(t, program, brokenPatience, variant.more)
 			if variant.sabotage != nil {
 				variant.sabotage(t, stage)
 			}

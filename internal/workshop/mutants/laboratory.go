@@ -57,9 +57,9 @@ func (l laboratory) try(ctx context.Context, m mutant) (result, error) {
 		return result{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	overlay, err := m.overlay(l.root, dir)
+	overlay, err := m.Write(l.root, dir)
 	if err != nil {
-		return result{}, err
+		return result{}, fmt.Errorf("defect %s: %w", m.ID, err)
 	}
 	began := time.Now()
 	for i, dir := range m.Packages {

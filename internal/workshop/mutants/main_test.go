@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/overlay"
 )
 
 // TestEveryDefectFits keeps the list from rotting: each defect is a text that the product has, once.
@@ -56,7 +57,7 @@ func module(t *testing.T, files map[string]string) (root string) {
 func TestDefectsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	root := module(t, map[string]string{"a/a.go": "package a\n\nvar x, y = 1, 1\n", "a/a_test.go": "package a\n", "b/b.go": "package b\n"})
-	good := mutant{ID: "A1", What: "x is 2", File: "a/a.go", Old: "= 1, 1", New: "= 2, 1", Packages: []string{"a"}}
+	good := mutant{ID: "A1", What: "x is 2", Change: overlay.Change{File: "a/a.go", Old: "= 1, 1", New: "= 2, 1"}, Packages: []string{"a"}}
 	check.Must(t, fit(root, []mutant{good}))
 	for name, spoil := range map[string]func(m *mutant){
 		"no file":            func(m *mutant) { m.File = "a/b.go" },
@@ -137,7 +138,7 @@ func TestDefectsAreTried(t *testing.T) {
 	})
 	lab := laboratory{root: root, out: filepath.Join(root, "out"), timeout: check.Deadline}
 	in := func(id, file, old, changed string) mutant {
-		return mutant{ID: id, What: "a defect", File: file, Old: old, New: changed, Packages: []string{"a"}}
+		return mutant{ID: id, What: "a defect", Change: overlay.Change{File: file, Old: old, New: changed}, Packages: []string{"a"}}
 	}
 	mutants := []mutant{
 		in("A1", "a/a.go", "x + y", "x * y"), in("A2", "a/text.lua", "1", "2"), in("A3", "a/a.go", "x + y", "x + z"), in("A4", "a/a.go", "x + y", "x - y"),

@@ -6,10 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/overlay"
 )
 
 // buildBudget bounds one compilation of the program. A warm cache needs two seconds, for linking; an empty
@@ -27,6 +31,18 @@ func Program(t testing.TB, tags ...string) string {
 	if err != nil {
 		t.Fatalf("testserver: %v", err)
 	}
+	return path
+}
+
+// Defective builds the program with a defect. Each call builds it again.
+func Defective(t testing.TB, defect overlay.Change) string {
+	t.Helper()
+	dir, err := process.dir("defective")
+	check.Must(t, err)
+	replaced, err := defect.Write(moduleRoot(), dir)
+	check.Must(t, err)
+	path := filepath.Join(dir, "seckill")
+	check.Must(t, compile(path, "-overlay", replaced))
 	return path
 }
 
@@ -75,21 +91,21 @@ func build(dir, tags string) (string, error) {
 	if _, err := os.Stat(path); err == nil {
 		return path, nil // another test binary has built it
 	}
-	if err := compile(path+".new", tags); err != nil {
+	if err := compile(path+".new", "-tags", tags); err != nil {
 		return "", err
 	}
 	return path, os.Rename(path+".new", path) // never half a program
 }
 
-func compile(path, tags string) error {
+func compile(path string, flags ...string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), buildBudget)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", path, "seckill")
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-trimpath", "-o", path}, flags, []string{"seckill"})...)
 	// As it is released, and compiled once for it and for nats-server, which have much in common.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("build the program with the tags %q: %w\n%s", tags, err, out)
+		return fmt.Errorf("build the program with %q: %w\n%s", flags, err, out)
 	}
 	return nil
 }
