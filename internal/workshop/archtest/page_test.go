@@ -210,7 +210,7 @@ func lostTargets(files []file) []string {
 			makefile = f.text
 		}
 	}
-	call := regexp.MustCompile(`(?:^|[\s(])make((?: [a-z0-9-]+)+)((?: [A-Z_]+=(?:'[^']*'|\S*))*)`)
+	call := regexp.MustCompile(`(?m)(?:^|[(;&] *)make((?: [a-z0-9-]+)+)((?: [A-Z_]+=(?:'[^']*'|\S*))*)`)
 	var found []string
 	for _, f := range pages(files) {
 		for _, text := range code(f) {
