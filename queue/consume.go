@@ -88,11 +88,23 @@ func (q *Queue) Consume(ctx context.Context, persist Persist, o ConsumeOptions) 
 		o.Observe = func(Delivery) {}
 	}
 	c := &consumption{
-		queue: q, persist: persist, options: o, hand: newHand(q.wanted.worker.AckWait),
+		queue: q, persist: q.traced(persist), options: o, hand: newHand(q.wanted.worker.AckWait),
 		wish: make(chan struct{}), arrivals: make(chan *message), batches: make(chan []*message),
 		ended: make(chan struct{}, 1),
 	}
 	return c.run(ctx)
+}
+
+// traced records what becomes of the orders of one call, from the queue to the settling.
+func (q *Queue) traced(persist Persist) Persist {
+	return func(ctx context.Context, orders []model.Reservation) []error {
+		ctx, group := q.trace.Reservations(ctx, "persist", orders)
+		verdicts := persist(ctx, group.Next(orders))
+		if len(verdicts) == len(orders) { // else it is a bug, and the whole call comes again
+			group.End(nil, func(i int) error { return verdicts[i] })
+		}
+		return verdicts
+	}
 }
 
 // consumption is one run of Consume: a fetcher, a feeder that keeps the fetched

@@ -40,11 +40,13 @@ const (
 // and returns when the server has them on its disk. Every error wraps
 // model.ErrUnknownOutcome: some of the orders may be stored, now or later. An order
 // that cannot be encoded is a bug: the error names it, and the others are stored.
-func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) error {
+func (q *Queue) Publish(ctx context.Context, orders []model.Reservation) (err error) {
+	ctx, traced := q.trace.Reservations(ctx, "publish", orders)
+	defer func() { traced.End(err, nil) }()
 	ctx, cancel := context.WithTimeout(ctx, publishBudget+q.slack)
 	defer cancel()
 	action := fmt.Sprintf("publish %d orders", len(orders))
-	messages, refused := q.messages(orders)
+	messages, refused := q.messages(traced.Next(orders))
 	var sending errgroup.Group // a message that fails does not stop the others
 	sending.SetLimit(publishers)
 	for _, m := range messages {

@@ -33,6 +33,7 @@ import (
 
 	"seckill/internal/redact"
 	"seckill/internal/refusal"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -71,7 +72,9 @@ type Options struct {
 	Deployment string
 	// Replicas is how many servers keep each message; 0 is one.
 	Replicas int
-	Log      *slog.Logger
+	// Trace records what is published and persisted; nil records nothing.
+	Trace *tracing.Tracer
+	Log   *slog.Logger
 
 	// MaxBytes bounds a stream of orders that is created by this start. 0
 	// leaves it to the server's max_file_store, which all streams share.
@@ -91,6 +94,7 @@ type Queue struct {
 	js     jetstream.JetStream
 	names  names
 	wanted settings
+	trace  *tracing.Tracer
 	log    *slog.Logger
 	slack  time.Duration // see Options
 	close  sync.Once
@@ -110,7 +114,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{names: names, wanted: settingsOf(names, o), log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.New(o.Slack)}
+	q := &Queue{names: names, wanted: settingsOf(names, o), trace: o.Trace, log: o.Log, slack: o.Slack, lost: make(chan error, 1), refused: refusal.New(o.Slack)}
 	if q.conn, err = connect(ctx, o, q.lose); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"gorm.io/gorm/logger"
 
 	"seckill/internal/refusal"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -70,7 +71,9 @@ type Options struct {
 	TLS *tls.Config
 	// SQLiteFile is the file of the embedded database, made when missing.
 	SQLiteFile string
-	// OpenDB opens the pools of those who sell and browse; nil is sql.OpenDB.
+	// Trace records commits and expiries, and the statements of those who sell and browse; nil records nothing.
+	Trace *tracing.Tracer
+	// OpenDB opens the pools of those who sell and browse; nil leaves that to Trace.
 	OpenDB func(driver.Connector) *sql.DB
 	// Log hears what the driver has to say; nil discards it.
 	Log *slog.Logger
@@ -87,6 +90,7 @@ type Database struct {
 	sql     *sql.DB
 	gorm    *gorm.DB
 	log     *slog.Logger
+	trace   *tracing.Tracer
 	events  bool
 	slack   time.Duration // see Options
 
@@ -124,9 +128,9 @@ func Open(ctx context.Context, o Options) (*Database, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.OpenDB == nil {
-		o.OpenDB = sql.OpenDB
+		o.OpenDB = o.Trace.OpenDB
 	}
-	d := &Database{log: o.Log, events: o.Events, slack: o.Slack, unwritten: refusal.New(o.Slack)}
+	d := &Database{log: o.Log, trace: o.Trace, events: o.Events, slack: o.Slack, unwritten: refusal.New(o.Slack)}
 	prepare := d.prepareMySQL
 	if o.DSN == "" {
 		prepare = d.prepareSQLite

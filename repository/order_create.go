@@ -53,11 +53,18 @@ func (o *Orders) CreateOrders(ctx context.Context, orders []model.Order) ([]mode
 	for i, order := range orders {
 		b[i].Order = order
 	}
-	outcomes, err := o.decide(ctx, newBatch(b, identified))
+	return o.commit(ctx, "create", newBatch(b, identified))
+}
+
+// commit decides a batch of at least one order, which is traced as one group.
+func (o *Orders) commit(ctx context.Context, verb string, b *batch) ([]model.Outcome, error) {
+	ctx, group := o.db.trace.Reservations(ctx, "commit", b.orders)
+	outcomes, err := o.decide(ctx, b)
 	if err != nil {
-		return nil, o.db.fail(fmt.Sprintf("create %d orders, the first %s", len(orders), orders[0].ID), err)
+		outcomes, err = nil, o.db.fail(fmt.Sprintf("%s %d orders, the first %s", verb, len(b.orders), b.orders[0].ID), err)
 	}
-	return outcomes, nil
+	group.End(err, func(i int) error { return outcomes[i].Err })
+	return outcomes, err
 }
 
 // decide repeats the transaction until it has an answer.
@@ -291,9 +298,5 @@ func (o *Orders) Persist(ctx context.Context, reservations []model.Reservation) 
 	}
 	b := newBatch(reservations, admitted)
 	b.patient = true
-	outcomes, err := o.decide(ctx, b)
-	if err != nil {
-		return nil, o.db.fail(fmt.Sprintf("persist %d orders, the first %s", len(reservations), reservations[0].ID), err)
-	}
-	return outcomes, nil
+	return o.commit(ctx, "persist", b)
 }

@@ -44,14 +44,15 @@ func (o *Orders) Overdue(ctx context.Context, paying bool, last model.OverdueOrd
 //
 // An error that wraps model.ErrUnknownOutcome says that they may have expired;
 // otherwise nothing has happened.
-func (o *Orders) Expire(ctx context.Context, ids []string) ([]model.Order, error) {
+func (o *Orders) Expire(ctx context.Context, ids []string) (expired []model.Order, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	var expired []model.Order
+	ctx, end := o.db.trace.Work(ctx, "expire", len(ids))
+	defer func() { end(err) }()
 	sent := map[string]time.Time{} // what went out with a COMMIT that may not have been answered
 	action := fmt.Sprintf("expire %d orders, the first %s", len(ids), ids[0])
-	err := o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
+	err = o.db.writeRepeatable(ctx, action, func(tx *gorm.DB, doubtful bool) error {
 		if !doubtful {
 			clear(sent)
 		}

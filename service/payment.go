@@ -12,6 +12,7 @@ import (
 	"seckill/internal/ids"
 	"seckill/internal/payment"
 	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
 	"seckill/model"
 	"seckill/service/sale"
 )
@@ -40,6 +41,7 @@ type PaymentDeps struct {
 	ReturnURL string
 	// Own finds a user's order, also one that has no row yet.
 	Own     func(ctx context.Context, userID, orderID string, wait time.Duration) (model.Order, error)
+	Trace   *tracing.Tracer // of what the provider is asked; nil records nothing
 	Metrics *telemetry.Payments
 	Log     *slog.Logger
 }
@@ -88,7 +90,9 @@ func (s *Payments) begin(ctx context.Context, userID, orderID string) (model.Pay
 		return p, order, err
 	}
 	failpoint.Reach(failpoint.BeforePaymentStart)
-	told, err := s.Provider.Start(ctx, checkout)
+	starting, end := s.Trace.Work(ctx, "start payment", 1)
+	told, err := s.Provider.Start(starting, checkout)
+	end(err)
 	failpoint.Reach(failpoint.AfterPaymentStart)
 	switch {
 	case errors.Is(err, payment.ErrRefused) && p.URL == "":
@@ -130,7 +134,7 @@ func (s *Payments) checkout(ctx context.Context, p model.Payment, order model.Or
 // know it: an earlier start may have had no answer.
 func (s *Payments) refused(ctx context.Context, p model.Payment, refusal error) error {
 	s.Log.ErrorContext(ctx, "the payment provider refuses a payment", slog.String("order_id", p.OrderID), slog.Any("error", refusal))
-	_, err := s.Provider.LookUp(ctx, p.ID)
+	_, err := s.lookUp(ctx, p.ID)
 	if errors.Is(err, payment.ErrNotFound) {
 		_, err = s.settle(ctx, notice(p, false))
 	}
@@ -170,7 +174,7 @@ func (s *Payments) Ask(ctx context.Context, p model.Payment) error {
 
 // ask is Ask, and reports whether the payment is decided now.
 func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err error) {
-	told, err := s.Provider.LookUp(ctx, p.ID)
+	told, err := s.lookUp(ctx, p.ID)
 	n := notice(p, told.Status == payment.Succeeded)
 	switch {
 	case errors.Is(err, payment.ErrNotFound):
@@ -190,6 +194,13 @@ func (s *Payments) ask(ctx context.Context, p model.Payment) (decided bool, err 
 		return false, nil // the provider was asked, and its answer, which pays nothing, is in the log
 	}
 	return err == nil, err
+}
+
+func (s *Payments) lookUp(ctx context.Context, id string) (payment.Payment, error) {
+	ctx, end := s.Trace.Work(ctx, "look up payment", 1)
+	found, err := s.Provider.LookUp(ctx, id)
+	end(err)
+	return found, err
 }
 
 // notice is what is said of a payment of ours.

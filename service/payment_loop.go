@@ -107,9 +107,11 @@ func work[T any](ctx context.Context, due func(context.Context, int) ([]T, error
 // same key. Only a refusal ends a refund without the money.
 func (s *Payments) refund(ctx context.Context, r model.Refund) error {
 	failpoint.Reach(failpoint.BeforeRefund)
-	err := s.Provider.Refund(ctx, r.ID, payment.Refund{
+	asking, end := s.Trace.Work(ctx, "refund", 1)
+	err := s.Provider.Refund(asking, r.ID, payment.Refund{
 		PaymentID: r.PaymentID, Money: payment.Money{Amount: r.Amount, Currency: r.Currency},
 	})
+	end(err)
 	if err != nil && ctx.Err() != nil {
 		return err // the stop has cut it off; the next start repeats it
 	}

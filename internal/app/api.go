@@ -84,7 +84,7 @@ func (i *Instance) mainHandler(
 		Currency:       i.cfg.Currency,
 		Log:            i.log,
 		Metrics:        i.registry,
-		Trace:          i.tracedRequests(),
+		Trace:          i.tracer.HTTP(),
 	})
 }
 
@@ -101,8 +101,8 @@ type counter struct {
 func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, codes *service.Codes) (made counter, err error) {
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	orders := sale.Deps{
-		Store: i.tracedOrders(s.db.Orders), Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
-		Trace: i.traced(), Metrics: telemetry.New(i.registry), Log: i.log,
+		Store: s.db.Orders, Announce: changes.AnnounceReturn, Show: codes.Show, LockWait: i.cfg.LockWait, Selling: mode.guard.Selling,
+		Trace: i.tracer, Metrics: telemetry.New(i.registry), Log: i.log,
 	}
 	vouchers := service.VoucherDeps{
 		Store: s.db.Vouchers, Announce: changes.Announce, Selling: mode.guard.Selling, Log: i.log,
@@ -110,7 +110,6 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	if orders.Locks, err = i.openLocks(s); err != nil {
 		return made, err
 	}
-	orders.Locks = i.tracedLocks(orders.Locks)
 	if async == nil {
 		vouchers.Stock = service.SyncStock{Store: s.db.Vouchers}
 		orders.Cache, err = cache.OfDatabase(s.db, orders.Metrics, i.log)
@@ -134,7 +133,7 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 	} else {
 		backlog = telemetry.NewAdmission(i.registry)
 		made.orders = sale.NewAsync(orders, sale.AsyncDeps{
-			Hot: i.tracedHot(async.Hot), Queue: i.tracedQueue(async.Queue), Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
+			Hot: async.Hot, Queue: async.Queue, Released: s.db.DoneOrders, Epochs: s.db.Epochs.Latest,
 			Node: async.Hot.Node, Rebuild: async.Rebuilder.Replace, ScriptLocks: scriptLocks(i.cfg, s.redis), BacklogMaxAge: i.cfg.BacklogMaxAge,
 			Admission: backlog,
 		})

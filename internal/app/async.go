@@ -55,9 +55,9 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	if err != nil {
 		return nil, err
 	}
-	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, LockKeys: scriptLocks(i.cfg, s.redis)})
+	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: scriptLocks(i.cfg, s.redis)})
 	parts := worker.Deps{
-		Database: i.tracedDatabase(s.db), Epochs: s.db.Epochs, Hot: i.tracedHot(hot), Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
+		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
@@ -73,7 +73,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 // files in the data directory.
 func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Queue, error) {
 	options := queue.Options{
-		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Log: i.log.With(slog.String("part", "queue")),
+		URL: i.cfg.NATSURL, Access: natsAccess(i.cfg), Deployment: deployment, Replicas: i.cfg.NATSReplicas, Trace: i.tracer, Log: i.log.With(slog.String("part", "queue")),
 	}
 	store := func(context.Context) error { return nil } // of an external server Ping knows what there is to know
 	if i.cfg.NATSURL == "" {
@@ -145,7 +145,7 @@ func (a *AsyncParts) Consume() {
 		a.delivered.Unreadable(d.Buried)
 	}
 	a.whenAlone("consumer", func(ctx context.Context) error {
-		err := a.Queue.Consume(ctx, a.instance.tracedPersist(a.Persister.Persist), queue.ConsumeOptions{Observe: observe})
+		err := a.Queue.Consume(ctx, a.Persister.Persist, queue.ConsumeOptions{Observe: observe})
 		if err != nil && ctx.Err() == nil {
 			a.instance.failed <- fmt.Errorf("the consumer of the queue ended: %w", err)
 		}

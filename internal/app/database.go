@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +13,7 @@ import (
 	"seckill/config"
 	"seckill/internal/embedded"
 	"seckill/internal/poll"
+	"seckill/internal/tracing"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -52,11 +51,8 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *slog.Logger) (*Da
 	return openDatabase(ctx, cfg, log, nil)
 }
 
-// openDatabase opens its pools with a function of their own; nil: as usual.
-func openDatabase(
-	ctx context.Context, cfg config.Config, log *slog.Logger, pools func(driver.Connector) *sql.DB,
-) (*Database, error) {
-	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), OpenDB: pools}
+func openDatabase(ctx context.Context, cfg config.Config, log *slog.Logger, trace *tracing.Tracer) (*Database, error) {
+	options := repository.Options{DSN: cfg.DatabaseDSN, Log: log, Events: cfg.Events != "", TLS: cfg.DatabaseTLS.Client(), Trace: trace}
 	if cfg.Embedded() {
 		if err := embedded.MakeDir(cfg.DataDir); err != nil {
 			return nil, err
@@ -85,7 +81,7 @@ func openDatabase(
 func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	opening, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	db, err := openDatabase(opening, i.cfg, i.log, i.pools())
+	db, err := openDatabase(opening, i.cfg, i.log, i.tracer)
 	if err != nil {
 		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
 	}

@@ -24,7 +24,7 @@ func (i *Instance) openExpiry(s servers, provider worker.Provider) *worker.Expir
 	}
 	changes := hotcopy.NewVoucherChanges(s.redis)
 	return &worker.Expiry{
-		Store: i.tracedExpiry(expiryStore{s.db.Orders, s.db.Payments}), Provider: provider,
+		Store: expiryStore{s.db.Orders, s.db.Payments}, Provider: provider,
 		Returned: func(ctx context.Context, voucherID string) {
 			if err := changes.AnnounceReturn(ctx, voucherID); err != nil {
 				i.log.WarnContext(ctx, "the instances learn of returned units by the age of their copies only",

@@ -185,10 +185,10 @@ func (i *Instance) servePayments(p *payments, db *Database, own func(ctx context
 			voucher, err := db.Vouchers.Get(ctx, voucherID)
 			return voucher.Title, err
 		},
-		Metrics: telemetry.NewPayments(i.registry), Log: i.log,
+		Trace: i.tracer, Metrics: telemetry.NewPayments(i.registry), Log: i.log,
 	}
 	if p.client != nil && p.codes != nil {
-		deps.Provider = i.tracedProvider(p.client)
+		deps.Provider = p.client
 	}
 	p.service = service.NewPayments(deps)
 }

@@ -46,7 +46,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		return nil, err
 	}
 	i.onClose("Redis client", func(context.Context) error { return client.Close() })
-	if err := i.traceRedis(client); err != nil {
+	if err := i.tracer.Redis(client); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -14,7 +15,7 @@ import (
 // orders names the group all the same.
 const maxLinks = 128
 
-// Group is one step of several orders. A nil one is of orders none of which is traced.
+// Group is one step of several orders. A nil Group is one none of whose orders is traced.
 type Group struct {
 	span    trace.Span
 	members []member
@@ -30,6 +31,9 @@ type member struct {
 // Group begins a step of n orders, of which order returns each, with the Trace of the step before. A step inside
 // another one's context is a part of it.
 func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int) model.Order) (context.Context, *Group) {
+	if t == nil {
+		return ctx, nil
+	}
 	var traced []model.Order
 	var parents []trace.SpanContext
 	var members []member
@@ -59,23 +63,35 @@ func (t *Tracer) Group(ctx context.Context, step string, n int, order func(i int
 	return context.WithValue(ctx, groupKey{}, g), g
 }
 
-// Each calls yield with the place of each order that is traced, and the Trace for its next step.
-func (g *Group) Each(yield func(i int, trace string)) {
-	if g == nil {
-		return
-	}
-	for _, m := range g.members {
-		yield(m.index, format(m.span.SpanContext()))
-	}
+// Reservations begins a step of reservations, as Group does.
+func (t *Tracer) Reservations(ctx context.Context, step string, of []model.Reservation) (context.Context, *Group) {
+	return t.Group(ctx, step, len(of), func(i int) model.Order { return of[i].Order })
 }
 
-// End ends the step. Failure is why an order did not get through it; nil: it did.
-func (g *Group) End(failure func(i int) error) {
+// Next are the reservations of the group as they go on: their next step follows this one.
+func (g *Group) Next(reservations []model.Reservation) []model.Reservation {
+	if g == nil {
+		return reservations
+	}
+	next := slices.Clone(reservations)
+	for _, m := range g.members {
+		next[m.index].Trace = format(m.span.SpanContext())
+	}
+	return next
+}
+
+// End ends the step. An order did not get through it when the whole failed, or when its own failure is not nil; without
+// own, the orders have the fate of the whole.
+func (g *Group) End(whole error, own func(i int) error) {
 	if g == nil {
 		return
 	}
 	for _, m := range g.members {
-		m.span.SetAttributes(outcome(failure(m.index)))
+		failure := whole
+		if failure == nil && own != nil {
+			failure = own(m.index)
+		}
+		m.span.SetAttributes(outcome(failure))
 		m.span.End()
 	}
 	g.span.End()
@@ -83,6 +99,9 @@ func (g *Group) End(failure func(i int) error) {
 
 // Step begins a step of one request. The function ends it.
 func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanStartOption) (_ context.Context, end func(failure error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
 	ctx, span := t.spans.Start(ctx, step, options...)
 	return ctx, func(failure error) {
 		span.SetAttributes(outcome(failure))
@@ -93,7 +112,7 @@ func (t *Tracer) Step(ctx context.Context, step string, options ...trace.SpanSta
 // Work begins a step that no request has asked for, on so many orders or what belongs to them: of these the ratio is
 // recorded, as of requests. Inside something that is traced, or is not to be, it is a part of that. The function ends it.
 func (t *Tracer) Work(ctx context.Context, step string, orders int) (_ context.Context, end func(failure error)) {
-	if !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
+	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() && !t.door.chance() {
 		return ctx, func(error) {}
 	}
 	return t.Step(ctx, step, trace.WithAttributes(attribute.Int(attributeWork, orders)))

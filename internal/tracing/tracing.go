@@ -52,7 +52,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Tracer records spans. It is safe for concurrent use.
+// Tracer records spans. It is safe for concurrent use. A nil Tracer records none and costs nothing.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	spans    trace.Tracer
@@ -91,8 +91,11 @@ func LogTo(log *slog.Logger) {
 	}))
 }
 
-// HTTP makes the middleware that records the requests of the API. It comes first in the chain.
+// HTTP makes the middleware that records the requests of the API; nil where none are. It comes first in the chain.
 func (t *Tracer) HTTP() gin.HandlerFunc {
+	if t == nil {
+		return nil
+	}
 	record := otelgin.Middleware(service,
 		otelgin.WithTracerProvider(t.provider), otelgin.WithMeterProvider(metrics.NewMeterProvider()),
 		otelgin.WithPropagators(propagation.NewCompositeTextMapPropagator()), // of none: the door has read what there is
@@ -113,6 +116,9 @@ func (t *Tracer) HTTP() gin.HandlerFunc {
 
 // Redis records the commands of a client, without their arguments.
 func (t *Tracer) Redis(client redis.UniversalClient) error {
+	if t == nil {
+		return nil
+	}
 	err := redisotel.InstrumentTracing(client,
 		redisotel.WithTracerProvider(t.provider), redisotel.WithDBStatement(false), redisotel.WithCallerEnabled(false))
 	if err != nil {
@@ -123,6 +129,9 @@ func (t *Tracer) Redis(client redis.UniversalClient) error {
 
 // OpenDB is sql.OpenDB of a pool whose statements are recorded, without their texts.
 func (t *Tracer) OpenDB(connector driver.Connector) *sql.DB {
+	if t == nil {
+		return sql.OpenDB(connector)
+	}
 	return otelsql.OpenDB(connector,
 		otelsql.WithTracerProvider(t.provider), otelsql.WithMeterProvider(metrics.NewMeterProvider()),
 		otelsql.WithSpanOptions(otelsql.SpanOptions{

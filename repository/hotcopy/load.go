@@ -84,7 +84,9 @@ func (s *Store) freeParts(ctx context.Context, voucherID string, epoch int64, fr
 // carried over and due at once, in any order. It may be repeated. A Load of
 // nothing begins, and must come first. ErrSuperseded as for Close, when Redis is
 // another server than at Close, and when something was lost since the load began.
-func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) error {
+func (s *Store) Load(ctx context.Context, record model.EpochRecord, live []model.Order, carried []model.Reservation) (err error) {
+	ctx, end := s.options.Trace.Work(ctx, "load", len(live)+len(carried))
+	defer func() { end(err) }()
 	id, shards := record.VoucherID, record.Parts()
 	var calls []*call
 	if len(live)+len(carried) == 0 {

@@ -48,10 +48,19 @@ type reserveCall struct {
 // has an Err that wraps model.ErrUnknownOutcome; one that Redis was never asked
 // for, or refused to work on, has an UNAVAILABLE. Reserve itself fails only when
 // nothing else can be said of any order.
-func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) ([]model.ReserveResult, error) {
+func (s *Store) Reserve(ctx context.Context, asked []model.ReserveRequest) (answers []model.ReserveResult, err error) {
+	ctx, traced := s.options.Trace.Group(ctx, "reserve", len(asked), func(i int) model.Order {
+		return model.Order{ID: asked[i].OrderID, VoucherID: asked[i].VoucherID, Trace: asked[i].Trace}
+	})
+	defer func() {
+		for i := range answers { // a reservation is traced as its request is
+			answers[i].Trace = asked[i].Trace
+		}
+		traced.End(err, func(i int) error { return answers[i].Err })
+	}()
 	ctx, cancel := context.WithTimeout(ctx, reservePatience+s.options.Slack)
 	defer cancel()
-	answers := make([]model.ReserveResult, len(asked))
+	answers = make([]model.ReserveResult, len(asked))
 	open := make([]int, len(asked))
 	for i := range open {
 		open[i] = i

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -14,6 +15,9 @@ import (
 func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Order) error {
 	orders = slices.DeleteFunc(slices.Clone(orders), func(o model.Order) bool { return o.ID == "" }) // the sentinel
 	owner := func(o model.Order) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: o.UserID} }
+	ctx, traced := s.options.Trace.Group(ctx, "settle", len(orders), func(i int) model.Order {
+		return model.Order{ID: orders[i].ID, VoucherID: voucherID, Trace: tracing.Within(ctx, orders[i].ID)}
+	})
 	var failed []error
 	runSplit(ctx, s, many(), orders, owner, func(some *group[model.Order]) *call {
 		c := some.call(s.scripts.settle, settledChannel)
@@ -22,7 +26,9 @@ func (s *Store) Settle(ctx context.Context, voucherID string, orders []model.Ord
 		}
 		return c
 	}, func(_ *group[model.Order], c *call) { failed = append(failed, c.closed("settle orders")) })
-	return errors.Join(failed...)
+	err := errors.Join(failed...)
+	traced.End(err, nil)
+	return err
 }
 
 // Release is ReleaseAll of one order.
@@ -40,6 +46,8 @@ func (s *Store) ReleaseAll(ctx context.Context, voucherID string, releases []mod
 			return false, fmt.Errorf("release %d of voucher %s names no order and user: %q, %q", r.ID, voucherID, r.OrderID, r.UserID)
 		}
 	}
+	ctx, end := s.options.Trace.Work(ctx, "release", len(releases))
+	defer func() { end(err) }()
 	owner := func(r model.Release) model.Buyer { return model.Buyer{VoucherID: voucherID, UserID: r.UserID} }
 	var failed []error
 	applied = true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -51,6 +52,8 @@ type Options struct {
 	// The locks must live on the same Redis, and it must not be a Cluster,
 	// where they are in other slots.
 	LockKeys bool
+	// Trace records what is reserved, settled, released and loaded; nil records nothing.
+	Trace *tracing.Tracer
 	// Slack is added to each limit of time, for tests: their machine may be busy with others.
 	Slack time.Duration
 }

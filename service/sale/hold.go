@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -15,6 +16,7 @@ import (
 // under the lock elsewhere.
 type hold struct {
 	locks   model.Locker
+	trace   *tracing.Tracer
 	metrics *telemetry.Metrics
 	log     *slog.Logger
 
@@ -25,7 +27,9 @@ type hold struct {
 // take takes the lock, and waits for it so long at the most; zero is one try. LOCK_BUSY says that somebody else kept it.
 func (h *hold) take(ctx context.Context, wait time.Duration) error {
 	began := time.Now()
+	ctx, end := h.trace.Step(ctx, "lock")
 	lease, err := h.locks.Lock(ctx, model.UserLock(h.userID), wait)
+	end(err)
 	h.metrics.LockWaited(time.Since(began))
 	switch {
 	case err == nil:

@@ -7,6 +7,7 @@ import (
 
 	"seckill/internal/batch"
 	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
 	"seckill/model"
 	"seckill/service/sale/cache"
 )
@@ -33,7 +34,7 @@ type Deps struct {
 	Locks    model.Locker
 	LockWait time.Duration // zero: one try
 	Selling  Selling
-	Trace    Trace // nil: nothing is traced
+	Trace    *tracing.Tracer // of the waits for locks; nil records nothing
 	Metrics  *telemetry.Metrics
 	Log      *slog.Logger
 }
@@ -47,17 +48,6 @@ func (a Announce) Tell(ctx context.Context, log *slog.Logger, id string) {
 		log.WarnContext(ctx, "other instances learn of a change by the age of their copies only",
 			slog.String("voucher_id", id), slog.Any("error", err))
 	}
-}
-
-// Trace is the traceparent under which the order of a request is traced further; empty: it is not.
-type Trace func(ctx context.Context) string
-
-// of is empty also where nothing is traced.
-func (t Trace) of(ctx context.Context) string {
-	if t == nil {
-		return ""
-	}
-	return t(ctx)
 }
 
 // Selling is nil while the database is sold from in this instance's order mode, and
@@ -149,7 +139,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 	if err := s.seller.overload(ctx, userID, voucherID); err != nil {
 		return model.Order{}, err
 	}
-	user := &hold{locks: s.deps.Locks, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID}
+	user := &hold{locks: s.deps.Locks, trace: s.deps.Trace, metrics: s.deps.Metrics, log: s.deps.Log, userID: userID}
 	defer user.release(ctx)
 	order, err := s.attempt(ctx, user, voucherID)
 	if model.CodeOf(err) != model.CodeLockBusy || s.deps.LockWait <= 0 {

@@ -14,6 +14,7 @@ import (
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
 	"seckill/internal/telemetry"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -247,7 +248,7 @@ func (s *asyncSeller) settled(ctx context.Context, orderID string) (model.Order,
 func (s *asyncSeller) reserve(ctx context.Context, user *hold, voucherID string) (admission, error) {
 	defer user.release(ctx)
 	try := &reserving{seller: s, user: user}
-	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Trace: s.deps.Trace.of(ctx)}
+	try.asked = model.ReserveRequest{VoucherID: voucherID, UserID: user.userID, Locked: user.taken(), Trace: tracing.Of(ctx)}
 	if err := try.newID(); err != nil {
 		return admission{}, err
 	}

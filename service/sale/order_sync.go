@@ -11,6 +11,7 @@ import (
 
 	"seckill/internal/batch"
 	"seckill/internal/ids"
+	"seckill/internal/tracing"
 	"seckill/model"
 )
 
@@ -64,7 +65,7 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 	if err != nil {
 		return model.Order{}, err
 	}
-	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Trace: s.deps.Trace.of(ctx)}
+	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Trace: tracing.Of(ctx)}
 	for {
 		if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
 			return model.Order{}, err
