@@ -1,6 +1,32 @@
 package model
 
-import "time"
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// OrderMode is how orders reach the database.
+type OrderMode string
+
+// The modes.
+const (
+	ModeSync  OrderMode = "sync"
+	ModeAsync OrderMode = "async"
+)
+
+// ModeRecord is what the database says about how it is sold from.
+type ModeRecord struct {
+	Mode OrderMode
+	// SwitchingTo is set while `seckill mode` is at work: nothing is sold.
+	SwitchingTo OrderMode
+	// Deployment names this database towards queues and locks that several
+	// deployments may share: 16 characters of [a-z0-9].
+	Deployment string
+}
+
+// Serves reports whether instances of a mode may sell.
+func (r ModeRecord) Serves(mode OrderMode) bool { return r.Mode == mode && r.SwitchingTo == "" }
 
 // Instance is one process of the service that is alive.
 type Instance struct {
@@ -11,4 +37,31 @@ type Instance struct {
 	Version string    `json:"version"`
 	Since   time.Time `json:"since"` // on Redis' clock, as SeenAt
 	SeenAt  time.Time `json:"-"`
+}
+
+// ErrLockBusy says that another holder kept a lock for the whole wait.
+var ErrLockBusy = errors.New("the user's lock is busy")
+
+// UserLock is the name under which other programs find a user's lock, in Redis and
+// wherever else locks are kept; it is part of the public contract.
+func UserLock(userID string) string { return "lock:order:" + userID }
+
+// Locker takes locks that all instances share, in whatever lock mode they run.
+type Locker interface {
+	// Lock waits for the named lock, at most for the wait budget (zero: one
+	// try). It MUST return ErrLockBusy when another holder kept the lock for
+	// that long, ctx's error when ctx ended, and any other error when the
+	// truth could not be learnt; in all three cases nothing is left held. The
+	// lease MUST last until Unlock, beyond the end of ctx: an order is decided
+	// behind a client that has hung up.
+	Lock(ctx context.Context, name string, wait time.Duration) (Lease, error)
+}
+
+// Lease is a lock that is held.
+type Lease interface {
+	// Context ends when the lock is lost.
+	Context() context.Context
+	// Unlock gives the lock back. It MUST bound its own time, because it is
+	// also called when the request's context has ended.
+	Unlock() error
 }

@@ -1,6 +1,9 @@
 package model
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Reservation is an order that a hot copy has admitted and that waits to be
 // persisted: its unit is taken there. Price, Currency and CreatedAt are those
@@ -103,3 +106,28 @@ type BuyersOrder struct {
 	OrderID string
 	Pending *Reservation
 }
+
+// DeadLetter is an order, or a whole message, that could not be persisted.
+type DeadLetter struct {
+	Sequence uint64
+	At       time.Time
+	Reason   string
+	// Reservation is nil when the message could not even be read; then Raw is it.
+	Reservation *Reservation
+	Raw         []byte
+}
+
+// Backlog is what waits in the queue.
+type Backlog struct {
+	Messages int64
+	// Age is how long the oldest message has been waiting, by the queue's clock.
+	Age time.Duration
+	// LastSequence is that of the newest message ever stored.
+	LastSequence uint64
+	// AckFloor is the sequence up to which every message was acknowledged.
+	AckFloor uint64
+}
+
+// AnyVoucher stands, where the queue is asked, for messages that may carry orders of any
+// voucher.
+const AnyVoucher = ""

@@ -49,3 +49,21 @@ type AdminLogPage struct {
 	Items      []AdminChange `json:"items"`
 	NextCursor string        `json:"next_cursor,omitempty"`
 }
+
+// Event tells other systems of one change of an order or a voucher.
+type Event struct {
+	ID         int64
+	Type       string // "order." and the new status, or the action on a voucher
+	Subject    string // id of the order or the voucher
+	HappenedAt time.Time
+	Data       string // JSON: the order or the voucher, as it is since then
+}
+
+// Idempotency makes a call of an administrator happen once: the same Key with
+// the same Fingerprint gets the first answer again, the same Key with another
+// Fingerprint is a CONFLICT. An empty Key asks for nothing.
+type Idempotency struct {
+	Scope       string // who calls what, so that keys of two callers never meet
+	Key         string
+	Fingerprint string // hash of what was asked
+}
