@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
@@ -38,7 +39,7 @@ func halt(instance *app.Instance) {
 
 func client(t *testing.T) *http.Client {
 	t.Helper()
-	transport := newTransport(4)
+	transport := api.Transport(4)
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }

@@ -5,6 +5,7 @@
 package command
 
 import (
+	"net/http"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,15 +14,16 @@ import (
 	"seckill/config"
 	"seckill/internal/app"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
 // reach is a client of an embedded server in a process of its own.
-func reach(t *testing.T, dir, base string) sale {
+func reach(t *testing.T, dir, base string) counter {
 	t.Helper()
 	cfg := check.Value(config.Load(in(dir)))(t)
 	authority := check.Value(app.Tokens(t.Context(), cfg))(t)
-	return sale{base: base, tokens: authority, http: client(t)}
+	return counter{remote.Service{URL: base, Client: client(t), Tokens: authority}}
 }
 
 // One variable is enough, a server that is killed in the middle goes on where it
@@ -39,11 +41,8 @@ func TestEmbeddedAsync(t *testing.T) {
 	}
 	s := reach(t, dir, base)
 	voucher := s.putUp(t, 5)
-	bob := s.as(t, "bob", model.RoleUser)
-	promised := buy(t.Context(), bob, voucher)
-	if promised.name() != "202 ACCEPTED" {
-		t.Fatalf("%+v", promised)
-	}
+	promised := s.buys(t, "bob", voucher)
+	check.Equal(t, "bob buys", promised.Status, http.StatusAccepted)
 	for _, command := range [][]string{{"mode", "sync"}, {"deadletters", "list"}, {"audit", "--repair"}} {
 		if got := call(t, inAsync(dir), "", command...); got.code != exitError || !strings.Contains(got.stderr, "inside") {
 			t.Errorf("%q beside the server: %+v", command, got)
@@ -58,11 +57,9 @@ func TestEmbeddedAsync(t *testing.T) {
 
 	second := serve(t, t.TempDir(), "--data-dir", dir, "--order-mode", "async")
 	_, moved := second.curls(t)
-	s.base, bob.base = moved, moved
-	order, err := awaitOrder(t.Context(), bob, promised.order)
-	if err != nil || order.Status != model.OrderUnpaid {
-		t.Errorf("after the kill: %+v, %v", order, err)
-	}
+	s.URL = moved
+	order := s.awaited(t, "bob", remote.Decode[model.Order](t, promised).ID)
+	check.Equal(t, "the order after the kill", order.Status, model.OrderUnpaid)
 	s.persisted(t, "carol", voucher)
 	got := call(t, inAsync(dir), "", "audit", "--url", moved)
 	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 3 2 open 3 0 2 ") {
@@ -84,9 +81,8 @@ func switched(t *testing.T, dir, voucher string) {
 	if status, body := ready(t, base); status != 503 || !strings.Contains(stray.stdout.String(), "NONE FOR NOW") {
 		t.Errorf("the wrong mode: %d %s\n%s", status, body, stray.stdout)
 	}
-	if a, _ := press(t.Context(), reach(t, dir, base).as(t, "dora", model.RoleUser), voucher); a.status != 503 {
-		t.Errorf("the wrong mode sells: %+v", a)
-	}
+	got := check.Value(reach(t, dir, base).Place(t, voucher, "dora"))(t)
+	check.Equal(t, "the wrong mode sells", got.Status, http.StatusServiceUnavailable)
 	stray.stop(t, syscall.SIGTERM)
 	if got := call(t, inAsync(dir), "", "mode", "async"); got.code != 0 || got.stderr != "" {
 		t.Fatalf("mode async: %+v", got)

@@ -20,7 +20,7 @@ func TestEmbeddedReplay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	instance, cfg := started(t, "SECKILL_DATA_DIR="+dir, "SECKILL_ORDER_MODE=async")
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	voucher := s.putUp(t, 1)
 	if got := call(t, inAsync(dir), "", "audit", "--repair", "--stock", "--voucher", voucher); got.code != exitError || !strings.Contains(got.stderr, "stopped first") {
 		t.Errorf("a repair beside the server: %+v", got)

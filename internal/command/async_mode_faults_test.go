@@ -10,14 +10,13 @@ import (
 	"testing"
 
 	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
 func TestModeSwitchesAndSellsOn(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)
 	instance, cfg := started(t, environ...)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	voucher := s.putUp(t, 5)
 	s.persisted(t, "alice", voucher)
 
@@ -30,12 +29,10 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 		t.Fatalf("mode sync: %+v", got)
 	}
 	check.Eventually(t, "the async instance is not ready and says why", func() bool {
-		status, body := ready(t, s.base)
+		status, body := ready(t, s.URL)
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "seckill mode async")
 	})
-	if a, _ := press(t.Context(), s.as(t, "bob", model.RoleUser), voucher); a.status != http.StatusServiceUnavailable {
-		t.Errorf("it sells in the wrong mode: %+v", a)
-	}
+	check.Equal(t, "it sells in the wrong mode", check.Value(s.Place(t, voucher, "bob"))(t).Status, http.StatusServiceUnavailable)
 	got = call(t, environ, "", "audit", "--repair")
 	if got.code != 0 || !strings.Contains(words(got.stdout), voucher+" 5 4 1 yes") || !strings.Contains(got.stderr, "nothing to repair in sync mode") {
 		t.Errorf("audit in sync: %+v", got)
@@ -43,6 +40,6 @@ func TestModeSwitchesAndSellsOn(t *testing.T) {
 	if got := call(t, environ, "", "mode", "async"); got.code != 0 || !strings.Contains(got.stdout, "1 hot copies are open") {
 		t.Fatalf("mode async: %+v", got)
 	}
-	check.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.base); return status == http.StatusOK })
+	check.Eventually(t, "it is ready again", func() bool { status, _ := ready(t, s.URL); return status == http.StatusOK })
 	s.persisted(t, "carol", voucher)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -16,21 +17,13 @@ func TestRoles(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)
 	api, cfg := started(t, append(environ, "SECKILL_ROLE=api")...)
-	s := counter(t, api, cfg)
+	s := counterOf(t, api, cfg)
 	voucher := s.putUp(t, 2)
-	alice := s.as(t, "alice", model.RoleUser)
-	a := buy(t.Context(), alice, voucher)
-	if a.status != http.StatusAccepted {
-		t.Fatalf("%+v", a)
-	}
-	var now model.Order
-	if err := alice.request(t.Context(), http.MethodGet, "/orders/"+a.order.ID+"?wait=1s", nil, decode(&now)); err != nil || now.Status != model.OrderProcessing {
-		t.Errorf("nobody works, and the order is %+v, %v", now, err)
-	}
+	id := remote.Decode[model.Order](t, s.buys(t, "alice", voucher)).ID
+	now := s.Call(t, http.MethodGet, "/orders/"+id+"?wait=1s", s.Token(t, "alice", model.RoleUser), nil)
+	check.Equal(t, "the order while nobody works", remote.Decode[model.Order](t, now).Status, model.OrderProcessing)
 	worker, _ := started(t, append(environ, "SECKILL_ROLE=worker")...)
-	if order, err := awaitOrder(t.Context(), alice, now); err != nil || order.Status != model.OrderUnpaid {
-		t.Errorf("%+v, %v", order, err)
-	}
+	check.Equal(t, "the order once somebody does", s.awaited(t, "alice", id).Status, model.OrderUnpaid)
 	if status, body := ready(t, worker.BaseURL()); status != http.StatusOK || !strings.Contains(body, "queue") {
 		t.Errorf("the worker's health: %d %s", status, body)
 	}
@@ -60,7 +53,7 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 		"SECKILL_ORDER_MODE=async", "SECKILL_DATABASE_DSN=" + testserver.Schema(t), "SECKILL_JWT_SECRET=a secret of the tests, 32 bytes or more",
 	}
 	first, cfg := started(t, environ...)
-	s := counter(t, first, cfg)
+	s := counterOf(t, first, cfg)
 	check.Eventually(t, "the first is ready", func() bool { status, _ := ready(t, first.BaseURL()); return status == http.StatusOK })
 	voucher := s.putUp(t, 5)
 	s.persisted(t, "alice", voucher)
@@ -70,15 +63,13 @@ func TestSecondInstanceWithEmbeddedPartsSellsNothing(t *testing.T) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "SECKILL_REDIS_URL and SECKILL_NATS_URL") {
 		t.Errorf("the second: %d %s", status, body)
 	}
-	bob := s.as(t, "bob", model.RoleUser)
-	bob.base = second.BaseURL()
+	stray := s
+	stray.URL = second.BaseURL()
 	for range 3 {
-		if a, _ := press(t.Context(), bob, voucher); a.status != http.StatusServiceUnavailable {
-			t.Errorf("the second sells: %+v", a)
-		}
+		check.Equal(t, "the second sells", check.Value(stray.Place(t, voucher, "bob"))(t).Status, http.StatusServiceUnavailable)
 	}
 	s.persisted(t, "carol", voucher)
-	if audit, err := s.as(t, "admin", model.RoleAdmin).audit(t.Context(), voucher); err != nil || !audit.Balanced || audit.Redis.Buyers != 2 {
-		t.Errorf("the audit: %+v, %v", audit, err)
+	if audit := s.Audit(t, voucher); !audit.Balanced || audit.Redis.Buyers != 2 {
+		t.Errorf("the audit: %+v", audit)
 	}
 }

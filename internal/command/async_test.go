@@ -14,8 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 	"seckill/queue"
@@ -31,50 +33,52 @@ func asyncEnviron(t *testing.T) []string {
 	}
 }
 
-// counter is a client of an instance.
-func counter(t *testing.T, instance *app.Instance, cfg config.Config) sale {
+// counter is an instance as its clients see it.
+type counter struct{ remote.Service }
+
+func counterOf(t *testing.T, instance *app.Instance, cfg config.Config) counter {
 	t.Helper()
 	authority := check.Value(app.Tokens(t.Context(), cfg))(t)
-	return sale{base: instance.BaseURL(), tokens: authority, http: client(t)}
-}
-
-// as is a client with the token of a user or an administrator.
-func (s sale) as(t *testing.T, subject string, role model.Role) apiClient {
-	t.Helper()
-	c := check.Value(s.client(subject, role))(t)
-	return c
+	return counter{remote.Service{URL: instance.BaseURL(), Client: client(t), Tokens: authority}}
 }
 
 // putUp puts a voucher on sale.
-func (s sale) putUp(t *testing.T, stock int64) string {
+func (s counter) putUp(t *testing.T, stock int64) string {
 	t.Helper()
-	id := check.Value(createVoucher(t.Context(), s.as(t, "admin", model.RoleAdmin), stock, time.Hour))(t)
-	return id
+	return s.Create(t, map[string]any{"stock": stock}).ID
+}
+
+// buys asks until it is answered for good.
+func (s counter) buys(t *testing.T, user, voucher string) api.Answer {
+	t.Helper()
+	return remote.Insist(t, user+" buys", func(int) (api.Answer, error) { return s.Place(t, voucher, user) })
+}
+
+// awaited is a user's order once it is not processing any more.
+func (s counter) awaited(t *testing.T, user, id string) (order model.Order) {
+	t.Helper()
+	check.Eventually(t, "order "+id+" is decided", func() bool {
+		got := s.Insist(t, http.MethodGet, "/orders/"+id+"?wait=10s", s.Token(t, user, model.RoleUser), nil)
+		order = remote.Decode[model.Order](t, got)
+		return order.Status != model.OrderProcessing
+	})
+	return order
 }
 
 // persisted buys one and waits until it is unpaid.
-func (s sale) persisted(t *testing.T, user, voucher string) model.Order {
+func (s counter) persisted(t *testing.T, user, voucher string) model.Order {
 	t.Helper()
-	c := s.as(t, user, model.RoleUser)
-	a := buy(t.Context(), c, voucher)
-	if a.status != http.StatusAccepted {
-		t.Fatalf("%+v", a)
-	}
-	order, err := awaitOrder(t.Context(), c, a.order)
-	if err != nil || order.Status != model.OrderUnpaid {
-		t.Fatalf("%+v, %v", order, err)
-	}
+	got := s.buys(t, user, voucher)
+	check.Equal(t, user+" buys", got.Status, http.StatusAccepted)
+	order := s.awaited(t, user, remote.Decode[model.Order](t, got).ID)
+	check.Equal(t, "the status of "+user+"'s order", order.Status, model.OrderUnpaid)
 	return order
 }
 
 // drained waits until the queue has forgotten the orders of a voucher: a message is acknowledged after its buyer was told.
-func (s sale) drained(t *testing.T, voucher string) {
+func (s counter) drained(t *testing.T, voucher string) {
 	t.Helper()
-	admin := s.as(t, "admin", model.RoleAdmin)
-	check.Eventually(t, "the queue is empty", func() bool {
-		audit := check.Value(admin.audit(t.Context(), voucher))(t)
-		return audit.Queue.Pending == 0
-	})
+	check.Eventually(t, "the queue is empty", func() bool { return s.Audit(t, voucher).Queue.Pending == 0 })
 }
 
 // ready is what an instance says of itself.
@@ -93,7 +97,7 @@ func TestAuditRepairsAHotCopyThatIsWrong(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)
 	instance, cfg := started(t, environ...)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	if got := call(t, environ, "", "mode"); got.code != 0 || got.stdout != "async\n" {
 		t.Errorf("mode: %+v", got)
 	}
@@ -145,7 +149,7 @@ func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)
 	instance, cfg := started(t, environ...)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	voucher := s.putUp(t, 2)
 	lost := func(id, user string) *model.Reservation {
 		return &model.Reservation{Epoch: 1, Sequence: 7, Order: model.Order{
@@ -186,9 +190,8 @@ func TestDeadLetters(t *testing.T) {
 	if got.code != 0 || made == nil || made[1] == "one."+voucher {
 		t.Fatalf("replay: %+v", got)
 	}
-	order, err := awaitOrder(t.Context(), s.as(t, "alice", model.RoleUser), model.Order{ID: made[1]})
-	if err != nil || order.Status != model.OrderUnpaid || order.UserID != "alice" {
-		t.Errorf("the new order: %+v, %v", order, err)
+	if order := s.awaited(t, "alice", made[1]); order.Status != model.OrderUnpaid || order.UserID != "alice" {
+		t.Errorf("the new order: %+v", order)
 	}
 	// Alice has an order now; Bob gets the last unit.
 	got = call(t, environ, "", "deadletters", "replay", "--all")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/app"
 	"seckill/internal/token"
 	"seckill/model"
@@ -143,12 +144,12 @@ func (p Process) auditServer(ctx context.Context, cfg config.Config, o auditOpti
 			return err
 		}
 	}
-	transport := newTransport(1)
+	transport := api.Transport(1)
 	defer transport.CloseIdleConnections()
-	client := apiClient{
-		base: target.Scheme + "://" + target.Host, token: o.token, http: &http.Client{Transport: transport},
+	client := api.Client{
+		Base: target.Scheme + "://" + target.Host, Token: o.token, HTTP: &http.Client{Transport: transport},
 	}
-	return p.auditAll(ctx, auditor{client.voucherIDs, client.audit, client.repair, nil}, o)
+	return p.auditAll(ctx, auditor{client.VoucherIDs, client.Audit, client.Repair, nil}, o)
 }
 
 // auditAll prints one line per voucher, and fails when one does not add up.

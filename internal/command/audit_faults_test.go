@@ -15,7 +15,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	instance, cfg := started(t, inAsync(dir)...)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	voucher := s.putUp(t, 2)
 	s.persisted(t, "alice", voucher)
 	repair := []string{"audit", "--repair", "--stock", "--voucher", voucher}
@@ -29,7 +29,7 @@ func TestAuditRepairsTheStockOfAnEmbeddedServer(t *testing.T) {
 		t.Errorf("of a stopped server: %+v", got)
 	}
 	instance, cfg = started(t, inAsync(dir)...)
-	s = counter(t, instance, cfg)
+	s = counterOf(t, instance, cfg)
 	s.persisted(t, "bob", voucher)
 	if got := call(t, inAsync(dir), "", "audit", "--url", instance.BaseURL()); got.code != 0 {
 		t.Errorf("%+v", got)

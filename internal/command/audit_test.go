@@ -33,19 +33,16 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t)
 	environ := in(cfg.DataDir)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	if got := call(t, environ, "", "audit"); got.code != 0 || !strings.Contains(got.stdout, "0 of 0") {
 		t.Errorf("of nothing: %+v", got)
 	}
 	first, second := s.putUp(t, 7), s.putUp(t, 3)
-	admin, buyer := s.as(t, "admin", model.RoleAdmin), s.as(t, "alice", model.RoleUser)
-	if a := buy(t.Context(), buyer, first); a.status != http.StatusCreated {
-		t.Fatalf("%+v", a)
-	}
+	check.Equal(t, "alice buys", s.buys(t, "alice", first).Status, http.StatusCreated)
 	for _, asked := range [][]string{
 		{"audit"},
 		{"audit", "--url", instance.BaseURL()},
-		{"audit", "--url", instance.BaseURL() + "/", "--token", admin.token},
+		{"audit", "--url", instance.BaseURL() + "/", "--token", s.Admin(t)},
 		{"audit", "--voucher", first},
 		{"audit", "--repair"},
 	} {
@@ -76,7 +73,7 @@ func TestAudit(t *testing.T) {
 	for _, asked := range [][]string{
 		{"audit", "--voucher", "nope"},
 		{"audit", "--voucher", "nope", "--url", instance.BaseURL()},
-		{"audit", "--url", instance.BaseURL(), "--token", buyer.token},
+		{"audit", "--url", instance.BaseURL(), "--token", s.Token(t, "alice", model.RoleUser)},
 		{"audit", "--url", instance.OpsURL()},
 		{"audit", "--url", "http://127.0.0.1:1"},
 		{"audit", "--data-dir", filepath.Join(cfg.DataDir, "missing")},
@@ -96,11 +93,11 @@ func TestAuditRepairsTheStock(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t, in(t.TempDir())...)
 	environ := in(cfg.DataDir)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	leaked, extra, oversold := s.putUp(t, 10), s.putUp(t, 10), s.putUp(t, 10)
 	for i := range 3 {
 		for _, voucher := range []string{leaked, extra, oversold} {
-			if a := buy(t.Context(), s.as(t, fmt.Sprint("user", i), model.RoleUser), voucher); a.status != http.StatusCreated {
+			if a := s.buys(t, fmt.Sprint("user", i), voucher); a.Status != http.StatusCreated {
 				t.Fatalf("%+v", a)
 			}
 		}
@@ -138,7 +135,7 @@ func TestAuditRepairsTheStock(t *testing.T) {
 	if got.code != 0 || strings.Contains(got.stdout, "remaining was") {
 		t.Errorf("repaired already: %+v", got)
 	}
-	if a := buy(t.Context(), s.as(t, "late", model.RoleUser), leaked); a.status != http.StatusCreated {
+	if a := s.buys(t, "late", leaked); a.Status != http.StatusCreated {
 		t.Errorf("%+v", a)
 	}
 	for _, wrong := range [][]string{{"audit", "--stock"}, {"audit", "--repair", "--stock", "--url", instance.BaseURL()}} {
@@ -153,7 +150,7 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 	t.Parallel()
 	environ := asyncEnviron(t)
 	instance, cfg := started(t, environ...)
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	for name, remaining := range map[string]int{"leaked": 1, "extra": 3} {
 		voucher := s.putUp(t, 3)
 		s.persisted(t, "alice", voucher)
@@ -165,7 +162,7 @@ func TestAuditRepairsTheStockInAsync(t *testing.T) {
 		}
 		s.persisted(t, "bob", voucher)
 		s.persisted(t, "carol", voucher)
-		if a := buy(t.Context(), s.as(t, "dave", model.RoleUser), voucher); a.code != string(model.CodeSoldOut) {
+		if a := s.buys(t, "dave", voucher); a.Code() != model.CodeSoldOut {
 			t.Errorf("%s: a fourth buyer of three units: %+v", name, a)
 		}
 		if got := call(t, environ, "", "audit", "--voucher", voucher); got.code != 0 {

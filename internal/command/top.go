@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"seckill/config"
+	"seckill/internal/api"
 	"seckill/internal/poll"
 )
 
@@ -86,7 +87,7 @@ func reachable(address string) string {
 // top shows one view after the other. A server that is away for a while, because it is
 // restarted for example, is waited for; the first reading must succeed.
 func (p Process) top(ctx context.Context, t top) error {
-	client := &http.Client{Transport: newTransport(1), Timeout: readTimeout}
+	client := &http.Client{Transport: api.Transport(1), Timeout: readTimeout}
 	defer client.CloseIdleConnections()
 	last, err := read(ctx, client, t.url)
 	if err != nil {

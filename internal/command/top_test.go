@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"seckill/internal/workshop/check"
-	"seckill/model"
 )
 
 // metricsOf is a server whose metrics change with each reading.
@@ -156,11 +155,11 @@ func TestTopNeedsAServer(t *testing.T) {
 func TestTopWatchesASale(t *testing.T) {
 	t.Parallel()
 	instance, cfg := started(t, "SECKILL_ORDER_MODE=async")
-	s := counter(t, instance, cfg)
+	s := counterOf(t, instance, cfg)
 	voucher, ops := s.putUp(t, 10), instance.OpsURL()
 	from := check.Value(read(t.Context(), http.DefaultClient, ops))(t)
 	for n := range 20 {
-		buy(t.Context(), s.as(t, userID(n), model.RoleUser), voucher)
+		s.buys(t, fmt.Sprint(n), voucher)
 	}
 	var shown string
 	check.Eventually(t, "every order has a row", func() bool {

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/token"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -54,9 +54,9 @@ func open(t *testing.T, o options) *harness {
 	// The servers of tests are small; these two have the sizes of deployments/my.cnf.
 	h.database = testserver.MariaDB(t, "--innodb-buffer-pool-size=512M", "--innodb-log-file-size=256M")
 	h.redis, h.nats = testserver.Redis(t), testserver.NATS(t)
-	h.authority = check.Value(api.Authority(secret))(t)
+	h.authority = check.Value(remote.Authority(secret))(t)
 	h.tokens = writeTokens(t, h.authority, o.mostOrders*o.seconds)
-	h.client = api.Client(t, "", 16)
+	h.client = remote.Client(t, "", 16)
 
 	h.db = check.Value(sql.Open("mysql", h.database.AdminDSN("")))(t)
 	t.Cleanup(func() { h.db.Close() })
@@ -70,7 +70,7 @@ func open(t *testing.T, o options) *harness {
 	h.yardstickURL = "http://" + address
 	h.yardstick = testserver.Run(t, environ(), h.buildYardstick(), "-listen", address, "-secret", secret)
 	check.Eventually(t, "the yardstick answers", func() bool {
-		return (api.Service{URL: h.yardstickURL, Client: h.client}).Status("/") != 0
+		return (remote.Service{URL: h.yardstickURL, Client: h.client}).Status("/") != 0
 	})
 	return h
 }

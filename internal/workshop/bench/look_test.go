@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )

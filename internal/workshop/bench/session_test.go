@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -32,7 +32,7 @@ type session struct {
 // instance is one process of the service.
 type instance struct {
 	*testserver.Command
-	api.Service
+	remote.Service
 
 	ops string
 }
@@ -75,7 +75,7 @@ func (h *harness) lockURLs() string {
 func (s *session) start(role string) *instance {
 	s.Helper()
 	main, ops := testserver.Address(s), testserver.Address(s)
-	i := &instance{Service: api.Service{URL: "http://" + main, Client: s.client, Tokens: s.authority}, ops: "http://" + ops}
+	i := &instance{Service: remote.Service{URL: "http://" + main, Client: s.client, Tokens: s.authority}, ops: "http://" + ops}
 	i.Command = testserver.Run(s, environ(append(s.settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+ops)...),
 		s.build.program, "serve")
 	check.Eventually(s, "the service is ready", func() bool {

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 )
 

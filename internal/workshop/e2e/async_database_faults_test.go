@@ -14,8 +14,9 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -130,7 +131,7 @@ func TestOrdersWaitForTheRowOfTheirVoucher(t *testing.T) {
 	a.becomes(t, before, model.OrderUnpaid)
 	check.Patiently(t, "what was reserved meanwhile is an order", func() bool {
 		got, err := a.Place(t, voucher.ID, a.user(2))
-		return err == nil && got.Code() == model.CodeAlreadyOrdered && api.Decode[api.Problem](t, got).OrderStatus == model.OrderUnpaid
+		return err == nil && got.Code() == model.CodeAlreadyOrdered && remote.Decode[api.Problem](t, got).OrderStatus == model.OrderUnpaid
 	})
 	if listed, err := runs(t, s, "deadletters", "list"); err != nil || len(linesNaming(listed, voucher.ID)) != 0 {
 		t.Errorf("deadletters list: %v\n%s", err, listed)
@@ -198,7 +199,7 @@ func TestLockedVoucherStopsNoOtherSale(t *testing.T) {
 				}
 			})
 			release()
-			got := api.Insist(t, "after the lock", func(int) (api.Answer, error) { return a.Place(t, vouchers[1].ID, a.user(-1)) })
+			got := remote.Insist(t, "after the lock", func(int) (api.Answer, error) { return a.Place(t, vouchers[1].ID, a.user(-1)) })
 			check.Equal(t, "after the lock", got.Status, http.StatusCreated)
 		})
 	}

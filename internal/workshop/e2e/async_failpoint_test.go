@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"seckill/internal/failpoint"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -245,10 +245,10 @@ func buyOne(t *testing.T, f *fatality) {
 	check.Patiently(t, user+" is told, or the program dead", func() bool {
 		got, err := f.program.Place(t, f.voucher.ID, user)
 		switch {
-		case api.Again(got, err):
+		case remote.Again(got, err):
 			return !f.program.alive()
 		case got.Status == http.StatusAccepted:
-			f.promised[api.Decode[model.Order](t, got).ID] = user
+			f.promised[remote.Decode[model.Order](t, got).ID] = user
 		case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
 		default:
 			t.Errorf("%s: %d %s", user, got.Status, got.Body)

@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -68,8 +69,8 @@ func TestEmbeddedAsyncGoesOnWhereItWas(t *testing.T) {
 	p.awaitReady(t)
 	p.accepted(t, voucher.ID, p.user(2)) // it sells again
 	p.becomes(t, order, model.OrderUnpaid)
-	got := api.Insist(t, "he buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
-	if got.Status != http.StatusConflict || api.Decode[api.Problem](t, got).OrderID != order.ID {
+	got := remote.Insist(t, "he buys again", func(int) (api.Answer, error) { return p.Place(t, voucher.ID, p.user(1)) })
+	if got.Status != http.StatusConflict || remote.Decode[api.Problem](t, got).OrderID != order.ID {
 		t.Errorf("he buys again: %d %s", got.Status, got.Body)
 	}
 	p.sellsOn(t, voucher.ID, 10)

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -83,12 +84,12 @@ func (a *app) refuses(t testing.TB, voucherID, user string) {
 // accepted buys one unit, and fails the test when that is not promised in the end.
 func (a *app) accepted(t testing.TB, voucherID, user string) model.Order {
 	t.Helper()
-	got := api.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
+	got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
 	switch {
 	case got.Status == http.StatusAccepted:
-		return api.Decode[model.Order](t, got)
+		return remote.Decode[model.Order](t, got)
 	case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
+		return model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}
 	}
 	t.Fatalf("%s buys: %d %s, want 202", user, got.Status, got.Body)
 	return model.Order{}
@@ -123,7 +124,7 @@ func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (
 		if got.Status != http.StatusOK {
 			t.Fatalf("order %s: %d %s", order.ID, got.Status, got.Body)
 		}
-		became = api.Decode[model.Order](t, got)
+		became = remote.Decode[model.Order](t, got)
 		return became.Status != model.OrderProcessing
 	})
 	if became.Status != want {
@@ -136,7 +137,7 @@ func (a *app) becomes(t testing.TB, order model.Order, want model.OrderStatus) (
 func (a *app) cancels(t testing.TB, order model.Order) {
 	t.Helper()
 	got := a.Insist(t, http.MethodPost, "/orders/"+order.ID+"/cancel", a.Token(t, order.UserID, model.RoleUser), nil)
-	if got.Status != http.StatusOK || api.Decode[model.Order](t, got).Status != model.OrderCanceled {
+	if got.Status != http.StatusOK || remote.Decode[model.Order](t, got).Status != model.OrderCanceled {
 		t.Errorf("cancel %s: %d %s", order.ID, got.Status, got.Body)
 	}
 }
@@ -214,12 +215,12 @@ func (a *app) sellsOn(t testing.TB, voucherID string, from int) map[string]strin
 	check.Eventually(t, "voucher "+voucherID+" sells to the last unit", func() bool {
 		for ; ; n++ {
 			user := a.user(n)
-			got := api.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
+			got := remote.Insist(t, user, func(int) (api.Answer, error) { return a.Place(t, voucherID, user) })
 			switch {
 			case got.Sells():
-				promised[api.Decode[model.Order](t, got).ID] = user
+				promised[remote.Decode[model.Order](t, got).ID] = user
 			case got.Code() == model.CodeAlreadyOrdered: // an earlier answer said that it was not known
-				promised[api.Decode[api.Problem](t, got).OrderID] = user
+				promised[remote.Decode[api.Problem](t, got).OrderID] = user
 			case got.Code() == model.CodeSoldOut:
 				return a.Audit(t, voucherID).Database.Remaining == 0 // a local copy may say so for a second
 			default:
@@ -280,5 +281,5 @@ func stats(t *testing.T, a *app, voucherID string) model.Stats {
 	if got.Status != http.StatusOK {
 		t.Fatalf("stats: %d %s", got.Status, got.Body)
 	}
-	return api.Decode[model.Stats](t, got)
+	return remote.Decode[model.Stats](t, got)
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/overlay"
 	"seckill/internal/workshop/testserver"

@@ -16,7 +16,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -140,9 +141,9 @@ func (h *history) buy(t *testing.T, a *app, user int, order *string) (out result
 	case err != nil || got.Code() == model.CodeUnavailable:
 		out = unknown
 	case got.Status == http.StatusAccepted || got.Status == http.StatusCreated:
-		out, *order = yes, api.Decode[model.Order](t, got).ID
+		out, *order = yes, remote.Decode[model.Order](t, got).ID
 	case got.Code() == model.CodeAlreadyOrdered:
-		out, *order = already, api.Decode[api.Problem](t, got).OrderID
+		out, *order = already, remote.Decode[api.Problem](t, got).OrderID
 	case got.Code() == model.CodeSoldOut:
 		out, *order = soldOut, ""
 	case got.Code() == model.CodeLockBusy: // nothing has changed
@@ -218,7 +219,7 @@ func (h *history) ends(patience context.Context, t *testing.T) {
 	a := h.instances[0]
 	quiet := func() bool {
 		got, err := a.Send(http.MethodGet, "/admin/vouchers/"+h.voucher+"/audit", a.Admin(t), nil)
-		return err == nil && got.Status == http.StatusOK && settled(api.Decode[model.Audit](t, got))
+		return err == nil && got.Status == http.StatusOK && settled(remote.Decode[model.Audit](t, got))
 	}
 	for !quiet() && patience.Err() == nil {
 		<-time.After(between)

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -90,7 +91,7 @@ func (o *outside) sees(t *testing.T, what string, want sighting, ask func() api.
 // buys asks until it is answered for good.
 func (o *outside) buys(t *testing.T, user string) api.Answer {
 	t.Helper()
-	return api.Insist(t, user, func(int) (api.Answer, error) { return o.a.Place(t, o.voucher, user) })
+	return remote.Insist(t, user, func(int) (api.Answer, error) { return o.a.Place(t, o.voucher, user) })
 }
 
 // look goes through everything that the contract says of a foreign holder.

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -75,7 +75,7 @@ func TestFullQueueRefusesAndDiscardsNothing(t *testing.T) {
 		got, err := front.Place(t, voucher.ID, user)
 		switch {
 		case err == nil && got.Status == http.StatusAccepted:
-			promised[api.Decode[model.Order](t, got).ID] = user
+			promised[remote.Decode[model.Order](t, got).ID] = user
 		case err == nil && got.Code() == model.CodeUnavailable && got.Header.Get("Retry-After") != "":
 			refused[user] = true
 		default:
@@ -111,7 +111,7 @@ func TestOneVouchersTroubleStopsNoOtherSale(t *testing.T) {
 		next++
 		got, err := a.Place(t, bad.ID, a.user(next))
 		if err == nil && got.Status == http.StatusAccepted {
-			waiting[api.Decode[model.Order](t, got).ID] = a.user(next)
+			waiting[remote.Decode[model.Order](t, got).ID] = a.user(next)
 		}
 		return err == nil && got.Code() == model.CodeUnavailable
 	})

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -18,7 +18,7 @@ func (a *app) rebuilds(t *testing.T, voucherID string) (answered func()) {
 	t.Helper()
 	waiting := a.later(t, http.MethodPost, "/admin/vouchers/"+voucherID+"/rebuild", a.Admin(t))
 	return func() {
-		if got := check.Receive(t, "the answer of the rebuild", waiting); got.Status != http.StatusAccepted && !api.Again(got, nil) {
+		if got := check.Receive(t, "the answer of the rebuild", waiting); got.Status != http.StatusAccepted && !remote.Again(got, nil) {
 			t.Errorf("rebuild: %d %s", got.Status, got.Body)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -113,11 +114,11 @@ func TestPublishHeldAcrossARebuildIsNotAnswered202(t *testing.T) {
 				check.Patiently(t, "the user has an order", func() bool {
 					again, err := other.Place(t, voucher.ID, user)
 					return err == nil && (again.Status == http.StatusAccepted ||
-						again.Code() == model.CodeAlreadyOrdered && api.Decode[api.Problem](t, again).OrderStatus == model.OrderUnpaid)
+						again.Code() == model.CodeAlreadyOrdered && remote.Decode[api.Problem](t, again).OrderStatus == model.OrderUnpaid)
 				})
 				other.sellsOn(t, voucher.ID, 100)
 				owns := owners(other.orders(t, voucher.ID))[user]
-				if len(owns) != 1 || promised && owns[0] != api.Decode[model.Order](t, got).ID {
+				if len(owns) != 1 || promised && owns[0] != remote.Decode[model.Order](t, got).ID {
 					t.Errorf("%s heard %d %s, and has the orders %v", user, got.Status, got.Body, owns)
 				}
 				return meanwhile

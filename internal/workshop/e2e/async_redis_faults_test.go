@@ -12,8 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -41,7 +42,7 @@ func TestHotCopyOfManyBuyersIsRebuilt(t *testing.T) {
 		t.Logf("%s: it sells again after %v", how, time.Since(lost))
 		promised[next.ID] = next.UserID
 		for _, twice := range []string{order.UserID, "seeded1", fmt.Sprintf("seeded%d", sold)} {
-			got := api.Insist(t, twice, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, twice) })
+			got := remote.Insist(t, twice, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, twice) })
 			if got.Code() != model.CodeAlreadyOrdered {
 				t.Errorf("%s: %s has an order, and hears %d %s", how, twice, got.Status, got.Body)
 			}

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -39,20 +40,20 @@ func promises(t *testing.T, instances []*app, voucherID string, users []string) 
 func promise(t *testing.T, a *app, voucherID, user string) (order model.Order, ok bool) {
 	t.Helper()
 	unknown := false
-	got := api.Insist(t, user, func(int) (api.Answer, error) {
+	got := remote.Insist(t, user, func(int) (api.Answer, error) {
 		got, err := a.Place(t, voucherID, user)
 		unknown = unknown || err != nil || got.Code() == model.CodeUnavailable
 		return got, err
 	})
 	switch {
 	case got.Status == http.StatusAccepted:
-		order = api.Decode[model.Order](t, got)
+		order = remote.Decode[model.Order](t, got)
 		if order.Status != model.OrderProcessing || order.UserID != user || got.Header.Get("Location") != "/api/v1/orders/"+order.ID {
 			t.Errorf("%s was promised %+v at %q", user, order, got.Header.Get("Location"))
 		}
 		return order, true
 	case unknown && got.Code() == model.CodeAlreadyOrdered:
-		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, UserID: user}, true
+		return model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, UserID: user}, true
 	case got.Code() != model.CodeSoldOut:
 		t.Errorf("%s: %d %s", user, got.Status, got.Body)
 	}
@@ -68,7 +69,7 @@ func readable(t *testing.T, a *app, order model.Order) {
 		t.Errorf("order %s right after its promise: %d %s", order.ID, got.Status, got.Body)
 		return
 	}
-	if status := api.Decode[model.Order](t, got).Status; status != model.OrderUnpaid && status != model.OrderProcessing {
+	if status := remote.Decode[model.Order](t, got).Status; status != model.OrderUnpaid && status != model.OrderProcessing {
 		t.Errorf("order %s is %s", order.ID, status)
 	}
 	a.becomes(t, order, model.OrderUnpaid)
@@ -99,16 +100,16 @@ func TestAsyncUserWithManyRequestsGetsOneOrder(t *testing.T) {
 	var mu sync.Mutex
 	promised := map[string]string{}
 	check.Volley(check.Count(t, "REQUESTS", 100, 300), func(n int) {
-		got := api.Insist(t, user, func(attempt int) (api.Answer, error) {
+		got := remote.Insist(t, user, func(attempt int) (api.Answer, error) {
 			return instances[(n+attempt)%len(instances)].Place(t, voucher.ID, user)
 		})
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
 		case got.Status == http.StatusAccepted:
-			promised[api.Decode[model.Order](t, got).ID] = user
+			promised[remote.Decode[model.Order](t, got).ID] = user
 		case got.Code() == model.CodeAlreadyOrdered:
-			promised[api.Decode[api.Problem](t, got).OrderID] = user
+			promised[remote.Decode[api.Problem](t, got).OrderID] = user
 		default:
 			t.Errorf("%d %s", got.Status, got.Body)
 		}

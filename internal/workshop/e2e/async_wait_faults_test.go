@@ -11,8 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -61,7 +62,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	waiting.Wait()
 	check.Eventually(t, "there is room again", func() bool {
 		got := a.Call(t, http.MethodGet, "/orders/"+order.ID+"?wait=1ms", token, nil)
-		return got.Status == http.StatusOK && api.Decode[model.Order](t, got).Status == model.OrderProcessing
+		return got.Status == http.StatusOK && remote.Decode[model.Order](t, got).Status == model.OrderProcessing
 	})
 	own.Start()
 	a.becomes(t, order, model.OrderUnpaid)

@@ -18,8 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -156,7 +157,7 @@ func (w *weather) onSale(shards int) string {
 		})
 		return got.Status == http.StatusCreated
 	})
-	return api.Decode[model.Voucher](w.t, got).ID
+	return remote.Decode[model.Voucher](w.t, got).ID
 }
 
 // strike makes one thing happen, or two in different places, puts them right,
@@ -310,7 +311,7 @@ func (w *weather) unbalanced(s *sale) string {
 	w.t.Helper()
 	a := w.processes[1]
 	got, err := a.Send(http.MethodGet, "/admin/vouchers/"+s.voucher+"/audit", a.Admin(w.t), nil)
-	if err == nil && got.Status == http.StatusOK && settled(api.Decode[model.Audit](w.t, got)) {
+	if err == nil && got.Status == http.StatusOK && settled(remote.Decode[model.Audit](w.t, got)) {
 		return ""
 	}
 	return fmt.Sprintf("%d %s %v", got.Status, got.Body, err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -49,7 +49,7 @@ func (s *sale) ask(t *testing.T, user string, attempt int) (final bool) {
 	case err != nil:
 		r.said = "nothing: " + err.Error()
 	case got.Status == http.StatusAccepted:
-		r.said, r.order = "202", api.Decode[model.Order](t, got).ID
+		r.said, r.order = "202", remote.Decode[model.Order](t, got).ID
 	default:
 		r.said = fmt.Sprintf("%d %s", got.Status, bytes.TrimSpace(got.Body))
 		r.odd = code != model.CodeUnavailable && code != model.CodeLockBusy && code != model.CodeAlreadyOrdered

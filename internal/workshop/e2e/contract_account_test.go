@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -21,7 +22,7 @@ func object(t *testing.T, got api.Answer, status int) map[string]any {
 	if contentType := got.Header.Get("Content-Type"); got.Status != status || contentType != "application/json" {
 		t.Fatalf("%d %s %s, want %d", got.Status, contentType, got.Body, status)
 	}
-	return api.Decode[map[string]any](t, got)
+	return remote.Decode[map[string]any](t, got)
 }
 
 // members are the names of an object's members, sorted.
@@ -58,7 +59,7 @@ func (a *app) login(t testing.TB, username, password string) api.Answer {
 func (a *app) session(t testing.TB, username, password string) (token string, lasts time.Duration) {
 	t.Helper()
 	got := a.login(t, username, password)
-	session := api.Decode[struct {
+	session := remote.Decode[struct {
 		Token   string `json:"access_token"`
 		Expires int    `json:"expires_in"`
 	}](t, got)

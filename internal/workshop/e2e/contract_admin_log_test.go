@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -25,7 +25,7 @@ func TestRebuildsAndLimitsAreLogged(t *testing.T) {
 	}
 	a.quiet(t, voucher.ID)
 	var told []string
-	for _, entry := range api.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log", boss, nil)).Items {
+	for _, entry := range remote.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log", boss, nil)).Items {
 		told = append(told, strings.Join([]string{entry.Actor, entry.Action, entry.Subject, string(entry.Before), string(entry.After)}, " "))
 	}
 	want := []string{
@@ -55,7 +55,7 @@ func checkAdminLog(t *testing.T, a shop) {
 	refused(t, a.Call(t, http.MethodPost, "/admin/vouchers/"+id+"/stock", boss, `{"stock":-1}`), http.StatusUnprocessableEntity, model.CodeValidation)
 
 	page := func(query string) model.AdminLogPage {
-		return api.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log?limit=1&actor="+query, boss, nil))
+		return remote.Decode[model.AdminLogPage](t, a.Call(t, http.MethodGet, "/admin/log?limit=1&actor="+query, boss, nil))
 	}
 	first, changed := page(a.user(1)), page(a.user(2))
 	rest := page(a.user(1) + "&cursor=" + first.NextCursor)

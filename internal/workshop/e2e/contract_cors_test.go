@@ -5,7 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -32,7 +33,7 @@ func TestPagesBuy(t *testing.T) {
 				t.Errorf("%s asks: %d %v", origin, asked.Status, asked.Header)
 			}
 			bought := a.Call(t, http.MethodPost, path, a.Token(t, a.user(1), model.RoleUser), nil, "Origin: "+origin)
-			if !bought.Sells() && !api.Again(bought, nil) && bought.Code() != model.CodeAlreadyOrdered || allowed(bought, origin) != want {
+			if !bought.Sells() && !remote.Again(bought, nil) && bought.Code() != model.CodeAlreadyOrdered || allowed(bought, origin) != want {
 				t.Errorf("%s buys: %d %v", origin, bought.Status, bought.Header)
 			}
 		}

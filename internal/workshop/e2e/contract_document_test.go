@@ -13,8 +13,9 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -54,7 +55,7 @@ func readDocument(t *testing.T, a *app) *document {
 	if got.Status != http.StatusOK || got.Header.Get("Content-Type") != "application/json" {
 		t.Fatalf("openapi.json: %d %v", got.Status, got.Header)
 	}
-	doc := api.Decode[*document](t, got)
+	doc := remote.Decode[*document](t, got)
 	doc.seen = map[string]bool{}
 	content := check.Value(jsonschema.UnmarshalJSON(bytes.NewReader(got.Body)))(t)
 	doc.compiler = jsonschema.NewCompiler()
@@ -229,7 +230,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		if id == "ORDER" {
 			id = order.ID
 		}
-		got := api.Insist(t, call.template, func(int) (api.Answer, error) {
+		got := remote.Insist(t, call.template, func(int) (api.Answer, error) {
 			return api.Send(t.Context(), a.Client, call.method, a.URL+concrete(call.template, id)+call.query, call.token, call.body)
 		})
 		if got.Status != call.status {
@@ -237,7 +238,7 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		}
 		doc.check(t, call.method, call.template, got)
 		if got.Sells() && strings.HasSuffix(call.template, "/seckill") {
-			order = api.Decode[model.Order](t, got)
+			order = remote.Decode[model.Order](t, got)
 			a.becomes(t, order, model.OrderUnpaid)
 		}
 	}

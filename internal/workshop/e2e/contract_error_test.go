@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -21,7 +22,7 @@ func refused(t *testing.T, got api.Answer, status int, code model.Code) api.Prob
 		t.Errorf("got %d %s %s, want %d %s", got.Status, got.Header.Get("Content-Type"), got.Body, status, code)
 		return api.Problem{}
 	}
-	p := api.Decode[api.Problem](t, got)
+	p := remote.Decode[api.Problem](t, got)
 	if p.Type != "/problems/"+strings.ToLower(strings.ReplaceAll(string(code), "_", "-")) || p.Status != status || p.Title == "" || p.Detail == "" {
 		t.Errorf("%s", got.Body)
 	}

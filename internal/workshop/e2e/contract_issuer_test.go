@@ -19,8 +19,9 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -84,8 +85,8 @@ func TestOtherIssuers(t *testing.T) {
 	if created.Status != http.StatusCreated {
 		t.Fatalf("the office's administrator: %d %s", created.Status, created.Body)
 	}
-	bought := a.Insist(t, http.MethodPost, "/vouchers/"+api.Decode[model.Voucher](t, created).ID+"/seckill", buyer, nil)
-	if bought.Status != http.StatusCreated || api.Decode[model.Order](t, bought).UserID != "auth0|ann@shop.example" {
+	bought := a.Insist(t, http.MethodPost, "/vouchers/"+remote.Decode[model.Voucher](t, created).ID+"/seckill", buyer, nil)
+	if bought.Status != http.StatusCreated || remote.Decode[model.Order](t, bought).UserID != "auth0|ann@shop.example" {
 		t.Errorf("the shop's user: %d %s", bought.Status, bought.Body)
 	}
 
@@ -157,13 +158,13 @@ func checkUsersOfIdentityProviders(t *testing.T, a shop) {
 		order := a.buys(t, voucher.ID, user)
 		token := a.Token(t, user, model.RoleUser)
 		again := refused(t, a.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", token, nil), http.StatusConflict, model.CodeAlreadyOrdered)
-		mine := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, token, nil))
-		detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+		mine := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, token, nil))
+		detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 		if again.OrderID != order.ID || len(mine.Items) != 1 || mine.Items[0].UserID != user || detail.UserID != user || detail.History[0].By != user {
 			t.Errorf("%s: again %+v, mine %+v, the administrator's %+v", user, again, mine, detail)
 		}
 	}
-	canceled := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, users[0], model.RoleUser), nil)).Items[0]
+	canceled := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, users[0], model.RoleUser), nil)).Items[0]
 	if got := a.Insist(t, http.MethodPost, "/orders/"+canceled.ID+"/cancel", a.Token(t, users[0], model.RoleUser), nil); got.Status != http.StatusOK {
 		t.Errorf("%s cancels: %d %s", users[0], got.Status, got.Body)
 	}
@@ -174,7 +175,7 @@ func checkUsersOfIdentityProviders(t *testing.T, a shop) {
 		}
 	}
 	a.quiet(t, voucher.ID)
-	audit := api.Decode[model.Audit](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/audit", a.Admin(t), nil))
+	audit := remote.Decode[model.Audit](t, a.Call(t, http.MethodGet, "/admin/vouchers/"+voucher.ID+"/audit", a.Admin(t), nil))
 	check.Equal(t, "live orders", audit.Database.LiveOrders, int64(len(users)-1))
 	check.Equal(t, "balanced", audit.Balanced, true)
 }

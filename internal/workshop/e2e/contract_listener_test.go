@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -90,7 +90,7 @@ func checkPages(t *testing.T, a shop) {
 	}
 	for voucher, count := range map[string]int{vouchers[2]: 1, "none": 0, "not%20an%20id": 0} {
 		got := a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher, user, nil)
-		if page := api.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != count || page.Items == nil {
+		if page := remote.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != count || page.Items == nil {
 			t.Errorf("%s: %d %s", voucher, got.Status, got.Body)
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -28,7 +29,7 @@ func checkPrecedence(t *testing.T, a shop) {
 	}
 	order := a.buys(t, voucher.ID, a.user(1))
 	listed := func(phase model.Phase) bool {
-		page := api.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, "/vouchers?limit=100&phase="+string(phase), "", nil))
+		page := remote.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, "/vouchers?limit=100&phase="+string(phase), "", nil))
 		return slices.ContainsFunc(page.Items, func(v model.Voucher) bool { return v.ID == voucher.ID && v.Phase == phase })
 	}
 	now := time.Now().UTC().Truncate(time.Second)
@@ -66,7 +67,7 @@ func checkPrecedence(t *testing.T, a shop) {
 		if step.phase == "" {
 			continue
 		}
-		if v := api.Decode[model.Voucher](t, a.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)); v.Phase != step.phase {
+		if v := remote.Decode[model.Voucher](t, a.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)); v.Phase != step.phase {
 			t.Errorf("%s: phase = %s", step.name, v.Phase)
 		}
 		// A list may be a moment old.
@@ -75,7 +76,7 @@ func checkPrecedence(t *testing.T, a shop) {
 		})
 	}
 	// Whatever happened to the sale, the order is there.
-	mine := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, buyer, nil))
+	mine := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, buyer, nil))
 	if len(mine.Items) != 1 || mine.Items[0].ID != order.ID {
 		t.Errorf("%+v", mine)
 	}

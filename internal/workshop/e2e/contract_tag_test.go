@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/model"
 )
 

@@ -12,9 +12,10 @@ import (
 	"testing"
 
 	"seckill/config"
+	"seckill/internal/api"
 	command "seckill/internal/app"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -154,9 +155,9 @@ func orderOf(t testing.TB, got api.Answer, voucherID, user string) (order model.
 	t.Helper()
 	switch {
 	case got.Sells():
-		return api.Decode[model.Order](t, got), true
+		return remote.Decode[model.Order](t, got), true
 	case got.Code() == model.CodeAlreadyOrdered:
-		return model.Order{ID: api.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}, true
+		return model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, VoucherID: voucherID, UserID: user}, true
 	}
 	return order, false
 }
@@ -175,6 +176,6 @@ func (a *app) elsewhere(t testing.TB) *app {
 func (a *app) from(t testing.TB, address string) *app {
 	t.Helper()
 	elsewhere := *a
-	elsewhere.Client = api.Client(t, address, 100)
+	elsewhere.Client = remote.Client(t, address, 100)
 	return &elsewhere
 }

@@ -4,8 +4,9 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -31,7 +32,7 @@ func checkTexts(t *testing.T, a shop) {
 			}),
 		} {
 			refused(t, got, http.StatusUnprocessableEntity, model.CodeValidation)
-			if p := api.Decode[api.Problem](t, got); len(p.Errors) != 1 || p.Errors[0].Location != "body.title" {
+			if p := remote.Decode[api.Problem](t, got); len(p.Errors) != 1 || p.Errors[0].Location != "body.title" {
 				t.Errorf("%q: %s", title, got.Body)
 			}
 		}
@@ -40,7 +41,7 @@ func checkTexts(t *testing.T, a shop) {
 		http.StatusUnprocessableEntity, model.CodeValidation)
 	for _, text := range []string{"双人咖啡券", "می\u200cخواهم PDF\u200cها", "👩🏽\u200d🚀 ❤\ufe0f\u200d🔥", "קפה לשניים"} {
 		got := a.Call(t, http.MethodPatch, path, admin, map[string]any{"title": text, "description": text + "\n\t" + text})
-		if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Title != text || v.Description != text+"\n\t"+text {
+		if v := remote.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Title != text || v.Description != text+"\n\t"+text {
 			t.Errorf("%q: %d %s", text, got.Status, got.Body)
 		}
 	}

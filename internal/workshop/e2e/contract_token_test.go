@@ -12,8 +12,9 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -166,7 +167,7 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 	for _, query := range []string{"", "?voucher_id=" + voucher.ID, "?status=unpaid", "?user_id=" + a.user(1)} {
 		for _, token := range []string{other, admin} {
 			got := a.Call(t, http.MethodGet, "/orders"+query, token, nil)
-			if page := api.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != 0 {
+			if page := remote.Decode[model.OrderPage](t, got); got.Status != http.StatusOK || len(page.Items) != 0 {
 				t.Errorf("%s lists another's order: %s", query, got.Body)
 			}
 		}
@@ -188,12 +189,12 @@ func checkNobodyTouchesAnothersOrder(t *testing.T, a shop) {
 			}
 		}
 	}
-	if now := api.Decode[model.Order](t, a.Call(t, http.MethodGet, "/orders/"+order.ID, owner, nil)); now.Status != order.Status || now.UserID != a.user(1) {
+	if now := remote.Decode[model.Order](t, a.Call(t, http.MethodGet, "/orders/"+order.ID, owner, nil)); now.Status != order.Status || now.UserID != a.user(1) {
 		t.Errorf("the order became %+v", now)
 	}
 
 	// Ids are compared byte for byte.
-	if page := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, strings.ToUpper(a.user(1)), model.RoleUser), nil)); len(page.Items) != 0 {
+	if page := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, strings.ToUpper(a.user(1)), model.RoleUser), nil)); len(page.Items) != 0 {
 		t.Error("a user whose id differs in case sees the order")
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -119,7 +120,7 @@ func checkHiddenVouchers(t *testing.T, a shop) {
 	}
 	listed := func(path, token string) map[string]bool {
 		found := map[string]bool{}
-		for _, v := range api.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, path, token, nil)).Items {
+		for _, v := range remote.Decode[model.VoucherPage](t, a.Call(t, http.MethodGet, path, token, nil)).Items {
 			found[v.ID] = true
 		}
 		return found
@@ -208,16 +209,16 @@ func checkIdempotencyKeys(t *testing.T, a shop) {
 	}
 	made := make([]api.Answer, 8)
 	check.Volley(len(made), func(i int) { made[i] = ask(admin, "/admin/vouchers", body, "create once") }) // also all at once
-	id := api.Decode[model.Voucher](t, made[0]).ID
+	id := remote.Decode[model.Voucher](t, made[0]).ID
 	for _, got := range made {
-		if api.Decode[model.Voucher](t, got).ID != id || got.Status != http.StatusCreated || got.Header.Get("Location") != "/api/v1/admin/vouchers/"+id {
+		if remote.Decode[model.Voucher](t, got).ID != id || got.Status != http.StatusCreated || got.Header.Get("Location") != "/api/v1/admin/vouchers/"+id {
 			t.Errorf("one key made %s, and %d %s", id, got.Status, got.Body)
 		}
 	}
 	other := maps.Clone(body)
 	other["stock"] = 4
 	refused(t, ask(admin, "/admin/vouchers", other, "create once"), http.StatusConflict, model.CodeConflict)
-	another := api.Decode[model.Voucher](t, ask(a.Token(t, a.user(2), model.RoleAdmin), "/admin/vouchers", body, "create once"))
+	another := remote.Decode[model.Voucher](t, ask(a.Token(t, a.user(2), model.RoleAdmin), "/admin/vouchers", body, "create once"))
 	if another.ID == id || another.ID == "" {
 		t.Error("two administrators share a key")
 	}
@@ -254,7 +255,7 @@ func TestIdempotencyKeysAreShared(t *testing.T) {
 	path := "/admin/vouchers/" + one.onSale(t, 1).ID + "/stock"
 	for _, a := range []*app{one, other, one} {
 		got := a.Call(t, http.MethodPost, path, a.Admin(t), `{"delta":2}`, "Idempotency-Key: k")
-		if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != 3 {
+		if v := remote.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != 3 {
 			t.Errorf("%d %s", got.Status, got.Body)
 		}
 	}

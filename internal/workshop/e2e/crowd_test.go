@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -103,7 +104,7 @@ func (c *crowd) coming(t *testing.T, parallel int) (stop func()) {
 func (c *crowd) insist(t *testing.T, user string) {
 	t.Helper()
 	first := int(user[len(user)-1])
-	got := api.Insist(t, user, func(attempt int) (api.Answer, error) {
+	got := remote.Insist(t, user, func(attempt int) (api.Answer, error) {
 		got, err := c.instances[(first+attempt)%len(c.instances)].Place(t, c.voucher, user)
 		c.count(t, got, err)
 		return got, err
@@ -135,10 +136,10 @@ func (c *crowd) note(t *testing.T, user string, got api.Answer) {
 	switch {
 	case got.Sells():
 		c.yes++
-		order := api.Decode[model.Order](t, got)
+		order := remote.Decode[model.Order](t, got)
 		c.told[user], c.promised[order.ID] = order, user
 	case got.Code() == model.CodeAlreadyOrdered: // an answer was lost before
-		c.told[user] = model.Order{ID: api.Decode[api.Problem](t, got).OrderID, UserID: user}
+		c.told[user] = model.Order{ID: remote.Decode[api.Problem](t, got).OrderID, UserID: user}
 	case got.Code() == model.CodeSoldOut:
 		c.soldOut++
 	default:

@@ -8,8 +8,9 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 )
 
 // refusing is a trigger that refuses a voucher's orders with a signal.
@@ -42,7 +43,7 @@ func TestDatabaseTroubleIsLater(t *testing.T) {
 		run(trouble.begin)
 		a.refuses(t, voucher.ID, user)
 		run(trouble.end)
-		got := api.Insist(t, "after "+name, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, user) })
+		got := remote.Insist(t, "after "+name, func(int) (api.Answer, error) { return a.Place(t, voucher.ID, user) })
 		check.Equal(t, "after "+name, got.Status, http.StatusCreated)
 	}
 

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -22,11 +23,11 @@ func TestEmbeddedOrdersSurviveARestart(t *testing.T) {
 
 	second := launch(t, s)
 	got := second.asks(t, order, http.MethodGet, "")
-	if got.Status != http.StatusOK || api.Decode[model.Order](t, got).ID != order.ID {
+	if got.Status != http.StatusOK || remote.Decode[model.Order](t, got).ID != order.ID {
 		t.Errorf("after the restart: %d %s", got.Status, got.Body)
 	}
 	got = second.Call(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", second.Token(t, user, model.RoleUser), nil)
-	if p := api.Decode[api.Problem](t, got); p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID {
+	if p := remote.Decode[api.Problem](t, got); p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID {
 		t.Errorf("again after the restart: %d %s", got.Status, got.Body)
 	}
 }

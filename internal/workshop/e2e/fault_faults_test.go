@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -85,7 +85,7 @@ func leaves(t *testing.T, p *process, c *crowd) {
 	})
 	if told { // a machine that stood still may have missed the moment
 		user := p.user(-1)
-		if got, err := p.Place(t, c.voucher, user); api.Again(got, err) {
+		if got, err := p.Place(t, c.voucher, user); remote.Again(got, err) {
 			c.insist(t, user)
 		} else {
 			c.note(t, user, got)

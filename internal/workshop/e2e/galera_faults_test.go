@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -82,7 +83,7 @@ func (p pair) tellsOfNoQuorum(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		said := api.Decode[struct{ Checks map[string]string }](t, ready).Checks["database"]
+		said := remote.Decode[struct{ Checks map[string]string }](t, ready).Checks["database"]
 		return said != "ok" && (p.mode == "async" || ready.Status == http.StatusServiceUnavailable)
 	})
 }
@@ -108,11 +109,11 @@ func TestGaleraCluster(t *testing.T) {
 					from, to = to, from
 				}
 				user := from.user(100_000 + n)
-				got := api.Insist(t, user, func(int) (api.Answer, error) { return from.Place(t, voucher.ID, user) })
+				got := remote.Insist(t, user, func(int) (api.Answer, error) { return from.Place(t, voucher.ID, user) })
 				if !got.Sells() {
 					t.Fatalf("%s buys: %d %s", user, got.Status, got.Body)
 				}
-				shown := to.Insist(t, http.MethodGet, "/orders/"+api.Decode[model.Order](t, got).ID, to.Token(t, user, model.RoleUser), nil)
+				shown := to.Insist(t, http.MethodGet, "/orders/"+remote.Decode[model.Order](t, got).ID, to.Token(t, user, model.RoleUser), nil)
 				check.Equal(t, "the order, shown by the other instance", shown.Status, http.StatusOK)
 			}
 

@@ -12,8 +12,8 @@ import (
 
 	"seckill/config"
 	command "seckill/internal/app"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -74,7 +74,7 @@ func embeddedSettings(t *testing.T) settings {
 
 // app is the program under test, seen through HTTP.
 type app struct {
-	api.Service
+	remote.Service
 
 	ops string
 	// prefix makes users unique among the tests that share a Redis, where a
@@ -118,7 +118,7 @@ func halt(instance *command.Instance) {
 func newApp(t testing.TB, url, ops string) *app {
 	t.Helper()
 	return &app{
-		Service: api.Service{URL: url, Client: api.Client(t, "", 4000), Tokens: check.Value(api.Authority(secret))(t)},
+		Service: remote.Service{URL: url, Client: remote.Client(t, "", 4000), Tokens: check.Value(remote.Authority(secret))(t)},
 		ops:     ops, prefix: t.Name()[:4] + strconv.FormatInt(time.Now().UnixNano(), 36) + ":",
 	}
 }
@@ -165,7 +165,7 @@ func (a *app) orders(t testing.TB, voucherID string) map[string]model.Order {
 		if got.Status != http.StatusOK {
 			t.Fatalf("orders: %d %s", got.Status, got.Body)
 		}
-		page := api.Decode[model.OrderPage](t, got)
+		page := remote.Decode[model.OrderPage](t, got)
 		for _, order := range page.Items {
 			orders[order.ID] = order
 		}

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -76,12 +76,12 @@ func TestChangedLimits(t *testing.T) {
 	first, last := start(t, s), start(t, s)
 	type limits struct{ User, Addr string }
 	inForce := func(a *app) limits {
-		return api.Decode[limits](t, a.Call(t, http.MethodGet, limitsPath, a.Admin(t), nil))
+		return remote.Decode[limits](t, a.Call(t, http.MethodGet, limitsPath, a.Admin(t), nil))
 	}
 	check.Equal(t, "the settings", inForce(last), limits{"20/s", "0"})
 	change := func(want limits) {
 		got := first.Insist(t, http.MethodPatch, limitsPath, first.Admin(t), map[string]any{"user": want.User})
-		check.Equal(t, "changed to", api.Decode[limits](t, got), want)
+		check.Equal(t, "changed to", remote.Decode[limits](t, got), want)
 		check.Eventually(t, want.User+" is obeyed", func() bool { return inForce(last) == want })
 	}
 	change(limits{"3/h", "0"})

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -89,7 +89,7 @@ func TestLockIsVisibleToRedissonWhileAnOrderIsMade(t *testing.T) {
 		t.Errorf("the lock lasts %v, want the lease of 1 h", ttl)
 	}
 	release()
-	if got := check.Receive(t, "the answer to the purchase", done); !got.Sells() && !api.Again(got, nil) { // the database may have lost patience
+	if got := check.Receive(t, "the answer to the purchase", done); !got.Sells() && !remote.Again(got, nil) { // the database may have lost patience
 		t.Errorf("%d %s", got.Status, got.Body)
 	}
 	check.Eventually(t, "the lock is given back", func() bool { return h.client.Exists(t.Context(), h.name).Val() == 0 })

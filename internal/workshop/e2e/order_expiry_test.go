@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -32,7 +32,7 @@ func checkExpiry(t *testing.T, a shop) {
 	}
 	order := buy(a.user(1))
 	resold := buy(a.user(2)) // as soon as the unit is there
-	detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+	detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 	moves := detail.History
 	last := moves[len(moves)-1]
 	if detail.Status != model.OrderExpired || last.To != model.OrderExpired || last.By != model.BySystem || last.From == nil || *last.From != model.OrderUnpaid {

@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"seckill/handler"
+	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -215,7 +216,7 @@ func (l *lives) watch(t *testing.T) (stop func()) {
 // insist makes a call again until an instance answers it, as clients do. There are two answers: the move is made, or it
 // is illegal.
 func (l *lives) insist(t *testing.T, n int, token, path string, body any, made int) (api.Answer, bool) {
-	got := api.Insist(t, path, func(attempt int) (api.Answer, error) {
+	got := remote.Insist(t, path, func(attempt int) (api.Answer, error) {
 		a := l.instances[(n+attempt)%len(l.instances)]
 		return a.Send(http.MethodPost, path, token, body)
 	})
@@ -280,7 +281,7 @@ func (l *lives) read(t *testing.T, n int, order model.Order, query string) (now 
 	if err != nil || got.Status != http.StatusOK {
 		return now, false
 	}
-	return api.Decode[model.Order](t, got), true
+	return remote.Decode[model.Order](t, got), true
 }
 
 // buyAgain succeeds when the order before is closed, with the unit that came back.
@@ -301,7 +302,7 @@ func (l *lives) pay(t *testing.T, n int, order model.Order) (paymentID string) {
 	defer l.mu.Unlock()
 	known := l.payments[order.ID]
 	if ok {
-		if id := api.Decode[handler.PaymentStart](t, got).PaymentID; !slices.Contains(known, id) {
+		if id := remote.Decode[handler.PaymentStart](t, got).PaymentID; !slices.Contains(known, id) {
 			known = append(known, id)
 			l.payments[order.ID] = known
 		}
@@ -367,7 +368,7 @@ func (l *lives) check(t *testing.T, orders int) {
 	made, events := map[model.Transition]int{}, map[string][]string{}
 	for _, s := range l.offers {
 		for id := range a.conserved(t, s.voucher.ID, s.crowd.promised) {
-			detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
+			detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+id, a.Admin(t), nil))
 			for _, move := range l.legal(t, detail) {
 				made[move]++
 			}

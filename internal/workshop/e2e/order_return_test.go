@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -60,7 +60,7 @@ func checkReturnedUnit(t *testing.T, a shop) {
 	close(over)
 	check.Receive(t, "the end of the others", buyers)
 	check.Equal(t, "more who bought one unit", len(won), 0)
-	page := api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, a.Token(t, winner, model.RoleUser), nil))
+	page := remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders?voucher_id="+voucher.ID, a.Token(t, winner, model.RoleUser), nil))
 	if len(page.Items) != 1 {
 		t.Fatalf("%+v", page.Items)
 	}

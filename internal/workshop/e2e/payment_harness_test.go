@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"seckill/handler"
+	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -110,13 +111,13 @@ func (a *app) pays(t testing.TB, order model.Order) handler.PaymentStart {
 	if got.Status != http.StatusAccepted {
 		t.Fatalf("pay order %s: %d %s", order.ID, got.Status, got.Body)
 	}
-	return api.Decode[handler.PaymentStart](t, got)
+	return remote.Decode[handler.PaymentStart](t, got)
 }
 
 // now reads an order again.
 func (a *app) now(t testing.TB, order model.Order) model.Order {
 	t.Helper()
-	return api.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.Token(t, order.UserID, model.RoleUser), nil))
+	return remote.Decode[model.Order](t, a.Insist(t, http.MethodGet, "/orders/"+order.ID, a.Token(t, order.UserID, model.RoleUser), nil))
 }
 
 // reaches waits until an order has a status.
@@ -163,7 +164,7 @@ func (a *app) refunds(t testing.TB, status string) []model.Refund {
 	if got.Status != http.StatusOK {
 		t.Fatalf("refunds: %d %s", got.Status, got.Body)
 	}
-	return api.Decode[model.RefundPage](t, got).Items
+	return remote.Decode[model.RefundPage](t, got).Items
 }
 
 // hook is a webhook, as a test makes one by hand.
@@ -203,7 +204,7 @@ func (a *app) hears(t testing.TB, h hook) api.Answer {
 // heard is hears for a webhook that must be applied.
 func (a *app) heard(t testing.TB, h hook) {
 	t.Helper()
-	got := api.Insist(t, "webhook "+h.id, func(int) (api.Answer, error) { return a.hears(t, h), nil })
+	got := remote.Insist(t, "webhook "+h.id, func(int) (api.Answer, error) { return a.hears(t, h), nil })
 	if got.Status != http.StatusNoContent || len(got.Body) != 0 {
 		t.Errorf("webhook %s: %d %s", h.id, got.Status, got.Body)
 	}

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"seckill/handler"
+	"seckill/internal/api"
 	"seckill/internal/failpoint"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -64,7 +65,7 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 		dies(step, func() {
 			got, err := ask("/orders/"+paying[n].ID+"/pay", p.Token(t, paying[n].UserID, model.RoleUser))
 			if err == nil && got.Status == http.StatusAccepted {
-				x.approve(t, api.Decode[handler.PaymentStart](t, got)) // its webhook comes
+				x.approve(t, remote.Decode[handler.PaymentStart](t, got)) // its webhook comes
 			}
 		})
 	}
@@ -78,7 +79,7 @@ func TestKilledWithMoneyUnderWay(t *testing.T) {
 		if p.now(t, order).Status == model.OrderUnpaid {
 			got := p.Insist(t, http.MethodPost, "/orders/"+order.ID+"/pay", p.Token(t, order.UserID, model.RoleUser), nil)
 			if got.Status == http.StatusAccepted {
-				_ = x.Decide(t.Context(), api.Decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
+				_ = x.Decide(t.Context(), remote.Decode[handler.PaymentStart](t, got).PaymentID, simulator.Approve) // it may be approved already
 			}
 		}
 		p.reaches(t, order, model.OrderPaid)

@@ -11,10 +11,11 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
+	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/internal/payment/simulator"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -41,16 +42,16 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		if paid.PaidAt == nil || len(paid.Code) != 24 {
 			t.Fatalf("%+v", paid)
 		}
-		check.Equal(t, "its code in the list", api.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
+		check.Equal(t, "its code in the list", remote.Decode[model.OrderPage](t, a.Call(t, http.MethodGet, "/orders", a.Token(t, order.UserID, model.RoleUser), nil)).Items[0].Code, paid.Code)
 		check.Equal(t, "a stranger looks", a.asks(t, stranger, http.MethodGet, "").Code(), model.CodeNotFound)
 		for _, move := range []string{"/pay", "/cancel"} {
 			got := a.asks(t, order, http.MethodPost, move)
-			if got.Code() != model.CodeIllegalState || api.Decode[api.Problem](t, got).OrderStatus != model.OrderPaid {
+			if got.Code() != model.CodeIllegalState || remote.Decode[api.Problem](t, got).OrderStatus != model.OrderPaid {
 				t.Errorf("%s of a paid order: %d %s", move, got.Status, got.Body)
 			}
 		}
 		document.check(t, http.MethodGet, "/api/v1/orders/{id}", a.asks(t, order, http.MethodGet, ""))
-		detail := api.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
+		detail := remote.Decode[model.OrderDetail](t, a.Call(t, http.MethodGet, "/admin/orders/"+order.ID, a.Admin(t), nil))
 		check.Equal(t, "its code for an administrator", detail.Code, paid.Code)
 		if last := detail.History[len(detail.History)-1]; last.To != model.OrderPaid || last.By != model.ByProvider {
 			t.Errorf("history: %+v", detail.History)
@@ -62,10 +63,10 @@ func TestAnOrderIsPaidAndUsed(t *testing.T) {
 		check.Equal(t, "mistyped", redeem(paid.Code[:23]+otherThan(paid.Code[23])).Status, http.StatusUnprocessableEntity)
 		check.Equal(t, "guessed", redeem("0000-0000-0000-0000-0000").Status, http.StatusNotFound)
 		used := redeem(strings.ToLower(strings.ReplaceAll(paid.Code, "-", " ")))
-		if got := api.Decode[model.Order](t, used); used.Status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
+		if got := remote.Decode[model.Order](t, used); used.Status != http.StatusOK || got.Status != model.OrderRedeemed || got.ID != order.ID {
 			t.Errorf("used: %d %s", used.Status, used.Body)
 		}
-		if again := redeem(paid.Code); again.Code() != model.CodeIllegalState || api.Decode[api.Problem](t, again).OrderStatus != model.OrderRedeemed {
+		if again := redeem(paid.Code); again.Code() != model.CodeIllegalState || remote.Decode[api.Problem](t, again).OrderStatus != model.OrderRedeemed {
 			t.Errorf("used twice: %d %s", again.Status, again.Body)
 		}
 		x.balance(t, 1, 0)

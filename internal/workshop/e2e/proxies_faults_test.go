@@ -17,8 +17,9 @@ import (
 	"syscall"
 	"testing"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -83,9 +84,9 @@ func throughProxies(t *testing.T, first, second *process) []*proxy {
 // visitor is the service behind the proxy, as one client with an address of its own sees it.
 func (p *proxy) visitor(t *testing.T, behind *app, number int) *app {
 	t.Helper()
-	client := api.Client(t, fmt.Sprintf("127.0.1.%d", number+1), 4)
+	client := remote.Client(t, fmt.Sprintf("127.0.1.%d", number+1), 4)
 	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: p.authority, ServerName: "shop.test", MinVersion: tls.VersionTLS12}
-	return &app{Service: api.Service{URL: p.url, Client: client, Tokens: behind.Tokens}, prefix: behind.prefix + p.name + ":"}
+	return &app{Service: remote.Service{URL: p.url, Client: client, Tokens: behind.Tokens}, prefix: behind.prefix + p.name + ":"}
 }
 
 // visit buys, and looks at what it bought. Each of these requests must be answered as if no instance ever stopped.
@@ -96,7 +97,7 @@ func (p *proxy) visit(t *testing.T, a *app, voucher, user string) {
 	if !ok {
 		return
 	}
-	order := api.Decode[model.Order](t, got)
+	order := remote.Decode[model.Order](t, got)
 	p.expect(t, a, http.StatusOK, http.MethodGet, "/orders/"+order.ID+"?wait=10s", token)
 	p.expect(t, a, http.StatusOK, http.MethodGet, "/vouchers/"+voucher, "")
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -26,7 +26,7 @@ func TestReadinessTellsTheTruthOfTheDatabase(t *testing.T) {
 	sync := launch(t, onServers(t).with(settings{"SECKILL_DATABASE_DSN": other.DSN(testserver.DefaultSchema)}))
 	line := func(p *process) (status int, said string) {
 		got := check.Value(p.Get("/readyz"))(t)
-		return got.Status, api.Decode[struct{ Checks map[string]string }](t, got).Checks["database"]
+		return got.Status, remote.Decode[struct{ Checks map[string]string }](t, got).Checks["database"]
 	}
 	for n, away := range absences(other) {
 		away.begin(t)

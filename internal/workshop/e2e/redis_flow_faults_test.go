@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -83,8 +83,8 @@ func (f *flow) ask(t *testing.T, user string) bool {
 	accepted := err == nil && got.Sells()
 	switch {
 	case accepted:
-		f.promised[api.Decode[model.Order](t, got).ID] = user
-	case api.Again(got, err):
+		f.promised[remote.Decode[model.Order](t, got).ID] = user
+	case remote.Again(got, err):
 		f.answers = append(f.answers, sampled{ended: time.Now()})
 		return false
 	case got.Code() != model.CodeAlreadyOrdered: // an earlier answer said that it was not known

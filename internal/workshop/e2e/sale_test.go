@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/workshop/api"
+	"seckill/internal/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -27,7 +28,7 @@ func rush(t *testing.T, instances []*app, voucherID string, users []string, atte
 	}
 	check.Volley(len(users)*attempts, func(n int) {
 		user := users[n/attempts]
-		got := api.Insist(t, user, func(again int) (api.Answer, error) {
+		got := remote.Insist(t, user, func(again int) (api.Answer, error) {
 			return instances[(n+again)%len(instances)].Place(t, voucherID, user)
 		})
 		mu.Lock()
@@ -119,7 +120,7 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 			for user, order := range won {
 				for _, instance := range instances {
 					got := instance.Insist(t, http.MethodPost, "/vouchers/"+voucher.ID+"/seckill", a.Token(t, user, model.RoleUser), nil)
-					p := api.Decode[api.Problem](t, got)
+					p := remote.Decode[api.Problem](t, got)
 					if got.Status != http.StatusConflict || p.Code != model.CodeAlreadyOrdered || p.OrderID != order.ID || p.OrderStatus != model.OrderUnpaid {
 						t.Fatalf("%s: %d %s, want ALREADY_ORDERED with %s", user, got.Status, got.Body, order.ID)
 					}
@@ -128,12 +129,12 @@ func TestSaleSellsExactlyItsStock(t *testing.T) {
 		})
 		t.Run("restock by 5 sells 5 more", func(t *testing.T) {
 			got := a.Insist(t, http.MethodPost, "/admin/vouchers/"+voucher.ID+"/stock", a.Admin(t), map[string]any{"delta": 5})
-			if v := api.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != int64(stock)+5 || v.Remaining != 5 {
+			if v := remote.Decode[model.Voucher](t, got); got.Status != http.StatusOK || v.Stock != int64(stock)+5 || v.Remaining != 5 {
 				t.Fatalf("restock: %d %s", got.Status, got.Body)
 			}
 			for _, instance := range instances {
 				check.Eventually(t, "the restock is obeyed", func() bool {
-					return api.Decode[model.Voucher](t, instance.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
+					return remote.Decode[model.Voucher](t, instance.Call(t, http.MethodGet, "/vouchers/"+voucher.ID, "", nil)).Phase == model.PhaseLive
 				})
 			}
 			more := winners(t, rush(t, instances, voucher.ID, users(a, buyers, 50), 2))

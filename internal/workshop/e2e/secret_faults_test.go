@@ -16,8 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/api"
 	"seckill/internal/token"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )

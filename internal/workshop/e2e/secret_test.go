@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 )
 
@@ -162,7 +162,7 @@ func TestEmbeddedFilesAreTheOwners(t *testing.T) {
 	p.start(t)
 	p.awaitReady(t)
 	generated := strings.TrimSpace(string(check.Value(os.ReadFile(filepath.Join(dir, "jwt.secret")))(t)))
-	p.Tokens = check.Value(api.Authority(generated))(t)
+	p.Tokens = check.Value(remote.Authority(generated))(t)
 	p.accepted(t, p.onSale(t, 3).ID, p.user(1))
 	files := 0
 	check.Must(t, filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {

@@ -16,8 +16,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -143,7 +143,7 @@ func (a *app) buysTraced(t *testing.T, voucherID, user string) model.Order {
 	if !got.Sells() || got.Header.Get("traceparent") != "" {
 		t.Fatalf("%d %s %v", got.Status, got.Body, got.Header)
 	}
-	return api.Decode[model.Order](t, got)
+	return remote.Decode[model.Order](t, got)
 }
 
 // An order is one trace, that of its buyer's request, from there through Redis, the queue and another process to the

@@ -22,9 +22,10 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/api"
 	"seckill/internal/token"
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -244,7 +245,7 @@ func (o outcome) answers() string {
 
 // attackFromHere is what the process of an attacker does: attack until its input ends, then say what it saw.
 func attackFromHere(name string) int {
-	tokens, err := api.Authority(secret)
+	tokens, err := remote.Authority(secret)
 	index := slices.IndexFunc(attacks, func(a attack) bool { return a.name == name })
 	if err != nil || index < 0 {
 		fmt.Fprintln(os.Stderr, name, err)

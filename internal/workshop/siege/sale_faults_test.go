@@ -15,8 +15,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"seckill/internal/api"
 	"seckill/internal/token"
-	"seckill/internal/workshop/api"
+	"seckill/internal/workshop/remote"
 	"seckill/model"
 )
 
@@ -155,7 +156,7 @@ func newCrowd(url, voucher string, tokens *token.Authority) *crowd {
 
 // clientFrom makes a client whose connections come from an address of this machine.
 func clientFrom(addr string, connections int) *http.Client {
-	client := api.NewClient(addr, connections)
+	client := remote.NewClient(addr, connections)
 	client.Timeout = 20 * time.Second
 	client.Transport.(*http.Transport).IdleConnTimeout = 3 * time.Second // before the service closes it
 	return client

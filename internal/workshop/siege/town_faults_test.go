@@ -19,8 +19,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 
-	"seckill/internal/workshop/api"
 	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/remote"
 	"seckill/internal/workshop/testserver"
 	"seckill/model"
 )
@@ -38,7 +38,7 @@ const (
 // town is the service under siege, with servers of its own. In async the worker is a process of its own, so that an
 // attack may find it paused.
 type town struct {
-	api.Service
+	remote.Service
 
 	t        *testing.T
 	mode     string
@@ -63,7 +63,7 @@ func build(t *testing.T, mode string) *town {
 		role = "api"
 	}
 	w := &town{t: t, mode: mode}
-	w.Service = api.Service{URL: "http://" + main, Client: clientFrom("127.0.2.1", 10), Tokens: check.Value(api.Authority(secret))(t)}
+	w.Service = remote.Service{URL: "http://" + main, Client: clientFrom("127.0.2.1", 10), Tokens: check.Value(remote.Authority(secret))(t)}
 	t.Cleanup(w.Client.CloseIdleConnections)
 	w.server = serve(t, append(settings, "SECKILL_ROLE="+role, "SECKILL_HTTP_ADDR="+main, "SECKILL_OPS_ADDR="+testserver.Address(t)))
 	w.ready(w.URL)
@@ -98,7 +98,7 @@ func serve(t *testing.T, settings []string) *exec.Cmd {
 
 func (w *town) ready(url string) {
 	w.t.Helper()
-	at := api.Service{URL: url, Client: w.Client}
+	at := remote.Service{URL: url, Client: w.Client}
 	check.Eventually(w.t, "the service is ready", func() bool { return at.Status("/readyz") == http.StatusOK })
 }
 

@@ -1,24 +1,24 @@
-package command
+package demo
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"text/tabwriter"
 
+	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/model"
 )
 
-// providerLedger opens the ledger of the provider that signs its webhooks with a secret.
-func providerLedger(base, secret string) (ledger, error) {
+// ProviderLedger opens the ledger of the provider that signs its webhooks with a secret.
+func ProviderLedger(base, secret string) (Ledger, error) {
 	key, err := payment.Key(secret)
 	if err != nil {
 		return nil, err
@@ -67,9 +67,9 @@ func (c *ledgerCount) fault(format string, args ...any) {
 // count reads both ledgers, order by order.
 func (a *aftermath) count(ctx context.Context) (*ledgerCount, error) {
 	c := &ledgerCount{
-		orders: make(map[model.OrderStatus]int64), byStatus: make(map[model.OrderStatus]money), stock: a.stock,
+		orders: make(map[model.OrderStatus]int64), byStatus: make(map[model.OrderStatus]money), stock: a.Stock,
 	}
-	provider, err := a.openLedger(a.provider)
+	provider, err := a.OpenLedger(a.provider)
 	if err != nil {
 		return nil, err
 	}
@@ -84,14 +84,12 @@ func (a *aftermath) count(ctx context.Context) (*ledgerCount, error) {
 			theirs[b.order] = theirs[b.order].add(c.take(b, p))
 		}
 	}
-	var rows []model.Order
-	err = a.admin.request(ctx, http.MethodGet, "/admin/vouchers/"+url.PathEscape(a.voucher)+"/orders?format=csv", nil,
-		func(body io.Reader) (err error) { rows, err = readOrders(body); return err })
+	rows, err := exported(ctx, a.admin, a.voucher)
 	if err != nil {
 		return nil, err
 	}
 	c.compare(rows, theirs, a.want)
-	c.audit, err = a.admin.audit(ctx, a.voucher)
+	c.audit, err = a.admin.Audit(ctx, a.voucher)
 	return c, err
 }
 
@@ -190,9 +188,13 @@ func (c *ledgerCount) print(out io.Writer) {
 // price writes minor units as people do; the demo's currency has two decimals.
 func price(amount int64) string { return fmt.Sprintf("%d.%02d", amount/100, amount%100) }
 
-// readOrders reads what the comparison needs of an export.
-func readOrders(body io.Reader) ([]model.Order, error) {
-	rows, err := csv.NewReader(body).ReadAll()
+// exported is what the counts need of the orders that the service exports.
+func exported(ctx context.Context, admin api.Client, voucher string) ([]model.Order, error) {
+	body, err := admin.Export(ctx, voucher)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := csv.NewReader(bytes.NewReader(body)).ReadAll()
 	if err != nil {
 		return nil, fmt.Errorf("read the export: %w", err)
 	}

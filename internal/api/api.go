@@ -1,21 +1,24 @@
-// Package api is the client of the service for everything that stands outside of it: the end-to-end tests, the bench and
-// the siege. It sends one request, and reads one answer to its end.
+// Package api is the client of the service's API over HTTP, for everything that stands outside of it: commands, the demo,
+// the end-to-end tests, the bench and the siege. It sends one request, and reads one answer to its end.
 package api
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
-	"testing"
 	"time"
 
-	"seckill/internal/workshop/check"
 	"seckill/model"
 )
+
+// maxAnswer bounds what is read of an answer, in bytes: an export of some hundred thousand orders.
+const maxAnswer = 64 << 20
 
 // Answer is one HTTP answer, read to its end.
 type Answer struct {
@@ -31,20 +34,34 @@ type Problem struct {
 	Status      int                `json:"status"`
 	Detail      string             `json:"detail"`
 	Code        model.Code         `json:"code"`
-	OrderID     string             `json:"order_id"`
-	OrderStatus model.OrderStatus  `json:"order_status"`
+	OrderID     string             `json:"order_id"`     // of ALREADY_ORDERED
+	OrderStatus model.OrderStatus  `json:"order_status"` // likewise
 	BeginAt     time.Time          `json:"begin_at"`
 	Errors      []model.FieldError `json:"errors"`
+
+	RetryAfter time.Duration `json:"-"` // of the header; zero: the server names none
 }
 
-// Decode reads the body as T and fails the test when it is none.
-func Decode[T any](t testing.TB, a Answer) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal(a.Body, &v); err != nil {
-		t.Fatalf("body of %d is not a %T: %v\n%s", a.Status, v, err, a.Body)
+// Error implements error.
+func (p *Problem) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("%d %s: %s", p.Status, p.Code, p.Detail))
+}
+
+// Err is nil for an answer of 2xx, and a *Problem for every other one. The problem has no code where the answer is no
+// problem document.
+func (a Answer) Err() error {
+	if a.Status >= http.StatusOK && a.Status < http.StatusMultipleChoices {
+		return nil
 	}
-	return v
+	p := &Problem{}
+	if json.Unmarshal(a.Body, p) != nil {
+		*p = Problem{Detail: "the answer is no problem document; is this a seckill server?"}
+	}
+	p.Status = a.Status
+	if seconds, err := strconv.Atoi(a.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		p.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	return p
 }
 
 // Code is the problem's code, or empty when the answer is none.
@@ -61,24 +78,11 @@ func (a Answer) Sells() bool {
 	return a.Status == http.StatusCreated || a.Status == http.StatusAccepted
 }
 
-// Again tells whether the contract has a client ask again: nothing was heard, or too much is asked for (429), or it cannot
-// be told now (503).
-func Again(got Answer, err error) bool {
-	return err != nil || got.Status == http.StatusTooManyRequests || got.Status == http.StatusServiceUnavailable
-}
-
-// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt has
-// a number, so that it can go to another instance each time.
-func Insist(t testing.TB, what string, ask func(attempt int) (Answer, error)) (got Answer) {
-	t.Helper()
-	attempt := 0
-	check.Patiently(t, what+" is answered for good", func() bool {
-		var err error
-		got, err = ask(attempt)
-		attempt++
-		return !Again(got, err)
-	})
-	return got
+// Again tells whether the contract has a client repeat a call that failed: nothing was heard, or too much is asked for (429),
+// or it cannot be told now (503).
+func Again(err error) bool {
+	p, ok := errors.AsType[*Problem](err)
+	return err != nil && (!ok || p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable)
 }
 
 // Send makes one request. The body may be nil, a string, or anything that is JSON. An empty token sends none. Headers are
@@ -117,7 +121,7 @@ func Send(ctx context.Context, client *http.Client, method, url, token string, b
 	if err != nil {
 		return Answer{}, err
 	}
-	defer response.Body.Close()
-	read, err := io.ReadAll(response.Body)
+	defer func() { _ = response.Body.Close() }() // it was only read
+	read, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	return Answer{Status: response.StatusCode, Header: response.Header, Body: read}, err
 }

@@ -1,13 +1,17 @@
-package api
+// Package remote is a running service as its tests see it, over internal/api.
+package remote
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"net"
 	"net/http"
 	"testing"
 	"time"
 
+	"seckill/internal/api"
 	"seckill/internal/token"
 	"seckill/internal/workshop/check"
 	"seckill/model"
@@ -49,6 +53,33 @@ func Authority(secret string) (*token.Authority, error) {
 	return token.New([]token.Key{{ID: "1", Secret: secret}}, "seckill", "seckill")
 }
 
+// Decode reads the body as T and fails the test when it is none.
+func Decode[T any](t testing.TB, a api.Answer) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(a.Body, &v); err != nil {
+		t.Fatalf("body of %d is not a %T: %v\n%s", a.Status, v, err, a.Body)
+	}
+	return v
+}
+
+// Again tells whether the contract has a client repeat a call with this outcome.
+func Again(got api.Answer, err error) bool { return api.Again(cmp.Or(err, got.Err())) }
+
+// Insist makes a request again and again, as the contract tells clients to, until it is answered for good. An attempt has
+// a number, so that it can go to another instance each time.
+func Insist(t testing.TB, what string, ask func(attempt int) (api.Answer, error)) (got api.Answer) {
+	t.Helper()
+	attempt := 0
+	check.Patiently(t, what+" is answered for good", func() bool {
+		var err error
+		got, err = ask(attempt)
+		attempt++
+		return !Again(got, err)
+	})
+	return got
+}
+
 // Token is one for a user, good for an hour.
 func (s Service) Token(t testing.TB, subject string, role model.Role) string {
 	t.Helper()
@@ -62,12 +93,12 @@ func (s Service) Admin(t testing.TB) string {
 }
 
 // Send makes one request of the API; the path begins behind /api/v1.
-func (s Service) Send(method, path, token string, body any, headers ...string) (Answer, error) {
-	return Send(context.Background(), s.Client, method, s.URL+"/api/v1"+path, token, body, headers...)
+func (s Service) Send(method, path, token string, body any, headers ...string) (api.Answer, error) {
+	return api.Send(context.Background(), s.Client, method, s.URL+"/api/v1"+path, token, body, headers...)
 }
 
 // Call is Send for a request that must be answered.
-func (s Service) Call(t testing.TB, method, path, token string, body any, headers ...string) Answer {
+func (s Service) Call(t testing.TB, method, path, token string, body any, headers ...string) api.Answer {
 	t.Helper()
 	got, err := s.Send(method, path, token, body, headers...)
 	if err != nil {
@@ -77,14 +108,14 @@ func (s Service) Call(t testing.TB, method, path, token string, body any, header
 }
 
 // Insist is Send for a request that may be told to come again.
-func (s Service) Insist(t testing.TB, method, path, token string, body any, headers ...string) Answer {
+func (s Service) Insist(t testing.TB, method, path, token string, body any, headers ...string) api.Answer {
 	t.Helper()
-	return Insist(t, method+" "+path, func(int) (Answer, error) { return s.Send(method, path, token, body, headers...) })
+	return Insist(t, method+" "+path, func(int) (api.Answer, error) { return s.Send(method, path, token, body, headers...) })
 }
 
 // Get asks for a path of the main listener, such as /readyz.
-func (s Service) Get(path string) (Answer, error) {
-	return Send(context.Background(), s.Client, http.MethodGet, s.URL+path, "", nil)
+func (s Service) Get(path string) (api.Answer, error) {
+	return api.Send(context.Background(), s.Client, http.MethodGet, s.URL+path, "", nil)
 }
 
 // Status is what a path of the main listener is answered with; 0 is no answer.
@@ -97,7 +128,7 @@ func (s Service) Status(path string) int {
 }
 
 // Place makes one request to buy.
-func (s Service) Place(t testing.TB, voucherID, user string) (Answer, error) {
+func (s Service) Place(t testing.TB, voucherID, user string) (api.Answer, error) {
 	t.Helper()
 	return s.Send(http.MethodPost, "/vouchers/"+voucherID+"/seckill", s.Token(t, user, model.RoleUser), nil)
 }

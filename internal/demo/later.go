@@ -1,4 +1,4 @@
-package command
+package demo
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/api"
 	"seckill/internal/payment"
 	"seckill/internal/poll"
 	"seckill/model"
@@ -33,8 +34,8 @@ const (
 	maxPage = 64 << 10
 )
 
-// ledger is what a payment provider tells of its payments.
-type ledger interface {
+// Ledger is what a payment provider tells of its payments.
+type Ledger interface {
 	LookUp(ctx context.Context, paymentID string) (payment.Payment, error)
 	Close()
 }
@@ -49,10 +50,9 @@ type purchase struct {
 
 // aftermath is the life of the sale's orders after the sale.
 type aftermath struct {
-	sale
+	Sale
 
-	process  Process
-	admin    apiClient
+	admin    api.Client
 	paying   []*purchase // the others let it lapse
 	lapsing  []*purchase
 	provider string                       // the base URL of its API
@@ -60,26 +60,22 @@ type aftermath struct {
 }
 
 // tooLarge reports whether too much may be sold to go on after the sale.
-func (s sale) tooLarge() bool { return min(int64(s.buyers), s.stock) > maxLater }
+func (s Sale) tooLarge() bool { return min(int64(s.Buyers), s.Stock) > maxLater }
 
-// afterSale lets about half of the buyers pay, uses one order, refunds one, waits until the others have lapsed, and
+// afterwards lets about half of the buyers pay, uses one order, refunds one, waits until the others have lapsed, and
 // sells again what came back. Then our orders are compared with the provider's ledger.
-func (p Process) afterSale(ctx context.Context, s sale, answers []answer) error {
+func (s Sale) afterwards(ctx context.Context, admin api.Client, answers []answer) error {
 	if s.tooLarge() {
-		fmt.Fprintf(p.Stdout, "\nWhat comes after a sale is shown for up to %d units.\n", maxLater)
+		fmt.Fprintf(s.Out, "\nWhat comes after a sale is shown for up to %d units.\n", maxLater)
 		return nil
 	}
-	admin, err := s.client("admin", model.RoleAdmin)
-	if err != nil {
-		return err
-	}
-	a := &aftermath{sale: s, process: p, admin: admin, want: make(map[string]model.OrderStatus)}
+	a := &aftermath{Sale: s, admin: admin, want: make(map[string]model.OrderStatus)}
 	a.split(answers)
 	if len(a.want) == 0 {
-		fmt.Fprintln(p.Stdout, "\nNothing was sold, and so nothing is paid.")
+		fmt.Fprintln(s.Out, "\nNothing was sold, and so nothing is paid.")
 		return nil
 	}
-	fmt.Fprintf(p.Stdout, "\nafter the sale (an order has %s to be paid):\n", s.window)
+	fmt.Fprintf(s.Out, "\nafter the sale (an order has %s to be paid):\n", s.Window)
 	for _, act := range []func(context.Context) error{a.pay, a.redeem, a.refund, a.lapse, a.sellAgain} {
 		if err := act(ctx); err != nil {
 			return err
@@ -89,11 +85,11 @@ func (p Process) afterSale(ctx context.Context, s sale, answers []answer) error 
 	if err != nil {
 		return fmt.Errorf("compare the ledgers: %w", err)
 	}
-	count.print(p.Stdout)
+	count.print(s.Out)
 	if wrong := count.wrong(); len(wrong) > 0 {
 		return errors.New("the ledgers do not agree:\n  " + strings.Join(wrong, "\n  "))
 	}
-	fmt.Fprintf(p.Stdout, "\nThe ledgers agree, order by order: %s was kept for %d orders, and no unit is sold twice.\n",
+	fmt.Fprintf(s.Out, "\nThe ledgers agree, order by order: %s was kept for %d orders, and no unit is sold twice.\n",
 		price(count.ours.kept()), count.orders[model.OrderPaid]+count.orders[model.OrderRedeemed])
 	return nil
 }
@@ -118,7 +114,7 @@ func insist(ctx context.Context, patience time.Duration, what string, call func(
 	var last error
 	err := poll.Until(patient, pauseOfBuyers, func() (done bool, err error) {
 		done, last = call(patient)
-		if done || last != nil && !again(last) {
+		if done || last != nil && !api.Again(last) {
 			return true, last
 		}
 		return false, nil
@@ -159,12 +155,12 @@ func (a *aftermath) pay(ctx context.Context) error {
 		return fmt.Errorf("read the address of the provider's page: %w", err)
 	}
 	a.provider = at.Scheme + "://" + at.Host
-	fmt.Fprintf(a.process.Stdout, "  %d paid on the provider's page, one of them after a declined payment\n", len(a.paying))
+	fmt.Fprintf(a.Out, "  %d paid on the provider's page, one of them after a declined payment\n", len(a.paying))
 	return nil
 }
 
 // payOne pays one order on the provider's page, whose address it returns.
-func (a *aftermath) payOne(ctx context.Context, client apiClient, b *purchase, declines bool) (page string, err error) {
+func (a *aftermath) payOne(ctx context.Context, client api.Client, b *purchase, declines bool) (page string, err error) {
 	if declines {
 		if page, err = a.startPayment(ctx, client, b); err == nil {
 			err = a.decide(ctx, page, "decline")
@@ -181,12 +177,12 @@ func (a *aftermath) payOne(ctx context.Context, client apiClient, b *purchase, d
 	}
 	return page, insist(ctx, patienceForMoney, "wait until order "+b.order+" is paid", func(ctx context.Context) (bool, error) {
 		var now model.Order
-		err := client.request(ctx, http.MethodGet, "/orders/"+url.PathEscape(b.order), nil, decode(&now))
+		err := client.Call(ctx, http.MethodGet, "/orders/"+url.PathEscape(b.order), nil, &now)
 		if err != nil || now.Status == model.OrderUnpaid {
 			return false, err
 		}
 		if b.code = now.Code; now.Status != model.OrderPaid || b.code == "" {
-			return true, fmt.Errorf("it is %s; is a --payment-window of %s too short here?", now.Status, a.window)
+			return true, fmt.Errorf("it is %s; is a --payment-window of %s too short here?", now.Status, a.Window)
 		}
 		return true, nil
 	})
@@ -194,14 +190,14 @@ func (a *aftermath) payOne(ctx context.Context, client apiClient, b *purchase, d
 
 // startPayment starts another payment of an order: the same again is answered until the service has heard that the
 // one before has failed.
-func (a *aftermath) startPayment(ctx context.Context, client apiClient, b *purchase) (page string, err error) {
+func (a *aftermath) startPayment(ctx context.Context, client api.Client, b *purchase) (page string, err error) {
 	var started struct {
 		ID    string      `json:"payment_id"`
 		URL   string      `json:"payment_url"`
 		Order model.Order `json:"order"`
 	}
 	err = insist(ctx, patienceForMoney, "start to pay order "+b.order, func(ctx context.Context) (bool, error) {
-		err := client.request(ctx, http.MethodPost, "/orders/"+url.PathEscape(b.order)+"/pay", nil, decode(&started))
+		err := client.Call(ctx, http.MethodPost, "/orders/"+url.PathEscape(b.order)+"/pay", nil, &started)
 		return err == nil && (len(b.payments) == 0 || b.payments[len(b.payments)-1] != started.ID), err
 	})
 	if err == nil {
@@ -212,7 +208,7 @@ func (a *aftermath) startPayment(ctx context.Context, client apiClient, b *purch
 
 // decide presses a button on the provider's page.
 func (a *aftermath) decide(ctx context.Context, page, decision string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeout(ctx, api.CallTimeout)
 	defer cancel()
 	shown, err := a.browse(ctx, http.MethodGet, page, nil)
 	if err == nil && !strings.Contains(shown, `value="`+decision+`"`) {
@@ -236,7 +232,7 @@ func (a *aftermath) browse(ctx context.Context, method, page string, form url.Va
 	if form != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	response, err := a.http.Do(request)
+	response, err := a.HTTP.Do(request)
 	if err != nil {
 		return "", err
 	}
@@ -251,12 +247,12 @@ func (a *aftermath) browse(ctx context.Context, method, page string, form url.Va
 // redeem uses the first payer's code.
 func (a *aftermath) redeem(ctx context.Context) error {
 	b := a.paying[0]
-	err := a.admin.request(ctx, http.MethodPost, "/admin/redemptions", map[string]string{"code": b.code}, discard)
+	err := a.admin.Call(ctx, http.MethodPost, "/admin/redemptions", map[string]string{"code": b.code}, nil)
 	if err != nil {
 		return fmt.Errorf("redeem order %s: %w", b.order, err)
 	}
 	a.want[b.order] = model.OrderRedeemed
-	fmt.Fprintln(a.process.Stdout, "  1 was redeemed with its code")
+	fmt.Fprintln(a.Out, "  1 was redeemed with its code")
 	return nil
 }
 
@@ -266,36 +262,34 @@ func (a *aftermath) refund(ctx context.Context) error {
 		return nil
 	}
 	b := a.paying[1]
-	err := a.admin.request(ctx, http.MethodPost, "/admin/orders/"+url.PathEscape(b.order)+"/refund", nil, discard)
+	err := a.admin.Call(ctx, http.MethodPost, "/admin/orders/"+url.PathEscape(b.order)+"/refund", nil, nil)
 	if err != nil {
 		return fmt.Errorf("refund order %s: %w", b.order, err)
 	}
 	a.want[b.order] = model.OrderRefunded
-	fmt.Fprintln(a.process.Stdout, "  1 was refunded")
+	fmt.Fprintln(a.Out, "  1 was refunded")
 	return insist(ctx, patienceForMoney, "wait for the refund of order "+b.order, func(ctx context.Context) (bool, error) {
 		var pending model.RefundPage
-		err := a.admin.request(ctx, http.MethodGet, "/admin/refunds?status=pending", nil, decode(&pending))
+		err := a.admin.Call(ctx, http.MethodGet, "/admin/refunds?status=pending", nil, &pending)
 		return err == nil && len(pending.Items) == 0, err
 	})
 }
 
 // discard leaves an answer's body unread: its status says enough.
-func discard(io.Reader) error { return nil }
-
 // lapse waits until every unpaid order is expired.
 func (a *aftermath) lapse(ctx context.Context) error {
 	for _, b := range a.lapsing {
 		a.want[b.order] = model.OrderExpired
 	}
-	fmt.Fprintf(a.process.Stdout, "  %d left to expire\n", len(a.lapsing))
+	fmt.Fprintf(a.Out, "  %d left to expire\n", len(a.lapsing))
 	return a.awaitExpiry(ctx)
 }
 
 func (a *aftermath) awaitExpiry(ctx context.Context) error {
 	path := "/admin/vouchers/" + url.PathEscape(a.voucher) + "/stats"
-	return insist(ctx, a.window+patienceForLapse, "wait until the unpaid orders expire", func(ctx context.Context) (bool, error) {
+	return insist(ctx, a.Window+patienceForLapse, "wait until the unpaid orders expire", func(ctx context.Context) (bool, error) {
 		var stats model.Stats
-		err := a.admin.request(ctx, http.MethodGet, path, nil, decode(&stats))
+		err := a.admin.Call(ctx, http.MethodGet, path, nil, &stats)
 		return err == nil && stats.OrdersByStatus[model.OrderUnpaid] == 0, err
 	})
 }
@@ -305,7 +299,7 @@ func (a *aftermath) awaitExpiry(ctx context.Context) error {
 func (a *aftermath) sellAgain(ctx context.Context) error {
 	crowd := a.emptyHanded()
 	start := time.Now()
-	units := min(len(crowd), int(min(a.stock-int64(a.buyers-len(crowd)), int64(a.buyers))))
+	units := min(len(crowd), int(min(a.Stock-int64(a.Buyers-len(crowd)), int64(a.Buyers))))
 	var sold []answer
 	err := insist(ctx, patienceForOrders, "sell the units again", func(ctx context.Context) (bool, error) {
 		left := crowd[:0:0]
@@ -327,8 +321,8 @@ func (a *aftermath) sellAgain(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.process.Stdout, "  %d sold again, to buyers who had nothing\n", len(sold))
-	if err := a.process.awaitOrders(ctx, a.sale, sold); err != nil {
+	fmt.Fprintf(a.Out, "  %d sold again, to buyers who had nothing\n", len(sold))
+	if err := a.awaitOrders(ctx, sold); err != nil {
 		return err
 	}
 	return a.settle(ctx, sold, time.Since(start))
@@ -338,7 +332,7 @@ func (a *aftermath) sellAgain(ctx context.Context) error {
 // they are counted, they are let lapse first.
 func (a *aftermath) settle(ctx context.Context, sold []answer, took time.Duration) error {
 	want := model.OrderUnpaid
-	if took > a.window/2 {
+	if took > a.Window/2 {
 		want = model.OrderExpired
 	}
 	for _, heard := range sold {
@@ -350,7 +344,7 @@ func (a *aftermath) settle(ctx context.Context, sold []answer, took time.Duratio
 	if want == model.OrderUnpaid {
 		return nil
 	}
-	fmt.Fprintf(a.process.Stdout, "  these took %s, and are left to expire as well\n", round(took))
+	fmt.Fprintf(a.Out, "  these took %s, and are left to expire as well\n", round(took))
 	return a.awaitExpiry(ctx)
 }
 
@@ -361,7 +355,7 @@ func (a *aftermath) emptyHanded() []string {
 		holds[b.user] = a.want[b.order] != model.OrderRefunded
 	}
 	var users []string
-	for i := range a.buyers {
+	for i := range a.Buyers {
 		if user := userID(i); !holds[user] {
 			users = append(users, user)
 		}

@@ -1,14 +1,11 @@
-package command
+package demo
 
 import (
 	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -17,6 +14,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
 
+	"seckill/internal/api"
 	"seckill/model"
 )
 
@@ -62,7 +60,7 @@ type saleCount struct {
 }
 
 // countSale counts, and looks at every order by its id and its user.
-func countSale(ctx context.Context, admin apiClient, s sale, answers []answer) (saleCount, error) {
+func countSale(ctx context.Context, admin api.Client, s Sale, answers []answer) (saleCount, error) {
 	var c saleCount
 	told := make(map[string]string) // order id → user
 	for _, a := range answers {
@@ -86,48 +84,36 @@ func countSale(ctx context.Context, admin apiClient, s sale, answers []answer) (
 			c.fault("user %s got an answer that nobody expected: %s", a.user, a.name())
 		}
 	}
-	err := admin.request(ctx, http.MethodGet, "/admin/vouchers/"+s.voucher+"/orders?format=csv", nil,
-		func(body io.Reader) error { return c.countRows(body, told) })
+	rows, err := exported(ctx, admin, s.voucher)
 	if err != nil {
 		return c, err
 	}
-	c.audit, err = admin.audit(ctx, s.voucher)
+	c.countRows(rows, told)
+	c.audit, err = admin.Audit(ctx, s.voucher)
 	return c, err
 }
 
-// countRows reads the export of orders; told are the orders that buyers know.
-func (c *saleCount) countRows(body io.Reader, told map[string]string) error {
-	rows, err := csv.NewReader(body).ReadAll()
-	if err != nil {
-		return fmt.Errorf("read the export: %w", err)
-	}
-	if len(rows) == 0 {
-		return errors.New("the export has no heading")
-	}
-	id, user, status := slices.Index(rows[0], "id"), slices.Index(rows[0], "user_id"), slices.Index(rows[0], "status")
-	if id < 0 || user < 0 || status < 0 {
-		return fmt.Errorf("the export has the columns %q", rows[0])
-	}
+// countRows counts the orders that the service exports; told are the orders that buyers know.
+func (c *saleCount) countRows(rows []model.Order, told map[string]string) {
 	owner := make(map[string]bool)
-	exported := make(map[string]bool)
-	for _, row := range rows[1:] {
-		if !(model.Order{Status: model.OrderStatus(row[status])}).Live() {
-			c.fault("order %s is %s", row[id], row[status])
+	exists := make(map[string]bool)
+	for _, o := range rows {
+		if !o.Live() {
+			c.fault("order %s is %s", o.ID, o.Status)
 			continue
 		}
 		c.rows++
-		exported[row[id]] = true
-		if owner[row[user]] {
-			c.fault("user %s has two orders", row[user])
+		exists[o.ID] = true
+		if owner[o.UserID] {
+			c.fault("user %s has two orders", o.UserID)
 		}
-		owner[row[user]] = true
+		owner[o.UserID] = true
 	}
 	for order, user := range told {
-		if !exported[order] {
+		if !exists[order] {
 			c.fault("user %s was told of order %s, which does not exist", user, order)
 		}
 	}
-	return nil
 }
 
 func (c *saleCount) fault(format string, args ...any) {
@@ -151,12 +137,12 @@ func (c *saleCount) print(out io.Writer) {
 const maxFaults = 10
 
 // wrong lists everything that does not add up.
-func (c *saleCount) wrong(s sale) []string {
+func (c *saleCount) wrong(s Sale) []string {
 	wrong := slices.Clone(c.faults)
 	if n := len(wrong); n > maxFaults {
 		wrong = append(wrong[:maxFaults], fmt.Sprintf("and %d more of that kind", n-maxFaults))
 	}
-	expected := min(int64(s.buyers), s.stock)
+	expected := min(int64(s.Buyers), s.Stock)
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
@@ -166,8 +152,8 @@ func (c *saleCount) wrong(s sale) []string {
 	check(c.answers == expected, "%d buyers won and %d should have", c.answers, expected)
 	check(c.rows == expected, "%d orders exist and %d should", c.rows, expected)
 	check(d.LiveOrders == expected, "the audit counts %d orders and should count %d", d.LiveOrders, expected)
-	check(d.Stock == s.stock, "the stock is %d and was %d", d.Stock, s.stock)
-	check(d.Remaining == s.stock-expected, "%d units remain and %d should", d.Remaining, s.stock-expected)
+	check(d.Stock == s.Stock, "the stock is %d and was %d", d.Stock, s.Stock)
+	check(d.Remaining == s.Stock-expected, "%d units remain and %d should", d.Remaining, s.Stock-expected)
 	check(c.audit.Balanced, "the audit does not balance")
 	return wrong
 }
@@ -184,8 +170,8 @@ type progress struct {
 	answers, sales int
 }
 
-func newProgress(out io.Writer, s sale, bars bool) *progress {
-	p := &progress{out: out, buyers: s.buyers}
+func newProgress(out io.Writer, s Sale, bars bool) *progress {
+	p := &progress{out: out, buyers: s.Buyers}
 	if !bars {
 		return p
 	}
@@ -195,8 +181,8 @@ func newProgress(out io.Writer, s sale, bars bool) *progress {
 			mpb.PrependDecorators(decor.Name(name, decor.WCSyncSpaceR), decor.CountersNoUnit("%d of %d", decor.WCSyncSpace)),
 			mpb.AppendDecorators(decor.Percentage(decor.WCSyncSpace)))
 	}
-	p.asked = bar("answered", int64(s.buyers))
-	p.sold = bar("sold", max(s.stock, 1))
+	p.asked = bar("answered", int64(s.Buyers))
+	p.sold = bar("sold", max(s.Stock, 1))
 	return p
 }
 

@@ -1,4 +1,4 @@
-package command
+package demo
 
 import (
 	"cmp"
@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"seckill/internal/api"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -30,7 +30,7 @@ const (
 	// patienceForOrders is how long the promise of a 202 may take to be kept:
 	// the contract's 30 s, which only a process that died in between needs.
 	patienceForOrders = 30 * time.Second
-	// waitOfBuyers is how long one call waits for an order: below callTimeout.
+	// waitOfBuyers is how long one call waits for an order: below api.CallTimeout.
 	waitOfBuyers = "10s"
 )
 
@@ -64,10 +64,10 @@ func (a answer) name() string {
 	}
 }
 
-// openTheSale lets every buyer press the button at the same instant, and
+// open lets every buyer press the button at the same instant, and
 // returns what they heard, and how long all of it took.
-func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Duration, error) {
-	clients := make([]apiClient, s.buyers)
+func (s Sale) open(ctx context.Context) ([]answer, time.Duration, error) {
+	clients := make([]api.Client, s.Buyers)
 	for i := range clients {
 		var err error
 		if clients[i], err = s.client(userID(i), model.RoleUser); err != nil {
@@ -77,8 +77,8 @@ func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Durati
 	if err := warmUp(ctx, s); err != nil {
 		return nil, 0, err
 	}
-	shown := newProgress(p.Stdout, s, onTerminal(p.Stdout))
-	answers := make([]answer, s.buyers)
+	shown := newProgress(s.Out, s, s.Bars)
+	answers := make([]answer, s.Buyers)
 	gun := make(chan struct{})
 	var start time.Time
 	var crowd sync.WaitGroup
@@ -104,23 +104,15 @@ func (p Process) openTheSale(ctx context.Context, s sale) ([]answer, time.Durati
 
 // warmUp opens the connections, so that the sale does not measure how long
 // the machine takes to open them.
-func warmUp(ctx context.Context, s sale) error {
-	var connections errgroup.Group
-	for range min(s.buyers, demoConnections) {
-		connections.Go(func() error {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.base+"/livez", nil)
-			if err != nil {
-				return err
-			}
-			response, err := s.http.Do(request)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(io.Discard, response.Body)
-			return errors.Join(err, response.Body.Close())
+func warmUp(ctx context.Context, s Sale) error {
+	var opening errgroup.Group
+	for range min(s.Buyers, connections) {
+		opening.Go(func() error {
+			_, err := api.Send(ctx, s.HTTP, http.MethodGet, s.Base+"/livez", "", nil)
+			return err
 		})
 	}
-	if err := connections.Wait(); err != nil {
+	if err := opening.Wait(); err != nil {
 		return fmt.Errorf("connect to the server: %w", err)
 	}
 	return nil
@@ -128,7 +120,7 @@ func warmUp(ctx context.Context, s sale) error {
 
 // buy presses the button, and again as the contract tells clients to: after a
 // 429, a 503 or no answer at all, when Retry-After says so.
-func buy(ctx context.Context, client apiClient, voucher string) answer {
+func buy(ctx context.Context, client api.Client, voucher string) answer {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfBuyers)
 	defer cancel()
 	for repeats := 0; ; repeats++ {
@@ -147,34 +139,30 @@ func buy(ctx context.Context, client apiClient, voucher string) answer {
 }
 
 // press presses the button once. A pause says that it should be pressed again.
-func press(ctx context.Context, client apiClient, voucher string) (a answer, pause time.Duration) {
-	response, err := client.send(ctx, http.MethodPost, "/vouchers/"+voucher+"/seckill", nil)
-	if refusal, ok := errors.AsType[*problem](err); ok {
-		a.status, a.code = refusal.Status, refusal.Code
+func press(ctx context.Context, client api.Client, voucher string) (a answer, pause time.Duration) {
+	heard, err := client.Ask(ctx, http.MethodPost, "/vouchers/"+voucher+"/seckill", nil)
+	if refusal, ok := errors.AsType[*api.Problem](err); ok {
+		a.status, a.code = refusal.Status, string(refusal.Code)
 		a.order = model.Order{ID: refusal.OrderID, Status: refusal.OrderStatus}
 		if refusal.Code == "" {
 			a.err = refusal
 		}
-		if again(refusal) {
-			pause = cmp.Or(refusal.retryAfter, pauseOfBuyers)
+		if api.Again(refusal) {
+			pause = cmp.Or(refusal.RetryAfter, pauseOfBuyers)
 		}
 		return a, pause
 	}
 	if err != nil {
 		return answer{err: err}, pauseOfBuyers
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	if err = errors.Join(err, response.Body.Close()); err != nil {
-		return answer{err: err}, pauseOfBuyers
-	}
-	a.status = response.StatusCode
-	a.err = json.Unmarshal(body, &a.order)
+	a.status = heard.Status
+	a.err = json.Unmarshal(heard.Body, &a.order)
 	return a, 0
 }
 
 // awaitOrders waits until no order is processing any more, and notes in the
 // answers what became of each.
-func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) error {
+func (s Sale) awaitOrders(ctx context.Context, answers []answer) error {
 	start := time.Now()
 	var crowd sync.WaitGroup
 	waiting := 0
@@ -195,7 +183,7 @@ func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) erro
 		return fmt.Errorf("the wait for the orders was interrupted: %w", err)
 	}
 	if waiting > 0 {
-		fmt.Fprintf(p.Stdout, "\n%d orders were processing; the last of them was persisted %s after the last answer\n",
+		fmt.Fprintf(s.Out, "\n%d orders were processing; the last of them was persisted %s after the last answer\n",
 			waiting, round(time.Since(start)))
 	}
 	return nil
@@ -203,14 +191,14 @@ func (p Process) awaitOrders(ctx context.Context, s sale, answers []answer) erro
 
 // awaitOrder waits for one order. A server that is away for a moment is asked
 // again.
-func awaitOrder(ctx context.Context, client apiClient, order model.Order) (model.Order, error) {
+func awaitOrder(ctx context.Context, client api.Client, order model.Order) (model.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, patienceForOrders)
 	defer cancel()
 	path := "/orders/" + url.PathEscape(order.ID) + "?wait=" + waitOfBuyers
 	now, last := order, error(nil)
 	err := poll.Until(ctx, pauseOfBuyers, func() (bool, error) {
-		last = client.request(ctx, http.MethodGet, path, nil, decode(&now))
-		if last != nil && ctx.Err() == nil && !again(last) {
+		last = client.Call(ctx, http.MethodGet, path, nil, &now)
+		if last != nil && ctx.Err() == nil && !api.Again(last) {
 			return false, fmt.Errorf("look at order %s: %w", order.ID, last)
 		}
 		return last == nil && now.Status != model.OrderProcessing, nil
@@ -222,10 +210,4 @@ func awaitOrder(ctx context.Context, client apiClient, order model.Order) (model
 		return order, err
 	}
 	return now, nil
-}
-
-// again reports whether a call that failed may succeed when it is repeated.
-func again(err error) bool {
-	refusal, ok := errors.AsType[*problem](err)
-	return !ok || refusal.Status == http.StatusServiceUnavailable || refusal.Status == http.StatusTooManyRequests
 }

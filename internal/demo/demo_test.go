@@ -1,0 +1,336 @@
+//part:stores
+
+package demo
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"seckill/internal/api"
+	"seckill/internal/payment"
+	"seckill/internal/token"
+	"seckill/internal/workshop/check"
+	"seckill/model"
+)
+
+// shop is a server that sells as the test wants.
+type shop struct {
+	mu      sync.Mutex
+	stock   int64
+	presses int
+	rows    []model.Order
+
+	// press answers one press of the button; nil sells honestly.
+	press func(s *shop, user string) (status int, body any)
+	// keep tells what has become of a promised order; nil sells in sync.
+	keep   func(order model.Order) model.Order
+	export func(rows []model.Order) []model.Order
+	audit  func(a *model.Audit)
+}
+
+func (s *shop) sell(user string) (int, any) {
+	if int64(len(s.rows)) >= s.stock {
+		return http.StatusConflict, api.Problem{Status: 409, Code: "SOLD_OUT"}
+	}
+	return s.force(user)
+}
+
+func (s *shop) force(user string) (int, any) {
+	order := model.Order{ID: fmt.Sprintf("o%d.v", len(s.rows)), VoucherID: "v", UserID: user, Status: model.OrderUnpaid}
+	s.rows = append(s.rows, order)
+	if s.keep != nil {
+		order.Status = model.OrderProcessing
+		return http.StatusAccepted, order
+	}
+	return http.StatusCreated, order
+}
+
+// look is the order that a client asks for.
+func (s *shop) look(path string) (int, any) {
+	for _, order := range s.rows {
+		if strings.HasSuffix(path, "/orders/"+order.ID) {
+			return http.StatusOK, s.keep(order)
+		}
+	}
+	return http.StatusNotFound, api.Problem{Status: 404, Code: "NOT_FOUND"}
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := func(status int, body any) {
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+	switch path := r.URL.Path; {
+	case path == "/livez":
+	case strings.HasSuffix(path, "/seckill"):
+		s.presses++
+		user := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		claims, err := authorityOfShop().Verify(r.Context(), user)
+		if err != nil {
+			answer(http.StatusUnauthorized, api.Problem{Code: "UNAUTHENTICATED"})
+			return
+		}
+		if s.press != nil {
+			status, body := s.press(s, claims.Subject)
+			answer(status, body)
+			return
+		}
+		status, body := s.sell(claims.Subject)
+		answer(status, body)
+	case strings.HasSuffix(path, "/orders"):
+		rows := s.rows
+		if s.export != nil {
+			rows = s.export(rows)
+		}
+		fmt.Fprintln(w, "status,id,user_id,price")
+		for _, o := range rows {
+			fmt.Fprintf(w, "%s,%s,%s,%d\n", o.Status, o.ID, o.UserID, o.Price)
+		}
+	case strings.Contains(path, "/orders/"):
+		status, body := s.look(path)
+		answer(status, body)
+	case strings.HasSuffix(path, "/audit"):
+		n := int64(len(s.rows))
+		a := model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: s.stock, Remaining: s.stock - n, LiveOrders: n}}
+		if s.audit != nil {
+			s.audit(&a)
+		}
+		answer(http.StatusOK, a)
+	default:
+		answer(http.StatusCreated, model.Voucher{ID: "v"})
+	}
+}
+
+func authorityOfShop() *token.Authority {
+	authority, err := token.New([]token.Key{{ID: "1", Secret: strings.Repeat("x", 32)}}, "seckill", "seckill")
+	if err != nil {
+		panic(err)
+	}
+	return authority
+}
+
+// The demo is only worth something if it notices what is wrong.
+func TestDemoNotices(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shop *shop
+		want string // in the error; empty: the sale is fine
+	}{
+		"an honest shop": {&shop{}, ""},
+		"sold too many":  {&shop{press: func(s *shop, user string) (int, any) { return s.force(user) }}, "20 buyers won and 5 should have"},
+		"units unsold": {&shop{press: func(s *shop, user string) (int, any) {
+			if len(s.rows) == 4 {
+				return http.StatusConflict, api.Problem{Code: "SOLD_OUT"}
+			}
+			return s.sell(user)
+		}}, "4 buyers won and 5 should have"},
+		"two for one": {&shop{export: func(rows []model.Order) []model.Order {
+			rows[1].UserID = rows[0].UserID
+			return rows
+		}}, "has two orders"},
+		"a promise without a row": {&shop{export: func(rows []model.Order) []model.Order { return rows[1:] }}, "which does not exist"},
+		"a row nobody was told of": {&shop{export: func(rows []model.Order) []model.Order {
+			return append(slices.Clip(rows), model.Order{ID: "o9.v", UserID: "99", Status: model.OrderUnpaid})
+		}}, "6 orders exist and 5 should"},
+		"a row that is not live": {&shop{export: func(rows []model.Order) []model.Order {
+			rows[0].Status = model.OrderFailed
+			return rows
+		}}, "is failed"},
+		"one order for all": {&shop{press: func(s *shop, user string) (int, any) {
+			status, body := s.sell(user)
+			if order, ok := body.(model.Order); ok {
+				order.ID = s.rows[0].ID
+				return status, order
+			}
+			return status, body
+		}}, "were told of the same order"},
+		"another's order": {&shop{press: func(s *shop, user string) (int, any) {
+			status, body := s.sell(user)
+			if order, ok := body.(model.Order); ok {
+				order.UserID = "somebody"
+				return status, order
+			}
+			return status, body
+		}}, "not his"},
+		"an unexpected code": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusInternalServerError, api.Problem{Code: "INTERNAL"}
+			}
+			return s.sell(user)
+		}}, "500 INTERNAL"},
+		"ordered already without a first call": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusConflict, api.Problem{Code: "ALREADY_ORDERED"}
+			}
+			return s.sell(user)
+		}}, "409 ALREADY_ORDERED"},
+		"no JSON": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 20 {
+				return http.StatusConflict, "no problem"
+			}
+			return s.sell(user)
+		}}, "got no answer"},
+		"an audit that does not balance": {&shop{audit: func(a *model.Audit) { a.Balanced = false }}, "does not balance"},
+		"an audit with too few":          {&shop{audit: func(a *model.Audit) { a.Database.LiveOrders-- }}, "the audit counts 4"},
+		"a unit too many left":           {&shop{audit: func(a *model.Audit) { a.Database.Remaining++ }}, "1 units remain and 0 should"},
+		"another stock":                  {&shop{audit: func(a *model.Audit) { a.Database.Stock++ }}, "the stock is 6"},
+		"busy at first": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses <= 20 {
+				return []int{429, 503}[s.presses%2], api.Problem{Code: "LOCK_BUSY"}
+			}
+			return s.sell(user)
+		}}, ""},
+		"promises that are kept": {&shop{keep: func(order model.Order) model.Order { return order }}, ""},
+		"promises that are broken": {&shop{keep: func(order model.Order) model.Order {
+			order.Status = model.OrderFailed
+			return order
+		}}, "not unpaid"},
+		"a promise that nobody knows of": {&shop{
+			keep: func(order model.Order) model.Order { return order },
+			press: func(s *shop, user string) (int, any) {
+				if len(s.rows) == 4 {
+					return http.StatusAccepted, model.Order{ID: "lost.v", VoucherID: "v", UserID: user, Status: model.OrderProcessing}
+				}
+				return s.sell(user)
+			},
+		}, "look at order lost.v: 404"},
+		"an answer was lost": {&shop{press: func(s *shop, user string) (int, any) {
+			if s.presses == 1 {
+				_, _ = s.sell(user)
+				return http.StatusServiceUnavailable, api.Problem{Code: "UNAVAILABLE"}
+			}
+			if len(s.rows) > 0 && s.rows[0].UserID == user {
+				return http.StatusConflict, api.Problem{Code: "ALREADY_ORDERED"}
+			}
+			return s.sell(user)
+		}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.shop.stock = 5
+			backend := httptest.NewServer(test.shop)
+			t.Cleanup(backend.Close)
+			var out bytes.Buffer
+			s := Sale{Buyers: 20, Stock: 5, Base: backend.URL, Tokens: authorityOfShop(), HTTP: backend.Client(), Out: &out, voucher: "v"}
+			admin := check.Value(s.client("admin", model.RoleAdmin))(t)
+			_, err := s.sell(t.Context(), admin)
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("the demo says %v, want %q\n%s", err, test.want, out.String())
+			}
+		})
+	}
+}
+
+// Whatever differs between our orders and the provider's ledger is named.
+func TestLedgerCountNotices(t *testing.T) {
+	t.Parallel()
+	type books struct {
+		rows  []model.Order
+		paid  payment.Payment
+		audit model.Audit
+	}
+	for name, test := range map[string]struct {
+		change func(b *books)
+		want   string // empty: they agree
+	}{
+		"they agree":           {func(*books) {}, ""},
+		"too little":           {func(b *books) { b.paid.Amount-- }, "our orders kept 10.00 and the provider 9.99"},
+		"given back":           {func(b *books) { b.paid.Refunded = 1000 }, "the provider has 10.00 and 10.00"},
+		"never paid":           {func(b *books) { b.paid.Status = payment.Failed }, "the provider has 0.00 and 0.00"},
+		"not decided":          {func(b *books) { b.paid.Status = payment.Pending }, "has it pending"},
+		"of another order":     {func(b *books) { b.paid.OrderID = "other" }, "the provider has it for other"},
+		"in another currency":  {func(b *books) { b.paid.Currency = "JPY" }, "in JPY"},
+		"kept for a lapsed":    {func(b *books) { b.rows[0].Status = model.OrderExpired }, "order a is expired and should be paid"},
+		"paid without money":   {func(b *books) { b.rows[1].Status = model.OrderPaid }, "order b is paid, which is 10.00 received"},
+		"an unknown order":     {func(b *books) { b.rows[1].ID = "c" }, "should be unknown"},
+		"a missing order":      {func(b *books) { b.rows = b.rows[:1] }, "order b does not exist"},
+		"two live of one user": {func(b *books) { b.rows[1].UserID = "1" }, "user 1 has two orders"},
+		"a unit too many":      {func(b *books) { b.audit.Database.Remaining++ }, "the audit has stock 3, remaining 2"},
+		"not balanced":         {func(b *books) { b.audit.Balanced = false }, "does not balance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &books{
+				rows: []model.Order{{ID: "a", UserID: "1", Status: model.OrderPaid, Price: 1000}, {ID: "b", UserID: "2", Status: model.OrderUnpaid, Price: 1000}},
+				paid: payment.Payment{
+					Request: payment.Request{ID: "p", OrderID: "a", Money: payment.Money{Amount: 1000, Currency: "CNY"}}, Status: payment.Succeeded,
+				},
+				audit: model.Audit{Balanced: true, Database: model.AuditDatabase{Stock: 3, Remaining: 1, LiveOrders: 2}},
+			}
+			test.change(b)
+			c := &ledgerCount{
+				orders: make(map[model.OrderStatus]int64), byStatus: make(map[model.OrderStatus]money), stock: 3, audit: b.audit,
+			}
+			theirs := map[string]money{"a": c.take(&purchase{order: "a", currency: "CNY"}, b.paid)}
+			c.compare(b.rows, theirs, map[string]model.OrderStatus{"a": model.OrderPaid, "b": model.OrderUnpaid})
+			wrong := strings.Join(c.wrong(), "; ")
+			if (wrong == "") != (test.want == "") || !strings.Contains(wrong, test.want) {
+				t.Errorf("it says %q, want %q", wrong, test.want)
+			}
+		})
+	}
+}
+
+// Bars of which one never fills must not keep the demo from ending.
+func TestProgressEnds(t *testing.T) {
+	t.Parallel()
+	shown := newProgress(io.Discard, Sale{Buyers: 3, Stock: 10}, true)
+	for range 3 {
+		shown.answered(answer{status: http.StatusCreated})
+	}
+	ended := make(chan struct{})
+	go func() { shown.done(); close(ended) }()
+	check.Receive(t, "the end of the bars", ended)
+}
+
+// Elsewhere than on a terminal a line tells each quarter, and the last one all.
+func TestProgressLines(t *testing.T) {
+	t.Parallel()
+	for buyers, want := range map[int]string{
+		1:  "1 of 1 answered, 1 sold",
+		3:  "1 of 3 answered, 1 sold; 2 of 3 answered, 2 sold; 3 of 3 answered, 2 sold",
+		4:  "1 of 4 answered, 1 sold; 2 of 4 answered, 2 sold; 3 of 4 answered, 2 sold; 4 of 4 answered, 2 sold",
+		50: "13 of 50 answered, 2 sold; 25 of 50 answered, 2 sold; 38 of 50 answered, 2 sold; 50 of 50 answered, 2 sold",
+	} {
+		var out bytes.Buffer
+		shown := newProgress(&out, Sale{Buyers: buyers, Stock: 2}, false)
+		for i := range buyers {
+			status := http.StatusConflict
+			if i < 2 {
+				status = http.StatusCreated
+			}
+			shown.answered(answer{status: status})
+		}
+		shown.done()
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimSpace(lines[i])
+		}
+		if got := strings.Join(lines, "; "); got != want {
+			t.Errorf("%d buyers: %s", buyers, got)
+		}
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	t.Parallel()
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for share, want := range map[float64]time.Duration{0: 1, 0.5: 50, 0.99: 99, 1: 100} {
+		check.Equal(t, fmt.Sprint("quantile ", share), quantile(hundred, share), want)
+	}
+	check.Equal(t, "a quantile of one", quantile(hundred[:1], 0.99), 1)
+}
