@@ -215,7 +215,7 @@ func lostTargets(files []file) []string {
 	for _, f := range pages(files) {
 		for _, text := range code(f) {
 			for _, match := range call.FindAllStringSubmatch(text, -1) {
-				for _, target := range strings.Fields(match[1]) {
+				for target := range strings.FieldsSeq(match[1]) {
 					if !regexp.MustCompile(`(?m)^` + target + `:`).MatchString(makefile) {
 						found = append(found, f.path+": there is no make "+target)
 					}
