@@ -8,6 +8,7 @@ package config
 import (
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -92,6 +93,23 @@ func (c Config) Async() bool { return c.OrderMode == Async }
 
 // EmbeddedQueue reports whether the queue is inside the service's process.
 func (c Config) EmbeddedQueue() bool { return c.Async() && c.NATSURL == "" }
+
+// LacksForSeveral names the settings without which only one instance may use a
+// real database; empty when all of them are there, and on SQLite, where the
+// claim on the data directory does the same.
+func (c Config) LacksForSeveral() string {
+	var lacks []string
+	if c.RedisURL == "" {
+		lacks = append(lacks, "SECKILL_REDIS_URL")
+	}
+	if c.EmbeddedQueue() {
+		lacks = append(lacks, "SECKILL_NATS_URL")
+	}
+	if c.Embedded() {
+		return ""
+	}
+	return strings.Join(lacks, " and ")
+}
 
 // String shows that there are settings and nothing of what they are: they
 // contain secrets. See Settings for what may be shown.

@@ -65,3 +65,9 @@ type Lease interface {
 	// also called when the request's context has ended.
 	Unlock() error
 }
+
+// RedisClaim says which Redis is used, and when that was last so.
+type RedisClaim struct {
+	Identity  string // empty: none was used yet
+	RenewedAt time.Time
+}

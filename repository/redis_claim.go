@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"gorm.io/gorm"
+
+	"seckill/model"
 )
 
 // RedisClaims keeps which Redis the instances of a database in MySQL use: two that
@@ -15,16 +17,10 @@ type RedisClaims struct{ db *Database }
 // NewRedisClaims keeps the claim of a database.
 func NewRedisClaims(db *Database) *RedisClaims { return &RedisClaims{db: db} }
 
-// RedisClaim says which Redis is used, and when that was last so.
-type RedisClaim struct {
-	Identity  string // empty: none was used yet
-	RenewedAt time.Time
-}
-
 // Read reads the claim, and how long ago it was renewed by the database's clock.
-func (c *RedisClaims) Read(ctx context.Context) (claim RedisClaim, age time.Duration, err error) {
+func (c *RedisClaims) Read(ctx context.Context) (claim model.RedisClaim, age time.Duration, err error) {
 	var row struct {
-		RedisClaim `gorm:"embedded"`
+		model.RedisClaim `gorm:"embedded"`
 
 		Now clock `gorm:"column:read_at"`
 	}
@@ -36,7 +32,7 @@ func (c *RedisClaims) Read(ctx context.Context) (claim RedisClaim, age time.Dura
 
 // Take makes an identity the one that is used, or renews it; false when the claim
 // is not the one that was read any more.
-func (c *RedisClaims) Take(ctx context.Context, identity string, from RedisClaim) (bool, error) {
+func (c *RedisClaims) Take(ctx context.Context, identity string, from model.RedisClaim) (bool, error) {
 	var taken bool
 	err := c.db.writeRepeatable(ctx, fmt.Sprintf("claim the database for the Redis %s", identity), func(tx *gorm.DB, _ bool) error {
 		done := tx.Exec("UPDATE redis_claim SET identity = ?, renewed_at = "+c.db.dialect.now+

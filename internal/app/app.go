@@ -11,6 +11,10 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/service/guard"
+
+	"seckill/internal/listener"
+
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
@@ -84,8 +88,8 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	if err = i.listenForOperations(ctx); err != nil {
 		return nil, err
 	}
-	i.main, err = i.listen(ctx, listenerOptions{
-		name: "main", address: cfg.HTTPAddr, handler: main, leaving: i.health.Leaving, guard: guard, slowest: cfg.LockWait, patience: mainPatience,
+	i.main, err = i.listen(ctx, listener.Options{
+		Name: "main", Address: cfg.HTTPAddr, Handler: main, Leaving: i.health.Leaving, Guard: guard, Slowest: cfg.LockWait, Patience: mainPatience,
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +113,7 @@ type servers struct {
 	// another one, so that what an earlier one held is not taken for its own.
 	incarnation string
 	// sole is nil where several instances may work together.
-	sole *soleInstance
+	sole *guard.Sole
 }
 
 // claimDataDir makes sure that no other process serves from the same data

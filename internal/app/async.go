@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"seckill/service/guard"
+
 	"github.com/redis/go-redis/v9"
 
 	"seckill/config"
@@ -40,7 +42,7 @@ type AsyncParts struct {
 
 	instance  *Instance
 	mode      orderMode
-	sole      *soleInstance
+	sole      *guard.Sole
 	parts     worker.Deps
 	delivered *telemetry.Delivery
 }
@@ -57,7 +59,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	}
 	hot := hotcopy.New(s.redis, hotcopy.Options{Identity: s.incarnation, Trace: i.tracer, LockKeys: scriptLocks(i.cfg, s.redis)})
 	parts := worker.Deps{
-		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.agreedMode(s.db.Modes.Read),
+		Database: s.db, Epochs: s.db.Epochs, Hot: hot, Queue: q, Mode: mode.redis.AgreedMode(s.db.Modes.Read),
 		Metrics: telemetry.NewWorker(i.registry), AdminLog: s.db.AdminLog, Log: i.log,
 	}
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
@@ -131,8 +133,8 @@ func (i *Instance) runAsyncParts(a *AsyncParts) {
 // servers on the same database.
 func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
 	a.instance.background(name, workPatience, func(ctx context.Context) error {
-		a.sole.await(ctx)
-		return a.mode.redis.during(ctx, work)
+		a.sole.Await(ctx)
+		return a.mode.redis.During(ctx, work)
 	})
 }
 
@@ -202,10 +204,10 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 		return err
 	}
 	if s := servers.sole; s != nil {
-		if err := s.ask(ctx); err != nil {
+		if err := s.Probe(ctx); err != nil {
 			return fmt.Errorf(running, err)
 		}
-		s.alone.Store(true)
+		s.Assume()
 	}
 	record, err := servers.db.Modes.Read(ctx)
 	if err != nil {

@@ -28,7 +28,7 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	relay := &worker.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
 	locks := i.redisLocks(s, reconcilerLease)
 	i.loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
-		s.sole.await(ctx)
+		s.sole.Await(ctx)
 		relay.Run(ctx, locks, mode.deployment)
 	})
 	return nil

@@ -43,7 +43,7 @@ func (i *Instance) runExpiry(s servers, mode orderMode, expiry *worker.Expiry) {
 	}
 	locks := i.redisLocks(s, reconcilerLease)
 	i.loop("expiry", workPatience, func(ctx context.Context) {
-		s.sole.await(ctx)
+		s.sole.Await(ctx)
 		expiry.Run(ctx, locks, mode.deployment)
 	})
 }

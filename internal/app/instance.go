@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"seckill/internal/listener"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -45,7 +47,7 @@ type Instance struct {
 	registry  *prometheus.Registry
 	probes    []service.Probe // of the health, while the instance is put together
 	health    *service.Health
-	main, ops *listener
+	main, ops *listener.Listener
 
 	// disagrees says that the database is sold from in another order mode.
 	disagrees func(ctx context.Context) error
@@ -75,10 +77,10 @@ func newInstance(cfg config.Config, log *slog.Logger) *Instance {
 }
 
 // BaseURL is where the main listener is reached on this machine.
-func (i *Instance) BaseURL() string { return i.main.url() }
+func (i *Instance) BaseURL() string { return i.main.URL() }
 
 // OpsURL is where the operations listener is reached on this machine.
-func (i *Instance) OpsURL() string { return i.ops.url() }
+func (i *Instance) OpsURL() string { return i.ops.URL() }
 
 // Disagrees is the reason why this instance sells nothing in its order mode,
 // which is not the database's; nil when it is.

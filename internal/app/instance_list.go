@@ -29,7 +29,7 @@ func (i *Instance) signIn(list *hotcopy.Instances) error {
 	if err != nil {
 		return err
 	}
-	self := model.Instance{ID: id, Name: name(i.main.socket.Addr()), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
+	self := model.Instance{ID: id, Name: name(i.main.Addr()), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
 	i.loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
 	return nil
 }

@@ -3,30 +3,20 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"seckill/model"
+	"seckill/repository"
+	"seckill/repository/hotcopy"
+	"seckill/service/guard"
 	"seckill/service/worker"
 )
 
 // orderMode is how the database is sold from, as this instance knows it.
 type orderMode struct {
 	deployment string
-	guard      guards
-	redis      *redisClaim // nil where no other instance can have another Redis
-}
-
-// guards tell whether this instance may sell now: the first one that refuses
-// gives the reason.
-type guards []interface{ Selling() error }
-
-// Selling is nil, or says why this instance may not sell now.
-func (g guards) Selling() error {
-	for _, guard := range g {
-		if err := guard.Selling(); err != nil {
-			return err
-		}
-	}
-	return nil
+	guard      guard.Guards
+	redis      *guard.Redis // nil where no other instance can have another Redis
 }
 
 // openMode adopts this instance's order mode on a database without vouchers,
@@ -56,15 +46,48 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	i.loop("order mode", lookPatience, watch.Run) //nolint:contextcheck // until the stop
 	i.probe("order mode", watch.Probe)
 	i.disagrees = watch.Probe
-	m := orderMode{deployment: record.Deployment, guard: guards{watch}}
+	m := orderMode{deployment: record.Deployment, guard: guard.Guards{watch}}
 	if async {
 		if !i.cfg.Embedded() {
 			m.redis = i.claimRedis(starting, s)
 		}
-		m.guard = guards{s.sole, m.redis, watch}
+		m.guard = guard.Guards{s.sole, m.redis, watch}
 	}
 	return m, nil
 }
 
 // orderMode is the mode that the settings ask for.
 func (i *Instance) orderMode() model.OrderMode { return model.OrderMode(i.cfg.OrderMode) }
+
+// claimDatabase makes this instance the only one on its database, if it needs
+// to be; else it returns nil.
+func (i *Instance) claimDatabase(db *Database) *guard.Sole {
+	lacks := i.cfg.LacksForSeveral()
+	if lacks == "" {
+		return nil
+	}
+	claim := db.Exclusive("embedded")
+	i.onClose("claim on the database", func(context.Context) error { return claim.Close() })
+	sole := guard.NewSole(claim, lacks)
+	i.probe("instance", sole.Probe)
+	i.loop("solitude", guardPatience, sole.Run) // in sync too: expiry awaits it
+	return sole
+}
+
+// guardPatience: a look that was canceled ends at once.
+const guardPatience = time.Second
+
+// claimRedis looks from now on whether this instance uses the Redis of its database.
+func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
+	identity := func(ctx context.Context) (string, error) {
+		if s.incarnation != "" {
+			return guard.Embedded + s.incarnation, nil
+		}
+		return hotcopy.Identity(ctx, s.redis)
+	}
+	r := guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
+	_ = r.Look(ctx) // the next look repeats what failed
+	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
+	i.loop("claim for Redis", guardPatience, r.Run) //nolint:contextcheck // until the stop
+	return r
+}

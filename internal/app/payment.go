@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/listener"
+
 	"seckill/config"
 	"seckill/internal/conns"
 	"seckill/internal/embedded"
@@ -162,18 +164,18 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (
 		return "", err
 	}
 	i.onClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
-	pages, err := i.listen(ctx, listenerOptions{
-		name: "payment simulator", address: i.cfg.PaymentSimulatorAddr, patience: opsPatience,
-		handler: knownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
-		guard: conns.New(conns.Options{
+	pages, err := i.listen(ctx, listener.Options{
+		Name: "payment simulator", Address: i.cfg.PaymentSimulatorAddr, Patience: opsPatience,
+		Handler: listener.KnownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
+		Guard: conns.New(conns.Options{
 			Name: "payments", Max: opsConnections, PerNetwork: opsConnections, Metrics: i.registry, Log: i.log,
 		}),
 	})
 	if err != nil {
 		return "", err
 	}
-	i.log.InfoContext(ctx, "payments are simulated: no money moves", slog.String("url", pages.url()))
-	return pages.url(), nil
+	i.log.InfoContext(ctx, "payments are simulated: no money moves", slog.String("url", pages.URL()))
+	return pages.URL(), nil
 }
 
 // servePayments makes the service of payments. Own finds a user's order; a worker, which starts no payment, has none.
@@ -207,6 +209,6 @@ func (i *Instance) runPayments(p *payments) {
 		i.loop("payments", workPatience, p.service.Run)
 	}
 	if p.simulator != nil && i.cfg.Role != config.RoleWorker {
-		i.loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.url()+webhookPath) })
+		i.loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
 	}
 }

@@ -25,6 +25,7 @@ const (
 
 	hotcopy = "repository/hotcopy" // the sales in Redis: stands beside the database, never on it
 	sale    = "service/sale"       // the road of one order, and what an instance remembers of vouchers
+	guard   = "service/guard"      // whether this instance may sell
 	worker  = "service/worker"     // what happens behind the requests: never on service, which stands in front
 )
 
@@ -35,13 +36,14 @@ var importMap = map[string][]string{
 	command:      {app, "config", "model", client, demo, lab, helpers}, // what it needs of the other parts, app offers
 	client:       {"model", helpers},
 	demo:         {client, "model", helpers},
-	app:          {"config", "handler", console, "service", sale, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
+	app:          {"config", "handler", console, "service", sale, guard, worker, "repository", hotcopy, "queue", "lock", "model", helpers},
 	lab:          {"repository", "lock", "model", helpers}, // its own layer beside service; only command runs it
 	"handler":    {wire, "service", "model", helpers},
 	console:      {wire, "service", "model", helpers},
 	wire:         {"model"},
 	"service":    {sale, "model", helpers}, // the rest is behind its ports
 	sale:         {"model", helpers},
+	guard:        {"model", helpers},
 	worker:       {"model", helpers},
 	"repository": {"model", helpers},
 	hotcopy:      {"model", helpers},

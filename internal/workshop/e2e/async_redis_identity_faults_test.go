@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
+	"seckill/model"
 	"seckill/repository"
 )
 
@@ -19,7 +20,7 @@ import (
 const anotherRedis = "another instance of this database uses another Redis"
 
 // claim is the Redis that the database names, and when it was last used.
-func claim(t *testing.T, s settings) repository.RedisClaim {
+func claim(t *testing.T, s settings) model.RedisClaim {
 	t.Helper()
 	db := check.Value(repository.Open(t.Context(), repository.Options{DSN: s["SECKILL_DATABASE_DSN"]}))(t)
 	defer db.Close()

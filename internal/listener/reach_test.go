@@ -1,4 +1,4 @@
-package app
+package listener
 
 import (
 	"net"
@@ -12,7 +12,7 @@ import (
 
 func TestOperationsAreAskedByInnerNames(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(knownHosts(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "ops.example.com:8081"))
+	server := httptest.NewServer(KnownHosts(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "ops.example.com:8081"))
 	t.Cleanup(server.Close)
 	for host, want := range map[string]int{
 		"127.0.0.1:8081": 200, "[::1]:8081": 200, "10.2.3.4": 200, "localhost": 200, "localhost:8081": 200, "LOCALHOST.": 200,

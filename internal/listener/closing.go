@@ -1,4 +1,4 @@
-package app
+package listener
 
 import "net/http"
 

@@ -1,4 +1,6 @@
-package app
+// Package listener is one HTTP server on its address: the limits that it sets its clients, how it leaves, and from where it
+// may be asked.
+package listener
 
 import (
 	"context"
@@ -23,12 +25,10 @@ const (
 	// idleTimeout is longer than any load balancer keeps a connection that it does not use (Google's 600 s). Were it
 	// shorter, a request would now and then meet the end of its connection, and a purchase is not sent again.
 	idleTimeout = 620 * time.Second
-	// opsConnections is enough for some scrapers and profiles.
-	opsConnections = 100
 )
 
-// listener is one HTTP server on its address.
-type listener struct {
+// Listener is one HTTP server on its address.
+type Listener struct {
 	name     string
 	server   *http.Server
 	socket   net.Listener
@@ -37,59 +37,60 @@ type listener struct {
 	log      *slog.Logger
 }
 
-// listenerOptions say what is served where.
-type listenerOptions struct {
-	name     string
-	address  string
-	handler  http.Handler
-	leaving  func() bool // the stop has begun: answers close their connections; nil: they do not
-	guard    *conns.Guard
-	slowest  time.Duration // what an answer may take beside writeTimeout
-	patience time.Duration
+// Options say what is served where.
+type Options struct {
+	Name     string
+	Address  string
+	Handler  http.Handler
+	Leaving  func() bool // the stop has begun: answers close their connections; nil: they do not
+	Guard    *conns.Guard
+	Slowest  time.Duration   // what an answer may take beside 20 s
+	Patience time.Duration   // with the requests under way at a stop
+	Failed   func(err error) // it ended by itself
+	Log      *slog.Logger
 }
 
-// listen binds the address before it returns, so that a port in use stops the
+// Open binds the address before it returns, so that a port in use stops the
 // start, and serves until it is stopped.
-func (i *Instance) listen(ctx context.Context, o listenerOptions) (*listener, error) {
-	socket, err := conns.Listen(ctx, o.address)
+func Open(ctx context.Context, o Options) (*Listener, error) {
+	socket, err := conns.Listen(ctx, o.Address)
 	if err != nil {
-		return nil, fmt.Errorf("open the %s listener: %w", o.name, err)
+		return nil, fmt.Errorf("open the %s listener: %w", o.Name, err)
 	}
-	l := &listener{
-		name:     o.name,
+	l := &Listener{
+		name:     o.Name,
 		socket:   socket,
-		patience: o.patience,
+		patience: o.Patience,
 		done:     make(chan struct{}),
-		log:      i.log,
+		log:      o.Log,
 		server: &http.Server{
-			Handler:           o.handler,
+			Handler:           o.Handler,
 			ReadHeaderTimeout: readHeaderTimeout,
 			ReadTimeout:       readTimeout,
-			WriteTimeout:      o.slowest + writeTimeout,
+			WriteTimeout:      o.Slowest + writeTimeout,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          slog.NewLogLogger(i.log.Handler(), slog.LevelDebug),
+			ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 			// net/http would answer OPTIONS * itself, without an id, limits and metrics.
 			DisableGeneralOptionsHandler: true,
 		},
 	}
-	if o.leaving != nil {
-		l.server.Handler = closing(o.handler, o.leaving)
+	if o.Leaving != nil {
+		l.server.Handler = closing(o.Handler, o.Leaving)
 	}
-	watched := o.guard.Watch(l.server, socket)
+	watched := o.Guard.Watch(l.server, socket)
 	go func() {
 		defer close(l.done)
 		if err := l.server.Serve(watched); !errors.Is(err, http.ErrServerClosed) {
-			i.failed <- fmt.Errorf("the %s listener ended: %w", o.name, err)
+			o.Failed(fmt.Errorf("the %s listener ended: %w", o.Name, err))
 		}
 	}()
-	i.onClose(o.name+" listener", l.stop)
 	return l, nil
 }
 
-// stop takes no new connections, and lets the requests under way finish. Clients that
+// Stop takes no new connections, and lets the requests under way finish. Clients that
 // take longer than the listener has patience are cut off: that is their fault, not the stop's.
-func (l *listener) stop(ctx context.Context) error {
+func (l *Listener) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	conns.TakeNoMore(ctx, l.socket)
@@ -102,8 +103,8 @@ func (l *listener) stop(ctx context.Context) error {
 	return err
 }
 
-// url is where clients on this machine reach the listener.
-func (l *listener) url() string {
+// URL is where clients on this machine reach the listener.
+func (l *Listener) URL() string {
 	host, port, err := net.SplitHostPort(l.socket.Addr().String())
 	if err != nil {
 		return "http://" + l.socket.Addr().String()
@@ -113,3 +114,6 @@ func (l *listener) url() string {
 	}
 	return "http://" + net.JoinHostPort(host, port)
 }
+
+// Addr is where it listens.
+func (l *Listener) Addr() net.Addr { return l.socket.Addr() }

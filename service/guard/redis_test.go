@@ -1,0 +1,95 @@
+package guard
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"seckill/internal/workshop/check"
+	"seckill/internal/workshop/testserver"
+	"seckill/repository"
+)
+
+func TestMain(m *testing.M) { testserver.Main(m) }
+
+// claimed is a database in which instances claim their Redis.
+func claimed(t *testing.T) (db *repository.Database, dsn string) {
+	t.Helper()
+	dsn = testserver.Schema(t)
+	db = check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn}))(t)
+	t.Cleanup(func() { _ = db.Close() })
+	check.Must(t, db.Migrate(t.Context()))
+	return db, dsn
+}
+
+// claimant is one of the instances that use the same Redis.
+func claimant(db *repository.Database) *Redis {
+	return &Redis{
+		claims: repository.NewRedisClaims(db), log: slog.New(slog.DiscardHandler),
+		identity: func(context.Context) (string, error) { return "ours", nil },
+	}
+}
+
+// Of instances that start at once one claims their Redis. The others see it at their first look, and sell.
+func TestInstancesThatStartTogetherSell(t *testing.T) {
+	t.Parallel()
+	db, _ := claimed(t)
+	var all [8]*Redis
+	for i := range all {
+		all[i] = claimant(db)
+	}
+	check.Volley(len(all), func(i int) { check.Is(t, "a look", all[i].Look(t.Context()), nil) })
+	for _, r := range all {
+		check.Is(t, "an instance", r.Selling(), nil)
+	}
+}
+
+// The claim is renewed at each look, also when the database has written it a moment after the look began. One that another
+// instance has just renewed is left alone.
+func TestRedisClaimIsRenewedAtEachLook(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0).UTC() // of the database, whose clock stands still
+	db, dsn := claimed(t)
+	r := claimant(db)
+	check.Must(t, r.Look(t.Context()))
+	fixed := check.Value(repository.Open(t.Context(), repository.Options{DSN: dsn + "?timestamp=" + strconv.FormatInt(now.Unix(), 10)}))(t)
+	t.Cleanup(func() { _ = fixed.Close() })
+	r.claims = repository.NewRedisClaims(fixed)
+	raw := check.Value(sql.Open("mysql", dsn))(t)
+	t.Cleanup(func() { _ = raw.Close() })
+	for age, renewed := range map[time.Duration]bool{
+		300 * time.Millisecond: false,
+		999 * time.Millisecond: true,
+		lookAround:             true,
+		2 * lookAround:         true,
+	} {
+		_, err := raw.ExecContext(t.Context(), "UPDATE redis_claim SET renewed_at = ?", now.Add(-age))
+		check.Must(t, err)
+		check.Must(t, r.Look(t.Context()))
+		if _, left, err := r.claims.Read(t.Context()); err != nil || (left == 0) != renewed {
+			t.Errorf("a claim of an age of %v is %v old after the look, renewed %v: %v", age, left, renewed, err)
+		}
+	}
+}
+
+// The database's clock is set back when another server takes its place. The claim is
+// renewed all the same: it must not look abandoned until the clock has caught up.
+func TestRedisClaimIsRenewedWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	db, dsn := claimed(t)
+	raw, err := sql.Open("mysql", dsn)
+	check.Must(t, err)
+	t.Cleanup(func() { _ = raw.Close() })
+	_, err = raw.ExecContext(t.Context(), "UPDATE redis_claim SET identity = 'ours', renewed_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR")
+	check.Must(t, err)
+	r := claimant(db)
+	if err := r.Look(t.Context()); err != nil || r.Selling() != nil {
+		t.Errorf("%v, %v", err, r.Selling())
+	}
+	if _, age, err := r.claims.Read(t.Context()); err != nil || age < 0 {
+		t.Errorf("renewed %v ago: %v", age, err)
+	}
+}
