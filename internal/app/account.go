@@ -30,7 +30,7 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 		return nil, err
 	}
 	if len(trusted) > 0 && i.cfg.Role != config.RoleWorker {
-		i.loop("keys of token issuers", lookPatience, tokens.Run) //nolint:contextcheck // until the stop
+		i.parts.Loop("keys of token issuers", lookPatience, tokens.Run) //nolint:contextcheck // until the stop
 	}
 	return tokens, nil
 }
@@ -73,7 +73,7 @@ func (i *Instance) openAccounts(db *Database, tokens *token.Authority) (*service
 	if err := known.Refresh(ctx); err != nil {
 		i.log.WarnContext(ctx, "changes of accounts are not known at the start", slog.Any("error", err))
 	}
-	i.loop("account changes", lookPatience, known.Watch)
+	i.parts.Loop("account changes", lookPatience, known.Watch)
 	return service.NewAccounts(service.AccountDeps{
 		Store: store, Hasher: newHasher(), Tokens: tokens, Cache: known, Metrics: telemetry.NewAccounts(i.registry), Log: i.log,
 	})

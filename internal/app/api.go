@@ -36,7 +36,7 @@ func (i *Instance) mainHandler(
 	if err != nil {
 		return nil, err
 	}
-	i.onCloseWithin(ordersPatience, "orders", counter.orders.Close)
+	i.parts.OnCloseWithin(ordersPatience, "orders", counter.orders.Close)
 	i.leave = counter.orders.StartDraining
 	rates, err := i.openLimits(s)
 	if err != nil {
@@ -121,8 +121,8 @@ func (i *Instance) openCounter(s servers, mode orderMode, async *AsyncParts, cod
 		return made, err
 	}
 	vouchers.Cache = orders.Cache
-	i.onCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
-	i.background("voucher changes", lookPatience, func(ctx context.Context) error {
+	i.parts.OnCloseWithin(cachePatience, "voucher copies", orders.Cache.Close)
+	i.parts.Background("voucher changes", lookPatience, func(ctx context.Context) error {
 		return changes.Watch(ctx, orders.Cache.Drop, orders.Cache.Returned, orders.Cache.DropAll)
 	})
 

@@ -33,7 +33,7 @@ func Start(ctx context.Context, cfg config.Config, log *slog.Logger) (_ *Instanc
 	i := newInstance(cfg, log)
 	defer func() {
 		if err != nil {
-			i.close(ctx)
+			i.parts.Close(ctx, closeTimeout)
 		}
 	}()
 
@@ -127,7 +127,7 @@ func (i *Instance) claimDataDir() error {
 	if err != nil {
 		return err
 	}
-	i.onClose("data directory", func(context.Context) error { return claim.Close() })
+	i.parts.OnClose("data directory", func(context.Context) error { return claim.Close() })
 	return nil
 }
 

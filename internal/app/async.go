@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"seckill/internal/parts"
+
 	"seckill/service/guard"
 
 	"github.com/redis/go-redis/v9"
@@ -83,8 +85,8 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded queue: %w", err)
 		}
-		i.onClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
-		i.loop("store of the queue", workPatience, inside.KeepOpen) //nolint:contextcheck // until the stop
+		i.parts.OnClose("embedded queue", func(context.Context) error { inside.Close(); return nil })
+		i.parts.Loop("store of the queue", workPatience, inside.KeepOpen) //nolint:contextcheck // until the stop
 		store = inside.Check
 		options.InProcess, options.Alone = inside, true
 	}
@@ -92,9 +94,9 @@ func (i *Instance) openQueue(ctx context.Context, deployment string) (*queue.Que
 	if err != nil {
 		return nil, fmt.Errorf("reach the queue (SECKILL_NATS_URL): %w", err)
 	}
-	i.onClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
+	i.parts.OnClose("queue", func(ctx context.Context) error { q.Close(ctx); return nil })
 	i.probe("queue", func(ctx context.Context) error { return cmp.Or(store(ctx), q.Ping(ctx)) })
-	i.loop("connection of the queue", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
+	i.parts.Loop("connection of the queue", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		select {
 		case err := <-q.Lost():
 			i.failed <- err
@@ -119,9 +121,9 @@ func scriptLocks(cfg config.Config, client redis.UniversalClient) bool {
 // runAsyncParts runs what the role of this instance asks for, until the stop. The
 // consumer ends first.
 func (i *Instance) runAsyncParts(a *AsyncParts) {
-	a.whenAlone("rebuilder", infallible(a.Rebuilder.Run))
+	a.whenAlone("rebuilder", parts.Infallible(a.Rebuilder.Run))
 	if i.cfg.Role != config.RoleAPI {
-		a.whenAlone("reconciler", infallible(a.Reconciler.Run))
+		a.whenAlone("reconciler", parts.Infallible(a.Reconciler.Run))
 		a.Consume()
 	}
 	if i.cfg.Role == config.RoleWorker {
@@ -132,7 +134,7 @@ func (i *Instance) runAsyncParts(a *AsyncParts) {
 // whenAlone runs work in the background while no other instance works with other
 // servers on the same database.
 func (a *AsyncParts) whenAlone(name string, work func(ctx context.Context) error) {
-	a.instance.background(name, workPatience, func(ctx context.Context) error {
+	a.instance.parts.Background(name, workPatience, func(ctx context.Context) error {
 		a.sole.Await(ctx)
 		return a.mode.redis.During(ctx, work)
 	})
@@ -159,7 +161,7 @@ func (a *AsyncParts) Consume() {
 // serves looks at the backlog anyway, before it promises an order.
 func (a *AsyncParts) showBacklog() {
 	metrics := telemetry.NewAdmission(a.instance.registry)
-	a.instance.loop("backlog", lookPatience, func(ctx context.Context) {
+	a.instance.parts.Loop("backlog", lookPatience, func(ctx context.Context) {
 		show := func() {
 			if backlog, err := a.Queue.Backlog(ctx); err == nil {
 				metrics.Backlog(backlog.Age, backlog.Messages)
@@ -194,7 +196,7 @@ func WithAsyncParts(ctx context.Context, cfg config.Config, log *slog.Logger, wo
 	cfg.OrderMode = config.Async // also when the database is sold from in sync: its queue may hold orders
 	cfg.Migrate = false          // a command that looks changes no schema
 	i := newInstance(cfg, log)
-	defer i.close(ctx)
+	defer i.parts.Close(ctx, closeTimeout)
 	const running = "what is embedded is inside its server's process, which must be stopped first: %w"
 	if err := i.claimDataDir(); err != nil {
 		return fmt.Errorf(running, err)

@@ -85,7 +85,7 @@ func (i *Instance) openDatabase(ctx context.Context) (*Database, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the database (SECKILL_DATABASE_DSN): %w", err)
 	}
-	i.onClose("database", func(context.Context) error { return db.Close() })
+	i.parts.OnClose("database", func(context.Context) error { return db.Close() })
 	if i.cfg.Migrate {
 		return db, db.Migrate(ctx)
 	}
@@ -130,7 +130,7 @@ func schemaProbe(db *Database) func(ctx context.Context) error {
 // sweep deletes what is too old to be asked for, now and every hour. Several
 // instances may do so at once.
 func (i *Instance) sweep(db *Database) {
-	i.loop("janitor", janitorPatience, func(ctx context.Context) {
+	i.parts.Loop("janitor", janitorPatience, func(ctx context.Context) {
 		purge := func() {
 			if gone, err := db.PurgeIdempotency(ctx, idempotencyAge); err != nil && ctx.Err() == nil {
 				i.log.WarnContext(ctx, "old idempotency keys were not purged", slog.Any("error", err))

@@ -24,10 +24,10 @@ func (i *Instance) publishEvents(ctx context.Context, s servers, mode orderMode)
 	if err != nil {
 		return fmt.Errorf("reach the stream of events (SECKILL_EVENTS): %w", err)
 	}
-	i.onClose("stream of events", func(context.Context) error { stream.Close(); return nil })
+	i.parts.OnClose("stream of events", func(context.Context) error { stream.Close(); return nil })
 	relay := &worker.EventRelay{Store: repository.NewEvents(s.db.Database), Stream: stream, Log: log}
 	locks := i.redisLocks(s, reconcilerLease)
-	i.loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
+	i.parts.Loop("events", workPatience, func(ctx context.Context) { //nolint:contextcheck // until the stop
 		s.sole.Await(ctx)
 		relay.Run(ctx, locks, mode.deployment)
 	})

@@ -42,7 +42,7 @@ func (i *Instance) runExpiry(s servers, mode orderMode, expiry *worker.Expiry) {
 		return
 	}
 	locks := i.redisLocks(s, reconcilerLease)
-	i.loop("expiry", workPatience, func(ctx context.Context) {
+	i.parts.Loop("expiry", workPatience, func(ctx context.Context) {
 		s.sole.Await(ctx)
 		expiry.Run(ctx, locks, mode.deployment)
 	})

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"seckill/config"
+	"seckill/internal/parts"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
@@ -54,22 +54,16 @@ type Instance struct {
 	// leave tells the requests that wait for orders that the stop has begun.
 	leave func()
 
-	closers []closer        // closed last first
-	tracer  *tracing.Tracer // nil: nothing is traced
+	parts  *parts.Parts    // in the order in which they started
+	tracer *tracing.Tracer // nil: nothing is traced
 
 	failed   chan error
 	stopOnce sync.Once
 }
 
-// closer ends one part; it should be done when ctx ends.
-type closer struct {
-	name  string
-	close func(ctx context.Context) error
-}
-
 // newInstance is an instance of nothing yet.
 func newInstance(cfg config.Config, log *slog.Logger) *Instance {
-	i := &Instance{cfg: cfg, log: log, failed: make(chan error, 4), registry: prometheus.NewRegistry()}
+	i := &Instance{cfg: cfg, log: log, parts: parts.New(log), failed: make(chan error, 4), registry: prometheus.NewRegistry()}
 	i.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	telemetry.NewBuild(i.registry, version.Read())
@@ -109,7 +103,7 @@ func (i *Instance) Stop(ctx context.Context) {
 		if i.leave != nil {
 			i.leave()
 		}
-		i.close(ctx)
+		i.parts.Close(ctx, closeTimeout)
 		i.log.InfoContext(ctx, "stopped")
 	})
 }
@@ -122,73 +116,4 @@ func (i *Instance) probe(name string, ask func(ctx context.Context) error) {
 // probePatiently is probe for a dependency without which sales go on for some time.
 func (i *Instance) probePatiently(name string, patience time.Duration, ask func(ctx context.Context) error) {
 	i.probes = append(i.probes, service.Probe{Name: name, Ask: ask, Patience: patience})
-}
-
-// onClose remembers how a part is closed. The last part is closed first. An error is
-// logged, and fails nothing.
-func (i *Instance) onClose(name string, f func(ctx context.Context) error) {
-	i.closers = append(i.closers, closer{name: name, close: f})
-}
-
-// onCloseWithin remembers a part that closes without an error, within patience.
-func (i *Instance) onCloseWithin(patience time.Duration, name string, f func(ctx context.Context)) {
-	i.onClose(name, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		f(ctx)
-		return nil
-	})
-}
-
-// background runs something for the life of the instance. The stop ends its
-// context and waits for it as long as patience says; then it is left behind.
-func (i *Instance) background(name string, patience time.Duration, run func(ctx context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	i.onClose(name, func(ctx context.Context) error {
-		cancel()
-		patient, enough := context.WithTimeout(ctx, patience)
-		defer enough()
-		select {
-		case err := <-done:
-			return err
-		case <-patient.Done():
-			i.log.WarnContext(ctx, "left behind at the stop", slog.String("part", name))
-			return nil
-		}
-	})
-}
-
-// loop is a background that cannot fail.
-func (i *Instance) loop(name string, patience time.Duration, run func(ctx context.Context)) {
-	i.background(name, patience, infallible(run))
-}
-
-// infallible makes a background of what cannot fail.
-func infallible(run func(ctx context.Context)) func(ctx context.Context) error {
-	return func(ctx context.Context) error {
-		run(ctx)
-		return nil
-	}
-}
-
-// close ends every part, each after those that need it, within closeTimeout.
-func (i *Instance) close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-	defer cancel()
-	for _, c := range slices.Backward(i.closers) {
-		done := make(chan error, 1)
-		go func() { done <- c.close(ctx) }()
-		select {
-		case err := <-done:
-			if err != nil {
-				i.log.WarnContext(ctx, "did not close well at the stop; nothing is lost by it",
-					slog.String("part", c.name), slog.Any("error", err))
-			}
-		case <-ctx.Done():
-			i.log.WarnContext(ctx, "left as it is at the stop: it hangs", slog.String("part", c.name))
-		}
-	}
-	i.closers = nil
 }

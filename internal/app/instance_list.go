@@ -30,7 +30,7 @@ func (i *Instance) signIn(list *hotcopy.Instances) error {
 		return err
 	}
 	self := model.Instance{ID: id, Name: name(i.main.Addr()), Role: string(i.cfg.Role), Mode: i.orderMode(), Version: version.Read().Version}
-	i.loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
+	i.parts.Loop("signs of life", lookPatience, func(ctx context.Context) { list.Sign(ctx, self) })
 	return nil
 }
 

@@ -24,7 +24,7 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	var shared *ratelimit.Shared
 	if i.cfg.RedisURL != "" {
 		shared = ratelimit.NewShared(stored.Take, i.registry, i.log)
-		i.onCloseWithin(lookPatience, "shared limits", shared.Close)
+		i.parts.OnCloseWithin(lookPatience, "shared limits", shared.Close)
 	}
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
 	kept := repository.NewLimits(s.db.Database)
@@ -47,8 +47,8 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	starting, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	r.service.Refresh(starting)
-	i.loop("rate limits", lookPatience, r.service.Run)
-	i.background("changes of rate limits", lookPatience, func(ctx context.Context) error {
+	i.parts.Loop("rate limits", lookPatience, r.service.Run)
+	i.parts.Background("changes of rate limits", lookPatience, func(ctx context.Context) error {
 		refresh := func() { r.service.Refresh(ctx) }
 		return stored.Watch(ctx, func(string) { refresh() }, refresh)
 	})

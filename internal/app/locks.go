@@ -131,7 +131,7 @@ func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need 
 		if err != nil {
 			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
-		i.onClose("Redis client of a lock", func(context.Context) error { return client.Close() })
+		i.parts.OnClose("Redis client of a lock", func(context.Context) error { return client.Close() })
 		clients[n], stores[n] = client, i.lockClient(lock.NewRedisStore(client, redisOptions()...), i.cfg.LockLease)
 	}
 	i.probe("locks", func(ctx context.Context) error { return reachable(ctx, clients, need) })
@@ -170,7 +170,7 @@ func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Clien
 		lock.UnlockTimeout(unlockTimeout),
 		lock.Logger(i.log.With(slog.String("part", "lock"))),
 	)
-	i.onClose("locks", func(ctx context.Context) error {
+	i.parts.OnClose("locks", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, locksPatience)
 		defer cancel()
 		err := locks.Close(ctx)

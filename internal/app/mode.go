@@ -43,7 +43,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 			return orderMode{}, err
 		}
 	}
-	i.loop("order mode", lookPatience, watch.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("order mode", lookPatience, watch.Run) //nolint:contextcheck // until the stop
 	i.probe("order mode", watch.Probe)
 	i.disagrees = watch.Probe
 	m := orderMode{deployment: record.Deployment, guard: guard.Guards{watch}}
@@ -67,10 +67,10 @@ func (i *Instance) claimDatabase(db *Database) *guard.Sole {
 		return nil
 	}
 	claim := db.Exclusive("embedded")
-	i.onClose("claim on the database", func(context.Context) error { return claim.Close() })
+	i.parts.OnClose("claim on the database", func(context.Context) error { return claim.Close() })
 	sole := guard.NewSole(claim, lacks)
 	i.probe("instance", sole.Probe)
-	i.loop("solitude", guardPatience, sole.Run) // in sync too: expiry awaits it
+	i.parts.Loop("solitude", guardPatience, sole.Run) // in sync too: expiry awaits it
 	return sole
 }
 
@@ -88,6 +88,6 @@ func (i *Instance) claimRedis(ctx context.Context, s servers) *guard.Redis {
 	r := guard.NewRedis(repository.NewRedisClaims(s.db.Database), identity, s.sole, i.log)
 	_ = r.Look(ctx) // the next look repeats what failed
 	i.probe("redis of the database", func(context.Context) error { return r.Selling() })
-	i.loop("claim for Redis", guardPatience, r.Run) //nolint:contextcheck // until the stop
+	i.parts.Loop("claim for Redis", guardPatience, r.Run) //nolint:contextcheck // until the stop
 	return r
 }

@@ -44,7 +44,7 @@ func (i *Instance) listen(ctx context.Context, o listener.Options) (*listener.Li
 	o.Log, o.Failed = i.log, func(err error) { i.failed <- err }
 	l, err := listener.Open(ctx, o)
 	if err == nil {
-		i.onClose(o.Name+" listener", l.Stop)
+		i.parts.OnClose(o.Name+" listener", l.Stop)
 	}
 	return l, err
 }

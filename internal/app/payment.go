@@ -109,7 +109,7 @@ func (i *Instance) openProvider(ctx context.Context, db *Database, p *payments, 
 	if p.client, err = payment.NewClient(url, key); err != nil {
 		return fmt.Errorf("use SECKILL_PAYMENT_URL: %w", err)
 	}
-	i.onClose("payment provider", func(context.Context) error { p.client.Close(); return nil })
+	i.parts.OnClose("payment provider", func(context.Context) error { p.client.Close(); return nil })
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (i *Instance) claimLedger(ctx context.Context, db *Database) error {
 		return nil
 	}
 	claim := db.Exclusive("payment simulator") //nolint:contextcheck // it outlives the start
-	i.onClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
+	i.parts.OnClose("claim on the payment simulator", func(context.Context) error { return claim.Close() })
 	ctx, enough := context.WithTimeout(ctx, startTimeout)
 	defer enough()
 	var (
@@ -163,7 +163,7 @@ func (i *Instance) openSimulator(ctx context.Context, p *payments, key string) (
 	if err != nil {
 		return "", err
 	}
-	i.onClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
+	i.parts.OnClose("payment simulator", func(context.Context) error { return p.simulator.Close() })
 	pages, err := i.listen(ctx, listener.Options{
 		Name: "payment simulator", Address: i.cfg.PaymentSimulatorAddr, Patience: opsPatience,
 		Handler: listener.KnownHosts(p.simulator, i.cfg.PaymentSimulatorAddr),
@@ -206,9 +206,9 @@ func (p *payments) asker() worker.Provider {
 // runPayments makes refunds and asks for payments until the stop, and has the simulator send its webhooks.
 func (i *Instance) runPayments(p *payments) {
 	if p.asker() != nil && i.cfg.Role != config.RoleAPI {
-		i.loop("payments", workPatience, p.service.Run)
+		i.parts.Loop("payments", workPatience, p.service.Run)
 	}
 	if p.simulator != nil && i.cfg.Role != config.RoleWorker {
-		i.loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
+		i.parts.Loop("payment simulator", lookPatience, func(ctx context.Context) { p.simulator.Run(ctx, i.main.URL()+webhookPath) })
 	}
 }

@@ -20,14 +20,14 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		if err != nil {
 			return nil, fmt.Errorf("start the embedded Redis: %w", err)
 		}
-		i.onClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
+		i.parts.OnClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
 		url = inside.URL()
 	}
 	client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client())
 	if err != nil {
 		return nil, err
 	}
-	i.onClose("Redis client", func(context.Context) error { return client.Close() })
+	i.parts.OnClose("Redis client", func(context.Context) error { return client.Close() })
 	if err := i.tracer.Redis(client); err != nil {
 		return nil, err
 	}

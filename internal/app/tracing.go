@@ -26,7 +26,7 @@ func (i *Instance) openTracing(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	i.onCloseWithin(tracesPatience, "tracing", i.tracer.Stop)
+	i.parts.OnCloseWithin(tracesPatience, "tracing", i.tracer.Stop)
 	i.log.InfoContext(ctx, "requests are traced", slog.Float64("ratio", i.cfg.Tracing.Ratio))
 	return nil
 }
