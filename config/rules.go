@@ -11,7 +11,8 @@ import (
 // A setting that could not be read counts as absent here; it was reported.
 func (r *reader) refuseContradictions(c Config) {
 	realDatabase := c.origins["SECKILL_DATABASE_DSN"].source != SourceDefault // even a broken one is meant
-	if realDatabase && c.origins["SECKILL_JWT_SECRET"].source == SourceDefault && !r.withoutTokens {
+	verifies := c.Role != RoleWorker && !r.withoutTokens
+	if realDatabase && c.origins["SECKILL_JWT_SECRET"].source == SourceDefault && verifies {
 		r.problem("SECKILL_JWT_SECRET", "is required with a real database, "+
 			"for example from openssl rand -base64 32")
 	}

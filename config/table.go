@@ -133,7 +133,7 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_JWT_SECRET", otherwise: "generated and kept in the data dir when embedded",
 			unit: "secret of at least 32 bytes, or `kid=secret,…`",
-			meaning: "signs and verifies tokens (HS256), required with a real database; " +
+			meaning: "signs and verifies tokens (HS256), required with a real database but for workers; " +
 				"of several the first signs and all verify",
 			secret: showKeys, read: into(&c.JWTKeys, keys),
 		}, {

@@ -2,6 +2,7 @@ package handler
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -11,6 +12,7 @@ import (
 const (
 	consolePath = "/console"
 	shopPath    = "/shop"
+	docsPath    = basePath + "/docs"
 )
 
 // consoleRoutes puts the console behind what stands in front of every route: the request's
@@ -41,18 +43,22 @@ func (a *api) pages(serve http.Handler, paths ...string) {
 	}
 }
 
-// welcome leads a browser that asks for / to the console. Programs hear there what they
-// hear at every other path with nothing behind it.
+// welcome leads a browser that asks for / to the console, or to the API's documentation where there is none. Programs hear
+// there what they hear at every other path with nothing behind it.
 func (a *api) welcome(c *gin.Context) bool {
 	read := c.Request.Method == http.MethodGet || c.Request.Method == http.MethodHead
-	if a.options.Console == nil || c.Request.URL.Path != "/" || !read {
+	front := docsPath
+	if a.options.Console != nil {
+		front = consolePath
+	}
+	if c.Request.URL.Path != "/" || !read || !slices.Contains(a.paths, front) {
 		return false
 	}
 	c.Writer.Header().Add("Vary", "Accept")
 	if !strings.Contains(strings.Join(c.Request.Header.Values("Accept"), ","), "text/html") {
 		return false
 	}
-	c.Redirect(http.StatusSeeOther, consolePath)
+	c.Redirect(http.StatusSeeOther, front)
 	c.Abort()
 	return true
 }

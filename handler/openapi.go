@@ -79,7 +79,7 @@ func (a *api) documentRoutes() error {
 		return err
 	}
 	docs := route{
-		id: "docs", access: public, method: http.MethodGet, path: basePath + "/docs", tag: tagOperations,
+		id: "docs", access: public, method: http.MethodGet, path: docsPath, tag: tagOperations,
 		summary:     "A page that shows this document",
 		description: "It loads nothing from elsewhere.", status: http.StatusOK,
 		response: map[string]any{"text/html; charset=utf-8": ""},

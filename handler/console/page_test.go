@@ -57,11 +57,11 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A browser is led to the console, where there is one; programs hear at / what they have always heard.
+// A browser is led to the console, or to the documentation where there is none; programs hear at / what they have always heard.
 func TestRoot(t *testing.T) {
 	common := shared(t)
 	t.Parallel()
-	for to, s := range map[string]*site{"/console": common, "": start(t, "SECKILL_CONSOLE=off")} {
+	for to, s := range map[string]*site{"/console": common, "/api/v1/docs": start(t, "SECKILL_CONSOLE=off")} {
 		b := s.browser(t)
 		got := b.get(t, "/")
 		if got.header.Get("Location") != to {
@@ -75,7 +75,7 @@ func TestRoot(t *testing.T) {
 		}
 		for path, status := range map[string]int{"/console": http.StatusSeeOther, "/shop": http.StatusOK} {
 			got := b.get(t, path)
-			if to == "" && (got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json") || to != "" && got.status != status {
+			if to != "/console" && (got.status != http.StatusNotFound || got.header.Get("Content-Type") != "application/problem+json") || to == "/console" && got.status != status {
 				t.Errorf("%s is %d %s", path, got.status, got.body)
 			}
 		}

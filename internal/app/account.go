@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // openTokens makes the authority of an instance, which also accepts the tokens of
-// other issuers and keeps their keys up to date. A worker verifies none.
+// other issuers and keeps their keys up to date. A worker verifies none, and has no authority.
 func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 	trusted := make([]token.Issuer, 0, len(i.cfg.JWTIssuers))
 	names := []string{i.cfg.JWTIssuer}
@@ -25,11 +26,14 @@ func (i *Instance) openTokens(ctx context.Context) (*token.Authority, error) {
 		trusted, names = append(trusted, token.Issuer(other)), append(names, other.Name)
 	}
 	refusals := telemetry.NewTokens(i.registry, names...)
+	if i.cfg.Role == config.RoleWorker {
+		return nil, nil //nolint:nilnil // see above
+	}
 	tokens, err := Tokens(ctx, i.cfg, token.Trust(i.log, trusted...), token.Report(i.log, refusals.Refused))
 	if err != nil {
 		return nil, err
 	}
-	if len(trusted) > 0 && i.cfg.Role != config.RoleWorker {
+	if len(trusted) > 0 {
 		i.parts.Loop("keys of token issuers", lookPatience, tokens.Run) //nolint:contextcheck // until the stop
 	}
 	return tokens, nil
@@ -41,6 +45,9 @@ func Tokens(ctx context.Context, cfg config.Config, options ...token.Option) (*t
 	keys := make([]token.Key, 0, max(len(cfg.JWTKeys), 1))
 	for _, key := range cfg.JWTKeys {
 		keys = append(keys, token.Key(key))
+	}
+	if len(keys) == 0 && !cfg.Embedded() { // the settings of a worker
+		return nil, errors.New("SECKILL_JWT_SECRET is required with a real database")
 	}
 	if len(keys) == 0 {
 		secret, err := embedded.Secret(ctx, cfg.DataDir)

@@ -32,6 +32,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $files = pick $files "SECKILL_DATABASE_DSN" -}}
 {{- else if eq .root.Values.orderMode "async" -}}
 {{- $files = merge (deepCopy (index .root.Values.secrets.async .component)) $files -}}
+{{- if eq .component "worker" -}}{{/* it verifies no token */}}
+{{- $files = omit $files "SECKILL_JWT_SECRET" -}}
+{{- end -}}
 {{- end -}}
 {{ toYaml $files }}
 {{- end }}
