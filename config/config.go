@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"seckill/model"
 )
 
 // Config holds the settings, checked. Its String and LogValue show no secret.
@@ -56,8 +58,8 @@ type Config struct {
 	JWTAudience string
 	JWTIssuers  []Issuer // others, beside JWTIssuer
 
-	RateUser Rate // on the seckill endpoint, per user
-	RateAddr Rate // on every route, per client address
+	RateUser model.Rate // on the seckill endpoint, per user
+	RateAddr model.Rate // on every route, per client address
 
 	CORSOrigins []string // of pages whose scripts may call the API
 	Console     bool     // serve the console in the browser
@@ -194,12 +196,6 @@ type Issuer struct {
 	Audiences []string // whom its tokens may be for; empty: JWTAudience
 	Role      string   // dotted path to a role or a list of roles; empty: role
 	Groups    string   // dotted path to a group or a list of groups; empty: groups
-}
-
-// Rate is a number of events in a time; the zero Rate limits nothing.
-type Rate struct {
-	Events int
-	Per    time.Duration
 }
 
 // usualDrainGrace is in what time a load balancer that asks every second leaves out an

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"seckill/model"
 	"seckill/config"
 	"seckill/internal/workshop/check"
 )
@@ -59,7 +60,7 @@ func TestDefaultsAreTheContracts(t *testing.T) {
 	want := fmt.Sprintln(":8080", "127.0.0.1:8081", "[]", "./data", "", "", true,
 		"sync", "all", "", 1, "30s", "redis", "[]", "1s",
 		"30s", "conditional", "15m0s", "", "", true, "127.0.0.1:0", "[]", "", "CNY", "[]", "seckill",
-		"seckill", "[]", "{20 1s}", "{1000 1s}", "INFO", "")
+		"seckill", "[]", "20/s", "1000/s", "INFO", "")
 	if got != want {
 		t.Errorf("defaults:\n%s\nwant\n%s", got, want)
 	}
@@ -96,10 +97,10 @@ func TestValues(t *testing.T) {
 		{"PAYMENT_WINDOW=1h30m", func(c config.Config) any { return c.PaymentWindow }, 90 * time.Minute},
 		{"STOCK_STRATEGY=optimistic", func(c config.Config) any { return c.StockStrategy }, config.StockOptimistic},
 		{"CURRENCY=EUR", func(c config.Config) any { return c.Currency }, "EUR"},
-		{"RATE_USER=0", func(c config.Config) any { return c.RateUser }, config.Rate{}},
-		{"RATE_USER=0/s", func(c config.Config) any { return c.RateUser }, config.Rate{}},
-		{"RATE_ADDR=5/m", func(c config.Config) any { return c.RateAddr }, config.Rate{Events: 5, Per: time.Minute}},
-		{"RATE_ADDR=7/h", func(c config.Config) any { return c.RateAddr }, config.Rate{Events: 7, Per: time.Hour}},
+		{"RATE_USER=0", func(c config.Config) any { return c.RateUser }, model.Rate{}},
+		{"RATE_USER=0/s", func(c config.Config) any { return c.RateUser }, model.Rate{}},
+		{"RATE_ADDR=5/m", func(c config.Config) any { return c.RateAddr }, model.Rate{Events: 5, Per: time.Minute}},
+		{"RATE_ADDR=7/h", func(c config.Config) any { return c.RateAddr }, model.Rate{Events: 7, Per: time.Hour}},
 		{"LOG_LEVEL=debug", func(c config.Config) any { return c.LogLevel }, slog.LevelDebug},
 		{"LOG_LEVEL=error", func(c config.Config) any { return c.LogLevel }, slog.LevelError},
 		{"LOG_FORMAT=json", func(c config.Config) any { return c.LogFormat }, config.LogJSON},

@@ -17,9 +17,6 @@ import (
 )
 
 const (
-	// maxRate keeps a rate's arithmetic far from any overflow; no instance serves
-	// as many.
-	maxRate = 1_000_000_000
 	// minSecret is the shortest secret for HS256, in bytes: RFC 7518, section 3.2,
 	// asks for as many as the hash has.
 	minSecret = 32
@@ -191,23 +188,6 @@ func level(text string) (level slog.Level, err error) {
 		err = level.UnmarshalText([]byte(text))
 	}
 	return level, err
-}
-
-func rate(text string) (Rate, error) {
-	if text == "0" {
-		return Rate{}, nil
-	}
-	number, unit, _ := strings.Cut(text, "/")
-	units := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}
-	per, known := units[unit]
-	events, err := strconv.ParseUint(number, 10, 64)
-	if err != nil || !known || events > maxRate {
-		return Rate{}, fmt.Errorf("%q is not a rate such as 20/s, 100/m or 1000/h, or 0 for none", text)
-	}
-	if events == 0 {
-		return Rate{}, nil
-	}
-	return Rate{Events: int(events), Per: per}, nil
 }
 
 // list reads parts that are separated by commas, with or without spaces.

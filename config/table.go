@@ -1,6 +1,10 @@
 package config
 
-import "time"
+import (
+	"time"
+
+	"seckill/model"
+)
 
 // setting is one line of the table.
 type setting struct {
@@ -154,11 +158,11 @@ func table(c *Config) []setting {
 		}, {
 			variable: "SECKILL_RATE_USER", fallback: "20/s", unit: "requests per `s`, `m` or `h`",
 			meaning: "limit on the seckill endpoint per user, shared by the instances; `0` is off",
-			read:    into(&c.RateUser, rate),
+			read:    into(&c.RateUser, model.ParseRate),
 		}, {
 			variable: "SECKILL_RATE_ADDR", fallback: "1000/s", unit: "requests per `s`, `m` or `h`",
 			meaning: "limit on every route per client address (IPv6: /64), shared by the instances; `0` is off",
-			read:    into(&c.RateAddr, rate),
+			read:    into(&c.RateAddr, model.ParseRate),
 		}, {
 			variable: "SECKILL_CORS_ORIGINS", otherwise: "none", unit: "origins, comma-separated",
 			meaning: "pages of these origins, such as `https://shop.example`, may call the API from browsers",

@@ -29,7 +29,7 @@ func (i *Instance) openLimits(s servers) (r rates, err error) {
 	r.byUser, r.byAddress = ratelimit.New("user", 0, shared), ratelimit.NewAddresses(shared)
 	kept := repository.NewLimits(s.db.Database)
 	r.service, err = service.NewLimits(service.LimitDeps{
-		Settings: model.Limits{User: model.Rate(i.cfg.RateUser), Addr: model.Rate(i.cfg.RateAddr)},
+		Settings: model.Limits{User: i.cfg.RateUser, Addr: i.cfg.RateAddr},
 		Read:     kept.Read,
 		Store:    kept.Change,
 		Announce: stored.Announce,
