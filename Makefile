@@ -168,11 +168,15 @@ vuln: $(BIN)/govulncheck ## known vulnerabilities in what the program calls (VUL
 
 .PHONY: sbom
 sbom: build $(BIN)/components ## what the program is made of, in CycloneDX: bin/seckill.cdx.json
-	$(BIN)/components -binary $(BIN)/seckill -sbom $(BIN)/seckill.cdx.json
+	$(BIN)/components -binary $(BIN)/seckill -assets deployments/tools/assets -sbom $(BIN)/seckill.cdx.json
+
+.PHONY: assets
+assets: ## renew from npm what the console's pages are made with, as its lock file pins it: handler/console/static/lib (needs Node.js)
+	deployments/tools/renew-assets $(BIN)/assets
 
 .PHONY: notice
 notice: build $(BIN)/components ## write NOTICE: the licences of what the program is made of
-	$(BIN)/components -binary $(BIN)/seckill -notice NOTICE
+	$(BIN)/components -binary $(BIN)/seckill -assets deployments/tools/assets -notice NOTICE
 
 .PHONY: pin
 pin: ## pin the images of deployments/ to the digests that their tags have now (needs docker)

@@ -245,7 +245,7 @@ func shows(selector, text string) chromedp.Action {
 
 // press presses the button, or follows the link, that has a text.
 func press(text string) chromedp.Action {
-	return chromedp.Click(`//main//*[self::button or self::a or self::summary][normalize-space()="`+text+`" and not(ancestor-or-self::*[@hidden])]`, chromedp.BySearch)
+	return chromedp.Click(`//main//*[self::button or self::a or self::summary][normalize-space()="`+text+`" and not(ancestor-or-self::*[@hidden]) and not(ancestor::dialog[not(@open)])]`, chromedp.BySearch)
 }
 
 // leads presses what leads to another page, or to the same one again, and waits for that.

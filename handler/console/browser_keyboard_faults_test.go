@@ -75,7 +75,7 @@ func (b *tab) walk(t *testing.T, what string) {
 func (b *tab) reach(t *testing.T, selector string, keys string) {
 	t.Helper()
 	action := chromedp.Action(chromedp.KeyEvent(keys))
-	if strings.HasSuffix(keys, kb.Enter) && !strings.HasSuffix(selector, "summary") && selector != ".skip" {
+	if strings.HasSuffix(keys, kb.Enter) && selector != ".skip" {
 		action = leads(action)
 	}
 	b.tabTo(t, selector, action)
@@ -87,11 +87,13 @@ func (b *tab) keys(t *testing.T, selector string, keys string) {
 	b.tabTo(t, selector, chromedp.KeyEvent(keys))
 }
 
-// act opens what can be done, and does it: with what is at a place of the form.
-func (b *tab) act(t *testing.T, place, keys string) {
+// act does something with what is at a place of a form, in a dialog that is opened first; an empty name is of none.
+func (b *tab) act(t *testing.T, opens, place, keys string) {
 	t.Helper()
-	b.reach(t, `details:has(`+place+`) > summary`, kb.Enter)
-	b.reach(t, place, keys)
+	if opens != "" {
+		b.keys(t, `main [data-opens="`+opens+`"]`, kb.Enter)
+	}
+	b.keys(t, place, keys)
 	b.run(t, "done: "+place, done())
 }
 
@@ -128,12 +130,12 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 	b.reach(t, `a[href$="/edit"]`, kb.Enter)
 	b.reach(t, "#title", "Changed by keys"+kb.Enter)
 	b.run(t, "saved", done(), shows("h1", "Changed by keys"))
-	for _, to := range []string{"paused", "published", "archived", "published"} {
-		b.act(t, `form[action$="/state"] [value="`+to+`"]`, kb.Enter)
+	for _, to := range [][2]string{{"", "paused"}, {"", "published"}, {"archive", "archived"}, {"publish", "published"}} {
+		b.act(t, to[0], `main form[action$="/state"] [value="`+to[1]+`"]`, kb.Enter)
 	}
-	b.act(t, "#delta", "3"+kb.Enter)
+	b.act(t, "stock", "#delta", "3"+kb.Enter)
 	b.run(t, "3 more", shows(`[data-live="stock"]`, "8"))
-	b.act(t, `form[action$="/end"] button`, kb.Enter)
+	b.act(t, "end", `form[action$="/end"] .btn-primary`, kb.Enter)
 
 	id := s.onSale(t, nil)
 	bought := func(user string) string {
@@ -145,10 +147,10 @@ func keyboardInABrowser(t *testing.T, c *chromium, s *site) {
 		b.run(t, "orders", visible("#order"))
 		b.reach(t, "#order", orderID+kb.Enter)
 		b.run(t, "the order", shows("h1 code", orderID))
-		b.act(t, `form[action$="`+action+`"] button`, kb.Enter)
+		b.act(t, action[1:], `dialog form[action$="`+action+`"] .btn-danger`, kb.Enter)
 	}
 	_, order := s.call(t, http.MethodGet, "/admin/orders/"+s.paid(t, "keys-3", id), s.token(t, "admin", model.RoleAdmin), nil)
-	b.reach(t, `header a[href="/console/orders"]`, kb.Enter)
+	b.reach(t, `header a[href="/console/redeem"]`, kb.Enter)
 	b.reach(t, "#code", fmt.Sprint(order["code"])+kb.Enter)
 	b.run(t, "the code is used up", done(), visible(".badge.redeemed"))
 	b.reach(t, `header button[name="to"]`, kb.Enter)

@@ -48,7 +48,7 @@ func picturesInABrowser(t *testing.T, c *chromium, _ *site) {
 	}
 	b.picture(t, "sale", 1000, 1180)
 	telephone.picture(t, "telephone", 390, 844)
-	b.run(t, "the vouchers", scheme("dark"), b.visit("/console"), visible("main table"))
+	b.run(t, "the vouchers", scheme("dark"), b.visit("/console/vouchers"), visible("main table"))
 	b.picture(t, "vouchers-dark", 1000, 640)
 	shop := c.person(t, s.url)
 	shop.run(t, "the shop window", scheme("light"), shop.visit("/shop"), chromedp.SetValue("#username", "carol"), chromedp.SetValue("#password", password),

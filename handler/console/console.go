@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -126,11 +125,11 @@ func New(options Options) (http.Handler, error) {
 		hub: newHub(options.Vouchers, newMeter(options.Metrics, options.Log), options.Log),
 	}
 	var err error
-	if c.pages, err = newPages(c.money); err != nil {
+	if c.files, err = newFiles(); err != nil {
 		return nil, err
 	}
-	if c.files, err = newFiles(); err != nil {
-		return nil, fmt.Errorf("read the console's files: %w", err)
+	if c.pages, err = newPages(c.money, c.files); err != nil {
+		return nil, err
 	}
 	return c.guarded(c.routes()), nil
 }
@@ -141,7 +140,8 @@ func (c *console) routes() http.Handler {
 	open("GET /sign-in", c.signInPage)
 	open("POST /sign-in", c.signIn)
 	open("POST /language", c.chooseLanguage)
-	open("GET /static/{file}", c.files.serve)
+	open("POST /scheme", c.chooseScheme)
+	open("GET /static/{file...}", c.files.serve)
 	open("/", notFound)
 	if c.Shop {
 		mux.Handle("GET "+ShopPath, c.public(c.shop))
@@ -151,7 +151,8 @@ func (c *console) routes() http.Handler {
 	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, askToSignIn)) }
 	kept := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, c.keepTyped)) }
 	admin("POST /sign-out", c.signOut)
-	mux.Handle("GET "+Path, c.signedIn(c.listVouchers, askToSignIn))
+	mux.Handle("GET "+Path, c.signedIn(c.overview, askToSignIn))
+	admin("GET /vouchers", c.listVouchers)
 	admin("GET /vouchers/new", c.newVoucher)
 	kept("POST /vouchers/new", c.createVoucher)
 	admin("GET /vouchers/{id}", c.showVoucher)
@@ -171,6 +172,7 @@ func (c *console) routes() http.Handler {
 	admin("POST /orders/{id}/cancel", c.cancelOrder)
 	admin("POST /orders/{id}/refund", c.refundOrder)
 	admin("GET /refunds", c.listRefunds)
+	admin("GET /redeem", c.redeemPage)
 	admin("POST /redemptions", c.redeem)
 	admin("GET /dead-letters", c.listLetters)
 	admin("GET /dead-letters/{sequence}", c.showLetter)
@@ -187,7 +189,7 @@ func at(pattern string) string { return strings.Replace(pattern, "/", Path+"/", 
 // policy lets a page load nothing but the console's own files, and lets no text become a
 // script (Content Security Policy Level 3; Trusted Types).
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types htmx"
 
 // maxForm bounds a form, in bytes: a description of 4,000 characters, of 4 bytes each and
 // 3 characters for a byte, and the other fields.

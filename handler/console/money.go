@@ -4,6 +4,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/text/currency"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
 	"seckill/handler/wire"
 	"seckill/model"
 )
@@ -16,10 +20,32 @@ type money struct {
 
 func newMoney(code string) money { return money{code, wire.Decimals(code)} }
 
-// format writes minor units.
-func (m money) format(minor int64) string { return m.plain(minor) + " " + m.currency }
+// in writes minor units as people of a language do: as the browsers' Intl.NumberFormat does, so that pages of the
+// server and scripts say the same.
+func (m money) in(tag string) func(minor int64) string {
+	symbol := m.currency
+	if unit, err := currency.ParseISO(m.currency); err == nil {
+		symbol = message.NewPrinter(language.Make(tag)).Sprint(currency.Symbol(unit))
+	}
+	if strings.Trim(symbol, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" {
+		symbol += "\u00a0"
+	}
+	return func(minor int64) string { return symbol + grouped(m.plain(minor)) }
+}
 
-// plain is format without the currency, as it is typed.
+// grouped puts a comma after each thousand of a number.
+func grouped(number string) string {
+	whole, fraction, found := strings.Cut(number, ".")
+	for at := len(whole) - 3; at > 0; at -= 3 { //nolint:mnd // a thousand
+		whole = whole[:at] + "," + whole[at:]
+	}
+	if found {
+		whole += "." + fraction
+	}
+	return whole
+}
+
+// plain is an amount without the currency, as it is typed.
 func (m money) plain(minor int64) string {
 	digits := strconv.FormatInt(minor, 10)
 	if m.decimals == 0 {

@@ -20,9 +20,6 @@ type orderList struct {
 	Items                []model.Order
 	First                bool
 	Next, Export         string
-
-	Code    string // as it was typed
-	Refusal string // why it was refused
 }
 
 // listOrders finds the orders of a user or of a voucher, or one order. There is no list of
@@ -75,6 +72,7 @@ func orderPath(id string) string { return Path + "/orders/" + url.PathEscape(id)
 type orderPage struct {
 	model.OrderDetail
 
+	Title    string          // of the voucher; empty: it cannot be read now
 	Payments []model.Payment // newest first
 	Refunds  []model.Refund  // newest first
 	Retry    bool            // one of the refunds can be tried again
@@ -112,6 +110,9 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if page.OrderDetail, err = c.Orders.Detail(r.Context(), r.PathValue("id")); err != nil {
 		return err
 	}
+	if voucher, err := c.Vouchers.Get(r.Context(), page.VoucherID, true); err == nil {
+		page.Title = voucher.Title
+	}
 	if page.Status == model.OrderProcessing { // the database knows nothing of it
 		return c.show(w, r, v, status, "order", page)
 	}
@@ -136,7 +137,7 @@ func (c *console) refusedOrder(w http.ResponseWriter, r *http.Request, v *visit,
 	if hasOwnPage(code) {
 		return err
 	}
-	return c.orderPage(w, r, v, wire.KindOf(code).Status, orderPage{Refusal: v.language.explain(err)})
+	return c.orderPage(w, r, v, wire.KindOf(code).Status, orderPage{Refusal: v.language.Explain(err)})
 }
 
 // cancelOrder cancels an unpaid order in its buyer's place.
@@ -154,20 +155,6 @@ func (c *console) refundOrder(w http.ResponseWriter, r *http.Request, v *visit) 
 		return c.refusedOrder(w, r, v, err)
 	}
 	return done(w, r, orderPath(id), "refunding")
-}
-
-// redeem uses the code that a buyer shows, once.
-func (c *console) redeem(w http.ResponseWriter, r *http.Request, v *visit) error {
-	typed := r.PostForm.Get("code")
-	order, err := c.Redemptions.Redeem(r.Context(), v.claims.Subject, typed)
-	if err != nil {
-		if model.CodeOf(err) == model.CodeInternal {
-			return err
-		}
-		list := orderList{Code: typed, Refusal: v.language.explainField(err), First: true}
-		return c.ordersPage(w, r, v, wire.KindOf(model.CodeOf(err)).Status, list)
-	}
-	return done(w, r, orderPath(order.ID), "redeemed")
 }
 
 // exportOrders streams a voucher's orders. An error before the first row is a page; a later

@@ -54,11 +54,11 @@ func TestAnOrderIsFoundAndCanceled(t *testing.T) {
 		b.get(t, path).is(t, status)
 	}
 	page := b.page(t, "/console/orders/"+order)
-	want(t, page, "alice:1", "10.00 CNY", "Not paid", "To be paid until", "the log say who did it", "<td>unpaid</td>")
+	want(t, page, "alice:1", "CN¥10.00", "Not paid", "To be paid until", "the log say who did it", "<td>unpaid</td>")
 	want(t, b.act(t, "/console/orders/"+order+"/cancel", nil), "The order is canceled, and its unit is on sale again.", "unpaid → canceled")
 	check.Equal(t, "what bob hears", s.buy(t, "bob", id), "OK")
 	actor := s.account(t, "who-cancels")
-	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td><code>"+actor+"</code>")
+	want(t, b.page(t, "/console/orders/"+order), "unpaid → canceled</td>\n<td data-label=\"By\">"+actor)
 	want(t, b.page(t, "/console/log?actor="+actor), "canceled an order in its buyer&#39;s place", `href="/console/orders/`+order+`"`, `<code>status</code>: &#34;unpaid&#34; → &#34;canceled&#34;`)
 	if again := b.page(t, "/console/log?actor="+actor); strings.Count(again, "canceled an order") != 1 {
 		t.Error("the log has it more than once")
@@ -91,7 +91,7 @@ func TestAPaidOrder(t *testing.T) {
 	code := fmt.Sprint(document["code"])
 	payments := check.Value(s.database(t).Payments.OfOrder(t.Context(), order))(t)
 	reference := payments[0].ID
-	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", "<code>"+reference+"</code>", `<span class="badge succeeded">succeeded</span>`)
+	want(t, b.page(t, "/console/orders/"+order), "Paid at", code, "Refund the order", `title="`+reference+`"`, `<span class="badge succeeded">succeeded</span>`)
 	for wrong, status := range map[string]int{"nonsense": http.StatusUnprocessableEntity, "": http.StatusUnprocessableEntity} {
 		got := b.post(t, "/console/redemptions", url.Values{"code": {wrong}})
 		if got.status != status || !strings.Contains(got.body, `value="`+wrong+`"`) {

@@ -3,9 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"html/template"
@@ -19,14 +17,12 @@ import (
 
 	"seckill/handler/wire"
 	"seckill/internal/token"
+	"seckill/internal/words"
 	"seckill/model"
 )
 
 //go:embed pages
 var pageFiles embed.FS
-
-//go:embed static
-var staticFiles embed.FS
 
 // handle serves one request of one person; its error becomes a page.
 type handle func(w http.ResponseWriter, r *http.Request, v *visit) error
@@ -34,7 +30,7 @@ type handle func(w http.ResponseWriter, r *http.Request, v *visit) error
 // visit is what is known of the person who asks.
 type visit struct {
 	claims   token.Claims // zero: nobody has signed in
-	language *language
+	language *words.Language
 	zone     *time.Location
 }
 
@@ -44,7 +40,7 @@ const zoneCookie = "seckill-zone"
 // public serves everybody.
 func (c *console) public(do handle) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v := &visit{language: c.pages.languages.of(r), zone: time.UTC}
+		v := &visit{language: c.pages.language(r), zone: time.UTC}
 		if cookie, err := r.Cookie(zoneCookie); err == nil {
 			if zone, err := loadZone(cookie.Value); err == nil {
 				v.zone = zone
@@ -82,12 +78,12 @@ func loadZone(name string) (*time.Location, error) {
 
 // pages are the templates, by language and name.
 type pages struct {
-	languages languages
+	words     *words.Catalogue
 	templates map[string]map[string]*template.Template
 }
 
-func newPages(money money) (pages, error) {
-	languages, err := newLanguages()
+func newPages(money money, files files) (pages, error) {
+	catalogue, err := words.New()
 	if err != nil {
 		return pages{}, err
 	}
@@ -95,10 +91,19 @@ func newPages(money money) (pages, error) {
 	if err != nil {
 		return pages{}, fmt.Errorf("list the console's pages: %w", err)
 	}
-	p := pages{languages: languages, templates: map[string]map[string]*template.Template{}}
-	for tag, language := range languages.all {
+	icons, err := files.url("lib/icons.svg")
+	if err != nil {
+		return pages{}, err
+	}
+	p := pages{words: catalogue, templates: map[string]map[string]*template.Template{}}
+	for tag, language := range catalogue.All() {
 		p.templates[tag] = map[string]*template.Template{}
-		functions := template.FuncMap{"t": language.text, "money": money.format, "phase": phase, "rfc": rfc, "share": share}
+		functions := template.FuncMap{
+			"t": language.Text, "money": money.in(tag), "phase": phase, "rfc": rfc, "share": share, "short": short, "asset": files.url,
+			"icon": func(name string) template.HTML { // the names are of pages and of this package, and no text of people
+				return template.HTML(`<svg class="icon" aria-hidden="true"><use href="` + icons + "#" + name + `"></use></svg>`) //nolint:gosec // see above
+			},
+		}
 		for _, name := range names {
 			page, err := template.New("layout.html").Funcs(functions).ParseFS(pageFiles, "pages/layout.html", name)
 			if err != nil {
@@ -110,19 +115,36 @@ func newPages(money money) (pages, error) {
 	return p, nil
 }
 
+// place is a part of the console, as the rail and the bar have it.
+type place struct{ Section, Path, Words, Icon string }
+
+func places() []place {
+	return []place{
+		{Section: "overview", Path: Path, Words: "Overview", Icon: "layout-dashboard"},
+		{Section: "vouchers", Path: Path + "/vouchers", Words: "Vouchers", Icon: "ticket"},
+		{Section: "orders", Path: Path + "/orders", Words: "Orders", Icon: "receipt"},
+		{Section: "redeem", Path: Path + "/redeem", Words: "Redeem", Icon: "scan"},
+		{Section: "refunds", Path: Path + "/refunds", Words: "Refunds", Icon: "receipt-refund"},
+		{Section: "log", Path: Path + "/log", Words: "Log", Icon: "history"},
+		{Section: "system", Path: Path + "/system", Words: "System", Icon: "server"},
+	}
+}
+
 // frame is what every page shows around its own part, which is Data.
 type frame struct {
 	Data any
 
 	Language             string
 	OtherTag, OtherWords string // of the switch
-	Back                 string // where the switch leads back to
-	Section              string // of the navigation
+	Scheme, NextScheme   scheme
+	Back                 string // where the switches lead back to
+	Section              string // of the places
+	Places               []place
 	Username             string // empty: nobody has signed in
 	Shop                 bool   // there is a shop window
 	Zone                 string
 	Now                  time.Time
-	Done                 string // what an action has done, in words
+	Did, Done            string // what an action has done: its word in results, and for people
 
 	visit *visit
 }
@@ -132,18 +154,30 @@ func (f frame) At(at time.Time) string {
 	return at.In(f.visit.zone).Format("2006-01-02 15:04:05 -07:00")
 }
 
+// When is an instant for a list: to the minute, and without the year when it is this one.
+func (f frame) When(at time.Time) string {
+	at = at.In(f.visit.zone)
+	layout := map[string]string{words.English: "2 Jan 2006, 15:04", words.Chinese: "2006年1月2日 15:04"}[f.Language]
+	if at.Year() == f.Now.In(f.visit.zone).Year() {
+		layout = map[string]string{words.English: "2 Jan, 15:04", words.Chinese: "1月2日 15:04"}[f.Language]
+	}
+	return at.Format(layout)
+}
+
 // show sends a page.
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{
-		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path),
+		Data: data, Language: v.language.Tag, Back: Path, Section: section(r.URL.Path), Places: places(),
 		Username: v.claims.Username, Shop: c.Shop, Zone: v.zone.String(), Now: time.Now(), visit: v,
 	}
-	f.OtherTag, f.OtherWords = v.language.other()
+	if f.Username == "" {
+		f.Username = v.claims.Subject // of a token without a name
+	}
+	f.OtherTag, f.OtherWords = v.language.Other()
+	f.Scheme, f.NextScheme = schemeOf(r)
 	if r.Method == http.MethodGet {
 		f.Back = r.URL.RequestURI()
-		if done, ok := results()[r.URL.Query().Get("done")]; ok {
-			f.Done = v.language.text(done)
-		}
+		f.Did, f.Done = takeDone(w, r, v)
 	}
 	var page bytes.Buffer
 	if err := c.pages.templates[v.language.Tag][name].Execute(&page, f); err != nil {
@@ -158,14 +192,51 @@ func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status 
 	return nil
 }
 
-// section is the part of the console that a path belongs to.
-func section(of string) string {
-	rest := strings.TrimPrefix(strings.TrimPrefix(of, Path), "/")
-	first, _, _ := strings.Cut(rest, "/")
-	if first == "" {
-		return "vouchers"
+// doneCookie keeps what an action has done until the next page has said so: a reload does not say it again.
+const (
+	doneCookie = "seckill-done"
+	doneLasts  = 60 // seconds
+)
+
+// done leads from an action to a page that says what it has done. A reload there repeats nothing.
+func done(w http.ResponseWriter, r *http.Request, path, what string) error {
+	setDone(w, r, what, doneLasts)
+	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // the path is of this console
+	return nil
+}
+
+func setDone(w http.ResponseWriter, r *http.Request, what string, lasts int) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // Secure behind TLS; without it a browser would drop the cookie
+		Name: doneCookie, Value: what, Path: Path, MaxAge: lasts, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: encrypted(r),
+	})
+}
+
+// takeDone is what was done, by its word and for people; no text of a cookie is shown. It is said once.
+func takeDone(w http.ResponseWriter, r *http.Request, v *visit) (did, words string) {
+	cookie, err := r.Cookie(doneCookie)
+	if err != nil {
+		return "", ""
 	}
-	return first
+	setDone(w, r, "", -1)
+	if text, ok := results()[cookie.Value]; ok {
+		return cookie.Value, v.language.Text(text)
+	}
+	return "", ""
+}
+
+// section is the place that a path belongs to.
+func section(of string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(of, Path), "/"), "/")
+	switch first {
+	case "":
+		return "overview"
+	case "dead-letters":
+		return "system"
+	case "redemptions":
+		return "redeem"
+	default:
+		return first
+	}
 }
 
 // failure is the page of an error.
@@ -182,7 +253,7 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code, err = model.CodeUnavailable, model.Unavailable("The answer was not known in time.", err)
 	}
-	f := failure{Status: wire.KindOf(code).Status, Refusal: v.language.explain(err), ID: w.Header().Get("X-Request-Id")}
+	f := failure{Status: wire.KindOf(code).Status, Refusal: v.language.Explain(err), ID: w.Header().Get("X-Request-Id")}
 	level := slog.LevelDebug
 	switch {
 	case f.Status == http.StatusInternalServerError:
@@ -195,7 +266,7 @@ func (c *console) fail(w http.ResponseWriter, r *http.Request, v *visit, err err
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
 		retryAfter(w, refusal)
 		for _, field := range refusal.Fields {
-			f.Fields = append(f.Fields, v.language.text(field.Message))
+			f.Fields = append(f.Fields, v.language.Text(field.Message))
 		}
 	}
 	if err := c.show(w, r, v, f.Status, "failure", f); err != nil {
@@ -218,37 +289,6 @@ func retryAfter(w http.ResponseWriter, refusal *model.Error) {
 	}
 }
 
-// files are the scripts and the style, each with the hash of its content as its tag.
-type files map[string]string
-
-func newFiles() (files, error) {
-	names, err := fs.Glob(staticFiles, "static/*")
-	if err != nil {
-		return nil, err
-	}
-	tags := files{}
-	for _, name := range names {
-		content, err := staticFiles.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(content)
-		tags[path.Base(name)] = `"` + hex.EncodeToString(sum[:12]) + `"`
-	}
-	return tags, nil
-}
-
-func (f files) serve(w http.ResponseWriter, r *http.Request, _ *visit) error {
-	tag, ok := f[r.PathValue("file")]
-	if !ok {
-		return model.NotFound("file")
-	}
-	w.Header().Set("ETag", tag)
-	w.Header().Set("Cache-Control", "no-cache")                        // it is asked for again, and answered with 304
-	http.ServeFileFS(w, r, staticFiles, "static/"+r.PathValue("file")) //nolint:gosec // one of the embedded files, see above
-	return nil
-}
-
 func rfc(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // share is a part of a whole in percent, for people.
@@ -257,4 +297,13 @@ func share(part, whole int64) int64 {
 		return 0
 	}
 	return int64(math.Round(float64(part) / float64(whole) * 100))
+}
+
+// short is the end of an id, by which people tell those of one list apart.
+func short(id string) string {
+	const shown = 8
+	if len(id) <= shown+2 {
+		return id
+	}
+	return "…" + id[len(id)-shown:]
 }

@@ -81,7 +81,7 @@ func (c *console) signedIn(do, ask handle) http.Handler {
 func askToSignIn(w http.ResponseWriter, r *http.Request, _ *visit) error {
 	query := url.Values{}
 	if r.Method == http.MethodPost {
-		query.Set("done", "ended")
+		setDone(w, r, "ended", doneLasts)
 		if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
 			query.Set("next", below(from.RequestURI()))
 		}
@@ -118,7 +118,7 @@ func (c *console) signIn(w http.ResponseWriter, r *http.Request, v *visit) error
 		claims, err = c.administrator(r.Context(), session.AccessToken)
 	}
 	if refusal, ok := errors.AsType[*model.Error](err); ok {
-		form.Refusal = v.language.explain(err)
+		form.Refusal = v.language.Explain(err)
 		retryAfter(w, refusal)
 		return c.show(w, r, v, wire.KindOf(refusal.Code).Status, "sign_in", form)
 	}
@@ -150,8 +150,7 @@ func (c *console) signOut(w http.ResponseWriter, r *http.Request, v *visit) erro
 		return err
 	}
 	setSession(w, r, "", 0)
-	http.Redirect(w, r, Path+"/sign-in?done=signed-out", http.StatusSeeOther)
-	return nil
+	return done(w, r, Path+"/sign-in", "signed-out")
 }
 
 // network is what shares a limit with the client.

@@ -225,9 +225,9 @@ func (c *console) system(w http.ResponseWriter, r *http.Request, v *visit) error
 func (c *console) trouble(ctx context.Context, v *visit, check service.Check) string {
 	c.Log.WarnContext(ctx, "not ready", slog.String("check", check.Name), slog.Any("error", check.Err))
 	if refusal, ok := errors.AsType[*model.Error](check.Err); ok && refusal.Detail != "" {
-		return v.language.text(refusal.Detail)
+		return v.language.Text(refusal.Detail)
 	}
-	return v.language.text("It cannot be reached.")
+	return v.language.Text("It cannot be reached.")
 }
 
 // logPage is one page of what administrators changed.

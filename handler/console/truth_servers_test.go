@@ -119,7 +119,7 @@ func aHotCopyIsRepairedAndRebuilt(t *testing.T, s *site) {
 	path := "/console/vouchers/" + id
 	check.Equal(t, "alice hears", s.buy(t, "alice", id), "OK")
 	await(t, b.watch(t, id), "sold", func(r reading) bool { return r.Stock == 5 && r.Remaining == 4 && r.Sold == 1 && r.Reserved == 0 })
-	want(t, b.page(t, path), "data-events", `data-live="sold">1</dd>`, `data-live="reserved">0</dd>`)
+	want(t, b.page(t, path), "data-events", `data-live="sold">1</b>`, `data-live="reserved">0</b>`)
 	const sums = "The hot copy is open: 4 remain, 0 are reserved, 1 buyers have a mark."
 	check.Patiently(t, "the audit adds up", func() bool {
 		page := b.page(t, path+"/audit")
@@ -174,7 +174,7 @@ func TestInstancesAreListed(t *testing.T) {
 		list := listed()
 		return strings.Contains(list, port(first)) && strings.Contains(list, port(second))
 	})
-	want(t, listed(), "<td>worker</td><td>sync</td>", "<td>all</td><td>sync</td>", "<time datetime=")
+	want(t, listed(), `<td data-label="Role">worker</td><td data-label="Order mode">sync</td>`, `<td data-label="Role">all</td>`, "<time datetime=")
 	stop()
 	if list := listed(); strings.Contains(list, port(second)) || !strings.Contains(list, port(first)) {
 		t.Errorf("after the second has stopped: %s", list)

@@ -30,7 +30,7 @@ const (
 // keepTyped asks who has sent a form to sign in, and keeps the form.
 func (c *console) keepTyped(w http.ResponseWriter, r *http.Request, v *visit) error {
 	form := signInForm{
-		Next: r.URL.Path, Refusal: v.language.text("The session has ended. Sign in, and what you typed is there again. Nothing was changed."),
+		Next: r.URL.Path, Refusal: v.language.Text("The session has ended. Sign in, and what you typed is there again. Nothing was changed."),
 	}
 	for _, name := range sortedNames(r.PostForm) {
 		form.Typed = append(form.Typed, entry{name, r.PostForm.Get(name)})

@@ -85,11 +85,11 @@ func TestAFormOutlivesItsSession(t *testing.T) {
 
 	away = s.browser(t)
 	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/stock", url.Values{"delta": {"+17"}}), "/console/vouchers/"+id+"/stock")
-	want(t, page, "<details open><summary>Restock", `value="&#43;17"`)
+	want(t, page, `<dialog id="stock" aria-labelledby="stock-title" data-open>`, `value="&#43;17"`)
 	away = s.browser(t)
 	end := time.Now().Add(5 * time.Hour).UTC().Format("2006-01-02T15:04:05")
 	page = away.resume(t, away.post(t, "/console/vouchers/"+id+"/end", url.Values{"end_at": {end}, "zone": {"UTC"}}), "/console/vouchers/"+id+"/end")
-	want(t, page, "<details open><summary>Move the end", `value="`+end+`"`)
+	want(t, page, `<dialog id="end" aria-labelledby="end-title" data-open>`, `value="`+end+`"`)
 	if strings.Contains(page, "aria-invalid") {
 		t.Error("what was not judged is called wrong")
 	}
@@ -111,7 +111,7 @@ func TestALateButtonSaysSo(t *testing.T) {
 	} {
 		got := late.post(t, path+"/state", url.Values{"to": {"paused"}}, "Referer", referer)
 		to := got.header.Get("Location")
-		if got.status != http.StatusSeeOther || !strings.HasPrefix(to, "/console/sign-in?done=ended") || strings.Contains(to, "next="+url.QueryEscape(path)) != (next != "") {
+		if got.status != http.StatusSeeOther || !strings.HasPrefix(to, "/console/sign-in") || strings.Contains(to, "next="+url.QueryEscape(path)) != (next != "") {
 			t.Errorf("from %s: %d to %q", referer, got.status, to)
 		}
 		want(t, late.page(t, to), "The session had ended. Nothing was changed.")

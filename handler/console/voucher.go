@@ -137,19 +137,13 @@ func results() map[string]string {
 
 func voucherPath(id string) string { return Path + "/vouchers/" + url.PathEscape(id) }
 
-// done leads from an action to a page that says what it has done. A reload there repeats nothing.
-func done(w http.ResponseWriter, r *http.Request, path, what string) error {
-	http.Redirect(w, r, path+"?done="+url.QueryEscape(what), http.StatusSeeOther) //nolint:gosec // the path is of this console
-	return nil
-}
-
 // refused shows the page of a voucher again, with what was typed and why it was refused.
 func (c *console) refused(w http.ResponseWriter, r *http.Request, v *visit, action, typed string, err error) error {
 	code := model.CodeOf(err)
 	if hasOwnPage(code) {
 		return err
 	}
-	page := voucherPage{Open: action, Typed: typed, Refusal: v.language.explainField(err)}
+	page := voucherPage{Open: action, Typed: typed, Refusal: explainField(v.language, err)}
 	return c.voucherPage(w, r, v, wire.KindOf(code).Status, page)
 }
 

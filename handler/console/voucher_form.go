@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"seckill/handler/wire"
+	"seckill/internal/words"
 	"seckill/model"
 )
 
@@ -67,24 +68,32 @@ func parseWhole(location, text string) (int64, error) {
 }
 
 // fields are the messages of a VALIDATION error, by the last name in each location.
-func (l *language) fields(err error) map[string]string {
+func fields(l *words.Language, err error) map[string]string {
 	refusal, ok := errors.AsType[*model.Error](err)
 	if !ok || len(refusal.Fields) == 0 {
 		return nil
 	}
 	wrong := map[string]string{}
 	for _, field := range refusal.Fields {
-		wrong[field.Location[strings.LastIndexByte(field.Location, '.')+1:]] = l.text(field.Message)
+		wrong[field.Location[strings.LastIndexByte(field.Location, '.')+1:]] = explainMessage(l, field.Message)
 	}
 	return wrong
 }
 
+// explainMessage is what is wrong with a field, in the words of the forms: the API names its own fields.
+func explainMessage(l *words.Language, message string) string {
+	if in := "form: " + message; l.Text(in) != in {
+		return l.Text(in)
+	}
+	return l.Text(message)
+}
+
 // explainField is what to say of a refusal beside a form that has one field.
-func (l *language) explainField(err error) string {
-	for _, message := range l.fields(err) {
+func explainField(l *words.Language, err error) string {
+	for _, message := range fields(l, err) {
 		return message
 	}
-	return l.explain(err)
+	return l.Explain(err)
 }
 
 // once makes a call happen once for the key of a form. The same form sent again with other entries is a CONFLICT.
@@ -226,7 +235,7 @@ func (c *console) retype(w http.ResponseWriter, r *http.Request, v *visit, form 
 	if hasOwnPage(code) {
 		return err
 	}
-	form.Refusal, form.Wrong = v.language.explain(err), v.language.fields(err)
+	form.Refusal, form.Wrong = v.language.Explain(err), fields(v.language, err)
 	if code == model.CodeConflict { // perhaps of the key, which was used for other entries
 		form.Once = rand.Text()
 	}

@@ -22,11 +22,11 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	b := s.signedIn(t, "ada")
-	want(t, b.page(t, "/console"), "There are no vouchers here.")
+	want(t, b.page(t, "/console/vouchers"), "There are no vouchers here.")
 	form := onSale("description", "First line\r\nsecond line", "payment_window", "30")
 	form.Set("once", hidden(t, b.page(t, "/console/vouchers/new"), "once"))
 	page := b.act(t, "/console/vouchers/new", form)
-	want(t, page, "The voucher was created.", "Coffee for two", "10.00 CNY", "25.00 CNY", `<dd data-live="remaining">10</dd>`, `<progress max="10" value="10"`)
+	want(t, page, "The voucher was created.", "Coffee for two", "CN¥10.00", "CN¥25.00", `<b data-live="remaining">10</b>`, `<progress max="10" value="10"`)
 	if again := b.act(t, "/console/vouchers/new", form); !strings.Contains(again, "The voucher was created.") {
 		t.Error("the same form sent again is refused")
 	}
@@ -46,9 +46,9 @@ func TestVoucherIsCreatedOnce(t *testing.T) {
 	if made["price"] != 1000.0 || made["face_value"] != 2500.0 || made["description"] != "First line\nsecond line" || made["phase"] != "live" || made["shards"] != nil {
 		t.Errorf("the API shows %v", made)
 	}
-	list2 := b.page(t, "/console?phase=live")
+	list2 := b.page(t, "/console/vouchers?phase=live")
 	want(t, list2, "Coffee for two", "10 of 10", "data-until=")
-	if strings.Contains(b.page(t, "/console?phase=ended"), "Coffee") {
+	if strings.Contains(b.page(t, "/console/vouchers?phase=ended"), "Coffee") {
 		t.Error("the filter shows other phases too")
 	}
 }
@@ -166,7 +166,7 @@ func TestParts(t *testing.T) {
 
 // sentBack is what a browser sends of the form of a voucher when nothing was typed over.
 func sentBack(page string) url.Values {
-	_, rest, _ := strings.Cut(page, `<form class="stacked"`)
+	_, rest, _ := strings.Cut(page, `data-guard>`)
 	rest, _, _ = strings.Cut(strings.ReplaceAll(rest, "\r\n", "\n"), "</form>")
 	form := url.Values{}
 	for _, field := range regexp.MustCompile(`<input [^>]*\bname="(\w+)"[^>]* value="([^"]*)"`).FindAllStringSubmatch(rest, -1) {
@@ -302,8 +302,8 @@ func TestActions(t *testing.T) {
 	}
 	hears(1, "OK")
 	page := b.page(t, path)
-	want(t, page, `<progress max="2" value="1"`, "Nobody can buy until the sale is resumed")
-	want(t, b.act(t, path+"/state", url.Values{"to": {"paused"}}), "The sale is paused.", "The 1 units that are left can be bought again")
+	want(t, page, `<progress max="2" value="1"`, `value="paused"`)
+	want(t, b.act(t, path+"/state", url.Values{"to": {"paused"}}), "The sale is paused.", `value="published"`)
 	hears(2, "PAUSED")
 	want(t, b.act(t, path+"/state", url.Values{"to": {"published"}}), "The voucher is published")
 	hears(2, "OK")
@@ -315,7 +315,7 @@ func TestActions(t *testing.T) {
 	hears(3, "OK")
 	got := b.post(t, path+"/stock", url.Values{"delta": {"-2"}, "once": {hidden(t, b.page(t, path), "once")}})
 	got.is(t, http.StatusConflict)
-	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, "<details open>")
+	want(t, got.body, `role="alert"`, "Nothing was changed.", `value="-2"`, `<progress max="4" value="1"`, `<dialog id="stock" aria-labelledby="stock-title" data-open>`)
 	want(t, b.act(t, path+"/stock", url.Values{"delta": {"-1"}, "once": {"another"}}), `<progress max="3" value="0"`)
 	hears(4, "SOLD_OUT")
 	if got := b.post(t, path+"/stock", url.Values{"delta": {"some"}}); got.status != http.StatusUnprocessableEntity || !strings.Contains(got.body, `value="some"`) {
@@ -353,13 +353,13 @@ func TestListHasPages(t *testing.T) {
 			t.Fatalf("create: %d %v", status, document)
 		}
 	}
-	first := b.page(t, "/console?phase=upcoming")
-	_, rest, ok := strings.Cut(first, `<a href="/console?cursor=`)
+	first := b.page(t, "/console/vouchers?phase=upcoming")
+	_, rest, ok := strings.Cut(first, `<a href="/console/vouchers?cursor=`)
 	if !ok {
 		t.Fatalf("there is no next page: %s", first)
 	}
 	query, _, _ := strings.Cut(rest, `"`)
-	second := b.page(t, "/console?cursor="+strings.ReplaceAll(query, "&amp;", "&"))
+	second := b.page(t, "/console/vouchers?cursor="+strings.ReplaceAll(query, "&amp;", "&"))
 	for n := range 25 {
 		title := fmt.Sprintf("Voucher %02d.", n)
 		if strings.Contains(first, title) == strings.Contains(second, title) {
@@ -367,8 +367,8 @@ func TestListHasPages(t *testing.T) {
 		}
 	}
 	want(t, second, "First page", `aria-current="true">upcoming`)
-	if got := b.get(t, "/console?phase=ended;"); got.status != http.StatusUnprocessableEntity {
+	if got := b.get(t, "/console/vouchers?phase=ended;"); got.status != http.StatusUnprocessableEntity {
 		t.Errorf("a filter that cannot be read: %d", got.status)
 	}
-	b.get(t, "/console?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
+	b.get(t, "/console/vouchers?cursor=nonsense").is(t, http.StatusUnprocessableEntity)
 }

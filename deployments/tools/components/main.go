@@ -10,9 +10,11 @@ package main
 import (
 	"cmp"
 	"debug/buildinfo"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,15 +29,16 @@ import (
 func main() {
 	binary := flag.String("binary", "", "the program")
 	notice := flag.String("notice", "", "where the list for people goes; empty: nowhere")
+	assets := flag.String("assets", "", "the directory whose package-lock.json names what was copied from npm into the program; empty: nothing was")
 	sbom := flag.String("sbom", "", "where the bill of materials goes; empty: nowhere")
 	flag.Parse()
-	if err := run(*binary, *notice, *sbom); err != nil {
+	if err := run(*binary, *assets, *notice, *sbom); err != nil {
 		fmt.Fprintln(os.Stderr, "components:", err)
 		os.Exit(1)
 	}
 }
 
-func run(binary, notice, sbom string) error {
+func run(binary, assets, notice, sbom string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return fmt.Errorf("read what %s was built of: %w", binary, err)
@@ -43,6 +46,13 @@ func run(binary, notice, sbom string) error {
 	components, err := componentsOf(info)
 	if err != nil {
 		return err
+	}
+	if assets != "" {
+		copied, err := assetsOf(assets)
+		if err != nil {
+			return err
+		}
+		components = append(components, copied...)
 	}
 	if notice != "" {
 		if err := os.WriteFile(notice, []byte(noticeOf(components)), 0o644); err != nil {
@@ -58,6 +68,7 @@ func run(binary, notice, sbom string) error {
 // component is one module in the program.
 type component struct {
 	path, version, sum string
+	npm                bool     // a package of npm, and no module of Go
 	licence            string   // an SPDX expression
 	copyright          []string // the lines that say whose it is
 	notice             string   // of an Apache licence, section 4 (d)
@@ -82,6 +93,35 @@ func componentsOf(info *debug.BuildInfo) ([]component, error) {
 	}
 	slices.SortFunc(found, func(a, b component) int { return cmp.Compare(a.path, b.path) })
 	return found, errors.Join(unknown...)
+}
+
+// assetsOf lists the packages that assets/package-lock.json pins, with the licences that were copied beside it.
+func assetsOf(dir string) ([]component, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "package-lock.json"))
+	if err != nil {
+		return nil, fmt.Errorf("read which assets there are: %w", err)
+	}
+	var lock struct {
+		Packages map[string]struct {
+			Version, Integrity, License string
+			Dependencies                map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		return nil, fmt.Errorf("read which assets there are: %w", err)
+	}
+	var found []component
+	for _, name := range slices.Sorted(maps.Keys(lock.Packages[""].Dependencies)) {
+		pinned := lock.Packages["node_modules/"+name]
+		licence, err := os.ReadFile(filepath.Join(dir, "licences", strings.ReplaceAll(strings.TrimPrefix(name, "@"), "/", "-")+".txt"))
+		if err != nil {
+			return nil, fmt.Errorf("read the licence of %s: %w", name, err)
+		}
+		found = append(found, component{
+			path: name, version: pinned.Version, sum: pinned.Integrity, npm: true, licence: pinned.License, copyright: copyrights(string(licence)),
+		})
+	}
+	return found, nil
 }
 
 // read looks for the licence in the module's sources.
@@ -165,6 +205,7 @@ func noticeOf(components []component) string {
 	text.WriteString("seckill\n" + copyright + "\n\n" +
 		"The program contains the modules below, each under its own licence, whose text is in the module's sources\n" +
 		"(https://pkg.go.dev/MODULE@VERSION?tab=licenses). SQLite, in modernc.org/sqlite, is in the public domain.\n" +
+		"After them come the packages of npm that its pages are made with (deployments/tools/assets).\n" +
 		"\"make notice\" writes this list from the built program.\n")
 	for _, c := range components {
 		fmt.Fprintf(&text, "\n%s %s\n  %s\n", c.path, c.version, c.licence)
@@ -194,12 +235,19 @@ func writeSBOM(path string, info *debug.BuildInfo, components []component) error
 	var refs []string
 	for _, c := range components {
 		link := "pkg:golang/" + c.path + "@" + c.version
+		if c.npm {
+			link = "pkg:npm/" + strings.Replace(c.path, "@", "%40", 1) + "@" + c.version
+		}
 		one := cdx.Component{
 			BOMRef: link, Type: cdx.ComponentTypeLibrary, Name: c.path, Version: c.version, PackageURL: link,
 			Licenses: &cdx.Licenses{{Expression: c.licence}},
 		}
-		if c.sum != "" { // of go.sum: what was built is what it names
-			one.Properties = &[]cdx.Property{{Name: "go:sum", Value: c.sum}}
+		if c.sum != "" { // of go.sum, or of the lock file: what was built is what it names
+			name := "go:sum"
+			if c.npm {
+				name = "npm:integrity"
+			}
+			one.Properties = &[]cdx.Property{{Name: name, Value: c.sum}}
 		}
 		list, refs = append(list, one), append(refs, link)
 	}

@@ -1,4 +1,5 @@
-// What every page does: it tells the server the browser's time zone, and counts down on the server's clock.
+// What every page does: it tells the server the browser's time zone, counts down on the server's clock, opens dialogs,
+// copies ids, guards what was typed, and lets htmx show parts of pages under the content policy.
 'use strict';
 
 // The server shows times in the zone that this cookie names. It is no secret.
@@ -6,6 +7,23 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 if (zone && zone !== document.body.dataset.zone) {
   document.cookie = `seckill-zone=${zone}; path=/; max-age=31536000; samesite=strict`;
 }
+
+// The policy lets no text become a part of a page, or a script, but what htmx has read from this server. Its expressions
+// that are evaluated are off.
+const none = () => { throw new Error('the policy of this page allows no script in a text'); };
+const pass = { createHTML: (text) => text, createScript: none };
+htmx.registerExtension('policy', {
+  init: (api) => api.initSecurity(window.trustedTypes ? trustedTypes.createPolicy('htmx', pass) : pass, none, none),
+});
+
+// An answer that asks to sign in is no part of this page.
+document.addEventListener('htmx:before:swap', (event) => {
+  const answer = event.detail.ctx?.response?.raw;
+  if (answer?.redirected && new URL(answer.url).pathname.endsWith('/sign-in')) {
+    event.preventDefault();
+    location.assign(answer.url);
+  }
+});
 
 // The browser's clock may be wrong. What has passed since the page was made is measured on the one that is never set.
 const madeAt = Date.parse(document.body.dataset.now) - (performance.getEntriesByType('navigation')[0]?.responseStart ?? 0);
@@ -26,3 +44,31 @@ function countDown() {
 }
 countDown();
 setInterval(countDown, 1000);
+
+document.addEventListener('click', async (event) => {
+  const button = event.target.closest('[data-opens], [data-closes], [data-copies]');
+  if (!button) return;
+  const { opens, closes, copies } = button.dataset;
+  if (opens) document.getElementById(opens).showModal();
+  if (closes === 'dialog') button.closest('dialog').close();
+  else if (closes) button.closest(closes).remove();
+  if (copies) {
+    await navigator.clipboard.writeText(copies);
+    button.classList.add('copied');
+    setTimeout(() => button.classList.remove('copied'), 1500);
+  }
+});
+// A dialog whose form was refused is there again.
+const reopen = () => { for (const dialog of document.querySelectorAll('dialog[data-open]:not([open])')) dialog.showModal(); };
+reopen();
+document.addEventListener('htmx:after:swap', () => {
+  reopen();
+  countDown();
+  if (document.activeElement === document.body) document.querySelector('[data-focus]')?.focus();
+});
+
+// A form that was typed into asks before it is left.
+let dirty = false;
+document.addEventListener('input', (event) => { dirty ||= Boolean(event.target.closest('form[data-guard]')); });
+document.addEventListener('submit', () => { dirty = false; });
+addEventListener('beforeunload', (event) => { if (dirty) event.preventDefault(); });

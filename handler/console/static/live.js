@@ -1,118 +1,222 @@
-// A sale as it goes on: numbers and charts, drawn from the readings that the server sends.
+// A sale as it goes on: numbers and charts, drawn from the readings that the server sends. The server keeps an hour of
+// them; what an action changes on the page leaves the charts alone.
 'use strict';
 
-const sale = document.querySelector('[data-events]');
-const kept = 120; // seconds that a chart shows
-const readings = []; // of that time, oldest first
-const svg = 'http://www.w3.org/2000/svg';
-const width = 600;
-const height = 160;
+const sale = document.getElementById('live');
+const kept = 3600; // seconds that the charts show at most
+const least = 120; // and at least
+const stale = 2; // seconds without a reading from which the numbers are old
+const lang = document.documentElement.lang;
 
-// What a line shows of a reading; null, or nothing, is a gap in it.
-const values = {
-  units: (reading, series) => reading[series],
-  answers: (reading, series) => reading.per_second && (reading.per_second[series] ?? 0),
-  latency: (reading, series) => reading.latency?.[series],
-  backlog: (reading, series) => reading.backlog?.[series],
+// What a series shows of a reading; null is a gap in its line.
+const series = {
+  units: (reading, name) => reading[name],
+  answers: (reading, name) => reading.per_second && (reading.per_second[name] ?? 0),
+  latency: (reading, name) => reading.latency?.[name],
+  backlog: (reading, name) => reading.backlog?.[name],
 };
+
+const times = []; // in seconds, oldest first: what all columns share
+const columns = new Map(); // by chart and name
+let marks = []; // what administrators did: {at, words}
+
+function column(chart, name) {
+  const key = `${chart}/${name}`;
+  if (!columns.has(key)) columns.set(key, { chart, name, values: times.map(() => null) });
+  return columns.get(key).values;
+}
+
+function keep(reading) {
+  const at = Date.parse(reading.now) / 1000;
+  if (at <= times.at(-1)) return;
+  times.push(at);
+  for (const { chart, name, values } of columns.values()) values.push(series[chart](reading, name) ?? null);
+  if (at - times[0] < kept + 60) return;
+  const gone = times.findIndex((time) => at - time <= kept);
+  times.splice(0, gone);
+  for (const { values } of columns.values()) values.splice(0, gone);
+}
 
 function short(number) {
   if (number == null) return '–';
-  return number < 10 && number % 1 !== 0 ? number.toFixed(1) : Math.round(number).toLocaleString(document.documentElement.lang);
+  return number < 10 && number % 1 !== 0 ? number.toFixed(1) : Math.round(number).toLocaleString(lang);
 }
 
 // ceiling is the number at the top of an axis: 1, 2 or 5 times a power of ten.
 function ceiling(most) {
-  if (most <= 0) return 1;
+  if (!(most > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= most);
 }
 
-function points(chart, series, now, top) {
-  const lines = [[]];
-  for (const { at, reading } of readings) {
-    const value = values[chart](reading, series);
-    if (value == null) {
-      if (lines.at(-1).length > 0) lines.push([]);
-      continue;
-    }
-    const x = width * (1 - (now - at) / 1000 / kept);
-    const y = height - (height - 4) * Math.min(1, value / top);
-    lines.at(-1).push(`${x.toFixed(1)},${y.toFixed(1)}`);
+const windowed = () => {
+  const end = times.at(-1) ?? Date.now() / 1000;
+  return [Math.max(end - kept, Math.min(times[0] ?? end, end - least)), end];
+};
+const colour = (place) => getComputedStyle(place).color;
+const clock = new Intl.DateTimeFormat(lang, { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false, timeZone: document.body.dataset.zone });
+const clockShort = new Intl.DateTimeFormat(lang, { hour: '2-digit', minute: '2-digit', hour12: false, timeZone: document.body.dataset.zone });
+
+// marked draws what administrators did as lines from the top to the bottom, each with its word.
+function marked(plot) {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.font = `${11 * devicePixelRatio}px ${getComputedStyle(document.body).fontFamily}`;
+  ctx.fillStyle = colour(plot.root.parentElement);
+  ctx.strokeStyle = ctx.fillStyle;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  const [from, to] = windowed();
+  let free = -Infinity;
+  for (const { at, words } of marks) {
+    if (at < from || at > to) continue;
+    const x = Math.round(plot.valToPos(at, 'x', true));
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    const width = ctx.measureText(words).width + 6 * devicePixelRatio;
+    const left = x + width > bbox.left + bbox.width ? x - width : x + 3 * devicePixelRatio;
+    if (left < free) continue; // its line is there all the same
+    ctx.fillText(words, left, bbox.top + 11 * devicePixelRatio);
+    free = left + width;
   }
-  // A point by itself is drawn as a dash.
-  return lines.filter((line) => line.length > 0).map((line) => `M${line.join('L')}${line.length === 1 ? 'h3' : ''}`).join('');
+  ctx.restore();
 }
 
-function draw(figure, now) {
-  const chart = figure.dataset.chart;
-  const picture = figure.querySelector('svg');
+// picture makes the chart of a figure: its lines are those of the list below it.
+function picture(figure) {
+  const { chart, unit } = figure.dataset;
+  const place = figure.querySelector('.plot');
   const lines = [...figure.querySelectorAll('[data-series]')];
-  let most = 0;
-  for (const { reading } of readings) {
-    for (const line of lines) most = Math.max(most, values[chart](reading, line.dataset.series) ?? 0);
+  const values = lines.map((line) => column(chart, line.dataset.series));
+  const faint = () => colour(place);
+  const hair = () => colour(figure.querySelector('figcaption i') ?? place);
+  const axis = { stroke: faint, grid: { stroke: hair, width: 1 }, ticks: { show: false }, font: `11px ${getComputedStyle(document.body).fontFamily}` };
+  const plot = new uPlot({
+    width: place.clientWidth || 300, height: 180, legend: { show: false },
+    cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false } },
+    scales: { x: { time: true, range: () => windowed() }, y: { range: (_, low, high) => [0, ceiling(high)] } },
+    axes: [
+      { ...axis, space: 70, values: (_, splits) => splits.map((at) => clockShort.format(at * 1000)) },
+      { ...axis, size: 56, values: (_, splits) => splits.map((n) => (n == null ? '' : n.toLocaleString(lang) + (unit ? ` ${unit}` : ''))) },
+    ],
+    series: [{}, ...lines.map((line) => {
+      const swatch = line.querySelector('i');
+      return { stroke: () => colour(swatch), width: 2, dash: JSON.parse(getComputedStyle(line).getPropertyValue('--dash') || '[]'), points: { show: false }, spanGaps: false };
+    })],
+    hooks: { draw: [marked], setCursor: [() => tell()] },
+  }, [times, ...values], place);
+  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 180 })).observe(place);
+
+  // tell writes the numbers beside the lines: the latest ones, or those under the pointer.
+  function tell() {
+    const at = plot.cursor.idx ?? times.length - 1;
+    lines.forEach((line, n) => { line.querySelector('b').textContent = short(values[n][at]); });
+    const when = figure.querySelector('[data-when]');
+    if (when) when.textContent = plot.cursor.idx == null || times[at] == null ? '' : clock.format(times[at] * 1000);
   }
-  const top = ceiling(most);
-  figure.querySelector('[data-top]').textContent = short(top);
-  for (const line of lines) {
-    const series = line.dataset.series;
-    let path = picture.querySelector(`[data-line="${series}"]`);
-    if (!path) {
-      path = document.createElementNS(svg, 'path');
-      path.dataset.line = series;
-      path.setAttribute('class', line.className);
-      picture.append(path);
-    }
-    path.setAttribute('d', points(chart, series, now, top));
-    const latest = values[chart](readings.at(-1).reading, series);
-    line.querySelector('b').textContent = short(latest);
-    // A reason that nobody has heard for the time of the chart is not shown.
-    const silent = chart === 'answers' && !readings.some(({ reading }) => reading.per_second?.[series] > 0) && series !== 'OK';
-    line.hidden = silent;
-    path.toggleAttribute('hidden', silent);
-  }
-  if (chart === 'backlog') figure.hidden = !readings.some(({ reading }) => reading.backlog);
+
+  return () => {
+    lines.forEach((line, n) => {
+      // A reason that nobody has heard for the time of the chart is not shown.
+      const silent = chart === 'answers' && line.dataset.series !== 'OK' && !values[n].some((value) => value > 0);
+      if (line.hidden !== silent) {
+        line.hidden = silent;
+        plot.setSeries(n + 1, { show: !silent });
+      }
+    });
+    if (chart === 'backlog') figure.hidden = !values[0].some((value) => value != null);
+    plot.setData([times, ...values]);
+    tell();
+  };
 }
 
-function say(words) {
-  const place = sale.querySelector('[data-connection]');
-  if (place.textContent !== words) place.textContent = words;
+// spark makes the small curve of a number.
+function spark(place) {
+  const [chart, name] = place.dataset.spark.split('/');
+  const values = column(chart, name);
+  const plot = new uPlot({
+    width: place.clientWidth || 120, height: 32, legend: { show: false }, cursor: { show: false }, padding: [2, 0, 2, 0],
+    scales: { x: { time: true, range: () => windowed() }, y: { range: (_, low, high) => [0, ceiling(high)] } },
+    axes: [{ show: false }, { show: false }],
+    series: [{}, { stroke: () => colour(place), width: 1.5, points: { show: false } }],
+  }, [times, values], place);
+  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 32 })).observe(place);
+  return () => plot.setData([times, values]);
 }
 
-function show(reading) {
-  const now = performance.now();
-  readings.push({ at: now, reading });
-  while (now - readings[0].at > kept * 1000) readings.shift();
+const drawers = [...sale.querySelectorAll('[data-chart]')].map(picture).concat([...sale.querySelectorAll('[data-spark]')].map(spark));
+const draw = () => { for (const drawer of drawers) drawer(); };
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => setTimeout(draw));
+
+let latest = -Infinity; // when the latest reading came
+let reading = null;
+let trouble = '';
+
+function show() {
   for (const place of document.querySelectorAll('[data-live]')) {
-    const name = place.dataset.live;
-    if (reading[name] !== undefined) place.textContent = short(reading[name]);
+    const value = place.dataset.live.split('/').reduce((of, name) => of?.[name], reading);
+    if (value !== undefined) place.textContent = place.dataset.money ? money(value) : short(value);
   }
-  const bar = document.querySelector('[data-bar]');
-  bar.max = reading.stock;
-  bar.value = reading.remaining;
-  const phase = document.querySelector('[data-phase]');
-  phase.textContent = sale.querySelector(`[data-word="${reading.phase}"]`)?.textContent ?? reading.phase;
-  phase.className = `badge ${reading.phase}`;
-  document.querySelector('[data-changed]').hidden = reading.tag === sale.dataset.tag;
-  for (const figure of sale.querySelectorAll('[data-chart]')) draw(figure, now);
+  for (const bar of document.querySelectorAll('[data-bar]')) {
+    bar.max = reading.stock;
+    bar.value = reading.remaining;
+  }
+  for (const phase of document.querySelectorAll('[data-phase]')) {
+    phase.textContent = sale.querySelector(`[data-word="${reading.phase}"]`)?.textContent ?? reading.phase;
+    phase.className = `badge ${reading.phase}`;
+  }
+  const head = document.getElementById('head');
+  head.querySelector('[data-changed]').hidden = reading.tag === head.dataset.tag;
 }
 
-const source = new EventSource(sale.dataset.events);
-source.onmessage = (event) => {
-  const reading = JSON.parse(event.data);
-  if (reading.trouble) {
-    say(sale.dataset.trouble);
+const money = (minor) => {
+  const format = new Intl.NumberFormat(lang, { style: 'currency', currency: sale.dataset.currency });
+  return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
+};
+
+// The numbers say how old they are.
+function age() {
+  const seconds = (performance.now() - latest) / 1000;
+  const old = seconds >= stale;
+  document.body.classList.toggle('stale', old);
+  const place = document.querySelector('[data-connection]');
+  const { liveWord, lost, ago } = sale.dataset;
+  place.hidden = false;
+  place.className = `feed ${old ? 'old' : 'fresh'}`;
+  const parts = [old ? trouble || lost : liveWord];
+  if (seconds < 86400) parts.push(ago.replace('%s', old ? Math.floor(seconds) : seconds.toFixed(1)));
+  place.textContent = parts.join(' · ');
+}
+setInterval(age, 200);
+
+document.body.addEventListener('htmx:sse:before:message', (event) => {
+  event.preventDefault(); // nothing of it is a part of the page
+  const { message } = event.detail;
+  if (message.event === 'ended') { // the page asks to sign in, and leads back
+    location.reload();
     return;
   }
-  say(sale.dataset.connected);
-  show(reading);
-};
-source.onerror = () => {
-  say(sale.dataset.lost);
-  if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 5000);
-};
-// The session has ended: the page asks to sign in, and leads back.
-source.addEventListener('ended', () => {
-  source.close();
-  location.reload();
+  const said = JSON.parse(message.data);
+  if (message.event === 'history') {
+    times.length = 0;
+    for (const { values } of columns.values()) values.length = 0;
+    for (const one of said.readings) keep(one);
+    marks = said.marks;
+    draw();
+    return;
+  }
+  trouble = said.trouble ? sale.dataset.trouble : '';
+  if (trouble) return;
+  latest = performance.now();
+  reading = said;
+  keep(said);
+  show();
+  age();
+  draw();
 });
+document.body.addEventListener('htmx:after:swap', () => { if (reading) show(); });
+// What could not even be begun is tried again.
+const again = () => setTimeout(() => htmx.ajax('GET', sale.dataset.events, { source: sale, swap: 'none' }), 2000);
+sale.addEventListener('htmx:error', again);
+sale.addEventListener('htmx:response:error', again);

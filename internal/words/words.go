@@ -1,0 +1,105 @@
+// Package words has every text that people read, in both languages: those of the pages and
+// those of the API's problems. A text is named by its English; zh.json has the Chinese by it,
+// and en.json has the English of what is a word of programs.
+package words
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"golang.org/x/text/language"
+
+	"seckill/model"
+)
+
+//go:embed en.json zh.json
+var texts embed.FS
+
+// The languages; English is for everybody whose own is not among them.
+const (
+	English = "en"
+	Chinese = "zh"
+)
+
+// Language is one of the two.
+type Language struct {
+	Tag   string            // of BCP 47
+	texts map[string]string // by the English; what is absent is said as it is
+}
+
+// Catalogue has all texts.
+type Catalogue struct {
+	all     map[string]*Language
+	matcher language.Matcher
+}
+
+// New reads the texts.
+func New() (*Catalogue, error) {
+	c := &Catalogue{
+		all:     map[string]*Language{},
+		matcher: language.NewMatcher([]language.Tag{language.English, language.Chinese}),
+	}
+	for _, tag := range []string{English, Chinese} {
+		text, err := texts.ReadFile(tag + ".json")
+		if err != nil {
+			return nil, fmt.Errorf("read the texts: %w", err)
+		}
+		c.all[tag] = &Language{Tag: tag}
+		if err := json.Unmarshal(text, &c.all[tag].texts); err != nil {
+			return nil, fmt.Errorf("read the texts in %s: %w", tag, err)
+		}
+	}
+	return c, nil
+}
+
+// All are the languages, by tag.
+func (c *Catalogue) All() map[string]*Language { return c.all }
+
+// Asked is the best language for an Accept-Language (RFC 9110, 12.5.4).
+func (c *Catalogue) Asked(accept string) *Language {
+	asked, _, err := language.ParseAcceptLanguage(accept)
+	if err != nil || len(asked) == 0 {
+		return c.all[English]
+	}
+	if _, index, sure := c.matcher.Match(asked...); index == 1 && sure != language.No {
+		return c.all[Chinese]
+	}
+	return c.all[English]
+}
+
+// Text is an English text in this language, with its arguments filled in.
+func (l *Language) Text(key string, args ...any) string {
+	if translated, ok := l.texts[key]; ok {
+		key = translated
+	}
+	if len(args) == 0 {
+		return key
+	}
+	return fmt.Sprintf(key, args...)
+}
+
+// Explain is an error for the person who caused it. What is no refusal of the domain was not
+// written for people.
+func (l *Language) Explain(err error) string {
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok || refusal.Code == model.CodeInternal {
+		return l.Text("Something went wrong on our side. The request's id finds it in our log.")
+	}
+	if refusal.Detail == "" {
+		return l.Text(string(refusal.Code))
+	}
+	if _, known := l.texts[refusal.Detail]; known || l.Tag == English {
+		return l.Text(refusal.Detail)
+	}
+	return l.Text(string(refusal.Code)) + " (" + refusal.Detail + ")"
+}
+
+// Other is the language that a switch leads to, and its own name.
+func (l *Language) Other() (tag, name string) {
+	if l.Tag == English {
+		return Chinese, "中文"
+	}
+	return English, "English"
+}
