@@ -2,6 +2,7 @@ package deployments
 
 import (
 	"debug/buildinfo"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 	"seckill/internal/workshop/testserver"
 )
 
-// What the program is made of is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.
+// What the program is made of, modules of Go and packages of npm, is what NOTICE says, so that no licence goes unnamed. "make notice" writes it.
 func TestNoticeNamesEveryModule(t *testing.T) {
 	t.Parallel()
 	built, err := buildinfo.ReadFile(testserver.Program(t))
@@ -22,6 +23,16 @@ func TestNoticeNamesEveryModule(t *testing.T) {
 	want := []string{"std " + strings.TrimPrefix(built.GoVersion, "go")}
 	for _, module := range built.Deps {
 		want = append(want, module.Path+" "+module.Version)
+	}
+	var lock struct {
+		Packages map[string]struct {
+			Version      string
+			Dependencies map[string]string
+		}
+	}
+	check.Must(t, json.Unmarshal([]byte(read(t, "tools/assets/package-lock.json")), &lock))
+	for name := range lock.Packages[""].Dependencies { // what pages are made with
+		want = append(want, name+" "+lock.Packages["node_modules/"+name].Version)
 	}
 	slices.Sort(want)
 	named := regexp.MustCompile(`(?m)^\n(\S+ v?[0-9]\S+)\n  [A-Z]`).FindAllStringSubmatch(read(t, "../NOTICE"), -1)
