@@ -74,6 +74,8 @@ type Me struct {
 	ID       string     `json:"id"`
 	Username string     `json:"username,omitempty" doc:"Of tokens that tell (preferred_username)."`
 	Role     model.Role `json:"role"`
+
+	Level model.Level `json:"level,omitempty" doc:"Of an administrator: viewer (sees), cashier (also redeems), operator (also vouchers, stock, pause, refunds) or admin (everything)."`
 }
 
 // output is an answer that is nothing but its body.
@@ -118,6 +120,6 @@ func (a *api) accountRoutes() {
 		access: users, status: http.StatusOK,
 	}, func(ctx context.Context, _ *struct{}) (*output[Me], error) {
 		claims := callOf(ctx).claims
-		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role}}, nil
+		return &output[Me]{Body: Me{ID: claims.Subject, Username: claims.Username, Role: claims.Role, Level: claims.Level}}, nil
 	})
 }

@@ -65,7 +65,9 @@ func BenchmarkTracing(b *testing.B) {
 // admitting accepts every token.
 type admitting struct{ accounts }
 
-func (admitting) Admit(context.Context, token.Claims, bool) error { return nil }
+func (admitting) Admit(_ context.Context, claims token.Claims, _ bool) (model.Level, error) {
+	return claims.Level, nil
+}
 
 // serving is never about to stop.
 type serving struct{}

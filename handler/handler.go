@@ -89,7 +89,7 @@ type accounts interface {
 	Register(ctx context.Context, address, username, password string) (model.Account, error)
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
 	ChangePassword(ctx context.Context, address string, claims token.Claims, current, next string) error
-	Admit(ctx context.Context, claims token.Claims, asAdmin bool) error
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error)
 }
 
 // health is what the probes need of service.Health.

@@ -250,8 +250,16 @@ func (a *api) operation(r route) huma.Operation {
 		op.Security = []map[string][]string{{}} // none, said aloud
 	case recognised:
 		op.Security = []map[string][]string{{}, {bearer: {}}}
-	case users, administrators:
+	case users:
 		op.Security = []map[string][]string{{bearer: {}}}
+	case administrators:
+		op.Security = []map[string][]string{{bearer: {}}}
+		least, decided := wire.LeastLevel(r.id)
+		if !decided {
+			panic("route " + r.id + " does not say which administrators may call it")
+		}
+		op.Description = strings.TrimSpace(op.Description + " For administrators from the level " + string(least) + " on.")
+		op.Extensions = map[string]any{"x-least-level": least}
 	}
 	if r.request != nil {
 		op.RequestBody = &huma.RequestBody{Content: map[string]*huma.MediaType{"application/json": r.request}}

@@ -33,6 +33,7 @@ type document struct {
 
 type operation struct {
 	OperationID string
+	LeastLevel  model.Level `json:"x-least-level"`
 	Description string
 	Parameters  []struct {
 		Name, In        string

@@ -205,6 +205,9 @@ func (a *api) adminOrderRoutes() {
 		if detail.History == nil {
 			detail.History = []model.OrderMove{}
 		}
+		if wire.Allow(callOf(ctx).claims.Level, wire.SeeCode) != nil {
+			detail.Code = ""
+		}
 		return &output[model.OrderDetail]{Body: detail}, err
 	})
 }

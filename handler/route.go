@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"seckill/handler/wire"
 	"seckill/internal/token"
 	"seckill/model"
 )
@@ -133,7 +134,7 @@ func possible(path, id string) error {
 func (a *api) mount(r route, handle gin.HandlerFunc) {
 	chain := []gin.HandlerFunc{a.wholePath}
 	if r.access != public {
-		chain = append(chain, a.authenticate(r.access))
+		chain = append(chain, a.authenticate(r.access, r.id))
 	}
 	chain = append(chain, a.readBody)
 	if r.large {
@@ -173,16 +174,16 @@ const (
 	recognised
 	// users need a token.
 	users
-	// administrators need a token with the role admin.
+	// administrators need a token with the role admin, and the level of wire.LeastLevel.
 	administrators
 )
 
 // authenticate makes the check in front of a route.
-func (a *api) authenticate(who access) gin.HandlerFunc {
+func (a *api) authenticate(who access, operation string) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		claims, err := a.claims(c.Request.Context(), c.Request.Header)
 		if err == nil {
-			err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
+			claims.Level, err = a.options.Accounts.Admit(c.Request.Context(), claims, who != users)
 		}
 		if claims.Subject != "" && err != nil && model.CodeOf(err) == model.CodeUnauthenticated {
 			a.options.Tokens.Ended(c.Request.Context(), claims, err)
@@ -198,8 +199,10 @@ func (a *api) authenticate(who access) gin.HandlerFunc {
 			a.write(c, p)
 			return
 		}
-		if who == administrators && claims.Role != model.RoleAdmin {
-			a.abort(c, &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."})
+		if who == administrators {
+			if err := wire.Allow(claims.Level, operation); err != nil {
+				a.abort(c, err)
+			}
 		}
 	}
 }
@@ -251,10 +254,10 @@ func subject(ctx context.Context) string {
 	return ""
 }
 
-// isAdmin reports whether an administrator calls.
+// isAdmin reports whether an administrator calls, of whatever level.
 func isAdmin(ctx context.Context) bool {
 	claims := callOf(ctx).claims
-	return claims != nil && claims.Role == model.RoleAdmin
+	return claims != nil && claims.Level.Reaches(model.LevelViewer)
 }
 
 // requestIDHeader names a request in answers, in the log, and in the logs of proxies.

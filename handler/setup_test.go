@@ -141,11 +141,11 @@ func (f fakeAccounts) ChangePassword(context.Context, string, token.Claims, stri
 	return nil
 }
 
-func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) error {
+func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error) {
 	if f.admit == nil {
-		return nil
+		return claims.Level, nil
 	}
-	return f.admit(ctx, claims, asAdmin)
+	return claims.Level, f.admit(ctx, claims, asAdmin)
 }
 
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }

@@ -15,6 +15,8 @@ const (
 	ActionOrderRedeem   = "order.redeem"
 	ActionOrderRefund   = "order.refund"
 	ActionOrderCancel   = "order.cancel"
+	ActionAdminCreate   = "admin.create"
+	ActionAdminChange   = "admin.change"
 
 	// Of these there is no transaction in the database: they are logged before they are
 	// done, and the log says that they were asked for.
@@ -32,7 +34,7 @@ type AdminChange struct {
 	At      time.Time       `json:"at"`
 	Actor   string          `json:"actor"` // a user's id, or BySystem
 	Action  string          `json:"action"`
-	Subject string          `json:"subject"` // id of a voucher or an order, number of a dead letter, or SubjectLimits
+	Subject string          `json:"subject"` // id of a voucher, an order or an account, number of a dead letter, or SubjectLimits
 	Before  json.RawMessage `json:"before,omitempty"`
 	After   json.RawMessage `json:"after,omitempty"`
 }

@@ -46,7 +46,12 @@ func (a *Accounts) Create(ctx context.Context, account model.Account) error {
 		if classify(err) == faultDuplicate {
 			return model.Conflict("The username is taken.")
 		}
-		return err
+		if err != nil || account.Role != model.RoleAdmin {
+			return err
+		}
+		return a.db.logChange(tx, adminChange{
+			at: row.CreatedAt, action: model.ActionAdminCreate, subject: account.ID, after: loggedAccount(row.Account),
+		})
 	})
 }
 
@@ -74,10 +79,11 @@ func (a *Accounts) find(ctx context.Context, action, name, condition, value stri
 }
 
 // Change changes an account alone: the row is locked while the function looks at it
-// and says what becomes of it. Password, version and being disabled are stored, and
-// when that was. An error of the function leaves everything as it is; it may be
-// called again when the transaction was the victim of another one.
-func (a *Accounts) Change(ctx context.Context, id string, change func(*model.Account) error) (model.Account, error) {
+// and says what becomes of it. Password, version, level and being disabled are stored, and
+// when that was; the administrators' log has what somebody does to an administrator. An
+// error of the function leaves everything as it is; it may be called again when the
+// transaction was the victim of another one.
+func (a *Accounts) Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error) {
 	var row accountRow
 	err := a.db.write(ctx, "change account "+id, func(tx *gorm.DB) error {
 		if !model.ValidID(id) {
@@ -88,6 +94,7 @@ func (a *Accounts) Change(ctx context.Context, id string, change func(*model.Acc
 		if err := notFound(err, "account"); err != nil {
 			return err
 		}
+		before := row.Account
 		if err := change(&row.Account); err != nil {
 			return err
 		}
@@ -96,10 +103,29 @@ func (a *Accounts) Change(ctx context.Context, id string, change func(*model.Acc
 			return err
 		}
 		row.ChangedAt = &now
-		return tx.Model(&accountRow{}).Where("id = ?", id).
-			Select("PasswordHash", "Version", "Disabled", "ChangedAt").Updates(&row).Error
+		err = tx.Model(&accountRow{}).Where("id = ?", id).
+			Select("PasswordHash", "Version", "Level", "Disabled", "ChangedAt").Updates(&row).Error
+		was, became := loggedAccount(before), loggedAccount(row.Account)
+		if became.NewPassword = row.PasswordHash != before.PasswordHash; err != nil || before.Role != model.RoleAdmin || was == became {
+			return err // a buyer's account, or the end of a session
+		}
+		return a.db.logChange(tx, adminChange{
+			at: now, actor: by, action: model.ActionAdminChange, subject: id, before: was, after: became,
+		})
 	})
 	return row.Account, err
+}
+
+// adminAccount is what the administrators' log says of an administrator.
+type adminAccount struct {
+	Username    string      `json:"username"`
+	Level       model.Level `json:"level"`
+	Disabled    bool        `json:"disabled"`
+	NewPassword bool        `json:"new_password,omitempty"`
+}
+
+func loggedAccount(a model.Account) adminAccount {
+	return adminAccount{Username: a.Username, Level: a.Grade(), Disabled: a.Disabled}
 }
 
 // Changed reads the accounts that were changed since an instant, the latest first and

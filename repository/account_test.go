@@ -3,12 +3,14 @@ package repository_test
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"seckill/internal/workshop/check"
 	"seckill/model"
+	"seckill/repository"
 )
 
 func TestAccounts(t *testing.T) {
@@ -53,7 +55,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 		}
 		const changes = 8
 		check.Volley(changes, func(int) {
-			_, err := f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
+			_, err := f.accounts.Change(t.Context(), root.ID, "boss", func(a *model.Account) error {
 				a.Version++
 				a.Disabled = true
 				a.PasswordHash = "$argon2id$y"
@@ -65,7 +67,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			}
 		})
 		refusal := model.Conflict("no")
-		_, err := f.accounts.Change(t.Context(), root.ID, func(a *model.Account) error {
+		_, err := f.accounts.Change(t.Context(), root.ID, "boss", func(a *model.Account) error {
 			a.Version = 1000
 			return refusal
 		})
@@ -78,7 +80,7 @@ func TestAccountsAreChangedAlone(t *testing.T) {
 			t.Errorf("after %d changes: %+v", changes, found)
 		}
 		for _, absent := range []string{newID(t), "", "Älice", "github:42"} {
-			wantCode(t, check.ErrorOf(f.accounts.Change(t.Context(), absent, func(*model.Account) error { return nil })), model.CodeNotFound)
+			wantCode(t, check.ErrorOf(f.accounts.Change(t.Context(), absent, "boss", func(*model.Account) error { return nil })), model.CodeNotFound)
 			wantCode(t, check.ErrorOf(f.accounts.ByID(t.Context(), absent)), model.CodeNotFound)
 		}
 	})
@@ -102,7 +104,7 @@ func TestChangedAccountsAndAdministratorsAreListed(t *testing.T) {
 			t.Errorf("before a change: %+v", changed)
 		}
 		for _, name := range []string{"buyer", "zoe", "Adam"} {
-			_, err := f.accounts.Change(t.Context(), ids[name], func(a *model.Account) error {
+			_, err := f.accounts.Change(t.Context(), ids[name], "boss", func(a *model.Account) error {
 				a.Version = 7
 				a.Disabled = name == "zoe"
 				return nil
@@ -141,8 +143,42 @@ func TestAccountsOfAnOlderInstance(t *testing.T) {
 		f.exec(t, "INSERT INTO accounts (id, username, username_key, role, password_hash, created_at) VALUES (?, 'Old', 'old', 'admin', '$x', ?)",
 			id, time.Now().UTC())
 		got := check.Value(f.accounts.ByUsername(t.Context(), "old"))(t)
-		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil {
+		if got.ID != id || got.Version != 1 || got.Disabled || got.ChangedAt != nil || got.Grade() != model.LevelAdmin {
 			t.Errorf("%+v", got)
 		}
+	})
+}
+
+// TestChangesOfAdministratorsAreLogged: who was made an administrator and what became of the account is in the log, with
+// the change; the end of a session and what buyers do is not.
+func TestChangesOfAdministratorsAreLogged(t *testing.T) {
+	t.Parallel()
+	overDialects(t, func(t *testing.T, f *fixture) {
+		till := model.Account{ID: newID(t), Username: "Till", Role: model.RoleAdmin, Level: model.LevelCashier, PasswordHash: "$x"}
+		buyer := model.Account{ID: newID(t), Username: "buyer", Role: model.RoleUser, PasswordHash: "$x"}
+		check.Must(t, f.accounts.Create(t.Context(), till))
+		check.Must(t, f.accounts.Create(t.Context(), buyer))
+		change := func(id, by string, change func(a *model.Account)) {
+			t.Helper()
+			_, err := f.accounts.Change(t.Context(), id, by, func(a *model.Account) error { change(a); return nil })
+			check.Must(t, err)
+		}
+		change(till.ID, till.ID, func(a *model.Account) { a.Version++ })
+		change(buyer.ID, buyer.ID, func(a *model.Account) { a.PasswordHash = "$y" })
+		change(till.ID, model.BySystem, func(a *model.Account) { a.Level = model.LevelOperator })
+		change(till.ID, till.ID, func(a *model.Account) { a.PasswordHash = "$y" })
+		change(till.ID, model.BySystem, func(a *model.Account) { a.Disabled = true })
+		check.Equal(t, "the level", check.Value(f.accounts.ByID(t.Context(), till.ID))(t).Grade(), model.LevelOperator)
+		var got []string
+		for _, entry := range check.Value(repository.NewAdminLog(f.db).List(t.Context(), model.AdminLogQuery{}))(t).Items {
+			check.Equal(t, "the subject", entry.Subject, till.ID)
+			got = append(got, entry.Actor+" "+entry.Action+" "+string(entry.After))
+		}
+		check.Equal(t, "the log", strings.Join(got, "\n"), strings.Join([]string{
+			`system admin.change {"username":"Till","level":"operator","disabled":true}`,
+			till.ID + ` admin.change {"username":"Till","level":"operator","disabled":false,"new_password":true}`,
+			`system admin.change {"username":"Till","level":"operator","disabled":false}`,
+			`system admin.create {"username":"Till","level":"cashier","disabled":false}`,
+		}, "\n"))
 	})
 }

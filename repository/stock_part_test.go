@@ -468,7 +468,7 @@ func TestMigrationToParts(t *testing.T) {
 				"CREATE INDEX vouchers_state ON vouchers (state, sold_out, created_at, id, begin_at, end_at)",
 			},
 		}[f.store.dialect]
-		for _, statement := range append(before, "DROP TABLE voucher_stock", "ALTER TABLE vouchers DROP COLUMN copy_shards", "DELETE FROM schema_migrations WHERE version_id > 19") {
+		for _, statement := range append(before, "DROP TABLE voucher_stock", "ALTER TABLE vouchers DROP COLUMN copy_shards", "ALTER TABLE accounts DROP COLUMN level", "DELETE FROM schema_migrations WHERE version_id > 19") {
 			f.exec(t, statement)
 		}
 		check.Must(t, f.db.Migrate(t.Context()))

@@ -73,7 +73,7 @@ func (s *Accounts) Register(ctx context.Context, address, username, secret strin
 	if err != nil {
 		return model.Account{}, err
 	}
-	return s.maker.create(ctx, caller, username, secret, model.RoleUser)
+	return s.maker.create(ctx, caller, username, secret, model.Account{Role: model.RoleUser})
 }
 
 // Login checks a password. Neither the words nor the time of a refusal tell whether
@@ -135,7 +135,7 @@ func (s *Accounts) ChangePassword(ctx context.Context, address string, claims to
 	if err != nil {
 		return err
 	}
-	changed, err := s.Store.Change(ctx, account.ID, func(found *model.Account) error {
+	changed, err := s.Store.Change(ctx, account.ID, account.ID, func(found *model.Account) error {
 		if found.Version != account.Version || found.Disabled {
 			return ended() // another change was first
 		}
@@ -216,7 +216,8 @@ func checkPassword(location, secret string) error {
 // length is a password's, in characters, however it was spelt.
 func length(secret string) int { return utf8.RuneCountInString(password.Normal(secret)) }
 
-func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, role model.Role) (model.Account, error) {
+// create makes an account that may do what the given one may.
+func (m accountMaker) create(ctx context.Context, caller password.Caller, username, secret string, account model.Account) (model.Account, error) {
 	id, err := ids.New()
 	if err != nil {
 		return model.Account{}, err
@@ -225,7 +226,7 @@ func (m accountMaker) create(ctx context.Context, caller password.Caller, userna
 	if err != nil {
 		return model.Account{}, err
 	}
-	account := model.Account{ID: id, Username: username, Role: role, PasswordHash: hash}
+	account.ID, account.Username, account.PasswordHash = id, username, hash
 	if err := m.store.Create(ctx, account); err != nil {
 		return model.Account{}, err
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"seckill/internal/password"
 	"seckill/model"
@@ -17,12 +18,34 @@ func NewAdministrators(store AccountStore, hasher Hasher) *Administrators {
 	return &Administrators{newAccountMaker(store, hasher)}
 }
 
-// Create makes an account that may do everything.
-func (s *Administrators) Create(ctx context.Context, username, secret string) (model.Account, error) {
-	if err := s.check(username, "body.password", secret); err != nil {
+// Create makes an administrator's account.
+func (s *Administrators) Create(ctx context.Context, username, secret string, level model.Level) (model.Account, error) {
+	if err := model.JoinInvalid(checkLevel(level), s.check(username, "body.password", secret)); err != nil {
 		return model.Account{}, err
 	}
-	return s.create(ctx, password.Caller{}, username, secret, model.RoleAdmin)
+	return s.create(ctx, password.Caller{}, username, secret, model.Account{Role: model.RoleAdmin, Level: level})
+}
+
+func checkLevel(level model.Level) error {
+	if !slices.Contains(model.Levels(), level) {
+		return model.Invalid("body.role", "must be one of viewer, cashier, operator, admin")
+	}
+	return nil
+}
+
+// SetLevel says what an administrator may do from now on: every instance obeys within a
+// second. It reports whether that made a difference.
+func (s *Administrators) SetLevel(ctx context.Context, username string, level model.Level) (changed bool, err error) {
+	if err := checkLevel(level); err != nil {
+		return false, err
+	}
+	return s.change(ctx, username, func(account *model.Account) error {
+		if account.Grade() == level {
+			return errAsItWas
+		}
+		account.Level = level
+		return nil
+	})
 }
 
 // List lists all of them, by username.
@@ -33,7 +56,7 @@ func (s *Administrators) List(ctx context.Context) ([]model.Account, error) {
 // SetDisabled disables an account, which ends its tokens for good, or enables it. It
 // reports whether that made a difference.
 func (s *Administrators) SetDisabled(ctx context.Context, username string, disabled bool) (changed bool, err error) {
-	err = s.change(ctx, username, func(account *model.Account) error {
+	return s.change(ctx, username, func(account *model.Account) error {
 		if account.Disabled == disabled {
 			return errAsItWas
 		}
@@ -43,10 +66,6 @@ func (s *Administrators) SetDisabled(ctx context.Context, username string, disab
 		}
 		return nil
 	})
-	if errors.Is(err, errAsItWas) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // SetPassword replaces the password, which ends the account's tokens.
@@ -58,7 +77,7 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 	if err != nil {
 		return err
 	}
-	err = s.change(ctx, username, func(account *model.Account) error {
+	_, err = s.change(ctx, username, func(account *model.Account) error {
 		setPassword(account, hash)
 		return nil
 	})
@@ -68,15 +87,18 @@ func (s *Administrators) SetPassword(ctx context.Context, username, secret strin
 // errAsItWas leaves an account as it is.
 var errAsItWas = errors.New("the account is so already")
 
-// change changes an administrator's account; NOT_FOUND when there is none.
-func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) error {
+// change changes an administrator's account, and reports whether that made a difference;
+// NOT_FOUND when there is none.
+func (s *Administrators) change(ctx context.Context, username string, change func(*model.Account) error) (changed bool, err error) {
 	account, err := s.store.ByUsername(ctx, username)
 	if err != nil && model.CodeOf(err) != model.CodeNotFound {
-		return err
+		return false, err
 	}
 	if err != nil || account.Role != model.RoleAdmin {
-		return model.NotFound("administrator")
+		return false, model.NotFound("administrator")
 	}
-	_, err = s.store.Change(ctx, account.ID, change)
-	return err
+	if _, err = s.store.Change(ctx, account.ID, model.BySystem, change); errors.Is(err, errAsItWas) {
+		return false, nil
+	}
+	return err == nil, err
 }

@@ -30,7 +30,7 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 		lasts = adminSessionLength
 	}
 	signed, err := s.Tokens.Issue(token.Claims{
-		Subject: account.ID, Role: account.Role, Username: account.Username, Version: account.Version,
+		Subject: account.ID, Role: account.Role, Level: account.Grade(), Username: account.Username, Version: account.Version,
 	}, lasts)
 	if err != nil {
 		return Session{}, err
@@ -39,7 +39,8 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 }
 
 // Admit refuses a token that has ended before it expires: UNAUTHENTICATED when its
-// account was disabled, deleted or got another password since.
+// account was disabled, deleted or got another password since. It tells the level of an
+// administrator: that of the account, whatever the token says, where the account is asked.
 //
 // What a user may do asks no database: it goes by the changes that this instance
 // knows, which are less than a second old. What only an administrator may do is held
@@ -47,31 +48,31 @@ func (s *Accounts) session(account model.Account) (Session, error) {
 // account is none of an administrator any more, UNAVAILABLE while the database is
 // away. Tokens that tell no version are of no account: whoever holds the secret, or
 // another issuer, answers for them.
-func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) error {
+func (s *Accounts) Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error) {
 	if s.Cache.Ended(claims.Subject, claims.Version) {
-		return ended()
+		return "", ended()
 	}
 	if !asAdmin || claims.Role != model.RoleAdmin || claims.Version == 0 {
-		return nil
+		return claims.Level, nil
 	}
 	account, err := s.Cache.Account(ctx, claims.Subject, claims.Version)
 	switch {
 	case model.CodeOf(err) == model.CodeNotFound && err != nil:
-		return ended()
+		return "", ended()
 	case err != nil:
-		return fmt.Errorf("check the administrator %s: %w", claims.Subject, err)
+		return "", fmt.Errorf("check the administrator %s: %w", claims.Subject, err)
 	case !valid(account, claims):
-		return ended()
+		return "", ended()
 	case account.Role != model.RoleAdmin:
-		return &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
+		return "", &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
 	}
-	return nil
+	return account.Grade(), nil
 }
 
 // SignOut ends every token of the account that a token is of, on every instance within a
 // second. UNAUTHENTICATED: they have ended before; NOT_FOUND: the token is of no account.
 func (s *Accounts) SignOut(ctx context.Context, claims token.Claims) error {
-	changed, err := s.Store.Change(ctx, claims.Subject, func(found *model.Account) error {
+	changed, err := s.Store.Change(ctx, claims.Subject, claims.Subject, func(found *model.Account) error {
 		if !valid(*found, claims) {
 			return ended()
 		}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (p *people) ByID(_ context.Context, id string) (model.Account, error) {
 }
 
 // Change changes one account at a time, as a store does.
-func (p *people) Change(_ context.Context, id string, change func(*model.Account) error) (model.Account, error) {
+func (p *people) Change(_ context.Context, id, _ string, change func(*model.Account) error) (model.Account, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	account, found := p.all[id]
@@ -156,7 +157,7 @@ func newCrowd(t *testing.T) *crowd {
 	check.Must(t, err)
 	_, err = c.Register(t.Context(), home, "alice", right)
 	check.Must(t, err)
-	_, err = NewAdministrators(c.people, c.Hasher).Create(t.Context(), "root", right)
+	_, err = NewAdministrators(c.people, c.Hasher).Create(t.Context(), "root", right, model.LevelAdmin)
 	check.Must(t, err)
 	return c
 }
@@ -211,7 +212,7 @@ func (c *crowd) getsIn(t *testing.T, when, address, username, secret string) {
 // admits checks which tokens count.
 func (c *crowd) admits(t *testing.T, what string, claims token.Claims, admin bool, want model.Code) {
 	t.Helper()
-	servicetest.Hears(t, what, c.Admit(t.Context(), claims, admin), want)
+	servicetest.Hears(t, what, check.ErrorOf(c.Admit(t.Context(), claims, admin)), want)
 }
 
 func TestOneAddressFloodsOneAccount(t *testing.T) {
@@ -397,7 +398,7 @@ func TestPasswordsAreCountedInTheirNormalSpelling(t *testing.T) {
 			typed := strings.Repeat("e\u0301", test.characters)
 			servicetest.Hears(t, name, check.ErrorOf(c.Register(t.Context(), home, name, typed)), test.code)
 			admins := NewAdministrators(c.people, c.Hasher)
-			servicetest.Hears(t, name+" of an administrator", check.ErrorOf(admins.Create(t.Context(), name+"-admin", typed)), test.code)
+			servicetest.Hears(t, name+" of an administrator", check.ErrorOf(admins.Create(t.Context(), name+"-admin", typed, model.LevelViewer)), test.code)
 			if test.code == "" {
 				c.getsIn(t, name, home, name, typed)
 			}
@@ -414,7 +415,7 @@ func TestAdmit(t *testing.T) {
 		check.That(t, session.ExpiresIn <= time.Hour, "an administrator's token lasts %s", session.ExpiresIn)
 		root, err := c.Tokens.Verify(t.Context(), session.AccessToken)
 		check.Must(t, err)
-		operator := token.Claims{Subject: "1", Role: model.RoleAdmin}
+		operator := token.Claims{Subject: "1", Role: model.RoleAdmin, Level: model.LevelOperator}
 		account, err := c.people.ByID(t.Context(), root.Subject)
 		check.Must(t, err)
 		answers := func(what string, claims token.Claims, asUser, asAdmin model.Code) {
@@ -427,6 +428,15 @@ func TestAdmit(t *testing.T) {
 		const out = model.CodeUnauthenticated
 		answers("an administrator", root, "", "")
 		answers("the operator", operator, "", "")
+		check.Equal(t, "the level of a token of no account", check.Value(c.Admit(t.Context(), operator, true))(t), model.LevelOperator)
+		// The account says what its administrator may do now, and not the token.
+		for _, level := range []model.Level{model.LevelViewer, "", "none"} {
+			lowered := account
+			lowered.Level = level
+			c.people.put(lowered)
+			answers("with another level", root, "", "")
+			check.Equal(t, "the level", check.Value(c.Admit(t.Context(), root, true))(t), cmp.Or(level, model.LevelAdmin))
+		}
 		former := account
 		former.Role = model.RoleUser
 		c.people.put(former)
@@ -445,6 +455,10 @@ func TestAdmit(t *testing.T) {
 		c.people.away = nil
 
 		admins := NewAdministrators(c.people, c.Hasher)
+		check.Equal(t, "another level changes it", check.Value(admins.SetLevel(t.Context(), "Root", model.LevelViewer))(t), true)
+		check.Equal(t, "the same level changes it", check.Value(admins.SetLevel(t.Context(), "root", model.LevelViewer))(t), false)
+		servicetest.Hears(t, "an unknown level", check.ErrorOf(admins.SetLevel(t.Context(), "root", "none")), model.CodeValidation)
+		servicetest.Hears(t, "a new one of an unknown level", check.ErrorOf(admins.Create(t.Context(), "other", right, "")), model.CodeValidation)
 		check.Equal(t, "disabling changes it", check.Value(admins.SetDisabled(t.Context(), "ROOT", true))(t), true)
 		check.Equal(t, "disabling again changes it", check.Value(admins.SetDisabled(t.Context(), "root", true))(t), false)
 		answers("disabled", root, out, out)
@@ -470,12 +484,12 @@ func TestANewTokenWorksAtOnce(t *testing.T) {
 		check.Must(t, err)
 		claims, err := c.Tokens.Verify(t.Context(), session.AccessToken)
 		check.Must(t, err)
-		check.Must(t, c.Admit(t.Context(), claims, true))
+		check.Value(c.Admit(t.Context(), claims, true))(t)
 		c.people.mu.Lock()
 		asked := c.people.asks
 		c.people.mu.Unlock()
 		for range 100 {
-			check.Must(t, c.Admit(t.Context(), claims, true))
+			check.Value(c.Admit(t.Context(), claims, true))(t)
 		}
 		check.Equal(t, "how often a hundred requests asked the database", c.people.asks-asked, 0)
 		account, err := c.people.ByID(t.Context(), claims.Subject)

@@ -84,9 +84,9 @@ type AccountStore interface {
 	ByUsername(ctx context.Context, username string) (model.Account, error)
 	// ByID finds an account, or answers NOT_FOUND.
 	ByID(ctx context.Context, id string) (model.Account, error)
-	// Change changes an account alone. The function may be called again; its error
-	// leaves the account as it is.
-	Change(ctx context.Context, id string, change func(*model.Account) error) (model.Account, error)
+	// Change changes an account alone, and logs by whom if it is an administrator's. The
+	// function may be called again; its error leaves the account as it is.
+	Change(ctx context.Context, id, by string, change func(*model.Account) error) (model.Account, error)
 	// Administrators lists the accounts with the role admin, by username.
 	Administrators(ctx context.Context) ([]model.Account, error)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"seckill/handler/wire"
 	"seckill/internal/token"
 	"seckill/internal/version"
 	"seckill/model"
@@ -77,7 +78,7 @@ type instances interface {
 // accounts is what the console needs of service.Accounts.
 type accounts interface {
 	Login(ctx context.Context, address, username, password string) (service.Session, error)
-	Admit(ctx context.Context, claims token.Claims, asAdmin bool) error
+	Admit(ctx context.Context, claims token.Claims, asAdmin bool) (model.Level, error)
 	SignOut(ctx context.Context, claims token.Claims) error
 }
 
@@ -148,38 +149,42 @@ func (c *console) routes() http.Handler {
 	}
 	mux.Handle("/", c.public(notFound))
 
-	admin := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, askToSignIn)) }
-	kept := func(pattern string, do handle) { mux.Handle(at(pattern), c.signedIn(do, c.keepTyped)) }
-	admin("POST /sign-out", c.signOut)
-	mux.Handle("GET "+Path, c.signedIn(c.overview, askToSignIn))
-	admin("GET /vouchers", c.listVouchers)
-	admin("GET /vouchers/new", c.newVoucher)
-	kept("POST /vouchers/new", c.createVoucher)
-	admin("GET /vouchers/{id}", c.showVoucher)
-	admin("GET /vouchers/{id}/events", c.live)
-	admin("GET /vouchers/{id}/edit", c.editVoucher)
-	kept("POST /vouchers/{id}/edit", c.changeVoucher)
-	admin("POST /vouchers/{id}/state", c.changeState)
-	kept("POST /vouchers/{id}/stock", c.changeStock)
-	kept("POST /vouchers/{id}/end", c.moveEnd)
-	admin("GET /vouchers/{id}/audit", c.audit)
-	admin("POST /vouchers/{id}/repair", c.repair)
-	admin("POST /vouchers/{id}/rebuild", c.rebuild)
-	admin("GET /vouchers/{id}/orders.csv", c.exportOrders("csv"))
-	admin("GET /vouchers/{id}/orders.xlsx", c.exportOrders("xlsx"))
-	admin("GET /orders", c.listOrders)
-	admin("GET /orders/{id}", c.showOrder)
-	admin("POST /orders/{id}/cancel", c.cancelOrder)
-	admin("POST /orders/{id}/refund", c.refundOrder)
-	admin("GET /refunds", c.listRefunds)
-	admin("GET /redeem", c.redeemPage)
-	admin("POST /redemptions", c.redeem)
-	admin("GET /dead-letters", c.listLetters)
-	admin("GET /dead-letters/{sequence}", c.showLetter)
-	admin("POST /dead-letters/{sequence}/replay", c.replayLetter)
-	admin("POST /dead-letters/{sequence}/drop", c.dropLetter)
-	admin("GET /system", c.system)
-	admin("GET /log", c.adminLog)
+	admin := func(pattern, operation string, do handle) {
+		mux.Handle(at(pattern), c.signedIn(operation, do, askToSignIn))
+	}
+	kept := func(pattern, operation string, do handle) {
+		mux.Handle(at(pattern), c.signedIn(operation, do, c.keepTyped))
+	}
+	admin("POST /sign-out", wire.SignOut, c.signOut)
+	mux.Handle("GET "+Path, c.signedIn("admin-list-vouchers", c.overview, askToSignIn))
+	admin("GET /vouchers", "admin-list-vouchers", c.listVouchers)
+	admin("GET /vouchers/new", "create-voucher", c.newVoucher)
+	kept("POST /vouchers/new", "create-voucher", c.createVoucher)
+	admin("GET /vouchers/{id}", "admin-get-voucher", c.showVoucher)
+	admin("GET /vouchers/{id}/events", "admin-get-voucher", c.live)
+	admin("GET /vouchers/{id}/edit", "patch-voucher", c.editVoucher)
+	kept("POST /vouchers/{id}/edit", "patch-voucher", c.changeVoucher)
+	admin("POST /vouchers/{id}/state", "patch-voucher", c.changeState)
+	kept("POST /vouchers/{id}/stock", "change-stock", c.changeStock)
+	kept("POST /vouchers/{id}/end", "patch-voucher", c.moveEnd)
+	admin("GET /vouchers/{id}/audit", "voucher-audit", c.audit)
+	admin("POST /vouchers/{id}/repair", wire.RepairVoucher, c.repair)
+	admin("POST /vouchers/{id}/rebuild", "rebuild-voucher", c.rebuild)
+	admin("GET /vouchers/{id}/orders.csv", "voucher-orders", c.exportOrders("csv"))
+	admin("GET /vouchers/{id}/orders.xlsx", "voucher-orders", c.exportOrders("xlsx"))
+	admin("GET /orders", "voucher-orders", c.listOrders)
+	admin("GET /orders/{id}", "admin-get-order", c.showOrder)
+	admin("POST /orders/{id}/cancel", wire.OrderForBuyer, c.cancelOrder)
+	admin("POST /orders/{id}/refund", "refund-order", c.refundOrder)
+	admin("GET /refunds", "list-refunds", c.listRefunds)
+	admin("GET /redeem", "redeem-code", c.redeemPage)
+	admin("POST /redemptions", "redeem-code", c.redeem)
+	admin("GET /dead-letters", wire.SeeLetters, c.listLetters)
+	admin("GET /dead-letters/{sequence}", wire.SeeLetters, c.showLetter)
+	admin("POST /dead-letters/{sequence}/replay", wire.ReplayLetter, c.replayLetter)
+	admin("POST /dead-letters/{sequence}/drop", wire.DropLetter, c.dropLetter)
+	admin("GET /system", wire.SeeSystem, c.system)
+	admin("GET /log", "admin-log", c.adminLog)
 	return mux
 }
 

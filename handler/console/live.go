@@ -206,7 +206,7 @@ func (c *console) goesOn(r *http.Request, v *visit) bool {
 		_, err = c.Tokens.Verify(r.Context(), cookie.Value)
 	}
 	if err == nil {
-		err = c.Accounts.Admit(r.Context(), v.claims, false)
+		_, err = c.Accounts.Admit(r.Context(), v.claims, false)
 	}
 	return err == nil
 }

@@ -113,6 +113,9 @@ func (c *console) orderPage(w http.ResponseWriter, r *http.Request, v *visit, st
 	if voucher, err := c.Vouchers.Get(r.Context(), page.VoucherID, true); err == nil {
 		page.Title = voucher.Title
 	}
+	if wire.Allow(v.claims.Level, wire.SeeCode) != nil {
+		page.Code = ""
+	}
 	if page.Status == model.OrderProcessing { // the database knows nothing of it
 		return c.show(w, r, v, status, "order", page)
 	}

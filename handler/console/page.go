@@ -164,6 +164,9 @@ func (f frame) When(at time.Time) string {
 	return at.Format(layout)
 }
 
+// May reports whether whoever looks at the page may do something, see wire.LeastLevel.
+func (f frame) May(operation string) bool { return wire.Allow(f.visit.claims.Level, operation) == nil }
+
 // show sends a page.
 func (c *console) show(w http.ResponseWriter, r *http.Request, v *visit, status int, name string, data any) error {
 	f := frame{

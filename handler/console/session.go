@@ -51,17 +51,18 @@ func (c *console) session(ctx context.Context, r *http.Request) (token.Claims, e
 		refused.Cause = err
 		return token.Claims{}, refused
 	}
-	if err := c.Accounts.Admit(ctx, claims, true); err != nil {
+	if claims.Level, err = c.Accounts.Admit(ctx, claims, true); err != nil {
 		return token.Claims{}, err
 	}
-	if claims.Role != model.RoleAdmin {
-		return token.Claims{}, &model.Error{Code: model.CodeForbidden, Detail: "Only an administrator may do this."}
-	}
-	return claims, nil
+	return claims, wire.Allow(claims.Level, wire.SignOut)
 }
 
-// signedIn serves administrators. Everybody else is asked to sign in.
-func (c *console) signedIn(do, ask handle) http.Handler {
+// signedIn serves administrators who may do what is named. Others of them are refused, and everybody
+// else is asked to sign in.
+func (c *console) signedIn(operation string, do, ask handle) http.Handler {
+	if _, decided := wire.LeastLevel(operation); !decided {
+		panic("the console does not say which administrators may do " + operation)
+	}
 	return c.public(func(w http.ResponseWriter, r *http.Request, v *visit) error {
 		claims, err := c.session(r.Context(), r)
 		switch {
@@ -72,6 +73,9 @@ func (c *console) signedIn(do, ask handle) http.Handler {
 			return err
 		}
 		v.claims = claims
+		if err := wire.Allow(claims.Level, operation); err != nil {
+			return err
+		}
 		return do(w, r, v)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -115,10 +116,14 @@ func (s *site) database(t testing.TB) *app.Database {
 	return db
 }
 
-// administrator makes an administrator's account.
+// administrator makes an administrator's account, whose level is its name if that is one.
 func (s *site) administrator(t testing.TB, name string) {
 	t.Helper()
-	_, err := s.database(t).Administrators().Create(t.Context(), name, password)
+	level := model.Level(name)
+	if !slices.Contains(model.Levels(), level) {
+		level = model.LevelAdmin
+	}
+	_, err := s.database(t).Administrators().Create(t.Context(), name, password, level)
 	check.Must(t, err)
 }
 

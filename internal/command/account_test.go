@@ -54,13 +54,15 @@ func TestTokens(t *testing.T) {
 	admin := call(t, in(dir), "", "token", "--users", "1", "--role", "admin", "--ttl", "1m")
 	authority := check.Value(app.Tokens(t.Context(), check.Value(config.Load(in(dir)))(t)))(t)
 	lines := strings.Split(strings.TrimSuffix(got.stdout+admin.stdout, "\n"), "\n")
-	want := []string{"41 user", "42 user", "43 user", "1 admin"}
+	till := call(t, in(dir), "", "token", "--users", "1", "--role", "cashier")
+	lines = append(lines, strings.TrimSpace(till.stdout))
+	want := []string{"41 user ", "42 user ", "43 user ", "1 admin admin", "1 admin cashier"}
 	if len(lines) != len(want) {
 		t.Fatalf("%d lines: %q", len(lines), lines)
 	}
 	for i, line := range lines {
 		claims, err := authority.Verify(t.Context(), line)
-		if err != nil || claims.Subject+" "+string(claims.Role) != want[i] {
+		if err != nil || claims.Subject+" "+string(claims.Role)+" "+string(claims.Level) != want[i] {
 			t.Errorf("token %d is %+v, %v; want %s", i, claims, err, want[i])
 		}
 	}
@@ -192,11 +194,33 @@ func TestAdministratorsAreLookedAfter(t *testing.T) {
 			t.Errorf("after %s: %q", step.args, lines)
 		}
 	}
+	grade := func(args string, want ...string) {
+		t.Helper()
+		if got := admin("", strings.Fields(args)...); got.code != 0 || !strings.Contains(got.stdout, "has the role "+args[strings.LastIndex(args, " ")+1:]) {
+			t.Errorf("%s: %+v", args, got)
+		}
+		for i, line := range listed()[1:] {
+			if !strings.Contains(line, " "+want[i]+" ") {
+				t.Errorf("after %s: %q, want %v", args, line, want)
+			}
+		}
+	}
+	grade("role --username Zoe --role viewer", "admin", "viewer")
+	if got := admin("correct horse", "create", "--username", "till", "--role", "cashier"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	grade("role --username zoe --role operator", "admin", "cashier", "operator")
+	for _, args := range []string{"role --username zoe", "role --username zoe --role user", "create --username x --role root"} {
+		if got := admin("correct horse", strings.Fields(args)...); got.code != exitUsage || !strings.Contains(got.stderr, "--role is") {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
 	for args, says := range map[string]string{
-		"disable --username nobody": "no such administrator",
-		"enable --username buyer":   "no such administrator",
-		"passwd --username buyer":   "no such administrator",
-		"passwd --username Ä":       "no such administrator",
+		"role --username buyer --role admin": "no such administrator",
+		"disable --username nobody":          "no such administrator",
+		"enable --username buyer":            "no such administrator",
+		"passwd --username buyer":            "no such administrator",
+		"passwd --username Ä":                "no such administrator",
 	} {
 		if got := admin("another horse", strings.Fields(args)...); got.code != exitError || !strings.Contains(got.stderr, says) {
 			t.Errorf("%s: %+v", args, got)

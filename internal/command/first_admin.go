@@ -32,7 +32,7 @@ func (p Process) consoleDoor(ctx context.Context, cfg config.Config) string {
 			return nil
 		}
 		made := newPassword()
-		_, err = db.Administrators().Create(ctx, firstAdmin, made)
+		_, err = db.Administrators().Create(ctx, firstAdmin, made, model.LevelAdmin)
 		if model.CodeOf(err) == model.CodeConflict { // a buyer has the name
 			return nil
 		}

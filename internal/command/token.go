@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,21 +32,25 @@ func (p Process) tokenCommand() *cobra.Command {
 	}
 	cmd.Flags().Int64Var(&users, "users", 0, "how many tokens (required)")
 	cmd.Flags().Int64Var(&first, "first", 1, "the number of the first user")
-	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin")
+	cmd.Flags().StringVar(&role, "role", string(model.RoleUser), "user or admin; viewer, cashier and operator are lesser administrators")
 	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the tokens are valid")
 	load := p.settings(cmd, "SECKILL_DATA_DIR", "SECKILL_JWT_ISSUER", "SECKILL_JWT_AUDIENCE")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		claims := token.Claims{Role: model.RoleUser}
+		if role != string(model.RoleUser) {
+			claims.Role, claims.Level = model.RoleAdmin, model.Level(role)
+		}
 		switch {
 		case users < 1:
 			return misused("--users must be at least 1")
 		case first < 0 || first > math.MaxInt64-users:
 			return misused("--first must be at least 0, and the last user's number an int64")
-		case role != string(model.RoleUser) && role != string(model.RoleAdmin):
-			return misused("--role is user or admin, not %q", role)
+		case claims.Role != model.RoleUser && !slices.Contains(model.Levels(), claims.Level):
+			return misused("--role is user, viewer, cashier, operator or admin, not %q", role)
 		case ttl < time.Second:
 			return misused("--ttl must be at least 1s")
-		case ttl > token.Longest(model.Role(role)):
-			return misused("--ttl must be at most %s for the role %s", token.Longest(model.Role(role)), role)
+		case ttl > token.Longest(claims.Role):
+			return misused("--ttl must be at most %s for the role %s", token.Longest(claims.Role), role)
 		}
 		cfg, err := load()
 		if err != nil {
@@ -57,9 +62,8 @@ func (p Process) tokenCommand() *cobra.Command {
 		}
 		out := bufio.NewWriter(p.Stdout)
 		for user := first; user < first+users; user++ {
-			signed, err := tokens.Issue(token.Claims{
-				Subject: strconv.FormatInt(user, 10), Role: model.Role(role),
-			}, ttl)
+			claims.Subject = strconv.FormatInt(user, 10)
+			signed, err := tokens.Issue(claims, ttl)
 			if err != nil {
 				return err
 			}

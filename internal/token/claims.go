@@ -61,6 +61,7 @@ func usualHeaders(keys []Key) (map[string]header, error) {
 type payload struct {
 	Subject   words    `json:"sub"`
 	Role      words    `json:"role"`
+	Level     level    `json:"level,omitempty"` // beside the role admin
 	Username  words    `json:"preferred_username,omitempty"`
 	Version   version  `json:"ver,omitempty"`
 	Issuer    words    `json:"iss"`
@@ -116,6 +117,21 @@ type words string
 func (w *words) UnmarshalJSON(text []byte) error {
 	if json.Unmarshal(text, (*string)(w)) != nil {
 		*w = ""
+	}
+	return nil
+}
+
+// level is a text that must not count as absent where it is none, because an
+// administrator without a level may do everything.
+type level string
+
+// noLevel is that of a claim that says none.
+const noLevel level = "none"
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *level) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, (*string)(l)) != nil || *l == "" {
+		*l = noLevel
 	}
 	return nil
 }

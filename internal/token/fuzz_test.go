@@ -38,6 +38,7 @@ func FuzzVerify(f *testing.F) {
 		`{"sub":"1","role":"admin","iss":"seckill","aud":["x","seckill"],"exp":1893459600.5,"iat":"x","nbf":1,"ver":7,"preferred_username":"ü\u00e9"}`,
 		`{"sub":"1","role":"user","Role":"admin","iss":"seckill","aud":"seckill","exp":1893459600}`,
 		`{"sub":"1","ſub":"2","role":"user","role":"admin","iss":"seckill","aud":"seckill","exp":1893459600}`,
+		`{"sub":"1","role":"admin","level":"viewer","iss":"seckill","aud":"seckill","exp":1893459600}`,
 		`{"sub":null,"role":[],"iss":{},"aud":[null],"exp":1e300}`,
 		`{"sub":"a|b@c","role":["x"],"groups":["a",1,"b"],"iss":"shop","aud":"seckill","exp":1893459600,"x":1e999,"nbf":"1"}`,
 		`{"sub":"a","groups":"a b","realm_access":{"roles":["admin"]},"iss":"shop","aud":"seckill","exp":1893459600}`,
@@ -88,6 +89,12 @@ func checkVerify(t *testing.T, a *token.Authority, now func() time.Time, by sign
 		number, _ := claims["ver"].(json.Number)
 		if version, err := number.Int64(); err == nil {
 			want.Version = version
+		}
+		if want.Role == model.RoleAdmin {
+			want.Level = model.LevelAdmin
+			if said, there := claims["level"]; there {
+				want.Level = model.Level(text(said))
+			}
 		}
 	} else {
 		want.Role = model.RoleUser // of an issuer that may name nobody else

@@ -181,7 +181,7 @@ func TestTokensOfOtherIssuers(t *testing.T) {
 	}
 	accepted(t, a, clubs.sign(t, club, members{"preferred_username": "x"}),
 		token.Claims{Subject: "1", Role: model.RoleUser, Issuer: club, Username: "x"})
-	accepted(t, a, clubs.sign(t, club, members{"role": "admin", "ver": 7}), token.Claims{Subject: "1", Role: model.RoleAdmin, Issuer: club})
+	accepted(t, a, clubs.sign(t, club, members{"role": "admin", "ver": 7}), token.Claims{Subject: "1", Role: model.RoleAdmin, Level: model.LevelAdmin, Issuer: club})
 	accepted(t, a, forge(t, jwt.SigningMethodHS256, []byte(secret), nil, nil), of("")) // ours as before
 
 	const header, plain = `{"alg":"EdDSA","kid":"1"}`, `"iss":"https://shop.example","aud":"seckill","exp":`

@@ -143,7 +143,7 @@ func TestWhereOthersSayThings(t *testing.T) {
 			strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+","+test.claims+"}")
 		want := of("shop")
 		if want.Groups = test.in; test.admin {
-			want.Role = model.RoleAdmin
+			want.Role, want.Level = model.RoleAdmin, model.LevelAdmin
 		}
 		if got, err := a.Verify(t.Context(), signed); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("role=%s;groups=%s of {%s}: %+v, %v", test.role, test.groups, test.claims, got, err)

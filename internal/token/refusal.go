@@ -34,6 +34,7 @@ const (
 	WrongAudience  Reason = "aud"
 	WrongSubject   Reason = "sub"
 	WrongRole      Reason = "role"
+	WrongLevel     Reason = "level"
 	AccountChanged Reason = "ended"  // its account has changed since, see Authority.Ended
 	Unread         Reason = "unread" // ErrNoKeys
 )
@@ -45,7 +46,7 @@ const Stranger = "unknown"
 func Reasons() []Reason {
 	return []Reason{
 		Malformed, UnknownIssuer, UnknownKey, WrongAlgorithm, WrongSignature, WrongExpiry, WrongNotBefore, WrongAudience,
-		WrongSubject, WrongRole, AccountChanged, Unread,
+		WrongSubject, WrongRole, WrongLevel, AccountChanged, Unread,
 	}
 }
 

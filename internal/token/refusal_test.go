@@ -50,6 +50,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 		"subject":            {hs(nil, members{"sub": "a b"}), "seckill", token.WrongSubject, "its sub is not a user's id, of 1 to 64 of A-Z a-z 0-9 . _ : | @ -"},
 		"subject is number":  {hs(nil, members{"sub": 1}), "seckill", token.WrongSubject, "its sub"},
 		"no role":            {hs(nil, members{"role": nil}), "seckill", token.WrongRole, "its role is neither user nor admin"},
+		"unknown level":      {hs(nil, members{"role": "admin", "level": "root"}), "seckill", token.WrongLevel, "its level is none of"},
 		"role is a list":     {hs(nil, members{"role": []string{"admin"}}), "seckill", token.WrongRole, "its role"},
 		"administrator":      {s.sign(t, "shop", members{"role": "admin"}), "shop", token.WrongRole, "its role is admin, which its issuer may not name"},
 		"expired there":      {s.sign(t, "shop", members{"exp": 1}), "shop", token.WrongExpiry, "its exp has passed"},

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -49,12 +50,15 @@ type Key struct {
 
 // Claims is what a token says of its bearer.
 type Claims struct {
-	Subject  string     // user id, see model.ValidUserID
-	Role     model.Role // user or admin
-	Username string     // may be empty: other issuers need not tell one
-	Version  int64      // of the account, see model.Account; 0: the token is of no account
-	Issuer   string     // the other issuer that says so; empty: we do
-	Groups   []string   // that another issuer puts the user into
+	Subject string     // user id, see model.ValidUserID
+	Role    model.Role // user or admin
+	// Level is what an administrator may do. Tokens that were made before there were levels
+	// tell none, and may do everything.
+	Level    model.Level
+	Username string   // may be empty: other issuers need not tell one
+	Version  int64    // of the account, see model.Account; 0: the token is of no account
+	Issuer   string   // the other issuer that says so; empty: we do
+	Groups   []string // that another issuer puts the user into
 }
 
 // Authority issues and verifies tokens. It is safe for concurrent use.
@@ -143,6 +147,7 @@ func (a *Authority) validator(audiences ...string) *jwt.Validator {
 // Issue signs a token that is valid for ttl from now on; JWT counts whole
 // seconds.
 func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
+	claims.grade(claims.Level)
 	if err := claims.check(); err != nil {
 		return "", fmt.Errorf("issue a token: %w", err)
 	}
@@ -153,6 +158,7 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	unsigned := jwt.NewWithClaims(jwt.SigningMethodHS256, &payload{
 		Subject:  words(claims.Subject),
 		Role:     words(claims.Role),
+		Level:    level(claims.Level),
 		Username: words(claims.Username),
 		Version:  version(claims.Version),
 		Issuer:   words(a.name),
@@ -168,12 +174,24 @@ func (a *Authority) Issue(claims Claims, ttl time.Duration) (string, error) {
 	return signed, nil
 }
 
+// grade gives an administrator a level, and nobody else. None stands for admin: what is there and is no
+// level is refused by check.
+func (c *Claims) grade(said model.Level) {
+	c.Level = ""
+	if c.Role == model.RoleAdmin {
+		c.Level = cmp.Or(said, model.LevelAdmin)
+	}
+}
+
 func (c Claims) check() error {
 	if !model.ValidUserID(c.Subject) {
 		return wrongClaim(WrongSubject, fmt.Sprintf("is not a user's id, of 1 to %d of A-Z a-z 0-9 . _ : | @ -", model.MaxIDLength))
 	}
 	if c.Role != model.RoleUser && c.Role != model.RoleAdmin {
 		return wrongClaim(WrongRole, "is neither user nor admin")
+	}
+	if c.Role == model.RoleAdmin && !slices.Contains(model.Levels(), c.Level) {
+		return wrongClaim(WrongLevel, "is none of viewer, cashier, operator and admin")
 	}
 	return nil
 }
@@ -282,6 +300,7 @@ func (a *Authority) claims(p *parts, from *issuer) (Claims, error) {
 	} else if err := from.tell(p, &claims); err != nil {
 		return Claims{}, err
 	}
+	claims.grade(model.Level(p.Level))
 	if err := from.validate.Validate(&p.payload); err != nil {
 		return Claims{}, p.wrong(err)
 	}

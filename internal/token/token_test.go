@@ -35,9 +35,9 @@ func TestIssuedTokensVerify(t *testing.T) {
 	a := authority(t)
 	for _, want := range []token.Claims{
 		{Subject: "1", Role: model.RoleUser},
-		{Subject: "auth0:Some.User_1-x", Role: model.RoleAdmin, Username: "root"},
+		{Subject: "auth0:Some.User_1-x", Role: model.RoleAdmin, Level: model.LevelAdmin, Username: "root"},
 		{Subject: strings.Repeat("x", 64), Role: model.RoleUser, Username: `quote " and ü`},
-		{Subject: "1", Role: model.RoleAdmin, Version: 3},
+		{Subject: "1", Role: model.RoleAdmin, Level: model.LevelViewer, Version: 3},
 	} {
 		signed, err := a.Issue(want, time.Minute)
 		check.Must(t, err)
@@ -56,6 +56,7 @@ func TestIssueRefusesWhatVerifyWouldRefuse(t *testing.T) {
 		"bad subject": {Subject: "a b", Role: model.RoleUser},
 		"no role":     {Subject: "1"},
 		"bad role":    {Subject: "1", Role: "root"},
+		"bad level":   {Subject: "1", Role: model.RoleAdmin, Level: "root"},
 	} {
 		if _, err := a.Issue(claims, time.Minute); err == nil {
 			t.Errorf("%s: issued", name)
@@ -243,6 +244,28 @@ func TestNamesAreExact(t *testing.T) {
 			claims+`"iss":"seckill","aud":"seckill","exp":`+expires+`}`)
 		if got, err := a.Verify(t.Context(), signed); err != nil || !reflect.DeepEqual(got, token.Claims{Subject: "1", Role: model.RoleUser}) {
 			t.Errorf("%s: %+v, %v", claims, got, err)
+		}
+	}
+}
+
+// TestLevels: what an administrator may do stands beside the role. A token that says nothing is of the time before
+// there were levels, and one that says something else is refused; of a user nobody asks.
+func TestLevels(t *testing.T) {
+	t.Parallel()
+	a := authority(t)
+	for claims, want := range map[string]model.Level{
+		`"role":"admin"`: model.LevelAdmin, `"role":"admin","level":"admin"`: model.LevelAdmin,
+		`"role":"admin","level":"viewer"`: model.LevelViewer, `"role":"admin","jti":"x","level":"cashier"`: model.LevelCashier,
+		`"role":"admin","level":"operator"`: model.LevelOperator,
+		`"role":"admin","level":""`:         "refused", `"role":"admin","level":"Viewer"`: "refused", `"role":"admin","level":"root"`: "refused",
+		`"role":"admin","level":["viewer"]`: "refused", `"role":"admin","level":7`: "refused", `"role":"admin","level":null`: "refused",
+		`"role":"user","level":"admin"`: "", `"role":"user","level":7`: "",
+	} {
+		signed := signRaw(t, jwt.SigningMethodHS256, []byte(secret), `{"alg":"HS256","kid":"1"}`,
+			`{"sub":"1",`+claims+`,"iss":"seckill","aud":"seckill","exp":`+strconv.FormatInt(time.Now().Add(time.Hour).Unix(), 10)+`}`)
+		got, err := a.Verify(t.Context(), signed)
+		if want == "refused" && !errors.Is(err, token.ErrInvalid) || want != "refused" && (err != nil || got.Level != want) {
+			t.Errorf("%s: %+v, %v; want the level %q", claims, got, err, want)
 		}
 	}
 }

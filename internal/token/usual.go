@@ -1,6 +1,9 @@
 package token
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // readUsual reads claims in the form in which nearly all tokens have them: one flat
 // object without blanks, whose members are known, each there once, with plain ASCII
@@ -37,6 +40,8 @@ func (u *usual) member() bool {
 		bit, u.Subject = 1, words(u.text())
 	case "role":
 		bit, u.Role = 1<<1, words(u.text())
+	case "level":
+		bit, u.Level = 1<<9, cmp.Or(level(u.text()), noLevel)
 	case "preferred_username":
 		bit, u.Username = 1<<2, words(u.text())
 	case "iss":

@@ -13,6 +13,9 @@ func usualTexts() map[string]bool {
 	return map[string]bool{ // whether they are usual
 		`{"sub":"1","role":"user","iss":"seckill","aud":"seckill","exp":1893459600}`:                                              true,
 		`{"sub":"user-1","role":"admin","preferred_username":"ann","ver":12,"iss":"s","aud":["seckill"],"iat":1,"nbf":2,"exp":3}`: true,
+		`{"role":"admin","level":"viewer"}`:     true,
+		`{"role":"admin","level":""}`:           true,
+		`{"level":7}`:                           false,
 		`{"aud":"x"}`:                           true,
 		`{"exp":0}`:                             true,
 		`{}`:                                    false,
