@@ -32,6 +32,8 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	OrderID     string             `json:"order_id,omitempty" doc:"ALREADY_ORDERED: the live order."`
 	OrderStatus model.OrderStatus  `json:"order_status,omitempty" doc:"ALREADY_ORDERED and ILLEGAL_STATE: where that order stands."`
 	BeginAt     *time.Time         `json:"begin_at,omitempty" doc:"NOT_STARTED: when the sale begins."`
+	RedeemedAt  *time.Time         `json:"redeemed_at,omitempty" doc:"ILLEGAL_STATE of a code: when it was used."`
+	RedeemedBy  string             `json:"redeemed_by,omitempty" doc:"ILLEGAL_STATE of a code: who used it, a username or a user's id."`
 	Errors      []model.FieldError `json:"errors,omitempty" nullable:"false" doc:"VALIDATION: every field that is wrong."`
 
 	// Checks are the lines of /readyz, and Build is what runs there.
@@ -80,8 +82,10 @@ func problemOf(err error) *Problem {
 		p.Errors = []model.FieldError{{Location: "request", Message: p.Detail}}
 	}
 	if !refusal.BeginAt.IsZero() {
-		begin := refusal.BeginAt.UTC()
-		p.BeginAt = &begin
+		p.BeginAt = new(refusal.BeginAt.UTC())
+	}
+	if !refusal.RedeemedAt.IsZero() {
+		p.RedeemedAt, p.RedeemedBy = new(refusal.RedeemedAt.UTC()), refusal.RedeemedBy
 	}
 	return p
 }

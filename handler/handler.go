@@ -68,6 +68,11 @@ type payments interface {
 	Unheard(outcome string)
 }
 
+// orderSearch is what the administrators' list of orders needs of service.OrderSearch.
+type orderSearch interface {
+	Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+}
+
 // redemptions is what the route of redemptions needs of service.Redemptions.
 type redemptions interface {
 	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
@@ -108,6 +113,7 @@ type Options struct {
 	Build    version.Build
 
 	Payments    payments    // *service.Payments
+	OrderSearch orderSearch // *service.OrderSearch
 	Redemptions redemptions // *service.Redemptions
 	Refunds     refunds     // *service.Refunds
 	AdminLog    adminLog    // *repository.AdminLog

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -186,7 +187,25 @@ type voucherOrdersInput struct {
 	Format string `query:"format" enum:"json,csv,xlsx" default:"json" doc:"csv (exact, for programs) and xlsx (for spreadsheets, which take ids in it for texts) have all of them, whatever cursor and limit say."`
 }
 
+type searchInput struct {
+	Paging
+	Q      string `query:"q" maxLength:"200" doc:"The id of an order, a user or a voucher, a username, a code, or words of a voucher's title: of the 20 newest vouchers with all of them."`
+	Status string `query:"status" enum:"processing,unpaid,paid,redeemed,canceled,expired,failed,refunded" doc:"Only orders that stand there."`
+}
+
 func (a *api) adminOrderRoutes() {
+	register(a, route{
+		id: "search-orders", method: http.MethodGet, path: basePath + "/admin/orders", tag: tagAdmin,
+		summary:     "List orders of all vouchers, newest first, or search them",
+		description: "An order that is still processing is found by its id alone.",
+		access:      administrators, status: http.StatusOK, large: true,
+		codes: []model.Code{model.CodeValidation, model.CodeUnavailable},
+	}, func(ctx context.Context, in *searchInput) (*output[model.OrderPage], error) {
+		page, err := a.options.OrderSearch.Find(ctx, model.OrderSearch{
+			Words: strings.TrimSpace(in.Q), Status: model.OrderStatus(in.Status), Cursor: in.Cursor, Limit: in.Limit,
+		})
+		return orderPage(withoutCodes(ctx, page)), err
+	})
 	register(a, route{
 		id: "voucher-orders", method: http.MethodGet, path: adminVouchers + "/{id}/orders", tag: tagAdmin,
 		summary:     "List a voucher's orders, newest first, or export them",
@@ -205,11 +224,27 @@ func (a *api) adminOrderRoutes() {
 		if detail.History == nil {
 			detail.History = []model.OrderMove{}
 		}
-		if wire.Allow(callOf(ctx).claims.Level, wire.SeeCode) != nil {
+		if !seesCodes(ctx) {
 			detail.Code = ""
 		}
 		return &output[model.OrderDetail]{Body: detail}, err
 	})
+}
+
+// seesCodes reports whether an administrator calls who may see codes.
+func seesCodes(ctx context.Context) bool {
+	claims := callOf(ctx).claims
+	return claims != nil && wire.Allow(claims.Level, wire.SeeCode) == nil
+}
+
+// withoutCodes takes them from a page for those who may not see them.
+func withoutCodes(ctx context.Context, page model.OrderPage) model.OrderPage {
+	if !seesCodes(ctx) {
+		for i := range page.Items {
+			page.Items[i].Code = ""
+		}
+	}
+	return page
 }
 
 func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.StreamResponse, error) {
@@ -227,8 +262,9 @@ func (a *api) voucherOrders(ctx context.Context, in *voucherOrdersInput) (*huma.
 	if err != nil {
 		return nil, err
 	}
+	shown := orderPage(withoutCodes(ctx, page))
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", orderPage(page).Body)
+		a.send(humagin.Unwrap(ctx), http.StatusOK, "application/json", shown.Body)
 	}}, nil
 }
 

@@ -44,7 +44,7 @@ func TestRedemptions(t *testing.T) {
 	s := setup(t, func(o *handler.Options) {
 		o.Redemptions = redeem(func(adminID, code string) (model.Order, error) {
 			if code == "used" {
-				return model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderRedeemed}
+				return model.Order{}, &model.Error{Code: model.CodeIllegalState, Detail: "x", OrderStatus: model.OrderRedeemed, RedeemedBy: "till1", RedeemedAt: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)}
 			}
 			return model.Order{ID: "o1.v1", UserID: adminID, Status: model.OrderRedeemed, Code: code, SealedCode: "sealed"}, nil
 		})
@@ -57,7 +57,7 @@ func TestRedemptions(t *testing.T) {
 	if got.status != http.StatusOK || order["status"] != "redeemed" || order["code"] != "7K3M-9QWD" || order["user_id"] != "boss" || strings.Contains(got.body, "ealed") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
-	if p := wantProblem(t, s.do(t, http.MethodPost, path, `{"code":"used"}`, admin...), http.StatusConflict, model.CodeIllegalState); p.OrderStatus != "redeemed" {
+	if p := wantProblem(t, s.do(t, http.MethodPost, path, `{"code":"used"}`, admin...), http.StatusConflict, model.CodeIllegalState); p.OrderStatus != "redeemed" || p.RedeemedBy != "till1" || p.RedeemedAt != "2030-01-02T03:04:05Z" {
 		t.Errorf("%+v", p)
 	}
 	for _, body := range []string{`{}`, `{"code":""}`, `{"code":1}`, `{"code":"x","more":1}`, `{"code":"` + strings.Repeat("x", 129) + `"}`} {

@@ -20,7 +20,7 @@ func (a *api) redemptionRoutes() {
 	register(a, route{
 		id: "redeem-code", method: http.MethodPost, path: basePath + "/admin/redemptions", tag: tagAdmin,
 		summary: "Use the code of a paid order, once",
-		description: "A code that was used already, or whose order was refunded, is ILLEGAL_STATE with the order's status; one " +
+		description: "A code that was used already, or whose order was refunded, is ILLEGAL_STATE with the order's status, and when and by whom it was used; one " +
 			"that no order has is NOT_FOUND; one whose check character does not fit was mistyped: VALIDATION. Many wrong ones: RATE_LIMITED.",
 		access: administrators, status: http.StatusOK,
 		codes: []model.Code{model.CodeNotFound, model.CodeIllegalState, model.CodeRateLimited, model.CodeUnavailable},

@@ -46,6 +46,7 @@ type fakes struct {
 	limits      model.Limits
 	admit       func(ctx context.Context, claims token.Claims, asAdmin bool) error
 	checks      []service.Check
+	searched    model.OrderSearch
 }
 
 type (
@@ -54,6 +55,7 @@ type (
 	fakeAccounts struct{ *fakes }
 	fakeHealth   struct{ *fakes }
 	fakeLimits   struct{ *fakes }
+	fakeSearch   struct{ *fakes }
 )
 
 func (f fakeOrders) Place(ctx context.Context, userID, voucherID string) (model.Order, error) {
@@ -148,6 +150,11 @@ func (f fakeAccounts) Admit(ctx context.Context, claims token.Claims, asAdmin bo
 	return claims.Level, f.admit(ctx, claims, asAdmin)
 }
 
+func (f fakeSearch) Find(_ context.Context, q model.OrderSearch) (model.OrderPage, error) {
+	f.searched = q
+	return model.OrderPage{Items: []model.Order{{ID: "o1.v1", Status: model.OrderPaid, Code: "SECRET"}}}, nil
+}
+
 func (f fakeHealth) Check(context.Context) []service.Check { return f.checks }
 
 func (f fakeLimits) InForce() model.Limits { return f.limits }
@@ -209,17 +216,18 @@ func build(t testing.TB, change ...func(*handler.Options)) *server {
 	usual := model.Limits{User: model.Rate{Events: 20, Per: time.Second}, Addr: model.Rate{Events: 1000, Per: time.Second}}
 	s := &server{fakes: &fakes{limits: usual}, tokens: tokens, registry: prometheus.NewRegistry(), log: &check.Log{}}
 	options := handler.Options{
-		Orders:   fakeOrders{s.fakes},
-		Vouchers: fakeVouchers{s.fakes},
-		Accounts: fakeAccounts{s.fakes},
-		Health:   fakeHealth{s.fakes},
-		Limits:   fakeLimits{s.fakes},
-		Tokens:   tokens,
-		Webhooks: webhooks,
-		Build:    version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
-		Currency: "CNY",
-		Log:      slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Metrics:  s.registry,
+		Orders:      fakeOrders{s.fakes},
+		Vouchers:    fakeVouchers{s.fakes},
+		Accounts:    fakeAccounts{s.fakes},
+		Health:      fakeHealth{s.fakes},
+		Limits:      fakeLimits{s.fakes},
+		Tokens:      tokens,
+		Webhooks:    webhooks,
+		OrderSearch: fakeSearch{s.fakes},
+		Build:       version.Build{Version: "v1.2.0", Commit: "35879b0", Go: "go1.26.8"},
+		Currency:    "CNY",
+		Log:         slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics:     s.registry,
 	}
 	for _, alter := range change {
 		alter(&options)
@@ -257,6 +265,8 @@ type problem struct {
 	OrderID                   string `json:"order_id"`
 	OrderStatus               string `json:"order_status"`
 	BeginAt                   string `json:"begin_at"`
+	RedeemedAt                string `json:"redeemed_at"`
+	RedeemedBy                string `json:"redeemed_by"`
 	Checks                    map[string]string
 	Build                     version.Build
 	Errors                    []model.FieldError

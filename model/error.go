@@ -95,6 +95,8 @@ type Error struct {
 	OrderStatus OrderStatus  // ALREADY_ORDERED, ILLEGAL_STATE
 	BeginAt     time.Time    // NOT_STARTED
 	Fields      []FieldError // VALIDATION
+	RedeemedAt  time.Time    // ILLEGAL_STATE of a code: when it was used
+	RedeemedBy  string       // likewise: the username of who used it, or the id of who has no account
 
 	// Cause is what went wrong underneath, for the log; clients never see it.
 	Cause error

@@ -120,6 +120,16 @@ type OrderQuery struct {
 	Limit     int
 }
 
+// OrderSearch selects orders of all users, newest first. An empty one selects all; Words and
+// CodeHash select what either of them finds.
+type OrderSearch struct {
+	Words    string // the id of an order, a user or a voucher, a username, or words of a voucher's title
+	CodeHash []byte // of the code that they may be
+	Status   OrderStatus
+	Cursor   string
+	Limit    int
+}
+
 // OrderPage is one page of orders; NextCursor is empty on the last one.
 type OrderPage struct {
 	Items      []Order `json:"items"`

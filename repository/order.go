@@ -150,13 +150,18 @@ func (o *Orders) List(ctx context.Context, q model.OrderQuery) (model.OrderPage,
 	if err != nil {
 		return model.OrderPage{}, err
 	}
+	return orderPage(orders, limit), nil
+}
+
+// orderPage is a page of orders, of which one more than fits says that there is another one.
+func orderPage(orders []model.Order, limit int) model.OrderPage {
 	page := model.OrderPage{Items: orders}
 	if len(orders) > limit {
 		page.Items = orders[:limit]
 		last := page.Items[limit-1]
 		page.NextCursor = model.Cursor{At: last.CreatedAt, ID: last.ID}.String()
 	}
-	return page, nil
+	return page
 }
 
 // Each calls yield for every order of the query, newest first, whatever the

@@ -153,7 +153,17 @@ func TestPaidAndRedeemed(t *testing.T) {
 		if used.ID != o.ID || used.Status != model.OrderRedeemed || used.RedeemedAt == nil || !used.Live() {
 			t.Errorf("redeemed %+v", used)
 		}
-		wantIllegal(t, check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "boss")), model.OrderRedeemed)
+		boss := model.Account{ID: "boss", Username: "The.Boss", Role: model.RoleAdmin, PasswordHash: "$x"}
+		for _, by := range []string{"boss", "The.Boss"} {
+			err := check.ErrorOf(l.orders.Redeem(t.Context(), notice.Code.Hash, "other"))
+			wantIllegal(t, err, model.OrderRedeemed)
+			if told, ok := errors.AsType[*model.Error](err); !ok || told.RedeemedBy != by || !told.RedeemedAt.Equal(*used.RedeemedAt) {
+				t.Errorf("used before by %s: %+v", by, told)
+			}
+			if by == "boss" { // an account is told by its name
+				check.Must(t, l.accounts.Create(t.Context(), boss))
+			}
+		}
 		wantIllegal(t, errorOf2(l.refunds.Request(t.Context(), o.ID, newID(t), "boss")), model.OrderRedeemed)
 		if got := l.place(t, order(t, v.ID, "alice")); model.CodeOf(got.Err) != model.CodeAlreadyOrdered {
 			t.Errorf("a user who has redeemed an order bought again: %+v", got)

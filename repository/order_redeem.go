@@ -41,7 +41,7 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		}
 		move, err := model.Move(before.Status, model.OrderRedeemed, model.MoverAdmin)
 		if err != nil {
-			return err
+			return usedBefore(tx, before, err)
 		}
 		moved, err := moveOrders(tx, o.db, []statusChange{{order: before, move: move, actor: adminID}})
 		if err != nil {
@@ -56,6 +56,21 @@ func (o *Orders) Redeem(ctx context.Context, hash []byte, adminID string) (model
 		return model.Order{}, err
 	}
 	return order, nil
+}
+
+// usedBefore adds to the refusal of a code when it was used, and by whom.
+func usedBefore(tx *gorm.DB, order model.Order, err error) error {
+	refusal, ok := errors.AsType[*model.Error](err)
+	if !ok || order.RedeemedAt == nil {
+		return err
+	}
+	err = tx.Raw("SELECT COALESCE(accounts.username, moves.actor) FROM order_history AS moves LEFT JOIN accounts ON accounts.id = moves.actor"+
+		" WHERE moves.order_id = ? AND moves.to_status = ?", order.ID, model.OrderRedeemed).Scan(&refusal.RedeemedBy).Error
+	if err != nil {
+		return fmt.Errorf("find who redeemed order %s: %w", order.ID, err)
+	}
+	refusal.RedeemedAt, refusal.Detail = *order.RedeemedAt, "This code was used already."
+	return refusal
 }
 
 // errCodeTaken says that two orders were given codes with one hash, which chance does

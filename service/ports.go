@@ -76,6 +76,16 @@ type Stock interface {
 	Rebuild(ctx context.Context, voucherID, adminID string) error
 }
 
+// OrderSearchStore finds orders.
+type OrderSearchStore interface {
+	Search(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+}
+
+// OrderDetails are the orders of a sale, those that are processing included.
+type OrderDetails interface {
+	Detail(ctx context.Context, orderID string) (model.OrderDetail, error)
+}
+
 // AccountStore keeps accounts.
 type AccountStore interface {
 	// Create refuses a username that is taken, without regard to case, with CONFLICT.

@@ -20,7 +20,7 @@ const (
 func LeastLevel(operation string) (level model.Level, decided bool) {
 	switch operation {
 	case "admin-list-vouchers", "admin-get-voucher", "voucher-stats", "voucher-audit", "voucher-orders",
-		"admin-get-order", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SignOut:
+		"admin-get-order", "search-orders", "list-refunds", "admin-log", "get-limits", SeeLetters, SeeSystem, SignOut:
 		return model.LevelViewer, true
 	case "redeem-code", SeeCode:
 		return model.LevelCashier, true

@@ -43,6 +43,7 @@ func (i *Instance) mainHandler(
 		return nil, err
 	}
 
+	search := service.NewOrderSearch(s.db.Orders, counter.orders, pay.codes)
 	redemptions, err := service.NewRedemptions(s.db.Orders, pay.codes)
 	if err != nil {
 		return nil, err
@@ -68,6 +69,7 @@ func (i *Instance) mainHandler(
 		Orders:         counter.orders,
 		Payments:       pay.service,
 		Webhooks:       pay.webhooks,
+		OrderSearch:    search,
 		Redemptions:    redemptions,
 		Refunds:        counter.refunds,
 		AdminLog:       s.db.AdminLog,

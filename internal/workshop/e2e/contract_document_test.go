@@ -209,6 +209,8 @@ func checkAnswersAreAsDocumented(t *testing.T, in shop) {
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=csv", admin, nil, 200},
 		{"GET", "/api/v1/admin/vouchers/{id}/orders", voucher.ID, "?format=xlsx", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders", "", "?q=" + a.user(1) + "&status=unpaid&limit=1", admin, nil, 200},
+		{"GET", "/api/v1/admin/orders", "", "?cursor=x", admin, nil, 422},
 		{"GET", "/api/v1/admin/orders/{id}", "ORDER", "", admin, nil, 200},
 		{"GET", "/api/v1/admin/orders/{id}", "none", "", admin, nil, 404},
 		{"POST", "/api/v1/orders/{id}/cancel", "ORDER", "", buyer, nil, 200},
