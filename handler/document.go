@@ -2,7 +2,9 @@ package handler
 
 import (
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"seckill/model"
 )
@@ -64,10 +66,17 @@ type document struct {
 
 // member appends a member whose value is a text.
 func (d *document) member(name, value string) {
+	ascii := true
 	for i := range len(value) {
-		if c := value[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+		switch c := value[i]; {
+		case c >= utf8.RuneSelf:
+			ascii = false
+		case c < ' ', c > '~', c == '"', c == '\\':
 			d.usual = false // it may need an escape
 		}
+	}
+	if !ascii && (!utf8.ValidString(value) || strings.ContainsAny(value, "\u2028\u2029")) {
+		d.usual = false // likewise
 	}
 	d.text = append(append(append(append(d.text, name...), '"'), value...), '"')
 }

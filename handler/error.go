@@ -16,6 +16,7 @@ import (
 
 	"seckill/handler/wire"
 	"seckill/internal/version"
+	"seckill/internal/words"
 	"seckill/model"
 )
 
@@ -41,7 +42,8 @@ type Problem struct { //nolint:errname // a document, which huma takes for an er
 	Build  *version.Build    `json:"build,omitempty" doc:"Of /readyz: what runs there."`
 
 	retryAfter time.Duration
-	challenge  string // UNAUTHENTICATED: what WWW-Authenticate says; empty: bearerChallenge
+	language   *words.Language // of what people read in it; nil: it is not chosen yet
+	challenge  string          // UNAUTHENTICATED: what WWW-Authenticate says; empty: bearerChallenge
 }
 
 // bearerChallenge names the scheme by which callers prove who they are (RFC 6750).
@@ -76,7 +78,7 @@ func problemOf(err error) *Problem {
 		p.Detail = "Something went wrong on our side. The request id finds it in our log."
 	}
 	if p.Detail == "" {
-		p.Detail = p.Title + "."
+		p.Detail = kind.Means
 	}
 	if p.Code == model.CodeValidation && len(p.Errors) == 0 {
 		p.Errors = []model.FieldError{{Location: "request", Message: p.Detail}}
@@ -107,6 +109,9 @@ func (p *Problem) GetHeaders() http.Header {
 }
 
 func (p *Problem) setHeaders(header http.Header) {
+	if p.language != nil {
+		p.language.Label(header)
+	}
 	switch p.Code {
 	case model.CodeUnauthenticated:
 		header.Set("WWW-Authenticate", cmp.Or(p.challenge, bearerChallenge))
@@ -124,7 +129,7 @@ func (p *Problem) setHeaders(header http.Header) {
 
 // fail translates an error, and logs it with what the client must not see.
 func (a *api) fail(ctx context.Context, err error) *Problem {
-	p := problemOf(err)
+	p := a.speak(ctx, problemOf(err))
 	level := slog.LevelDebug
 	switch {
 	case p.Status == http.StatusInternalServerError:
@@ -152,7 +157,7 @@ func (a *api) write(c *gin.Context, p *Problem) {
 	if c.Writer.Written() {
 		return
 	}
-	p.setHeaders(c.Writer.Header())
+	a.speak(c.Request.Context(), p).setHeaders(c.Writer.Header())
 	a.send(c, p.Status, problemType, p)
 }
 
@@ -184,7 +189,10 @@ func (a *api) translate(ctx huma.Context, _ string, body any) (any, error) {
 	if !ok {
 		return body, nil
 	}
-	return a.refusal(ctx.Context(), theirs), nil
+	p := a.speak(ctx.Context(), a.refusal(ctx.Context(), theirs))
+	ctx.SetHeader("Content-Language", p.language.Tag) // huma has set the headers of a problem already
+	ctx.AppendHeader("Vary", "Accept-Language")
+	return p, nil
 }
 
 func (a *api) refusal(ctx context.Context, theirs *huma.ErrorModel) *Problem {

@@ -31,6 +31,7 @@ import (
 	"seckill/internal/ratelimit"
 	"seckill/internal/token"
 	"seckill/internal/version"
+	"seckill/internal/words"
 	"seckill/model"
 	"seckill/service"
 )
@@ -160,6 +161,7 @@ type api struct {
 	probes    *ratelimit.Addresses
 	brake     *ratelimit.Brake
 	compress  gin.HandlerFunc
+	words     *words.Catalogue
 }
 
 // strictNames makes huma tell Title from title. Its switch is a variable of
@@ -252,6 +254,9 @@ func (a *api) configure() error {
 		return err
 	}
 	if a.brake, err = ratelimit.NewBrake(); err != nil {
+		return err
+	}
+	if a.words, err = words.New(); err != nil {
 		return err
 	}
 	if a.compress, err = newCompressor(); err != nil {

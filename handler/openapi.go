@@ -359,10 +359,10 @@ func (a *api) refusals(status int, codes []model.Code) *huma.Response {
 
 // exampleOf shows a code's document with the members that it comes with.
 func exampleOf(code model.Code) *Problem {
-	example := &model.Error{Code: code, Detail: "What happened, in a sentence."}
+	example := &model.Error{Code: code}
 	switch code {
 	case model.CodeValidation:
-		example.Fields = []model.FieldError{{Location: "body", Message: "What is wrong with it."}}
+		example.Fields = []model.FieldError{{Location: "body.title", Message: "is required"}}
 	case model.CodeNotStarted:
 		example.BeginAt = time.Date(2030, time.November, 11, 0, 0, 0, 0, time.UTC)
 	case model.CodeAlreadyOrdered:

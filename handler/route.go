@@ -267,6 +267,7 @@ const requestIDHeader = "X-Request-Id"
 // context, because each value costs a look-up and an allocation.
 type call struct {
 	id        string
+	accepts   string        // the header Accept-Language
 	address   netip.Addr    // of the client; invalid: unknown
 	encrypted bool          // a trusted proxy says that the client uses TLS
 	overLimit time.Duration // a purchase's address must wait this long
@@ -301,7 +302,7 @@ func (a *api) identify(c *gin.Context) {
 	if len(a.proxies) > 0 && address != peerOf(c.Request) {
 		c.Request.RemoteAddr = netip.AddrPortFrom(address, 0).String() // for whoever asks Gin
 	}
-	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, address: address, encrypted: encrypted}))
+	c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, &call{id: id, accepts: c.GetHeader("Accept-Language"), address: address, encrypted: encrypted}))
 }
 
 // maxRequestID bounds a request's id, in bytes.

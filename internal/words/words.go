@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/text/language"
 
 	"seckill/model"
@@ -27,18 +29,41 @@ const (
 type Language struct {
 	Tag   string            // of BCP 47
 	texts map[string]string // by the English; what is absent is said as it is
+	forms []form            // the texts that have values in them, the longest first
+	label []string          // the tag, and that an answer depends on what was asked for
+}
+
+// Label says on an answer which language it is in, and that another one may be asked for.
+func (l *Language) Label(header http.Header) {
+	header["Content-Language"] = l.label[0:1:1]
+	if len(header["Vary"]) == 0 { // as nearly always: nothing has to be allocated
+		header["Vary"] = l.label[1:2:2]
+	} else {
+		header.Add("Vary", l.label[1])
+	}
 }
 
 // Catalogue has all texts.
 type Catalogue struct {
 	all     map[string]*Language
 	matcher language.Matcher
+	asked   *lru.Cache[string, *Language] // by the header: browsers send few different ones
 }
+
+// Headers are remembered up to so many, and up to such a length in bytes.
+const (
+	maxHeaders = 500
+	maxHeader  = 200
+)
 
 // New reads the texts.
 func New() (*Catalogue, error) {
+	asked, err := lru.New[string, *Language](maxHeaders)
+	if err != nil {
+		return nil, fmt.Errorf("make the cache of languages: %w", err)
+	}
 	c := &Catalogue{
-		all:     map[string]*Language{},
+		all: map[string]*Language{}, asked: asked,
 		matcher: language.NewMatcher([]language.Tag{language.English, language.Chinese}),
 	}
 	for _, tag := range []string{English, Chinese} {
@@ -46,10 +71,11 @@ func New() (*Catalogue, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the texts: %w", err)
 		}
-		c.all[tag] = &Language{Tag: tag}
+		c.all[tag] = &Language{Tag: tag, label: []string{tag, "Accept-Language"}}
 		if err := json.Unmarshal(text, &c.all[tag].texts); err != nil {
 			return nil, fmt.Errorf("read the texts in %s: %w", tag, err)
 		}
+		c.all[tag].forms = newForms(c.all[tag].texts)
 	}
 	return c, nil
 }
@@ -59,6 +85,20 @@ func (c *Catalogue) All() map[string]*Language { return c.all }
 
 // Asked is the best language for an Accept-Language (RFC 9110, 12.5.4).
 func (c *Catalogue) Asked(accept string) *Language {
+	if accept == "" {
+		return c.all[English]
+	}
+	if known, ok := c.asked.Get(accept); ok {
+		return known
+	}
+	best := c.match(accept)
+	if len(accept) <= maxHeader {
+		c.asked.Add(accept, best)
+	}
+	return best
+}
+
+func (c *Catalogue) match(accept string) *Language {
 	asked, _, err := language.ParseAcceptLanguage(accept)
 	if err != nil || len(asked) == 0 {
 		return c.all[English]
@@ -90,10 +130,10 @@ func (l *Language) Explain(err error) string {
 	if refusal.Detail == "" {
 		return l.Text(string(refusal.Code))
 	}
-	if _, known := l.texts[refusal.Detail]; known || l.Tag == English {
-		return l.Text(refusal.Detail)
+	if said, known := l.Say(refusal.Detail); known {
+		return said
 	}
-	return l.Text(string(refusal.Code)) + " (" + refusal.Detail + ")"
+	return l.Text(string(refusal.Code))
 }
 
 // Other is the language that a switch leads to, and its own name.
