@@ -35,7 +35,7 @@ func TestSay(t *testing.T) {
 		"The sale is paused.":                                                  "销售已暂停。",
 		"An order that is canceled cannot be paid.":                            "已取消的订单不能变为已付款。",
 		"There is no such voucher.":                                            "没有这张代金券。",
-		"There is no such dead letter.":                                        "没有这个死信。",
+		"There is no such dead letter.":                                        "没有这封死信。",
 		"A password has 10 to 128 characters.":                                 "密码须有 10 到 128 个字符。",
 		"must not have control or invisible characters (U+0007 at position 3)": "不能有控制字符或不可见字符（第 3 位的 U+0007）",
 		"Nobody has ever said this.":                                           "",
