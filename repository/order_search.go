@@ -76,6 +76,9 @@ func (s *search) find(q model.OrderSearch) error {
 	if q.CodeHash != nil {
 		s.add(s.db.Table("orders").Where("id = (SELECT order_id FROM order_codes WHERE code_hash = ?)", q.CodeHash))
 	}
+	if len(words) == 0 {
+		return nil
+	}
 	if len(words) == 1 {
 		s.ofUser(words[0])
 	}

@@ -54,6 +54,8 @@ func TestOrdersAreSearched(t *testing.T) {
 			{model.OrderSearch{Words: cake.ID}, "bob2 tea"},
 			{model.OrderSearch{Words: "'; DROP TABLE orders; --"}, ""},
 			{model.OrderSearch{Words: "7K3M", CodeHash: notice.Code.Hash}, "bob1"},
+			{model.OrderSearch{CodeHash: notice.Code.Hash}, "bob1"},
+			{model.OrderSearch{CodeHash: newCode(t).Hash}, ""},
 			{model.OrderSearch{Words: "7K3M", CodeHash: notice.Code.Hash, Status: model.OrderUnpaid}, ""},
 		} {
 			got := []string{}

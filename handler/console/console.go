@@ -54,6 +54,21 @@ type redemptions interface {
 	Redeem(ctx context.Context, adminID, code string) (model.Order, error)
 }
 
+// search is what the console needs of service.OrderSearch.
+type search interface {
+	Find(ctx context.Context, q model.OrderSearch) (model.OrderPage, error)
+}
+
+// codes is what the console needs of service.Codes.
+type codes interface {
+	Hash(typed string) ([]byte, error)
+}
+
+// people is what the console needs of repository.Accounts.
+type people interface {
+	ByID(ctx context.Context, id string) (model.Account, error)
+}
+
 // adminLog is what the console needs of repository.AdminLog.
 type adminLog interface {
 	List(ctx context.Context, query model.AdminLogQuery) (model.AdminLogPage, error)
@@ -89,6 +104,9 @@ type Options struct {
 	Payments    payments    // *repository.Payments
 	Refunds     refunds     // *service.Refunds
 	Redemptions redemptions // *service.Redemptions
+	Search      search      // *service.OrderSearch
+	Codes       codes       // *service.Codes
+	People      people      // *repository.Accounts
 	AdminLog    adminLog    // *repository.AdminLog
 	Accounts    accounts    // *service.Accounts
 	Limits      limits      // *service.Limits
@@ -216,7 +234,7 @@ func (c *console) guarded(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "same-origin")              // "no-referrer" would make the Origin of forms "null"
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")   // no handle for a page that opened this one
 		header.Set("Cross-Origin-Resource-Policy", "same-origin") // no part of another site's page
-		header.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), payment=()")
+		header.Set("Permissions-Policy", "camera=(self), microphone=(), geolocation=(), payment=()")
 		header.Set("Cache-Control", "no-store")
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		protected.ServeHTTP(w, r)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"seckill/handler/wire"
+	"seckill/internal/vouchercode"
 	"seckill/internal/workshop/check"
 	"seckill/model"
 )
@@ -98,8 +99,13 @@ func TestAPaidOrder(t *testing.T) {
 			t.Errorf("the code %q is %d", wrong, got.status)
 		}
 	}
-	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "paid → redeemed", order)
-	b.post(t, "/console/redemptions", url.Values{"code": {code}}).is(t, http.StatusConflict)
+	want(t, b.act(t, "/console/redemptions", url.Values{"code": {strings.ToLower(code)}}), "The code is used up.", "Coffee for two", "badge redeemed", order)
+	used := b.post(t, "/console/redemptions", url.Values{"code": {code}})
+	used.is(t, http.StatusConflict)
+	want(t, used.body, "This code was used already.", "ada</p>")
+	want(t, b.act(t, "/console/redemptions", url.Values{"code": {code}, "how": {"look"}}), "badge redeemed", "ada</dd>", "alice</dd>")
+	b.post(t, "/console/redemptions", url.Values{"code": {"nonsense"}, "how": {"look"}}).is(t, http.StatusUnprocessableEntity)
+	b.post(t, "/console/redemptions", url.Values{"code": {vouchercode.New().Reveal()}, "how": {"look"}}).is(t, http.StatusNotFound)
 	order = s.paid(t, "bob", id)
 	want(t, b.act(t, "/console/orders/"+order+"/refund", nil), "The refund is under way", "paid → refunded")
 }

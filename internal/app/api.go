@@ -12,6 +12,7 @@ import (
 	"seckill/internal/telemetry"
 	"seckill/internal/token"
 	"seckill/internal/version"
+	"seckill/repository"
 	"seckill/repository/hotcopy"
 	"seckill/service"
 	"seckill/service/sale"
@@ -54,6 +55,7 @@ func (i *Instance) mainHandler(
 	i.health = service.NewHealth(i.probes...)
 	people, err := i.openConsole(console.Options{
 		Vouchers: counter.vouchers, Orders: counter.orders, Payments: s.db.Payments, Refunds: counter.refunds, Redemptions: redemptions,
+		Search: search, Codes: pay.codes, People: repository.NewAccounts(s.db.Database),
 		AdminLog: s.db.AdminLog, Accounts: accounts, Limits: rates.service, Instances: instances, Tokens: tokens, Metrics: counter.metrics,
 	}, async)
 	if err != nil {
