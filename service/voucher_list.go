@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"golang.org/x/sync/singleflight"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/model"
 )
 
@@ -77,14 +77,14 @@ func (l *lists) get(ctx context.Context, q model.VoucherQuery) (model.VoucherPag
 		select {
 		case result := <-l.flights.DoChan(fmt.Sprint(q), func() (any, error) { return l.load(q) }): //nolint:contextcheck // it is shared by all who wait
 			if result.Err != nil {
-				return model.VoucherPage{}, batch.Undone("The vouchers could not be listed in time.", result.Err)
+				return model.VoucherPage{}, lane.Undone("The vouchers could not be listed in time.", result.Err)
 			}
 			// A reading that was under way may have begun too early. The next one has not.
 			if read, ok := result.Val.(*list); ok && !read.asked.Before(oldest) {
 				return read.at(time.Now(), q.Phase), nil
 			}
 		case <-ctx.Done():
-			return model.VoucherPage{}, batch.Undone("The vouchers could not be listed in time.", ctx.Err())
+			return model.VoucherPage{}, lane.Undone("The vouchers could not be listed in time.", ctx.Err())
 		}
 	}
 }

@@ -47,7 +47,7 @@ var roads = map[string][]string{
 	"accepted": {"service/sale/order_async.go reserveGroup", "service/sale/order_async.go publishGroup"},
 	"persisted": {
 		"service/worker/persist.go Persist", "service/worker/persist.go commit", "repository/order_create.go attempt",
-		"service/worker/persist.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
+		"service/worker/poison.go buryOne", "service/worker/settle.go settle", "queue/consume.go settle", "queue/consume.go handle",
 	},
 	"canceled":  {"service/sale/order_query.go end", "service/sale/order_cancel.go commit", "service/sale/order_async_query.go returnUnit"},
 	"expired":   {"service/worker/expiry.go ask", "service/worker/expiry.go expireBatch"},
@@ -100,8 +100,6 @@ var elsewhere = map[string]string{
 	"service/account.go ChangePassword":          "no order depends on it",
 	"service/account_session.go SignOut":         "no order depends on it",
 	"service/account_admin.go change":            "no order depends on it",
-	"service/sale/order_commit.go together":      "sync mode: one transaction, between the steps of persisting",
-	"service/sale/order_commit.go alone":         "sync mode: one transaction, between the steps of persisting",
 
 	// Commands of an operator, who sees what became of them and repeats them.
 	"service/worker/replay.go Replay":  "the letter goes last: until then it can be replayed again",

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 )
 
@@ -45,7 +45,7 @@ type Verdict struct {
 // makes a request wait longer than askTimeout, and hardly any when there is nobody to
 // answer.
 type Shared struct {
-	group    *batch.Group[Ask, Verdict]
+	group    *lane.Group[Ask, Verdict]
 	began    time.Time
 	quiet    atomic.Int64 // until when nobody asks, in ns since it began; 0: everybody may
 	trouble  telemetry.Trouble
@@ -65,7 +65,7 @@ func NewShared(
 		Help: "Questions to the limits that the instances share that failed: those requests were limited by this instance alone.",
 	})}
 	metrics.MustRegister(s.failures)
-	s.group = batch.New(take, batch.Options{
+	s.group = lane.New(take, lane.Options{
 		Writers: askers, MaxBatch: asksTogether, MaxQueue: maxAsks, Timeout: askTimeout,
 	})
 	return s

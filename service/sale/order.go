@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -158,7 +158,7 @@ func (s *Orders) place(ctx context.Context, userID, voucherID string) (model.Ord
 func (s *Orders) attempt(ctx context.Context, user *hold, voucherID string) (model.Order, error) {
 	waited, err := s.gate.enter(ctx, voucherID)
 	if err != nil {
-		return model.Order{}, batch.Undone("Too many orders are waiting.", err)
+		return model.Order{}, lane.Undone("Too many orders are waiting.", err)
 	}
 	defer s.gate.leave(voucherID)
 	if waited || user.taken() {

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"seckill/internal/batch"
 	"seckill/internal/failpoint"
 	"seckill/internal/ids"
+	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/internal/tracing"
 	"seckill/model"
@@ -89,10 +89,10 @@ type asyncSeller struct {
 	deps  Deps
 	async AsyncDeps
 
-	reserves  *batch.Lanes[model.ReserveRequest, admission] // a lane for each server of hot copies, as the next two have
-	publishes *batch.Lanes[model.Reservation, error]
-	held      *batch.Lanes[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
-	rows      *batch.Group[string, *model.Order]           // reads orders by id
+	reserves  *lane.Keyed[model.ReserveRequest, admission] // a group for each server of hot copies, as the next two have
+	publishes *lane.Keyed[model.Reservation, error]
+	held      *lane.Keyed[model.Buyer, model.BuyersOrder] // finds the orders of users who are refused for the backlog
+	rows      *lane.Group[string, *model.Order]           // reads orders by id
 	cancels   canceler
 	waiters   *waiters
 	backlog   *backlogWatch
@@ -108,25 +108,25 @@ func newAsyncSeller(deps Deps, async AsyncDeps) *asyncSeller {
 		backlog: newBacklogWatch(async.Queue, async.BacklogMaxAge, async.Admission, deps.Log),
 		epochs:  &epochReader{epochs: async.Epochs, log: deps.Log},
 	}
-	options := func(maxQueue int, timeout time.Duration, observe func(int)) batch.Options {
-		return batch.Options{
+	options := func(maxQueue int, timeout time.Duration, observe func(int)) lane.Options {
+		return lane.Options{
 			Writers: groupWriters, MaxBatch: maxGroup, MaxQueue: maxQueue, Timeout: timeout, Observe: observe,
 		}
 	}
 	if s.async.Node == nil {
 		s.async.Node = func(model.Buyer) string { return "" }
 	}
-	s.reserves = batch.NewLanes(func(r model.ReserveRequest) string {
+	s.reserves = lane.NewKeyed(func(r model.ReserveRequest) string {
 		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
 	},
 		s.reserveGroup, options(maxReserveQueue, reserveTimeout, s.async.Admission.Reserved))
-	s.publishes = batch.NewLanes(func(r model.Reservation) string {
+	s.publishes = lane.NewKeyed(func(r model.Reservation) string {
 		return s.async.Node(model.Buyer{VoucherID: r.VoucherID, UserID: r.UserID})
 	},
 		s.publishGroup, options(maxPublishQueue, publishTimeout, s.async.Admission.Published))
-	s.held = batch.NewLanes(s.async.Node,
+	s.held = lane.NewKeyed(s.async.Node,
 		s.async.Hot.OrdersOf, options(maxReserveQueue, reserveTimeout, nil))
-	s.rows = batch.New(s.readRows, options(maxRowReads, lookTimeout, nil))
+	s.rows = lane.New(s.readRows, options(maxRowReads, lookTimeout, nil))
 	ctx, end := context.WithCancel(context.Background())
 	s.end = end
 	s.jobs.Go(func() { s.backlog.run(ctx) })
@@ -202,7 +202,7 @@ func (s *asyncSeller) sell(ctx context.Context, user *hold, voucherID string) (m
 type admission struct {
 	model.ReserveResult
 
-	published *batch.Ticket[model.Reservation, error] // nil: it is not reserved, or unqueued says why not
+	published *lane.Ticket[model.Reservation, error] // nil: it is not reserved, or unqueued says why not
 	unqueued  error
 }
 
@@ -289,7 +289,7 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 	}
 	ticket, err := r.seller.reserves.Submit(ctx, r.asked)
 	if err != nil {
-		return admission{}, batch.Undone("Too many orders are waiting.", err)
+		return admission{}, lane.Undone("Too many orders are waiting.", err)
 	}
 	result, err := ticket.Wait(ctx)
 	if result.Err != nil && errors.Is(result.Err, model.ErrUnknownOutcome) { // neither reserved nor refused, as far as is known
@@ -304,7 +304,7 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 	case errors.Is(err, model.ErrUnknownOutcome):
 		return admission{}, r.seller.unknown(r.asked.OrderID, err)
 	default:
-		return admission{}, batch.Undone("The order could not be placed.",
+		return admission{}, lane.Undone("The order could not be placed.",
 			fmt.Errorf("reserve order %s: %w", r.asked.OrderID, err))
 	}
 }
@@ -312,7 +312,7 @@ func (r *reserving) ask(ctx context.Context) (admission, error) {
 // follow goes on with a request whose client has been answered: it waits for the
 // hot copy's answer and gives the lock back. The queue of the reserves bounds how many
 // such requests there are, their timeout how long each of them lasts.
-func (r *reserving) follow(ctx context.Context, ticket *batch.Ticket[model.ReserveRequest, admission]) {
+func (r *reserving) follow(ctx context.Context, ticket *lane.Ticket[model.ReserveRequest, admission]) {
 	user := r.user.handOver()
 	ctx = context.WithoutCancel(ctx)
 	r.seller.settling.Go(func() {

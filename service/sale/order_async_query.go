@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"seckill/internal/batch"
 	"seckill/internal/failpoint"
+	"seckill/internal/lane"
 	"seckill/model"
 )
 
@@ -44,7 +44,7 @@ func (s *asyncSeller) row(ctx context.Context, orderID string) (*model.Order, er
 	defer cancel()
 	row, err := s.rows.Do(ctx, orderID)
 	if err != nil {
-		return nil, batch.Undone("The order could not be read in time.", err)
+		return nil, lane.Undone("The order could not be read in time.", err)
 	}
 	return row, nil
 }

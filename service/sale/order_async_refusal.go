@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"time"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/poll"
 	"seckill/model"
 )
@@ -53,7 +53,7 @@ func (r *reserving) closed(ctx context.Context) error {
 func (r *reserving) marked(ctx context.Context, orderID string) error {
 	row, err := r.seller.row(ctx, orderID)
 	if err != nil {
-		return batch.Undone("Your earlier order could not be looked up.", err)
+		return lane.Undone("Your earlier order could not be looked up.", err)
 	}
 	if row == nil {
 		if row, err = r.secondLook(ctx, orderID); err != nil {

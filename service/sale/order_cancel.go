@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/model"
 )
 
@@ -22,27 +22,31 @@ const (
 // hold up others.
 type canceler struct {
 	store OrderStore
-	group *batch.Keyed[model.Cancellation, model.Canceled]
+	group *lane.Keyed[model.Cancellation, model.Canceled]
 }
 
 func newCanceler(store OrderStore) canceler {
 	c := canceler{store: store}
-	c.group = batch.NewKeyed(c.commit, batch.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
+	c.group = lane.NewKeyed(voucherOf, c.commit, lane.Options{MaxBatch: maxCancelBatch, MaxQueue: maxCancelQueue, Timeout: commitTimeout})
 	return c
 }
 
 // do cancels one order.
 func (c canceler) do(ctx context.Context, asked model.Cancellation) (model.Order, bool, error) {
-	voucherID, _ := model.VoucherOf(asked.OrderID)
-	canceled, err := c.group.Do(ctx, voucherID, asked)
+	canceled, err := c.group.Do(ctx, asked)
 	switch {
-	case err != nil && ctx.Err() != nil && !errors.Is(err, batch.ErrNotRun):
+	case err != nil && ctx.Err() != nil && !errors.Is(err, lane.ErrNotRun):
 		return model.Order{}, false, model.Unavailable("It is not known yet whether the order was canceled.",
 			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, asked.OrderID, err))
 	case err != nil:
-		return model.Order{}, false, batch.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
+		return model.Order{}, false, lane.Undone("The order could not be canceled in time.", fmt.Errorf("cancel order %s: %w", asked.OrderID, err))
 	}
 	return canceled.Order, canceled.Changed, canceled.Err
+}
+
+func voucherOf(asked model.Cancellation) string {
+	voucherID, _ := model.VoucherOf(asked.OrderID)
+	return voucherID
 }
 
 // commit cancels orders of one voucher in one transaction. When the database refuses the

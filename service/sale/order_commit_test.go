@@ -138,7 +138,7 @@ func (m *market) ran() string {
 }
 
 // TestLockedVoucherIsWaitedForOnce: the buyers of others in its transaction hear a second
-// later, those who come meanwhile do not meet it, and it returns when its term is over.
+// later, and those who come meanwhile do not meet it.
 func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	inMarket(t, func(t *testing.T, m *market) {
@@ -154,69 +154,7 @@ func TestLockedVoucherIsWaitedForOnce(t *testing.T) {
 		check.Equal(t, "transactions", m.ran(), "warm a+b+c d a+c b c")
 		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
 		check.Equal(t, "the locked one", <-first["b"], string(model.CodeUnavailable))
-		m.store.mu.Lock()
-		m.store.locked["b"] = false
-		m.store.mu.Unlock()
-		servicetest.Pass(troubleTerm + suspicionTerm)
-		m.ran()
-		m.ask(t, "warm")
-		<-m.ask(t, "a", "b", "c")["b"]
-		check.Equal(t, "transactions, afterwards", m.ran(), "warm a+b+c")
-		check.Equal(t, "vouchers remembered", len(m.commits.apart.until)+len(m.commits.apart.late), 0)
 	})
-}
-
-// TestManyLockedVouchers: two of them cost the others of a transaction a wait each, and then each goes by itself,
-// however many there are; all of them have some writers together.
-func TestManyLockedVouchers(t *testing.T) {
-	t.Parallel()
-	inMarket(t, func(t *testing.T, m *market) {
-		for i := range 3 * loneWriters {
-			m.store.locked[fmt.Sprint("b", i)] = true
-		}
-		m.ask(t, "warm")
-		check.Equal(t, "a, of a transaction with three of them", <-m.ask(t, "a", "b0", "b1", "b2")["a"], "2.02s")
-		for id := range m.store.locked {
-			m.ask(t, id)
-		}
-		servicetest.Pass(AnswerBudget)
-		for range 10 {
-			check.Equal(t, "a, afterwards", <-m.ask(t, "a")["a"], "5ms")
-		}
-	})
-}
-
-// TestVoucherThatSpoilsATransaction: where the error names nobody each voucher is tried by
-// itself, at once, and the one that fails stays alone.
-func TestVoucherThatSpoilsATransaction(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		err   error
-		again bool
-	}{
-		"an error":           {model.Unavailable("a trigger", nil), true},
-		"an unknown outcome": {fmt.Errorf("%w: lost", model.ErrUnknownOutcome), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			inMarket(t, func(t *testing.T, m *market) {
-				m.store.bad["b"] = tt.err
-				m.ask(t, "warm")
-				first := m.ask(t, "a", "b")
-				_, refused := time.ParseDuration(<-first["a"])
-				check.Equal(t, "a was made by itself", refused == nil, tt.again)
-				<-first["b"]
-				for _, answer := range m.ask(t, "a", "b") {
-					<-answer
-				}
-				servicetest.Pass(2 * suspicionTerm)
-				m.ran()
-				m.ask(t, "warm")
-				<-m.ask(t, "a", "b", "c")["a"]
-				check.Equal(t, "transactions", m.ran(), "b warm a+c")
-			})
-		})
-	}
 }
 
 // TestVoucherThatIsSlowLeaves: nothing fails, but the others would wait again and again.
@@ -227,24 +165,6 @@ func TestVoucherThatIsSlowLeaves(t *testing.T) {
 		m.ask(t, "warm")
 		check.Equal(t, "a, together", <-m.ask(t, "a", "b")["a"], "510ms")
 		check.Equal(t, "a, afterwards", <-m.ask(t, "a", "b")["a"], "5ms")
-	})
-}
-
-// TestFewVouchersAreRemembered: however many are in trouble.
-func TestFewVouchersAreRemembered(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newApart()
-		for i := range 3 * maxApart {
-			a.add(fmt.Sprint(i), troubleTerm)
-			if n := len(a.until); n > maxApart {
-				t.Fatalf("%d are remembered", n)
-			}
-		}
-		servicetest.Pass(troubleTerm)
-		if alone, _ := a.look("0", nil); alone || len(a.until) > 0 || a.any.Load() {
-			t.Errorf("%d are remembered for ever", len(a.until))
-		}
 	})
 }
 

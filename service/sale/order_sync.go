@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"seckill/internal/batch"
 	"seckill/internal/ids"
+	"seckill/internal/lane"
 	"seckill/internal/tracing"
 	"seckill/model"
 )
@@ -22,25 +22,65 @@ const (
 	// hundred orders, and for those that gather behind them. A hot voucher gains nothing
 	// by more, and one in trouble leaves the rest to the others.
 	maxCommittingOne = 256
+
+	// commitTimeout bounds one shared transaction with all its repetitions. It is longer
+	// than a request's time, so that most unknown outcomes are decided while the users'
+	// locks are still held, and shorter than a stop may take.
+	commitTimeout = 6 * time.Second
+	// maxCommitBatch orders share one transaction, which must stay short. The orders of one
+	// voucher that are waited for are fewer (maxCommittingOne).
+	maxCommitBatch = 500
+	// commitWriters commit at once: one prepares while the other waits for the disk.
+	commitWriters = 2
+	// maxCommitQueue orders wait. Further ones are refused at once, because they could
+	// not be made within their time anyway.
+	maxCommitQueue = 8192
+	// loneWriters commit at once for isolated vouchers. With the writers that
+	// all share they take half of the connections that sell, so that vouchers in trouble
+	// leave the other half to cancellations, payments and administrators.
+	loneWriters = 4
+	// longWait for a voucher's row keeps the others of its transaction waiting for
+	// too long. A transaction that sells takes some milliseconds.
+	longWait = 250 * time.Millisecond
 )
 
+// orderTicket stands for an order that waits for its transaction.
+type orderTicket = lane.Ticket[model.Order, model.Outcome]
+
 // syncSeller sells from the database: a request is answered when its order is
-// committed. Concurrent orders share a transaction.
+// committed. The orders of all vouchers share transactions, because that is what makes
+// them fast; a voucher in trouble is isolated.
 type syncSeller struct {
 	deps     Deps
-	commits  *committer
+	commits  *lane.Lane[model.Order, model.Outcome]
 	cancels  canceler
 	settling sync.WaitGroup // orders whose clients were answered before they were decided
 }
 
 func newSyncSeller(deps Deps) *syncSeller {
-	return &syncSeller{deps: deps, commits: newCommitter(deps.Store, deps.Metrics, deps.Log), cancels: newCanceler(deps.Store)}
+	s := &syncSeller{deps: deps, cancels: newCanceler(deps.Store)}
+	s.commits = lane.NewLane(lane.Rules[model.Order, model.Outcome]{
+		Key: func(order model.Order) string { return order.VoucherID }, Run: deps.Store.CreateOrders, Judge: slow,
+		Total: loneWriters, Isolated: s.isolated,
+	}, lane.Options{Writers: commitWriters, MaxBatch: maxCommitBatch, MaxQueue: maxCommitQueue, Timeout: commitTimeout, Observe: deps.Metrics.Batch})
+	return s
+}
+
+// slow says that all that shared the transaction waited for a voucher's row.
+func slow(outcome model.Outcome) lane.Trouble { return lane.Trouble{Slow: outcome.Waited > longWait} }
+
+// isolated logs the first voucher that is isolated: where the database is away, all follow.
+func (s *syncSeller) isolated(voucherID string, cause error, first bool) {
+	if first {
+		s.deps.Log.WarnContext(context.Background(), "the orders of a voucher take long or fail; they share no transactions with others for now",
+			slog.String("voucher_id", voucherID), slog.Any("error", cause))
+	}
 }
 
 func (s *syncSeller) drain() {}
 
 func (s *syncSeller) close(ctx context.Context) {
-	s.commits.close(ctx)
+	s.commits.Close(ctx)
 	s.cancels.group.Close(ctx)
 	s.settling.Wait()
 }
@@ -66,26 +106,17 @@ func (s *syncSeller) sell(ctx context.Context, user *hold, voucherID string) (mo
 		return model.Order{}, err
 	}
 	order := model.Order{ID: model.OrderID(unique, voucherID), VoucherID: voucherID, UserID: user.userID, Trace: tracing.Of(ctx)}
-	for {
-		if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
-			return model.Order{}, err
-		}
-		ticket, err := s.commits.submit(ctx, order)
-		if err != nil {
-			return model.Order{}, batch.Undone("Too many orders are waiting.", err)
-		}
-		outcome, err := ticket.Wait(ctx)
-		if err != nil && ctx.Err() != nil {
-			s.settle(ctx, ticket, user.handOver(), order)
-			return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
-				fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
-		}
-		err = cmp.Or(err, outcome.Err)
-		if untried(err) && ctx.Err() == nil {
-			continue
-		}
-		return s.answer(ctx, order, outcome.Order, err)
+	if err := user.lost(); err != nil { //nolint:contextcheck // the lock has a life of its own
+		return model.Order{}, err
 	}
+	ticket := s.commits.Submit(ctx, order)[0]
+	outcome, err := ticket.Wait(ctx)
+	if err != nil && ctx.Err() != nil {
+		s.settle(ctx, ticket, user.handOver(), order)
+		return model.Order{}, model.Unavailable("It is not known yet whether the order was made.",
+			fmt.Errorf("%w: order %s: %w", model.ErrUnknownOutcome, order.ID, err))
+	}
+	return s.answer(ctx, order, outcome.Order, cmp.Or(err, outcome.Err))
 }
 
 // settle holds the user's lock until the order is decided, although the client has been
@@ -97,7 +128,7 @@ func (s *syncSeller) settle(ctx context.Context, ticket *orderTicket, user *hold
 	s.settling.Go(func() {
 		defer user.release(ctx)
 		outcome, err := ticket.Wait(ctx)
-		if errors.Is(err, batch.ErrNotRun) {
+		if errors.Is(err, lane.ErrNotRun) {
 			return
 		}
 		s.deps.Log.InfoContext(ctx, "an order was decided after its client had been answered",
@@ -109,6 +140,8 @@ func (s *syncSeller) answer(ctx context.Context, asked, made model.Order, err er
 	switch {
 	case err == nil:
 		return made, nil
+	case errors.Is(err, lane.ErrFull), errors.Is(err, lane.ErrClosed):
+		return model.Order{}, lane.Undone("Too many orders are waiting.", err)
 	case model.CodeOf(err) == model.CodeSoldOut:
 		s.deps.Cache.SoldOut(asked.VoucherID)
 	case model.CodeOf(err) == model.CodeNotFound:
@@ -117,7 +150,7 @@ func (s *syncSeller) answer(ctx context.Context, asked, made model.Order, err er
 		s.deps.Cache.Drop(asked.VoucherID)
 		err = cmp.Or(s.deps.Cache.Refusal(ctx, asked.UserID, asked.VoucherID), error(model.Unavailable("The voucher was away.", err)))
 	}
-	return model.Order{}, batch.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", asked.VoucherID, err))
+	return model.Order{}, lane.Undone("The order could not be made.", fmt.Errorf("sell voucher %s: %w", asked.VoucherID, err))
 }
 
 func (s *syncSeller) get(ctx context.Context, userID, orderID string, _ time.Duration) (model.Order, error) {

@@ -20,8 +20,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"seckill/internal/batch"
 	"seckill/internal/ids"
+	"seckill/internal/lane"
 	"seckill/internal/poll"
 	"seckill/internal/telemetry"
 	"seckill/internal/workshop/check"
@@ -201,11 +201,11 @@ func (m *market) closed(tb testing.TB, voucherID string, length time.Duration) f
 }
 
 // group shares transactions between buyers as the service does.
-func (m *market) group() *batch.Group[model.Order, model.Outcome] {
-	return batch.New(m.orders.CreateOrders, batch.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
+func (m *market) group() *lane.Group[model.Order, model.Outcome] {
+	return lane.New(m.orders.CreateOrders, lane.Options{Writers: 2, MaxBatch: 500, MaxQueue: 8192, Timeout: 6 * time.Second})
 }
 
-func buy(tb testing.TB, group *batch.Group[model.Order, model.Outcome], voucherID string) error {
+func buy(tb testing.TB, group *lane.Group[model.Order, model.Outcome], voucherID string) error {
 	tb.Helper()
 	id := check.Value(ids.New())(tb)
 	ticket, err := group.Submit(tb.Context(), model.Order{ID: model.OrderID(id, voucherID), VoucherID: voucherID, UserID: id})

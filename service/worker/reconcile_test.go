@@ -95,7 +95,7 @@ func TestNothingIsPublishedAgainBeforeTheWorkerHasPassedIt(t *testing.T) {
 		s.reconcileFor(t, time.Minute)
 		check.Equal(t, "messages published again while theirs waited", s.count("queue.publish"), 0)
 		s.on = map[string]func() error{}
-		s.settles(t, longestProbe+time.Second)
+		s.settles(t, longestRest+time.Second)
 	})
 }
 

@@ -192,10 +192,10 @@ func (p Deps) splitByRow(ctx context.Context, reservations []model.Reservation) 
 // the order's mark, and a later rebuild waits for the message, because that is in the queue
 // already. Of an order that it does not hold it notes that: then no rebuild carries it
 // over, and it may fail. An order of which nothing is known, because Redis does not answer,
-// stays as it is. It returns the others by voucher. An order that waits for a rebuild has one
+// stays as it is. It returns the others. An order that waits for a rebuild has one
 // asked for: the process that began it may be dead, and the reconciler may not watch the
 // voucher any more.
-func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []ofVoucher) {
+func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, indices []int) (known []int) {
 	if len(indices) == 0 {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (s *Settler) locate(ctx context.Context, reservations []model.Reservation, 
 		if waits {
 			s.rebuilds.Request(voucherID)
 		}
-		known = append(known, ofVoucher{voucherID, members})
+		known = append(known, members...)
 	}
 	if err != nil {
 		s.Log.WarnContext(ctx, "it is not known whether hot copies hold orders; they are asked again", slog.Any("error", err))

@@ -25,11 +25,9 @@ func New(parts Deps, locks model.Locker, deployment string, selling func() error
 	auditor := &Auditor{Deps: parts, settler: settler, rebuilds: rebuilder}
 	return &Worker{
 		Rebuilder: rebuilder, Settler: settler, Auditor: auditor,
-		Stock: &Stock{Deps: parts, rebuilder: rebuilder, auditor: auditor},
-		Persister: &Persister{
-			Deps: parts, settler: settler, troubles: newTroubles(parts.Log), suspects: newSuspects(),
-		},
-		Replayer: &Replayer{parts},
+		Stock:     &Stock{Deps: parts, rebuilder: rebuilder, auditor: auditor},
+		Persister: newPersister(parts, settler),
+		Replayer:  &Replayer{parts},
 		Reconciler: &Reconciler{
 			Deps: parts, selling: selling, settler: settler, rebuilds: rebuilder,
 			election: &election{locks: locks, name: "seckill:reconciler:" + deployment, log: parts.Log},

@@ -15,7 +15,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/telemetry"
 	"seckill/model"
 )
@@ -49,8 +49,8 @@ const (
 // one query.
 type Vouchers struct {
 	source  source
-	reader  *batch.Group[string, reading] // reads vouchers for entries
-	views   *batch.Group[string, reading] // reads vouchers to be shown
+	reader  *lane.Group[string, reading] // reads vouchers for entries
+	views   *lane.Group[string, reading] // reads vouchers to be shown
 	slots   *lru.Cache[string, *slot]
 	loading singleflight.Group
 	jobs    sync.WaitGroup
@@ -72,23 +72,23 @@ type slot struct {
 
 // OfDatabase makes an empty cache for the order mode sync; Close ends its readers.
 func OfDatabase(db Database, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
-	reader := batch.New(dbReader{db}.read, readOptions())
-	return newVouchers(dbReader{db}, reader, batch.New(dbReader{db}.show, readOptions()), metrics, log)
+	reader := lane.New(dbReader{db}.read, readOptions())
+	return newVouchers(dbReader{db}, reader, lane.New(dbReader{db}.show, readOptions()), metrics, log)
 }
 
 // OfHotCopies makes an empty cache for the order mode async: it reads vouchers from the
 // hot copies, and from the database where those are closed.
 func OfHotCopies(db Database, hot HotCopies, metrics *telemetry.Metrics, log *slog.Logger) (*Vouchers, error) {
 	source := &hotReader{db: dbReader{db}, hot: hot, log: log}
-	return newVouchers(source, batch.New(source.read, readOptions()), batch.New(source.views, readOptions()), metrics, log)
+	return newVouchers(source, lane.New(source.read, readOptions()), lane.New(source.views, readOptions()), metrics, log)
 }
 
-func readOptions() batch.Options {
-	return batch.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: readTimeout}
+func readOptions() lane.Options {
+	return lane.Options{Writers: readers, MaxBatch: maxReadBatch, MaxQueue: maxEntries, Timeout: readTimeout}
 }
 
 func newVouchers(
-	source source, reader, views *batch.Group[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
+	source source, reader, views *lane.Group[string, reading], metrics *telemetry.Metrics, log *slog.Logger,
 ) (*Vouchers, error) {
 	slots, err := lru.New[string, *slot](maxEntries)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Vouchers) Close(ctx context.Context) {
 func (c *Vouchers) Read(ctx context.Context, id string) (model.Voucher, error) {
 	read, err := c.views.Do(ctx, id)
 	if err = errors.Join(err, read.err); err != nil {
-		return model.Voucher{}, batch.Undone("The voucher could not be read in time.", err)
+		return model.Voucher{}, lane.Undone("The voucher could not be read in time.", err)
 	}
 	if read.voucher == nil {
 		return model.Voucher{}, model.NotFound("voucher")
@@ -253,7 +253,7 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 		select {
 		case result := <-c.load(id, s): //nolint:contextcheck // it is shared by all who wait
 			if result.Err != nil {
-				return nil, batch.Undone("The voucher could not be read in time.", result.Err)
+				return nil, lane.Undone("The voucher could not be read in time.", result.Err)
 			}
 			// However fast changes follow each other: a reading that began after the request came is as
 			// new as the request.
@@ -262,7 +262,7 @@ func (c *Vouchers) entry(ctx context.Context, id string) (*entry, error) {
 				return held, nil
 			}
 		case <-ctx.Done():
-			return nil, batch.Undone("The voucher could not be read in time.", ctx.Err())
+			return nil, lane.Undone("The voucher could not be read in time.", ctx.Err())
 		}
 	}
 	return nil, model.Unavailable("The voucher could not be read in time.", nil)

@@ -1,4 +1,4 @@
-package batch_test
+package lane_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 )
 
 // BenchmarkGroup measures how many items share a run of a millisecond that 128 callers ask
@@ -16,7 +16,7 @@ func BenchmarkGroup(b *testing.B) {
 	for _, callers := range []int{1, 128} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			var runs, items atomic.Int64
-			group := batch.New(func(_ context.Context, batch []int) ([]int, error) {
+			group := lane.New(func(_ context.Context, batch []int) ([]int, error) {
 				runs.Add(1)
 				items.Add(int64(len(batch)))
 				<-time.After(time.Millisecond)

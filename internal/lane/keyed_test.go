@@ -1,4 +1,4 @@
-package batch_test
+package lane_test
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/workshop/check"
 )
 
 // keyed groups words by their first letter: a run takes a second, one of "x" until its
 // context ends.
-func keyed(t *testing.T, runs *atomic.Int64, opts batch.Options) func(ctx context.Context, word string) (string, error) {
+func keyed(t *testing.T, runs *atomic.Int64, opts lane.Options) func(ctx context.Context, word string) (string, error) {
 	t.Helper()
-	k := batch.NewKeyed(func(ctx context.Context, words []string) ([]string, error) {
+	k := lane.NewKeyed(func(word string) string { return word[:1] }, func(ctx context.Context, words []string) ([]string, error) {
 		runs.Add(1)
 		var answers []string
 		for _, word := range words {
@@ -35,16 +35,16 @@ func keyed(t *testing.T, runs *atomic.Int64, opts batch.Options) func(ctx contex
 	}, opts)
 	t.Cleanup(func() {
 		k.Close(context.Background())
-		check.Is(t, "after Close", check.ErrorOf(k.Do(t.Context(), "a", "a")), batch.ErrClosed)
+		check.Is(t, "after Close", check.ErrorOf(k.Do(t.Context(), "a")), lane.ErrClosed)
 	})
-	return func(ctx context.Context, word string) (string, error) { return k.Do(ctx, word[:1], word) }
+	return k.Do
 }
 
 func TestKeysShareNoRunAndWaitForNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		do := keyed(t, &runs, batch.Options{MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
+		do := keyed(t, &runs, lane.Options{MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
 		began := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -75,7 +75,7 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		do := keyed(t, &runs, batch.Options{MaxBatch: 100, MaxQueue: 2, Timeout: time.Minute})
+		do := keyed(t, &runs, lane.Options{MaxBatch: 100, MaxQueue: 2, Timeout: time.Minute})
 		var all sync.WaitGroup
 		put := func(ctx context.Context, word string, want error) {
 			all.Go(func() {
@@ -89,7 +89,7 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 		put(t.Context(), "a-runs", nil)
 		put(t.Context(), "a-waits", nil)
 		put(leaving, "a-leaves", context.Canceled)
-		put(t.Context(), "a-is-too-many", batch.ErrFull)
+		put(t.Context(), "a-is-too-many", lane.ErrFull)
 		put(t.Context(), "b-has-its-own", nil)
 		leave()
 		all.Wait()
@@ -97,12 +97,12 @@ func TestEachKeyHasItsBoundAndDropsWhoLeft(t *testing.T) {
 	})
 }
 
-// TestWritersBoundTheRunsOfAllKeys: a key whose turn has not come gathers its items.
-func TestWritersBoundTheRunsOfAllKeys(t *testing.T) {
+// TestTotalBoundsTheRunsOfAllKeys: a key whose turn has not come gathers its items.
+func TestTotalBoundsTheRunsOfAllKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int64
-		do := keyed(t, &runs, batch.Options{Writers: 2, MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
+		do := keyed(t, &runs, lane.Options{Total: 2, MaxBatch: 100, MaxQueue: 100, Timeout: time.Minute})
 		began := time.Now()
 		var all sync.WaitGroup
 		for _, key := range []string{"a", "b", "c", "d", "e"} {

@@ -1,4 +1,4 @@
-package batch_test
+package lane_test
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"seckill/internal/batch"
+	"seckill/internal/lane"
 	"seckill/internal/workshop/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func options() batch.Options {
-	return batch.Options{Writers: 2, MaxBatch: 100, MaxQueue: 1000, Timeout: time.Minute}
+func options() lane.Options {
+	return lane.Options{Writers: 2, MaxBatch: 100, MaxQueue: 1000, Timeout: time.Minute}
 }
 
 func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
@@ -30,7 +30,7 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 		opts := options()
 		opts.Writers, opts.MaxBatch = 1, 10
 		opts.Observe = func(items int) { sizes = append(sizes, items) }
-		group := batch.New(func(_ context.Context, items []int) ([]int, error) {
+		group := lane.New(func(_ context.Context, items []int) ([]int, error) {
 			<-time.After(time.Second) // on the bubble's own clock
 			return items, nil
 		}, opts)
@@ -49,12 +49,12 @@ func TestWhileOneBatchRunsTheNextOneGathers(t *testing.T) {
 
 // slow is a group whose runs take a time on the bubble's clock, and tells when they began
 // with how many items.
-func slow(t *testing.T, takes time.Duration, opts batch.Options) (group *batch.Group[int, int], runs func() string) {
+func slow(t *testing.T, takes time.Duration, opts lane.Options) (group *lane.Group[int, int], runs func() string) {
 	t.Helper()
 	began := time.Now()
 	var mu sync.Mutex
 	var told []string
-	group = batch.New(func(_ context.Context, items []int) ([]int, error) {
+	group = lane.New(func(_ context.Context, items []int) ([]int, error) {
 		mu.Lock()
 		told = append(told, fmt.Sprintf("%d at %v", len(items), time.Since(began)))
 		mu.Unlock()
@@ -68,7 +68,7 @@ func slow(t *testing.T, takes time.Duration, opts batch.Options) (group *batch.G
 }
 
 // submit submits items that somebody waits for.
-func submit(t *testing.T, group *batch.Group[int, int], items int) {
+func submit(t *testing.T, group *lane.Group[int, int], items int) {
 	t.Helper()
 	for i := range items {
 		check.Must(t, check.ErrorOf(group.Submit(t.Context(), i)))
@@ -130,7 +130,7 @@ func TestManyWritersServeEverybody(t *testing.T) {
 		var items atomic.Int64
 		opts := options()
 		opts.MaxBatch, opts.Writers = 7, 3
-		group := batch.New(func(_ context.Context, batch []int) ([]int, error) {
+		group := lane.New(func(_ context.Context, batch []int) ([]int, error) {
 			items.Add(int64(len(batch)))
 			<-time.After(time.Duration(len(batch)*17%130) * time.Millisecond) // also longer than a writer has patience
 			answers := make([]int, len(batch))
@@ -158,7 +158,7 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 		var seen []string
 		opts := options()
 		opts.Writers = 1
-		group := batch.New(func(_ context.Context, items []string) ([]string, error) {
+		group := lane.New(func(_ context.Context, items []string) ([]string, error) {
 			seen = append(seen, items...)
 			<-time.After(time.Second)
 			return items, nil
@@ -172,7 +172,7 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 		if answer, err := first.Wait(t.Context()); err != nil || answer != "first" {
 			t.Errorf("first = %q, %v", answer, err)
 		}
-		check.Is(t, "second", check.ErrorOf(second.Wait(t.Context())), batch.ErrNotRun)
+		check.Is(t, "second", check.ErrorOf(second.Wait(t.Context())), lane.ErrNotRun)
 		group.Close(t.Context())
 		check.That(t, len(seen) == 1, "ran %v, want the first only", seen)
 	})
@@ -181,7 +181,7 @@ func TestCallerThatLeavesBeforeTheRunIsDroppedAndToldSo(t *testing.T) {
 func TestCallerThatLeavesDuringTheRunCanStillLearnTheAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		group := batch.New(func(ctx context.Context, items []string) ([]string, error) {
+		group := lane.New(func(ctx context.Context, items []string) ([]string, error) {
 			<-time.After(time.Second)
 			return items, ctx.Err()
 		}, options())
@@ -202,7 +202,7 @@ func TestQueueIsBounded(t *testing.T) {
 	started := make(chan struct{}, 1)
 	opts := options()
 	opts.Writers, opts.MaxBatch, opts.MaxQueue = 1, 1, 2
-	group := batch.New(func(_ context.Context, items []int) ([]int, error) {
+	group := lane.New(func(_ context.Context, items []int) ([]int, error) {
 		started <- struct{}{}
 		<-release
 		return items, nil
@@ -214,7 +214,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Fatalf("item %d: %v", i, err)
 		}
 	}
-	check.Is(t, "Submit beyond the bound", check.ErrorOf(group.Submit(t.Context(), 3)), batch.ErrFull)
+	check.Is(t, "Submit beyond the bound", check.ErrorOf(group.Submit(t.Context(), 3)), lane.ErrFull)
 	go func() {
 		for range started { // let the rest run
 		}
@@ -223,20 +223,20 @@ func TestQueueIsBounded(t *testing.T) {
 	group.Close(t.Context())
 	group.Close(t.Context())
 	close(started)
-	check.Is(t, "Submit after Close", check.ErrorOf(group.Submit(t.Context(), 4)), batch.ErrClosed)
+	check.Is(t, "Submit after Close", check.ErrorOf(group.Submit(t.Context(), 4)), lane.ErrClosed)
 }
 
 func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
-	for name, run := range map[string]batch.Run[int, int]{
+	for name, run := range map[string]lane.Run[int, int]{
 		"error":       func(context.Context, []int) ([]int, error) { return nil, broken },
 		"panic":       func(context.Context, []int) ([]int, error) { panic("broken") },
 		"few answers": func(context.Context, []int) ([]int, error) { return []int{}, nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			group := batch.New(run, options())
+			group := lane.New(run, options())
 			defer group.Close(context.Background())
 			for range 3 { // the writers survive
 				if _, err := group.Do(t.Context(), 1); err == nil {
@@ -250,7 +250,7 @@ func TestFailedBatchesFailTheirItemsOnly(t *testing.T) {
 func TestCloseInAHurryCancelsTheRunsUnderWay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		group := batch.New(func(ctx context.Context, _ []int) ([]int, error) {
+		group := lane.New(func(ctx context.Context, _ []int) ([]int, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, options())

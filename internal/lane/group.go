@@ -1,0 +1,338 @@
+// Package lane lets concurrent callers share expensive calls: a group commit. Callers submit an item each; a writer takes
+// the items that have gathered meanwhile and runs them as one batch.
+//
+// A Group shares runs between all items. Keyed is a group for each key. A Lane is both: the items of all keys share runs,
+// and a key that spoils or delays a run is isolated for a while, so that it costs the others a bounded time, once.
+//
+// Read group.go first, then keyed.go, isolation.go and lane.go.
+package lane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrFull refuses an item because the queue is at its bound. Nothing was done.
+	ErrFull = errors.New("lane: the queue is full")
+	// ErrClosed refuses an item after Close. Nothing was done.
+	ErrClosed = errors.New("lane: closed")
+	// ErrNotRun says that the submitter's context ended while its item was
+	// still queued, and that the item was dropped. Nothing was done.
+	ErrNotRun = errors.New("lane: the item was dropped before it ran")
+)
+
+// Run handles one batch and answers every item, in order. A whole batch that
+// fails answers with an error instead.
+type Run[In, Out any] func(ctx context.Context, items []In) ([]Out, error)
+
+// Options bound a group.
+type Options struct {
+	Writers  int           // batches of a group that run at once, where one after the other is too slow; 0 is one
+	Total    int           // of Keyed: batches of all keys that run at once; 0 for any number
+	MaxBatch int           // items in one batch
+	MaxQueue int           // items of a group that wait; more are refused with ErrFull
+	Timeout  time.Duration // for one run
+	Observe  func(items int)
+}
+
+// Patience is how long a batch may run before another writer takes the items that wait
+// behind it, because what holds this batch up may not concern them. Calls to a healthy
+// server take a few milliseconds, also when its disk is busy.
+const Patience = 50 * time.Millisecond
+
+// runner is what the groups of one Group, Keyed or Lane have in common.
+type runner[In, Out any] struct {
+	opts    Options
+	run     Run[In, Out]
+	handle  func(ctx context.Context, batch []*Ticket[In, Out]) // answers each ticket, now or later
+	turns   chan struct{}                                       // has room for Options.Total; nil: no bound
+	writers sync.WaitGroup
+	running context.Context //nolint:containedctx // of the runs under way; it is no caller's
+	hurry   context.CancelFunc
+
+	door    sync.RWMutex // is shut by Close and passed by each item
+	shut    bool
+	closing chan struct{} // is closed by Close
+}
+
+func newRunner[In, Out any](run Run[In, Out], opts Options) *runner[In, Out] {
+	if opts.Observe == nil {
+		opts.Observe = func(int) {}
+	}
+	opts.Writers = max(opts.Writers, 1)
+	r := &runner[In, Out]{opts: opts, run: run, closing: make(chan struct{})}
+	r.handle = r.together
+	if opts.Total > 0 {
+		r.turns = make(chan struct{}, opts.Total)
+	}
+	r.running, r.hurry = context.WithCancel(context.Background())
+	return r
+}
+
+// Close refuses further items, lets the queued ones run, and returns when the
+// writers have ended. When ctx ends first, the contexts of the runs under way
+// are canceled. It is safe to call twice.
+func (r *runner[In, Out]) Close(ctx context.Context) {
+	r.door.Lock()
+	if !r.shut {
+		r.shut = true
+		close(r.closing)
+	}
+	r.door.Unlock()
+	defer r.hurry()
+	defer context.AfterFunc(ctx, r.hurry)()
+	r.writers.Wait()
+}
+
+// enter queues by add unless the door is shut. So that no writer begins behind Close, what is queued
+// later was there before, or comes from a writer.
+func (r *runner[In, Out]) enter(add func() error) error {
+	r.door.RLock()
+	defer r.door.RUnlock()
+	if r.shut {
+		return ErrClosed
+	}
+	return add()
+}
+
+// together runs a batch and gives each ticket its answer.
+func (r *runner[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) {
+	answers, err := r.try(ctx, batch)
+	settle(batch, answers, err)
+}
+
+// settle gives each ticket its answer, or all of them the error.
+func settle[In, Out any](batch []*Ticket[In, Out], answers []Out, err error) {
+	for i, ticket := range batch {
+		if err != nil {
+			ticket.finish(*new(Out), err)
+		} else {
+			ticket.finish(answers[i], nil)
+		}
+	}
+}
+
+// try runs a batch once. A panic is the error of this one lane: the writers serve
+// all callers, and one bad batch must not end them.
+func (r *runner[In, Out]) try(ctx context.Context, batch []*Ticket[In, Out]) (answers []Out, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("lane: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	items := make([]In, len(batch))
+	for i, ticket := range batch {
+		items[i] = ticket.item
+	}
+	answers, err = r.run(ctx, items)
+	if err == nil && len(answers) != len(items) {
+		err = fmt.Errorf("lane: %d answers for %d items", len(answers), len(items))
+	}
+	return answers, err
+}
+
+// Group shares runs between callers. It is safe for concurrent use.
+//
+// A batch waits for nothing but the processor: a lone item leaves at once, and while a
+// batch runs the next one gathers by itself. As long as one writer keeps up there is
+// only one, because two would share the same items in batches half as large. See
+// Options.Writers and Patience for when another one begins.
+type Group[In, Out any] struct {
+	*runner[In, Out]
+
+	ready func() // waits until the next batch may run; nil: at once
+	idle  func() // when the last writer has ended; nil: nothing
+	// slow is told of a batch that has run for longer than Patience, and returns what to do when it ends; nil: nothing.
+	slow func(batch []*Ticket[In, Out]) (ended func())
+
+	mu     sync.Mutex
+	queue  []*Ticket[In, Out]
+	active int // writers
+	late   int // of them: those whose batch has run for longer than Patience
+}
+
+// New makes a group; Close ends it.
+func New[In, Out any](run Run[In, Out], opts Options) *Group[In, Out] {
+	return &Group[In, Out]{runner: newRunner(run, opts)}
+}
+
+// Submit queues one item. When ctx ends before a writer takes the item, the
+// item is dropped; once taken it runs to its end, also when ctx ends.
+func (g *Group[In, Out]) Submit(ctx context.Context, item In) (*Ticket[In, Out], error) {
+	ticket := newTicket[In, Out](ctx, item)
+	return ticket, g.enter(func() error { return g.add(ticket) })
+}
+
+// Do submits one item and waits for its answer.
+func (g *Group[In, Out]) Do(ctx context.Context, item In) (Out, error) {
+	ticket, err := g.Submit(ctx, item)
+	if err != nil {
+		return *new(Out), err
+	}
+	return ticket.Wait(ctx)
+}
+
+// add queues tickets so that they may share a lane: all of them or none.
+func (g *Group[In, Out]) add(tickets ...*Ticket[In, Out]) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue)+len(tickets) > g.opts.MaxQueue {
+		return ErrFull
+	}
+	g.queue = append(g.queue, tickets...)
+	g.relieve()
+	return nil
+}
+
+// relieve begins writers while none is about to take the items that wait, or while they
+// fill a batch. The caller holds the lock.
+func (g *Group[In, Out]) relieve() {
+	for waiting := len(g.queue); waiting > 0 && g.active < g.opts.Writers; waiting -= g.opts.MaxBatch {
+		if g.active > g.late && waiting < g.opts.MaxBatch {
+			return
+		}
+		g.active++
+		g.writers.Go(g.write)
+	}
+}
+
+// write runs one batch after the other until nothing is queued.
+func (g *Group[In, Out]) write() {
+	for g.writeOne() {
+	}
+	if g.idle != nil {
+		g.idle()
+	}
+}
+
+func (g *Group[In, Out]) writeOne() bool {
+	if g.ready != nil {
+		g.ready()
+	}
+	if g.turns != nil {
+		g.turns <- struct{}{}
+		defer func() { <-g.turns }()
+	}
+	// Callers that are about to submit go first: where the processors are busy their
+	// items join this batch, and where they are not this takes no time.
+	runtime.Gosched()
+	batch := g.gather()
+	if batch == nil {
+		return false
+	}
+	if batch = slices.DeleteFunc(batch, (*Ticket[In, Out]).dropped); len(batch) == 0 {
+		return true
+	}
+	defer g.watch(batch)()
+	g.opts.Observe(len(batch))
+	ctx, cancel := context.WithTimeout(g.running, g.opts.Timeout)
+	defer cancel()
+	g.handle(ctx, batch)
+	return true
+}
+
+// gather takes what is queued. It returns nil, and the writer ends, when that is nothing,
+// or when another writer is about to take it and it fills no batch.
+func (g *Group[In, Out]) gather() []*Ticket[In, Out] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.queue), g.opts.MaxBatch)
+	if n == 0 || n < g.opts.MaxBatch && g.active-g.late > 1 {
+		g.active--
+		return nil
+	}
+	batch := g.queue[:n:n]
+	if g.queue = g.queue[n:]; len(g.queue) == 0 {
+		g.queue = nil // what is answered is not kept
+	}
+	return batch
+}
+
+// watch lets another writer begin when the run that begins now takes long. The function
+// ends the watch.
+func (g *Group[In, Out]) watch(batch []*Ticket[In, Out]) (end func()) {
+	if g.opts.Writers == 1 {
+		return func() {}
+	}
+	over := false
+	ended := func() {}
+	watch := time.AfterFunc(Patience, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if over {
+			return
+		}
+		if g.slow != nil {
+			ended = g.slow(batch)
+		}
+		g.late++
+		last := ended
+		ended = func() { g.addLate(-1); last() }
+		g.relieve()
+	})
+	return func() {
+		watch.Stop()
+		g.mu.Lock()
+		over = true
+		g.mu.Unlock()
+		ended()
+	}
+}
+
+func (g *Group[In, Out]) addLate(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.late += n
+}
+
+// Ticket stands for one submitted item.
+type Ticket[In, Out any] struct {
+	item      In
+	abandoned <-chan struct{} // the submitter's context
+	done      chan struct{}
+	answer    Out
+	err       error
+}
+
+func newTicket[In, Out any](ctx context.Context, item In) *Ticket[In, Out] {
+	return &Ticket[In, Out]{item: item, abandoned: ctx.Done(), done: make(chan struct{})}
+}
+
+// Wait returns the item's answer, or ctx's error when that ends first; the
+// item may then still run, and Wait may be called again.
+func (t *Ticket[In, Out]) Wait(ctx context.Context) (Out, error) {
+	select {
+	case <-t.done:
+		return t.answer, t.err
+	default:
+	}
+	select {
+	case <-t.done:
+		return t.answer, t.err
+	case <-ctx.Done():
+		return *new(Out), ctx.Err()
+	}
+}
+
+// dropped drops the item if its submitter has left.
+func (t *Ticket[In, Out]) dropped() bool {
+	select {
+	case <-t.abandoned:
+		t.finish(*new(Out), ErrNotRun)
+		return true
+	default:
+		return false
+	}
+}
+
+func (t *Ticket[In, Out]) finish(answer Out, err error) {
+	t.answer, t.err = answer, err
+	close(t.done)
+}

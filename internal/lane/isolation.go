@@ -1,0 +1,199 @@
+package lane
+
+import (
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// troubleTerm is how long a key stays isolated after trouble of its own. If it is not over
+	// then, the others lose one more run, and runs of its own cost a key little.
+	troubleTerm = 10 * time.Second
+	// suspicionTerm is how long keys stay isolated of which one has spoiled a run: long enough
+	// for each to show by itself which one it is.
+	suspicionTerm = time.Second
+	// firstPause and longestPause are the waits before a key that failed by itself is tried
+	// again: growing, so that it costs little, and short, because somebody waits for it.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
+	// maxIsolated bounds the keys that are remembered. Beyond that all are forgotten, and learnt again.
+	maxIsolated = 1000
+)
+
+// ErrResting refuses an item whose key failed a moment ago and is not to be tried now. Nothing was done.
+var ErrResting = errors.New("lane: the key failed a moment ago and is not tried now")
+
+// isolation remembers which keys have left the shared runs, and which are in one that takes long.
+type isolation struct {
+	any atomic.Bool // most items need not look further
+
+	mu        sync.Mutex
+	keys      map[string]*isolated
+	swept     time.Time
+	fruitless int // attempts in a row of keys by themselves in which nothing was done
+}
+
+// isolated is a key with runs of its own.
+type isolated struct {
+	until    time.Time // when it may return
+	failures int       // attempts in a row
+	next     time.Time // attempt
+	busy     bool      // an attempt is under way
+	cause    error     // of the latest failure
+}
+
+// has reports whether a key has runs of its own.
+func (i *isolation) has(key string) bool {
+	if !i.any.Load() {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sweep()
+	known := i.keys[key]
+	return known != nil && (known.busy || time.Now().Before(known.until))
+}
+
+// rest tells how long a key is not to be tried, and why.
+func (i *isolation) rest(key string) (pause time.Duration, cause error) {
+	if !i.any.Load() {
+		return 0, nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.keys[key]
+	if known == nil || known.failures == 0 {
+		return 0, nil
+	}
+	pause = time.Until(known.next)
+	if known.busy {
+		pause = max(pause, firstPause)
+	}
+	return pause, known.cause
+}
+
+// isolate gives a key runs of its own for a term, which shortens no longer one. It reports
+// whether no other key has any.
+func (i *isolation) isolate(key string, term time.Duration) (first bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.sweep()
+	_, first = i.of(key, term)
+	return first
+}
+
+// of is a key's isolation, which lasts a term at least. The caller holds the lock.
+func (i *isolation) of(key string, term time.Duration) (known *isolated, first bool) {
+	if known = i.keys[key]; known == nil {
+		if len(i.keys) >= maxIsolated {
+			clear(i.keys)
+		}
+		first = len(i.keys) == 0
+		known = &isolated{}
+		i.keys[key] = known
+	}
+	if until := time.Now().Add(term); until.After(known.until) {
+		known.until = until
+	}
+	i.any.Store(true)
+	return known, first
+}
+
+// begin notes that a key is tried by itself, and returns how often in a row that has failed.
+func (i *isolation) begin(key string) (failures int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if known := i.keys[key]; known != nil {
+		known.busy = true
+		failures = known.failures
+	}
+	return failures
+}
+
+// ended notes that an attempt at a key by itself has ended.
+func (i *isolation) ended(key string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if known := i.keys[key]; known != nil {
+		known.busy, known.failures = false, 0
+	}
+}
+
+// failed notes that an attempt at a key by itself was in vain, or that only some of it was done.
+func (i *isolation) failed(key string, cause error, some bool) (first bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known, first := i.of(key, troubleTerm)
+	if some {
+		known.failures, i.fruitless = 0, 0
+	} else {
+		i.fruitless++
+	}
+	known.busy, known.cause = false, cause
+	known.next = time.Now().Add(min(firstPause<<min(known.failures, 10), longestPause))
+	known.failures++
+	return first
+}
+
+// succeeded notes that an attempt at a key by itself was well. A suspicion ends with it; after trouble of its own the
+// key stays isolated for its term. It reports whether that was the last one with failures.
+func (i *isolation) succeeded(key string) (recovered bool) {
+	if !i.any.Load() {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.fruitless = 0
+	known := i.keys[key]
+	if known == nil {
+		return false
+	}
+	recovered = known.failures > 0
+	known.busy, known.failures, known.cause = false, 0, nil
+	if time.Until(known.until) <= suspicionTerm {
+		delete(i.keys, key)
+	}
+	for _, other := range i.keys {
+		recovered = recovered && other.failures == 0
+	}
+	return recovered
+}
+
+// away reports that so many keys have failed by themselves, and none was well, that one about which nothing is known
+// need not be tried: what all of them need is away. Its suspicion ends.
+func (i *isolation) away(key string, fruitless int) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	known := i.keys[key]
+	if fruitless == 0 || i.fruitless < fruitless || known != nil && known.failures > 0 {
+		return false
+	}
+	delete(i.keys, key)
+	return true
+}
+
+// sweep forgets the keys whose term is over, now and then. The caller holds the lock.
+func (i *isolation) sweep() {
+	now := time.Now()
+	if now.Sub(i.swept) < suspicionTerm {
+		return
+	}
+	i.swept = now
+	maps.DeleteFunc(i.keys, func(_ string, known *isolated) bool { return !known.busy && !now.Before(known.until) })
+	if len(i.keys) == 0 {
+		i.any.Store(false)
+		i.fruitless = 0
+	}
+}
+
+// well notes that a shared run was.
+func (i *isolation) well() {
+	if i.any.Load() {
+		i.mu.Lock()
+		i.fruitless = 0
+		i.mu.Unlock()
+	}
+}

@@ -1,0 +1,357 @@
+package lane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"seckill/model"
+)
+
+const (
+	// sharedAttempts is how often a shared run begins again without a key that has spoiled it. Each further key
+	// would cost the others a run; then each goes by itself.
+	sharedAttempts = 2
+	// divideFor bounds the time in which the items of one key are divided to find those that are the trouble.
+	divideFor = time.Second
+	// maxRefused is how many single items may be refused for their data while nothing else of their key is done. With
+	// so many it is not the items: the database may lack a column.
+	maxRefused = 10
+)
+
+// Rules are what a lane must know of its items.
+type Rules[In, Out any] struct {
+	Key func(In) string
+	Run Run[In, Out] // of items of any keys. It may be called again with the same items.
+	// Judge tells of an answer whether the item's key is in trouble although the run was well; nil: it never is.
+	Judge func(Out) Trouble
+	// Total is how many runs of isolated keys there are at once.
+	Total int
+	// Fruitless is after how many keys that failed by themselves in a row the others, about which nothing is known, are
+	// answered without being tried; 0: all are tried.
+	Fruitless int
+	// Isolated is told when a key leaves the shared runs and why, and whether all others are well; Recovered when the last
+	// one that failed has not.
+	Isolated  func(key string, cause error, first bool)
+	Recovered func(key string)
+}
+
+// Trouble is what the answer to an item says of its key.
+type Trouble struct {
+	Slow  bool  // its items keep others waiting
+	Cause error // it failed; nil: it did not
+}
+
+// Lane shares runs between the items of all keys. A key that spoils or delays a run is isolated: its items have runs of
+// their own, of which one is under way at a time. While they fail they are attempted less and less often; when they are well
+// the key returns. Where nobody knows which key has spoiled a run, each of the run shows it by itself.
+//
+// Trouble is an error of a run. A *model.HeldError names the key. An error that wraps model.ErrUnknownOutcome
+// is the answer to every item of the run, because it may have been done. Any other error says that nothing was done.
+// It is safe for concurrent use.
+type Lane[In, Out any] struct {
+	rules  Rules[In, Out]
+	shared *Group[In, Out]
+	own    *Keyed[In, Out]
+	keys   isolation
+
+	lateRuns atomic.Int32 // most items need not look further
+
+	mu   sync.Mutex
+	late map[string]*lateRun[In, Out] // by key
+}
+
+// lateRun is a shared run that takes long, with the items of its keys that came meanwhile. They must not begin another run,
+// which would wait for the same key while it keeps others waiting.
+type lateRun[In, Out any] struct {
+	first  *Ticket[In, Out] // of the run
+	parked []*Ticket[In, Out]
+}
+
+// NewLane makes a lane; Close ends it. Options.Writers are those of the shared runs.
+func NewLane[In, Out any](rules Rules[In, Out], opts Options) *Lane[In, Out] {
+	if rules.Judge == nil {
+		rules.Judge = func(Out) Trouble { return Trouble{} }
+	}
+	l := &Lane[In, Out]{rules: rules, late: map[string]*lateRun[In, Out]{}}
+	l.keys.keys = map[string]*isolated{}
+	l.shared = New(rules.Run, opts)
+	l.shared.handle = l.together
+	l.shared.slow = l.delayed
+	opts.Writers, opts.Total = 1, rules.Total
+	l.own = NewKeyed(rules.Key, rules.Run, opts)
+	l.own.handle = l.alone
+	l.own.ready = l.pause
+	return l
+}
+
+// Submit queues items that may share a run. When ctx ends before an item's run begins, the item is dropped; once that
+// has begun it goes on to its end. The tickets of items for which there is no room say so.
+func (l *Lane[In, Out]) Submit(ctx context.Context, items ...In) []*Ticket[In, Out] {
+	tickets := make([]*Ticket[In, Out], len(items))
+	for i, item := range items {
+		tickets[i] = newTicket[In, Out](ctx, item)
+	}
+	if err := l.shared.enter(func() error { l.route(tickets); return nil }); err != nil {
+		settle(tickets, nil, err)
+	}
+	return tickets
+}
+
+// Resting is nil unless a key's items are not to be tried now: then it wraps ErrResting and why the key failed. Submit takes
+// them all the same; they wait.
+func (l *Lane[In, Out]) Resting(key string) error {
+	pause, cause := l.keys.rest(key)
+	if pause <= 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %w", ErrResting, key, cause)
+}
+
+// Isolated reports whether a key has runs of its own.
+func (l *Lane[In, Out]) Isolated(key string) bool { return l.keys.has(key) }
+
+// Close refuses further items, lets the queued ones run, and returns when all runs have ended. When ctx ends first, the
+// contexts of the runs under way are canceled.
+func (l *Lane[In, Out]) Close(ctx context.Context) {
+	l.shared.Close(ctx)
+	l.own.Close(ctx)
+}
+
+// route queues the tickets of isolated keys by themselves, and the others together.
+func (l *Lane[In, Out]) route(tickets []*Ticket[In, Out]) {
+	others := l.others(nil, tickets)
+	if err := l.shared.add(others...); err != nil {
+		settle(others, nil, err)
+	}
+}
+
+// others are the tickets that a shared run may take; own is the first of it, or nil. Those of isolated keys have runs of their
+// own, and those of keys in another run that takes long wait for its end.
+func (l *Lane[In, Out]) others(own *Ticket[In, Out], tickets []*Ticket[In, Out]) (others []*Ticket[In, Out]) {
+	if !l.keys.any.Load() && l.lateRuns.Load() == 0 {
+		return tickets
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ticket := range tickets {
+		key := l.rules.Key(ticket.item)
+		if l.keys.has(key) {
+			l.isolate(ticket)
+		} else if run := l.late[key]; run != nil && run.first != own {
+			run.parked = append(run.parked, ticket)
+		} else {
+			others = append(others, ticket)
+		}
+	}
+	return others
+}
+
+// delayed notes the keys of a shared run that takes long.
+func (l *Lane[In, Out]) delayed(batch []*Ticket[In, Out]) (ended func()) {
+	l.lateRuns.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	run := &lateRun[In, Out]{first: batch[0]}
+	for _, ticket := range batch {
+		if key := l.rules.Key(ticket.item); l.late[key] == nil {
+			l.late[key] = run
+		}
+	}
+	return func() {
+		l.mu.Lock()
+		maps.DeleteFunc(l.late, func(_ string, late *lateRun[In, Out]) bool { return late == run })
+		l.mu.Unlock()
+		l.lateRuns.Add(-1)
+		l.route(run.parked)
+	}
+}
+
+// isolate queues a ticket with those of its key.
+func (l *Lane[In, Out]) isolate(ticket *Ticket[In, Out]) {
+	if err := l.own.add(ticket); err != nil {
+		ticket.finish(*new(Out), err)
+	}
+}
+
+// together runs the items of all keys but the isolated ones, and begins again without a key that is in trouble.
+func (l *Lane[In, Out]) together(ctx context.Context, batch []*Ticket[In, Out]) {
+	own := batch[0]
+	for attempt := 1; ; attempt++ {
+		if batch = l.others(own, batch); len(batch) == 0 {
+			return
+		}
+		key := l.rules.Key(batch[0].item)
+		if !slices.ContainsFunc(batch, func(t *Ticket[In, Out]) bool { return l.rules.Key(t.item) != key }) {
+			l.attempt(ctx, key, batch)
+			return
+		}
+		answers, err := l.shared.try(ctx, batch)
+		if err == nil {
+			l.keys.well()
+			l.judge(batch, answers)
+			settle(batch, answers, nil)
+			return
+		}
+		unknown := errors.Is(err, model.ErrUnknownOutcome)
+		held, named := errors.AsType[*model.HeldError](err)
+		if named = named && held.VoucherID != "" && !unknown; named {
+			l.leave(held.VoucherID, err)
+		}
+		if !named || attempt == sharedAttempts {
+			l.suspect(batch)
+		}
+		if unknown {
+			settle(batch, nil, err)
+			return
+		}
+	}
+}
+
+// suspect isolates the keys of a run until each has shown by itself whether it is well.
+func (l *Lane[In, Out]) suspect(batch []*Ticket[In, Out]) {
+	for _, ticket := range batch {
+		l.keys.isolate(l.rules.Key(ticket.item), suspicionTerm)
+	}
+}
+
+// judge isolates the keys whose answers say that they are in trouble.
+func (l *Lane[In, Out]) judge(batch []*Ticket[In, Out], answers []Out) {
+	failed := map[string]bool{}
+	for i := range answers {
+		trouble, key := l.rules.Judge(answers[i]), l.rules.Key(batch[i].item)
+		switch {
+		case trouble.Cause != nil && !failed[key]:
+			failed[key] = true
+			l.told(key, trouble.Cause, l.keys.failed(key, trouble.Cause, false))
+		case trouble.Slow:
+			l.leave(key, nil)
+		}
+	}
+}
+
+// leave isolates a key for trouble of its own.
+func (l *Lane[In, Out]) leave(key string, cause error) {
+	l.told(key, cause, l.keys.isolate(key, troubleTerm))
+}
+
+func (l *Lane[In, Out]) told(key string, cause error, first bool) {
+	if l.rules.Isolated != nil {
+		l.rules.Isolated(key, cause, first)
+	}
+}
+
+// pause waits until a key is to be tried again, or Close hurries.
+func (l *Lane[In, Out]) pause(key string) {
+	if pause, _ := l.keys.rest(key); pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-l.own.closing:
+		}
+	}
+}
+
+// alone runs the items of one isolated key.
+func (l *Lane[In, Out]) alone(ctx context.Context, batch []*Ticket[In, Out]) {
+	key := l.rules.Key(batch[0].item)
+	if l.keys.away(key, l.rules.Fruitless) {
+		settle(batch, nil, model.Unavailable("What all need is away.", nil))
+		return
+	}
+	l.attempt(ctx, key, batch)
+}
+
+// attempt runs the items of one key, and notes what that says of it.
+func (l *Lane[In, Out]) attempt(ctx context.Context, key string, batch []*Ticket[In, Out]) {
+	failures := l.keys.begin(key)
+	d := &division[In, Out]{lane: l, began: time.Now(), always: bits.OnesCount(uint(failures)) == 1} //nolint:gosec // not negative
+	d.run(ctx, batch)
+	switch {
+	case d.trouble != nil:
+		l.told(key, d.trouble, l.keys.failed(key, d.trouble, d.done > 0))
+	case d.refused > 0 || d.slow:
+		l.leave(key, d.cause)
+		l.keys.ended(key)
+	case l.keys.succeeded(key) && l.rules.Recovered != nil:
+		l.rules.Recovered(key)
+	}
+}
+
+// division runs the items of one key. If the data of some are refused it runs the halves, down to the single item. After
+// other trouble it does so only when the key has failed 1, 2, 4, 8 … times before: it may well be in vain.
+type division[In, Out any] struct {
+	lane    *Lane[In, Out]
+	began   time.Time
+	always  bool  // it divides after any trouble
+	parts   int   // that were divided
+	done    int   // items
+	refused int   // single items, for their data
+	vain    int   // single items, for other reasons
+	cause   error // of the latest refusal
+	slow    bool
+	trouble error // of the key; nil: it is well
+}
+
+func (d *division[In, Out]) run(ctx context.Context, batch []*Ticket[In, Out]) {
+	answers, err := d.lane.own.try(ctx, batch)
+	if err == nil {
+		d.judge(answers)
+		settle(batch, answers, nil)
+		return
+	}
+	data := errors.Is(err, model.ErrDataRefused)
+	_, held := errors.AsType[*model.HeldError](err)
+	switch {
+	case len(batch) == 1 && data:
+		d.refused++
+		d.cause = err
+	case len(batch) == 1 || held || !data && !d.always || errors.Is(err, model.ErrUnknownOutcome):
+		d.vain++
+		d.trouble = err
+	default:
+		if d.parts++; d.parts == 1 && d.always { // the bad ones may all be the first
+			batch = slices.Clone(batch)
+			rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] }) //nolint:gosec // guards nothing
+		}
+		d.halves(ctx, batch, err)
+		return
+	}
+	settle(batch, nil, err)
+}
+
+// halves runs both halves of items that were refused together. What is not tried any more is answered with the
+// trouble: later.
+func (d *division[In, Out]) halves(ctx context.Context, batch []*Ticket[In, Out], err error) {
+	half := len(batch) / 2
+	for _, part := range [][]*Ticket[In, Out]{batch[:half], batch[half:]} {
+		if d.done == 0 && (d.vain > 1 || d.refused >= maxRefused) || time.Since(d.began) > divideFor {
+			d.trouble = cmp.Or(d.trouble, err)
+			settle(part, nil, model.Unavailable("Orders beside this one were refused.", fmt.Errorf("%w: %w", ErrResting, d.trouble)))
+			continue
+		}
+		d.run(ctx, part)
+	}
+}
+
+// judge counts what is done, and looks for trouble in the answers.
+func (d *division[In, Out]) judge(answers []Out) {
+	for i := range answers {
+		trouble := d.lane.rules.Judge(answers[i])
+		d.slow = d.slow || trouble.Slow
+		if trouble.Cause != nil {
+			d.trouble = trouble.Cause
+		} else {
+			d.done++
+		}
+	}
+}
