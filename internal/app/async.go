@@ -67,7 +67,7 @@ func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode
 	// The reconciler is elected beside the hot copies, whatever the users' locks are.
 	locks := i.redisLocks(s, reconcilerLease)
 	behind := worker.New(parts, locks, mode.deployment, mode.guard.Selling)
-	i.onClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
+	i.parts.OnClose("orders on their way into the database", func(ctx context.Context) error { behind.Persister.Close(ctx); return nil })
 	return &AsyncParts{
 		Worker: behind,
 		DB:     s.db, Queue: q, Hot: hot, instance: i, mode: mode, sole: s.sole, parts: parts,
