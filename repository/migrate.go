@@ -8,7 +8,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"path"
+	"sync/atomic"
 	"time"
+
+	"seckill/model"
 
 	"github.com/gofrs/flock"
 	"github.com/pressly/goose/v3"
@@ -169,5 +172,27 @@ func pollLock(ctx context.Context, try func() (bool, error)) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for another process to migrate: %w", ctx.Err())
 		}
+	}
+}
+
+// SchemaProbe tells an instance that does not migrate by itself when the schema
+// is up to date.
+func (d *Database) SchemaProbe() func(ctx context.Context) error {
+	var current atomic.Bool // a schema never goes back
+	return func(ctx context.Context) error {
+		if current.Load() {
+			return nil
+		}
+		migrations, err := d.MigrationStatus(ctx)
+		if err != nil {
+			return err
+		}
+		for _, migration := range migrations {
+			if !migration.Applied {
+				return model.Unavailable("the database lacks "+migration.Name+": run seckill migrate", nil)
+			}
+		}
+		current.Store(true)
+		return nil
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"time"
 
+	"seckill/internal/redisdb"
+
 	"seckill/service/guard"
 
 	"seckill/internal/listener"
@@ -147,9 +149,9 @@ func (i *Instance) openServers(ctx context.Context) (s servers, err error) {
 	i.watch(s)
 	i.probePatiently("database", i.withoutDatabase(), s.db.Ready)
 	i.probe("redis", hotcopy.NewReadiness(s.redis).Probe)
-	adviseCluster(ctx, s.redis, i.log)
+	redisdb.AdviseCluster(ctx, s.redis, i.log)
 	if !i.cfg.Migrate {
-		i.probe("schema", schemaProbe(s.db))
+		i.probe("schema", s.db.SchemaProbe())
 	}
 	s.sole = i.claimDatabase(s.db) //nolint:contextcheck // the claim outlives the start
 	return s, nil

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"seckill/internal/redisdb"
+
 	"seckill/internal/parts"
 
 	"seckill/service/guard"
@@ -53,7 +55,7 @@ type AsyncParts struct {
 // runs yet.
 func (i *Instance) openAsyncParts(ctx context.Context, s servers, mode orderMode) (*AsyncParts, error) {
 	if i.cfg.RedisURL != "" {
-		adviseExpiry(ctx, s.redis, i.log)
+		redisdb.AdviseExpiry(ctx, s.redis, i.log)
 	}
 	q, err := i.openQueue(ctx, mode.deployment)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"seckill/config"
@@ -103,28 +102,6 @@ func (i *Instance) withoutDatabase() time.Duration {
 		return min(i.cfg.BacklogMaxAge, failoverPatience)
 	}
 	return 0
-}
-
-// schemaProbe tells an instance that does not migrate by itself when the schema
-// is up to date.
-func schemaProbe(db *Database) func(ctx context.Context) error {
-	var current atomic.Bool // a schema never goes back
-	return func(ctx context.Context) error {
-		if current.Load() {
-			return nil
-		}
-		migrations, err := db.MigrationStatus(ctx)
-		if err != nil {
-			return err
-		}
-		for _, migration := range migrations {
-			if !migration.Applied {
-				return model.Unavailable("the database lacks "+migration.Name+": run seckill migrate", nil)
-			}
-		}
-		current.Store(true)
-		return nil
-	}
 }
 
 // sweep deletes what is too old to be asked for, now and every hour. Several

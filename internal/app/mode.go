@@ -29,7 +29,7 @@ func (i *Instance) openMode(ctx context.Context, s servers) (orderMode, error) {
 	if err != nil && !i.cfg.Migrate {
 		// Another process may have yet to make the schema. An instance in sync waits
 		// for that and is not ready; one in async does not know its queue's name.
-		if lacks := schemaProbe(s.db)(starting); lacks != nil && async {
+		if lacks := s.db.SchemaProbe()(starting); lacks != nil && async {
 			return orderMode{}, lacks
 		}
 	}

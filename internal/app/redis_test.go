@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"seckill/internal/redisdb"
+
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/repository/hotcopy"
@@ -38,7 +40,7 @@ func TestARedisThatStopsToExpireIsNamed(t *testing.T) {
 			client := check.Value(hotcopy.NewClient(testserver.Redis(t, tt.args...).URL(), nil))(t)
 			defer client.Close()
 			var said bytes.Buffer
-			adviseExpiry(t.Context(), client, slog.New(slog.NewTextHandler(&said, nil)))
+			redisdb.AdviseExpiry(t.Context(), client, slog.New(slog.NewTextHandler(&said, nil)))
 			if named := strings.Contains(said.String(), "lazyfree-lazy-expire yes"); named != tt.named {
 				t.Errorf("it says %q", said.String())
 			}

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/redisdb"
+
 	"github.com/spf13/cobra"
 
-	"seckill/internal/app"
 	"seckill/internal/lab"
 )
 
@@ -61,7 +62,7 @@ func (p Process) labCommand() *cobra.Command {
 			return misused("%w", err)
 		}
 		// What matters of the client's remarks comes back as errors too.
-		app.LogRedis(slog.New(slog.DiscardHandler))
+		redisdb.Log(slog.New(slog.DiscardHandler))
 		options.Progress = lab.NewProgress(p.Stderr, onTerminal(p.Stderr))
 		report, err := lab.Run(cmd.Context(), options)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/redisdb"
+
 	"github.com/spf13/cobra"
 
 	"seckill/config"
@@ -46,7 +48,7 @@ func (p Process) serveOn(cmd *cobra.Command) {
 // serve runs an instance until ctx ends or the instance fails.
 func (p Process) serve(ctx context.Context, cfg config.Config) error {
 	log := p.newLogger(cfg)
-	app.LogRedis(log)
+	redisdb.Log(log)
 	instance, err := app.Start(ctx, cfg, log)
 	if err != nil {
 		return err
