@@ -28,7 +28,7 @@ type Answer struct {
 }
 
 // Problem is the error document of the contract.
-type Problem struct {
+type Problem struct { //nolint:errname // it is named as the contract's documents are
 	Type        string             `json:"type"`
 	Title       string             `json:"title"`
 	Status      int                `json:"status"`
