@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // acquire takes a lock that its owner does not hold yet.
@@ -48,12 +50,12 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 		return false, 0, cutBy(ctx, err)
 	}
 	switch grant.State {
-	case StateBusy:
+	case driver.StateBusy:
 		return false, grant.Remaining, nil
-	case StateLost:
+	case driver.StateLost:
 		// Only a holding that is being undone is refused like this.
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
-	case StateHeld:
+	case driver.StateHeld:
 	}
 	err = c.got(ctx, h, sent, grant.Token, grant.Once)
 	return err == nil, 0, err
@@ -100,7 +102,7 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 		c.nudge(h.name)
 		return was, err
 	}
-	var passed Passed
+	var passed driver.Passed
 	var sent time.Time
 	var refused error
 	err := c.insist(ctx, func(ctx context.Context) (err error) {
@@ -117,7 +119,7 @@ func (c *Client) free(ctx context.Context, h *holding) (bool, error) {
 	return passed.Was, err
 }
 
-func (c *Client) release(ctx context.Context, r Request) (was bool, err error) {
+func (c *Client) release(ctx context.Context, r driver.Request) (was bool, err error) {
 	err = c.insist(ctx, func(ctx context.Context) (err error) {
 		was, err = c.store.Release(ctx, r)
 		return err

@@ -218,14 +218,21 @@ func (b *bundle) unlock(ctx context.Context, l *Lease) error {
 		return err
 	})
 	b.leave()
-	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, ErrLost) })
+	var gone []error
+	errs = slices.DeleteFunc(errs, func(err error) bool {
+		if errors.Is(err, ErrLost) {
+			gone = append(gone, err)
+			return true
+		}
+		return false
+	})
 	if (lost || len(errs) < b.q.need) && !errors.Is(l.cause(), ErrClosed) {
-		errs = append(errs, ErrLost)
+		errs = append(append(errs, ErrLost), gone...)
 	}
 	return errors.Join(errs...)
 }
 
-func (b *bundle) extend(ctx context.Context, d time.Duration) error {
+func (b *bundle) extend(ctx context.Context, _ *Lease, d time.Duration) error {
 	return b.most("extend", func(l *Lease) error { return l.Extend(ctx, d) })
 }
 

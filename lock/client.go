@@ -6,14 +6,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // Client takes locks from one store. It is safe for concurrent use and is meant
 // to be made once per process and store: the waiters of one Client are served
 // in the order they came, and share one subscription and one watchdog.
 type Client struct {
-	store  Store
-	passer Passer // nil when the store cannot hand over
+	store  driver.Store
+	passer driver.Passer // nil when the store cannot hand over
 	set    settings
 	id     string        // first half of every holder
 	last   atomic.Uint64 // second half: never used twice
@@ -39,7 +41,7 @@ type Client struct {
 
 // New makes a client of a store. The client owns the store from then on: Close
 // closes both.
-func New(store Store, opts ...ClientOption) *Client {
+func New(store driver.Store, opts ...ClientOption) *Client {
 	set := defaultSettings()
 	for _, o := range opts {
 		o(&set)
@@ -51,7 +53,7 @@ func New(store Store, opts ...ClientOption) *Client {
 		queues: make(map[string]*queue), live: make(map[*holding]struct{}),
 		lines: waitLines{byKey: make(map[string]*waitLine)},
 	}
-	c.passer, _ = store.(Passer)
+	c.passer, _ = store.(driver.Passer)
 	c.watchdog = &watchdog{c: c, kick: newBell()}
 	c.undoer = &undoer{c: c}
 	return c
@@ -73,6 +75,16 @@ func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 		return false, fmt.Errorf("force the lock %s open: %w", name, err)
 	}
 	return was, nil
+}
+
+// Holder tells which holder has a lock, "" for none, and how long its lease still runs
+// unless it is renewed; less than 0 when another program set none. A holder is called as in
+// the store: "<uuid of the client>:<number>".
+func (c *Client) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
+	if holder, left, err = c.store.Holder(ctx, name); err != nil {
+		return "", 0, fmt.Errorf("look at the lock %s: %w", name, err)
+	}
+	return holder, left, nil
 }
 
 // closeUndoTime is how long Close waits for locks to be given back once nothing

@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // slowStore answers when it is told to; what it is asked for takes effect at once, or when it answers. Like stores over
@@ -23,14 +24,14 @@ type slowStore struct {
 
 func newSlowStore() *slowStore {
 	s := &slowStore{fake: newFake()}
-	s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 		grant, err := s.Store.Acquire(ctx, r)
 		if s.acquired != nil {
 			<-s.acquired
 		}
 		return grant, errors.Join(err, s.unknown)
 	}
-	s.release = func(ctx context.Context, r lock.Request) (bool, error) {
+	s.release = func(ctx context.Context, r driver.Request) (bool, error) {
 		if s.released != nil {
 			<-s.released
 		}

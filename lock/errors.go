@@ -1,6 +1,10 @@
 package lock
 
-import "errors"
+import (
+	"errors"
+
+	"seckill/lock/driver"
+)
 
 var (
 	// ErrTimeout means that the lock was held by another owner until the wait budget
@@ -13,7 +17,7 @@ var (
 	// ErrLost is the cause with which the context of a lease ends when the
 	// lock is lost or can no longer be proven to be held, and what Unlock
 	// and Extend answer then.
-	ErrLost = errors.New("lock: lost")
+	ErrLost = driver.ErrLost
 
 	// ErrNotHeld is what Unlock answers for a lease that was unlocked before.
 	ErrNotHeld = errors.New("lock: not held")
@@ -25,17 +29,16 @@ var (
 	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 
-	// ErrUnknown means that the store did not answer in time, so it may or may not have
-	// done what it was asked to. The client undoes an acquisition that ended
-	// like this; its caller holds nothing.
-	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
+	// ErrUnknown means that the store did not answer in time. An acquisition that ended
+	// like this is undone; its caller holds nothing.
+	ErrUnknown = driver.ErrUnknown
 
-	// ErrRefused means that the store answered that it cannot do this at all (a key of
-	// another type, no permission) and changed nothing.
-	ErrRefused = errors.New("lock: refused by the store")
+	// ErrRefused means that the store cannot do this at all (a key of another type, no
+	// permission) and changed nothing.
+	ErrRefused = driver.ErrRefused
 
 	// ErrNotSent means that the request did not leave this process, so nothing happened.
-	ErrNotSent = errors.New("lock: the request was not sent")
+	ErrNotSent = driver.ErrNotSent
 
 	// ErrOverloaded means that more calls wait for the store than it is willing to
 	// queue. It comes wrapped with ErrNotSent.

@@ -61,7 +61,7 @@ func Example() {
 	// Output:
 	// step 0 under lock:order:42
 	// step 1 under lock:order:42
-	// stop before step 2 because of lock: lost
+	// stop before step 2 because of lock: lost: found gone, asked to extend it
 	// somebody else may have been at work too
 }
 

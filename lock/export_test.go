@@ -3,6 +3,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // Waiting tells tests how many wait in line for a lock.
@@ -41,10 +43,11 @@ func Lines(q *Quorum) int {
 }
 
 // Pending tells tests how many calls wait for a place in a pipeline.
-func Pending(s *RedisStore) int {
-	s.calls.mu.Lock()
-	defer s.calls.mu.Unlock()
-	return len(s.calls.pending)
+func Pending(s driver.Store) int {
+	calls := s.(*redisStore).calls
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
+	return len(calls.pending)
 }
 
 // Sweep has tests delete rows as the sweeper does.
@@ -56,7 +59,7 @@ func Sweep(ctx context.Context, s *MySQLStore, age time.Duration) (int64, error)
 const DefaultCallTimeout = defaultCallTimeout
 
 // CallTimeoutOf tells tests what bounds a call.
-func CallTimeoutOf(s *RedisStore) time.Duration { return s.calls.timeout }
+func CallTimeoutOf(s driver.Store) time.Duration { return s.(*redisStore).calls.timeout }
 
 // StatementTimeoutOf tells tests what bounds a statement.
 func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }

@@ -10,19 +10,20 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // fake stands before a store, mostly one in memory. It counts the calls, lets them take their time, or answers in the
 // store's place. (It does not hand locks over.)
 type fake struct {
-	lock.Store
+	driver.Store
 	takes   time.Duration // before a call is carried out
 	answers time.Duration // after that
 
-	acquire func(context.Context, lock.Request) (lock.Grant, error)
-	renew   func(context.Context, []lock.Request) []error
-	release func(context.Context, lock.Request) (bool, error)
-	watch   func(name string, wake func()) lock.Watch
+	acquire func(context.Context, driver.Request) (driver.Grant, error)
+	renew   func(context.Context, []driver.Request) []error
+	release func(context.Context, driver.Request) (bool, error)
+	watch   func(name string, wake func()) driver.Watch
 	close   func() error
 
 	acquired, renewed, released atomic.Int64
@@ -38,10 +39,10 @@ func (s *fake) empty() {
 	}
 }
 
-func (s *fake) Acquire(ctx context.Context, r lock.Request) (grant lock.Grant, err error) {
+func (s *fake) Acquire(ctx context.Context, r driver.Request) (grant driver.Grant, err error) {
 	s.acquired.Add(1)
 	if err := pass(ctx, s.takes); err != nil {
-		return lock.Grant{}, err
+		return driver.Grant{}, err
 	}
 	if s.acquire != nil {
 		grant, err = s.acquire(ctx, r)
@@ -49,12 +50,12 @@ func (s *fake) Acquire(ctx context.Context, r lock.Request) (grant lock.Grant, e
 		grant, err = s.Store.Acquire(ctx, r)
 	}
 	if late := pass(ctx, s.answers); late != nil {
-		return lock.Grant{}, late
+		return driver.Grant{}, late
 	}
 	return grant, err
 }
 
-func (s *fake) Renew(ctx context.Context, rs []lock.Request) []error {
+func (s *fake) Renew(ctx context.Context, rs []driver.Request) []error {
 	s.renewed.Add(1)
 	if s.renew != nil {
 		return s.renew(ctx, rs)
@@ -62,7 +63,7 @@ func (s *fake) Renew(ctx context.Context, rs []lock.Request) []error {
 	return s.Store.Renew(ctx, rs)
 }
 
-func (s *fake) Release(ctx context.Context, r lock.Request) (was bool, err error) {
+func (s *fake) Release(ctx context.Context, r driver.Request) (was bool, err error) {
 	s.released.Add(1)
 	if err := pass(ctx, s.takes); err != nil {
 		return false, err
@@ -78,7 +79,7 @@ func (s *fake) Release(ctx context.Context, r lock.Request) (was bool, err error
 	return was, err
 }
 
-func (s *fake) Watch(name string, wake func()) lock.Watch {
+func (s *fake) Watch(name string, wake func()) driver.Watch {
 	if s.watch != nil {
 		return s.watch(name, wake)
 	}
@@ -98,12 +99,12 @@ func (s *fake) calls() int { return int(s.acquired.Load() + s.released.Load()) }
 // free tells whether nobody has the lock.
 func (s *fake) free(t testing.TB, name string) bool {
 	t.Helper()
-	r := lock.Request{Name: name, Holder: "a look", Holds: 1, Lease: time.Minute}
+	r := driver.Request{Name: name, Holder: "a look", Holds: 1, Lease: time.Minute}
 	grant := check.Value(s.Store.Acquire(context.Background(), r))(t)
-	if grant.State != lock.StateHeld {
+	if grant.State != driver.StateHeld {
 		return false
 	}
-	check.Must(t, check.ErrorOf(s.Store.Release(context.Background(), lock.Request{Name: name, Holder: r.Holder})))
+	check.Must(t, check.ErrorOf(s.Store.Release(context.Background(), driver.Request{Name: name, Holder: r.Holder})))
 	return true
 }
 
@@ -137,19 +138,19 @@ type cut struct {
 
 func newCut() *cut {
 	c := &cut{fake: newFake(), says: silent}
-	c.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	c.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 		if c.gone.Load() {
-			return lock.Grant{}, c.says(ctx)
+			return driver.Grant{}, c.says(ctx)
 		}
 		return c.Store.Acquire(ctx, r)
 	}
-	c.renew = func(ctx context.Context, rs []lock.Request) []error {
+	c.renew = func(ctx context.Context, rs []driver.Request) []error {
 		if c.gone.Load() {
 			return slices.Repeat([]error{c.says(ctx)}, len(rs))
 		}
 		return c.Store.Renew(ctx, rs)
 	}
-	c.release = func(ctx context.Context, r lock.Request) (bool, error) {
+	c.release = func(ctx context.Context, r driver.Request) (bool, error) {
 		if c.gone.Load() {
 			return false, c.says(ctx)
 		}

@@ -11,28 +11,29 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // handing is a store that keeps a Pass on its way until the waiter it goes to
 // has gone, and that answers as told what the waiter asks meanwhile.
 type handing struct {
-	lock.Store
-	passer lock.Passer
+	driver.Store
+	passer driver.Passer
 	late   bool // the Pass takes effect after the waiter has gone, not before
 
-	grant lock.Grant
+	grant driver.Grant
 	fails error
 
-	watch   atomic.Pointer[lock.Watch]
+	watch   atomic.Pointer[driver.Watch]
 	undone  atomic.Bool
 	mu      sync.Mutex    // no request of the waiter's own meets the Pass in the store
 	once    sync.Once     // Unlock repeats a Pass that fails
 	passing chan struct{} // closed when the Pass is on its way
 	gone    chan struct{} // closed by the test when the waiter is
-	passed  lock.Passed
+	passed  driver.Passed
 }
 
-func (s *handing) Acquire(ctx context.Context, r lock.Request) (lock.Grant, error) {
+func (s *handing) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
@@ -43,7 +44,7 @@ func (s *handing) Acquire(ctx context.Context, r lock.Request) (lock.Grant, erro
 	}
 }
 
-func (s *handing) Release(ctx context.Context, r lock.Request) (bool, error) {
+func (s *handing) Release(ctx context.Context, r driver.Request) (bool, error) {
 	was, err := s.Store.Release(ctx, r)
 	if r.Abandon && err == nil {
 		s.undone.Store(true)
@@ -51,7 +52,7 @@ func (s *handing) Release(ctx context.Context, r lock.Request) (bool, error) {
 	return was, err
 }
 
-func (s *handing) Watch(name string, wake func()) lock.Watch {
+func (s *handing) Watch(name string, wake func()) driver.Watch {
 	w := s.Store.Watch(name, wake)
 	s.watch.Store(&w)
 	return w
@@ -62,7 +63,7 @@ func (s *handing) live() bool {
 	return w != nil && (*w).Live()
 }
 
-func (s *handing) Pass(ctx context.Context, from, to lock.Request) (passed lock.Passed, err error) {
+func (s *handing) Pass(ctx context.Context, from, to driver.Request) (passed driver.Passed, err error) {
 	s.mu.Lock()
 	if !s.late {
 		passed, err = s.passer.Pass(ctx, from, to)
@@ -87,25 +88,25 @@ func TestHandoverToWaiterThatLeft(t *testing.T) {
 	gone := errors.New("the caller hung up")
 	memory := lock.NewMemoryStore()
 	for what, answer := range map[string]struct {
-		grant lock.Grant
+		grant driver.Grant
 		fails error
 	}{
 		"not sent": {fails: fmt.Errorf("%w: %w", lock.ErrNotSent, gone)},
 		"refused":  {fails: fmt.Errorf("%w: %w", lock.ErrRefused, gone)},
-		"lost":     {grant: lock.Grant{State: lock.StateLost}},
+		"lost":     {grant: driver.Grant{State: driver.StateLost}},
 		"unknown":  {fails: fmt.Errorf("%w: %w", lock.ErrUnknown, gone)},
-		"canceled": {grant: lock.Grant{State: lock.StateBusy, Remaining: time.Minute}},
+		"canceled": {grant: driver.Grant{State: driver.StateBusy, Remaining: time.Minute}},
 	} {
 		for _, late := range []bool{false, true} {
-			for kind, open := range map[string]func() lock.Store{
-				"redis":  func() lock.Store { return redisStore(b.direct) },
-				"memory": func() lock.Store { return memory },
+			for kind, open := range map[string]func() driver.Store{
+				"redis":  func() driver.Store { return redisStore(b.direct) },
+				"memory": func() driver.Store { return memory },
 			} {
 				t.Run(fmt.Sprintf("%s/%s/late=%t", kind, what, late), func(t *testing.T) {
 					t.Parallel()
 					name := nameOf(t)
 					inner := open()
-					passer, _ := inner.(lock.Passer)
+					passer, _ := inner.(driver.Passer)
 					s := &handing{
 						Store: inner, passer: passer, late: late, grant: answer.grant, fails: answer.fails,
 						passing: make(chan struct{}), gone: make(chan struct{}),

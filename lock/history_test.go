@@ -16,6 +16,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // A history is what the processes saw of one lock. Each hold is two
@@ -155,7 +156,7 @@ func TestLinearizable(t *testing.T) {
 			count := check.Count(t, "HISTORIES", 90/parts, 3000/parts)
 			synctest.Test(t, func(t *testing.T) {
 				chance := check.Seeded(t)
-				var stores []lock.Store
+				var stores []driver.Store
 				for range parts {
 					stores = append(stores, lock.NewMemoryStore())
 				}
@@ -183,7 +184,7 @@ func TestLinearizable(t *testing.T) {
 }
 
 // shaky is a store over a network that delays requests and answers, and loses some.
-func shaky(store lock.Store, seed uint64) *fake {
+func shaky(store driver.Store, seed uint64) *fake {
 	var mu sync.Mutex
 	chance := rand.New(rand.NewPCG(seed, 0))
 	fails := func(ctx context.Context) error {
@@ -197,17 +198,17 @@ func shaky(store lock.Store, seed uint64) *fake {
 		return pass(ctx, d)
 	}
 	s := &fake{Store: store}
-	s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 		if err := fails(ctx); err != nil {
-			return lock.Grant{}, err
+			return driver.Grant{}, err
 		}
 		grant, err := store.Acquire(ctx, r)
 		if lost := fails(ctx); lost != nil {
-			return lock.Grant{}, lost
+			return driver.Grant{}, lost
 		}
 		return grant, err
 	}
-	s.renew = func(ctx context.Context, rs []lock.Request) []error {
+	s.renew = func(ctx context.Context, rs []driver.Request) []error {
 		errs := make([]error, len(rs))
 		err := fails(ctx)
 		if err == nil {
@@ -221,7 +222,7 @@ func shaky(store lock.Store, seed uint64) *fake {
 		}
 		return errs
 	}
-	s.release = func(ctx context.Context, r lock.Request) (bool, error) {
+	s.release = func(ctx context.Context, r driver.Request) (bool, error) {
 		if err := fails(ctx); err != nil {
 			return false, err
 		}
@@ -308,7 +309,7 @@ func TestCheckerCatchesBrokenLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		store.release = func(ctx context.Context, r lock.Request) (bool, error) {
+		store.release = func(ctx context.Context, r driver.Request) (bool, error) {
 			_ = pass(ctx, 4*time.Millisecond) // it comes when the lease is over
 			return store.ForceRelease(ctx, r.Name)
 		}

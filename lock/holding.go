@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // holding is one outermost acquisition: what the store knows under one holder.
@@ -30,25 +32,27 @@ type holding struct {
 	leases   []*Lease
 	watchdog int           // how many of the leases want to be renewed
 	lease    time.Duration // what a renewal asks for
+	longest  time.Duration // see limit; 0: none
+	trouble  error         // of the last renewal
 
 	renewAt time.Time // guarded by watchdog.mu, as is index
 	index   int
 }
 
-func (h *holding) request(holds int, lease time.Duration) Request {
-	return Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
+func (h *holding) request(holds int, lease time.Duration) driver.Request {
+	return driver.Request{Name: h.name, Holder: h.id, Holds: holds, Lease: lease}
 }
 
 // last is the request that gives the lock back.
-func (h *holding) last() Request {
+func (h *holding) last() driver.Request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Request{Name: h.name, Holder: h.id, Once: !h.repeated}
+	return driver.Request{Name: h.name, Holder: h.id, Once: !h.repeated}
 }
 
 // ask makes one attempt to take the lock. An error leaves the attempt to be
 // undone by the caller, unless it is ErrRefused.
-func (h *holding) ask(ctx context.Context, r Request) (Grant, time.Time, error) {
+func (h *holding) ask(ctx context.Context, r driver.Request) (driver.Grant, time.Time, error) {
 	sent := time.Now()
 	grant, err := h.client.store.Acquire(ctx, r)
 	if err != nil {
@@ -108,9 +112,12 @@ func (h *holding) expire() {
 // prolong takes note of a lease that was renewed by a request sent then. A lease
 // is never shortened, here as in the stores.
 func (h *holding) prolong(sent time.Time, lease time.Duration) {
-	until := validUntil(sent, lease)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.longest > 0 {
+		lease = min(lease, h.longest)
+	}
+	until := validUntil(sent, lease)
 	if !h.held || !until.After(h.until) {
 		return
 	}
@@ -118,8 +125,40 @@ func (h *holding) prolong(sent time.Time, lease time.Duration) {
 	h.timer.Reset(time.Until(until))
 }
 
+// shorten makes the holding count as held no longer than that, if the lease is its only
+// one and is not renewed: what others rely on is not shortened.
+func (h *holding) shorten(l *Lease, until time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.watchdog || len(h.leases) != 1 {
+		return false
+	}
+	if h.held && until.Before(h.until) {
+		h.until = until
+		h.timer.Reset(time.Until(until))
+	}
+	return true
+}
+
+// limit is for a request that shortened the lease, and may have been sent twice: a copy can
+// still arrive and do so again, so no later extension is relied on for longer.
+func (h *holding) limit(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.longest == 0 || d < h.longest {
+		h.longest = d
+	}
+}
+
+// lose ends what the store does not hold any more, or may not. why becomes part of the cause.
 func (h *holding) lose(why string) {
-	if h.end(ErrLost) {
+	h.mu.Lock()
+	lost := fmt.Errorf("%w: %s", ErrLost, why)
+	if h.trouble != nil {
+		lost = fmt.Errorf("%w; the last renewal failed: %w", lost, h.trouble)
+	}
+	h.mu.Unlock()
+	if h.end(lost) {
 		h.client.set.log.Warn("a lock was lost", logName(h.name), logHolder(h.id), slog.String("why", why))
 	}
 }
@@ -202,11 +241,10 @@ func (h *holding) remove(l *Lease) (left int, held bool) {
 }
 
 // wanted tells whether a lease still asks to be renewed: one with a watchdog
-// whose context, the one given to Lock, has not ended. A request that forgets an
-// unlock, or panics past it, usually ends. Under h.mu.
+// whose life, see While, has not ended. Under h.mu.
 func (h *holding) wanted() bool {
 	for _, l := range h.leases {
-		if l.watchdog && l.parent.Err() == nil {
+		if l.watchdog && l.life.Err() == nil {
 			return true
 		}
 	}

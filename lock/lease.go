@@ -11,7 +11,7 @@ import (
 type Lease struct {
 	hold     held
 	name     string
-	parent   context.Context //nolint:containedctx // what Context derives from, when it is asked for
+	life     context.Context //nolint:containedctx // what Context derives from, when it is asked for
 	term     time.Duration
 	watchdog bool
 
@@ -26,23 +26,23 @@ type Lease struct {
 // held is what a lease stands on: one store's holding, or several leases.
 type held interface {
 	unlock(ctx context.Context, l *Lease) error
-	extend(ctx context.Context, d time.Duration) error
+	extend(ctx context.Context, l *Lease, d time.Duration) error
 	// raise makes the token at least that, in the store too.
 	raise(ctx context.Context, token int64) error
 	token() int64
 	validUntil() time.Time
 }
 
-// Context returns the context for the work the lock protects. It is derived
-// from the one given to Lock and carries the owner, so that locking the same
-// name with it re-enters. It ends with the cause ErrLost when the lock is lost,
+// Context returns the context for the work the lock protects. It carries the owner, so
+// that locking the same name with it re-enters, and the values of the one given to Lock,
+// but not its end: see While and Client.Do. It ends with the cause ErrLost when the lock is lost,
 // at the latest a drift (1 % of the lease + 2 ms) before another owner can hold
 // it; with ErrUnlocked after Unlock.
 func (l *Lease) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
-		l.ctx, l.cancel = context.WithCancelCause(l.parent)
+		l.ctx, l.cancel = context.WithCancelCause(l.life)
 		if l.ended != nil {
 			l.cancel(l.ended)
 		}
@@ -63,9 +63,10 @@ func (l *Lease) Name() string { return l.name }
 // by the monotonic clock of this process.
 func (l *Lease) ValidUntil() time.Time { return l.hold.validUntil() }
 
-// Extend makes the lock last at least d from now; less than 10 ms is 10 ms. It
-// never shortens a lease. It answers ErrLost when the lock has been lost, ErrNotHeld after Unlock, and
-// otherwise the store's own error, upon which the lease runs on as it was.
+// Extend makes the lock last d from now; less than 10 ms is 10 ms. A lock that is renewed
+// while it is held, or that its owner has re-entered, lasts at least as long as
+// before; one with LeaseTime may be shortened. It answers ErrLost when the lock has been lost, ErrNotHeld after Unlock, and
+// otherwise the store's own error, upon which it lasts as long as the shorter of the two.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	l.mu.Lock()
 	done, ended := l.unlocked, l.ended
@@ -76,7 +77,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	case ended != nil:
 		return fmt.Errorf("extend the lock %s: %w", l.name, ended)
 	}
-	return l.hold.extend(ctx, max(d, minLease))
+	return l.hold.extend(ctx, l, max(d, minLease))
 }
 
 // Unlock gives the lock back, or one hold of it after a re-entry, and wakes the

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
-// MemoryStore keeps locks in the memory of this process: for a service that
-// runs alone, and for tests. It excludes no other process.
-type MemoryStore struct {
+// memoryStore keeps locks in the memory of this process, see NewMemoryStore.
+type memoryStore struct {
 	mu      sync.Mutex
 	locks   map[string]*memoryLock
 	watches map[string]map[*memoryWatch]struct{}
@@ -17,10 +18,7 @@ type MemoryStore struct {
 	sweepAt int   // locks in the map at which the expired ones are dropped
 }
 
-var (
-	_ Store  = (*MemoryStore)(nil)
-	_ Passer = (*MemoryStore)(nil)
-)
+var _ driver.Passer = (*memoryStore)(nil)
 
 type memoryLock struct {
 	holder string
@@ -31,9 +29,10 @@ type memoryLock struct {
 // firstSweep is the number of locks from which on expired ones are looked for.
 const firstSweep = 1024
 
-// NewMemoryStore makes a store that holds nothing.
-func NewMemoryStore() *MemoryStore {
-	return &MemoryStore{
+// NewMemoryStore keeps locks in the memory of this process: for a service that
+// runs alone, and for tests. It excludes no other process.
+func NewMemoryStore() driver.Store {
+	return &memoryStore{
 		locks:   map[string]*memoryLock{},
 		watches: map[string]map[*memoryWatch]struct{}{},
 		sweepAt: firstSweep,
@@ -41,9 +40,9 @@ func NewMemoryStore() *MemoryStore {
 }
 
 // Acquire is Store's.
-func (s *MemoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
+func (s *memoryStore) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if err := ctx.Err(); err != nil {
-		return Grant{}, err
+		return driver.Grant{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,21 +50,21 @@ func (s *MemoryStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 	held := s.live(r.Name, now)
 	switch {
 	case held != nil && held.holder == r.Holder:
-		held.extend(now, r.Lease)
+		held.extend(now, r)
 		held.token = max(held.token, r.Token)
 		s.token = max(s.token, held.token)
-		return Grant{State: StateHeld, Token: held.token}, nil
+		return driver.Grant{State: driver.StateHeld, Token: held.token}, nil
 	case r.Holds > 1:
-		return Grant{State: StateLost}, nil
+		return driver.Grant{State: driver.StateLost}, nil
 	case held != nil:
-		return Grant{State: StateBusy, Remaining: held.until.Sub(now)}, nil
+		return driver.Grant{State: driver.StateBusy, Remaining: held.until.Sub(now)}, nil
 	default:
-		return Grant{State: StateHeld, Token: s.grant(r, now)}, nil
+		return driver.Grant{State: driver.StateHeld, Token: s.grant(r, now)}, nil
 	}
 }
 
 // Renew is Store's.
-func (s *MemoryStore) Renew(ctx context.Context, rs []Request) []error {
+func (s *memoryStore) Renew(ctx context.Context, rs []driver.Request) []error {
 	if err := ctx.Err(); err != nil {
 		return slices.Repeat([]error{err}, len(rs))
 	}
@@ -79,14 +78,14 @@ func (s *MemoryStore) Renew(ctx context.Context, rs []Request) []error {
 			errs[i] = ErrLost
 			continue
 		}
-		held.extend(now, r.Lease)
+		held.extend(now, r)
 	}
 	return errs
 }
 
 // Release is Store's. Nothing arrives late in one process, so an abandoned
 // acquisition needs no more than any other.
-func (s *MemoryStore) Release(ctx context.Context, r Request) (bool, error) {
+func (s *memoryStore) Release(ctx context.Context, r driver.Request) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -103,7 +102,7 @@ func (s *MemoryStore) Release(ctx context.Context, r Request) (bool, error) {
 }
 
 // ForceRelease is Store's.
-func (s *MemoryStore) ForceRelease(ctx context.Context, name string) (bool, error) {
+func (s *memoryStore) ForceRelease(ctx context.Context, name string) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -116,28 +115,39 @@ func (s *MemoryStore) ForceRelease(ctx context.Context, name string) (bool, erro
 	return true, nil
 }
 
+// Holder is Store's.
+func (s *memoryStore) Holder(_ context.Context, name string) (string, time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if held := s.live(name, now); held != nil {
+		return held.holder, held.until.Sub(now), nil
+	}
+	return "", 0, nil
+}
+
 // Pass is Passer's. All who wait are clients of this process; another client
 // than the one that passes is woken instead, so that none is starved.
-func (s *MemoryStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
+func (s *memoryStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
 	if err := ctx.Err(); err != nil {
-		return Passed{}, err
+		return driver.Passed{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	held := s.live(from.Name, now)
 	if held == nil || held.holder != from.Holder {
-		return Passed{}, nil
+		return driver.Passed{}, nil
 	}
 	if len(s.watches[from.Name]) > 1 {
 		s.free(from.Name)
-		return Passed{Was: true}, nil
+		return driver.Passed{Was: true}, nil
 	}
-	return Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
+	return driver.Passed{Was: true, Held: true, Token: s.grant(to, now)}, nil
 }
 
 // Watch is Store's.
-func (s *MemoryStore) Watch(name string, wake func()) Watch {
+func (s *memoryStore) Watch(name string, wake func()) driver.Watch {
 	w := &memoryWatch{store: s, name: name, wake: wake}
 	s.mu.Lock()
 	if s.watches[name] == nil {
@@ -150,10 +160,10 @@ func (s *MemoryStore) Watch(name string, wake func()) Watch {
 }
 
 // Close is Store's; the memory goes with the store.
-func (s *MemoryStore) Close() error { return nil }
+func (s *memoryStore) Close() error { return nil }
 
 // live returns a lock whose lease has not ended.
-func (s *MemoryStore) live(name string, now time.Time) *memoryLock {
+func (s *memoryStore) live(name string, now time.Time) *memoryLock {
 	held := s.locks[name]
 	if held == nil || !now.Before(held.until) {
 		return nil
@@ -161,7 +171,7 @@ func (s *MemoryStore) live(name string, now time.Time) *memoryLock {
 	return held
 }
 
-func (s *MemoryStore) grant(r Request, now time.Time) int64 {
+func (s *memoryStore) grant(r driver.Request, now time.Time) int64 {
 	if len(s.locks) >= s.sweepAt {
 		for name := range s.locks {
 			if s.live(name, now) == nil {
@@ -175,22 +185,21 @@ func (s *MemoryStore) grant(r Request, now time.Time) int64 {
 	return s.token
 }
 
-func (s *MemoryStore) free(name string) {
+func (s *memoryStore) free(name string) {
 	delete(s.locks, name)
 	for w := range s.watches[name] {
 		w.wake()
 	}
 }
 
-// extend never shortens a lease that runs.
-func (l *memoryLock) extend(now time.Time, lease time.Duration) {
-	if until := now.Add(lease); until.After(l.until) {
+func (l *memoryLock) extend(now time.Time, r driver.Request) {
+	if until := now.Add(r.Lease); r.Exact || until.After(l.until) {
 		l.until = until
 	}
 }
 
 type memoryWatch struct {
-	store *MemoryStore
+	store *memoryStore
 	name  string
 	wake  func()
 }

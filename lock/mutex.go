@@ -1,11 +1,12 @@
 package lock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // Locker is what a Mutex, All and Majority have in common.
@@ -44,11 +45,7 @@ func (m *Mutex) key() string { return m.client.id + "/" + m.name }
 // re-enters: the lock counts one more hold and needs one more Unlock. See
 // Detach for the opposite.
 //
-// ctx is the life of the lease, not only of the wait: when it ends, the lease's
-// context ends and the lock is no longer renewed. To bound the wait alone use
-// Wait, not context.WithTimeout. A lock that its holder forgot in a request that
-// has ended is so freed within a lease. Work that goes on after its request
-// needs a context that does.
+// ctx bounds the acquisition alone; see While for a hold that ends with a context.
 //
 // ErrLost: the answer came too late for the lease, or a re-entry found the lock
 // gone. ErrClosed: the client is closed. Every other error is the store's own.
@@ -97,7 +94,7 @@ func (s *slot) acquire(ctx context.Context, a attempt) (*Lease, error) {
 	}
 	defer s.give()
 
-	l := &Lease{name: name, parent: cmp.Or(a.parent, ctx), term: a.lease, watchdog: a.watchdog}
+	l := &Lease{name: name, life: a.lifeOf(ctx, s.owner), term: a.lease, watchdog: a.watchdog}
 	if s.held != nil {
 		if ok, _ := s.held.state(); ok {
 			return l, s.held.reenter(ctx, l)
@@ -169,12 +166,12 @@ func (h *holding) raise(ctx context.Context, token int64) error {
 }
 
 // confirm asks once more for a lock that the owner holds, and returns its token.
-func (h *holding) confirm(ctx context.Context, r Request, to string) (int64, error) {
+func (h *holding) confirm(ctx context.Context, r driver.Request, to string) (int64, error) {
 	grant, sent, err := h.ask(ctx, r)
 	if err != nil {
 		return 0, cutBy(ctx, err)
 	}
-	if grant.State != StateHeld {
+	if grant.State != driver.StateHeld {
 		return 0, h.gone(to)
 	}
 	h.prolong(sent, r.Lease)
@@ -187,9 +184,20 @@ func (h *holding) gone(to string) error {
 	return fmt.Errorf("%s the lock %s: %w", to, h.name, ErrLost)
 }
 
-func (h *holding) extend(ctx context.Context, d time.Duration) error {
+func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
+	select {
+	case h.slot.turn <- struct{}{}: // nobody re-enters meanwhile
+		defer h.slot.give()
+	case <-ctx.Done():
+		return fmt.Errorf("extend the lock %s: %w", h.name, context.Cause(ctx))
+	}
+	r := h.request(0, d)
 	sent := time.Now()
-	err := h.client.store.Renew(ctx, []Request{h.request(0, d)})[0]
+	r.Exact = h.shorten(l, validUntil(sent, d))
+	err := h.client.store.Renew(ctx, []driver.Request{r})[0]
+	if r.Exact && (err != nil || time.Since(sent) >= swiftly) {
+		h.limit(d)
+	}
 	switch {
 	case isGone(err):
 		return h.gone("extend")
@@ -250,7 +258,7 @@ func (h *holding) unlockNow(ctx context.Context, l *Lease) error {
 		was, err := c.release(ctx, h.request(left, 0))
 		if err == nil && !was {
 			h.lose("found gone at an unlock")
-			return ErrLost
+			_, err = h.state()
 		}
 		return err
 	case left > 0:
@@ -262,8 +270,11 @@ func (h *holding) unlockNow(ctx context.Context, l *Lease) error {
 	if err != nil {
 		h.undo(err) // goes on in the background
 	}
-	if !held || err == nil && !was {
-		return ErrLost
+	if !held {
+		return cause
+	}
+	if err == nil && !was {
+		return fmt.Errorf("%w: found gone at an unlock", ErrLost)
 	}
 	return err
 }

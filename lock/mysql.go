@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 const (
@@ -44,7 +46,7 @@ type MySQLStore struct {
 	work sync.WaitGroup
 }
 
-var _ Store = (*MySQLStore)(nil)
+var _ driver.Store = (*MySQLStore)(nil)
 
 // MySQLOption changes a MySQLStore.
 type MySQLOption func(*MySQLStore)
@@ -112,9 +114,9 @@ func query(name, table string) string {
 }
 
 // Acquire is Store's.
-func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
+func (s *MySQLStore) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if len(r.Name) > maxNameLength || len(r.Holder) > maxOwnerLength {
-		return Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
+		return driver.Grant{}, fmt.Errorf("%w: the name is longer than %d bytes", ErrRefused, maxNameLength)
 	}
 	s.once.Do(func() { s.work.Go(s.sweeper) })
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -129,22 +131,22 @@ func (s *MySQLStore) Acquire(ctx context.Context, r Request) (Grant, error) {
 		_, err = s.exec(ctx, "reenter", r.Holds, lease, r.Name, r.Holder)
 	}
 	if err != nil {
-		return Grant{}, err
+		return driver.Grant{}, err
 	}
 	row, err := s.look(ctx, r.Name)
 	switch {
 	case err != nil:
-		return Grant{}, err
+		return driver.Grant{}, err
 	case row.left > 0 && row.owner == r.Holder:
-		return Grant{State: StateHeld, Token: row.token}, nil
+		return driver.Grant{State: driver.StateHeld, Token: row.token}, nil
 	case r.Holds > 1 || row.released == r.Holder:
-		return Grant{State: StateLost}, nil
+		return driver.Grant{State: driver.StateLost}, nil
 	}
-	return Grant{State: StateBusy, Remaining: row.left}, nil
+	return driver.Grant{State: driver.StateBusy, Remaining: row.left}, nil
 }
 
 // Renew is Store's.
-func (s *MySQLStore) Renew(ctx context.Context, rs []Request) []error {
+func (s *MySQLStore) Renew(ctx context.Context, rs []driver.Request) []error {
 	errs := make([]error, len(rs))
 	places := make(chan struct{}, renewAtOnce)
 	var made sync.WaitGroup
@@ -152,7 +154,7 @@ func (s *MySQLStore) Renew(ctx context.Context, rs []Request) []error {
 		places <- struct{}{} // soon: each statement is bounded
 		made.Go(func() {
 			defer func() { <-places }()
-			there, err := s.update(ctx, r, "renew", r.Lease.Microseconds(), r.Name, r.Holder)
+			there, err := s.update(ctx, r, "renew", r.Exact, r.Lease.Microseconds(), r.Name, r.Holder)
 			if err == nil && !there {
 				err = ErrLost
 			}
@@ -164,7 +166,7 @@ func (s *MySQLStore) Renew(ctx context.Context, rs []Request) []error {
 }
 
 // Release is Store's.
-func (s *MySQLStore) Release(ctx context.Context, r Request) (bool, error) {
+func (s *MySQLStore) Release(ctx context.Context, r driver.Request) (bool, error) {
 	h := r.Holder
 	switch {
 	case r.Abandon:
@@ -181,8 +183,19 @@ func (s *MySQLStore) ForceRelease(ctx context.Context, name string) (bool, error
 	return s.end(ctx, name, request, "force", request, name)
 }
 
+// Holder is Store's.
+func (s *MySQLStore) Holder(ctx context.Context, name string) (string, time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	row, err := s.look(ctx, name)
+	if err != nil || row.left <= 0 {
+		return "", 0, err
+	}
+	return row.owner, row.left, nil
+}
+
 // update carries out a statement for a holder and tells whether that has the lock.
-func (s *MySQLStore) update(ctx context.Context, r Request, statement string, args ...any) (bool, error) {
+func (s *MySQLStore) update(ctx context.Context, r driver.Request, statement string, args ...any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := s.exec(ctx, statement, args...); err != nil {
@@ -208,7 +221,7 @@ func (s *MySQLStore) end(ctx context.Context, lock, by, statement string, args .
 }
 
 // Watch is Store's: a table sends no messages.
-func (s *MySQLStore) Watch(string, func()) Watch { return nil }
+func (s *MySQLStore) Watch(string, func()) driver.Watch { return nil }
 
 // sweep deletes rows whose lock has been free for longer than age, at most a
 // thousand, and returns how many it deleted.
@@ -259,10 +272,11 @@ func (s *MySQLStore) look(ctx context.Context, name string) (lockRow, error) {
 }
 
 // exec carries out a statement, once more when it fails: the database may have
-// picked it as the victim of a deadlock, and each may be carried out twice.
+// picked it as the victim of a deadlock, and each may be carried out twice. But for a
+// renewal, which may shorten: the client repeats it, or relies on no copy being under way.
 func (s *MySQLStore) exec(ctx context.Context, name string, args ...any) (int64, error) {
 	result, err := s.db.ExecContext(ctx, s.queries[name], args...)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && name != "renew" {
 		result, err = s.db.ExecContext(ctx, s.queries[name], args...)
 	}
 	var n int64

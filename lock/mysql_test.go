@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // The sweeper deletes rows that were not used for long, and no others; the next token is
@@ -53,10 +54,10 @@ func TestLockedRowIsOneLocksTrouble(t *testing.T) {
 	db := openDB(t)
 	s := &asked{t, table(t, db)}
 	t.Cleanup(func() { _ = s.Close() })
-	var all []lock.Request
+	var all []driver.Request
 	for i := range 5 {
 		r := request(fmt.Sprint("k", i), i)
-		s.acquire("taken", r, lock.StateHeld)
+		s.acquire("taken", r, driver.StateHeld)
 		r.Lease = 3 * calm
 		all = append(all, r)
 	}

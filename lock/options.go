@@ -91,7 +91,7 @@ type attempt struct {
 	lease    time.Duration
 	watchdog bool
 	fenced   bool
-	parent   context.Context //nolint:containedctx // of the leases of the parts of a Quorum; nil: the context of the call
+	life     context.Context //nolint:containedctx // what the lease's context derives from; nil: see lifeOf
 }
 
 // Wait sets how long the lock may be waited for while another owner holds it;
@@ -109,10 +109,26 @@ func LeaseTime(d time.Duration) Option {
 	return func(a *attempt) { a.lease, a.watchdog = max(d, minLease), false }
 }
 
+// While makes the hold end with a context: the lease's context derives from it, and when
+// it ends the lock is no longer renewed, and so is free within a lease. Without it a lock
+// is held until Unlock, also when the goroutine that took it is gone.
+func While(life context.Context) Option {
+	return func(a *attempt) { a.life = life }
+}
+
 // Fenced makes a lock of several parts (All, Majority) spend one more round on
 // a token that grows from holder to holder. Single locks always have one.
 func Fenced() Option {
 	return func(a *attempt) { a.fenced = true }
+}
+
+// lifeOf is what the lease's context derives from. The context given to Lock, ctx, bounds
+// the acquisition alone; it brings the values and the owner.
+func (a attempt) lifeOf(ctx context.Context, own *owner) context.Context {
+	if a.life != nil {
+		return context.WithValue(a.life, ownerKey{}, own)
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // once tells that the lock may not be waited for.

@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // A timeout of nothing is the default, rather than one that has always passed. Guard: orDefault.
@@ -30,17 +31,17 @@ func TestTimeoutsOfNothing(t *testing.T) {
 // Guard: orDefault.
 func TestIntervalsOfNothing(t *testing.T) {
 	t.Parallel()
-	for kind, watch := range map[string]func(string, func()) lock.Watch{
-		"messages": nil, "no messages": func(string, func()) lock.Watch { return nil },
+	for kind, watch := range map[string]func(string, func()) driver.Watch{
+		"messages": nil, "no messages": func(string, func()) driver.Watch { return nil },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				store := newFake()
 				store.watch = watch
-				store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+				store.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 					if store.acquired.Load() > 100 {
-						return lock.Grant{}, lock.ErrRefused
+						return driver.Grant{}, lock.ErrRefused
 					}
 					return store.Store.Acquire(ctx, r)
 				}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // queue holds the waiters of one process for one lock, first come first
@@ -12,7 +14,7 @@ import (
 type queue struct {
 	name       string
 	head, tail *waiter
-	watch      Watch
+	watch      driver.Watch
 	listening  bool // watch has been asked for; nil all the same if the store has none
 }
 
@@ -81,7 +83,7 @@ func (c *Client) leave(q *queue, w *waiter, took time.Duration) {
 		w.next.prev = w.prev
 	}
 	w.queued, w.gone = false, took == 0
-	var watch Watch
+	var watch driver.Watch
 	switch {
 	case q.head == nil:
 		delete(c.queues, q.name)
@@ -116,7 +118,7 @@ func (c *Client) offer(name string) *waiter {
 }
 
 // settle tells the waiter what became of an offer.
-func (c *Client) settle(w *waiter, passed Passed, sent time.Time, err error) {
+func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.offered = false

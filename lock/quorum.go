@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 // Quorum is one lock made of several. It has no state and is safe for
@@ -102,13 +104,13 @@ type vain struct {
 // waits for the other parts' answers for as long as patience, rather than cancel them,
 // so that the next round knows of them and finds none of this one under way.
 func (q *Quorum) round(ctx context.Context, own *owner, a attempt, patience time.Duration) (*Lease, vain, error) {
-	l := &Lease{name: q.name, parent: ctx, term: a.lease, watchdog: a.watchdog}
+	l := &Lease{name: q.name, life: a.lifeOf(ctx, own), term: a.lease, watchdog: a.watchdog}
 	asking, stop := context.WithCancel(ctx) // stopped after the last answer, or when it fails
 	b := &bundle{q: q, lease: l, stop: stop, parts: make([]*Lease, len(q.parts)), busy: map[int]bool{}, changed: newBell()}
 	l.hold = b
 
 	one := a.trying()
-	one.parent = ctx
+	one.life = l.life
 	for i, p := range q.parts {
 		go func() {
 			part, err := p.lock(asking, one)
@@ -155,7 +157,7 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 	budget := a.budget()
 	retry := time.NewTimer(quorumProbe)
 	defer retry.Stop()
-	var watches []Watch
+	var watches []driver.Watch
 	defer func() {
 		for _, w := range watches {
 			w.Stop()
@@ -217,8 +219,8 @@ func (q *Quorum) await(ctx context.Context, own *owner, a attempt) (*Lease, erro
 }
 
 // watch has the caller woken when parts may have become free.
-func (q *Quorum) watch(p *place) []Watch {
-	watches := []Watch{}
+func (q *Quorum) watch(p *place) []driver.Watch {
+	watches := []driver.Watch{}
 	for i, part := range q.parts {
 		m, ok := part.(*Mutex)
 		if !ok {
@@ -238,9 +240,9 @@ func (q *Quorum) watch(p *place) []Watch {
 }
 
 // interval is how long to rely on messages, as for a single lock.
-func (q *Quorum) interval(watches []Watch) time.Duration {
+func (q *Quorum) interval(watches []driver.Watch) time.Duration {
 	set := q.settings()
-	deaf := func(w Watch) bool { return !w.Live() }
+	deaf := func(w driver.Watch) bool { return !w.Live() }
 	if len(watches) < len(q.parts) || slices.ContainsFunc(watches, deaf) {
 		return set.poll
 	}

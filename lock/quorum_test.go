@@ -9,6 +9,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // TestQuorumFaults: one of three instances may fail in any way and a majority
@@ -94,7 +95,7 @@ func TestQuorumValidUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stores, parts := instances(t, 3)
-		stores[2].renew = func(context.Context, []lock.Request) []error { return []error{lock.ErrUnknown} }
+		stores[2].renew = func(context.Context, []driver.Request) []error { return []error{lock.ErrUnknown} }
 		held := mustLock(t, t.Context(), lock.Majority(parts...), lock.LeaseTime(term))
 		synctest.Wait()                                      // the third part joins
 		check.Must(t, held.Extend(t.Context(), time.Minute)) // two of three

@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // A lock of three parts is given back part by part, as Redisson and any other
@@ -75,7 +76,7 @@ func TestQuorumRemembersWhatItWasTold(t *testing.T) {
 		stores[0].takes, stores[1].takes = answer, answer
 		contested, other := stores[2].Store, request("k", 1)
 		var overtaken atomic.Bool
-		stores[2].acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+		stores[2].acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 			if overtaken.CompareAndSwap(true, false) {
 				check.Must(t, check.ErrorOf(contested.Acquire(ctx, other)))
 			}
@@ -88,7 +89,7 @@ func TestQuorumRemembersWhatItWasTold(t *testing.T) {
 			mustUnlock(t, lease)
 		}
 		time.Sleep(answer)
-		check.Equal(t, "the other one had it", check.Value(contested.Release(t.Context(), lock.Request{Name: "k", Holder: other.Holder}))(t), true)
+		check.Equal(t, "the other one had it", check.Value(contested.Release(t.Context(), driver.Request{Name: "k", Holder: other.Holder}))(t), true)
 		start := time.Now()
 		lease := got(t, "the lock", waiter)
 		// It asks once, and once more for a token that is the same everywhere.
@@ -108,7 +109,7 @@ func TestQuorumWakesBehindItsOwnProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waited, answer, soon = 3200 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond
 		store := newFake()
-		store.release = func(ctx context.Context, r lock.Request) (bool, error) {
+		store.release = func(ctx context.Context, r driver.Request) (bool, error) {
 			was, err := store.Store.Release(ctx, r)
 			time.Sleep(answer) // it says so later
 			return was, err

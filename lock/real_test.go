@@ -14,6 +14,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // calm is a lease that no test outlives. Where a lock is to be lost, a test takes it away on the server: a lease that
@@ -58,7 +59,7 @@ func plain(t testing.TB, url string) *redis.Client {
 	return connect(t, opt)
 }
 
-func redisStore(client redis.UniversalClient, opts ...lock.RedisOption) *lock.RedisStore {
+func redisStore(client redis.UniversalClient, opts ...lock.RedisOption) driver.Store {
 	return lock.NewRedisStore(client, append([]lock.RedisOption{lock.CallTimeout(check.Deadline)}, opts...)...)
 }
 
@@ -68,7 +69,7 @@ func locksOn(t testing.TB, client redis.UniversalClient, opts ...lock.ClientOpti
 }
 
 // newLocks makes a client whose locks last and whose calls are never too late.
-func newLocks(t testing.TB, store lock.Store, opts ...lock.ClientOption) *lock.Client {
+func newLocks(t testing.TB, store driver.Store, opts ...lock.ClientOption) *lock.Client {
 	t.Helper()
 	return closing(t, lock.New(store, append([]lock.ClientOption{lock.WatchdogLease(calm), lock.UnlockTimeout(check.Deadline)}, opts...)...))
 }

@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/lock/driver"
 )
 
 const (
@@ -25,14 +28,11 @@ const (
 	defaultTokenRetention = time.Hour
 )
 
-// RedisStore keeps locks in one Redis (a single server, one behind Sentinel, or
-// a Cluster). See NewRedisStore.
-type RedisStore struct{ redisLocks }
+// redisStore keeps locks in Redisson's layout, see NewRedisStore, and can hand them over.
+type redisStore struct{ redisLocks }
 
-// SetNXStore keeps plain locks in one Redis. See NewSetNXStore.
-type SetNXStore struct{ redisLocks }
-
-// redisLocks is a Store of either layout.
+// redisLocks is a Store in one Redis (a single server, one behind Sentinel, or a Cluster),
+// of either layout.
 type redisLocks struct {
 	layout    layout
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
@@ -41,19 +41,16 @@ type redisLocks struct {
 	subs      messages
 }
 
-var (
-	_ Store  = (*RedisStore)(nil)
-	_ Passer = (*RedisStore)(nil)
-	_ Store  = (*SetNXStore)(nil)
-)
+var _ driver.Passer = (*redisStore)(nil)
 
 // layout is how a lock looks in Redis.
 type layout struct {
 	acquire, renew, release, pass, force *script
+	holder                               string // the command that names it
 	channel, token, latch                string // prefixes of key names
 }
 
-// RedisOption changes a RedisStore or a SetNXStore.
+// RedisOption changes a store in Redis.
 type RedisOption func(*redisLocks)
 
 // WithoutTokens keeps no token counters: Lease.Token is 0, a lock leaves no key
@@ -100,10 +97,10 @@ func CallTimeout(d time.Duration) RedisOption {
 //
 // client must not be a *redis.Ring: it has no one server on which the waiters of
 // a lock could subscribe, and go-redis panics.
-func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStore {
-	return &RedisStore{newRedisLocks(client, layout{
+func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
+	return &redisStore{*newRedisLocks(client, layout{
 		acquire: many("acquire", 2), renew: many("renew", 1), release: many("release", 1),
-		pass: one("pass", 2), force: one("force", 1),
+		pass: one("pass", 2), force: one("force", 1), holder: "hkeys",
 		channel: "redisson_lock__channel", token: "redisson_lock_token", latch: "redisson_unlock_latch",
 	}, opts)}
 }
@@ -116,21 +113,21 @@ func NewRedisStore(client redis.UniversalClient, opts ...RedisOption) *RedisStor
 //
 // The key holds no hold count; re-entry works all the same, because the Client
 // counts.
-func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) *SetNXStore {
-	return &SetNXStore{newRedisLocks(client, layout{
+func NewSetNXStore(client redis.UniversalClient, opts ...RedisOption) driver.Store {
+	return newRedisLocks(client, layout{
 		acquire: many("setnx_acquire", 2), renew: many("setnx_renew", 1), release: many("setnx_release", 1),
-		force:   one("force", 1),
+		force: one("force", 1), holder: "get",
 		channel: "lock_channel", token: "lock_token", latch: "lock_latch",
-	}, opts)}
+	}, opts)
 }
 
-func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) redisLocks {
-	s := redisLocks{
+func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *redisLocks {
+	s := &redisLocks{
 		layout: l, retention: defaultTokenRetention.Milliseconds(),
 		calls: newBatcher(client), subs: newMessages(client),
 	}
 	for _, o := range opts {
-		o(&s)
+		o(s)
 	}
 	if s.noTokens {
 		s.retention = -1
@@ -139,7 +136,7 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) r
 }
 
 // Acquire is Store's.
-func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
+func (s *redisLocks) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	keys := []string{r.Name, s.latch(r)}
 	if s.retention >= 0 {
 		keys = append(keys, keyName(s.layout.token, r.Name))
@@ -148,23 +145,23 @@ func (s *redisLocks) Acquire(ctx context.Context, r Request) (Grant, error) {
 	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
-		return Grant{}, err
+		return driver.Grant{}, err
 	}
 	switch reply[0] {
 	case 1:
-		return Grant{State: StateHeld, Token: reply[1], Once: c.once()}, nil
+		return driver.Grant{State: driver.StateHeld, Token: reply[1], Once: c.once()}, nil
 	case 0:
 		left := time.Duration(max(reply[1], 0)) * time.Millisecond
-		return Grant{State: StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
+		return driver.Grant{State: driver.StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
 	}
-	return Grant{State: StateLost, Stray: !c.once()}, nil
+	return driver.Grant{State: driver.StateLost, Stray: !c.once()}, nil
 }
 
 // Renew is Store's.
-func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
+func (s *redisLocks) Renew(ctx context.Context, rs []driver.Request) []error {
 	calls := make([]*call, len(rs))
 	for i, r := range rs {
-		calls[i] = newCall(s.layout.renew.on(millis(r.Lease)), []string{r.Name}, r.Holder)
+		calls[i] = newCall(s.layout.renew.on(millis(r.Lease), number(r.Exact)), []string{r.Name}, r.Holder)
 	}
 	s.direct(ctx, calls)
 	errs := make([]error, len(rs))
@@ -182,7 +179,7 @@ func (s *redisLocks) Renew(ctx context.Context, rs []Request) []error {
 }
 
 // Release is Store's.
-func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
+func (s *redisLocks) Release(ctx context.Context, r driver.Request) (bool, error) {
 	latch := s.latch(r)
 	c := newCall(s.layout.release.on(int64(r.Holds), millis(latchTime), s.sharded(ctx), number(r.Abandon)),
 		[]string{r.Name, s.channel(r.Name), latch}, r.Holder)
@@ -198,7 +195,7 @@ func (s *redisLocks) Release(ctx context.Context, r Request) (bool, error) {
 }
 
 // Pass is Passer's.
-func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error) {
+func (s *redisStore) Pass(ctx context.Context, from, to driver.Request) (driver.Passed, error) {
 	latch := s.latch(from)
 	channel := s.channel(from.Name)
 	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
@@ -206,17 +203,17 @@ func (s *RedisStore) Pass(ctx context.Context, from, to Request) (Passed, error)
 	s.do(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
-		return Passed{}, err
+		return driver.Passed{}, err
 	}
 	if reply[0] >= 0 && from.Once {
 		s.calls.forget(latch)
 	}
-	return Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once()}, nil
+	return driver.Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once()}, nil
 }
 
 // ForceRelease is Store's.
 func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error) {
-	latch := s.latch(Request{Name: name, Holder: newUUID()})
+	latch := s.latch(driver.Request{Name: name, Holder: newUUID()})
 	c := newCall(s.layout.force.on(millis(latchTime), s.sharded(ctx)), []string{name, s.channel(name), latch})
 	s.do(ctx, c)
 	reply, err := c.reply()
@@ -229,8 +226,33 @@ func (s *redisLocks) ForceRelease(ctx context.Context, name string) (bool, error
 	return reply[0] == 1, nil
 }
 
+// Holder is Store's.
+func (s *redisLocks) Holder(ctx context.Context, name string) (holder string, left time.Duration, err error) {
+	pipe := s.calls.client.TxPipeline()
+	who, ttl := pipe.Do(ctx, s.layout.holder, name), pipe.PTTL(ctx, name)
+	var failed error
+	if err = s.calls.aside(ctx, func(ctx context.Context) { _, failed = pipe.Exec(ctx) }); err != nil {
+		return "", 0, err
+	}
+	if failed != nil && !errors.Is(failed, redis.Nil) {
+		return "", 0, classify(failed)
+	}
+	switch v := who.Val().(type) {
+	case string:
+		holder = v
+	case []any:
+		if len(v) > 0 {
+			holder, _ = v[0].(string)
+		}
+	}
+	if holder == "" {
+		return "", 0, nil
+	}
+	return holder, ttl.Val(), nil
+}
+
 // Watch is Store's.
-func (s *redisLocks) Watch(name string, wake func()) Watch {
+func (s *redisLocks) Watch(name string, wake func()) driver.Watch {
 	return s.subs.watch(s.channel(name), wake)
 }
 
@@ -243,7 +265,7 @@ func (s *redisLocks) Close() error {
 
 func (s *redisLocks) channel(name string) string { return keyName(s.layout.channel, name) }
 
-func (s *redisLocks) latch(r Request) string {
+func (s *redisLocks) latch(r driver.Request) string {
 	return keyName(s.layout.latch, r.Name) + ":" + latchID(r.Holder)
 }
 

@@ -171,6 +171,20 @@ func (b *batcher) finish(c *call, a answer, took time.Duration) {
 // direct makes calls in a pipeline of their own, past the queue: renewals must
 // not wait behind acquisitions.
 func (b *batcher) direct(ctx context.Context, calls []*call) error {
+	var answers []answer
+	err := b.aside(ctx, func(ctx context.Context) { answers = b.exec(ctx, calls, nil) })
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		calls[i].answer = a
+	}
+	return nil
+}
+
+// aside does something in a goroutine of its own, which its caller leaves when ctx has
+// ended or the call timeout has passed. Only after nil is it done.
+func (b *batcher) aside(ctx context.Context, do func(context.Context)) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	b.mu.Lock()
@@ -178,14 +192,14 @@ func (b *batcher) direct(ctx context.Context, calls []*call) error {
 		b.mu.Unlock()
 		return fmt.Errorf("%w: %w", ErrNotSent, ErrClosed)
 	}
-	done := make(chan []answer, 1)
-	b.work.Go(func() { done <- b.exec(ctx, calls, nil) })
+	done := make(chan struct{})
+	b.work.Go(func() {
+		defer close(done)
+		do(ctx)
+	})
 	b.mu.Unlock()
 	select {
-	case answers := <-done:
-		for i, a := range answers {
-			calls[i].answer = a
-		}
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))

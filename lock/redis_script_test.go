@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // gate notes how many keys each script call names. It can keep one script call back until it is opened.
@@ -63,7 +64,7 @@ func (g *gate) count() int {
 
 // together has calls go to Redis in one pipeline: they gather behind another one
 // that is kept back. It returns how many keys each request named.
-func (g *gate) together(t *testing.T, store *lock.RedisStore, count int, do func(i int)) []int {
+func (g *gate) together(t *testing.T, store driver.Store, count int, do func(i int)) []int {
 	t.Helper()
 	g.mu.Lock()
 	g.open, g.keys = make(chan struct{}), nil
@@ -100,7 +101,7 @@ func TestSharedScriptCall(t *testing.T) {
 			store := redisStore(client, append(opts, lock.Pipelines(1))...)
 			t.Cleanup(func() { _ = store.Close() })
 			const count, bad = 10, 3
-			var all []lock.Request
+			var all []driver.Request
 			for i := range count {
 				all = append(all, request(fmt.Sprint(b.name, i), i))
 			}
@@ -119,7 +120,7 @@ func TestSharedScriptCall(t *testing.T) {
 			check.Must(t, b.direct.Set(t.Context(), all[bad].Name, "of another type", calm).Err())
 			shared("acquired", func(i int) {
 				grant, err := store.Acquire(t.Context(), all[i])
-				want("acquire", i, grant.State == lock.StateHeld, err)
+				want("acquire", i, grant.State == driver.StateHeld, err)
 				check.Equal(t, "it has a token", grant.Token != 0, i != bad && len(opts) == 0)
 			})
 			for i, err := range store.Renew(t.Context(), all) {

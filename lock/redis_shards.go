@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/lock/driver"
 )
 
 // shards is what subscriptions is, for a Cluster. There unlock messages are
@@ -33,7 +35,7 @@ type messages interface {
 	// own tells how many live subscriptions of a channel are this store's;
 	// -1 when those of others cannot be counted.
 	own(channel string) int
-	watch(channel string, wake func()) Watch
+	watch(channel string, wake func()) driver.Watch
 	close()
 }
 
@@ -88,7 +90,7 @@ func (s *shards) own(channel string) int {
 // shardWatch is a watch whose node is still to be found, or was.
 type shardWatch struct {
 	mu    sync.Mutex
-	inner Watch // nil until then
+	inner driver.Watch // nil until then
 	ended bool
 }
 
@@ -109,7 +111,7 @@ func (w *shardWatch) Stop() {
 
 // watch finds the channel's node in the background: the caller must not wait
 // for a Cluster that does not answer.
-func (s *shards) watch(channel string, wake func()) Watch {
+func (s *shards) watch(channel string, wake func()) driver.Watch {
 	w := &shardWatch{}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 func TestRedisLayout(t *testing.T) {
@@ -104,14 +105,14 @@ func TestRefusals(t *testing.T) {
 	t.Run("one renewal", func(t *testing.T) {
 		s := &asked{t, redisStore(user(t, "renewing", "~good*", "+@all"))}
 		t.Cleanup(func() { _ = s.Close() })
-		all := []lock.Request{request("bad", 1)}
+		all := []driver.Request{request("bad", 1)}
 		for i := range 5 {
 			all = append(all, request(fmt.Sprint("good", i), 1))
 		}
 		admin := &asked{t, redisStore(direct)}
 		t.Cleanup(func() { _ = admin.Close() })
 		for _, r := range all {
-			admin.acquire("taken", r, lock.StateHeld)
+			admin.acquire("taken", r, driver.StateHeld)
 		}
 		for i, err := range s.Renew(t.Context(), all) {
 			if i == 0 && !errors.Is(err, lock.ErrRefused) || i > 0 && err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"seckill/lock/driver"
 )
 
 const (
@@ -74,7 +76,7 @@ func (s *subscriptions) own(name string) int {
 	return 0
 }
 
-func (s *subscriptions) watch(name string, wake func()) Watch {
+func (s *subscriptions) watch(name string, wake func()) driver.Watch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ch := s.entries[name]

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"seckill/internal/workshop/check"
-	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // The last watch of a lock stops and a new one comes at once, as when a waiter
@@ -35,8 +35,8 @@ func TestWatchAgain(t *testing.T) {
 		check.Receive(t, "the news that the watch is live", wakes) // what came between the two is not missed
 	}
 	check.Eventually(t, "the watch is live", watch.Live)
-	s.acquire("taken", request(b.name, 1), lock.StateHeld)
-	passed := check.Value(store.Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
+	s.acquire("taken", request(b.name, 1), driver.StateHeld)
+	passed := check.Value(store.(driver.Passer).Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
 	check.Equal(t, "handed over", passed.Held, true)
 	watch.Stop()
 	noSubscription(t, b.direct, b.name)
@@ -55,11 +55,11 @@ func TestRepeatedPassRenewsTheLease(t *testing.T) {
 	watch := s.Watch(b.name, func() {})
 	defer watch.Stop()
 	check.Eventually(t, "the watch is live", watch.Live)
-	s.acquire("taken", from, lock.StateHeld)
-	first := check.Value(store.Pass(t.Context(), from, to))(t)
+	s.acquire("taken", from, driver.StateHeld)
+	first := check.Value(store.(driver.Passer).Pass(t.Context(), from, to))(t)
 	check.Equal(t, "handed over", first.Held, true)
 	check.Equal(t, "most of the lease is over", b.direct.PExpire(t.Context(), b.name, time.Minute).Val(), true)
-	again := check.Value(store.Pass(t.Context(), from, to))(t)
+	again := check.Value(store.(driver.Passer).Pass(t.Context(), from, to))(t)
 	again.Once = first.Once
 	check.Equal(t, "the answer to the repetition", again, first)
 	if left := b.direct.PTTL(t.Context(), b.name).Val(); left < calm/2 {
@@ -75,15 +75,15 @@ func TestALockThatOthersWaitForIsNotHandedOn(t *testing.T) {
 	b := newBench(t)
 	store, other := redisStore(b.direct), redisStore(b.direct)
 	s := &asked{t, store}
-	for _, each := range []*lock.RedisStore{store, other} {
+	for _, each := range []driver.Store{store, other} {
 		t.Cleanup(func() { _ = each.Close() })
 		watch := each.Watch(b.name, func() {})
 		t.Cleanup(watch.Stop)
 		check.Eventually(t, "the watch is live", watch.Live)
 	}
-	s.acquire("taken", request(b.name, 1), lock.StateHeld)
-	passed := check.Value(store.Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
+	s.acquire("taken", request(b.name, 1), driver.StateHeld)
+	passed := check.Value(store.(driver.Passer).Pass(t.Context(), request(b.name, 1), request(b.name, 2)))(t)
 	check.Equal(t, "it was the first one's, and is handed over", [2]bool{passed.Was, passed.Held}, [2]bool{true, false})
-	s.acquire("taken by the other process", request(b.name, 3), lock.StateHeld)
+	s.acquire("taken by the other process", request(b.name, 3), driver.StateHeld)
 	s.release("released", request(b.name, 3), true)
 }

@@ -12,12 +12,13 @@ import (
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // kind is a store under test.
 type kind struct {
 	name   string
-	open   func() lock.Store
+	open   func() driver.Store
 	expire func(t *testing.T, name string) // the lease is over, by the clock of the store
 	remove func(t *testing.T, name string) // nothing is left of the lock, and nobody is told
 	// forgets: it sits in this process, where no answer is lost and no request is late.
@@ -26,7 +27,7 @@ type kind struct {
 
 func kinds(t *testing.T) []kind {
 	t.Helper()
-	inRedis := func(name string, client *redis.Client, open func() lock.Store) kind {
+	inRedis := func(name string, client *redis.Client, open func() driver.Store) kind {
 		gone := func(t *testing.T, name string, left bool, err error) {
 			t.Helper()
 			check.Must(t, err)
@@ -63,13 +64,13 @@ func kinds(t *testing.T) []kind {
 		}
 	}
 	return []kind{
-		inRedis("redis", shared, func() lock.Store { return redisStore(shared) }),
-		inRedis("setnx", shared, func() lock.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
-		inRedis("miniredis", embedded, func() lock.Store { return redisStore(embedded) }),
-		{name: "memory", open: func() lock.Store { return memory }, expire: force, remove: force, forgets: true},
+		inRedis("redis", shared, func() driver.Store { return redisStore(shared) }),
+		inRedis("setnx", shared, func() driver.Store { return lock.NewSetNXStore(shared, lock.CallTimeout(check.Deadline)) }),
+		inRedis("miniredis", embedded, func() driver.Store { return redisStore(embedded) }),
+		{name: "memory", open: func() driver.Store { return memory }, expire: force, remove: force, forgets: true},
 		{
 			name:   "mysql",
-			open:   func() lock.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
+			open:   func() driver.Store { return lock.NewMySQLStore(db, lock.StatementTimeout(check.Deadline)) },
 			expire: inTable("UPDATE seckill_locks SET expires_at = UTC_TIMESTAMP(6) - INTERVAL 1 SECOND WHERE name = ?"),
 			remove: inTable("DELETE FROM seckill_locks WHERE name = ?"),
 		},
@@ -100,31 +101,31 @@ func TestStores(t *testing.T) {
 }
 
 // request is that of one of several holders.
-func request(name string, holder int) lock.Request {
-	return lock.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
+func request(name string, holder int) driver.Request {
+	return driver.Request{Name: name, Holder: fmt.Sprintf("00000000-0000-4000-8000-000000000000:%d", holder), Holds: 1, Lease: calm}
 }
 
 // asked is a store and what it is wanted to answer.
 type asked struct {
 	*testing.T
-	lock.Store
+	driver.Store
 }
 
-func (a *asked) acquire(what string, r lock.Request, want lock.State) lock.Grant {
+func (a *asked) acquire(what string, r driver.Request, want driver.State) driver.Grant {
 	a.Helper()
 	grant := check.Value(a.Acquire(a.Context(), r))(a)
 	check.Equal(a, what+": state", grant.State, want)
 	return grant
 }
 
-func (a *asked) release(what string, r lock.Request, want bool) {
+func (a *asked) release(what string, r driver.Request, want bool) {
 	a.Helper()
 	r.Holds = 0
 	check.Equal(a, what, check.Value(a.Release(a.Context(), r))(a), want)
 }
 
 // abandon gives up an acquisition. (Whether the lock was there, MySQL does not know, and no caller asks.)
-func (a *asked) abandon(r lock.Request) {
+func (a *asked) abandon(r driver.Request) {
 	a.Helper()
 	r.Holds, r.Abandon = 0, true
 	check.Must(a, check.ErrorOf(a.Release(a.Context(), r)))
@@ -135,26 +136,26 @@ func (a *asked) abandon(r lock.Request) {
 func storeHolder(t *testing.T, k kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
-	first := s.acquire("a free one", mine, lock.StateHeld)
-	if left := s.acquire("held by another", other, lock.StateBusy).Remaining; left > calm || left < calm/2 {
+	first := s.acquire("a free one", mine, driver.StateHeld)
+	if left := s.acquire("held by another", other, driver.StateBusy).Remaining; left > calm || left < calm/2 {
 		t.Errorf("%s are left of a lease of %s", left, calm)
 	}
-	again := s.acquire("a repetition", mine, lock.StateHeld)
+	again := s.acquire("a repetition", mine, driver.StateHeld)
 	check.Equal(t, "its token", again.Token, first.Token)
 	inner := other
 	inner.Holds = 2
-	s.acquire("a re-entry of who is not in", inner, lock.StateLost)
+	s.acquire("a re-entry of who is not in", inner, driver.StateLost)
 	s.release("released by another", request(name, 3), false)
 	s.abandon(request(name, 4))
-	s.acquire("held all the same", mine, lock.StateHeld)
+	s.acquire("held all the same", mine, driver.StateHeld)
 	s.release("released", mine, true)
 	s.release("released again, after a lost reply", mine, !k.forgets)
-	next := s.acquire("free again", other, lock.StateHeld)
+	next := s.acquire("free again", other, driver.StateHeld)
 	if next.Token <= first.Token {
 		t.Errorf("token %d after %d", next.Token, first.Token)
 	}
 	s.release("released again, when another has it", mine, !k.forgets)
-	s.acquire("which keeps it", request(name, 5), lock.StateBusy)
+	s.acquire("which keeps it", request(name, 5), driver.StateBusy)
 	s.release("and releases it", other, true)
 }
 
@@ -164,28 +165,39 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	mine, other := request(name, 1), request(name, 2)
 	left := func(what string, atLeast time.Duration) {
 		t.Helper()
-		if d := s.acquire(what, other, lock.StateBusy).Remaining; d < atLeast {
+		if d := s.acquire(what, other, driver.StateBusy).Remaining; d < atLeast {
 			t.Errorf("%s: %s are left, want %s", what, d, atLeast)
 		}
 	}
-	s.acquire("taken", mine, lock.StateHeld)
+	s.acquire("taken", mine, driver.StateHeld)
 	inner := mine
 	inner.Holds, inner.Lease = 2, time.Minute
-	s.acquire("re-entered for less", inner, lock.StateHeld)
+	s.acquire("re-entered for less", inner, driver.StateHeld)
 	left("after a shorter re-entry", calm/2)
 	longer := mine
 	longer.Lease = 3 * calm
-	for what, r := range map[string]lock.Request{"shorter": inner, "longer": longer} {
-		errs := s.Renew(t.Context(), []lock.Request{other, r, request(name+" of nobody", 1)})
+	for what, r := range map[string]driver.Request{"shorter": inner, "longer": longer} {
+		errs := s.Renew(t.Context(), []driver.Request{other, r, request(name+" of nobody", 1)})
 		check.Is(t, what+": of another holder", errs[0], lock.ErrLost)
 		check.Is(t, what+": its own", errs[1], nil)
 		check.Is(t, what+": of nobody", errs[2], lock.ErrLost)
 		left(what, calm/2)
 	}
 	left("renewed for longer", 2*calm)
+	shorter := inner
+	shorter.Exact = true
+	check.Is(t, "shortened", s.Renew(t.Context(), []driver.Request{shorter})[0], nil)
+	holder, rest, err := s.Store.Holder(t.Context(), name)
+	check.Must(t, err)
+	check.Equal(t, "its holder", holder, mine.Holder)
+	check.Equal(t, "the lease is shorter and has not ended", rest > 0 && rest <= shorter.Lease, true)
+	check.Is(t, "renewed again", s.Renew(t.Context(), []driver.Request{longer})[0], nil)
 	check.Equal(t, "one hold given back", check.Value(s.Release(t.Context(), mine))(t), true)
 	left("with one hold less", 2*calm)
 	s.release("released", mine, true)
+	holder, rest, err = s.Store.Holder(t.Context(), name)
+	check.Must(t, err)
+	check.Equal(t, "nobody's holder", holder+rest.String(), "0s")
 }
 
 // A lease ended, an operator freed the lock, or nothing is left of it: its holder is told, and the next one's token
@@ -199,14 +211,14 @@ func storeGone(t *testing.T, k kind, s *asked) {
 	} {
 		name := nameOf(t)
 		mine, other := request(name, 1), request(name, 2)
-		first := s.acquire("taken", mine, lock.StateHeld)
+		first := s.acquire("taken", mine, driver.StateHeld)
 		end(t, name)
-		check.Is(t, what+": renewed", s.Renew(t.Context(), []lock.Request{mine})[0], lock.ErrLost)
+		check.Is(t, what+": renewed", s.Renew(t.Context(), []driver.Request{mine})[0], lock.ErrLost)
 		inner := mine
 		inner.Holds = 2
-		s.acquire(what+": re-entered", inner, lock.StateLost)
+		s.acquire(what+": re-entered", inner, driver.StateLost)
 		s.release(what+": released", mine, false)
-		if next := s.acquire(what+": the next one", other, lock.StateHeld); next.Token <= first.Token {
+		if next := s.acquire(what+": the next one", other, driver.StateHeld); next.Token <= first.Token {
 			t.Errorf("%s: token %d after %d", what, next.Token, first.Token)
 		}
 		s.release(what+": released by who had it", mine, false)
@@ -224,17 +236,17 @@ func storeLate(t *testing.T, k kind, s *asked) {
 		name := nameOf(t)
 		mine, other := request(name, 1), request(name, 2)
 		if !abandoned {
-			s.acquire("taken", mine, lock.StateHeld)
+			s.acquire("taken", mine, driver.StateHeld)
 		}
 		if abandoned {
 			s.abandon(mine)
 		} else {
 			s.release(what, mine, true)
 		}
-		if grant := check.Value(s.Acquire(t.Context(), mine))(t); grant.State == lock.StateHeld {
+		if grant := check.Value(s.Acquire(t.Context(), mine))(t); grant.State == driver.StateHeld {
 			t.Errorf("%s: a late copy got the lock", what)
 		}
-		s.acquire(what+": the next holder", other, lock.StateHeld)
+		s.acquire(what+": the next holder", other, driver.StateHeld)
 		s.release(what+": the next holder", other, true)
 	}
 }
@@ -243,12 +255,12 @@ func storeLate(t *testing.T, k kind, s *asked) {
 func storeTokens(t *testing.T, _ kind, s *asked) {
 	name := nameOf(t)
 	mine, other := request(name, 1), request(name, 2)
-	mine.Token = s.acquire("taken", mine, lock.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
-	if raised := s.acquire("raised", mine, lock.StateHeld).Token; raised < mine.Token {
+	mine.Token = s.acquire("taken", mine, driver.StateHeld).Token + time.Hour.Microseconds() // ahead of every clock
+	if raised := s.acquire("raised", mine, driver.StateHeld).Token; raised < mine.Token {
 		t.Errorf("the token is %d, and was to be %d at least", raised, mine.Token)
 	}
 	s.release("released", mine, true)
-	if next := s.acquire("the next holder", other, lock.StateHeld).Token; next <= mine.Token {
+	if next := s.acquire("the next holder", other, driver.StateHeld).Token; next <= mine.Token {
 		t.Errorf("token %d after %d", next, mine.Token)
 	}
 	s.release("released", other, true)
@@ -266,10 +278,10 @@ func storeEnded(t *testing.T, _ kind, s *asked) {
 	if _, err := s.Release(ended, mine); err == nil {
 		t.Error("released")
 	}
-	if err := s.Renew(ended, []lock.Request{mine})[0]; err == nil {
+	if err := s.Renew(ended, []driver.Request{mine})[0]; err == nil {
 		t.Error("renewed")
 	}
 	s.abandon(mine)
-	s.acquire("it is free", request(name, 2), lock.StateHeld)
+	s.acquire("it is free", request(name, 2), driver.StateHeld)
 	s.release("released", request(name, 2), true)
 }

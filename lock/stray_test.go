@@ -11,6 +11,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // delay keeps back one command that its caller can give up, as a network or a
@@ -75,11 +76,11 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	store := redisStore(b.direct)
-	var late []lock.Request
-	locks := newLocks(t, &fake{Store: store, acquire: func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	var late []driver.Request
+	locks := newLocks(t, &fake{Store: store, acquire: func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 		if r.Token != 0 {
 			late = append(late, r)
-			return lock.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
+			return driver.Grant{}, fmt.Errorf("%w: no answer", lock.ErrUnknown)
 		}
 		return store.Acquire(ctx, r)
 	}})
@@ -91,6 +92,6 @@ func TestLateCopyOfRaisedToken(t *testing.T) {
 	other := &asked{t, redisStore(b.direct)}
 	t.Cleanup(func() { _ = other.Close() })
 	for _, r := range late {
-		other.acquire("the late copy for "+r.Name, r, lock.StateLost)
+		other.acquire("the late copy for "+r.Name, r, driver.StateLost)
 	}
 }

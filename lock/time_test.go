@@ -10,6 +10,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // TestTime is what a lock does in time, by the time of a bubble: with every store it does the same.
@@ -19,6 +20,7 @@ func TestTime(t *testing.T) {
 		"watchdog":            inTimeWatchdog,
 		"fixed lease":         inTimeLease,
 		"extended":            inTimeExtended,
+		"life":                inTimeLife,
 		"waiting":             inTimeWaiting,
 		"re-entered later":    inTimeReentered,
 		"a slow acquisition":  inTimeSlow,
@@ -68,12 +70,46 @@ func inTimeLease(t *testing.T) {
 
 func inTimeExtended(t *testing.T) {
 	store := newFake()
-	held := mustLock(t, t.Context(), store.locks(t).Mutex("k"), lock.LeaseTime(term))
+	m := store.locks(t).Mutex("k")
+	held := mustLock(t, t.Context(), m, lock.LeaseTime(term))
 	check.Must(t, held.Extend(t.Context(), time.Minute))
 	check.Must(t, held.Extend(t.Context(), term))
-	check.Equal(t, "it is valid for", time.Until(held.ValidUntil()), time.Minute-drift(time.Minute))
+	check.Equal(t, "it is valid for", time.Until(held.ValidUntil()), term-drift(term))
+	inner := mustLock(t, held.Context(), m, lock.LeaseTime(time.Minute))
+	check.Must(t, inner.Extend(t.Context(), term))
+	check.Equal(t, "with two holds it is valid for", time.Until(held.ValidUntil()), time.Minute-drift(time.Minute))
+	mustUnlock(t, inner)
 	check.Is(t, "after the first lease", check.ErrorOf(store.others(t).Mutex("k").Lock(t.Context(), lock.Wait(2*term))), lock.ErrTimeout)
+	// A copy of what shortened it may come late: no extension is relied on beyond that. Guard: limit.
+	store.renew = func(ctx context.Context, rs []driver.Request) []error {
+		time.Sleep(time.Second)
+		return store.Store.Renew(ctx, rs)
+	}
+	check.Must(t, held.Extend(t.Context(), 2*term))
+	check.Must(t, held.Extend(t.Context(), time.Minute))
+	check.Equal(t, "after a slow answer it is valid for", time.Until(held.ValidUntil()), 2*term-drift(2*term)-time.Second)
 	mustUnlock(t, held)
+	watched := mustLock(t, t.Context(), store.others(t).Mutex("watched"))
+	check.Must(t, watched.Extend(t.Context(), term))
+	check.Equal(t, "one that is renewed is valid for", time.Until(watched.ValidUntil()), 30*time.Second-drift(30*time.Second))
+	mustUnlock(t, watched)
+}
+
+// The context given to Lock bounds the acquisition, and no more; that of While bounds the hold too. Guard: lifeOf.
+func inTimeLife(t *testing.T) {
+	locks := newFake().locks(t, lock.WatchdogLease(term))
+	for kind, l := range map[string]lock.Locker{"mutex": locks.Mutex("k"), "all": lock.All(locks.Mutex("a"), locks.Mutex("b"))} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		held := mustLock(t, ctx, l)
+		bound := mustLock(t, t.Context(), locks.Mutex("bound "+kind), lock.While(ctx))
+		time.Sleep(10 * term)
+		check.Is(t, kind+": the lease", context.Cause(held.Context()), nil)
+		check.Is(t, kind+": re-entered", check.ErrorOf(l.TryLock(lock.Detach(held.Context()))), lock.ErrHeld)
+		check.Is(t, kind+": with While", context.Cause(bound.Context()), context.DeadlineExceeded)
+		check.Is(t, kind+": its unlock", bound.Unlock(), lock.ErrLost)
+		mustUnlock(t, held)
+	}
 }
 
 // Who waits in vain goes when its budget or its context ends, and not before.
@@ -90,17 +126,16 @@ func inTimeWaiting(t *testing.T) {
 	mustUnlock(t, held)
 }
 
-// The context of the outer lease ends and the watchdog drops the lock; then its owner
-// re-enters with a context that lasts: the lock is renewed again. Guard: schedule for each
+// The life of the outer lease ends and the watchdog drops the lock; then its owner
+// re-enters without such: the lock is renewed again. Guard: schedule for each
 // lease, in holding.add.
 func inTimeReentered(t *testing.T) {
 	m := newFake().locks(t, lock.WatchdogLease(term)).Mutex("k")
 	request, done := context.WithCancel(t.Context())
-	outer := mustLock(t, request, m)
-	lasting := context.WithoutCancel(outer.Context())
+	outer := mustLock(t, t.Context(), m, lock.While(request))
 	done()
 	time.Sleep(term / 2) // the watchdog has looked
-	inner := mustLock(t, lasting, m)
+	inner := mustLock(t, context.WithoutCancel(outer.Context()), m)
 	time.Sleep(10 * term)
 	check.Is(t, "the re-entry", context.Cause(inner.Context()), nil)
 	mustUnlock(t, inner)
@@ -129,7 +164,7 @@ func inTimeSlow(t *testing.T) {
 // errs, of each request, in watchdog.renew.
 func inTimeRefused(t *testing.T) {
 	store := newFake()
-	store.renew = func(ctx context.Context, rs []lock.Request) []error {
+	store.renew = func(ctx context.Context, rs []driver.Request) []error {
 		errs := store.Store.Renew(ctx, rs)
 		for i, r := range rs {
 			if r.Name == "bad" {
@@ -157,7 +192,7 @@ func inTimeRefused(t *testing.T) {
 // is no answer about this lock. Guard: ErrUnknown in isGone.
 func inTimeCause(t *testing.T) {
 	store := newFake()
-	store.renew = func(ctx context.Context, rs []lock.Request) []error {
+	store.renew = func(ctx context.Context, rs []driver.Request) []error {
 		if ctx.Err() != nil { // as a store over a network says it
 			return []error{silent(ctx)}
 		}
@@ -176,7 +211,7 @@ func inTimeCause(t *testing.T) {
 func inTimeBeside(t *testing.T) {
 	store := newFake()
 	goOn := make(chan struct{})
-	store.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+	store.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 		if r.Holds == 2 {
 			<-goOn
 		}

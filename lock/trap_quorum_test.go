@@ -12,6 +12,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // instances are independent stores of a bubble, and locks "k" of one process on them.
@@ -62,9 +63,9 @@ func TestTrap08QuorumCanceled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stores, parts := instances(t, 3)
 				for _, s := range stores[1:] {
-					s.acquire = func(ctx context.Context, r lock.Request) (lock.Grant, error) {
+					s.acquire = func(ctx context.Context, r driver.Request) (driver.Grant, error) {
 						_, _ = s.Store.Acquire(ctx, r)
-						return lock.Grant{}, silent(ctx)
+						return driver.Grant{}, silent(ctx)
 					}
 				}
 				start := time.Now()

@@ -17,6 +17,7 @@ import (
 
 	"seckill/internal/workshop/check"
 	"seckill/lock"
+	"seckill/lock/driver"
 )
 
 // The ways in which single locks are known to go wrong: on a real Redis where its scripts, its messages or the line to
@@ -69,12 +70,12 @@ func TestTrap02UnlockReplyLost(t *testing.T) {
 func TestTrap03LostWakeUp(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	for what, store := range map[string]lock.Store{"redis": redisStore(b.direct), "memory": lock.NewMemoryStore()} {
+	for what, store := range map[string]driver.Store{"redis": redisStore(b.direct), "memory": lock.NewMemoryStore()} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			lease := mustLock(t, t.Context(), newLocks(t, store).Mutex(b.name))
 			release := sync.OnceFunc(func() { mustUnlock(t, lease) })
-			late := &fake{Store: store, watch: func(name string, wake func()) lock.Watch {
+			late := &fake{Store: store, watch: func(name string, wake func()) driver.Watch {
 				release()
 				return store.Watch(name, wake)
 			}}
@@ -116,7 +117,7 @@ func TestTrap05RenewalFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := newFake()
-		store.renew = func(ctx context.Context, rs []lock.Request) []error {
+		store.renew = func(ctx context.Context, rs []driver.Request) []error {
 			if store.renewed.Load() < 5 {
 				return []error{fmt.Errorf("%w: no answer", lock.ErrUnknown)}
 			}
@@ -147,13 +148,13 @@ func TestTrap05LineBreaksUnderARenewal(t *testing.T) {
 	s := &asked{t, redisStore(connect(t, opt))}
 	t.Cleanup(func() { _ = s.Close() })
 	mine := request(b.name, 1)
-	s.acquire("taken", mine, lock.StateHeld)
+	s.acquire("taken", mine, driver.StateHeld)
 	b.line.CutReplies()
-	if err := s.Renew(t.Context(), []lock.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) || errors.Is(err, lock.ErrLost) {
+	if err := s.Renew(t.Context(), []driver.Request{mine})[0]; !errors.Is(err, lock.ErrUnknown) || errors.Is(err, lock.ErrLost) {
 		t.Errorf("a renewal without an answer: %v", err)
 	}
 	b.line.Heal()
-	check.Eventually(t, "it is renewed again", func() bool { return s.Renew(t.Context(), []lock.Request{mine})[0] == nil })
+	check.Eventually(t, "it is renewed again", func() bool { return s.Renew(t.Context(), []driver.Request{mine})[0] == nil })
 	s.release("released", mine, true)
 }
 
@@ -165,7 +166,7 @@ func TestTrap06RenewalOutlivesUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newCut()
 		renew := store.renew
-		store.renew = func(ctx context.Context, rs []lock.Request) []error {
+		store.renew = func(ctx context.Context, rs []driver.Request) []error {
 			if store.gone.Load() {
 				t.Error("renewed during or after the unlock")
 			}
@@ -190,7 +191,7 @@ func TestTrap07HolderCutOff(t *testing.T) {
 		store := newCut()
 		renew := store.renew
 		var last time.Time
-		store.renew = func(ctx context.Context, rs []lock.Request) []error {
+		store.renew = func(ctx context.Context, rs []driver.Request) []error {
 			sent := time.Now()
 			errs := renew(ctx, rs)
 			if errs[0] == nil {
@@ -336,8 +337,8 @@ func TestTrap10Deaf(t *testing.T) {
 	mustUnlock(t, got(t, "the waiter", waiting))
 }
 
-// A holder panics and forgets to unlock; its request's context ends with it,
-// its process lives on. The lease ends the lock. Guard: parent.Err in wanted.
+// A holder panics and forgets to unlock; the context of While ends with it,
+// its process lives on. The lease ends the lock. Guard: life.Err in wanted.
 func TestTrap11Forgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -347,7 +348,7 @@ func TestTrap11Forgotten(t *testing.T) {
 			request, end := context.WithCancel(t.Context())
 			defer end()
 			defer func() { _ = recover() }()
-			mustLock(t, request, locks.Mutex("k"))
+			mustLock(t, request, locks.Mutex("k"), lock.While(request))
 			panic("between lock and unlock")
 		}()
 		start := time.Now()
@@ -375,7 +376,7 @@ func TestTrap13Leaks(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFake()
 			var watches atomic.Int64
-			store.watch = func(name string, wake func()) lock.Watch {
+			store.watch = func(name string, wake func()) driver.Watch {
 				watches.Add(1)
 				return counted{store.Store.Watch(name, wake), &watches}
 			}
@@ -386,7 +387,7 @@ func TestTrap13Leaks(t *testing.T) {
 }
 
 type counted struct {
-	lock.Watch
+	driver.Watch
 	left *atomic.Int64
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"seckill/lock/driver"
 )
 
 const (
@@ -97,7 +99,7 @@ func (w *watchdog) take() ([]*holding, time.Duration) {
 // out by the local clock; "not there" ends the lease at once.
 func (w *watchdog) renew(batch []*holding) {
 	limit := w.c.set.lease
-	rs := make([]Request, 0, len(batch))
+	rs := make([]driver.Request, 0, len(batch))
 	live := batch[:0]
 	for _, h := range batch {
 		h.mu.Lock()
@@ -121,17 +123,26 @@ func (w *watchdog) renew(batch []*holding) {
 		switch err := errs[i]; {
 		case err == nil:
 			h.prolong(sent, rs[i].Lease)
+			h.note(nil)
 			w.again(h, sent.Add(every))
 		case isGone(err):
 			h.lose("found gone at a renewal")
 		default:
 			failed = append(failed, err)
+			h.note(err)
 			w.again(h, time.Now().Add(max(every/10, minRenewRetry)))
 		}
 	}
 	if len(failed) > 0 && w.c.base.Err() == nil {
 		w.c.set.log.Warn("locks could not be renewed, trying again", slog.Int("locks", len(failed)), logError(failed[0]))
 	}
+}
+
+// note remembers what became of a renewal.
+func (h *holding) note(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trouble = err
 }
 
 // again schedules the next renewal of a holding that still wants one.

@@ -13,6 +13,7 @@ import (
 	"seckill/internal/ids"
 	"seckill/internal/poll"
 	"seckill/lock"
+	"seckill/lock/driver"
 	"seckill/model"
 	"seckill/repository/hotcopy"
 )
@@ -90,19 +91,19 @@ func (i *Instance) rehearseLocks(ctx context.Context, client redis.UniversalClie
 
 // rehearseLock does with one lock what is ever done with one: it is taken, kept, passed
 // on, given back, and forced open.
-func rehearseLock(ctx context.Context, store lock.Store, name string) error {
+func rehearseLock(ctx context.Context, store driver.Store, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lockCallTimeout)
 	defer cancel()
 	watch := store.Watch(name, func() {})
 	patient, done := context.WithTimeout(ctx, listenTimeout)
 	defer done()
 	heard := poll.Until(patient, listenPoll, func() (bool, error) { return watch.Live(), nil })
-	first := lock.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: lockCallTimeout}
-	second := lock.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: lockCallTimeout}
+	first := driver.Request{Name: name, Holder: name + ":1", Holds: 1, Lease: lockCallTimeout}
+	second := driver.Request{Name: name, Holder: name + ":2", Holds: 1, Lease: lockCallTimeout}
 	_, taken := store.Acquire(ctx, first)
-	kept := store.Renew(ctx, []lock.Request{first})
+	kept := store.Renew(ctx, []driver.Request{first})
 	failed := append([]error{heard, taken}, kept...)
-	if passer, ok := store.(lock.Passer); ok {
+	if passer, ok := store.(driver.Passer); ok {
 		_, err := passer.Pass(ctx, first, second)
 		failed = append(failed, err)
 		first = second
@@ -116,7 +117,7 @@ func rehearseLock(ctx context.Context, store lock.Store, name string) error {
 
 // locksOf makes the locks of one store. A prefix keeps apart locks that look
 // different and would meet under one name.
-func (i *Instance) locksOf(store lock.Store, lease time.Duration, prefix string) userLocks {
+func (i *Instance) locksOf(store driver.Store, lease time.Duration, prefix string) userLocks {
 	locks := i.lockClient(store, lease)
 	return func(name string) lock.Locker { return locks.Mutex(prefix + name) }
 }
@@ -164,7 +165,7 @@ func reachable(ctx context.Context, clients []redis.UniversalClient, need int) e
 }
 
 // lockClient makes the locks of one store.
-func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Client {
+func (i *Instance) lockClient(store driver.Store, lease time.Duration) *lock.Client {
 	locks := lock.New(store,
 		lock.WatchdogLease(lease),
 		lock.UnlockTimeout(unlockTimeout),
@@ -186,37 +187,17 @@ func (i *Instance) lockClient(store lock.Store, lease time.Duration) *lock.Clien
 // userLocks offers the lock package to the service, by name.
 type userLocks func(name string) lock.Locker
 
-// Lock implements model.Locker. The package renews a lock as long as the
-// context it was taken with lives. The request's context may end before the order
-// is decided, so it ends only the wait for the lock.
+// Lock implements model.Locker. The request's context may end before the order is
+// decided: it ends only the wait for the lock.
 func (l userLocks) Lock(ctx context.Context, name string, wait time.Duration) (model.Lease, error) {
-	holding, release := context.WithCancelCause(context.WithoutCancel(ctx))
-	waiting := context.AfterFunc(ctx, func() { release(context.Cause(ctx)) })
-	lease, err := l(name).Lock(holding, lock.Wait(wait))
+	lease, err := l(name).Lock(ctx, lock.Wait(wait))
 	if err != nil {
-		release(nil)
 		if errors.Is(err, lock.ErrTimeout) || errors.Is(err, lock.ErrHeld) {
 			err = fmt.Errorf("%w: %w", model.ErrLockBusy, err)
 		}
 		return nil, err
 	}
-	held := heldLock{Lease: lease, release: release}
-	if !waiting() { // ctx ended at the last moment, and the renewals with it
-		return nil, errors.Join(context.Cause(ctx), held.Unlock()) //nolint:contextcheck // an unlock bounds itself
-	}
-	return held, nil
-}
-
-// heldLock is a lock that lasts until Unlock.
-type heldLock struct {
-	*lock.Lease
-	release context.CancelCauseFunc
-}
-
-// Unlock implements model.Lease.
-func (l heldLock) Unlock() error {
-	defer l.release(nil)
-	return l.Lease.Unlock()
+	return lease, nil
 }
 
 // noLocks leaves everything to the database's constraints. It is its own lease,

@@ -13,6 +13,7 @@ import (
 
 	"seckill/internal/ids"
 	"seckill/lock"
+	"seckill/lock/driver"
 	"seckill/model"
 	"seckill/repository"
 )
@@ -63,7 +64,7 @@ func takeReal(ctx context.Context, l lock.Locker, s setup, wait time.Duration) (
 }
 
 // mutex is a lock in a store, of a client of the setup's own.
-func (s setup) mutex(store lock.Store) lock.Locker {
+func (s setup) mutex(store driver.Store) lock.Locker {
 	client := lock.New(store, lock.WatchdogLease(s.Lease))
 	s.undo.add(func(ctx context.Context) error {
 		if err := client.Close(ctx); err != nil {
@@ -76,15 +77,15 @@ func (s setup) mutex(store lock.Store) lock.Locker {
 
 // hashStore lets a call take as long as one to the account, because the embedded servers
 // of a busy machine are slow.
-func hashStore(c *redis.Client) lock.Store {
+func hashStore(c *redis.Client) driver.Store {
 	return lock.NewRedisStore(c, lock.CallTimeout(ioTimeout))
 }
 
-func setNXStore(c *redis.Client) lock.Store {
+func setNXStore(c *redis.Client) driver.Store {
 	return lock.NewSetNXStore(c, lock.CallTimeout(ioTimeout))
 }
 
-func onOne(store func(*redis.Client) lock.Store) func(setup) (lock.Locker, error) {
+func onOne(store func(*redis.Client) driver.Store) func(setup) (lock.Locker, error) {
 	return func(s setup) (lock.Locker, error) {
 		client, err := s.connect(s.Site.Redis)
 		if err != nil {

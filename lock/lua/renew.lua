@@ -1,14 +1,15 @@
--- Makes leases last longer, never shorter.
+-- Makes leases last longer, or just so long.
 --
 -- KEYS the locks
 -- ARGV[1] lease, ms
--- ARGV[2] and following: the holders
+-- ARGV[2] 1: they may be shortened
+-- ARGV[3] and following: the holders
 -- Replies for each lock: 1 renewed, 0 the holder is not there.
 
 local there = {}
 for i, key in ipairs(KEYS) do
-  there[i] = redis.call('hexists', key, ARGV[1 + i])
-  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[1]) then
+  there[i] = redis.call('hexists', key, ARGV[2 + i])
+  if there[i] == 1 and (ARGV[2] == '1' or redis.call('pttl', key) < tonumber(ARGV[1])) then
     redis.call('pexpire', key, ARGV[1])
   end
 end

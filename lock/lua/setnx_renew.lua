@@ -1,11 +1,11 @@
--- Makes leases of plain locks last longer, never shorter.
+-- Makes leases of plain locks last longer, or just so long.
 --
 -- KEYS, ARGV and replies as in renew.lua.
 
 local there = {}
 for i, key in ipairs(KEYS) do
-  there[i] = redis.call('get', key) == ARGV[1 + i] and 1 or 0
-  if there[i] == 1 and redis.call('pttl', key) < tonumber(ARGV[1]) then
+  there[i] = redis.call('get', key) == ARGV[2 + i] and 1 or 0
+  if there[i] == 1 and (ARGV[2] == '1' or redis.call('pttl', key) < tonumber(ARGV[1])) then
     redis.call('pexpire', key, ARGV[1])
   end
 end

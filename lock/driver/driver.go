@@ -1,9 +1,30 @@
-package lock
+// Package driver is for authors of stores: what package lock asks of one, and the
+// errors by which a store says how far a request got. Who only takes locks does not
+// need it.
+package driver
 
 import (
 	"context"
-	"embed"
+	"errors"
 	"time"
+)
+
+// The errors by which a store says how far a request got.
+var (
+	// ErrLost means that the holder has not got the lock, or no longer.
+	ErrLost = errors.New("lock: lost")
+
+	// ErrUnknown means that the store did not answer in time, so it may or may not have
+	// done what it was asked to. The client undoes an acquisition that ended
+	// like this; its caller holds nothing.
+	ErrUnknown = errors.New("lock: the store did not answer, the outcome is unknown")
+
+	// ErrRefused means that the store answered that it cannot do this at all (a key of
+	// another type, no permission) and changed nothing.
+	ErrRefused = errors.New("lock: refused by the store")
+
+	// ErrNotSent means that the request did not leave this process, so nothing happened.
+	ErrNotSent = errors.New("lock: the request was not sent")
 )
 
 // Store takes, renews and gives back named locks. It makes one attempt per
@@ -25,7 +46,7 @@ type Store interface {
 	Acquire(ctx context.Context, r Request) (Grant, error)
 
 	// Renew makes the leases of all the requests last r.Lease from now, at
-	// least. It answers each request: with nil when it was renewed, with ErrLost
+	// least, or with r.Exact just so long. It answers each request: with nil when it was renewed, with ErrLost
 	// when the holder is not there any more, and with another error when neither
 	// is known. The trouble of one lock, or of one node of a Cluster, MUST NOT
 	// become that of the others.
@@ -40,6 +61,10 @@ type Store interface {
 	// ForceRelease frees the lock, whichever owner holds it, wakes its waiters,
 	// and answers whether it was held.
 	ForceRelease(ctx context.Context, name string) (bool, error)
+
+	// Holder tells which holder has the lock, "" for none, and how long its lease
+	// still runs; less than 0 when that has no end.
+	Holder(ctx context.Context, name string) (holder string, left time.Duration, err error)
 
 	// Watch calls wake, which does not block, each time the lock may have
 	// become free and each time the watch starts or stops to be live. A
@@ -75,6 +100,9 @@ type Request struct {
 	Holds  int           // Acquire, Release: the hold count afterwards
 	Lease  time.Duration // Acquire, Renew: how long the lock lasts unless it is renewed
 	Token  int64         // Acquire: the token is to be at least this; 0 for no matter
+
+	// Exact is set on a Renew that may shorten the lease.
+	Exact bool
 
 	// Once is set on a Release or Pass when the store said so in the Grant.
 	Once bool
@@ -115,16 +143,4 @@ type Passed struct {
 	Held  bool  // the second one holds the lock now; else it is free
 	Token int64 // of the second holder
 	Once  bool  // as in Grant, for the second holder
-}
-
-//go:embed lua/*.lua sql/*.sql
-var files embed.FS
-
-// file reads a script or a statement.
-func file(name string) string {
-	text, err := files.ReadFile(name)
-	if err != nil {
-		panic(err) // a file of this package
-	}
-	return string(text)
 }
