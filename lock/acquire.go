@@ -57,7 +57,7 @@ func (c *Client) try(ctx context.Context, h *holding) (ok bool, busy time.Durati
 		return false, 0, fmt.Errorf("lock %s: %w", h.name, ErrLost)
 	case driver.StateHeld:
 	}
-	err = c.got(ctx, h, sent, grant.Token, grant.Once)
+	err = c.got(ctx, h, sent, grant)
 	return err == nil, 0, err
 }
 
@@ -74,16 +74,18 @@ func cutBy(ctx context.Context, err error) error {
 	return err
 }
 
-// got turns a granted request into a holding, unless its caller is gone or the
-// answer took longer than the lease.
-func (c *Client) got(ctx context.Context, h *holding, sent time.Time, token int64, once bool) error {
+// got turns a granted request into a holding, unless its caller is gone, replicas lack it,
+// or the answer took longer than the lease.
+func (c *Client) got(ctx context.Context, h *holding, sent time.Time, grant driver.Grant) error {
 	var why error
 	switch {
+	case grant.Unsynced:
+		why = ErrUnsynced
 	case ctx.Err() != nil:
 		why = context.Cause(ctx)
 	case c.isClosed():
 		why = ErrClosed
-	case !h.begin(sent, token, once):
+	case !h.begin(sent, grant.Token, grant.Once):
 		why = fmt.Errorf("the answer took longer than the lease: %w", ErrLost)
 	default:
 		return nil

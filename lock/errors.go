@@ -26,6 +26,10 @@ var (
 	// it is unlocked.
 	ErrUnlocked = errors.New("lock: unlocked")
 
+	// ErrUnsynced means that fewer replicas have confirmed the acquisition in time than
+	// the option Synced asks for. It is given back.
+	ErrUnsynced = errors.New("lock: not confirmed by enough replicas")
+
 	// ErrClosed means that the client has been closed.
 	ErrClosed = errors.New("lock: client closed")
 

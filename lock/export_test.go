@@ -66,3 +66,6 @@ func StatementTimeoutOf(s *MySQLStore) time.Duration { return s.timeout }
 
 // CutBy adds the cause for which a context has ended to the error of a call, for tests.
 var CutBy = cutBy
+
+// Online counts replicas, for tests.
+var Online = online

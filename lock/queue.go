@@ -29,9 +29,8 @@ type waiter struct {
 	offered    bool          // a Pass to it is on its way
 	unsure     bool          // a request for it ended with an unknown outcome
 	got        bool          // a Pass gave it the lock
-	token      int64         // with got
+	grant      driver.Grant  // with got
 	sent       time.Time     // with got
-	once       bool          // with got: Passed.Once
 	ask        bool          // as the head: ask at once
 	busy       time.Duration // how long the lease in the way may run; the head alone uses it
 }
@@ -134,8 +133,8 @@ func (c *Client) settle(w *waiter, passed driver.Passed, sent time.Time, err err
 		w.unsure, w.ask = true, true
 		w.wake.ring()
 	case passed.Held:
-		w.got, w.token, w.sent = true, passed.Token, sent
-		w.once = passed.Once && !w.unsure
+		w.got, w.sent = true, sent
+		w.grant = driver.Grant{Token: passed.Token, Once: passed.Once && !w.unsure, Unsynced: passed.Unsynced}
 	}
 	if w.got {
 		w.wake.ring()
@@ -207,7 +206,7 @@ func (c *Client) stand(ctx context.Context, q *queue, w *waiter, budget <-chan t
 		case step.closed:
 			return fmt.Errorf("lock %s: %w", q.name, ErrClosed)
 		case step.got:
-			return c.got(ctx, w.h, w.sent, w.token, w.once)
+			return c.got(ctx, w.h, w.sent, w.grant)
 		case step.ask:
 			ok, left, err := c.try(ctx, w.h)
 			if ok || err != nil {

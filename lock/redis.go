@@ -38,6 +38,8 @@ type redisLocks struct {
 	retention int64 // of token counters, ms; 0 for ever; -1 no tokens
 	noTokens  bool  // whatever the retention
 	calls     *batcher
+	synced    *batcher // of acquisitions that replicas are to confirm; nil: they are calls too
+	replicas  int      // as Synced says
 	subs      messages
 }
 
@@ -129,6 +131,11 @@ func newRedisLocks(client redis.UniversalClient, l layout, opts []RedisOption) *
 	for _, o := range opts {
 		o(s)
 	}
+	if s.replicas != 0 {
+		s.synced = newBatcher(client)
+		s.synced.pipelines, s.synced.timeout = s.calls.pipelines, s.calls.timeout
+		s.synced.replicas = &replicas{want: s.replicas}
+	}
 	if s.noTokens {
 		s.retention = -1
 	}
@@ -142,14 +149,18 @@ func (s *redisLocks) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 		keys = append(keys, keyName(s.layout.token, r.Name))
 	}
 	c := newCall(s.layout.acquire.on(millis(r.Lease), int64(r.Holds), s.retention, r.Token), keys, r.Holder)
-	s.do(ctx, c)
+	if r.Holds == 1 {
+		s.take(ctx, c)
+	} else {
+		s.do(ctx, c)
+	}
 	reply, err := c.reply()
 	if err != nil {
 		return driver.Grant{}, err
 	}
 	switch reply[0] {
 	case 1:
-		return driver.Grant{State: driver.StateHeld, Token: reply[1], Once: c.once()}, nil
+		return driver.Grant{State: driver.StateHeld, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 	case 0:
 		left := time.Duration(max(reply[1], 0)) * time.Millisecond
 		return driver.Grant{State: driver.StateBusy, Remaining: left, Once: c.once(), Stray: !c.once()}, nil
@@ -200,7 +211,7 @@ func (s *redisStore) Pass(ctx context.Context, from, to driver.Request) (driver.
 	channel := s.channel(from.Name)
 	c := newCall(s.layout.pass.on(millis(to.Lease), millis(latchTime), s.sharded(ctx), int64(s.subs.own(channel)), s.retention),
 		[]string{from.Name, channel, latch, s.latch(to), keyName(s.layout.token, from.Name)}, from.Holder, to.Holder)
-	s.do(ctx, c)
+	s.take(ctx, c)
 	reply, err := c.reply()
 	if err != nil {
 		return driver.Passed{}, err
@@ -208,7 +219,7 @@ func (s *redisStore) Pass(ctx context.Context, from, to driver.Request) (driver.
 	if reply[0] >= 0 && from.Once {
 		s.calls.forget(latch)
 	}
-	return driver.Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once()}, nil
+	return driver.Passed{Was: reply[0] >= 0, Held: reply[0] == 1, Token: reply[1], Once: c.once(), Unsynced: c.answer.unsynced}, nil
 }
 
 // ForceRelease is Store's.
@@ -260,6 +271,9 @@ func (s *redisLocks) Watch(name string, wake func()) driver.Watch {
 func (s *redisLocks) Close() error {
 	s.subs.close()
 	s.calls.close()
+	if s.synced != nil {
+		s.synced.close()
+	}
 	return nil
 }
 

@@ -52,6 +52,8 @@ type batcher struct {
 	timeout   time.Duration
 	apart     bool // the keys of two locks may be on different servers
 
+	replicas *replicas // that are to confirm what is written; nil: none
+
 	solo bool // the client minds the deadlines of contexts
 
 	mu      sync.Mutex

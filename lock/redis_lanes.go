@@ -31,9 +31,16 @@ func (b *batcher) lane(ctx context.Context, key string) *batcher {
 		return b // which refuses
 	}
 	lane := b.lanes[address]
+	if lane != nil && b.replicas != nil && lane.client != redis.UniversalClient(node) {
+		b.work.Go(lane.close) // the node had left, and is back with another client
+		lane = nil
+	}
 	if lane == nil {
 		lane = newBatcher(b.client)
 		lane.pipelines, lane.timeout = b.pipelines, b.timeout
+		if b.replicas != nil { // which a connection to this very node tells
+			lane.client, lane.replicas = node, &replicas{want: b.replicas.want}
+		}
 		if b.lanes == nil {
 			b.lanes = make(map[string]*batcher)
 		}

@@ -67,8 +67,9 @@ type call struct {
 
 // answer is a script's to one call.
 type answer struct {
-	numbers [2]int64
-	err     error
+	numbers  [2]int64
+	err      error
+	unsynced bool // fewer replicas have it than are to
 }
 
 func newCall(t terms, keys []string, args ...string) *call {
@@ -165,11 +166,11 @@ func (r *request) again() []*request {
 }
 
 // answer hands each call its share of the reply.
-func (r *request) answer(answers []answer) {
+func (r *request) answer(answers []answer, synced bool) {
 	numbers, err := r.numbers()
 	each := r.calls[0].script.numbers
 	for i, at := range r.at {
-		answers[at].err = err
+		answers[at].err, answers[at].unsynced = err, !synced
 		if err == nil {
 			copy(answers[at].numbers[:], numbers[i*each:(i+1)*each])
 		}
@@ -201,14 +202,21 @@ func (r *request) numbers() ([]int64, error) {
 // writes to nothing its caller could still be reading.
 func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []answer {
 	answers := make([]answer, len(calls))
+	need, err := b.replicas.needed(ctx, b.client)
+	if err != nil {
+		for i := range answers {
+			answers[i].err = err
+		}
+		return answers
+	}
 	for due := b.requests(calls); len(due) > 0; forgot = nil {
-		b.send(ctx, due, forgot)
+		synced := b.send(ctx, due, forgot, need)
 		var next []*request
 		for _, r := range due {
 			if again := r.again(); again != nil {
 				next = append(next, again...)
 			} else {
-				r.answer(answers)
+				r.answer(answers, synced)
 			}
 		}
 		due = next
@@ -216,15 +224,16 @@ func (b *batcher) exec(ctx context.Context, calls []*call, forgot []string) []an
 	return answers
 }
 
-// send carries out requests. Each has its own error, but for one case: when
+// send carries out requests, and tells whether as many replicas as needed have what they
+// wrote. Each has its own error, but for one case: when
 // Redis refused the login of a new connection, only the pipeline is told.
-func (b *batcher) send(ctx context.Context, due []*request, forgot []string) {
+func (b *batcher) send(ctx context.Context, due []*request, forgot []string, need int) (synced bool) {
 	for _, r := range due {
 		r.cmd = r.command(ctx)
 	}
-	if len(due) == 1 && len(forgot) == 0 {
+	if len(due) == 1 && len(forgot) == 0 && need == 0 {
 		_ = b.client.Process(ctx, due[0].cmd) // by itself, which is cheaper than a pipeline of one
-		return
+		return true
 	}
 	pipe := b.client.Pipeline()
 	for _, r := range due {
@@ -233,12 +242,17 @@ func (b *batcher) send(ctx context.Context, due []*request, forgot []string) {
 	if len(forgot) > 0 {
 		pipe.Unlink(ctx, forgot...)
 	}
+	var wait *redis.Cmd
+	if need > 0 { // last: it is about what the same connection wrote before
+		wait = pipe.Do(ctx, "wait", need, millis(b.syncTimeout()))
+	}
 	_, err := pipe.Exec(ctx)
 	for _, r := range due {
 		if r.cmd.Err() == nil && r.cmd.Val() == nil {
 			r.cmd.SetErr(err)
 		}
 	}
+	return need == 0 || b.replicas.enough(ctx, b.client, wait, need)
 }
 
 // wrongType tells that a key is there and is no lock.

@@ -187,7 +187,7 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	shorter := inner
 	shorter.Exact = true
 	check.Is(t, "shortened", s.Renew(t.Context(), []driver.Request{shorter})[0], nil)
-	holder, rest, err := s.Store.Holder(t.Context(), name)
+	holder, rest, err := s.Holder(t.Context(), name)
 	check.Must(t, err)
 	check.Equal(t, "its holder", holder, mine.Holder)
 	check.Equal(t, "the lease is shorter and has not ended", rest > 0 && rest <= shorter.Lease, true)
@@ -195,7 +195,7 @@ func storeLeases(t *testing.T, _ kind, s *asked) {
 	check.Equal(t, "one hold given back", check.Value(s.Release(t.Context(), mine))(t), true)
 	left("with one hold less", 2*calm)
 	s.release("released", mine, true)
-	holder, rest, err = s.Store.Holder(t.Context(), name)
+	holder, rest, err = s.Holder(t.Context(), name)
 	check.Must(t, err)
 	check.Equal(t, "nobody's holder", holder+rest.String(), "0s")
 }

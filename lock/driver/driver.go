@@ -135,6 +135,10 @@ type Grant struct {
 	// of it can still arrive and take the lock. Who was refused and goes away
 	// must then give it back all the same.
 	Stray bool
+
+	// Unsynced, with StateHeld: fewer replicas have it than the store was told to wait for.
+	// The client gives the lock back.
+	Unsynced bool
 }
 
 // Passed is the answer to a Pass.
@@ -142,5 +146,7 @@ type Passed struct {
 	Was   bool  // the first holder was still there
 	Held  bool  // the second one holds the lock now; else it is free
 	Token int64 // of the second holder
-	Once  bool  // as in Grant, for the second holder
+	Once  bool  // as in Grant, for the second holder, as is Unsynced
+
+	Unsynced bool
 }
