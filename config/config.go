@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"seckill/internal/redisurl"
 	"seckill/model"
 )
 
@@ -22,8 +23,9 @@ type Config struct {
 	DataDir        string
 	DrainGrace     time.Duration // from the signal to stop until no more connections are taken
 
-	DatabaseDSN string // of go-sql-driver; empty: SQLite in DataDir
-	RedisURL    string // as internal/redisurl reads it; empty: embedded
+	DatabaseDSN string          // of go-sql-driver; empty: SQLite in DataDir
+	RedisURL    string          // as internal/redisurl reads it; empty: embedded
+	RedisLimits redisurl.Limits // of SECKILL_REDIS_URL
 	Migrate     bool
 
 	OrderMode     OrderMode
@@ -42,6 +44,7 @@ type Config struct {
 	LockRedisURLs []string
 	LockWait      time.Duration // zero: try once
 	LockLease     time.Duration
+	LockSynced    int // replicas; AllReplicas: those that are connected
 	StockStrategy StockStrategy
 
 	PaymentWindow        time.Duration
@@ -141,6 +144,9 @@ const (
 	RoleAPI    Role = "api"    // serves, and consumes no orders
 	RoleWorker Role = "worker" // consumes, and serves only its health
 )
+
+// AllReplicas is, for LockSynced, as many as are connected.
+const AllReplicas = -1
 
 // LockMode is what a user's lock is made of.
 type LockMode string

@@ -156,7 +156,7 @@ func TestWrongValues(t *testing.T) {
 		"CURRENCY=eur", "CURRENCY=EURO", "CURRENCY=€", "RATE_USER=20", "RATE_USER=20/d", "RATE_USER=-1/s",
 		"RATE_USER=1e3/s", "RATE_USER=99999999999/s", "RATE_ADDR=off", "LOG_LEVEL=loud", "LOG_FORMAT=xml",
 		"REDIS_URL=127.0.0.1:6379", "REDIS_URL=http://a", "REDIS_URL=redis://a:1/zero", "REDIS_URL=redis://",
-		"REDIS_URL=redis://a:1?pool_size=1", "REDIS_URL=redis+sentinel://a", "LOCK_REDIS_URLS=redis+cluster://a",
+		"REDIS_URL=redis://a:1?pools=1", "REDIS_POOL_SIZE=0", "REDIS_TIMEOUT=1ms", "LOCK_SYNCED=some", "LOCK_SYNCED=-1", "REDIS_URL=redis+sentinel://a", "LOCK_REDIS_URLS=redis+cluster://a",
 		"REDIS_URL=redis://:12/ss@a:1", "REDIS_URL=redis://:12?ss@a:1", "NATS_URL=nats://user:12/ss@a:4222", "NATS_URL=nats://user:12#ss@a:4222",
 		"JWT_SECRET=short", "JWT_ISSUER= ", "JWT_AUDIENCE= ", "JWT_JWKS_URL=https://a/keys", "JWT_JWKS_URL=a=", "JWT_JWKS_URL=!=keys",
 		"JWT_JWKS_URL=a=http://shop.example/keys", "JWT_JWKS_URL=a=ftp://b/keys", "JWT_JWKS_URL=a=https:///keys",

@@ -94,6 +94,18 @@ func wholeNumber(least, most int) func(string) (int, error) {
 	}
 }
 
+// replicas is a number of them, or all.
+func replicas(text string) (int, error) {
+	if text == "all" {
+		return AllReplicas, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%q is neither all nor a number of replicas", text)
+	}
+	return int(n), nil
+}
+
 func address(text string) (string, error) {
 	_, port, err := net.SplitHostPort(text)
 	if err != nil {

@@ -3,6 +3,7 @@ package config
 import (
 	"time"
 
+	"seckill/internal/redisurl"
 	"seckill/model"
 )
 
@@ -51,6 +52,16 @@ func table(c *Config) []setting {
 			meaning: "`redis://…`; a comma-separated list, or `redis+cluster://host`, is a Redis Cluster; `redis+sentinel://user:pass@h1,h2,h3/primary/0`",
 			secret:  showURLs, read: into(&c.RedisURL, redisURLs),
 		}, {
+			variable: "SECKILL_REDIS_POOL_SIZE", otherwise: "32 for each processor", unit: "connections",
+			meaning: "to each server of SECKILL_REDIS_URL, 1 to 10000; when they are too few, calls wait for one and fail after " +
+				"SECKILL_REDIS_TIMEOUT. `?pool_size=` in any Redis URL wins",
+			read: into(&c.RedisLimits.PoolSize, wholeNumber(1, redisurl.MaxPoolSize)),
+		}, {
+			variable: "SECKILL_REDIS_TIMEOUT", fallback: "2s", unit: "duration",
+			meaning: "how long one answer of Redis, or a free connection, is waited for, at least `10ms`; when it is too short, slow answers " +
+				"become 503 and locks are asked for twice. `?timeout=` in any Redis URL wins",
+			read: into(&c.RedisLimits.Timeout, durationFrom(redisurl.MinTimeout, "an answer over a network needs as long on a bad day")),
+		}, {
 			variable: "SECKILL_ORDER_MODE", fallback: "sync", unit: "`sync` or `async`",
 			meaning: "how orders reach the database: in the request, or through a durable queue",
 			read:    into(&c.OrderMode, oneOf(Sync, Async)),
@@ -95,6 +106,11 @@ func table(c *Config) []setting {
 			variable: "SECKILL_LOCK_LEASE", fallback: "30s", unit: "duration",
 			meaning: "how long a lock outlives its holder's process, at least `100ms`; renewed while the holder lives",
 			read:    into(&c.LockLease, durationFrom(100*time.Millisecond, "a lease must outlast several round trips and three renewals")),
+		}, {
+			variable: "SECKILL_LOCK_SYNCED", fallback: "all", unit: "`all` or replicas",
+			meaning: "replicas of its Redis that must have a lock before it counts, so that a promotion does not forget it: those that are connected, or a number; " +
+				"`0` waits for none. With a number that are not there no lock is given",
+			read: into(&c.LockSynced, replicas),
 		}, {
 			variable: "SECKILL_STOCK_STRATEGY", fallback: "conditional",
 			unit:    "`conditional`, `pessimistic` or `optimistic`",

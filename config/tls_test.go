@@ -88,7 +88,7 @@ func TestNoOptionIsDropped(t *testing.T) {
 		"DATABASE_DSN=u@tcp(a)/s?parsetime=true", "DATABASE_DSN=u@tcp(a)/s?readTimeout=9s", "DATABASE_DSN=u@tcp(a)/s?loc=Local",
 		"DATABASE_DSN=u@tcp(a)/s?multiStatements=true", "DATABASE_DSN=u@tcp(a)/s?charset=latin1", "DATABASE_DSN=u@tcp(a)/s?time_zone=SYSTEM",
 		"DATABASE_DSN=u@tcp(a)/s?compress", "DATABASE_DSN=u@tcp(a)/s?tls=custom", "DATABASE_DSN=u@tcp(a)/s?", "DATABASE_DSN=u@tcp(a)/s?parseTime=true&&tls=true",
-		"REDIS_URL=redis://a:1?pool_size=9", "REDIS_URL=redis://a:1/0?db=3", "REDIS_URL=redis://a:1?skip_verify=true", "REDIS_URL=rediss://a:1?skip_verify=maybe",
+		"REDIS_URL=redis://a:1?pools=9", "REDIS_URL=redis://a:1/0?db=3", "REDIS_URL=redis://a:1?skip_verify=true", "REDIS_URL=rediss://a:1?skip_verify=maybe",
 		"REDIS_URL=redis://a:1#b", "REDIS_URL=redis://a:1?%zz", "LOCK_REDIS_URLS=redis://a?x=y", "LOCK_REDIS_URLS=rediss://a?skip_verify=true&skip_verify=false",
 		"NATS_URL=nats://a:4222?tls=true", "NATS_URL=nats://a:4222/seckill", "NATS_URL=nats://a:4222#x",
 	} {

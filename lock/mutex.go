@@ -185,12 +185,10 @@ func (h *holding) gone(to string) error {
 }
 
 func (h *holding) extend(ctx context.Context, l *Lease, d time.Duration) error {
-	select {
-	case h.slot.turn <- struct{}{}: // nobody re-enters meanwhile
-		defer h.slot.give()
-	case <-ctx.Done():
-		return fmt.Errorf("extend the lock %s: %w", h.name, context.Cause(ctx))
+	if err := h.slot.take(ctx, attempt{forever: true}); err != nil { // nobody re-enters meanwhile
+		return fmt.Errorf("extend the lock %s: %w: %w", h.name, ErrNotSent, err)
 	}
+	defer h.slot.give()
 	r := h.request(0, d)
 	sent := time.Now()
 	r.Exact = h.shorten(l, validUntil(sent, d))

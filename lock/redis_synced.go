@@ -57,9 +57,6 @@ func (r *replicas) needed(ctx context.Context, client redis.UniversalClient) (in
 	if r == nil {
 		return 0, nil
 	}
-	if r.want >= 0 {
-		return r.want, nil
-	}
 	r.mu.Lock()
 	count, age := r.count, time.Since(r.asked)
 	r.mu.Unlock()
@@ -69,16 +66,25 @@ func (r *replicas) needed(ctx context.Context, client redis.UniversalClient) (in
 	return r.recount(ctx, client)
 }
 
-// recount asks the server.
+// recount asks the server for its replicas, and whether it lets them be waited for: after an
+// acquisition it would be too late to hear that it does not.
 func (r *replicas) recount(ctx context.Context, client redis.UniversalClient) (int, error) {
-	text, err := client.Info(ctx, "replication").Result()
+	count, err := r.want, error(nil)
+	if r.want < 0 {
+		var text string
+		text, err = client.Info(ctx, "replication").Result()
+		count = online(text)
+	}
+	if err == nil && count > 0 {
+		err = client.Do(ctx, "wait", 0, 0).Err()
+	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: count the replicas: %w", ErrNotSent, err)
+		return 0, fmt.Errorf("%w: ask for replicas: %w", ErrNotSent, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count, r.asked = online(text), time.Now()
-	return r.count, nil
+	r.count, r.asked = count, time.Now()
+	return count, nil
 }
 
 // online counts the replicas that follow, in what INFO says. One that still gets its first copy

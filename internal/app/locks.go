@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,7 +42,7 @@ func (i *Instance) openLocks(s servers) (model.Locker, error) {
 	case config.LockNone:
 		return noLocks{}, nil
 	case config.LockSetNX:
-		return i.locksOf(lock.NewSetNXStore(s.redis, redisOptions()...), lease, "setnx:"), nil
+		return i.locksOf(lock.NewSetNXStore(s.redis, i.redisOptions()...), lease, "setnx:"), nil
 	case config.LockMySQL:
 		return i.locksOf(lock.NewMySQLStore(s.db.SQL(), lock.StatementTimeout(lockCallTimeout)), lease, ""), nil
 	case config.LockMultilock:
@@ -60,13 +61,18 @@ func (i *Instance) redisLocks(s servers, lease time.Duration) userLocks {
 	if i.cfg.RedisURL == "" {
 		return i.locksOf(lock.NewMemoryStore(), lease, "")
 	}
-	return i.locksOf(lock.NewRedisStore(s.redis, redisOptions()...), lease, "")
+	return i.locksOf(lock.NewRedisStore(s.redis, i.redisOptions()...), lease, "")
 }
 
 // redisOptions keep no fencing tokens: the database's constraints are the guard
-// behind these locks, and a counter for each user would stay behind.
-func redisOptions() []lock.RedisOption {
-	return []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
+// behind these locks, and a counter for each user would stay behind. The Redis inside
+// this process has no replicas, and does not know the question.
+func (i *Instance) redisOptions() []lock.RedisOption {
+	options := []lock.RedisOption{lock.WithoutTokens(), lock.CallTimeout(lockCallTimeout)}
+	if i.cfg.RedisURL != "" || slices.Contains([]config.LockMode{config.LockMultilock, config.LockRedlock}, i.cfg.LockMode) {
+		options = append(options, lock.Synced(i.cfg.LockSynced))
+	}
+	return options
 }
 
 // rehearseLocks tries what locks in Redis need, on a name of its own for each primary.
@@ -80,10 +86,10 @@ func (i *Instance) rehearseLocks(ctx context.Context, client redis.UniversalClie
 	failed := []error{err}
 	for _, n := range spots {
 		if i.cfg.LockMode == config.LockSetNX {
-			failed = append(failed, rehearseLock(ctx, lock.NewSetNXStore(client, redisOptions()...), "setnx:"+name(n)))
+			failed = append(failed, rehearseLock(ctx, lock.NewSetNXStore(client, i.redisOptions()...), "setnx:"+name(n)))
 		}
 		if i.cfg.LockMode == config.LockRedis || i.cfg.Async() { // the reconciler is elected with these
-			failed = append(failed, rehearseLock(ctx, lock.NewRedisStore(client, redisOptions()...), name(n)))
+			failed = append(failed, rehearseLock(ctx, lock.NewRedisStore(client, i.redisOptions()...), name(n)))
 		}
 	}
 	return hotcopy.Lacking(errors.Join(failed...))
@@ -133,7 +139,7 @@ func (i *Instance) quorum(compose func(parts ...lock.Locker) *lock.Quorum, need 
 			return nil, fmt.Errorf("instance %d of SECKILL_LOCK_REDIS_URLS: %w", n+1, err)
 		}
 		i.parts.OnClose("Redis client of a lock", func(context.Context) error { return client.Close() })
-		clients[n], stores[n] = client, i.lockClient(lock.NewRedisStore(client, redisOptions()...), i.cfg.LockLease)
+		clients[n], stores[n] = client, i.lockClient(lock.NewRedisStore(client, i.redisOptions()...), i.cfg.LockLease)
 	}
 	i.probe("locks", func(ctx context.Context) error { return reachable(ctx, clients, need) })
 	return userLocks(func(name string) lock.Locker {

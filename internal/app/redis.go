@@ -23,7 +23,7 @@ func (i *Instance) openRedis(ctx context.Context) (redis.UniversalClient, error)
 		i.parts.OnClose("embedded Redis", func(context.Context) error { inside.Close(); return nil })
 		url = inside.URL()
 	}
-	client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client())
+	client, err := hotcopy.NewClient(url, i.cfg.RedisTLS.Client(), i.cfg.RedisLimits)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func inspected(t *testing.T, url string, mode config.OrderMode, locks config.Loc
 	t.Helper()
 	client := check.Value(hotcopy.NewClient(url, nil))(t)
 	defer client.Close()
-	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks}, slog.New(slog.DiscardHandler))
+	i := newInstance(config.Config{RedisURL: url, OrderMode: mode, LockMode: locks, LockSynced: config.AllReplicas}, slog.New(slog.DiscardHandler))
 	return i.inspectRedis(t.Context(), client)
 }
 
@@ -55,7 +56,13 @@ func allow(t *testing.T, server *testserver.Server, user string, rights []string
 // The documented line is enough, in every mode, and leaves nothing behind; without any of its rights the start is refused.
 func TestTheRightsInRedis(t *testing.T) {
 	t.Parallel()
-	server := testserver.Redis(t)
+	server := testserver.Redis(t, "--repl-diskless-sync-delay", "0")
+	testserver.Redis(t, "--replicaof", "127.0.0.1", strconv.Itoa(server.Port()))
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = admin.Close() })
+	check.Eventually(t, "a replica follows", func() bool {
+		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "state=online")
+	})
 	all := rights(t)
 	url := allow(t, server, "seckill", all)
 	for _, mode := range []config.OrderMode{config.Sync, config.Async} {
@@ -65,8 +72,6 @@ func TestTheRightsInRedis(t *testing.T) {
 			}
 		}
 	}
-	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = admin.Close() })
 	for _, key := range admin.Keys(t.Context(), "*").Val() {
 		if ttl := admin.PTTL(t.Context(), key).Val(); ttl < 0 && key != "seckill:v1:canary" {
 			t.Errorf("%s is left behind", key)

@@ -6,11 +6,12 @@
 //	redis://…,redis://…                          a Cluster, by several nodes
 //	redis+sentinel://user:password@h1,h2,h3/primary/0
 //
-// With rediss in the place of redis the servers are reached by TLS. Errors quote
+// ?pool_size=64&timeout=2s behind it are limits of the client. With rediss in the place of redis the servers are reached by TLS. Errors quote
 // nothing of the text, which holds a password.
 package redisurl
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 const (
@@ -31,6 +33,9 @@ const (
 
 	// optionSkipVerify, of TLS: on takes any certificate.
 	optionSkipVerify = "skip_verify"
+	// optionPoolSize and optionTimeout are the Limits.
+	optionPoolSize = "pool_size"
+	optionTimeout  = "timeout"
 	// optionSentinelLogin: on has the Sentinels asked with the user and the password too.
 	optionSentinelLogin = "sentinel_login"
 )
@@ -48,8 +53,26 @@ var (
 	errList     = errors.New("is a list, and names something else than servers: each part is redis://host:port")
 	errAgree    = errors.New("is a list of URLs that differ in more than the host: a Cluster has one user, one password and one kind of connection")
 	errOption   = errors.New("has an option that is not known, or not here, or more than once: there is " +
-		optionSkipVerify + "=on (with rediss) and " + optionSentinelLogin + "=on (with redis+sentinel), and the database is the path")
+		optionPoolSize + "=64, " + optionTimeout + "=2s, " + optionSkipVerify + "=on (with rediss) and " + optionSentinelLogin + "=on (with redis+sentinel), and the database is the path")
 )
+
+const (
+	// MaxPoolSize is what a server takes by itself (maxclients).
+	MaxPoolSize = 10_000
+	// MinTimeout is what an answer may take on a network that is not well.
+	MinTimeout = 10 * time.Millisecond
+)
+
+// Limits are those of a client; 0: its default.
+type Limits struct {
+	PoolSize int           // connections to each server
+	Timeout  time.Duration // of an answer, and of waiting for a connection
+}
+
+// Or returns the limits, and others where there are none.
+func (l Limits) Or(others Limits) Limits {
+	return Limits{cmp.Or(l.PoolSize, others.PoolSize), cmp.Or(l.Timeout, others.Timeout)}
+}
 
 // Target is what a URL, or a list of them, means.
 type Target struct {
@@ -61,6 +84,7 @@ type Target struct {
 	Database           int
 	TLS, SkipVerify    bool
 	SentinelLogin      bool // the Sentinels want the user and the password too
+	Limits             Limits
 }
 
 // Parse reads one URL, or a comma-separated list of them.
@@ -76,7 +100,7 @@ func Parse(text string) (Target, error) {
 			continue
 		case all.Primary+one.Primary != "":
 			return Target{}, errList
-		case one.Username != all.Username, one.Password != all.Password, one.TLS != all.TLS, one.SkipVerify != all.SkipVerify:
+		case one.Username != all.Username, one.Password != all.Password, one.TLS != all.TLS, one.SkipVerify != all.SkipVerify, one.Limits != all.Limits:
 			return Target{}, errAgree
 		}
 		all.Cluster, all.Database = true, max(all.Database, one.Database)
@@ -195,11 +219,25 @@ func (t *Target) options(query string) error {
 		known[optionSentinelLogin] = &t.SentinelLogin
 	}
 	for name := range maps.Keys(values) {
+		value := values.Get(name)
 		option, ok := known[name]
-		if !ok || len(values[name]) != 1 {
+		switch {
+		case len(values[name]) != 1:
+			return errOption
+		case name == optionPoolSize:
+			t.Limits.PoolSize, err = strconv.Atoi(value)
+			ok = err == nil && t.Limits.PoolSize > 0 && t.Limits.PoolSize <= MaxPoolSize
+		case name == optionTimeout:
+			t.Limits.Timeout, err = time.ParseDuration(value)
+			ok = err == nil && t.Limits.Timeout >= MinTimeout
+		}
+		if !ok {
 			return errOption
 		}
-		switch values.Get(name) {
+		if option == nil {
+			continue
+		}
+		switch value {
 		case "on", "true", "1":
 			*option = true
 		case "off", "false", "0":

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"seckill/internal/redisurl"
 )
@@ -12,6 +13,7 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]redisurl.Target{
 		"redis://a":                                {Hosts: []string{"a:6379"}},
+		"redis://a?pool_size=7&timeout=500ms":      {Hosts: []string{"a:6379"}, Limits: redisurl.Limits{PoolSize: 7, Timeout: 500 * time.Millisecond}},
 		"redis://:1/2":                             {Hosts: []string{"localhost:1"}, Database: 2},
 		"redis://[::1]:1/":                         {Hosts: []string{"[::1]:1"}},
 		"rediss://u:p%2Fw@a:1?skip_verify=on":      {Hosts: []string{"a:1"}, Username: "u", Password: "p/w", TLS: true, SkipVerify: true},
@@ -51,6 +53,10 @@ func TestRefused(t *testing.T) {
 		"redis://a/zero":                    "not a database number",
 		"redis://a?hunter2=1":               "option",
 		"redis://a?db=1":                    "option",
+		"redis://a?pool_size=0":             "option",
+		"redis://a?timeout=2":               "option",
+		"redis://a?timeout=2s&timeout=3s":   "option",
+		"redis://a?pool_size=1,redis://b":   "differ",
 		"redis://a?skip_verify=on":          "option", // there is no TLS
 		"rediss://a?skip_verify=perhaps":    "option",
 		"redis://a?sentinel_login=on":       "option",

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,10 +20,10 @@ import (
 const (
 	redisDialTimeout = time.Second
 	redisIOTimeout   = 2 * time.Second
-	// redisPoolSize connections are enough for two cores' worth of concurrent
+	// redisPerProcessor connections are enough for a core's worth of concurrent
 	// calls; more callers wait for a free one at most redisIOTimeout. Where descriptors are
 	// few it is a sixteenth of them: the embedded Redis takes as many again.
-	redisPoolSize = 64
+	redisPerProcessor = 32
 	// redisRest is how long a connection waits for work. Servers, and what stands before
 	// them, cut what is quiet for some minutes, some without a word; the library's own is half an hour.
 	redisRest = time.Minute
@@ -37,21 +38,26 @@ const (
 
 // NewClient makes a client for what internal/redisurl reads: one server, a Cluster, or
 // a primary that Sentinels know. It does not connect yet. `rediss://` is spoken as secure
-// says; nil leaves it to the URL.
-func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
+// says; nil leaves it to the URL. The limits of the URL come before those given, and then
+// those by default.
+func NewClient(url string, secure *tls.Config, given ...redisurl.Limits) (redis.UniversalClient, error) {
 	target, err := redisurl.Parse(url)
 	if err != nil {
 		return nil, fmt.Errorf("the Redis URL %w", err)
+	}
+	limits := target.Limits
+	for _, others := range append(given, defaultLimits()) {
+		limits = limits.Or(others)
 	}
 	config := tlsOf(target, secure)
 	common := &redis.UniversalOptions{
 		Addrs: target.Hosts, DB: target.Database, Username: target.Username, Password: target.Password, TLSConfig: config, Dialer: dialer(config),
 		ContextTimeoutEnabled: true, // otherwise a caller's deadline is ignored on reads
 		DialTimeout:           redisDialTimeout,
-		ReadTimeout:           redisIOTimeout,
-		WriteTimeout:          redisIOTimeout,
-		PoolTimeout:           redisIOTimeout,
-		PoolSize:              min(redisPoolSize, max(conns.Descriptors()/16, 2)), // of each node
+		ReadTimeout:           limits.Timeout,
+		WriteTimeout:          limits.Timeout,
+		PoolTimeout:           limits.Timeout,
+		PoolSize:              limits.PoolSize, // of each node
 		ConnMaxIdleTime:       redisRest,
 	}
 	switch {
@@ -63,6 +69,12 @@ func NewClient(url string, secure *tls.Config) (redis.UniversalClient, error) {
 	one := common.Simple()
 	one.MaxRetries = redisRetries
 	return redis.NewClient(one), nil
+}
+
+func defaultLimits() redisurl.Limits {
+	return redisurl.Limits{
+		PoolSize: min(redisPerProcessor*runtime.GOMAXPROCS(0), max(conns.Descriptors()/16, 2)), Timeout: redisIOTimeout,
+	}
 }
 
 // tlsOf is how servers are spoken to whose URL asks for TLS: as the configuration says

@@ -23,7 +23,7 @@ func (s *Store) Give(ctx context.Context, voucherID string, epoch int64, from, t
 func PatientClient(t testing.TB, url string) *redis.Client {
 	t.Helper()
 	options := check.Value(redis.ParseURL(url))(t)
-	options.ContextTimeoutEnabled, options.MaxRetries, options.PoolSize = true, redisRetries, redisPoolSize
+	options.ContextTimeoutEnabled, options.MaxRetries, options.PoolSize = true, redisRetries, defaultLimits().PoolSize
 	options.DialTimeout, options.ReadTimeout = check.Deadline, check.Deadline
 	options.WriteTimeout, options.PoolTimeout = check.Deadline, check.Deadline
 	client := redis.NewClient(options)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"seckill/internal/redisurl"
 	"seckill/internal/workshop/check"
 	"seckill/internal/workshop/testserver"
 )
@@ -53,7 +54,7 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 	for name, client := range map[string]*redis.Client{"one server": one, "a primary behind Sentinels": behind} {
 		o := client.Options()
 		check.Equal(t, name+": retries", o.MaxRetries, redisRetries)
-		check.Equal(t, name+": connections", o.PoolSize, redisPoolSize)
+		check.Equal(t, name+": connections", o.PoolSize, defaultLimits().PoolSize)
 		check.Equal(t, name+": waiting to read", o.ReadTimeout, redisIOTimeout)
 		check.Equal(t, name+": waiting to write", o.WriteTimeout, redisIOTimeout)
 		check.Equal(t, name+": waiting for a connection", o.PoolTimeout, redisIOTimeout)
@@ -65,12 +66,17 @@ func TestTheLimitsOfTheClients(t *testing.T) {
 	check.Equal(t, "a dial of one server", one.Options().DialTimeout, redisDialTimeout)
 	check.Equal(t, "a dial behind Sentinels", behind.Options().DialTimeout, primaryTimeout)
 
+	set := check.Value(NewClient("redis://127.0.0.1:1?pool_size=3", nil, redisurl.Limits{PoolSize: 5, Timeout: time.Minute}))(t).(*redis.Client)
+	defer set.Close()
+	check.Equal(t, "connections as the URL says", set.Options().PoolSize, 3)
+	check.Equal(t, "waiting as the settings say", set.Options().ReadTimeout, time.Minute)
+
 	all := check.Value(NewClient("redis+cluster://127.0.0.1:1", nil))(t).(*redis.ClusterClient)
 	defer all.Close()
 	o := all.Options()
 	check.Equal(t, "a Cluster: redirects and retries", o.MaxRedirects, redisRetries)
 	check.Equal(t, "a Cluster: retries by a node", o.MaxRetries, -1) // none
-	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, redisPoolSize)
+	check.Equal(t, "a Cluster: connections to a node", o.PoolSize, defaultLimits().PoolSize)
 	check.Equal(t, "a Cluster: dials", o.DialerRetries, redisDials)
 	check.Equal(t, "a Cluster: waiting to read", o.ReadTimeout, redisIOTimeout)
 	check.Equal(t, "a Cluster: the age of what it knows", o.ClusterStateReloadInterval, topologyAge)
